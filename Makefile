@@ -1,0 +1,33 @@
+# Everything runs in an environment of its own, made on first use from Python 3.11 or newer.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+STAMP = $(VENV)/.installed
+
+.PHONY: quickstart test test-slow check format clean
+
+quickstart: $(STAMP)  ## train a tiny model from scratch on arithmetic: warm start, then GRPO
+	$(BIN)/dovetail train quickstart
+
+test: $(STAMP)  ## the whole test suite but what is marked slow
+	$(BIN)/pytest -m "not slow" -n 2
+
+test-slow: $(STAMP)  ## what is marked slow
+	$(BIN)/pytest -m slow
+
+check: $(STAMP)  ## format, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/basedpyright
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache

@@ -1,0 +1,48 @@
+"""The engine's own plugin: it opens the built-in kinds and registers the fields that every run has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dovetail.hookspecs import hookimpl
+
+KINDS = {
+    "advantage": "fields -> advantages, or (advantages, returns)",
+    "policy_loss": "fields -> per-token loss",
+    "value_loss": "fields -> per-token loss of the critic",
+    "loss_agg": "mask (and group_ids, ...) -> per-token weights of the whole mini-batch",
+    "kl": "logps, ref_logps -> per-token estimate of the divergence from the reference",
+    "kl_controller": "observed KL -> coefficient, with state",
+    "correction": "old_logps, rollout_logps, mask -> (is_weights, mask to keep)",
+    "field": "fields -> one new field",
+    "group_filter": "scores, group_ids -> which groups to keep",
+    "reward": "completions and dataset columns by name -> one float (or None) per completion",
+    "reward_manager": "score_table -> scores",
+    "reward_shaping": "token_rewards -> token_rewards",
+    "rollout": "the engine that samples completions",
+    "agent_loop": "multi-turn control of a rollout",
+    "tool": "what an agent loop may call",
+    "interaction": "a simulated user or environment",
+    "model": "architecture and loader",
+    "tokenizer": "text <-> ids",
+    "task": "prompts, dataset columns and demonstrations",
+    "optimizer": "learning rate -> optax gradient transformation",
+    "lr_schedule": "step, total_steps -> factor of the learning rate",
+    "schedule": "step, total_steps -> coefficient",
+    "sink": "where metrics go",
+    "executor": "where trials and workers run",
+}
+
+
+@hookimpl
+def dovetail_kinds(register_kind: Callable[[str, str], None]) -> None:
+    """Open the built-in kinds."""
+    for name, summary in KINDS.items():
+        register_kind(name, summary)
+
+
+@hookimpl
+def dovetail_components(register: Callable[..., None]) -> None:
+    """Register the fields computed from the model's forward pass and from other fields."""
+    register("field", "logps", "dovetail.fields:logps")
+    register("field", "entropy", "dovetail.fields:entropy")

@@ -1,0 +1,46 @@
+"""Every hook a plugin can implement, one sentence and one example each.
+
+A plugin is a module named in the entry-point group `dovetail`; keep its `__init__` light (no jax), targets are imported
+on first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pluggy
+
+hookspec = pluggy.HookspecMarker("dovetail")
+hookimpl = pluggy.HookimplMarker("dovetail")
+
+
+@hookspec
+def dovetail_components(register: Callable[..., None]) -> None:
+    """Announce components: `register("policy_loss", "gspo", "acme.losses:gspo", aliases=())`."""
+
+
+@hookspec
+def dovetail_kinds(register_kind: Callable[[str, str], None]) -> None:
+    """Open a new kind of component: `register_kind("verifier", "completion -> proof")`."""
+
+
+@hookspec
+def dovetail_run_start(folder: Path, config_id: str, run_id: str, config: Any) -> None:
+    """A run begins or resumes: `print(f"{run_id} in {folder}")`."""
+
+
+@hookspec
+def dovetail_step_end(step: int, metrics: dict[str, float]) -> None:
+    """A training step has ended: `if metrics["reward/mean"] > 2: alert()`."""
+
+
+@hookspec
+def dovetail_checkpoint(step: int, folder: Path) -> None:
+    """A checkpoint is complete on disk: `upload(folder)`."""
+
+
+@hookspec
+def dovetail_run_end(status: str, step: int) -> None:
+    """A run ends with status 'done', 'stopped' or 'failed': `notify(status)`."""

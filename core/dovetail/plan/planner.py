@@ -1,0 +1,187 @@
+"""From the signatures of the chosen components to exactly the work of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import attrs
+
+from dovetail.errors import PlanError, listing, nearest
+from dovetail.plan.glossary import ADVANTAGE, CORRECTION, CRITIC, FIELDS, FORWARD_READS, GREEDY, QUANTITY_READS
+from dovetail.plan.plan import Entry, Level, Plan
+from dovetail.registry import Component, Registry
+
+OLD, REF = "old_", "ref_"
+
+
+@attrs.frozen(kw_only=True)
+class Reader:
+    """A chosen component, in the role in which it reads.
+
+    `update` readers see the policy being trained; the others run at collection, where the policy at hand is the one that
+    sampled: there a bare quantity such as `entropy` means `old_entropy`. `renames` says so for one reader more, and
+    `refused` maps fields it must not read to the reason.
+    """
+
+    role: str
+    component: Component
+    update: bool
+    whole_batch: bool = False
+    renames: dict[str, str] = attrs.field(factory=dict)
+    refused: dict[str, str] = attrs.field(factory=dict)
+    reads: tuple[str, ...] | None = None
+
+    @property
+    def label(self) -> str:
+        """`role = name`, for messages and for the printed plan."""
+        return f"{self.role} = {self.component.name}"
+
+
+def plan(readers: Sequence[Reader], registry: Registry, *, on_policy: bool, has_correction: bool) -> Plan:
+    """Work out the plan.
+
+    Args:
+        readers: the chosen components in the order in which a step calls them.
+        registry: where `field` components are looked up.
+        on_policy: one update per collection, on all of it.
+        has_correction: an off-policy correction is chosen, so `is_weights` exists.
+
+    Raises:
+        PlanError: when a component reads a field that nobody provides, or that does not exist yet where it runs.
+    """
+    planner = _Planner(registry=registry, has_correction=has_correction)
+    for reader in readers:
+        planner.read_all(reader)
+    return planner.finish(on_policy)
+
+
+@attrs.define
+class _Planner:
+    registry: Registry
+    has_correction: bool
+    entries: dict[str, Entry] = attrs.field(factory=dict)
+    quantities: dict[str, list[str]] = attrs.field(factory=lambda: {"old": [], "ref": [], "now": []})
+    derived: dict[Level, list[str]] = attrs.field(factory=lambda: {"collect": [], "mini": [], "micro": []})
+    old_logps_before_update: bool = False
+    critic: bool = False
+    greedy: bool = False
+    kl: bool = False
+
+    def read_all(self, reader: Reader) -> None:
+        self.kl = self.kl or reader.component.kind == "kl"
+        for field in reader.component.reads if reader.reads is None else reader.reads:
+            live = self.need(reader.renames.get(field, field), reader, reader.update)
+            if live and reader.whole_batch:
+                raise PlanError(
+                    f"{reader.label} reads '{field}', which changes during the update; it is computed once on the whole"
+                    f" mini-batch, before the split, so it can read 'old_{field}' but not '{field}'"
+                )
+
+    def need(self, field: str, reader: Reader, update: bool) -> bool:
+        """Plan one field for one reader; tell whether it is differentiable there."""
+        if field in reader.refused:
+            raise PlanError(f"{reader.label} cannot read '{field}': {reader.refused[field]}")
+        if field in FIELDS:
+            return self._engine_field(field, reader, update)
+        for prefix, version in ((OLD, "old"), (REF, "ref")):
+            if field.startswith(prefix) and self._is_quantity(field.removeprefix(prefix)):
+                self._forward(version, field.removeprefix(prefix), reader)
+                if field == "old_logps" and (not update or reader.whole_batch):
+                    self.old_logps_before_update = True
+                return False
+        if self._is_quantity(field):
+            if not update:
+                return self.need(OLD + field, reader, update)
+            self._forward("now", field, reader)
+            return True
+        if self.registry.has("field", field):
+            return self._derived_field(field, reader, update)
+        raise self._nobody(field, reader)
+
+    def _engine_field(self, field: str, reader: Reader, update: bool) -> bool:
+        info = FIELDS[field]
+        if info.stage == ADVANTAGE and not update:
+            raise PlanError(f"{reader.label} reads '{field}', which does not exist before the advantages are estimated")
+        if info.stage == CORRECTION and not self.has_correction:
+            raise PlanError(f"{reader.label} reads '{field}', which a correction provides; set train.correction to a name")
+        self.critic = self.critic or info.stage == CRITIC
+        self.greedy = self.greedy or info.stage == GREEDY
+        if field == "values" and not update:
+            return self._engine_field("old_values", reader, update)
+        self._note(field, info.stage, "dovetail", reader)
+        return field == "values"
+
+    def _forward(self, version: str, quantity: str, reader: Reader) -> None:
+        component = self.registry.get("field", quantity)
+        stray = [read for read in component.reads if read not in FORWARD_READS]
+        if stray:
+            raise PlanError(
+                f"field {component.name} of {component.origin} reads {stray[0]!r} besides the forward pass; a field that"
+                f" reads {' or '.join(sorted(QUANTITY_READS))} may read nothing else but {', '.join(sorted(FORWARD_READS))}"
+            )
+        if quantity not in self.quantities[version]:
+            self.quantities[version].append(quantity)
+        name, who = {
+            "old": (OLD + quantity, "forward pass of the policy at collection"),
+            "ref": (REF + quantity, "forward pass of the reference"),
+            "now": (quantity, "forward pass of the update, with gradient"),
+        }[version]
+        self._note(name, who, str(component.origin), reader)
+
+    def _derived_field(self, field: str, reader: Reader, update: bool) -> bool:
+        component = self.registry.get("field", field)
+        inner = Reader(role="field", component=component, update=update)
+        live = [self.need(read, inner, update) for read in component.reads]
+        level: Level = ("micro" if any(live) else "mini") if update else "collect"
+        if level == "mini" and "old_logps" in component.reads:
+            self.old_logps_before_update = True
+        if component.name not in self.derived[level]:
+            self.derived[level].append(component.name)
+        self._note(field, f"field component, per {_LEVELS[level]}", str(component.origin), reader)
+        return any(live)
+
+    def _is_quantity(self, field: str) -> bool:
+        return self.registry.has("field", field) and bool(
+            QUANTITY_READS.intersection(self.registry.get("field", field).reads)
+        )
+
+    def _note(self, field: str, provider: str, origin: str, reader: Reader) -> None:
+        entry = self.entries.setdefault(field, Entry(field, provider, origin))
+        if reader.label not in entry.readers:
+            entry.readers.append(reader.label)
+
+    def _nobody(self, field: str, reader: Reader) -> PlanError:
+        known = [*FIELDS, *_with_versions(self.registry)]
+        return PlanError(
+            f"{reader.label} ({reader.component.origin}) reads the field '{field}', which nobody provides."
+            f"{nearest(field, known)} Known: {listing(known, 40)}. A plugin provides a field by registering a component of"
+            " kind 'field' under its name"
+        )
+
+    def finish(self, on_policy: bool) -> Plan:
+        old = list(self.quantities["old"])
+        from_update = on_policy and "old_logps" in self.entries and not self.old_logps_before_update
+        if from_update:
+            old.remove("logps")
+            self.entries["old_logps"].provider = "stop_gradient(logps): the update is on-policy"
+        return Plan(
+            entries=tuple(self.entries.values()),
+            old=tuple(old),
+            ref=tuple(self.quantities["ref"]),
+            now=tuple(self.quantities["now"]),
+            old_logps_from_update=from_update,
+            critic=self.critic,
+            greedy=self.greedy,
+            kl=self.kl,
+            derived={level: tuple(names) for level, names in self.derived.items()},
+        )
+
+
+_LEVELS: dict[Level, str] = {"collect": "collection", "mini": "mini-batch", "micro": "micro-batch"}
+
+
+def _with_versions(registry: Registry) -> Iterable[str]:
+    for name in registry.names("field"):
+        yield name
+        if QUANTITY_READS.intersection(registry.get("field", name).reads):
+            yield from (OLD + name, REF + name)

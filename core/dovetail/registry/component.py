@@ -1,0 +1,274 @@
+"""A component: a plain function or attrs class, reached by (kind, name), whose signature is its interface.
+
+The rule, and the whole contract of a plugin author:
+
+* **positional parameters name what it reads** (batch fields; for rewards, dataset columns);
+* **keyword-only parameters are its hyperparameters**, with defaults and annotations.
+
+A class follows the same rule: its keyword-only attrs fields are the hyperparameters, and the positional parameters of its
+`__call__`, where it has one, are what it reads.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import typing
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+
+from dovetail.errors import PluginError
+
+
+class _Static:
+    """Mark of a hyperparameter that must be a compile-time constant."""
+
+    def __repr__(self) -> str:
+        return "dovetail.STATIC"
+
+
+STATIC: typing.Final = _Static()
+"""Write `Annotated[float, dovetail.STATIC]` where a float hyperparameter must not be traced (it decides a shape, say)."""
+
+
+class _Required:
+    """Stands where a hyperparameter has no default."""
+
+    def __repr__(self) -> str:
+        return "(required)"
+
+
+REQUIRED: typing.Final = _Required()
+
+
+@attrs.frozen
+class Origin:
+    """Where a component comes from: the distribution that registers it, its version, and the module that defines it."""
+
+    distribution: str
+    version: str
+    module: str
+
+    def __str__(self) -> str:
+        return f"{self.distribution} {self.version} ({self.module})"
+
+
+@attrs.frozen
+class Interface:
+    """What a signature says: the fields read, the hyperparameters with defaults, and their annotations."""
+
+    reads: tuple[str, ...]
+    params: dict[str, Any]
+    hints: dict[str, Any]
+    static: frozenset[str]
+
+
+@attrs.define(eq=False)
+class Component:
+    """A named, replaceable piece, imported on first use.
+
+    Calling it calls the function, or builds the class, with arguments as given.
+    """
+
+    kind: str
+    name: str
+    target: str | Callable[..., Any]
+    origin: Origin
+    aliases: tuple[str, ...] = ()
+    _loaded: dict[str, Any] = attrs.field(factory=dict, init=False, repr=False)
+
+    @property
+    def label(self) -> str:
+        """`kind.name`, as a configuration writes it."""
+        return f"{self.kind}.{self.name}"
+
+    @property
+    def qualified_name(self) -> str:
+        """`distribution/name`, which is never ambiguous."""
+        return f"{self.origin.distribution}/{self.name}"
+
+    def load(self) -> Callable[..., Any]:
+        """Import and return the function or class.
+
+        Raises:
+            PluginError: if the import fails, or the signature breaks the contract; the message names the distribution.
+        """
+        if "object" not in self._loaded:
+            target = self.target if callable(self.target) else self._import(self.target)
+            self._loaded["interface"] = read_interface(target, f"{self.label} of {self.origin}")
+            self._loaded["object"] = target
+        return self._loaded["object"]
+
+    def _import(self, path: str) -> Callable[..., Any]:
+        module, _, attribute = path.partition(":")
+        try:
+            target = getattr(importlib.import_module(module), attribute)
+        except Exception as error:
+            raise PluginError(
+                f"{self.label} of {self.origin.distribution} {self.origin.version} cannot be imported from"
+                f" '{path}': {type(error).__name__}: {error}"
+            ) from error
+        if not callable(target):
+            raise PluginError(f"{self.label} of {self.origin}: '{path}' is no function or class")
+        return target
+
+    @property
+    def interface(self) -> Interface:
+        """The signature, read once."""
+        self.load()
+        return self._loaded["interface"]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The fields it reads, in order."""
+        return self.interface.reads
+
+    @property
+    def params(self) -> MappingProxyType[str, Any]:
+        """Hyperparameters and their defaults; `REQUIRED` where there is none."""
+        return MappingProxyType(self.interface.params)
+
+    @property
+    def hints(self) -> MappingProxyType[str, Any]:
+        """Annotations of the hyperparameters, without `Annotated`."""
+        return MappingProxyType(self.interface.hints)
+
+    @property
+    def static(self) -> frozenset[str]:
+        """Hyperparameters that are compile-time constants: marked `STATIC`, or of a type that holds no float."""
+        return self.interface.static
+
+    @property
+    def doc(self) -> str:
+        """The docstring, cleaned."""
+        return inspect.getdoc(self.load()) or ""
+
+    @property
+    def summary(self) -> str:
+        """The docstring's first line."""
+        return self.doc.split("\n", 1)[0]
+
+    def bind(self, **params: Any) -> Callable[..., Any]:
+        """Return what the engine calls: the function, or the class's instance, with its hyperparameters set."""
+        target = self.load()
+        if inspect.isclass(target):
+            return target(**params)
+        return _Bound(target, params)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.load()(*args, **kwargs)
+
+
+@attrs.frozen
+class _Bound:
+    """`functools.partial` for hyperparameters, refusing none and picklable."""
+
+    function: Callable[..., Any]
+    params: dict[str, Any]
+
+    def __call__(self, *fields: Any, **kwargs: Any) -> Any:
+        return self.function(*fields, **kwargs, **self.params)
+
+
+def read_interface(target: Callable[..., Any], owner: str) -> Interface:
+    """Read the contract off a function's or an attrs class's signature.
+
+    Raises:
+        PluginError: on `*args`, `**kwargs`, a positional parameter with a default, a class that is no frozen attrs class,
+            or a class with positional fields; the message names `owner` and the file.
+    """
+    reader = _ClassReader if inspect.isclass(target) else _FunctionReader
+    return reader(target, owner).read()
+
+
+def has_float(hint: Any) -> bool:
+    """Tell whether an annotation admits a float at its top level (`float`, `float | None`)."""
+    return hint is float or any(has_float(option) for option in _union(hint))
+
+
+def _union(hint: Any) -> tuple[Any, ...]:
+    import types
+
+    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else ()
+
+
+@attrs.frozen
+class _FunctionReader:
+    target: Callable[..., Any]
+    owner: str
+
+    def read(self) -> Interface:
+        reads = []
+        keyword_only = {}
+        for parameter in inspect.signature(self.target).parameters.values():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                raise self._broken(
+                    f"has '{parameter}'; every field and hyperparameter must be named, so that the planner can read them"
+                )
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                keyword_only[parameter.name] = parameter.default
+            elif parameter.default is not parameter.empty:
+                raise self._broken(
+                    f"gives the positional parameter '{parameter.name}' a default; positional parameters are fields it"
+                    " reads, put '*' before hyperparameters"
+                )
+            else:
+                reads.append(parameter.name)
+        params = {
+            name: REQUIRED if default is inspect.Parameter.empty else default
+            for name, default in keyword_only.items()
+        }
+        return _interface(tuple(reads), params, self._hints(self.target))
+
+    def _hints(self, target: Any) -> dict[str, Any]:
+        try:
+            return typing.get_type_hints(target, include_extras=True)
+        except Exception as error:
+            raise self._broken(f"has an annotation that cannot be evaluated: {error}") from error
+
+    def _broken(self, what: str) -> PluginError:
+        code = getattr(inspect.unwrap(self.target), "__code__", None)
+        where = f" [{code.co_filename}:{code.co_firstlineno}]" if code else ""
+        return PluginError(f"{self.owner} {what}{where}")
+
+
+@attrs.frozen
+class _ClassReader(_FunctionReader):
+    def read(self) -> Interface:
+        cls = typing.cast("type[Any]", self.target)
+        if not attrs.has(cls):
+            raise self._broken("is a class without attrs; a stateful component is a frozen, keyword-only attrs class")
+        fields = [field for field in attrs.fields(cls) if field.init]
+        positional = [field.name for field in fields if not field.kw_only]
+        if positional:
+            raise self._broken(f"has positional fields {positional}; write @attrs.frozen(kw_only=True)")
+        params = {field.alias: _default(field) for field in fields}
+        reads: tuple[str, ...] = ()
+        if "__call__" in vars(cls):
+            call = _FunctionReader(vars(cls)["__call__"], self.owner).read()
+            if call.params:
+                raise self._broken(f"has keyword-only parameters {sorted(call.params)} in __call__; make them attrs fields")
+            reads = call.reads[1:]
+        return _interface(reads, params, self._hints(cls))
+
+
+def _default(field: attrs.Attribute[Any]) -> Any:
+    if field.default is attrs.NOTHING:
+        return REQUIRED
+    factory = typing.cast("Any", field.default)
+    return factory.factory() if isinstance(field.default, attrs.Factory) else field.default  # pyright: ignore[reportArgumentType]
+
+
+def _interface(reads: tuple[str, ...], params: dict[str, Any], annotations: dict[str, Any]) -> Interface:
+    hints = {}
+    static = set()
+    for name in params:
+        hint = annotations.get(name, Any)
+        marked = typing.get_origin(hint) is typing.Annotated and STATIC in hint.__metadata__
+        hints[name] = typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Annotated else hint
+        if marked or not has_float(hints[name]):
+            static.add(name)
+    return Interface(reads=reads, params=params, hints=hints, static=frozenset(static))

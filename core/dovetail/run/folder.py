@@ -1,0 +1,129 @@
+"""A run's folder: who it belongs to, what it holds."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import IO, Any
+
+import attrs
+
+from dovetail.config import Config, config_id, difference, dump, load, run_id
+from dovetail.errors import RunError
+from dovetail.registry import current
+from dovetail.run.journal import Journal
+
+CONFIG, IDENTITY, ENVIRONMENT, LOCK = "config.gin", "run.json", "environment.json", "lock"
+SHOWN_DIFFERENCES = 8
+
+
+@attrs.frozen(kw_only=True)
+class RunFolder:
+    """An open run folder, held by this process alone until it ends."""
+
+    path: Path
+    config_id: str
+    run_id: str
+    journal: Journal
+    _lock: IO[str]
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where checkpoints are."""
+        return self.path / "checkpoints"
+
+    def write_json(self, name: str, content: Any) -> None:
+        """Write a JSON file atomically."""
+        _write(self.path / name, json.dumps(content, indent=2, sort_keys=True) + "\n")
+
+    def close(self) -> None:
+        """Close the journal and let go of the folder."""
+        self.journal.close()
+        self._lock.close()
+
+
+def default_folder(config: Config, name: str) -> Path:
+    """Return `runs/NAME-RUN_ID`."""
+    return Path("runs") / f"{name}-{run_id(config)}"
+
+
+def open_folder(path: Path, config: Config) -> RunFolder:
+    """Create a run's folder, or open it again to resume.
+
+    Raises:
+        RunError: if it cannot be written, is in use by another process, or belongs to another config (with the difference).
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = _take_lock(path)
+        _claim(path, config)
+        _note_environment(path)
+        return RunFolder(
+            path=path, config_id=config_id(config), run_id=run_id(config), journal=Journal(path), lock=lock
+        )
+    except OSError as error:
+        raise RunError(f"run folder '{path}' cannot be written: {error.strerror or error}") from error
+
+
+def _take_lock(path: Path) -> IO[str]:
+    lock = (path / LOCK).open("a")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise RunError(f"run folder '{path}' is in use by another process") from error
+    return lock
+
+
+def _claim(path: Path, config: Config) -> None:
+    identity = path / IDENTITY
+    mine = {"config_id": config_id(config), "run_id": run_id(config)}
+    if not identity.exists():
+        _write(path / CONFIG, dump(config))
+        _write(identity, json.dumps(mine, indent=2) + "\n")
+        return
+    theirs = json.loads(identity.read_text())
+    if theirs["run_id"] != mine["run_id"]:
+        raise RunError(
+            f"run folder '{path}' belongs to run {theirs['run_id']}, this one is {mine['run_id']}:"
+            f" {_what_differs(path, config)}. Choose another --folder, or repeat the command of that run to resume it"
+        )
+
+
+def _what_differs(path: Path, config: Config) -> str:
+    try:
+        lines = difference(load(path / CONFIG), config)
+    except Exception as error:
+        return f"its config cannot be read ({error})"
+    shown = "; ".join(lines[:SHOWN_DIFFERENCES])
+    more = f"; and {len(lines) - SHOWN_DIFFERENCES} more" if len(lines) > SHOWN_DIFFERENCES else ""
+    return shown + more if lines else "the configs are equal, but the versions of the plugins differ"
+
+
+def _note_environment(path: Path) -> None:
+    """Append this start: command, machine, versions of the plugins and of what computes."""
+    plugins = {c.origin.distribution: c.origin.version for c in current().components()}
+    libraries = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "sentencepiece")
+    start = {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "command": sys.argv,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "plugins": plugins,
+        "libraries": {name: metadata.version(name) for name in libraries},
+    }
+    file = path / ENVIRONMENT
+    starts = json.loads(file.read_text()) if file.exists() else []
+    _write(file, json.dumps([*starts, start], indent=2) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text)
+    temporary.replace(path)

@@ -1,0 +1,62 @@
+"""What a run amounts to, read from its folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Read a file of JSON lines; an absent one is empty."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def series(folder: Path, metric: str, phase: str = "rl") -> list[tuple[int, float]]:
+    """Return the (step, value) pairs of a metric."""
+    lines = read_lines(folder / "metrics.jsonl")
+    return [(line["step"], line[metric]) for line in lines if line["phase"] == phase and metric in line]
+
+
+def summarise(folder: Path) -> str:
+    """Return a few lines: where accuracy and reward began and ended, how long it took, where the files are.
+
+    The figures are also written to `summary.json`.
+    """
+    figures: dict[str, Any] = {}
+    lines = []
+    loss = series(folder, "sft/loss", "sft")
+    if loss:
+        figures["sft/loss"] = {"first": loss[0][1], "last": loss[-1][1], "steps": loss[-1][0]}
+        lines.append(f"warm start   loss {loss[0][1]:.3f} -> {loss[-1][1]:.3f} in {loss[-1][0]} steps")
+    for metric, label, form in (("eval/accuracy", "held-out", "{:.1%}"), ("reward/mean", "reward", "{:.3f}")):
+        values = series(folder, metric)
+        if values:
+            best_step, best = max(values, key=lambda pair: pair[1])
+            figures[metric] = {"first": values[0][1], "last": values[-1][1], "best": best, "best_step": best_step}
+            lines.append(
+                f"{label:<12} {form.format(values[0][1])} -> {form.format(values[-1][1])}"
+                f" after {values[-1][0]} steps (best {form.format(best)} at {best_step})"
+            )
+    timings = read_lines(folder / "timings.jsonl")
+    total = sum(line["time/step"] for line in timings)
+    figures["seconds"] = _spent(timings) | {"total": total}
+    lines.append(f"time         {total:.0f} s: {_shares(_spent(timings), total)}")
+    lines.append(f"folder       {folder}")
+    (folder / "summary.json").write_text(json.dumps(figures, indent=2) + "\n")
+    return "\n".join(lines)
+
+
+def _spent(timings: list[dict[str, Any]]) -> dict[str, float]:
+    spent: dict[str, float] = {}
+    for line in timings:
+        for name, value in line.items():
+            if name.startswith("time/") and name not in ("time/step", "time/tokens_per_second"):
+                key = "sft" if line["phase"] == "sft" else name.removeprefix("time/")
+                spent[key] = spent.get(key, 0.0) + value
+    return spent
+
+
+def _shares(spent: dict[str, float], total: float) -> str:
+    largest_first = sorted(spent.items(), key=lambda pair: -pair[1])
+    return ", ".join(f"{name} {seconds / max(total, 1e-9):.0%}" for name, seconds in largest_first)

@@ -1,0 +1,198 @@
+"""The chosen components, planned and ready to be called: what a training step is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from dovetail.config import Choice, Config, floats, statics
+from dovetail.plan import Plan, Reader, plan
+from dovetail.registry import Component, Registry, current
+from dovetail.train.gradients import Optimiser
+from dovetail.train.parts import Floats, Part, traced
+
+NO_LOGPS_YET = (
+    "it is the policy being trained, which only losses see; an estimator runs before the update, read 'old_logps'"
+)
+
+
+@attrs.frozen(kw_only=True)
+class CriticParts:
+    """What trains the critic."""
+
+    value_loss: Part
+    loss_agg: Part
+    optimiser: Optimiser
+    warmup_steps: int
+    init_from_policy: bool
+
+
+@attrs.frozen(kw_only=True)
+class Algorithm:
+    """A plan with the parts that carry it out, and the sizes of a step."""
+
+    plan: Plan
+    advantage: Part
+    policy_loss: Part
+    loss_agg: Part
+    kl: Part | None
+    kl_in: str
+    kl_controller: Part
+    correction: Part | None
+    reward_shaping: Part | None
+    entropy: bool
+    monitor: tuple[str, ...]
+    fields: Mapping[str, Part]
+    optimiser: Optimiser
+    critic: CriticParts | None
+    epochs: int
+    mini_batch_size: int
+    micro_batch_size: int
+    hyper: dict[str, Floats]
+
+    def quantities(self, names: tuple[str, ...]) -> dict[str, Component]:
+        """Return the `field` components that a forward pass evaluates."""
+        return {name: self.fields[name].component for name in names}
+
+
+def make_plan(config: Config, registry: Registry | None = None) -> Plan:
+    """Plan a step from the chosen components' signatures.
+
+    Raises:
+        PlanError: when a component reads a field that nobody provides.
+    """
+    registry = registry or current()
+    on_policy = config.train.epochs == 1 and _mini_batch_size(config) == _sequences(config)
+    options: dict[str, Any] = {"on_policy": on_policy, "has_correction": config.train.correction is not None}
+    readers = _policy_readers(config, registry)
+    first = plan(readers, registry, **options)
+    return plan([*readers, *_critic_readers(config)], registry, **options) if first.critic else first
+
+
+def assemble(config: Config) -> Algorithm:
+    """Plan the step and bind every part that it needs."""
+    planned = make_plan(config)
+    train = config.train
+    needed = dict.fromkeys((*planned.old, *planned.ref, *planned.now, *(n for d in planned.derived.values() for n in d)))
+    parts = {
+        role: part(role, config.choice(f"train.{role}"))
+        for role in ("advantage", "policy_loss", "loss_agg", "kl", "kl_controller")
+    }
+    optional = {
+        role: part(role, config.choice(f"train.{role}")) if getattr(train, role) else None
+        for role in ("correction", "reward_shaping")
+    }
+    fields = {name: part(f"field.{name}", config.component("field", name)) for name in needed}
+    kl = attrs.evolve(parts["kl"], renames={"logps": "old_logps"} if train.kl_in == "reward" else {})
+    optimiser = _optimiser("train", config, train)
+    critic = _critic(config) if planned.critic else None
+    settings = {"kl_coef": train.kl_coef, "entropy_coef": train.entropy_coef, "temperature": config.sampling.temperature}
+    hyper = _hyper([*parts.values(), *filter(None, optional.values()), *fields.values()], [optimiser])
+    if critic:
+        hyper |= _hyper([critic.value_loss, critic.loss_agg], [critic.optimiser])
+    hyper["train"] |= traced(settings)
+    return Algorithm(
+        plan=planned,
+        advantage=parts["advantage"],
+        policy_loss=parts["policy_loss"],
+        loss_agg=parts["loss_agg"],
+        kl=kl if planned.kl else None,
+        kl_in=train.kl_in,
+        kl_controller=parts["kl_controller"],
+        correction=optional["correction"],
+        reward_shaping=optional["reward_shaping"],
+        entropy=train.entropy_coef != 0,
+        monitor=train.monitor,
+        fields=fields,
+        optimiser=optimiser,
+        critic=critic,
+        epochs=train.epochs,
+        mini_batch_size=_mini_batch_size(config),
+        micro_batch_size=train.micro_batch_size or _mini_batch_size(config),
+        hyper=hyper,
+    )
+
+
+def _sequences(config: Config) -> int:
+    return config.train.prompts * config.train.group_size
+
+
+def _mini_batch_size(config: Config) -> int:
+    return min(config.train.mini_batch_size or _sequences(config), _sequences(config))
+
+
+def _policy_readers(config: Config, registry: Registry) -> list[Reader]:
+    """The readers of a step, in the order in which it calls them."""
+    train = config.train
+
+    def reader(role: str, *, update: bool, **options: Any) -> Reader:
+        return Reader(role=f"train.{role}", component=config.choice(f"train.{role}").component, update=update, **options)
+
+    readers = [reader(role, update=False) for role in ("correction", "reward_shaping") if getattr(train, role)]
+    if train.kl_coef and train.kl_in == "reward":
+        readers.append(reader("kl", update=False, renames={"logps": "old_logps"}))
+    readers += [
+        reader("advantage", update=False, refused={"logps": NO_LOGPS_YET}),
+        reader("loss_agg", update=True, whole_batch=True),
+        reader("policy_loss", update=True),
+    ]
+    if train.kl_coef and train.kl_in == "loss":
+        readers.append(reader("kl", update=True))
+    watched = [("train.entropy_coef", "entropy")] if train.entropy_coef else []
+    watched += [("train.monitor", name) for name in train.monitor]
+    readers += [
+        Reader(role=role, component=registry.get("field", name), update=True, reads=(name,)) for role, name in watched
+    ]
+    return readers
+
+
+def _critic_readers(config: Config) -> list[Reader]:
+    return [
+        Reader(
+            role="critic.loss_agg",
+            component=config.choice("critic.loss_agg").component,
+            update=True,
+            whole_batch=True,
+        ),
+        Reader(role="critic.value_loss", component=config.choice("critic.value_loss").component, update=True),
+    ]
+
+
+def part(role: str, choice: Choice) -> Part:
+    """Bind a choice's hyperparameters in a role."""
+    return Part(role=role, component=choice.component, statics=statics(choice), floats=floats(choice))
+
+
+def _optimiser(section: str, config: Config, settings: Any) -> Optimiser:
+    return Optimiser(
+        role=section,
+        optimizer=part(f"{section}.optimizer", config.choice(f"{section}.optimizer")),
+        schedule=part(f"{section}.lr_schedule", config.choice(f"{section}.lr_schedule")),
+        settings={"lr": settings.lr, "max_grad_norm": settings.max_grad_norm},
+    )
+
+
+def sft_optimiser(config: Config) -> tuple[Optimiser, dict[str, Floats]]:
+    """Return the optimiser of the warm start, and its numbers."""
+    optimiser = _optimiser("sft", config, config.sft)
+    return optimiser, _hyper([], [optimiser])
+
+
+def _critic(config: Config) -> CriticParts:
+    return CriticParts(
+        value_loss=part("critic.value_loss", config.choice("critic.value_loss")),
+        loss_agg=part("critic.loss_agg", config.choice("critic.loss_agg")),
+        optimiser=_optimiser("critic", config, config.critic),
+        warmup_steps=config.critic.warmup_steps,
+        init_from_policy=config.critic.init_from_policy,
+    )
+
+
+def _hyper(parts: list[Part], optimisers: list[Optimiser]) -> dict[str, Floats]:
+    found = {part.role: traced(part.floats) for part in parts}
+    for optimiser in optimisers:
+        found |= {p.role: traced(p.floats) for p in (optimiser.optimizer, optimiser.schedule)}
+        found[optimiser.role] = traced(optimiser.settings)
+    return found

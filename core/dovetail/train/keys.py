@@ -1,0 +1,33 @@
+"""Random keys are counters: `fold_in(seed, stream, step, prompt, sample)`, so that nothing depends on how work is split."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Key
+
+INIT: Final = 0
+CRITIC_INIT: Final = 1
+SAMPLING: Final = 2
+STEP: Final = 3
+EVALUATION: Final = 4
+
+
+def stream(seed: int, *counters: int) -> Key[Array, ""]:
+    """Return the key of a stream and its counters.
+
+    >>> bool(stream(0, SAMPLING, 3) == stream(0, SAMPLING, 3))
+    True
+    """
+    key = jax.random.key(seed)
+    for counter in counters:
+        key = jax.random.fold_in(key, counter)
+    return key
+
+
+def per_sample(key: Key[Array, ""], prompts: int, samples: int) -> Key[Array, "prompt sample"]:
+    """Return one key per prompt and sample."""
+    fold = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
+    return jax.vmap(fold, in_axes=(0, None))(fold(key, jnp.arange(prompts)), jnp.arange(samples))

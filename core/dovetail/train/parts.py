@@ -1,0 +1,105 @@
+"""A chosen component with its hyperparameters: compile-time ones closed over, floats passed in at every call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from dovetail.registry import Component
+
+Floats = dict[str, np.float32 | Array]
+Fields = Mapping[str, Any]
+Sums = dict[str, tuple[Array, Array]]
+"""Metrics on their way to a mean: name -> (sum, count), which add up over micro-batches, mini-batches and devices."""
+
+
+@attrs.frozen(kw_only=True)
+class Part:
+    """One component in its role.
+
+    Attributes:
+        role: `policy_loss`, `kl`, ...: the name under which its floats travel and its metrics are logged.
+        component: what is called.
+        statics: hyperparameters that are compile-time constants.
+        floats: hyperparameters that are traced, so that trials which differ in them share one executable.
+        renames: fields it gets under another name, such as `old_logps` for `logps` where KL is a reward.
+    """
+
+    role: str
+    component: Component
+    statics: dict[str, Any]
+    floats: dict[str, float]
+    renames: dict[str, str] = attrs.field(factory=dict)
+
+    def build(self, floats: Mapping[str, Any] | None = None) -> Any:
+        """Return the function with its hyperparameters set, or the class's instance."""
+        return self.component.bind(**self.statics, **(self.floats if floats is None else floats))
+
+    def __call__(self, fields: Fields, hyper: Mapping[str, Floats]) -> tuple[Any, dict[str, Array]]:
+        """Call it on the fields it reads; return its value and its metrics (empty where it reports none)."""
+        arguments = [fields[self.renames.get(name, name)] for name in self.component.reads]
+        return split_metrics(self.build(hyper.get(self.role, {}))(*arguments))
+
+
+def split_metrics(result: Any) -> tuple[Any, dict[str, Array]]:
+    """Take `(value, metrics)` apart; a result without metrics has none.
+
+    >>> split_metrics((1, {"a": 2}))
+    (1, {'a': 2})
+    >>> split_metrics((1, 2))
+    ((1, 2), {})
+    """
+    if not (isinstance(result, tuple) and result and isinstance(result[-1], dict)):
+        return result, {}
+    *values, metrics = result
+    return (values[0] if len(values) == 1 else tuple(values)), metrics
+
+
+class FieldScope(dict[str, Any]):
+    """Fields at hand, computing a derived one when it is first read.
+
+    At collection a bare quantity such as `entropy` is that of the policy at collection, `old_entropy`.
+    """
+
+    def __init__(
+        self, known: Fields, derived: Mapping[str, Part], hyper: Mapping[str, Floats], *, at_collection: bool = False
+    ) -> None:
+        super().__init__(known)
+        self._derived = derived
+        self._hyper = hyper
+        self._at_collection = at_collection
+
+    def __missing__(self, name: str) -> Any:
+        if self._at_collection and f"old_{name}" in self:
+            return self[f"old_{name}"]
+        if name not in self._derived:
+            raise KeyError(name)
+        value, _ = self._derived[name](self, self._hyper)
+        self[name] = value
+        return value
+
+
+def traced(floats: Mapping[str, float]) -> Floats:
+    """Give floats one fixed type, so that a Python float and an array do not make two executables."""
+    return {name: np.float32(value) for name, value in floats.items()}
+
+
+def sums(role: str, metrics: Mapping[str, Array], mask: Bool[Array, "seq token"]) -> Sums:
+    """Reduce metrics to sums and counts: per token over the mask, per sequence over rows with any, scalars as they are."""
+    reduced: Sums = {}
+    for name, value in metrics.items():
+        array = jax.lax.stop_gradient(jnp.asarray(value, jnp.float32))
+        kept = mask if array.ndim == 2 else jnp.any(mask, axis=-1) if array.ndim == 1 else jnp.bool_(True)
+        reduced[f"{role}/{name}"] = (jnp.sum(jnp.where(kept, array, 0.0)), jnp.sum(kept, dtype=jnp.float32))
+    return reduced
+
+
+def masked_sum(weights: Float[Array, "seq token"], values: Float[Array, "seq token"]) -> Float[Array, ""]:
+    """∑ w·x over positions with a weight; what `values` holds elsewhere has neither value nor gradient."""
+    return jnp.sum(jnp.where(weights != 0, weights * jnp.where(weights != 0, values, 0.0), 0.0))

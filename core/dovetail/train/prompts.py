@@ -1,0 +1,114 @@
+"""Prompts and demonstrations as arrays, and the limits on their length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, overload
+
+import attrs
+import numpy as np
+from jaxtyping import Bool, Int
+
+from dovetail.errors import DataError
+from dovetail.protocols import Example, Tokenizer
+
+LongTexts = Literal["error", "truncate", "filter"]
+
+
+@attrs.frozen(kw_only=True)
+class Limit:
+    """A limit on the length of `column`'s text, the settings that hold it, and what to do with longer ones."""
+
+    column: str
+    tokens: int
+    setting: str
+    action: LongTexts
+    action_setting: str
+
+
+@attrs.frozen(kw_only=True)
+class LengthReport:
+    """How many texts exceed the limit, the longest one, and what was done about them."""
+
+    total: int
+    too_long: int
+    longest: int
+    limit: Limit
+
+    def __str__(self) -> str:
+        done = {"error": "refused", "truncate": "cut to fit", "filter": "left out"}[self.limit.action]
+        return (
+            f"{self.too_long} of {self.total} {self.limit.column}s exceed {self.limit.setting} = {self.limit.tokens}"
+            f" (longest {self.longest} tokens): {done}"
+        )
+
+
+@attrs.frozen
+class Selected(Sequence[Example]):
+    """A view of the examples whose prompts fit."""
+
+    examples: Sequence[Example]
+    indices: Int[np.ndarray, "kept"]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Example]: ...
+    def __getitem__(self, index: int | slice) -> Example | Sequence[Example]:
+        if isinstance(index, slice):
+            return Selected(self.examples, self.indices[index])
+        return self.examples[int(self.indices[index])]
+
+
+def fit(
+    examples: Sequence[Example], tokenizer: Tokenizer, limit: Limit
+) -> tuple[Sequence[Example], LengthReport]:
+    """Measure every text against the limit and act on those beyond it.
+
+    Raises:
+        DataError: with action 'error' if a text is too long, with the count and the ways out; or if none is left.
+    """
+    lengths = np.array([len(tokenizer.encode(example[limit.column])) for example in examples], dtype=np.int64)
+    beyond = lengths > limit.tokens
+    report = LengthReport(
+        total=len(lengths), too_long=int(beyond.sum()), longest=int(lengths.max(initial=0)), limit=limit
+    )
+    if limit.action == "error" and report.too_long:
+        raise DataError(
+            f"{report}. Raise {limit.setting} to {report.longest}, or set {limit.action_setting} = 'filter' or 'truncate'"
+        )
+    if limit.action == "filter" and report.too_long:
+        kept = np.flatnonzero(~beyond)
+        if not len(kept):
+            raise DataError(f"{report}. None is left")
+        return Selected(examples, kept), report
+    return examples, report
+
+
+def encode(
+    texts: Sequence[str], tokenizer: Tokenizer, limit: int
+) -> tuple[Int[np.ndarray, "prompt position"], Bool[np.ndarray, "prompt position"]]:
+    """Return ids padded on the left to `limit`, and their mask; longer prompts keep their end."""
+    tokens = np.full((len(texts), limit), tokenizer.pad_id, np.int32)
+    mask = np.zeros((len(texts), limit), bool)
+    for row, text in enumerate(texts):
+        ids = tokenizer.encode(text)[-limit:]
+        tokens[row, limit - len(ids) :] = ids
+        mask[row, limit - len(ids) :] = True
+    return tokens, mask
+
+
+def encode_completions(
+    texts: Sequence[str], tokenizer: Tokenizer, limit: int
+) -> tuple[Int[np.ndarray, "seq token"], Bool[np.ndarray, "seq token"]]:
+    """Return ids with their EOS padded on the right to `limit`, and their mask; longer ones are cut and have no EOS."""
+    tokens = np.full((len(texts), limit), tokenizer.pad_id, np.int32)
+    mask = np.zeros((len(texts), limit), bool)
+    for row, text in enumerate(texts):
+        ids = [*tokenizer.encode(text), tokenizer.eos_ids[0]][:limit]
+        tokens[row, : len(ids)] = ids
+        mask[row, : len(ids)] = True
+    return tokens, mask

@@ -1,0 +1,82 @@
+"""Sample completions of a task's examples and score them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+import numpy as np
+from jaxtyping import Array, Key
+
+from dovetail.protocols import Completions, Example, RolloutEngine, Sampling, Tokenizer
+from dovetail.train.prompts import encode
+from dovetail.train.rewards import Scorer, Scores
+
+
+@attrs.frozen(kw_only=True)
+class Sampled:
+    """Scored completions, prompt-major: row p·n + i answers prompt p."""
+
+    examples: tuple[Example, ...]
+    texts: tuple[str, ...]
+    completions: Completions
+    prompt_tokens: np.ndarray
+    prompt_mask: np.ndarray
+    scores: Scores
+
+    def batch(self) -> dict[str, np.ndarray]:
+        """Return the fields of stages `rollout` and `reward`, one row per completion."""
+        n = len(self.texts) // len(self.prompt_tokens)
+        drawn = self.completions
+        return {
+            "prompt_tokens": np.repeat(self.prompt_tokens, n, axis=0),
+            "prompt_mask": np.repeat(self.prompt_mask, n, axis=0),
+            "tokens": drawn.tokens,
+            "mask": drawn.mask,
+            "group_ids": np.repeat(np.arange(len(self.prompt_tokens), dtype=np.int32), n),
+            "rollout_logps": drawn.logps.astype(np.float32),
+            "lengths": drawn.mask.sum(axis=1, dtype=np.int32),
+            "truncated": drawn.truncated,
+            "scores": self.scores.total.astype(np.float32),
+            "score_table": self.scores.table.astype(np.float32),
+        }
+
+
+@attrs.frozen(kw_only=True)
+class Sampler:
+    """An open engine with what it needs to turn examples into scored completions."""
+
+    engine: RolloutEngine
+    tokenizer: Tokenizer
+    scorer: Scorer
+    max_prompt_tokens: int
+
+    def draw(
+        self, examples: Sequence[Example], keys: Key[Array, "prompt sample"], sampling: Sampling
+    ) -> tuple[Completions, np.ndarray, np.ndarray]:
+        """Sample `keys.shape[1]` completions of each example; returns them with the prompts' arrays."""
+        tokens, mask = encode([e["prompt"] for e in examples], self.tokenizer, self.max_prompt_tokens)
+        return self.engine.generate(tokens, mask, keys, sampling), tokens, mask
+
+    def __call__(
+        self, examples: Sequence[Example], keys: Key[Array, "prompt sample"], sampling: Sampling
+    ) -> Sampled:
+        """Sample and score."""
+        drawn, tokens, mask = self.draw(examples, keys, sampling)
+        return self.score(examples, drawn, tokens, mask)
+
+    def score(
+        self, examples: Sequence[Example], drawn: Completions, prompt_tokens: np.ndarray, prompt_mask: np.ndarray
+    ) -> Sampled:
+        """Decode completions and score them."""
+        n = len(drawn.tokens) // len(examples)
+        texts = [self.tokenizer.decode(row[kept].tolist()) for row, kept in zip(drawn.tokens, drawn.mask, strict=True)]
+        repeated = tuple(example for example in examples for _ in range(n))
+        return Sampled(
+            examples=repeated,
+            texts=tuple(texts),
+            completions=drawn,
+            prompt_tokens=prompt_tokens,
+            prompt_mask=prompt_mask,
+            scores=self.scorer(repeated, texts),
+        )

@@ -1,0 +1,147 @@
+"""Build what a run needs from its config: task, tokenizer, model, rewards, engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import jax
+import numpy as np
+from flax import nnx
+
+from dovetail.config import Choice, Config
+from dovetail.protocols import Example, ModelMaker, RolloutEngine, Task, Tokenizer
+from dovetail.train import keys
+from dovetail.train.algorithm import Algorithm, assemble, part
+from dovetail.train.evaluate import Evaluator
+from dovetail.train.forward import ValueModel
+from dovetail.train.prompts import LengthReport, Limit, fit
+from dovetail.train.rewards import Scorer
+from dovetail.train.sampling import Sampled, Sampler
+
+TOKENIZER = "tokenizer"
+
+
+@attrs.frozen(kw_only=True)
+class Setup:
+    """The pieces of a run, before anything is trained."""
+
+    config: Config
+    algorithm: Algorithm
+    task: Task
+    eval_task: Task
+    tokenizer: Tokenizer
+    scorer: Scorer
+    graphdef: Any
+    params: Any
+
+    def train_examples(self) -> tuple[Sequence[Example], LengthReport]:
+        """Return the training prompts that fit."""
+        return fit(self.task.examples("train"), self.tokenizer, prompt_limit(self.config))
+
+    def critic(self, policy_params: Any) -> tuple[Any, Any]:
+        """Return the critic's structure and weights; its trunk begins as the policy where they are of one architecture."""
+        trunk = _make_model(self.config.choice("critic.model"), self.tokenizer, self.config.run.seed, keys.CRITIC_INIT)
+        graphdef, params = nnx.split(ValueModel(trunk, trunk.width))  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
+        same = jax.tree.structure(params["trunk"]) == jax.tree.structure(policy_params)
+        if self.config.critic.init_from_policy and same:
+            params["trunk"] = jax.tree.map(lambda x: x.copy(), policy_params)
+        return graphdef, params
+
+    def engine(self, params: Any) -> RolloutEngine:
+        """Open the rollout engine with these weights."""
+        return _build(self.config.choice("train.rollout")).open(self.graphdef, params, self.tokenizer)
+
+    def evaluator(self, sampler: Sampler) -> Evaluator:
+        """Return the evaluation of the task's `eval` split."""
+        settings, train = self.config.eval, self.config.train
+        examples, _ = fit(self.eval_task.examples("eval"), self.tokenizer, prompt_limit(self.config))
+        count = min(settings.examples or len(examples), len(examples))
+        return Evaluator(
+            sampler=sampler,
+            examples=[examples[i] for i in range(count)],
+            success=self._success(),
+            batch_size=settings.batch_size,
+            max_tokens=self.config.sampling.max_tokens,
+            samples=settings.samples,
+            pass_at=settings.pass_at,
+            temperature=settings.temperature,
+            seed=self.config.run.seed,
+            saved_samples=settings.saved_samples,
+        )
+
+    def _success(self) -> Callable[[Sampled], Any]:
+        """A completion succeeds if `eval.success`, or else the total score, reaches `eval.success_at`."""
+        settings = self.config.eval
+        if settings.success is None:
+            return lambda sampled: sampled.scores.total >= settings.success_at
+        judge = attrs.evolve(self.scorer, rewards=(part("eval.success", self.config.choice("eval.success")),))
+        return lambda sampled: _column(judge, sampled) >= settings.success_at
+
+
+def set_up(config: Config, folder: Path) -> Setup:
+    """Build everything; cheap checks come first, so that a mistake costs seconds.
+
+    Raises:
+        DovetailError: on anything that would fail later: fields, columns, data, lengths.
+    """
+    algorithm = assemble(config)
+    task, eval_task = _build(config.choice("train.task")), _build(config.choice("eval.task"))
+    scorer = Scorer(
+        rewards=tuple(part("reward", choice) for choice in config.listed("train.rewards")),
+        manager=part("reward_manager", config.choice("train.reward_manager")),
+    )
+    for each, choice in ((task, "train.task"), (eval_task, "eval.task")):
+        scorer.check_columns(each.columns, config.choice(choice).component.name)
+    tokenizer = _tokenizer(config, task, folder / TOKENIZER)
+    model = _make_model(config.choice("train.model"), tokenizer, config.run.seed, keys.INIT)
+    graphdef, params = nnx.split(model)
+    return Setup(
+        config=config,
+        algorithm=algorithm,
+        task=task,
+        eval_task=eval_task,
+        tokenizer=tokenizer,
+        scorer=scorer,
+        graphdef=graphdef,
+        params=params,
+    )
+
+
+def prompt_limit(config: Config) -> Limit:
+    """The limit on prompts."""
+    return Limit(
+        column="prompt",
+        tokens=config.train.max_prompt_tokens,
+        setting="train.max_prompt_tokens",
+        action=config.train.long_prompts,
+        action_setting="train.long_prompts",
+    )
+
+
+def _build(choice: Choice) -> Any:
+    return choice.component.bind(**choice.params)
+
+
+def _tokenizer(config: Config, task: Task, folder: Path) -> Tokenizer:
+    """Read the run's tokenizer, or make it and keep it with the run."""
+    maker = _build(config.choice("train.tokenizer"))
+    if folder.exists():
+        return maker.load(folder)
+    tokenizer = maker.make(task.corpus())
+    aside = folder.with_name(folder.name + ".tmp")
+    aside.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(aside)
+    aside.rename(folder)
+    return tokenizer
+
+
+def _make_model(choice: Choice, tokenizer: Tokenizer, seed: int, stream: int) -> nnx.Module:
+    maker: ModelMaker = _build(choice)
+    return maker.make(tokenizer.vocab_size, rngs=nnx.Rngs(params=keys.stream(seed, stream)))
+
+
+def _column(judge: Scorer, sampled: Sampled) -> np.ndarray:
+    return np.nan_to_num(judge.table(sampled.examples, sampled.texts)[:, 0], nan=-np.inf)

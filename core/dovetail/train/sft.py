@@ -1,0 +1,95 @@
+"""The supervised warm start: next-token loss on a task's demonstrations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
+
+from dovetail.errors import DataError
+from dovetail.protocols import Example
+from dovetail.registry import Component
+from dovetail.train.forward import quantities
+from dovetail.train.gradients import Optimiser, accumulate
+from dovetail.train.parts import Floats, Sums, masked_sum
+from dovetail.train.prompts import LengthReport, Limit, encode, encode_completions, fit
+from dovetail.train.setup import Setup, prompt_limit
+from dovetail.train.update import Trained
+
+
+def demonstrations(setup: Setup) -> tuple[Any, list[LengthReport]]:
+    """Return the demonstrations that fit, and what was left out.
+
+    Raises:
+        DataError: if the task has none.
+    """
+    config = setup.config
+    examples = setup.task.examples("sft")
+    if not len(examples) or "completion" not in examples[0]:
+        name = config.choice("train.task").component.name
+        raise DataError(f"task {name} has no demonstrations (examples with a completion); set sft.steps = 0")
+    completions = Limit(
+        column="completion",
+        tokens=config.sampling.max_tokens - 1,
+        setting="sampling.max_tokens - 1",
+        action=config.sft.long_completions,
+        action_setting="sft.long_completions",
+    )
+    examples, first = fit(examples, setup.tokenizer, prompt_limit(config))
+    examples, second = fit(examples, setup.tokenizer, completions)
+    return examples, [first, second]
+
+
+def as_batch(examples: list[Example], setup: Setup) -> dict[str, np.ndarray]:
+    """Return demonstrations as the fields of a batch."""
+    config = setup.config
+    prompt_tokens, prompt_mask = encode([e["prompt"] for e in examples], setup.tokenizer, config.train.max_prompt_tokens)
+    tokens, mask = encode_completions([e["completion"] for e in examples], setup.tokenizer, config.sampling.max_tokens)
+    return {"prompt_tokens": prompt_tokens, "prompt_mask": prompt_mask, "tokens": tokens, "mask": mask}
+
+
+@attrs.frozen(kw_only=True)
+class SftUpdate:
+    """One optimiser step on the mean negative log-likelihood of completion tokens, their EOS included."""
+
+    graphdef: Any
+    logps: Component
+    optimiser: Optimiser
+    micro_batch_size: int
+
+    def __call__(
+        self,
+        policy: Trained,
+        batch: dict[str, Array],
+        step: Int[Array, ""],
+        total: Int[Array, ""],
+        hyper: dict[str, Floats],
+    ) -> tuple[Trained, Sums]:
+        """Return the updated policy and metric sums."""
+        mask = batch["mask"]
+        batch = batch | {"weights": mask / jnp.maximum(jnp.sum(mask), 1)}
+
+        def loss_fn(params: Any, micro: dict[str, Array]) -> tuple[Array, Sums]:
+            found = quantities(self.graphdef, params, micro, {"logps": self.logps}, jnp.float32(1))
+            return masked_sum(micro["weights"], -found["logps"]), {}
+
+        grads, loss, _ = accumulate(loss_fn, policy.params, batch, self.micro_batch_size)
+        params, state, found = self.optimiser.apply(policy.params, policy.optimiser, grads, step, total, hyper)
+        metrics = {"sft/loss": loss} | {f"sft/{name}": value for name, value in found.items()}
+        return Trained(params, state), {name: (value, jnp.float32(1)) for name, value in metrics.items()}
+
+
+def compile_sft(setup: Setup, optimiser: Optimiser) -> Any:
+    """Return the compiled update."""
+    config = setup.config
+    update = SftUpdate(
+        graphdef=setup.graphdef,
+        logps=config.component("field", "logps").component,
+        optimiser=optimiser,
+        micro_batch_size=config.sft.micro_batch_size or config.sft.batch_size,
+    )
+    return jax.jit(update.__call__, donate_argnums=0)

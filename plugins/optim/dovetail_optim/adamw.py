@@ -1,0 +1,32 @@
+"""AdamW."""
+
+from __future__ import annotations
+
+import optax
+from jaxtyping import Array, Float
+
+
+def adamw(
+    learning_rate: Float[Array, ""],
+    *,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+) -> optax.GradientTransformation:
+    """Adam with decoupled weight decay.
+
+    m ← β₁m + (1-β₁)g,  v ← β₂v + (1-β₂)g²,  θ ← θ - lr·(m̂/(√v̂ + ε) + λθ), with bias-corrected m̂, v̂.
+    Loshchilov and Hutter 2019, *Decoupled weight decay regularization*, algorithm 2; optax's implementation.
+
+    Args:
+        learning_rate: lr of this step.
+        b1: β₁, decay of the gradient's mean.
+        b2: β₂, decay of its second moment.
+        eps: ε.
+        weight_decay: λ, on every parameter; 0 by default, as RL runs are short.
+
+    >>> adamw(1e-3).init({"w": 1.0})[0].count.item()
+    0
+    """
+    return optax.adamw(learning_rate, b1=b1, b2=b2, eps=eps, weight_decay=weight_decay)

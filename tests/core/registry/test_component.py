@@ -1,0 +1,136 @@
+"""The contract is read off the signature, and a broken one is refused with distribution, file and cure."""
+
+import pickle
+from typing import Annotated, Literal
+
+import attrs
+import pytest
+
+import dovetail
+from dovetail.errors import PluginError
+from dovetail.registry import REQUIRED, Component, Origin, Registry, read_interface
+
+ORIGIN = Origin("acme-rl", "1.2", "acme.losses")
+
+
+def loss(
+    logps,
+    mask,
+    *,
+    epsilon: float = 0.2,
+    clip: float | None = None,
+    mode: Literal["a", "b"] = "a",
+    size: Annotated[float, dovetail.STATIC] = 2.0,
+    needed: int,
+):
+    """A loss."""
+    return logps * epsilon
+
+
+@attrs.frozen(kw_only=True)
+class Reward:
+    """A reward with state."""
+
+    scale: float = 1.0
+    names: tuple[str, ...] = attrs.field(factory=tuple)
+
+    def __call__(self, completions, answer):
+        return [self.scale] * len(completions)
+
+
+def component(target) -> Component:
+    return Component(kind="policy_loss", name="x", target=target, origin=ORIGIN)
+
+
+def test_positional_parameters_are_fields_and_keyword_only_ones_hyperparameters():
+    found = component(loss)
+    assert found.reads == ("logps", "mask")
+    assert dict(found.params) == {"epsilon": 0.2, "clip": None, "mode": "a", "size": 2.0, "needed": REQUIRED}
+
+
+def test_floats_are_traced_unless_marked():
+    assert component(loss).static == {"mode", "size", "needed"}
+
+
+def test_a_class_has_its_fields_as_hyperparameters_and_reads_what_its_call_takes():
+    found = component(Reward)
+    assert found.reads == ("completions", "answer")
+    assert dict(found.params) == {"scale": 1.0, "names": ()}
+    assert found.bind(scale=3.0)(["x"], ["y"]) == [3.0]
+
+
+def test_bound_functions_pickle():
+    bound = pickle.loads(pickle.dumps(component("math:isclose").bind(rel_tol=0.5)))
+    assert bound(1.0, 1.4)
+
+
+def test_public_access():
+    gspo = dovetail.get("policy_loss", "gspo")
+    assert gspo.reads == ("logps", "old_logps", "advantages", "mask")
+    assert dict(gspo.params) == {"epsilon_low": 3e-4, "epsilon_high": 4e-4}
+    assert gspo.origin.distribution == "dovetail"
+    assert gspo.origin.module == "dovetail_loss.gspo"
+    assert "gspo" in dovetail.names("policy_loss")
+
+
+def test_origin_and_label_name_the_owner():
+    assert str(component(loss).origin) == "acme-rl 1.2 (acme.losses)"
+    assert component(loss).qualified_name == "acme-rl/x"
+
+
+def _star(logps, *rest):
+    return rest
+
+
+def _double_star(logps, **rest):
+    return rest
+
+
+def _default(logps, mask=None):
+    return mask
+
+
+class _Plain:
+    pass
+
+
+@attrs.frozen
+class _Positional:
+    scale: float = 1.0
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (_star, r"has '\*rest'; every field and hyperparameter must be named"),
+        (_double_star, r"has '\*\*rest'"),
+        (_default, r"gives the positional parameter 'mask' a default; .* put '\*' before hyperparameters"),
+        (_Plain, "is a class without attrs"),
+        (_Positional, r"has positional fields \['scale'\]; write @attrs.frozen\(kw_only=True\)"),
+    ],
+)
+def test_a_broken_signature_is_refused_at_registration(target, message):
+    registry = Registry()
+    registry.add_kind("policy_loss", "", ORIGIN)
+    with pytest.raises(PluginError, match=message) as caught:
+        registry.add("policy_loss", "x", target, origin=ORIGIN)
+    assert "acme-rl" in str(caught.value)
+
+
+def test_the_message_gives_file_and_line():
+    with pytest.raises(PluginError, match=r"test_component.py:\d+\]"):
+        read_interface(_star, "policy_loss 'x' of acme-rl")
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("acme_absent.losses:x", "cannot be imported from 'acme_absent.losses:x': ModuleNotFoundError"),
+        ("math:absent", "cannot be imported from 'math:absent': AttributeError"),
+        ("math:pi", "'math:pi' is no function or class"),
+    ],
+)
+def test_a_target_that_cannot_be_had_is_named_on_first_use(target, message):
+    with pytest.raises(PluginError, match=message) as caught:
+        component(target).load()
+    assert "acme-rl" in str(caught.value)
