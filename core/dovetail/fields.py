@@ -1,7 +1,8 @@
 """Fields that every run may ask for, as plain components of kind `field`.
 
-A field that reads `logits` or `hidden_states` is a *quantity* of a forward pass: the engine computes it position by position, in
-chunks, so that no [seq, token, vocab] array is ever kept. Its bare name is the policy being trained (with gradient, for
+A field that reads `logits` or `hidden_states` is a *quantity* of a forward pass: the engine computes it position by
+position, in chunks, so that no [seq, token, vocab] array is ever kept. Its bare name is the policy being trained
+(with gradient, for
 losses); `old_NAME` and `ref_NAME` are the policy at collection and the reference.
 """
 
@@ -12,9 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 
-def logps(
-    logits: Float[Array, "*batch vocab"], tokens: Int[Array, "*batch"]
-) -> Float[Array, "*batch"]:
+def logps(logits: Float[Array, "*batch vocab"], tokens: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
     """Log-probability of each token: logits at the token minus the log-sum-exp over the vocabulary.
 
     The logits arrive divided by the sampling temperature, in float32.

@@ -1,6 +1,7 @@
 """What the engine expects of stateful components. Every one is a frozen, keyword-only attrs class in its plugin.
 
-Arrays are described with the field names of `docs/glossary.md`: `seq` is one completion, `prompt` one prompt, `token` a position.
+Arrays are described with the field names of `docs/glossary.md`: `seq` is one completion, `prompt` one prompt, `token`
+a position.
 """
 
 from __future__ import annotations
@@ -86,10 +87,11 @@ class LanguageModel(Protocol):
         mask: Bool[Array, "seq token"],
         cache: Any = None,
     ) -> tuple[Float[Array, "seq token width"], Any]:
-        """Return the hidden states (after the last norm) of `tokens`, and the cache with their keys and values appended.
+        """Return the hidden states (after the last norm) of `tokens`, and the cache with their keys and values
+        appended.
 
-        `mask` is false on tokens that nobody may attend to (left padding). Positions count the true tokens of a row, the
-        cached ones included.
+        `mask` is false on tokens that nobody may attend to (left padding). Positions count the true tokens of a row,
+        the cached ones included.
         """
         ...
 
@@ -146,7 +148,7 @@ class RolloutEngine(Protocol):
         keys: Key[Array, "prompt sample"],
         sampling: Sampling,
     ) -> Completions:
-        """Sample one completion for each key. A completion depends on its prompt and its key alone, not on the batch."""
+        """Sample one completion for each key; it depends on its prompt and its key alone, not on the batch."""
         ...
 
     def sync(self, params: Any, version: int) -> None:

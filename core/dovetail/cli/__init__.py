@@ -53,7 +53,9 @@ def _training(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     ):
         command = commands.add_parser(name, help=summary, description=summary)
         _add_config(command)
-        command.add_argument("--folder", type=Path, help="run folder (default: runs/CONFIG-RUNID); resumes if it has begun")
+        command.add_argument(
+            "--folder", type=Path, help="run folder (default: runs/CONFIG-RUNID); resumes if it has begun"
+        )
         command.set_defaults(run=_train, only_sft=name == "sft")
 
 
@@ -90,10 +92,17 @@ def _names(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def _add_config(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "config", nargs="?", help="a gin file, or the name of a shipped config (default: the built-in arithmetic run)"
+        "config",
+        nargs="?",
+        help="a gin file, or the name of a shipped config (default: the built-in arithmetic run)",
     )
     command.add_argument(
-        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="override a binding; repeatable"
+        "--set",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a binding; repeatable",
     )
 
 

@@ -29,7 +29,8 @@ class Plan:
         old: quantities of the forward pass of the policy at collection; empty means no such pass.
         ref: quantities of the reference's forward pass; empty means no such pass and no reference.
         now: quantities of the differentiable forward pass of an update.
-        old_logps_from_update: `old_logps` is `stop_gradient(logps)`, since the update is on-policy and only losses read it.
+        old_logps_from_update: `old_logps` is `stop_gradient(logps)`, since the update is on-policy and only losses
+        read it.
         critic: a critic is trained, and scores the batch at collection.
         greedy: each prompt is also completed greedily.
         kl: the divergence from the reference is computed.
@@ -49,5 +50,10 @@ class Plan:
     @property
     def forwards(self) -> tuple[str, ...]:
         """The forward passes of a step beside sampling and the update, by name."""
-        names = (("old policy", self.old), ("reference", self.ref), ("critic", self.critic), ("greedy", self.greedy))
+        names = (
+            ("old policy", self.old),
+            ("reference", self.ref),
+            ("critic", self.critic),
+            ("greedy", self.greedy),
+        )
         return tuple(name for name, needed in names if needed)

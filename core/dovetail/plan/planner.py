@@ -7,7 +7,15 @@ from collections.abc import Iterable, Sequence
 import attrs
 
 from dovetail.errors import PlanError, listing, nearest
-from dovetail.plan.glossary import ADVANTAGE, CORRECTION, CRITIC, FIELDS, FORWARD_READS, GREEDY, QUANTITY_READS
+from dovetail.plan.glossary import (
+    ADVANTAGE,
+    CORRECTION,
+    CRITIC,
+    FIELDS,
+    FORWARD_READS,
+    GREEDY,
+    QUANTITY_READS,
+)
 from dovetail.plan.plan import Entry, Level, Plan
 from dovetail.registry import Component, Registry
 
@@ -18,7 +26,8 @@ OLD, REF = "old_", "ref_"
 class Reader:
     """A chosen component, in the role in which it reads.
 
-    `update` readers see the policy being trained; the others run at collection, where the policy at hand is the one that
+    `update` readers see the policy being trained; the others run at collection, where the policy at hand is the one
+    that
     sampled: there a bare quantity such as `entropy` means `old_entropy`. `renames` says so for one reader more, and
     `refused` maps fields it must not read to the reason.
     """
@@ -103,7 +112,9 @@ class _Planner:
         if info.stage == ADVANTAGE and not update:
             raise PlanError(f"{reader.label} reads '{field}', which does not exist before the advantages are estimated")
         if info.stage == CORRECTION and not self.has_correction:
-            raise PlanError(f"{reader.label} reads '{field}', which a correction provides; set train.correction to a name")
+            raise PlanError(
+                f"{reader.label} reads '{field}', which a correction provides; set train.correction to a name"
+            )
         self.critic = self.critic or info.stage == CRITIC
         self.greedy = self.greedy or info.stage == GREEDY
         if field == "values" and not update:
@@ -116,8 +127,8 @@ class _Planner:
         stray = [read for read in component.reads if read not in FORWARD_READS]
         if stray:
             raise PlanError(
-                f"field {component.name} of {component.origin} reads {stray[0]!r} besides the forward pass; a field that"
-                f" reads {' or '.join(sorted(QUANTITY_READS))} may read nothing else but {', '.join(sorted(FORWARD_READS))}"
+                f"field {component.name} of {component.origin} reads {stray[0]!r} besides the forward pass; a field"
+                f" that reads {' or '.join(sorted(QUANTITY_READS))} may read only {', '.join(sorted(FORWARD_READS))}"
             )
         if quantity not in self.quantities[version]:
             self.quantities[version].append(quantity)
@@ -154,8 +165,8 @@ class _Planner:
         known = [*FIELDS, *_with_versions(self.registry)]
         return PlanError(
             f"{reader.label} ({reader.component.origin}) reads the field '{field}', which nobody provides."
-            f"{nearest(field, known)} Known: {listing(known, 40)}. A plugin provides a field by registering a component of"
-            " kind 'field' under its name"
+            f"{nearest(field, known)} Known: {listing(known, 40)}. A plugin provides a field by registering a component"
+            " of kind 'field' under its name"
         )
 
     def finish(self, on_policy: bool) -> Plan:

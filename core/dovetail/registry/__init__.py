@@ -8,7 +8,15 @@ from typing import Any
 
 import pluggy
 
-from dovetail.registry.component import REQUIRED, STATIC, Component, Interface, Origin, has_float, read_interface
+from dovetail.registry.component import (
+    REQUIRED,
+    STATIC,
+    Component,
+    Interface,
+    Origin,
+    has_float,
+    read_interface,
+)
 from dovetail.registry.discovery import discover, take_in
 from dovetail.registry.registry import Kind, Problem, Registry, normal
 
@@ -66,9 +74,7 @@ def names(kind: str) -> tuple[str, ...]:
     return current().names(kind)
 
 
-def register(
-    kind: str, name: str, target: str | Callable[..., Any], *, aliases: Sequence[str] = ()
-) -> Component:
+def register(kind: str, name: str, target: str | Callable[..., Any], *, aliases: Sequence[str] = ()) -> Component:
     """Register a component for this process only, from a notebook or a test.
 
     A package announces its components with the hook `dovetail_components` instead.

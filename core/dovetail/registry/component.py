@@ -5,8 +5,8 @@ The rule, and the whole contract of a plugin author:
 * **positional parameters name what it reads** (batch fields; for rewards, dataset columns);
 * **keyword-only parameters are its hyperparameters**, with defaults and annotations.
 
-A class follows the same rule: its keyword-only attrs fields are the hyperparameters, and the positional parameters of its
-`__call__`, where it has one, are what it reads.
+A class follows the same rule: its keyword-only attrs fields are the hyperparameters, and the positional parameters of
+its `__call__`, where it has one, are what it reads.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Static:
 
 
 STATIC: typing.Final = _Static()
-"""Write `Annotated[float, dovetail.STATIC]` where a float hyperparameter must not be traced (it decides a shape, say)."""
+"""Write `Annotated[float, dovetail.STATIC]` where a float hyperparameter must not be traced, as it decides a shape."""
 
 
 class _Required:
@@ -159,6 +159,7 @@ class Component:
         return _Bound(target, params)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function, or build the class, with arguments as given."""
         return self.load()(*args, **kwargs)
 
 
@@ -177,7 +178,8 @@ def read_interface(target: Callable[..., Any], owner: str) -> Interface:
     """Read the contract off a function's or an attrs class's signature.
 
     Raises:
-        PluginError: on `*args`, `**kwargs`, a positional parameter with a default, a class that is no frozen attrs class,
+        PluginError: on `*args`, `**kwargs`, a positional parameter with a default, a class that is no frozen attrs
+        class,
             or a class with positional fields; the message names `owner` and the file.
     """
     reader = _ClassReader if inspect.isclass(target) else _FunctionReader
@@ -201,12 +203,13 @@ class _FunctionReader:
     owner: str
 
     def read(self) -> Interface:
+        """Read a function's parameters."""
         reads = []
         keyword_only = {}
         for parameter in inspect.signature(self.target).parameters.values():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 raise self._broken(
-                    f"has '{parameter}'; every field and hyperparameter must be named, so that the planner can read them"
+                    f"has '{parameter}'; every field and hyperparameter must be named, for the planner to read"
                 )
             if parameter.kind is parameter.KEYWORD_ONLY:
                 keyword_only[parameter.name] = parameter.default
@@ -218,8 +221,7 @@ class _FunctionReader:
             else:
                 reads.append(parameter.name)
         params = {
-            name: REQUIRED if default is inspect.Parameter.empty else default
-            for name, default in keyword_only.items()
+            name: REQUIRED if default is inspect.Parameter.empty else default for name, default in keyword_only.items()
         }
         return _interface(tuple(reads), params, self._hints(self.target))
 
@@ -238,6 +240,7 @@ class _FunctionReader:
 @attrs.frozen
 class _ClassReader(_FunctionReader):
     def read(self) -> Interface:
+        """Read a class's fields, and the positional parameters of its `__call__`."""
         cls = typing.cast("type[Any]", self.target)
         if not attrs.has(cls):
             raise self._broken("is a class without attrs; a stateful component is a frozen, keyword-only attrs class")
@@ -250,7 +253,9 @@ class _ClassReader(_FunctionReader):
         if "__call__" in vars(cls):
             call = _FunctionReader(vars(cls)["__call__"], self.owner).read()
             if call.params:
-                raise self._broken(f"has keyword-only parameters {sorted(call.params)} in __call__; make them attrs fields")
+                raise self._broken(
+                    f"has keyword-only parameters {sorted(call.params)} in __call__; make them attrs fields"
+                )
             reads = call.reads[1:]
         return _interface(reads, params, self._hints(cls))
 

@@ -23,8 +23,9 @@ SLOW_IMPORT_SECONDS = 0.5
 def discover(manager: pluggy.PluginManager | None = None) -> tuple[Registry, pluggy.PluginManager]:
     """Load every plugin into a fresh registry.
 
-    A plugin that cannot be loaded is listed in `registry.problems` and fails only a run that needs it. Distributions named
-    in `DOVETAIL_DISABLE` (comma separated) are left out. pluggy's own entry-point loader is not used: it silently skips
+    A plugin that cannot be loaded is listed in `registry.problems` and fails only a run that needs it. Distributions
+    named in `DOVETAIL_DISABLE` (comma separated) are left out. pluggy's own entry-point loader is not used: it
+    silently skips
     an entry point whose name is taken, and one bad import stops it without a name.
 
     Returns:
@@ -43,7 +44,9 @@ def discover(manager: pluggy.PluginManager | None = None) -> tuple[Registry, plu
         try:
             plugins.append((_import(point, distribution, registry), distribution, version))
         except Exception as error:
-            registry.problems.append(Problem(distribution, version, f"entry point '{point.name}' = {point.value}: {_say(error)}"))
+            registry.problems.append(
+                Problem(distribution, version, f"entry point '{point.name}' = {point.value}: {_say(error)}")
+            )
     for plugin, distribution, version in plugins:
         _guarded(registry, manager, plugin, distribution, version)
     return registry, manager
@@ -67,16 +70,14 @@ def _import(point: metadata.EntryPoint, distribution: str, registry: Registry) -
             Problem(
                 distribution,
                 "",
-                f"warning: importing '{point.value}' took {took:.1f} s on every command; register lazy targets and import"
-                " jax only in the modules they name",
+                f"warning: importing '{point.value}' took {took:.1f} s on every command; register lazy targets"
+                " and import jax only in the modules they name",
             )
         )
     return plugin
 
 
-def _guarded(
-    registry: Registry, manager: pluggy.PluginManager, plugin: Any, distribution: str, version: str
-) -> None:
+def _guarded(registry: Registry, manager: pluggy.PluginManager, plugin: Any, distribution: str, version: str) -> None:
     try:
         take_in(registry, manager, plugin, distribution, version)
     except Exception as error:
@@ -84,9 +85,7 @@ def _guarded(
         registry.problems.append(Problem(distribution, version, _say(error)))
 
 
-def take_in(
-    registry: Registry, manager: pluggy.PluginManager, plugin: Any, distribution: str, version: str
-) -> None:
+def take_in(registry: Registry, manager: pluggy.PluginManager, plugin: Any, distribution: str, version: str) -> None:
     """Register one plugin's kinds, components and observers.
 
     Raises:
@@ -114,7 +113,8 @@ def _check_hooks(plugin: Any, distribution: str) -> None:
     for name in dir(plugin):
         if name.startswith("dovetail_") and name not in known and callable(getattr(plugin, name)):
             raise PluginError(
-                f"plugin {distribution} implements the unknown hook '{name}'.{nearest(name, known)} Hooks: {', '.join(known)}"
+                f"plugin {distribution} implements the unknown hook '{name}'.{nearest(name, known)}"
+                f" Hooks: {', '.join(known)}"
             )
 
 

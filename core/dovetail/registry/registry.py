@@ -54,7 +54,8 @@ class Registry:
         _check_name(name, f"kind of {origin.distribution}")
         if name in self._kinds:
             raise PluginError(
-                f"kind '{name}' of {origin.distribution} exists already: {self._kinds[name].origin.distribution} opened it"
+                f"kind '{name}' of {origin.distribution} exists already:"
+                f" {self._kinds[name].origin.distribution} opened it"
             )
         self._kinds[name] = Kind(name, summary, origin)
 
@@ -77,7 +78,8 @@ class Registry:
             aliases: other names it answers to.
 
         Raises:
-            PluginError: on an unknown kind, a name that is no identifier, a target of the wrong form, or a name that the
+            PluginError: on an unknown kind, a name that is no identifier, a target of the wrong form, or a name that
+            the
                 same distribution has registered before.
         """
         owner = f"'{name}' of {origin.distribution}"
@@ -92,7 +94,11 @@ class Registry:
         else:
             read_interface(target, f"{kind} {owner}")
         component = Component(
-            kind=kind, name=normal(name), target=target, origin=origin, aliases=tuple(normal(a) for a in aliases)
+            kind=kind,
+            name=normal(name),
+            target=target,
+            origin=origin,
+            aliases=tuple(normal(a) for a in aliases),
         )
         words = (component.name, *component.aliases)
         for word in words:

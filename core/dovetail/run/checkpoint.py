@@ -28,8 +28,8 @@ class Saved:
 class Checkpoints:
     """The checkpoints of one run.
 
-    Steps are numbered through both phases, so that the newest is always the last. A save that a crash interrupts leaves a
-    folder that orbax never counts.
+    Steps are numbered through both phases, so that the newest is always the last. A save that a crash interrupts
+    leaves a folder that orbax never counts.
     """
 
     def __init__(self, folder: Path, keep: int) -> None:
@@ -53,9 +53,7 @@ class Checkpoints:
         Raises:
             RunError: if the disk is full or the folder unwritable; earlier checkpoints stay.
         """
-        arguments = ocp.args.Composite(
-            state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave(attrs.asdict(saved))
-        )
+        arguments = ocp.args.Composite(state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave(attrs.asdict(saved)))
         try:
             self._manager.save(number, args=arguments, force=True)
         except (OSError, ValueError) as error:

@@ -57,7 +57,8 @@ def open_folder(path: Path, config: Config) -> RunFolder:
     """Create a run's folder, or open it again to resume.
 
     Raises:
-        RunError: if it cannot be written, is in use by another process, or belongs to another config (with the difference).
+        RunError: if it cannot be written, is in use by another process, or belongs to another config (with the
+        difference).
     """
     try:
         path.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """The record of a run in JSON lines: metrics, timings, samples.
 
-`metrics.jsonl` holds nothing that depends on the clock, so that two runs of the same config and seed write the same bytes, be
-they killed and resumed or not; wall-clock figures go to `timings.jsonl`.
+`metrics.jsonl` holds nothing that depends on the clock, so that two runs of the same config and seed write the same
+bytes, be they killed and resumed or not; wall-clock figures go to `timings.jsonl`.
 """
 
 from __future__ import annotations

@@ -33,7 +33,12 @@ def summarise(folder: Path) -> str:
         values = series(folder, metric)
         if values:
             best_step, best = max(values, key=lambda pair: pair[1])
-            figures[metric] = {"first": values[0][1], "last": values[-1][1], "best": best, "best_step": best_step}
+            figures[metric] = {
+                "first": values[0][1],
+                "last": values[-1][1],
+                "best": best,
+                "best_step": best_step,
+            }
             lines.append(
                 f"{label:<12} {form.format(values[0][1])} -> {form.format(values[-1][1])}"
                 f" after {values[-1][0]} steps (best {form.format(best)} at {best_step})"

@@ -75,7 +75,9 @@ def assemble(config: Config) -> Algorithm:
     """Plan the step and bind every part that it needs."""
     planned = make_plan(config)
     train = config.train
-    needed = dict.fromkeys((*planned.old, *planned.ref, *planned.now, *(n for d in planned.derived.values() for n in d)))
+    needed = dict.fromkeys(
+        (*planned.old, *planned.ref, *planned.now, *(n for d in planned.derived.values() for n in d))
+    )
     parts = {
         role: part(role, config.choice(f"train.{role}"))
         for role in ("advantage", "policy_loss", "loss_agg", "kl", "kl_controller")
@@ -88,7 +90,11 @@ def assemble(config: Config) -> Algorithm:
     kl = attrs.evolve(parts["kl"], renames={"logps": "old_logps"} if train.kl_in == "reward" else {})
     optimiser = _optimiser("train", config, train)
     critic = _critic(config) if planned.critic else None
-    settings = {"kl_coef": train.kl_coef, "entropy_coef": train.entropy_coef, "temperature": config.sampling.temperature}
+    settings = {
+        "kl_coef": train.kl_coef,
+        "entropy_coef": train.entropy_coef,
+        "temperature": config.sampling.temperature,
+    }
     hyper = _hyper([*parts.values(), *filter(None, optional.values()), *fields.values()], [optimiser])
     if critic:
         hyper |= _hyper([critic.value_loss, critic.loss_agg], [critic.optimiser])
@@ -128,7 +134,9 @@ def _policy_readers(config: Config, registry: Registry) -> list[Reader]:
     train = config.train
 
     def reader(role: str, *, update: bool, **options: Any) -> Reader:
-        return Reader(role=f"train.{role}", component=config.choice(f"train.{role}").component, update=update, **options)
+        return Reader(
+            role=f"train.{role}", component=config.choice(f"train.{role}").component, update=update, **options
+        )
 
     readers = [reader(role, update=False) for role in ("correction", "reward_shaping") if getattr(train, role)]
     if train.kl_coef and train.kl_in == "reward":

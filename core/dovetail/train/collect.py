@@ -57,14 +57,19 @@ class Collector:
         if algorithm.critic:
             if returns is None:
                 raise PlanError(
-                    f"advantage {algorithm.advantage.component.name} reads 'values', so a critic is trained, but returns no"
-                    " 'returns' for it to learn; return (advantages, returns)"
+                    f"advantage {algorithm.advantage.component.name} reads 'values', so a critic is trained, but"
+                    " returns no 'returns' for it to learn; return (advantages, returns)"
                 )
             batch["returns"] = returns
         return batch, metrics
 
     def _forwards(
-        self, params: Any, ref_params: Any, critic_params: Any, batch: dict[str, Array], hyper: dict[str, Floats]
+        self,
+        params: Any,
+        ref_params: Any,
+        critic_params: Any,
+        batch: dict[str, Array],
+        hyper: dict[str, Floats],
     ) -> dict[str, Array]:
         plan, size = self.algorithm.plan, self.algorithm.micro_batch_size
         temperature = hyper["train"]["temperature"]
@@ -80,7 +85,9 @@ class Collector:
                 found |= {prefix + name: value for name, value in scored.items()}
         if plan.critic:
             found["old_values"] = by_micro_batch(
-                lambda micro: {"values": values(self.critic_graphdef, critic_params, micro)}, _model_inputs(batch), size
+                lambda micro: {"values": values(self.critic_graphdef, critic_params, micro)},
+                _model_inputs(batch),
+                size,
             )["values"]
         return found
 
@@ -101,9 +108,7 @@ class Collector:
         return rewards, metrics
 
 
-def on_last_token(
-    scores: Float[Array, "seq"], mask: Bool[Array, "seq token"]
-) -> Float[Array, "seq token"]:
+def on_last_token(scores: Float[Array, "seq"], mask: Bool[Array, "seq token"]) -> Float[Array, "seq token"]:
     """Put each completion's score on its last policy token; a row without policy tokens gets none.
 
     >>> on_last_token(jnp.array([2.0]), jnp.array([[True, True, False, True, False]]))

@@ -100,7 +100,9 @@ def _records(sampled: Sampled, how: str) -> list[dict[str, Any]]:
             "prompt": example["prompt"],
             "completion": text,
             "score": float(sampled.scores.total[i]),
-            "rewards": {n: None if np.isnan(v) else float(v) for n, v in zip(sampled.scores.names, table[i], strict=True)},
+            "rewards": {
+                n: None if np.isnan(v) else float(v) for n, v in zip(sampled.scores.names, table[i], strict=True)
+            },
             "tokens": int(sampled.completions.mask[i].sum()),
             "truncated": bool(sampled.completions.truncated[i]),
         }

@@ -39,7 +39,8 @@ def quantities(
         graphdef: the model's structure.
         params: its weights.
         batch: `prompt_tokens`, `prompt_mask`, `tokens`.
-        wanted: name -> component reading some of `logits` (float32, divided by the temperature), `hidden_states`, `tokens`.
+        wanted: name -> component reading some of `logits` (float32, divided by the temperature), `hidden_states`,
+        `tokens`.
         temperature: the sampling temperature; 0 (greedy) counts as 1.
 
     Returns:

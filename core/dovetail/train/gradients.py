@@ -22,8 +22,8 @@ def accumulate(
 ) -> tuple[Any, Float[Array, ""], Sums]:
     """Return the gradient, the loss and the metric sums of a mini-batch, one micro-batch at a time.
 
-    The loss is a weighted sum whose weights were made on the whole mini-batch, so micro-batches simply add up: the split
-    changes nothing but rounding, and a ragged last micro-batch is filled with rows of weight zero.
+    The loss is a weighted sum whose weights were made on the whole mini-batch, so micro-batches simply add up: the
+    split changes nothing but rounding, and a ragged last micro-batch is filled with rows of weight zero.
     """
     gradient = jax.value_and_grad(loss_fn, has_aux=True)
 
@@ -61,7 +61,13 @@ class Optimiser:
         return optax.chain(optax.clip_by_global_norm(max_grad_norm), make(lr))
 
     def apply(
-        self, params: Any, state: Any, grads: Any, step: Int[Array, ""], total: Int[Array, ""], hyper: Mapping[str, Floats]
+        self,
+        params: Any,
+        state: Any,
+        grads: Any,
+        step: Int[Array, ""],
+        total: Int[Array, ""],
+        hyper: Mapping[str, Floats],
     ) -> tuple[Any, Any, dict[str, Array]]:
         """Return the next parameters and state, with `lr` and `grad_norm` (before clipping) as metrics."""
         mine = hyper[self.role]

@@ -1,4 +1,4 @@
-"""Random keys are counters: `fold_in(seed, stream, step, prompt, sample)`, so that nothing depends on how work is split."""
+"""Random keys are counters, `fold_in(seed, stream, step, prompt, sample)`: nothing depends on how work is split."""
 
 from __future__ import annotations
 

@@ -68,7 +68,12 @@ class FieldScope(dict[str, Any]):
     """
 
     def __init__(
-        self, known: Fields, derived: Mapping[str, Part], hyper: Mapping[str, Floats], *, at_collection: bool = False
+        self,
+        known: Fields,
+        derived: Mapping[str, Part],
+        hyper: Mapping[str, Floats],
+        *,
+        at_collection: bool = False,
     ) -> None:
         super().__init__(known)
         self._derived = derived
@@ -91,7 +96,7 @@ def traced(floats: Mapping[str, float]) -> Floats:
 
 
 def sums(role: str, metrics: Mapping[str, Array], mask: Bool[Array, "seq token"]) -> Sums:
-    """Reduce metrics to sums and counts: per token over the mask, per sequence over rows with any, scalars as they are."""
+    """Reduce metrics to sums and counts: per token over the mask, per sequence over rows with any, scalars once."""
     reduced: Sums = {}
     for name, value in metrics.items():
         array = jax.lax.stop_gradient(jnp.asarray(value, jnp.float32))

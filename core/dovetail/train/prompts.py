@@ -63,9 +63,7 @@ class Selected(Sequence[Example]):
         return self.examples[int(self.indices[index])]
 
 
-def fit(
-    examples: Sequence[Example], tokenizer: Tokenizer, limit: Limit
-) -> tuple[Sequence[Example], LengthReport]:
+def fit(examples: Sequence[Example], tokenizer: Tokenizer, limit: Limit) -> tuple[Sequence[Example], LengthReport]:
     """Measure every text against the limit and act on those beyond it.
 
     Raises:
@@ -78,7 +76,8 @@ def fit(
     )
     if limit.action == "error" and report.too_long:
         raise DataError(
-            f"{report}. Raise {limit.setting} to {report.longest}, or set {limit.action_setting} = 'filter' or 'truncate'"
+            f"{report}. Raise {limit.setting} to {report.longest}, or set {limit.action_setting} to 'filter' or"
+            " 'truncate'"
         )
     if limit.action == "filter" and report.too_long:
         kept = np.flatnonzero(~beyond)

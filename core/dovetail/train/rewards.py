@@ -51,7 +51,8 @@ class Scorer:
         """Score completions; `examples[i]` is the record that `completions[i]` answers.
 
         Raises:
-            RewardError: if a reward raises, or returns a wrong number of scores or something that is no finite number; the
+            RewardError: if a reward raises, or returns a wrong number of scores or something that is no finite
+            number; the
                 message names the reward and the sample.
         """
         table = self.table(examples, completions)
@@ -63,9 +64,7 @@ class Scorer:
         given = {"completions": list(completions), "prompts": [e["prompt"] for e in examples]}
         return np.stack([self._column(part, examples, given) for part in self.rewards], axis=1)
 
-    def _column(
-        self, part: Part, examples: Sequence[Example], given: dict[str, list[Any]]
-    ) -> Float[np.ndarray, "seq"]:
+    def _column(self, part: Part, examples: Sequence[Example], given: dict[str, list[Any]]) -> Float[np.ndarray, "seq"]:
         name = part.component.name
         arguments = [
             given[read] if read in given else [example[read] for example in examples] for read in part.component.reads

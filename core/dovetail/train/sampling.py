@@ -58,15 +58,17 @@ class Sampler:
         tokens, mask = encode([e["prompt"] for e in examples], self.tokenizer, self.max_prompt_tokens)
         return self.engine.generate(tokens, mask, keys, sampling), tokens, mask
 
-    def __call__(
-        self, examples: Sequence[Example], keys: Key[Array, "prompt sample"], sampling: Sampling
-    ) -> Sampled:
+    def __call__(self, examples: Sequence[Example], keys: Key[Array, "prompt sample"], sampling: Sampling) -> Sampled:
         """Sample and score."""
         drawn, tokens, mask = self.draw(examples, keys, sampling)
         return self.score(examples, drawn, tokens, mask)
 
     def score(
-        self, examples: Sequence[Example], drawn: Completions, prompt_tokens: np.ndarray, prompt_mask: np.ndarray
+        self,
+        examples: Sequence[Example],
+        drawn: Completions,
+        prompt_tokens: np.ndarray,
+        prompt_mask: np.ndarray,
     ) -> Sampled:
         """Decode completions and score them."""
         n = len(drawn.tokens) // len(examples)

@@ -42,7 +42,7 @@ class Setup:
         return fit(self.task.examples("train"), self.tokenizer, prompt_limit(self.config))
 
     def critic(self, policy_params: Any) -> tuple[Any, Any]:
-        """Return the critic's structure and weights; its trunk begins as the policy where they are of one architecture."""
+        """Return the critic's structure and weights; its trunk begins as the policy where the two fit."""
         trunk = _make_model(self.config.choice("critic.model"), self.tokenizer, self.config.run.seed, keys.CRITIC_INIT)
         graphdef, params = nnx.split(ValueModel(trunk, trunk.width))  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
         same = jax.tree.structure(params["trunk"]) == jax.tree.structure(policy_params)
@@ -56,7 +56,7 @@ class Setup:
 
     def evaluator(self, sampler: Sampler) -> Evaluator:
         """Return the evaluation of the task's `eval` split."""
-        settings, train = self.config.eval, self.config.train
+        settings = self.config.eval
         examples, _ = fit(self.eval_task.examples("eval"), self.tokenizer, prompt_limit(self.config))
         count = min(settings.examples or len(examples), len(examples))
         return Evaluator(

@@ -47,7 +47,9 @@ def demonstrations(setup: Setup) -> tuple[Any, list[LengthReport]]:
 def as_batch(examples: list[Example], setup: Setup) -> dict[str, np.ndarray]:
     """Return demonstrations as the fields of a batch."""
     config = setup.config
-    prompt_tokens, prompt_mask = encode([e["prompt"] for e in examples], setup.tokenizer, config.train.max_prompt_tokens)
+    prompt_tokens, prompt_mask = encode(
+        [e["prompt"] for e in examples], setup.tokenizer, config.train.max_prompt_tokens
+    )
     tokens, mask = encode_completions([e["completion"] for e in examples], setup.tokenizer, config.sampling.max_tokens)
     return {"prompt_tokens": prompt_tokens, "prompt_mask": prompt_mask, "tokens": tokens, "mask": mask}
 

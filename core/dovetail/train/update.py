@@ -56,7 +56,11 @@ class PolicyUpdate:
 
         def loss_fn(params: Any, micro: dict[str, Array]) -> tuple[Array, Sums]:
             now = quantities(
-                self.graphdef, params, micro, algorithm.quantities(algorithm.plan.now), hyper["train"]["temperature"]
+                self.graphdef,
+                params,
+                micro,
+                algorithm.quantities(algorithm.plan.now),
+                hyper["train"]["temperature"],
             )
             if algorithm.plan.old_logps_from_update:
                 now["old_logps"] = jax.lax.stop_gradient(now["logps"])
@@ -118,7 +122,11 @@ class CriticUpdate:
 
 
 def prepare(
-    algorithm: Algorithm, loss_agg: Part, batch: dict[str, Array], constants: dict[str, Any], hyper: dict[str, Floats]
+    algorithm: Algorithm,
+    loss_agg: Part,
+    batch: dict[str, Array],
+    constants: dict[str, Any],
+    hyper: dict[str, Floats],
 ) -> dict[str, Array]:
     """Compute what belongs to the whole mini-batch before it is split: the weights and the fields ranked over it."""
     scope = FieldScope(batch | constants, algorithm.fields, hyper)

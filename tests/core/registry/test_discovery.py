@@ -50,7 +50,11 @@ def test_a_third_party_is_found(install):
     install("acme-rl", "acme_a", GOOD)
     registry, _ = discover()
     found = registry.get("policy_loss", "acme_loss")
-    assert (found.origin.distribution, found.origin.version, found.origin.module) == ("acme-rl", "1.0", "acme_a.losses")
+    assert (found.origin.distribution, found.origin.version, found.origin.module) == (
+        "acme-rl",
+        "1.0",
+        "acme_a.losses",
+    )
 
 
 def test_an_entry_point_named_like_a_built_in_hides_nothing(install):
@@ -63,8 +67,14 @@ def test_an_entry_point_named_like_a_built_in_hides_nothing(install):
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        ("import absent_library", "entry point 'plugin' = acme_c: ModuleNotFoundError: No module named 'absent_library'"),
-        (GOOD.replace("dovetail_components", "dovetail_component"), "unknown hook 'dovetail_component'. Did you mean"),
+        (
+            "import absent_library",
+            "entry point 'plugin' = acme_c: ModuleNotFoundError: No module named 'absent_library'",
+        ),
+        (
+            GOOD.replace("dovetail_components", "dovetail_component"),
+            "unknown hook 'dovetail_component'. Did you mean",
+        ),
         (GOOD.replace("policy_loss", "policyloss"), "unknown kind 'policyloss'. Did you mean 'policy_loss'"),
         (GOOD.replace('"{module}.losses:acme_loss"', '"nowhere"'), "write 'package.module:attribute'"),
     ],

@@ -1,0 +1,131 @@
+"""A run while it is open: its pieces, its folder, and where its records go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import numpy as np
+
+from dovetail.config import Config
+from dovetail.errors import RunError
+from dovetail.protocols import Sink
+from dovetail.registry import plugin_manager
+from dovetail.run.checkpoint import Checkpoints, Saved
+from dovetail.run.folder import RunFolder, open_folder
+from dovetail.train.prompts import LengthReport
+from dovetail.train.setup import Setup, set_up
+
+SFT: Final = "sft"
+RL: Final = "rl"
+
+
+@attrs.define(kw_only=True)
+class Run:
+    """What both phases share: the pieces, the folder, and where the records go."""
+
+    setup: Setup
+    folder: RunFolder
+    checkpoints: Checkpoints
+    sinks: list[Sink]
+    resumed: tuple[int, Saved] | None
+    last: dict[str, float] = attrs.field(factory=dict)
+
+    @property
+    def config(self) -> Config:
+        """The run's config."""
+        return self.setup.config
+
+    def resumes(self, phase: str) -> Saved | None:
+        """Return the checkpoint to go on from, if it is one of this phase."""
+        return self.resumed[1] if self.resumed and self.resumed[1].phase == phase else None
+
+    def restore(self, like: Any) -> Any:
+        """Return the newest checkpoint's state."""
+        assert self.resumed is not None, "only a resumed run restores"
+        return self.checkpoints.restore(self.resumed[0], like)
+
+    def record(self, phase: str, step: int, metrics: dict[str, float], timings: dict[str, float]) -> None:
+        """Write one step to the journal, the sinks and the observers."""
+        self.last |= metrics
+        self.folder.journal.metrics(phase, step, metrics)
+        self.folder.journal.timings(phase, step, timings)
+        for sink in self.sinks:
+            sink.write(step, metrics | timings)
+        plugin_manager().hook.dovetail_step_end(step=step, metrics=metrics | timings)
+
+    def checkpoint(self, phase: str, step: int, state: Any, data: dict[str, Any]) -> None:
+        """Save the state after `step` steps of a phase."""
+        number = step if phase == SFT else self.config.sft.steps + step
+        if self.resumed and number <= self.resumed[0]:
+            return
+        saved = Saved(phase=phase, step=step, data=data, journal=self.folder.journal.position())
+        path = self.checkpoints.save(number, state, saved)
+        plugin_manager().hook.dovetail_checkpoint(step=step, folder=path)
+
+    def tell(self, *reports: LengthReport) -> None:
+        """Tell the user about texts beyond a limit."""
+        for report in reports:
+            if report.too_long:
+                print(report)
+
+    def due(self, step: int, total: int) -> bool:
+        """Tell whether a checkpoint is due after `step` steps."""
+        return step == total or step % self.config.run.checkpoint_every == 0
+
+    def stop_if_not_finite(
+        self,
+        phase: str,
+        step: int,
+        metrics: Mapping[str, float],
+        watched: tuple[str, ...],
+        batch: Mapping[str, Any],
+    ) -> None:
+        """Stop a run whose loss or gradient is no number, keeping the batch that made it so.
+
+        Raises:
+            RunError: naming the metric, the step, where the batch was written and where the last good checkpoint is.
+        """
+        bad = [name for name in watched if name in metrics and not np.isfinite(metrics[name])]
+        if not bad:
+            return
+        dump = self.folder.path / f"not-finite-{phase}-{step + 1}.npz"
+        np.savez_compressed(dump, **{name: np.asarray(array) for name, array in batch.items()})
+        raise RunError(
+            f"{bad[0]} is {metrics[bad[0]]} at {phase} step {step + 1}; the batch is in '{dump}', the last good"
+            f" checkpoint in '{self.folder.checkpoints}'. A lower learning rate or max_grad_norm is the usual cure"
+        )
+
+
+@contextmanager
+def open_run(config: Config, path: Path) -> Iterator[Run]:
+    """Open the folder, build the pieces, and close all of it whatever happens."""
+    hook = plugin_manager().hook
+    with ExitStack() as stack:
+        folder = open_folder(path, config)
+        stack.callback(folder.close)
+        setup = set_up(config, folder.path)
+        checkpoints = Checkpoints(folder.checkpoints, config.run.keep_checkpoints)
+        stack.callback(checkpoints.close)
+        resumed = checkpoints.newest()
+        folder.journal.rewind(resumed[1].journal if resumed else {})
+        start = resumed[1].step if resumed and resumed[1].phase == RL else 0
+        sinks = []
+        for choice in config.listed("run.sinks"):
+            sink = choice.component.bind(**choice.params).open(path, config.train.steps, start)
+            stack.callback(sink.close)
+            sinks.append(sink)
+        run = Run(setup=setup, folder=folder, checkpoints=checkpoints, sinks=sinks, resumed=resumed)
+        hook.dovetail_run_start(folder=path, config_id=folder.config_id, run_id=folder.run_id, config=config)
+        status = "failed"
+        try:
+            yield run
+            status = "done"
+        except KeyboardInterrupt:
+            status = "stopped"
+            raise
+        finally:
+            hook.dovetail_run_end(status=status, step=run.resumed[0] if run.resumed else 0)
