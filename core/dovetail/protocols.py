@@ -46,9 +46,20 @@ class Task(Protocol):
 class Tokenizer(Protocol):
     """Text <-> ids. `pad_id` fills arrays and never means anything: masks do."""
 
-    vocab_size: int
-    pad_id: int
-    eos_ids: tuple[int, ...]
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids."""
+        ...
+
+    @property
+    def pad_id(self) -> int:
+        """The id that fills arrays."""
+        ...
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """The ids that end a completion."""
+        ...
 
     def encode(self, text: str) -> list[int]:
         """Return ids, without adding any special token."""
@@ -100,7 +111,10 @@ class LanguageModel(Protocol):
         ...
 
     def init_cache(self, batch: int, length: int) -> Any:
-        """Return an empty cache (a pytree) for `batch` rows of at most `length` tokens."""
+        """Return an empty cache for `batch` rows of at most `length` tokens.
+
+        A pytree: every array has the rows on its first axis, and scalars are common to all rows.
+        """
         ...
 
 

@@ -21,8 +21,8 @@ def plugins() -> int:
         what = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
         print(textwrap.fill(what, 100, initial_indent="  ", subsequent_indent="  "))
     for problem in registry.problems:
-        print(f"broken: {problem.distribution} {problem.version}: {problem.reason}")
-    return 1 if registry.problems else 0
+        print(f"{'broken' if problem.fatal else 'slow'}: {problem.distribution} {problem.version}: {problem.reason}")
+    return 1 if any(problem.fatal for problem in registry.problems) else 0
 
 
 def list_names(kind: str | None) -> int:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from dovetail.cli.configs import print_unused
 from dovetail.config import load
 from dovetail.shipped import find
 
@@ -14,8 +15,7 @@ def train_command(config: str | None, overrides: Sequence[str], folder: Path | N
     """Load a config, run it in its folder, print where the results are."""
     path = find(config)
     loaded = load(path, overrides)
-    for unused in loaded.unused:
-        print(f"not used: {unused}")
+    print_unused(loaded)
     _quiet()
     from dovetail.run.folder import default_folder
     from dovetail.run.summary import summarise

@@ -17,7 +17,7 @@ from dovetail.registry.component import (
     has_float,
     read_interface,
 )
-from dovetail.registry.discovery import discover, take_in
+from dovetail.registry.discovery import discover
 from dovetail.registry.registry import Kind, Problem, Registry, normal
 
 __all__ = [
@@ -38,7 +38,6 @@ __all__ = [
     "plugin_manager",
     "read_interface",
     "register",
-    "take_in",
 ]
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
+import attrs
 import pluggy
 from packaging.utils import canonicalize_name
 
@@ -18,6 +20,23 @@ from dovetail.registry.registry import Problem, Registry
 GROUP = "dovetail"
 DISABLE = "DOVETAIL_DISABLE"
 SLOW_IMPORT_SECONDS = 0.5
+
+
+@attrs.frozen
+class Plugin:
+    """An imported plugin module and the distribution that ships it."""
+
+    module: Any
+    distribution: str
+    version: str
+
+    @property
+    def origin(self) -> Origin:
+        """What its kinds carry as their origin."""
+        return Origin(self.distribution, self.version, getattr(self.module, "__name__", type(self.module).__name__))
+
+
+Take = Callable[[Registry, pluggy.PluginManager, Plugin], None]
 
 
 def discover(manager: pluggy.PluginManager | None = None) -> tuple[Registry, pluggy.PluginManager]:
@@ -42,13 +61,14 @@ def discover(manager: pluggy.PluginManager | None = None) -> tuple[Registry, plu
         if canonicalize_name(distribution) in disabled:
             continue
         try:
-            plugins.append((_import(point, distribution, registry), distribution, version))
+            plugins.append(Plugin(_import(point, distribution, version, registry), distribution, version))
         except Exception as error:
             registry.problems.append(
                 Problem(distribution, version, f"entry point '{point.name}' = {point.value}: {_say(error)}")
             )
-    for plugin, distribution, version in plugins:
-        _guarded(registry, manager, plugin, distribution, version)
+    for take in (take_kinds, take_components):
+        for plugin in plugins:
+            _guarded(take, registry, manager, plugin)
     return registry, manager
 
 
@@ -61,7 +81,7 @@ def _owner(point: metadata.EntryPoint) -> tuple[str, str]:
     return (point.dist.name, point.dist.version) if point.dist else ("(unknown)", "0")
 
 
-def _import(point: metadata.EntryPoint, distribution: str, registry: Registry) -> Any:
+def _import(point: metadata.EntryPoint, distribution: str, version: str, registry: Registry) -> Any:
     began = time.perf_counter()
     plugin = point.load()
     took = time.perf_counter() - began
@@ -69,43 +89,54 @@ def _import(point: metadata.EntryPoint, distribution: str, registry: Registry) -
         registry.problems.append(
             Problem(
                 distribution,
-                "",
-                f"warning: importing '{point.value}' took {took:.1f} s on every command; register lazy targets"
+                version,
+                f"importing '{point.value}' took {took:.1f} s on every command; register lazy targets"
                 " and import jax only in the modules they name",
+                fatal=False,
             )
         )
     return plugin
 
 
-def _guarded(registry: Registry, manager: pluggy.PluginManager, plugin: Any, distribution: str, version: str) -> None:
+def _guarded(take: Take, registry: Registry, manager: pluggy.PluginManager, plugin: Plugin) -> None:
+    if any(problem.fatal and problem.distribution == plugin.distribution for problem in registry.problems):
+        return
     try:
-        take_in(registry, manager, plugin, distribution, version)
+        take(registry, manager, plugin)
     except Exception as error:
-        registry.remove(distribution) if distribution != "dovetail" else None
-        registry.problems.append(Problem(distribution, version, _say(error)))
+        registry.remove(plugin.distribution)
+        registry.problems.append(Problem(plugin.distribution, plugin.version, _say(error)))
 
 
-def take_in(registry: Registry, manager: pluggy.PluginManager, plugin: Any, distribution: str, version: str) -> None:
-    """Register one plugin's kinds, components and observers.
+def take_kinds(registry: Registry, manager: pluggy.PluginManager, plugin: Plugin) -> None:
+    """Take in one plugin's observers and the kinds it opens.
 
     Raises:
-        PluginError: on a misspelt hook or a broken registration; the message names the distribution.
+        PluginError: on a misspelt hook or a kind that exists; the message names the distribution.
     """
-    _check_hooks(plugin, distribution)
-    origin = Origin(distribution, version, getattr(plugin, "__name__", type(plugin).__name__))
+    _check_hooks(plugin.module, plugin.distribution)
+    manager.register(plugin.module, name=f"{plugin.distribution}:{plugin.origin.module}")
+
+    def register_kind(name: str, summary: str) -> None:
+        registry.add_kind(name, summary, plugin.origin)
+
+    if hasattr(plugin.module, "dovetail_kinds"):
+        plugin.module.dovetail_kinds(register_kind)
+
+
+def take_components(registry: Registry, _: pluggy.PluginManager, plugin: Plugin) -> None:
+    """Take in one plugin's components, when all kinds are open.
+
+    Raises:
+        PluginError: on a broken registration; the message names the distribution.
+    """
 
     def register(kind: str, name: str, target: Any, *, aliases: tuple[str, ...] = ()) -> None:
         module = target.partition(":")[0] if isinstance(target, str) else target.__module__
-        registry.add(kind, name, target, origin=Origin(distribution, version, module), aliases=aliases)
+        registry.add(kind, name, target, origin=attrs.evolve(plugin.origin, module=module), aliases=aliases)
 
-    def register_kind(name: str, summary: str) -> None:
-        registry.add_kind(name, summary, origin)
-
-    manager.register(plugin, name=f"{distribution}:{origin.module}")
-    for hook, argument in (("dovetail_kinds", register_kind), ("dovetail_components", register)):
-        implementation = getattr(plugin, hook, None)
-        if implementation is not None:
-            implementation(argument)
+    if hasattr(plugin.module, "dovetail_components"):
+        plugin.module.dovetail_components(register)
 
 
 def _check_hooks(plugin: Any, distribution: str) -> None:

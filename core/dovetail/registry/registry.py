@@ -24,11 +24,12 @@ class Kind:
 
 @attrs.frozen
 class Problem:
-    """A plugin that could not be taken in, and why."""
+    """A plugin that could not be taken in, and why; `fatal` is false for one that works and should be mended."""
 
     distribution: str
     version: str
     reason: str
+    fatal: bool = True
 
 
 def normal(name: str) -> str:
@@ -169,7 +170,7 @@ class Registry:
         words = [word for k, word in self._owners if k == kind]
         elsewhere = sorted(k for k, word in self._owners if word == normal(name))
         hint = nearest(normal(name), words) or (f" It is a {elsewhere[0]}." if elsewhere else "")
-        broken = "".join(f" Broken plugin {p.distribution}: {p.reason}." for p in self.problems)
+        broken = "".join(f" Broken plugin {p.distribution}: {p.reason}." for p in self.problems if p.fatal)
         return UnknownNameError(f"unknown {kind} '{name}'.{hint} Known: {listing(self.names(kind))}.{broken}")
 
     def _check_kind(self, kind: str) -> None:

@@ -114,8 +114,8 @@ def open_run(config: Config, path: Path) -> Iterator[Run]:
         folder.journal.rewind(resumed[1].journal if resumed else {})
         start = resumed[1].step if resumed and resumed[1].phase == RL else 0
         sinks = []
-        for choice in config.listed("run.sinks"):
-            sink = choice.component.bind(**choice.params).open(path, config.train.steps, start)
+        for choice in config.several("run.sinks"):
+            sink = choice.bind().open(path, config.train.steps, start)
             stack.callback(sink.close)
             sinks.append(sink)
         run = Run(setup=setup, folder=folder, checkpoints=checkpoints, sinks=sinks, resumed=resumed)

@@ -90,7 +90,7 @@ def set_up(config: Config, folder: Path) -> Setup:
     algorithm = assemble(config)
     task, eval_task = _build(config.choice("train.task")), _build(config.choice("eval.task"))
     scorer = Scorer(
-        rewards=tuple(part("reward", choice) for choice in config.listed("train.rewards")),
+        rewards=tuple(part("reward", choice) for choice in config.several("train.rewards")),
         manager=part("reward_manager", config.choice("train.reward_manager")),
     )
     for each, choice in ((task, "train.task"), (eval_task, "eval.task")):
@@ -122,7 +122,7 @@ def prompt_limit(config: Config) -> Limit:
 
 
 def _build(choice: Choice) -> Any:
-    return choice.component.bind(**choice.params)
+    return choice.bind()
 
 
 def _tokenizer(config: Config, task: Task, folder: Path) -> Tokenizer:

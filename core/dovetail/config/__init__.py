@@ -1,0 +1,32 @@
+"""Configuration: gin files as data, checked whole when they are read."""
+
+from dovetail.config.dump import Entry, dump, explain_origin
+from dovetail.config.ids import config_id, run_id, versions
+from dovetail.config.render import difference, render_diff, render_show
+from dovetail.config.resolve import load
+from dovetail.config.resolved import Choice, Config, Unused, floats, statics
+from dovetail.config.settings import Critic, Eval, Run, SamplingSettings, Sft, Train
+
+__all__ = [
+    "Choice",
+    "Config",
+    "Critic",
+    "Entry",
+    "Eval",
+    "Run",
+    "SamplingSettings",
+    "Sft",
+    "Train",
+    "Unused",
+    "config_id",
+    "difference",
+    "dump",
+    "explain_origin",
+    "floats",
+    "load",
+    "render_diff",
+    "render_show",
+    "run_id",
+    "statics",
+    "versions",
+]

@@ -1,0 +1,65 @@
+"""Names for configurations: what has the same id gives the same run, up to what no configuration says.
+
+A config id is the start of a SHA-256 over
+
+* every setting outside `run`, and every parameter of the components that these settings choose, as `dump` writes them;
+* the components themselves as `distribution/name`, so that an alias or a qualified spelling is the same id;
+* the versions of their distributions, and of dovetail.
+
+The order of lines, comments, macros, includes and origins play no part, nor do bindings that are not used. Values count
+as they stand: a path is part of the id, the content of what it points at is not, nor is the code of an editable install
+whose version stays. `FORMAT` changes when the recipe does, so that an id never means two things.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from importlib import metadata
+from typing import Any
+
+from dovetail.config.dump import parameters, settings
+from dovetail.config.resolved import ROLES, Choice, Config
+from dovetail.config.types import literal
+
+FORMAT = "dovetail config 1"
+
+Versions = Callable[[Config], Mapping[str, str]]
+
+
+def versions(config: Config) -> dict[str, str]:
+    """Return the versions of dovetail and of the distributions that own the components chosen outside `run`."""
+    origins = [choice.component.origin for choice in _choices(config)]
+    owned = {origin.distribution: origin.version for origin in origins}
+    return {"dovetail": metadata.version("dovetail")} | owned
+
+
+def config_id(config: Config, versions: Versions = versions) -> str:
+    """Return ten hexadecimal digits that stand for everything but the section `run`."""
+    lines = [*_settings(config), *map(str, parameters(_choices(config)))]
+    lines += [f"{distribution} {version}" for distribution, version in versions(config).items()]
+    return hashlib.sha256("\n".join([FORMAT, *sorted(lines)]).encode()).hexdigest()[:10]
+
+
+def run_id(config: Config, versions: Versions = versions) -> str:
+    """Return the config id with the seed: `4f2a90c1de-s0`."""
+    return f"{config_id(config, versions)}-s{config.run.seed}"
+
+
+def _choices(config: Config) -> list[Choice]:
+    return [choice for path, choice in config.choices.items() if not path.startswith("run.")]
+
+
+def _settings(config: Config) -> Iterator[str]:
+    for entry in settings(config):
+        if not entry.key.startswith("run."):
+            yield f"{entry.key} = {literal(_qualified(config, entry.key, entry.value))}"
+
+
+def _qualified(config: Config, path: str, value: Any) -> Any:
+    """A setting's value, with names of components as `distribution/name`."""
+    if path not in ROLES or value is None:
+        return value
+    if ROLES[path].many:
+        return tuple(choice.component.qualified_name for choice in config.several(path))
+    return config.choice(path).component.qualified_name

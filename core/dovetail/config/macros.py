@@ -1,0 +1,75 @@
+"""Macros: `lr = 1e-3` defines one, `%lr` stands for its value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from dovetail.config.parse import Binding, Macro
+from dovetail.config.problems import Problems
+from dovetail.config.settings import SECTIONS
+from dovetail.errors import listing, nearest
+
+
+def expand(bindings: Sequence[Binding], problems: Problems) -> list[Binding]:
+    """Return the bindings that define no macro, with macros replaced by their values.
+
+    As in gin, what counts is a macro's last definition, wherever it stands. Macros that are unknown, used nowhere or
+    defined by themselves are problems. The place of a binding that uses a macro names the macro's place too.
+    """
+    macros = {}
+    for binding in bindings:
+        if len(binding.path) == 1:
+            name = binding.path[0]
+            problems.check_once(f"macro '{name}'", ("macro", name), binding.file, binding.place)
+            if binding.scope:
+                problems.add(binding.place, f"'{binding.key}': a macro has no scope")
+            macros[name] = binding
+    expander = _Expander(macros, problems)
+    expanded = [expander.binding(binding) for binding in bindings if len(binding.path) > 1]
+    for name, binding in macros.items():
+        if name not in expander.used:
+            problems.add(binding.place, f"macro '{name}' is used nowhere.{_meant(name)}")
+    return expanded
+
+
+def _meant(name: str) -> str:
+    """The setting that somebody may have meant who wrote its bare name."""
+    sections = [section for section, cls in SECTIONS.items() if name in attrs.fields_dict(cls)]
+    return f" Did you mean {' or '.join(f'{section}.{name}' for section in sections)}?" if sections else ""
+
+
+@attrs.define
+class _Expander:
+    macros: dict[str, Binding]
+    problems: Problems
+    used: set[str] = attrs.field(factory=set)
+
+    def binding(self, binding: Binding) -> Binding:
+        via: list[str] = []
+        value = self._value(binding.value, binding.place, (), via)
+        return attrs.evolve(binding, value=value, place=" ".join([binding.place, *via]))
+
+    def _value(self, value: Any, place: str, trail: tuple[str, ...], via: list[str]) -> Any:
+        if isinstance(value, Macro):
+            return self._macro(value.name, place, trail, via)
+        if isinstance(value, list | tuple):
+            return type(value)(self._value(item, place, trail, via) for item in value)
+        if isinstance(value, dict):
+            return {self._value(k, place, trail, via): self._value(v, place, trail, via) for k, v in value.items()}
+        return value
+
+    def _macro(self, name: str, place: str, trail: tuple[str, ...], via: list[str]) -> Any:
+        self.used.add(name)
+        if name in trail:
+            self.problems.add(place, f"macro cycle: {' -> '.join(f'%{step}' for step in (*trail, name))}")
+        elif name not in self.macros:
+            known = listing(self.macros)
+            self.problems.add(place, f"unknown macro '%{name}'.{nearest(name, self.macros)} Macros: {known}")
+        else:
+            found = self.macros[name]
+            via.append(f"(%{name} at {found.place})")
+            return self._value(found.value, found.place, (*trail, name), via)
+        return None

@@ -1,0 +1,186 @@
+"""Bindings `kind.name.parameter = value` to the parameters of the chosen components."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from dovetail.config.parse import Binding
+from dovetail.config.problems import Problems
+from dovetail.config.resolved import DEFAULT, PLANNED_KINDS, ROLES, SCOPES, Choice, Role, Unused, defaults
+from dovetail.config.sections import FORMS, Chosen
+from dovetail.config.settings import SECTIONS
+from dovetail.config.types import Mismatch, fit
+from dovetail.errors import DovetailError, PluginError, UnknownNameError, listing, nearest
+from dovetail.registry import REQUIRED, Component, Registry, normal
+
+
+def resolve_parameters(
+    bindings: Iterable[Binding], chosen: Mapping[str, Chosen], registry: Registry, problems: Problems
+) -> tuple[dict[str, Choice], tuple[Unused, ...]]:
+    """Give every chosen component its parameters: of its role's scope, else of no scope, else the default.
+
+    Returns:
+        The choices by role, and the bindings that are good but have no effect.
+    """
+    resolver = _ParameterResolver(chosen, registry, problems)
+    for binding in bindings:
+        resolver.take(binding)
+    choices = resolver.choices()
+    return choices, resolver.unused()
+
+
+@attrs.frozen
+class _Given:
+    value: Any
+    binding: Binding
+
+
+@attrs.define
+class _ParameterResolver:
+    chosen: Mapping[str, Chosen]
+    registry: Registry
+    problems: Problems
+    _given: dict[tuple[str, Component, str], _Given] = attrs.field(factory=dict)
+    """By scope, component and parameter."""
+    _used: set[Binding] = attrs.field(factory=set)
+    _unchecked: list[tuple[Binding, str]] = attrs.field(factory=list)
+    """Bindings for components that cannot be imported, and why."""
+
+    def take(self, binding: Binding) -> None:
+        """Note a binding's value for each component that it is for."""
+        kind, word, parameter = binding.path
+        complaint = self._check_kind(binding.scope, kind)
+        if complaint:
+            self.problems.add(binding.place, complaint)
+            return
+        try:
+            targets = self._targets(kind, word)
+        except UnknownNameError as error:
+            self.problems.add(binding.place, str(error))
+            return
+        try:
+            takers = [component for component in targets if parameter in component.params]
+        except PluginError as error:
+            self._unchecked.append((binding, str(error)))
+            return
+        if not takers:
+            self.problems.add(binding.place, _unknown_parameter(targets[0], parameter))
+        for component in takers:
+            self._give(binding, component, parameter)
+
+    def _check_kind(self, scope: str, kind: str) -> str:
+        """Say what is wrong with a binding's kind and scope, if anything is."""
+        if kind in SECTIONS and kind not in self.registry.kinds:
+            return f"'{kind}' is a section; {FORMS}"
+        if kind not in self.registry.kinds:
+            return f"unknown kind '{kind}'.{nearest(kind, self.registry.kinds)} Kinds: {listing(self.registry.kinds)}"
+        if scope and scope not in SCOPES:
+            return f"unknown scope '{scope}'.{nearest(scope, SCOPES)} Scopes: {listing(SCOPES)}"
+        if scope and not _roles(scope, kind):
+            held = {role.kind for role in ROLES.values() if role.scope == scope}
+            return f"scope '{scope}' chooses no {kind}, only: {listing(held)}"
+        return ""
+
+    def _targets(self, kind: str, word: str) -> list[Component]:
+        """Return the components that a name means: chosen ones before others, names before aliases."""
+        name = normal(word)
+        named = [c for c in self.registry.components(kind) if c.name == name]
+        found = named or [c for c in self.registry.components(kind) if name in c.aliases]
+        active = {choice.component for choice in self.chosen.values()}
+        chosen = [component for component in found if component in active]
+        return chosen or found or [self.registry.get(kind, word)]
+
+    def _give(self, binding: Binding, component: Component, parameter: str) -> None:
+        key = (binding.scope, component, parameter)
+        self.problems.check_once(binding.key, key, binding.file, binding.place)
+        try:
+            value = fit(binding.value, component.hints[parameter], words=not binding.file)
+        except Mismatch as error:
+            self.problems.add(binding.place, f"{binding.key}: {error}")
+            value = None
+        self._given[key] = _Given(value, binding)
+
+    def choices(self) -> dict[str, Choice]:
+        """Make the choices of all roles, and of configured components that the planner may pick."""
+        made = {path: self._choice(c.component, c.role.scope, c.place) for path, c in self.chosen.items()}
+        for (scope, component, _), given in self._given.items():
+            free = component.kind in PLANNED_KINDS or not _roles(scope, component.kind)
+            if free and given.binding not in self._used:
+                made[component.label] = self._choice(component, "", given.binding.place)
+        found = {path: choice for path, choice in made.items() if choice is not None}
+        self._check_distinct()
+        if not self.problems.lines:
+            self._check_instances(found)
+        return found
+
+    def _choice(self, component: Component, scope: str, place: str) -> Choice | None:
+        try:
+            params = defaults(component)
+        except PluginError as error:
+            self.problems.add(place, str(error))
+            return None
+        origins = dict.fromkeys(params, DEFAULT)
+        for name in params:
+            given = self._given.get((scope, component, name)) or self._given.get(("", component, name))
+            if given:
+                params[name], origins[name] = given.value, given.binding.place
+                self._used.add(given.binding)
+            elif params[name] is REQUIRED:
+                self.problems.add(place, f"{component.label}.{name} has no default: set it")
+        return Choice(component=component, params=params, scope=scope, origins=origins)
+
+    def _check_instances(self, choices: Mapping[str, Choice]) -> None:
+        """Let classes judge the values of their parameters, alone and together."""
+        for path, choice in choices.items():
+            if inspect.isclass(choice.component.load()):
+                try:
+                    choice.bind()
+                except (ValueError, TypeError, DovetailError) as error:
+                    message = error.args[0] if error.args else repr(error)
+                    self.problems.lines.append(f"{path}: {choice.component.label}: {message}")
+
+    def _check_distinct(self) -> None:
+        """Refuse two components of one name, from two distributions, that no selector could tell apart."""
+        holders: dict[tuple[str, str], Chosen] = {}
+        for chosen in self.chosen.values():
+            component = chosen.component
+            other = holders.setdefault((chosen.role.scope, component.label), chosen)
+            if other.component is not component:
+                self.problems.add(
+                    chosen.place,
+                    f"{component.qualified_name} and {other.component.qualified_name} are both configured as"
+                    f" '{component.label}'; choose one of them",
+                )
+
+    def unused(self) -> tuple[Unused, ...]:
+        """Return the bindings that no choice has taken up."""
+        idle = {given.binding: component for (_, component, _), given in self._given.items()}
+        for binding in self._used:
+            idle.pop(binding, None)
+        reasons = [(binding, self._reason(binding.scope, component)) for binding, component in idle.items()]
+        return tuple(Unused(key=b.key, place=b.place, reason=reason) for b, reason in [*reasons, *self._unchecked])
+
+    def _reason(self, scope: str, component: Component) -> str:
+        said = []
+        for role in _roles(scope, component.kind):
+            names = [repr(c.component.name) for c in self.chosen.values() if c.role is role]
+            if any(c.component is component for c in self.chosen.values() if c.role is role):
+                return f"{role.scope}/{component.label} sets its own"
+            said.append(f"{role.path} is {' and '.join(names) or None}")
+        return ", ".join(said)
+
+
+def _roles(scope: str, kind: str) -> list[Role]:
+    """The roles of a kind that a binding with this scope reaches; without scope, all."""
+    return [role for role in ROLES.values() if role.kind == kind and scope in ("", role.scope)]
+
+
+def _unknown_parameter(component: Component, parameter: str) -> str:
+    if parameter in component.reads:
+        return f"'{parameter}' is a field that {component.label} reads, not a parameter"
+    hint = nearest(parameter, component.params)
+    return f"{component.label} has no parameter '{parameter}'.{hint} Parameters: {listing(component.params)}"

@@ -1,0 +1,185 @@
+"""Values against annotations: what fits, what is converted, and how a value is written in gin."""
+
+from __future__ import annotations
+
+import collections.abc
+import math
+import types
+import typing
+from typing import Any
+
+from dovetail.config.parse import Word
+from dovetail.errors import nearest
+
+
+class Mismatch(Exception):
+    """A value that does not fit its annotation; the message says which was expected."""
+
+
+def fit(value: Any, hint: Any, *, words: bool = False) -> Any:
+    """Return the value as its annotation wants it.
+
+    An int becomes a float where a float is wanted, a list a tuple where a tuple is, or a tuple a list; a bool is no
+    number. `words` takes unquoted words for texts, as overrides do.
+
+    >>> fit([1, 2], tuple[float, ...])
+    (1.0, 2.0)
+
+    Raises:
+        Mismatch: if it does not fit, or cannot be written in gin.
+    """
+    plain = _without_words(value, hint, words)
+    try:
+        fitted = _fit(plain, hint)
+    except Mismatch:
+        raise Mismatch(f"expected {describe(hint)}, got {plain!r}.{suggestion(plain, hint)}") from None
+    literal(fitted)
+    return fitted
+
+
+def literal(value: Any) -> str:
+    """Write a value in gin, so that it reads back as it is.
+
+    >>> literal((0.1, None, [float("-inf")], {"a": "b"}))
+    "(0.1, None, [-inf], {'a': 'b'})"
+
+    Raises:
+        Mismatch: if it is no None, bool, int, float, str, nor a tuple, list or dict of these.
+    """
+    kind = type(value)
+    if kind is tuple:
+        return f"({', '.join(map(literal, value))}{',' * (len(value) == 1)})"
+    if kind is list:
+        return f"[{', '.join(map(literal, value))}]"
+    if kind is dict:
+        return f"{{{', '.join(f'{literal(k)}: {literal(v)}' for k, v in value.items())}}}"
+    if value is None or kind in (bool, int, float, str):
+        return repr(value)
+    raise Mismatch(f"{value!r} is no gin value")
+
+
+def describe(hint: Any) -> str:
+    """Name a type as its author wrote it.
+
+    >>> describe(typing.Literal["loss", "reward"] | None)
+    "'loss' or 'reward' or None"
+    >>> describe(tuple[int | str, ...])
+    'tuple[int | str, ...]'
+    """
+    arguments = typing.get_args(hint)
+    if typing.get_origin(hint) is typing.Literal:
+        return " or ".join(map(repr, arguments))
+    if _is_union(hint):
+        either = " or " if any(typing.get_origin(option) is typing.Literal for option in arguments) else " | "
+        return either.join(map(describe, arguments))
+    if hint is types.NoneType:
+        return "None"
+    return hint.__name__ if isinstance(hint, type) and not arguments else str(hint).replace("typing.", "")
+
+
+def suggestion(value: Any, hint: Any) -> str:
+    """Say what somebody may have meant whose text does not fit.
+
+    >>> suggestion("none", int | None), suggestion("los", typing.Literal["loss", "reward"])
+    (' Did you mean None?', " Did you mean 'loss'?")
+    """
+    if not isinstance(value, str):
+        return ""
+    options = _options(hint)
+    spelled = {"none": None, "null": None, "true": True, "false": False}.get(value.lower(), value)
+    if spelled is not value and type(spelled) in options:
+        return f" Did you mean {spelled}?"
+    return nearest(value, [option for option in options if isinstance(option, str)])
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (typing.Union, types.UnionType)
+
+
+def _without_words(value: Any, hint: Any, words: bool) -> Any:
+    if isinstance(value, Word):
+        if words:
+            return value.text
+        advice = f" Write {value.text!r}." if str in _options(hint) else suggestion(value.text, hint)
+        raise Mismatch(
+            f"{value.text} is not quoted, and here goes no component's name; expected {describe(hint)}.{advice}"
+        )
+    if isinstance(value, list | tuple):
+        return type(value)(_without_words(item, hint, words) for item in value)
+    if isinstance(value, dict):
+        return {_without_words(k, hint, words): _without_words(v, hint, words) for k, v in value.items()}
+    return value
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    """The types and literal values that an annotation allows at its top level."""
+    if _is_union(hint):
+        return tuple(leaf for option in typing.get_args(hint) for leaf in _options(option))
+    return typing.get_args(hint) if typing.get_origin(hint) is typing.Literal else (hint,)
+
+
+def _fit(value: Any, hint: Any) -> Any:  # noqa: PLR0911 - one line for each form of annotation
+    origin = typing.get_origin(hint) or hint
+    arguments = typing.get_args(hint)
+    if origin is typing.Annotated:
+        return _fit(value, arguments[0])
+    if _is_union(hint):
+        return _fit_union(value, arguments)
+    if hint is float:
+        return _number(value, float)
+    if hint is int:
+        return _number(value, int)
+    if origin in (tuple, list) and isinstance(value, list | tuple):
+        return origin(_items(value, arguments, fixed=origin is tuple))
+    if origin in (collections.abc.Sequence, collections.abc.Collection, collections.abc.Iterable) and isinstance(
+        value, list | tuple
+    ):
+        return type(value)(_items(value, arguments, fixed=False))
+    if origin in (dict, collections.abc.Mapping) and isinstance(value, dict):
+        key, item = arguments or (Any, Any)
+        return {_fit(k, key): _fit(v, item) for k, v in value.items()}
+    return _judged(value, hint)
+
+
+def _fit_union(value: Any, options: tuple[Any, ...]) -> Any:
+    """Prefer an option that takes the value unchanged to one that converts it."""
+    fitted = []
+    for option in options:
+        try:
+            fitted.append(_fit(value, option))
+        except Mismatch:
+            continue
+    same = [candidate for candidate in fitted if type(candidate) is type(value) and candidate == value]
+    if not fitted:
+        raise Mismatch
+    return (same or fitted)[0]
+
+
+def _number(value: Any, kind: type[Any]) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else int):
+        raise Mismatch
+    try:
+        number = kind(value)
+    except OverflowError:
+        raise Mismatch from None
+    return math.nan if number != number else number  # noqa: PLR0124 - one nan object, so that equal configs compare equal
+
+
+def _items(value: list[Any] | tuple[Any, ...], arguments: tuple[Any, ...], *, fixed: bool) -> list[Any]:
+    if not arguments:
+        return list(value)
+    if not fixed or arguments[-1] is Ellipsis:
+        return [_fit(item, arguments[0]) for item in value]
+    if len(arguments) != len(value):
+        raise Mismatch
+    return [_fit(item, hint) for item, hint in zip(value, arguments, strict=True)]
+
+
+def _judged(value: Any, hint: Any) -> Any:
+    import typeguard
+
+    try:
+        strategy = typeguard.CollectionCheckStrategy.ALL_ITEMS
+        return typeguard.check_type(value, hint, collection_check_strategy=strategy)
+    except typeguard.TypeCheckError:
+        raise Mismatch from None

@@ -1,0 +1,52 @@
+"""The order in which examples are used: shuffled without end for training, as they stand for evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from dovetail.errors import DataError
+from dovetail.protocols import Example
+
+if TYPE_CHECKING:
+    import grain
+
+
+def prompt_stream(examples: Sequence[Example], seed: int, batch: int) -> grain.DatasetIterator[list[Example]]:
+    """Return an endless iterator over batches of shuffled examples.
+
+    Each epoch shows every example once, in an order of its own; a batch may cross from one epoch into the next, so
+    that each has the same size. `get_state()` is a small dict of JSON values, and `set_state(it)` on a stream made
+    with the same arguments goes on with the very next batch, at no cost that depends on how far it is.
+
+    Args:
+        examples: read by index, in this process and thread, when a batch is asked for.
+        seed: decides all orders; any integer.
+        batch: examples in a batch.
+
+    Raises:
+        DataError: if there is no example.
+
+    >>> stream = prompt_stream([{"prompt": letter} for letter in "abcde"], seed=0, batch=4)
+    >>> first = next(stream)
+    >>> sorted(example["prompt"] for example in [*first, *next(stream)][:5])
+    ['a', 'b', 'c', 'd', 'e']
+    """
+    import grain
+
+    if not len(examples):
+        raise DataError("there are no examples to train on")
+    dataset = grain.MapDataset.source(examples).shuffle(seed=seed % 2**32).repeat().batch(batch, batch_fn=list)
+    # Prompts are short: reading ahead in threads would cost more than it hides.
+    return iter(dataset.to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)))
+
+
+def in_order(examples: Sequence[Example], batch: int, limit: int | None = None) -> Iterator[list[Example]]:
+    """Yield the first `limit` examples (all, if None) in batches; the last one may be short.
+
+    >>> [len(chunk) for chunk in in_order([{"prompt": "a"}] * 7, batch=3)]
+    [3, 3, 1]
+    """
+    count = len(examples) if limit is None else min(limit, len(examples))
+    for start in range(0, count, batch):
+        yield [examples[i] for i in range(start, min(start + batch, count))]
