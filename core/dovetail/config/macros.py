@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import attrs
 
-from dovetail.config.parse import Binding, Macro
+from dovetail.config.grammar import Macro
+from dovetail.config.parse import Binding
 from dovetail.config.problems import Problems
 from dovetail.config.settings import SECTIONS
 from dovetail.errors import listing, nearest
@@ -28,7 +29,7 @@ def expand(bindings: Sequence[Binding], problems: Problems) -> list[Binding]:
                 problems.add(binding.place, f"'{binding.key}': a macro has no scope")
             macros[name] = binding
     expander = _Expander(macros, problems)
-    expanded = [expander.binding(binding) for binding in bindings if len(binding.path) > 1]
+    expanded = list(expander.bindings(binding for binding in bindings if len(binding.path) > 1))
     for name, binding in macros.items():
         if name not in expander.used:
             problems.add(binding.place, f"macro '{name}' is used nowhere.{_meant(name)}")
@@ -41,35 +42,46 @@ def _meant(name: str) -> str:
     return f" Did you mean {' or '.join(f'{section}.{name}' for section in sections)}?" if sections else ""
 
 
+class _Undefined(Exception):
+    """A macro without a value; it is among the problems already."""
+
+
 @attrs.define
 class _Expander:
     macros: dict[str, Binding]
     problems: Problems
     used: set[str] = attrs.field(factory=set)
 
-    def binding(self, binding: Binding) -> Binding:
-        via: list[str] = []
-        value = self._value(binding.value, binding.place, (), via)
-        return attrs.evolve(binding, value=value, place=" ".join([binding.place, *via]))
+    def bindings(self, bindings: Iterable[Binding]) -> Iterator[Binding]:
+        """Yield the bindings with their macros' values, leaving out those that have none."""
+        for binding in bindings:
+            via: list[str] = []
+            try:
+                value = self._value(binding.value, binding.place, (), via)
+            except _Undefined:
+                continue
+            yield attrs.evolve(binding, value=value, place=" ".join([binding.place, *via]))
 
     def _value(self, value: Any, place: str, trail: tuple[str, ...], via: list[str]) -> Any:
+        """Replace macros in a value that stands at `place`; `trail` are the macros it stands in, `via` notes all."""
         if isinstance(value, Macro):
             return self._macro(value.name, place, trail, via)
         if isinstance(value, list | tuple):
             return type(value)(self._value(item, place, trail, via) for item in value)
         if isinstance(value, dict):
-            return {self._value(k, place, trail, via): self._value(v, place, trail, via) for k, v in value.items()}
+            items = value.items()
+            return {self._value(k, place, trail, via): self._value(v, place, trail, via) for k, v in items}
         return value
 
     def _macro(self, name: str, place: str, trail: tuple[str, ...], via: list[str]) -> Any:
         self.used.add(name)
-        if name in trail:
-            self.problems.add(place, f"macro cycle: {' -> '.join(f'%{step}' for step in (*trail, name))}")
-        elif name not in self.macros:
+        if name not in self.macros:
             known = listing(self.macros)
             self.problems.add(place, f"unknown macro '%{name}'.{nearest(name, self.macros)} Macros: {known}")
-        else:
-            found = self.macros[name]
-            via.append(f"(%{name} at {found.place})")
-            return self._value(found.value, found.place, (*trail, name), via)
-        return None
+            raise _Undefined
+        if name in trail:
+            self.problems.add(place, f"macro cycle: {' -> '.join(f'%{step}' for step in (*trail, name))}")
+            raise _Undefined
+        found = self.macros[name]
+        via.append(f"(%{name} at {found.place})")
+        return self._value(found.value, found.place, (*trail, name), via)

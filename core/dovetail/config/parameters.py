@@ -86,19 +86,25 @@ class _ParameterResolver:
         return ""
 
     def _targets(self, kind: str, word: str) -> list[Component]:
-        """Return the components that a name means: chosen ones before others, names before aliases."""
+        """Return the components that a name means: chosen ones before others, names before aliases.
+
+        Raises:
+            UnknownNameError: if there is none, or no telling which of several the planner would take.
+        """
         name = normal(word)
         named = [c for c in self.registry.components(kind) if c.name == name]
         found = named or [c for c in self.registry.components(kind) if name in c.aliases]
         active = {choice.component for choice in self.chosen.values()}
         chosen = [component for component in found if component in active]
-        return chosen or found or [self.registry.get(kind, word)]
+        if chosen or len(found) == 1 or (found and not _is_free(kind)):
+            return chosen or found
+        return [self.registry.get(kind, word)]
 
     def _give(self, binding: Binding, component: Component, parameter: str) -> None:
         key = (binding.scope, component, parameter)
         self.problems.check_once(binding.key, key, binding.file, binding.place)
         try:
-            value = fit(binding.value, component.hints[parameter], words=not binding.file)
+            value = fit(binding.value, component.hints[parameter])
         except Mismatch as error:
             self.problems.add(binding.place, f"{binding.key}: {error}")
             value = None
@@ -108,12 +114,11 @@ class _ParameterResolver:
         """Make the choices of all roles, and of configured components that the planner may pick."""
         made = {path: self._choice(c.component, c.role.scope, c.place) for path, c in self.chosen.items()}
         for (scope, component, _), given in self._given.items():
-            free = component.kind in PLANNED_KINDS or not _roles(scope, component.kind)
-            if free and given.binding not in self._used:
-                made[component.label] = self._choice(component, "", given.binding.place)
+            if _is_free(component.kind) and given.binding not in self._used:
+                made[component.label] = self._choice(component, scope, given.binding.place)
         found = {path: choice for path, choice in made.items() if choice is not None}
         self._check_distinct()
-        if not self.problems.lines:
+        if not self.problems:
             self._check_instances(found)
         return found
 
@@ -140,8 +145,9 @@ class _ParameterResolver:
                 try:
                     choice.bind()
                 except (ValueError, TypeError, DovetailError) as error:
+                    places = [origin for origin in dict.fromkeys(choice.origins.values()) if origin != DEFAULT]
                     message = error.args[0] if error.args else repr(error)
-                    self.problems.lines.append(f"{path}: {choice.component.label}: {message}")
+                    self.problems.add(", ".join(places) or path, f"{choice.component.label}: {message}")
 
     def _check_distinct(self) -> None:
         """Refuse two components of one name, from two distributions, that no selector could tell apart."""
@@ -177,6 +183,11 @@ class _ParameterResolver:
 def _roles(scope: str, kind: str) -> list[Role]:
     """The roles of a kind that a binding with this scope reaches; without scope, all."""
     return [role for role in ROLES.values() if role.kind == kind and scope in ("", role.scope)]
+
+
+def _is_free(kind: str) -> bool:
+    """Whether a component of this kind may be used although no setting chooses it."""
+    return kind in PLANNED_KINDS or not _roles("", kind)
 
 
 def _unknown_parameter(component: Component, parameter: str) -> str:

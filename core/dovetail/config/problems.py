@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 
 import attrs
@@ -11,14 +12,17 @@ from dovetail.errors import ConfigError
 
 @attrs.define
 class Problems:
-    """A list of lines, each with the place it is about."""
+    """What is wrong, each with the place it is about."""
 
-    lines: list[str] = attrs.field(factory=list)
+    _found: dict[tuple[str, str], None] = attrs.field(factory=dict)
     _first: dict[Hashable, str] = attrs.field(factory=dict)
 
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
     def add(self, place: str, text: str) -> None:
-        """Note what is wrong at a place."""
-        self.lines.append(f"{place}: {text}")
+        """Note what is wrong at a place; the second time changes nothing."""
+        self._found[place, text] = None
 
     def check_once(self, what: str, key: Hashable, file: str, place: str) -> None:
         """Note it if a file binds the same key twice; an override may."""
@@ -27,10 +31,21 @@ class Problems:
             self.add(place, f"{what} is bound before, at {first}; keep one of the two")
 
     def raise_if_any(self) -> None:
-        """Report.
+        """Report, each file's problems by line.
 
         Raises:
             ConfigError: with one line for each problem.
         """
-        if self.lines:
-            raise ConfigError("\n".join(dict.fromkeys(self.lines)))
+        if self._found:
+            found = sorted(self._found, key=lambda problem: _position(problem[0]))
+            raise ConfigError("\n".join(f"{place}: {text}" for place, text in found))
+
+
+def _position(place: str) -> tuple[str, int]:
+    """The file and line of a place; other places come last.
+
+    >>> _position("a.gin:12 (%lr at b.gin:3)"), _position("--set train.lr=x")
+    (('a.gin', 12), ('\\uffff', 0))
+    """
+    match = re.match(r"([^:]+):(\d+)", place)
+    return (match[1], int(match[2])) if match else ("\uffff", 0)

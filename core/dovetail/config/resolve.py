@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from dovetail.config.macros import expand
 from dovetail.config.parameters import resolve_parameters
@@ -14,7 +14,9 @@ from dovetail.config.settings import SECTIONS
 from dovetail.registry import Registry, current
 
 
-def load(path: Path | None, overrides: Sequence[str] = (), *, registry: Registry | None = None) -> Config:
+def load(
+    path: str | os.PathLike[str] | None, overrides: Sequence[str] = (), *, registry: Registry | None = None
+) -> Config:
     """Read a gin file and overrides into a checked, complete configuration.
 
     Args:

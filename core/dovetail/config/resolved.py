@@ -114,7 +114,7 @@ class Config:
     `choices` maps the path of a role to what it chooses, with an index where the role holds several:
     `train.policy_loss`, `train.rewards[0]`. Roles that hold None are not in it, except `eval.task`, which then is the
     training task with the parameters that the scope `eval` gives it. A configured component that no setting chooses but
-    the planner may (kind `field`) is under `kind.name`.
+    the planner may (kind `field`), or that is of a kind without role, is under `kind.name`.
     """
 
     train: Train
@@ -157,9 +157,9 @@ class Config:
         return self.several("run.sinks")
 
     def component(self, kind: str, name: str) -> Choice:
-        """Return a component with the parameters that the configuration gives it outside any scope.
+        """Return a component as it is configured without scope, else with its defaults.
 
-        For components that no setting chooses, such as the fields that the planner adds.
+        For components that no setting need choose, such as the fields that the planner adds.
 
         Raises:
             UnknownNameError: if there is none of that name.

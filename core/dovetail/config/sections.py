@@ -8,11 +8,12 @@ from typing import Any
 
 import attrs
 
-from dovetail.config.parse import Binding, Word
+from dovetail.config.grammar import Word
+from dovetail.config.parse import Binding
 from dovetail.config.problems import Problems
 from dovetail.config.resolved import DEFAULT, ROLES, Role
 from dovetail.config.settings import SECTIONS
-from dovetail.config.types import Mismatch, describe, fit, literal, suggestion
+from dovetail.config.types import Mismatch, describe, fit, suggestion
 from dovetail.errors import UnknownNameError, listing, nearest
 from dovetail.registry import Component, Registry
 
@@ -79,8 +80,8 @@ class _SectionResolver:
     def _unknown_section(self, section: str) -> str:
         if section in self.registry.kinds:
             roles = [role.path for role in ROLES.values() if role.kind == section]
-            choose = f" to set a parameter; {' or '.join(roles)} chooses" if roles else ""
-            return f"'{section}' is a kind: write {section}.NAME.PARAMETER = value{choose}"
+            choose = f"{' or '.join(roles)} = NAME to choose one, " if roles else ""
+            return f"'{section}' is a kind: write {choose}{section}.NAME.PARAMETER = value to set a parameter"
         known = [*SECTIONS, *self.registry.kinds]
         return f"unknown section '{section}'.{nearest(section, known)} Sections: {listing(SECTIONS)}; {FORMS}"
 
@@ -88,7 +89,7 @@ class _SectionResolver:
         """Fit one setting's value, or its default, and find the components that it names."""
         path = f"{section}.{field.name}"
         if binding is None and field.default is attrs.NOTHING:
-            self.problems.lines.append(f"{path} has no default, set it")
+            self.problems.add(path, "it has no default, set it")
             return
         place = binding.place if binding else f"default of {path}"
         value = binding.value if binding else field.default
@@ -96,7 +97,7 @@ class _SectionResolver:
             if path in ROLES:
                 value = self._names(ROLES[path], value, hint, place)
             else:
-                value = fit(value, hint, words=binding is not None and not binding.file)
+                value = fit(value, hint)
                 _check_range(field, value)
         except (Mismatch, UnknownNameError) as error:
             self.problems.add(place, f"{path}: {error}" if isinstance(error, Mismatch) else str(error))
@@ -109,18 +110,17 @@ class _SectionResolver:
         texts = [word.text if isinstance(word, Word) else word for word in words]
         if texts == [None] and type(None) in typing.get_args(hint):
             return None
-        names = []
+        names: dict[Component, str] = {}
         for index, text in enumerate(texts):
             if not isinstance(text, str):
-                raise Mismatch(f"expected {describe(hint)}, got {value!r}")
+                raise Mismatch(f"expected {describe(hint)}, got {value!r}.")
             component = self._get(role, text, hint)
             path = f"{role.path}[{index}]" if role.many else role.path
+            if component in names:
+                raise Mismatch(f"'{component.name}' is named twice.")
+            names[component] = component.qualified_name if "/" in text else component.name
             self.found.chosen[path] = Chosen(role=role, component=component, place=place)
-            names.append(component.qualified_name if "/" in text else component.name)
-        repeated = [name for name in names if names.count(name) > 1]
-        if repeated:
-            raise Mismatch(f"{literal(repeated[0])} is named twice")
-        return tuple(names) if role.many else names[0]
+        return tuple(names.values()) if role.many else next(iter(names.values()))
 
     def _get(self, role: Role, text: str, hint: Any) -> Component:
         try:

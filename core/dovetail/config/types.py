@@ -8,7 +8,7 @@ import types
 import typing
 from typing import Any
 
-from dovetail.config.parse import Word
+from dovetail.config.grammar import Word
 from dovetail.errors import nearest
 
 
@@ -16,11 +16,11 @@ class Mismatch(Exception):
     """A value that does not fit its annotation; the message says which was expected."""
 
 
-def fit(value: Any, hint: Any, *, words: bool = False) -> Any:
+def fit(value: Any, hint: Any) -> Any:
     """Return the value as its annotation wants it.
 
     An int becomes a float where a float is wanted, a list a tuple where a tuple is, or a tuple a list; a bool is no
-    number. `words` takes unquoted words for texts, as overrides do.
+    number.
 
     >>> fit([1, 2], tuple[float, ...])
     (1.0, 2.0)
@@ -28,7 +28,7 @@ def fit(value: Any, hint: Any, *, words: bool = False) -> Any:
     Raises:
         Mismatch: if it does not fit, or cannot be written in gin.
     """
-    plain = _without_words(value, hint, words)
+    plain = _plain(value, hint)
     try:
         fitted = _fit(plain, hint)
     except Mismatch:
@@ -96,19 +96,20 @@ def _is_union(hint: Any) -> bool:
     return typing.get_origin(hint) in (typing.Union, types.UnionType)
 
 
-def _without_words(value: Any, hint: Any, words: bool) -> Any:
+def _plain(value: Any, hint: Any) -> Any:
+    """Copy a value, with its free words as texts, and with one nan, so that equal configs compare equal."""
     if isinstance(value, Word):
-        if words:
+        if value.free:
             return value.text
         advice = f" Write {value.text!r}." if str in _options(hint) else suggestion(value.text, hint)
         raise Mismatch(
             f"{value.text} is not quoted, and here goes no component's name; expected {describe(hint)}.{advice}"
         )
     if isinstance(value, list | tuple):
-        return type(value)(_without_words(item, hint, words) for item in value)
+        return type(value)(_plain(item, hint) for item in value)
     if isinstance(value, dict):
-        return {_without_words(k, hint, words): _without_words(v, hint, words) for k, v in value.items()}
-    return value
+        return {_plain(k, hint): _plain(v, hint) for k, v in value.items()}
+    return math.nan if isinstance(value, float) and math.isnan(value) else value
 
 
 def _options(hint: Any) -> tuple[Any, ...]:
@@ -159,10 +160,9 @@ def _number(value: Any, kind: type[Any]) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else int):
         raise Mismatch
     try:
-        number = kind(value)
+        return kind(value)
     except OverflowError:
         raise Mismatch from None
-    return math.nan if number != number else number  # noqa: PLR0124 - one nan object, so that equal configs compare equal
 
 
 def _items(value: list[Any] | tuple[Any, ...], arguments: tuple[Any, ...], *, fixed: bool) -> list[Any]:

@@ -75,4 +75,4 @@ class Optimiser:
         lr = mine["lr"] * factor
         transform = self._transform(lr, mine["max_grad_norm"], hyper[self.optimizer.role])
         updates, state = transform.update(grads, state, params)
-        return optax.apply_updates(params, updates), state, {"lr": lr, "grad_norm": optax.global_norm(grads)}
+        return optax.apply_updates(params, updates), state, {"lr": lr, "grad_norm": optax.tree.norm(grads)}

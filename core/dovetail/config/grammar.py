@@ -1,0 +1,149 @@
+"""The grammar of gin files: gin's own parser, with unquoted words as values and without what runs code."""
+
+from __future__ import annotations
+
+import math
+import re
+import tokenize
+import typing
+from typing import Any
+
+import attrs
+from gin import config_parser as gin
+
+NUMBER_WORDS = {"inf": math.inf, "nan": math.nan}
+LITERAL_WORDS = ("True", "False", "None")
+
+
+@attrs.frozen
+class Word:
+    """A word that was written without quotes; `free` if it may stand for any text, as in an override."""
+
+    text: str
+    free: bool = False
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+@attrs.frozen
+class Macro:
+    """`%name`, a value that another binding gives."""
+
+    name: str
+
+
+class _Refused(SyntaxError):
+    """Good gin that a config may not hold."""
+
+
+class _Delegate(gin.ParserDelegate):
+    """Says what gin's `%` and `@` become."""
+
+    def macro(self, macro_name: str) -> Any:
+        """Keep `%name` for later."""
+        return Macro(macro_name)
+
+    def configurable_reference(self, scoped_configurable_name: str, evaluate: bool) -> Any:
+        """Refuse `@name`."""
+        raise _Refused(f"'@{scoped_configurable_name}' is refused: a config is data, it runs no code; write a name")
+
+
+class Parser(gin.ConfigParser):
+    """gin's parser, which in addition takes unquoted words, `inf`, `nan` and their negatives as values."""
+
+    began = 1
+    """The line at which the statement at hand begins."""
+
+    def __init__(self, text: str, *, free_words: bool = False) -> None:
+        super().__init__(text, _Delegate())
+        self.free_words = free_words
+
+    @property
+    def token(self) -> tokenize.TokenInfo:
+        """The token at hand."""
+        return typing.cast(tokenize.TokenInfo, self.current_token)
+
+    def parse_statement(self) -> Any:
+        """Parse a statement, None at the end, noting where it begins."""
+        if not self._statements_queue:
+            self._skip_whitespace_and_comments()
+            self.began = self.token.start[0]
+        return super().parse_statement()
+
+    def parse_value(self) -> Any:
+        """Parse a literal, a word, a macro or a container of these."""
+        line = self.token.start[0]
+        if self.token.string == "-":
+            self._advance_one_token()
+            return self._negative()
+        if self.token.type == tokenize.NAME and self.token.string not in LITERAL_WORDS:
+            word = self._word()
+            return NUMBER_WORDS.get(word, Word(word, self.free_words))
+        try:
+            return super().parse_value()
+        except _Refused as refused:
+            refused.lineno = refused.lineno or line
+            raise
+
+    def _negative(self) -> Any:
+        if self.token.type == tokenize.NUMBER:
+            return -super().parse_value()
+        location = gin.Location("", *self.token.start, "")
+        word = self._word()
+        if word in NUMBER_WORDS:
+            return -NUMBER_WORDS[word]
+        raise SyntaxError("expected a number after '-'", location)
+
+    def _word(self) -> str:
+        """Join adjacent tokens, so that `dr-grpo` and `acme-rl/gspo` are words."""
+        word, end = "", self.token.start
+        while self.token.start == end and (
+            self.token.type in (tokenize.NAME, tokenize.NUMBER) or self.token.string in ("-", "/", ".")
+        ):
+            word, end = word + self.token.string, self.token.end
+            self._advance_one_token()
+        self._skip_whitespace_and_comments()
+        return word
+
+    def skip_statement(self) -> None:
+        """Go to the end of the statement at hand, after an error."""
+        while self.token.type not in (tokenize.NEWLINE, tokenize.ENDMARKER):
+            self._advance_one_token()
+        if self.token.type == tokenize.NEWLINE:
+            self._advance_one_token()
+
+
+PARSE_ERRORS = (SyntaxError, tokenize.TokenError, TypeError, ValueError, StopIteration)
+"""What gin's parser and Python's tokenizer raise on malformed text, an unhashable key of a dict among it."""
+
+
+def parse_value(text: str) -> Any:
+    """Read one gin value, in which words without quotes may stand for any text.
+
+    >>> parse_value("(-1, 'a', dr-grpo, %lr)")
+    (-1, 'a', dr-grpo, Macro(name='lr'))
+
+    Raises:
+        SyntaxError: or what else Python's tokenizer raises, if the text is not exactly one value.
+    """
+    parser = Parser(text, free_words=True)
+    value = parser.parse_value()
+    rest = parser.token
+    if rest.type != tokenize.ENDMARKER and (rest.type != tokenize.NEWLINE or rest.string):
+        raise SyntaxError(f"unexpected {rest.string!r} after the value")
+    return value
+
+
+def reason(error: Exception) -> str:
+    """gin's message, or the tokenizer's, on one line and in our words."""
+    if isinstance(error, tokenize.TokenError):
+        return "syntax error, unclosed bracket or quote"
+    if isinstance(error, StopIteration):
+        return "syntax error, unexpected end"
+    message = " ".join(str(error.args[0]).split()).rstrip(".")
+    if isinstance(error, _Refused):
+        return message
+    _, unreadable, token = message.partition("Failed to parse token ")
+    message = re.sub(r"\. Got \w+ = (.*)", r", got \1", message)
+    return f"syntax error, no value: {token}" if unreadable else f"syntax error, {message[:1].lower()}{message[1:]}"

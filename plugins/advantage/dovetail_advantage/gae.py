@@ -1,0 +1,71 @@
+"""Advantage `gae`: generalised advantage estimation with a critic."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from dovetail_advantage._arrays import masked
+from dovetail_advantage._whiten import whiten as whitened
+
+Row = Float[Array, "seq"]
+
+
+def gae(
+    token_rewards: Float[Array, "seq token"],
+    values: Float[Array, "seq token"],
+    mask: Bool[Array, "seq token"],
+    *,
+    gamma: float = 1.0,
+    lam: float = 0.95,
+    whiten: bool = True,
+) -> tuple[Float[Array, "seq token"], Float[Array, "seq token"]]:
+    """Generalised advantage estimation: discounted sums of the critic's one-step errors, and the critic's targets.
+
+        δ_t = r_t + γ·V_{t+1} - V_t
+        A_t = δ_t + γ·λ·A_{t+1},   V = A = 0 after the last policy token
+        R_t = A_t + V_t
+
+    where t + 1 is the *next policy token*: over tool and environment tokens in between, the value and the trace are
+    carried unchanged. Schulman et al. 2016, *High-dimensional continuous control using generalized advantage
+    estimation*, equation 16; its ends are λ = 0, the one-step error (equation 17), and λ = 1, the return less the
+    critic (equation 18).
+
+    Args:
+        token_rewards: r; the score sits on the last policy token.
+        values: V, the critic at collection, in units of reward.
+        mask: policy tokens; what the inputs hold elsewhere is not looked at.
+        gamma: γ, discount per policy token.
+        lam: λ, decay of the trace per policy token.
+        whiten: bring A to mean 0 and standard deviation 1 over all policy tokens of the batch (Bessel's correction,
+            1e-8 added to the variance), as PPO implementations do. R is from A before that.
+
+    Returns:
+        (advantages, returns), both zero outside the mask.
+
+    Departures:
+        verl and tunix leave values outside the mask in both results, and fail or give NaN on a batch of one token,
+        which whitens to zero here. tunix adds 1e-8 to the number of tokens in the means that it whitens with. verl's
+        default λ is 1.
+
+    >>> rewards, values = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([[0.5, 9.0, 0.5]])
+    >>> mask = jnp.array([[True, False, True]])
+    >>> advantages, returns = gae(rewards, values, mask, gamma=0.5, lam=1.0, whiten=False)
+    >>> print(advantages, returns)
+    [[0.  0.  0.5]] [[0.5 0.  1. ]]
+    """
+    rewards, values = masked(token_rewards, mask), masked(values, mask)
+
+    def step(after: tuple[Row, Row], now: tuple[Row, Row, Bool[Array, "seq"]]) -> tuple[tuple[Row, Row], Row]:
+        next_value, next_advantage = after
+        reward, value, policy = now
+        advantage = reward + gamma * next_value - value + gamma * lam * next_advantage
+        carried = (jnp.where(policy, value, next_value), jnp.where(policy, advantage, next_advantage))
+        return carried, advantage
+
+    nothing = jnp.zeros_like(values, shape=values.shape[:1])
+    _, by_time = jax.lax.scan(step, (nothing, nothing), (rewards.T, values.T, mask.T), reverse=True)
+    advantages = masked(by_time.T, mask)
+    returns = masked(advantages + values, mask)
+    return (whitened(advantages, mask) if whiten else advantages), returns

@@ -1,0 +1,33 @@
+"""KL estimator `abs`: the absolute log-ratio."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from dovetail_loss._arrays import at_finite
+from dovetail_loss._declare import declares
+from dovetail_loss.kl._log_ratio import log_ratio
+
+
+@declares(unbiased_value=False, unbiased_gradient=False)
+def absolute(logps: Float[Array, "seq token"], ref_logps: Float[Array, "seq token"]) -> Float[Array, "seq token"]:
+    """The absolute log-ratio: a robust distance, not an estimate of the KL divergence.
+
+        abs = |x|,  x = log π(a|s) - log π_ref(a|s),  a ~ π
+
+    *Biased in value*: E|x| ≥ KL. *Biased in gradient*: every token pulls with the same force, sign(x)·∇ log
+    π, however far it is; none where x = 0. Found in TRL's PPO and in verl.
+
+    Args:
+        logps: log π, in nats, differentiable.
+        ref_logps: log π_ref, in nats.
+
+    Returns:
+        A distance at every position, unmasked.
+
+    >>> absolute(jnp.array([[-1.5]]), jnp.array([[-1.0]]))
+    Array([[0.5]], dtype=float32)
+    """
+    # Not jnp.abs, whose derivative at zero is one.
+    return at_finite(lambda x: jnp.sign(x) * x, log_ratio(logps, ref_logps))

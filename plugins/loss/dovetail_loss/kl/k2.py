@@ -1,0 +1,37 @@
+"""KL estimator `k2`: half the squared log-ratio."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from dovetail_loss._arrays import at_finite
+from dovetail_loss._declare import declares
+from dovetail_loss.kl._log_ratio import clamped, log_ratio
+
+
+@declares(unbiased_value=False, unbiased_gradient=True)
+def k2(
+    logps: Float[Array, "seq token"], ref_logps: Float[Array, "seq token"], *, clamp: float | None = None
+) -> Float[Array, "seq token"]:
+    """Half the squared log-ratio: the estimator to use as a loss.
+
+        k2 = ½·x²,  x = log π(a|s) - log π_ref(a|s),  a ~ π
+
+    Schulman 2020, *Approximating KL divergence* (joschu.net/blog/kl-approx.html).
+
+    *Biased in value*, little where the policies are close. *Unbiased in gradient*, on policy: ∇k2 = x·∇ log
+    π, whose expectation is ∇KL(π || π_ref). verl's `k2+` is the same function.
+
+    Args:
+        logps: log π, in nats, differentiable.
+        ref_logps: log π_ref, in nats.
+        clamp: bound of k2 in nats, or None. A bound that is reached makes the gradient biased: zero there.
+
+    Returns:
+        An estimate at every position, unmasked.
+
+    >>> k2(jnp.array([[-1.0]]), jnp.array([[-3.0]]))
+    Array([[2.]], dtype=float32)
+    """
+    return clamped(at_finite(lambda x: 0.5 * jnp.square(x), log_ratio(logps, ref_logps)), clamp)

@@ -1,0 +1,61 @@
+"""KL controller `adaptive`: the coefficient follows a target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import jax
+import jax.numpy as jnp
+
+ERROR_BOUND = 0.2
+
+
+def _positive(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    # An array may be traced, and a traced value has no sign yet; numbers are checked.
+    if not isinstance(value, jax.Array) and not value > 0:
+        raise ValueError(f"kl_controller.adaptive.{attribute.name} is {value}; it must be greater than 0")
+
+
+@attrs.frozen(kw_only=True)
+class Adaptive:
+    """A proportional controller that steers the divergence towards a target.
+
+        e = clip(KL / target - 1, -0.2, 0.2)
+        β ← β·(1 + e·n / horizon)
+
+    with KL the mean observed over n completions. Ziegler et al. 2019, *Fine-tuning language models from human
+    preferences*, section 2.2 (there K_β = n / horizon is 0.1, and KL is per completion).
+
+    Attributes:
+        target: in nats per token, as the engine observes KL per token.
+        horizon: completions over which β may change by about ±20 %.
+
+    Raises:
+        ValueError: if either is not positive.
+
+    Departures:
+        An update over no completion at all leaves β as it is, whatever KL says.
+
+    >>> controller = Adaptive(target=0.1, horizon=1000.0)
+    >>> state = controller.update(controller.init(0.2), kl=jnp.array(5.0), samples=jnp.array(100))
+    >>> round(controller.coef(state).item(), 6)
+    0.204
+    """
+
+    target: float = attrs.field(default=0.1, validator=_positive)
+    horizon: float = attrs.field(default=10_000.0, validator=_positive)
+
+    def init(self, coef: float) -> dict[str, jax.Array]:
+        """Return the first state."""
+        return {"coef": jnp.asarray(coef, dtype=float)}
+
+    def coef(self, state: dict[str, jax.Array]) -> jax.Array:
+        """Return β."""
+        return state["coef"]
+
+    def update(self, state: dict[str, jax.Array], kl: jax.Array, samples: jax.Array) -> dict[str, jax.Array]:
+        """Return the next state, given the mean KL per token observed over `samples` completions."""
+        error = jnp.clip(jnp.asarray(kl, dtype=float) / self.target - 1.0, -ERROR_BOUND, ERROR_BOUND)
+        factor = 1.0 + error * jnp.asarray(samples, dtype=float) / self.horizon
+        return {"coef": state["coef"] * jnp.where(samples > 0, factor, 1.0)}

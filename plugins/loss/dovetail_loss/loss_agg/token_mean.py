@@ -1,0 +1,29 @@
+"""Aggregation `token_mean`: every token of the mini-batch weighs the same."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+
+def token_mean(mask: Bool[Array, "seq token"]) -> Float[Array, "seq token"]:
+    """Mean over all policy tokens of the mini-batch.
+
+        w_it = m_it / ∑_jk m_jk
+
+    Long completions weigh more than short ones. Yu et al. 2025, *DAPO*, equation 12; TRL's `bnpo` and `dapo`.
+
+    Args:
+        mask: m, policy tokens of the whole mini-batch.
+
+    Returns:
+        Weights that sum to one, or all zero where the mask is empty.
+
+    Departures:
+        An all-masked batch gives zero weights; verl gives NaN.
+
+    >>> token_mean(jnp.array([[True, True, True], [True, False, False]]))
+    Array([[0.25, 0.25, 0.25],
+           [0.25, 0.  , 0.  ]], dtype=float32)
+    """
+    return mask.astype(float) / jnp.maximum(jnp.sum(mask, dtype=float), 1.0)

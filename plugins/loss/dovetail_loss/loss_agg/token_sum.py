@@ -1,0 +1,24 @@
+"""Aggregation `token_sum`: the sum over tokens, over a constant."""
+
+from __future__ import annotations
+
+from jaxtyping import Array, Bool, Float
+
+
+def token_sum(mask: Bool[Array, "seq token"], *, normalizer: float = 1.0) -> Float[Array, "seq token"]:
+    """Sum over all policy tokens of the mini-batch, divided by a constant.
+
+        w_it = m_it / Z
+
+    The learning rate must be set for the size of the mini-batch, as nothing here divides by it.
+
+    Args:
+        mask: m, policy tokens of the whole mini-batch.
+        normalizer: Z. tunix's `sequence-mean-token-sum-norm`, which in spite of its name takes no mean over
+            sequences, is this with its `norm`.
+
+    >>> import jax.numpy as jnp
+    >>> token_sum(jnp.array([[True, False]]))
+    Array([[1., 0.]], dtype=float32)
+    """
+    return mask.astype(float) / normalizer

@@ -1,0 +1,1 @@
+"""Value losses, one file each."""

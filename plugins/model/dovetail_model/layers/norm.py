@@ -1,0 +1,36 @@
+"""Root-mean-square normalisation."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float
+
+
+def rms_norm(
+    x: Float[Array, "*batch width"], scale: Float[Array, "width"], *, epsilon: float
+) -> Float[Array, "*batch width"]:
+    """Divide by the root mean square: y = x / √(mean(x²) + ε) · scale.
+
+    Zhang and Sennrich 2019, "Root Mean Square Layer Normalization", equation 4. The arithmetic is float32 whatever the
+    dtype of `x`, which the result keeps.
+
+    >>> rms_norm(jnp.array([2.0, -2.0]), jnp.ones(2), epsilon=0.0)
+    Array([ 1., -1.], dtype=float32)
+    """
+    wide = x.astype(jnp.float32)
+    normal = wide * jax.lax.rsqrt(jnp.mean(jnp.square(wide), axis=-1, keepdims=True) + epsilon)
+    return (normal * jnp.expand_dims(scale.astype(jnp.float32), range(x.ndim - 1))).astype(x.dtype)
+
+
+class RMSNorm(nnx.Module):
+    """`rms_norm` with a learnt scale that starts at one."""
+
+    def __init__(self, width: int, *, epsilon: float, param_dtype: str) -> None:
+        self.scale = nnx.Param(jnp.ones(width, param_dtype))
+        self.epsilon = epsilon
+
+    def __call__(self, x: Float[Array, "*batch width"]) -> Float[Array, "*batch width"]:
+        """Return the normalised rows."""
+        return rms_norm(x, self.scale[...], epsilon=self.epsilon)

@@ -1,0 +1,58 @@
+"""Read numbers as people and models write them, exactly, in time linear in the text."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+from numbers import Integral, Real
+
+_DIGITS = r"(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?"
+_NUMBER = re.compile(rf"(?:(?:(?<!\w)[+-])?(?:\$ ?)?|\$[+-]){_DIGITS}")
+_WHOLE = re.compile(rf"({_NUMBER.pattern})(?: ?%)?\.?")
+_MINUS = str.maketrans({"−": "-", "﹣": "-", "－": "-"})
+_DECORATION = str.maketrans("", "", "$, ")
+
+Truth = str | float | None
+"""A cell of the column that holds the right answer; None where there is none."""
+
+
+def number(text: str) -> Decimal | None:
+    """Return the number that a text consists of, else None.
+
+    Understood are a sign (also the minus sign −), thousands separators, `$` in front, `%` behind (left out: `50%`
+    is 50), a final period, an exponent, and the digits of any script. Infinities, NaN and hexadecimals are no
+    numbers. Values are exact: 2^64 and 2^64 + 1 differ.
+
+    >>> number(" $1,234.50. "), number("−5%"), number("1,2"), number("nan")
+    (Decimal('1234.50'), Decimal('-5'), None, None)
+    """
+    match = _WHOLE.fullmatch(text.strip().translate(_MINUS))
+    return _value(match[1]) if match else None
+
+
+def first_number(text: str) -> Decimal | None:
+    """Return the first number in a text, else None. A hyphen after a letter or digit is no sign.
+
+    >>> first_number("about $1,250 or -3"), first_number("x-5"), first_number("...")
+    (Decimal('1250'), Decimal('5'), None)
+    """
+    match = _NUMBER.search(text.translate(_MINUS))
+    return _value(match[0]) if match else None
+
+
+def _value(written: str) -> Decimal | None:
+    try:
+        return Decimal(written.translate(_DECORATION))
+    except InvalidOperation:  # an exponent beyond 10^18
+        return None
+
+
+def spelled(truth: str | float) -> str:
+    """Write the right answer as a completion would: `18`, be the column text, integers or floats.
+
+    >>> spelled("18"), spelled(18), spelled(18.0), spelled(0.5)
+    ('18', '18', '18', '0.5')
+    """
+    if isinstance(truth, Real) and not isinstance(truth, Integral) and float(truth).is_integer():
+        return str(int(truth))
+    return str(truth)

@@ -1,0 +1,44 @@
+"""Reward `check_numbers`: the first number of the answer is the right one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dovetail_reward._format import ANSWER_END, ANSWER_START, first_answer
+from dovetail_reward._numbers import Truth, first_number, number, spelled
+
+
+def check_numbers(
+    completions: Sequence[str],
+    answer: Sequence[Truth],
+    *,
+    answer_start: str = ANSWER_START,
+    answer_end: str = ANSWER_END,
+) -> list[float | None]:
+    """1.5 where the first number after the first opening tag of an answer is the right one; else 0.0.
+
+    It asks for no other tag, so that a completion that broke the format, or was cut off, may still earn it. From
+    the GSM8K demonstration of tunix.
+
+    Args:
+        completions: texts without special tokens.
+        answer: the dataset column with the right answers, text or numbers; where it is None the reward abstains.
+        answer_start, answer_end: the tags, taken literally.
+
+    Departures:
+        Of what follows the closing tag tunix reads on; here the answer ends there. tunix takes the first run of
+        digits and periods: `-5` is 5, `1,234` is 1, and the dots of `... 5` are the number; here `-5`, `1,234` and
+        5 are read.
+
+    >>> check_numbers(["<answer>42 apples</answer>", "<answer>It is $42", "42"], ["42", "42", "42"])
+    [1.5, 1.5, 0.0]
+    """
+    return [
+        None if truth is None else _points(first_answer(text, answer_start=answer_start, answer_end=answer_end), truth)
+        for text, truth in zip(completions, answer, strict=True)
+    ]
+
+
+def _points(guess: str | None, truth: str | float) -> float:
+    value = None if guess is None else first_number(guess)
+    return 1.5 if value is not None and value == number(spelled(truth)) else 0.0

@@ -1,0 +1,45 @@
+"""Reward manager `weighted_sum`: the rewards of a completion, weighted and added up."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+from jaxtyping import Float
+
+from dovetail.errors import ConfigError, listing, nearest
+
+
+@attrs.frozen(kw_only=True)
+class WeightedSum:
+    """A completion's score is the weighted sum of its rewards.
+
+        s_i = ∑_k w_k·r_ik,  over the rewards k that did not abstain on i
+
+    A reward that abstains (NaN in the table) contributes nothing, and the others keep their weights. Where all
+    abstain the score is 0: the row stays, and counts in its group's baseline.
+
+    Args:
+        weights: w by name of the reward; 1 for those not named. None: 1 for all.
+
+    Raises:
+        ConfigError: when called, if `weights` names a reward that the run does not have.
+
+    >>> total = WeightedSum(weights={"style": 0.5})
+    >>> total(np.array([[1.0, 2.0], [1.0, np.nan], [np.nan, np.nan]]), ("right", "style"))
+    array([2., 1., 0.])
+    """
+
+    weights: dict[str, float] | None = None
+
+    def __call__(
+        self, score_table: Float[np.ndarray, "seq reward"], reward_names: tuple[str, ...]
+    ) -> Float[np.ndarray, "seq"]:
+        """Return the scores."""
+        weights = self.weights or {}
+        for name in weights:
+            if name not in reward_names:
+                raise ConfigError(
+                    f"reward_manager.weighted_sum.weights names '{name}', which is no reward of this run."
+                    f"{nearest(name, reward_names)} Rewards: {listing(reward_names)}"
+                )
+        return np.nansum(score_table * [weights.get(name, 1.0) for name in reward_names], axis=1)

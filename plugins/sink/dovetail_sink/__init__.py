@@ -1,0 +1,15 @@
+"""Dovetail's built-in sinks: where a run's metrics go besides `metrics.jsonl`, which every run writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dovetail.hookspecs import hookimpl
+
+
+@hookimpl
+def dovetail_components(register: Callable[..., None]) -> None:
+    """Register the components of this package."""
+    register("sink", "console", "dovetail_sink.console:Console")
+    register("sink", "curve", "dovetail_sink.curve:Curve")
+    register("sink", "tensorboard", "dovetail_sink.tensorboard:TensorBoard")

@@ -1,0 +1,79 @@
+"""What is drawn of a run, read from its `metrics.jsonl`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from dovetail.errors import DataError
+from dovetail_sink._figures import ACCURACY, REWARD
+
+METRICS: Final = "metrics.jsonl"
+
+Series = dict[int, float]
+"""A figure by step."""
+
+
+@attrs.frozen
+class Points:
+    """Mean reward and held-out accuracy by step, and the steps of the warm start."""
+
+    reward: Series
+    accuracy: Series
+    sft_steps: int
+
+
+def read(folder: Path) -> Points:
+    """Read a run's record; a folder without one has no points.
+
+    Raises:
+        DataError: on a line that is no record, but for the last one, which a killed run may leave unfinished.
+    """
+    reward: Series = {}
+    accuracy: Series = {}
+    sft_steps = 0
+    for record in _records(folder / METRICS):
+        step = record["step"]
+        if record["phase"] == "sft":
+            sft_steps = max(sft_steps, step)
+        if REWARD in record:
+            reward[step] = record[REWARD]
+        if ACCURACY in record:
+            accuracy[step] = record[ACCURACY]
+    return Points(reward, accuracy, sft_steps)
+
+
+def _records(file: Path) -> Iterator[dict[str, Any]]:
+    lines = file.read_text().splitlines() if file.exists() else []
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield json.loads(line)
+        except ValueError as error:
+            if number < len(lines):
+                raise DataError(f"{file}:{number}: no valid JSON: {error}") from error
+
+
+def running_mean(series: Series, window: int) -> Series:
+    """Return the mean over `window` (odd) neighbouring points; fewer at the ends.
+
+    >>> running_mean({1: 0.0, 2: 3.0, 3: 6.0}, window=3)
+    {1: 1.5, 2: 3.0, 3: 4.5}
+    """
+    steps, values = list(series), list(series.values())
+    half = window // 2
+    around = (values[max(0, i - half) : i + half + 1] for i in range(len(values)))
+    return {step: sum(near) / len(near) for step, near in zip(steps, around, strict=True)}
+
+
+def mean_of(runs: list[Series]) -> Series:
+    """Return the mean over runs at the steps that all of them have.
+
+    >>> mean_of([{1: 0.0, 2: 1.0}, {2: 3.0}])
+    {2: 2.0}
+    """
+    shared = [step for step in runs[0] if all(step in run for run in runs)]
+    return {step: sum(run[step] for run in runs) / len(runs) for step in shared}

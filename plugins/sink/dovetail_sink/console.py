@@ -1,0 +1,68 @@
+"""The run as it goes: a live view on a terminal, lines of text elsewhere."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from dovetail_sink._figures import FIGURES, phase_of
+
+if TYPE_CHECKING:
+    from dovetail.protocols import Sink
+
+
+@attrs.frozen(kw_only=True)
+class Console:
+    """A live table of the latest steps under a progress bar; where stdout is no terminal, one line of text per record.
+
+    A line is `phase=rl step=3 total=100 reward=0.5 KL=0.001 ...`: fields separated by one space, absent where the
+    record has no such figure. `NO_COLOR` is honoured.
+
+    Args:
+        rows: records in the table, at most; fewer on a low terminal.
+    """
+
+    rows: int = 12
+
+    def open(self, folder: Path, total_steps: int, start_step: int) -> Sink:
+        """Return the live view, or the lines."""
+        from rich.console import Console as Terminal
+
+        terminal = Terminal()
+        if not sys.stdout.isatty() or terminal.is_dumb_terminal:
+            return Lines(total_steps)
+
+        from dovetail_sink._live import LiveView
+
+        return LiveView(terminal, title(folder), total_steps, start_step, self.rows)
+
+
+def title(folder: Path) -> str:
+    """Return the run folder with, where its `run.json` tells it, the config id."""
+    identity = folder / "run.json"
+    known = json.loads(identity.read_text()) if identity.exists() else {}
+    return f"{folder}  config {known['config_id']}" if "config_id" in known else str(folder)
+
+
+@attrs.frozen
+class Lines:
+    """One line of text per record."""
+
+    total_steps: int
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Print one step's metrics."""
+        phase = phase_of(metrics)
+        fields: dict[str, object] = {"phase": phase, "step": step}
+        if phase != "sft":
+            fields["total"] = self.total_steps
+        fields |= {each.heading: f"{metrics[each.metric]:.6g}" for each in FIGURES if each.metric in metrics}
+        print(" ".join(f"{name}={value}" for name, value in fields.items()), flush=True)
+
+    def close(self) -> None:
+        """Do nothing: every line has been flushed."""

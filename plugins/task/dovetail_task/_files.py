@@ -1,0 +1,162 @@
+"""Open a file of records: every record is read once and checked, none is kept as a Python object."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import attrs
+
+from dovetail.errors import DataError, listing, nearest
+from dovetail_task._parquet import Parquet
+from dovetail_task._text_files import Csv, JsonLines
+from dovetail_task._view import View
+
+Record = dict[str, Any]
+Check = Callable[[Record], str | None]
+"""Returns what is wrong with a record, or None."""
+
+
+class Source(Protocol):
+    """The records of one file; `scan` must have run to its end before they are asked for by index."""
+
+    def scan(self) -> Iterator[tuple[str, Record]]:
+        """Yield each record with its place, such as `train.jsonl:7`."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Record: ...
+
+
+FORMATS: dict[str, Callable[[Path], Source]] = {
+    ".csv": Csv,
+    ".jsonl": JsonLines,
+    ".parquet": Parquet,
+}
+
+
+@attrs.frozen
+class Table(Sequence[Record]):
+    """The checked records of a file, by index.
+
+    `columns` are those of the first record; every other record has them too. `fingerprints` are 64-bit hashes of the
+    prompts: equal prompts, equal fingerprints.
+    """
+
+    path: Path
+    columns: tuple[str, ...]
+    fingerprints: array[int]
+    source: Source
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return View(range(len(self))[index], self.__getitem__)
+        return self.source[range(len(self))[index]]
+
+
+def open_table(path: Path, text: Mapping[str, str], check: Check = lambda _: None) -> Table:
+    """Read a file through once.
+
+    Args:
+        path: a .jsonl, .csv or .parquet file.
+        text: the columns that must hold text in every record, the prompt first; each with the setting that names it.
+        check: what else must hold.
+
+    Raises:
+        DataError: in one line, naming the file and the line, on a file that cannot be read or holds no record, on a
+            broken record, and on a missing column (with those found).
+    """
+    source = _source(path)
+    columns: tuple[str, ...] | None = None
+    fingerprints = array("Q")
+    try:
+        for place, record in source.scan():
+            if columns is None:
+                columns = tuple(record)
+                _check_columns(path, columns, text)
+            wrong = _missing(record, columns) or _not_text(record, text) or check(record)
+            if wrong:
+                raise DataError(f"{place}: {wrong}")
+            fingerprints.append(_fingerprint(record[next(iter(text))]))
+    except OSError as error:
+        raise DataError(f"'{path}' cannot be read: {error.strerror or error}") from error
+    if columns is None:
+        raise DataError(f"{path} is empty: it holds no record")
+    return Table(path, columns, fingerprints, source)
+
+
+def first_columns(path: Path) -> tuple[str, ...]:
+    """Return the columns of a file's first record, without reading the rest of it where the format allows.
+
+    Raises:
+        DataError: if the file cannot be read or holds no record.
+    """
+    try:
+        for _, record in _source(path).scan():
+            return tuple(record)
+    except OSError as error:
+        raise DataError(f"'{path}' cannot be read: {error.strerror or error}") from error
+    raise DataError(f"{path} is empty: it holds no record")
+
+
+def held_out(table: Table, share: float, setting: str) -> tuple[Sequence[Record], Sequence[Record]]:
+    """Return the records to train on, and those held out.
+
+    A record's side depends on its prompt alone: copies of a question never stand on both, and adding records moves
+    none.
+
+    Raises:
+        DataError: if a side is empty.
+    """
+    limit = share * 2**64
+    kept, held = array("q"), array("q")
+    for index, fingerprint in enumerate(table.fingerprints):
+        (held if fingerprint < limit else kept).append(index)
+    if not kept or not held:
+        side = "held out of" if not held else "left to train on in"
+        raise DataError(
+            f"{setting} = {share}: no record is {side} the {len(table)} of {table.path}; name a file for evaluation"
+        )
+    return View(kept, table.__getitem__), View(held, table.__getitem__)
+
+
+def _source(path: Path) -> Source:
+    if path.suffix not in FORMATS:
+        raise DataError(f"'{path}' is no file of records by its suffix {path.suffix!r}; known: {listing(FORMATS)}")
+    return FORMATS[path.suffix](path)
+
+
+def _check_columns(path: Path, columns: tuple[str, ...], text: Mapping[str, str]) -> None:
+    for column, setting in text.items():
+        if column not in columns:
+            raise DataError(
+                f"{path} has no column {column!r} ({setting}).{nearest(column, columns)} Columns: {listing(columns)}"
+            )
+
+
+def _missing(record: Record, columns: tuple[str, ...]) -> str | None:
+    missing = [column for column in columns if column not in record]
+    return f"lacks the column {missing[0]!r}, which the first record has; write null for no value" if missing else None
+
+
+def _not_text(record: Record, text: Mapping[str, str]) -> str | None:
+    for column in text:
+        value = record[column]
+        if not isinstance(value, str):
+            return f"column {column!r} holds {'null' if value is None else type(value).__name__}, not text"
+        if not value.strip():
+            return f"column {column!r} is empty"
+        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+            return f"column {column!r} holds half of a surrogate pair, which no tokenizer can read"
+    return None
+
+
+def _fingerprint(prompt: str) -> int:
+    return int.from_bytes(hashlib.blake2b(prompt.encode(), digest_size=8).digest(), "big")

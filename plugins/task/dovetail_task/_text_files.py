@@ -1,0 +1,167 @@
+"""Records of jsonl and csv files, left on disk: one pass notes where each record lies and checks that it parses."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from abc import abstractmethod
+from array import array
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import attrs
+
+from dovetail.errors import DataError
+
+Record = dict[str, Any]
+
+
+@attrs.define
+class TextFile(Sequence[Record]):
+    """A file whose records are byte ranges. `scan` must have run to its end before records are asked for by index."""
+
+    path: Path
+    _starts: array[int] = attrs.field(factory=lambda: array("q"), init=False)
+    _ends: array[int] = attrs.field(factory=lambda: array("q"), init=False)
+    _stamp: tuple[int, int] = attrs.field(default=(0, 0), init=False)
+
+    def scan(self) -> Iterator[tuple[str, Record]]:
+        """Yield each record with its place (`file:line`), in order, and index it.
+
+        Raises:
+            DataError: at the first line that does not parse.
+        """
+        with self.path.open("rb") as file:
+            self._stamp = _stamp(file)
+            for line, start, end, record in self._records(file):
+                yield f"{self.path}:{line}", record
+                self._starts.append(start)
+                self._ends.append(end)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __getitem__(self, index: Any) -> Any:
+        start, end = self._starts[index], self._ends[index]
+        try:
+            with self.path.open("rb") as file:
+                if _stamp(file) != self._stamp:
+                    raise DataError(f"{self.path} has changed since it was opened; start the command again")
+                file.seek(start)
+                raw = file.read(end - start)
+        except OSError as error:
+            raise DataError(f"'{self.path}' cannot be read any more: {error.strerror or error}") from error
+        return self._parse(raw, str(self.path))
+
+    @abstractmethod
+    def _records(self, file: BinaryIO) -> Iterator[tuple[int, int, int, Record]]:
+        """Yield line number, first byte, byte after the last, and the record."""
+
+    @abstractmethod
+    def _parse(self, raw: bytes, place: str) -> Record:
+        """Return the record that these bytes hold."""
+
+
+@attrs.define
+class JsonLines(TextFile):
+    """One JSON object a line; blank lines are skipped."""
+
+    def _records(self, file: BinaryIO) -> Iterator[tuple[int, int, int, Record]]:
+        end = 0
+        for line, raw in enumerate(file, 1):
+            start, end = end, end + len(raw)
+            if raw.strip():
+                yield line, start, end, self._parse(raw, f"{self.path}:{line}")
+
+    def _parse(self, raw: bytes, place: str) -> Record:
+        text = _decode(raw, place)
+        try:
+            record = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{place}: no valid JSON: {error.msg} at column {error.colno}") from error
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits; thousands of brackets
+            raise DataError(f"{place}: no valid JSON: {error}") from error
+        if not isinstance(record, dict):
+            raise DataError(
+                f'{place}: holds a JSON {type(record).__name__}; write one object a line, such as {{"prompt": "..."}}'
+            )
+        return record
+
+
+@attrs.define
+class Csv(TextFile):
+    """A header line, then records of as many fields; quoted fields may span lines. Every value is text."""
+
+    _header: list[str] = attrs.field(factory=list, init=False)
+
+    def _records(self, file: BinaryIO) -> Iterator[tuple[int, int, int, Record]]:
+        lines = _CountedLines(file, self.path)
+        rows = self._rows(lines)
+        self._header = next(rows, [])
+        self._check_header()
+        while True:
+            start, line = lines.bytes_read, lines.lines_read + 1
+            fields = next(rows, None)
+            if fields is None:
+                return
+            if fields:
+                yield line, start, lines.bytes_read, self._record(fields, f"{self.path}:{line}")
+
+    def _parse(self, raw: bytes, place: str) -> Record:
+        text = io.StringIO(_decode(raw, place), newline="")
+        return self._record(next(csv.reader(text, strict=True)), place)
+
+    def _rows(self, lines: _CountedLines) -> Iterator[list[str]]:
+        reader = csv.reader(lines, strict=True)
+        while True:
+            began = lines.lines_read + 1
+            try:
+                yield next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                raise DataError(f"{self.path}:{began}: no valid CSV in the record that begins here: {error}") from error
+
+    def _record(self, fields: list[str], place: str) -> Record:
+        if len(fields) != len(self._header):
+            raise DataError(f"{place}: {len(fields)} fields, but the header names {len(self._header)}")
+        return dict(zip(self._header, fields, strict=True))
+
+    def _check_header(self) -> None:
+        repeated = sorted({name for name in self._header if self._header.count(name) > 1})
+        if repeated:
+            raise DataError(f"{self.path}:1: the header names the column {repeated[0]!r} twice")
+
+
+@attrs.define
+class _CountedLines:
+    """The lines of a file, decoded; knows how much of it has been handed out."""
+
+    file: BinaryIO
+    path: Path
+    lines_read: int = 0
+    bytes_read: int = 0
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        raw = next(self.file)
+        self.lines_read += 1
+        self.bytes_read += len(raw)
+        return _decode(raw, f"{self.path}:{self.lines_read}")
+
+
+def _decode(raw: bytes, place: str) -> str:
+    try:
+        return raw.decode("utf-8-sig")  # spreadsheets put a byte-order mark in front
+    except UnicodeDecodeError as error:
+        raise DataError(f"{place}: no valid UTF-8: {error.reason} at byte {error.start + 1}") from error
+
+
+def _stamp(file: BinaryIO) -> tuple[int, int]:
+    status = os.fstat(file.fileno())
+    return status.st_size, status.st_mtime_ns

@@ -1,0 +1,181 @@
+"""Grade-school mathematics in the format of GSM8K."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from dovetail.errors import ConfigError, DataError, listing, nearest
+from dovetail_task._checks import within
+from dovetail_task._files import FORMATS, Record, Table, held_out, open_table
+from dovetail_task._template import check_template
+from dovetail_task._view import View
+
+if TYPE_CHECKING:
+    from dovetail.protocols import Example, Split
+
+TEMPLATES: Final = {
+    "instruction": (
+        "Solve the problem below. First reason step by step between <reasoning> and </reasoning>, then give the final"
+        " number, and nothing else, between <answer> and </answer>.\n\n"
+        "Problem: {question}\n"
+    ),
+    "short": "{question}\n",
+}
+"""Prompts to be had by name."""
+
+MARK: Final = "####"
+"""What a solution ends with, before the final answer."""
+
+_ANNOTATION = re.compile(r"<<[^<>]*>>")
+
+
+def _check_template(_: Any, field: attrs.Attribute[Any], value: str) -> None:
+    if "{" in value:
+        check_template(value, ["question"], f"task.gsm8k.{field.name}", must="question")
+    elif value not in TEMPLATES:
+        raise ConfigError(
+            f"task.gsm8k.{field.name}: unknown template {value!r}.{nearest(value, TEMPLATES)}"
+            f" Known: {listing(TEMPLATES)}; or write a text with {{question}}"
+        )
+
+
+def _check_demonstration(_: Any, field: attrs.Attribute[Any], value: str) -> None:
+    check_template(value, ["question", "solution", "answer"], f"task.gsm8k.{field.name}", must="answer")
+
+
+@attrs.frozen(kw_only=True)
+class Gsm8k:
+    r"""Word problems with worked solutions, from files in the format of GSM8K.
+
+    A record holds a `question`, and an `answer` that is the worked solution, `####`, and the final number. Cobbe et
+    al. 2021, *Training verifiers to solve math word problems*, section 2.
+
+    Columns: `question`; `answer`, the final number without thousands separators (`1234`); `solution`, the worked
+    solution without its calculator annotations (`<<6*7=42>>`).
+
+    Args:
+        path: a folder with `train.jsonl` and `test.jsonl` (or .csv, or .parquet, or in shards' spelling
+            `train-00000-of-00001.parquet`), or one file to train on.
+        template: the prompt: `instruction`, which explains the tags; `short`, the question and a line break; or a
+            text of one's own with `{question}`.
+        demonstration: the completion of an `sft` example, with `{answer}` and perhaps `{solution}` and `{question}`.
+        eval_share: without a test file, the share of the training file that is held out for evaluation, chosen by a
+            hash of the question.
+        max_examples: the first so many of each split. None: all.
+
+    Raises:
+        DataError: from `examples` and `corpus`, on files that cannot be used.
+        ConfigError: on a parameter out of range or a template with an unknown placeholder.
+
+    >>> split_answer("He has 6*7=<<6*7=42>>42 crates of 30.\n#### 1,260")
+    ('He has 6*7=42 crates of 30.', '1260')
+    """
+
+    path: str | None = None
+    template: str = attrs.field(default="instruction", validator=_check_template)
+    demonstration: str = attrs.field(
+        default="<reasoning>{solution}</reasoning><answer>{answer}</answer>", validator=_check_demonstration
+    )
+    eval_share: float = attrs.field(default=0.1, validator=within("gsm8k", 0, 1))
+    max_examples: int | None = attrs.field(default=None, validator=within("gsm8k", 1))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """`question`, `answer` and `solution`."""
+        return ("question", "answer", "solution")
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        """Return the problems of a split; `sft` demonstrates those of `train`."""
+        records = self._eval if split == "eval" else self._train
+        make = self._demonstration if split == "sft" else self._example
+        return View(records[: self.max_examples], make)
+
+    def corpus(self) -> Sequence[str]:
+        """Return the training prompts with their demonstrations."""
+        return View(self._train[: self.max_examples], self._text)
+
+    @cached_property
+    def _files(self) -> tuple[Path, Path | None]:
+        """The files to train on and to evaluate on."""
+        if not self.path:
+            raise DataError("task gsm8k has no data: name its folder with --set task.gsm8k.path=FOLDER")
+        path = Path(self.path).expanduser()
+        if not path.exists():
+            raise DataError(f"'{path}' does not exist; name the folder with --set task.gsm8k.path=FOLDER")
+        if path.is_file():
+            return path, None
+        train = _find(path, "train")
+        if train is None:
+            found = listing(file.name for file in path.iterdir())
+            raise DataError(f"'{path}' holds no train{listing(FORMATS).replace(', ', '|')}; found: {found}")
+        return train, _find(path, "test")
+
+    @property
+    def _train(self) -> Sequence[Record]:
+        return self._table if self._files[1] else self._halves[0]
+
+    @cached_property
+    def _eval(self) -> Sequence[Record]:
+        test = self._files[1]
+        return _open(test) if test else self._halves[1]
+
+    @cached_property
+    def _halves(self) -> tuple[Sequence[Record], Sequence[Record]]:
+        return held_out(self._table, self.eval_share, "task.gsm8k.eval_share")
+
+    @cached_property
+    def _table(self) -> Table:
+        return _open(self._files[0])
+
+    def _example(self, record: Record) -> Example:
+        template = TEMPLATES.get(self.template, self.template)
+        solution, answer = split_answer(record["answer"])
+        question = record["question"]
+        return {
+            "prompt": template.format(question=question),
+            "question": question,
+            "answer": answer,
+            "solution": solution,
+        }
+
+    def _demonstration(self, record: Record) -> Example:
+        example = self._example(record)
+        return {**example, "completion": self.demonstration.format_map(example)}
+
+    def _text(self, record: Record) -> str:
+        example = self._demonstration(record)
+        return example["prompt"] + example["completion"]
+
+
+def split_answer(text: str) -> tuple[str, str]:
+    """Split at the last `####` into the solution, without annotations, and the answer, without commas."""
+    solution, _, answer = text.rpartition(MARK)
+    return _ANNOTATION.sub("", solution).strip(), answer.strip().replace(",", "")
+
+
+def _open(path: Path) -> Table:
+    fixed = "a column of GSM8K"
+    return open_table(path, {"question": fixed, "answer": fixed}, _without_answer)
+
+
+def _without_answer(record: Record) -> str | None:
+    _, mark, answer = record["answer"].rpartition(MARK)
+    return None if mark and answer.strip() else f"column 'answer' does not end with '{MARK} NUMBER'"
+
+
+def _find(folder: Path, name: str) -> Path | None:
+    found = sorted(
+        file
+        for file in folder.iterdir()
+        if file.suffix in FORMATS and (file.stem == name or file.stem.startswith(f"{name}-"))
+    )
+    if len(found) > 1:
+        names = listing(file.name for file in found)
+        raise DataError(f"'{folder}' holds more than one {name} file: {names}; leave one of them")
+    return found[0] if found else None

@@ -1,0 +1,126 @@
+"""Prompts from a file of one's own: jsonl, csv or parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from dovetail.errors import DataError
+from dovetail_task._checks import within
+from dovetail_task._files import Record, Table, first_columns, held_out, open_table
+from dovetail_task._template import check_template
+from dovetail_task._view import View
+
+if TYPE_CHECKING:
+    from dovetail.protocols import Example, Split
+
+CORPUS = 20_000
+"""Records that a tokenizer is trained on, at most."""
+
+
+@attrs.frozen(kw_only=True)
+class Records:
+    r"""Prompts, and demonstrations where there are any, from a file of records; its suffix says the format.
+
+    `.jsonl` holds one JSON object a line, `.csv` a header line, `.parquet` needs the extra `dovetail[parquet]`. A
+    file is read through once, when it is first asked for: a broken record stops the run there, with file and line.
+    Its records stay on disk (parquet: in memory, as Arrow columns), so that a large file is no burden.
+
+    Columns: those of the file's first record, whatever their type; every record must have them. With an `eval_path`,
+    those that both files have.
+
+    Args:
+        path: the file to train on.
+        eval_path: the file for evaluation. None: `eval_share` of the records of `path`, chosen by a hash of the
+            prompt, is held out of training.
+        prompt_column: which column holds the prompt.
+        completion_column: which column holds the demonstration, for the `sft` split.
+        template: the prompt, made of the columns, such as `'{prompt}\n'`. None: the column as it is.
+        eval_share: the share held out where there is no `eval_path`.
+
+    Raises:
+        DataError: from `columns`, `examples` and `corpus`, on a file that cannot be used.
+        ConfigError: on a parameter out of range; on a template with a placeholder that is no column.
+    """
+
+    path: str | None = None
+    eval_path: str | None = None
+    prompt_column: str = "prompt"
+    completion_column: str | None = None
+    template: str | None = None
+    eval_share: float = attrs.field(default=0.1, validator=within("records", 0, 1))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of both files, but for `prompt`, under which examples hold the finished prompt."""
+        columns = first_columns(self._path)
+        if self.eval_path:
+            also = first_columns(_file(self.eval_path))
+            columns = tuple(column for column in columns if column in also)
+        return tuple(column for column in columns if column != "prompt")
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        """Return the records of a split, made into examples when they are asked for."""
+        if split == "eval":
+            return View(self._eval, self._example)
+        if split == "train":
+            return View(self._train, self._example)
+        if self.completion_column is None:
+            raise DataError(
+                "task records has no demonstrations: name their column with"
+                " --set task.records.completion_column=COLUMN, or set sft.steps = 0"
+            )
+        return View(self._train, self._demonstration)
+
+    def corpus(self) -> Sequence[str]:
+        """Return the training prompts, each with its demonstration where there is one."""
+        return View(self._train[:CORPUS], self._text)
+
+    @property
+    def _path(self) -> Path:
+        if not self.path:
+            raise DataError("task records has no data: name a file with --set task.records.path=FILE")
+        return _file(self.path)
+
+    @property
+    def _train(self) -> Sequence[Record]:
+        return self._table if self.eval_path else self._halves[0]
+
+    @cached_property
+    def _eval(self) -> Sequence[Record]:
+        return self._open(_file(self.eval_path), None) if self.eval_path else self._halves[1]
+
+    @cached_property
+    def _halves(self) -> tuple[Sequence[Record], Sequence[Record]]:
+        return held_out(self._table, self.eval_share, "task.records.eval_share")
+
+    @cached_property
+    def _table(self) -> Table:
+        return self._open(self._path, self.completion_column)
+
+    def _open(self, path: Path, completion: str | None) -> Table:
+        text = {self.prompt_column: "task.records.prompt_column"}
+        if completion is not None:
+            text[completion] = "task.records.completion_column"
+        if self.template is not None:
+            check_template(self.template, first_columns(path), "task.records.template", must=self.prompt_column)
+        return open_table(path, text)
+
+    def _example(self, record: Record) -> Example:
+        prompt = record[self.prompt_column] if self.template is None else self.template.format_map(record)
+        return {**record, "prompt": prompt}
+
+    def _demonstration(self, record: Record) -> Example:
+        return {**self._example(record), "completion": record[self.completion_column]}  # pyright: ignore[reportArgumentType]
+
+    def _text(self, record: Record) -> str:
+        prompt = self._example(record)["prompt"]
+        return prompt if self.completion_column is None else prompt + record[self.completion_column]
+
+
+def _file(path: str) -> Path:
+    return Path(path).expanduser()

@@ -1,0 +1,209 @@
+"""The estimators against what verl, tunix and TRL compute; where they differ, the reason stands beside the case."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from tests.golden import Arrays, load
+
+import dovetail
+
+Case = dict[str, Any]
+Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Scores, group ids and mask."""
+
+TOLERANCE: dict[str, dict[str, Any]] = {
+    "float64": {"rtol": 1e-9, "atol": 1e-9},
+    "float32": {"rtol": 1e-5, "atol": 1e-5},
+}
+EMPTY_ROW = "verl counts a row without policy tokens as a member of its group"
+ALONE = "verl gives a group of one its raw score (its rloo_vectorized gives zero)"
+VERL_ROWS: dict[str, dict[int, str]] = {
+    "s2_groups": dict.fromkeys((0, 1, 2, 3), EMPTY_ROW) | {7: ALONE},
+    "s4_1x1": {0: ALONE},
+}
+"""Rows in which the baseline methods depart from verl, by set."""
+IN_FLOAT32 = {"grpo_vectorized": "verl computes it in float32, whatever it is given"}
+ONE_TOKEN = "a batch of one policy token: verl fails, tunix gives NaN in float32; it whitens to zero here"
+TOKEN_COUNT = "tunix whitens with means over the number of policy tokens plus 1e-8, which shows in float64"
+ROUNDING = "tunix takes the mean of float32 scores as they come, and it is off by its rounding"
+TUNIX_CASES = {
+    "adv/grpo/n4g1_group_size_1/float64": "tunix gives a group of one NaN",
+    "adv/grpo/n2g4_large_offset/float32": ROUNDING,
+    "adv/grpo/n2g4_tiny_spread/float32": ROUNDING,
+}
+
+
+@functools.cache
+def _compiled(name: str, statics: tuple[tuple[str, Any], ...]) -> Any:
+    component = dovetail.get("advantage", name)
+    return jax.jit(lambda fields, floats: component(**fields, **floats, **dict(statics)))
+
+
+def estimate(name: str, fields: Arrays, **params: Any) -> tuple[np.ndarray, ...]:
+    """Return the results of an estimator, compiled once for a shape and its compile-time settings."""
+    static = dovetail.get("advantage", name).static
+    statics = tuple((key, value) for key, value in params.items() if key in static)
+    floats = {key: value for key, value in params.items() if key not in static}
+    result = _compiled(name, statics)(fields, floats)
+    return tuple(np.asarray(part) for part in (result if isinstance(result, tuple) else (result,)))
+
+
+def in_one_batch(name: str, batches: Sequence[Rows], **params: Any) -> list[np.ndarray]:
+    """Return the advantages of several batches, computed as one batch of so many more prompts.
+
+    The baseline methods look at one group at a time, so that it makes no difference; and it compiles once.
+    """
+    width = max(mask.shape[1] for _, _, mask in batches)
+    fields = {
+        "scores": np.concatenate([scores for scores, _, _ in batches]),
+        "group_ids": np.concatenate([ids + 1000 * i for i, (_, ids, _) in enumerate(batches)]),
+        "mask": np.concatenate([np.pad(mask, ((0, 0), (0, width - mask.shape[1]))) for _, _, mask in batches]),
+    }
+    (advantages,) = estimate(name, fields, **params)
+    ends = np.cumsum([len(scores) for scores, _, _ in batches])[:-1]
+    parts = np.split(advantages, ends)
+    return [part[:, : mask.shape[1]] for part, (_, _, mask) in zip(parts, batches, strict=True)]
+
+
+def _in_groups_of(size: int, scores: np.ndarray) -> Rows:
+    """Return completions of one token, `size` to a prompt."""
+    return scores, np.arange(len(scores)) // size, np.ones((len(scores), 1), bool)
+
+
+def verl_cases(dtype: str, *functions: str) -> list[tuple[Case, str, Arrays, Arrays]]:
+    """Return (case, set, inputs, outputs) of the given functions; masks as booleans, prompts numbered."""
+    cases, arrays = load("verl")
+    found = []
+    for case in cases:
+        if case["function"] in functions and case["id"].startswith(f"adv/{dtype[0]}{dtype[-2:]}/"):
+            inputs = {name: arrays[key] for name, key in case["inputs"].items()}
+            inputs["response_mask"] = inputs["response_mask"] > 0
+            if "index" in inputs:
+                inputs["index"] = np.unique(inputs["index"], return_inverse=True)[1].astype(np.int32)
+            outputs = {name: arrays[key] for name, key in case["outputs"].items()}
+            found.append((case, case["id"].split("/")[2], inputs, outputs))
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(
+    ("theirs", "normed", "name"), [("grpo", True, "grpo"), ("grpo", False, "dr_grpo"), ("rloo", None, "rloo")]
+)
+def test_baseline_methods_give_verls_numbers(theirs: str, normed: bool | None, name: str, dtype: str) -> None:
+    both = verl_cases(dtype, theirs, f"{theirs}_vectorized")
+    found = [each for each in both if each[0]["config"].get("norm_adv_by_std_in_grpo") == normed]
+    batches = [(x["token_level_rewards"].sum(axis=1), x["index"], x["response_mask"]) for _, _, x, _ in found]
+    with jax.enable_x64(dtype == "float64"):
+        results = in_one_batch(name, batches)
+    for (case, batch, _, outputs), ours in zip(found, results, strict=True):
+        departures = VERL_ROWS.get(batch, {})
+        kept = [row for row in range(len(ours)) if row not in departures]
+        tolerance = TOLERANCE["float32" if case["function"] in IN_FLOAT32 else dtype]
+        np.testing.assert_allclose(ours[kept], outputs["advantages"][kept], **tolerance, err_msg=case["id"])
+        for row, reason in departures.items():
+            if reason is ALONE and case["function"] != "rloo_vectorized":
+                assert not ours[row].any(), case["id"]
+                assert outputs["advantages"][row].any(), f"{case['id']}: no departure any more"
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_gae_gives_verls_numbers(dtype: str) -> None:
+    with jax.enable_x64(dtype == "float64"):
+        for case, batch, inputs, outputs in verl_cases(dtype, "gae"):
+            mask = inputs["response_mask"]
+            fields = {"token_rewards": inputs["token_level_rewards"], "values": inputs["values"], "mask": mask}
+            advantages, returns = estimate("gae", fields, **case["config"])
+            if batch == "s4_1x1":
+                assert case["error"], ONE_TOKEN
+                assert advantages.item() == 0
+                np.testing.assert_allclose(returns, inputs["token_level_rewards"], **TOLERANCE[dtype])
+                continue
+            # verl leaves values outside the mask.
+            for ours, name in ((advantages, "advantages"), (returns, "returns")):
+                theirs = np.where(mask, outputs[name], 0)
+                np.testing.assert_allclose(ours, theirs, **TOLERANCE[dtype], err_msg=f"{case['id']} {name}")
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(("theirs", "name"), [("grpo", "grpo"), ("drgrpo", "dr_grpo"), ("rloo", "rloo")])
+def test_baseline_methods_give_tunix_numbers(theirs: str, name: str, dtype: str) -> None:
+    cases, arrays = load("tunix")
+    found = [c for c in cases if c["name"].startswith(f"adv/{theirs}/") and c["name"].endswith(dtype)]
+    assert found
+    batches = [_in_groups_of(c["config"]["num_generations"], arrays[c["inputs"]["rewards"]]) for c in found]
+    with jax.enable_x64(dtype == "float64"):
+        results = in_one_batch(name, batches)
+    for case, (rewards, *_), ours in zip(found, batches, results, strict=True):
+        expected = arrays[case["outputs"]["out"]]
+        if case["name"] in TUNIX_CASES:
+            assert not np.allclose(ours[:, 0], expected, **TOLERANCE[dtype]), f"{case['name']}: no departure any more"
+            expected = _exactly(rewards, case["config"]["num_generations"], name)
+        np.testing.assert_allclose(ours[:, 0], expected, **TOLERANCE[dtype], err_msg=case["name"])
+
+
+def _exactly(rewards: np.ndarray, group_size: int, name: str) -> np.ndarray:
+    """Return what the formula gives on these rewards in float64, and zero for a group of one."""
+    groups = rewards.astype(np.float64).reshape(-1, group_size)
+    deviations = groups - groups.mean(axis=1, keepdims=True)
+    if name == "grpo" and group_size > 1:
+        deviations /= groups.std(axis=1, ddof=1, keepdims=True) + 1e-6
+    return deviations.ravel()
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_gae_gives_tunix_numbers(dtype: str) -> None:
+    cases, arrays = load("tunix")
+    found = [c for c in cases if c["name"].startswith("adv/gae/") and c["name"].endswith(dtype)]
+    assert found
+    with jax.enable_x64(dtype == "float64"):
+        for case in found:
+            inputs = {name: arrays[key] for name, key in case["inputs"].items()}
+            mask = inputs["completion_mask"] > 0
+            fields = {"token_rewards": inputs["rewards"], "values": inputs["values"], "mask": mask}
+            gamma, lam = case["config"]["gamma"], case["config"]["gae_lambda"]
+            advantages, returns = estimate("gae", fields, gamma=gamma, lam=lam)
+            expected = {name: np.where(mask, arrays[key], 0) for name, key in case["outputs"].items()}
+            if mask.sum() == 1 and dtype == "float32":
+                assert np.isnan(expected["advantages"]).all(), ONE_TOKEN
+                expected["advantages"] = np.zeros(mask.shape)
+            whitened: dict[str, Any] = (
+                {"rtol": 1e-7, "atol": 1e-8} if dtype == "float64" else TOLERANCE[dtype]
+            )  # TOKEN_COUNT
+            np.testing.assert_allclose(returns, expected["returns"], **TOLERANCE[dtype], err_msg=case["name"])
+            np.testing.assert_allclose(advantages, expected["advantages"], **whitened, err_msg=case["name"])
+
+
+@pytest.mark.parametrize(
+    ("case", "name", "params"),
+    [
+        ("adv/sum_then_normalize/group", "grpo", {"epsilon": 1e-4}),
+        ("adv/sum_then_normalize/batch", "grpo", {"epsilon": 1e-4, "scale": "batch"}),
+        ("adv/sum_then_normalize/batch/weights", "grpo", {"epsilon": 1e-4, "scale": "batch"}),
+        ("rloo_adv/beta0/plain", "rloo", {}),
+    ],
+)
+def test_baseline_methods_give_trls_numbers(case: str, name: str, params: dict[str, Any]) -> None:
+    """From the table of rewards on, abstentions included.
+
+    TRL leaves a completion on which every reward abstained out of its group; so do these where its mask is empty.
+    """
+    cases, arrays = load("trl")
+    (golden,) = [c for c in cases if c["name"] == case]
+    table = arrays[golden["rewards"]]
+    weights = golden["config"].get("reward_weights")
+    manager = dovetail.get("reward_manager", "weighted_sum").bind(
+        weights=dict(zip("ab", weights, strict=True)) if weights else None
+    )
+    scores = manager(table, ("a", "b")).astype(np.float32)
+    _, group_ids, _ = _in_groups_of(golden["num_generations"], scores)
+    judged = np.asarray(~np.isnan(table).all(axis=1, keepdims=True))
+    assert not judged.all()
+    (ours,) = in_one_batch(name, [(scores, group_ids, judged)], **params)
+    np.testing.assert_allclose(ours[:, 0], arrays[f"{case}/advantages"], **TOLERANCE["float32"])

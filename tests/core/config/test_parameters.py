@@ -1,0 +1,201 @@
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+
+from dovetail.config import Config, load
+from dovetail.errors import ConfigError
+from dovetail.registry import Origin, Registry
+
+LoadText = Callable[..., Config]
+Complaints = Callable[..., list[str]]
+ACME = Origin("acme-rl", "2.0", "tests")
+
+
+def momentum(lr: Any, *, b1: float = 0.5, nesterov: bool = False) -> Any:
+    return lr, b1, nesterov
+
+
+def broken_default(mask: Any, *, size: int = None) -> Any:  # noqa: RUF013  # pyright: ignore[reportArgumentType]
+    return mask, size
+
+
+def params(config: Config, role: str) -> dict[str, Any]:
+    return dict(config.choice(role).params)
+
+
+def test_defaults_are_spelled_out_and_typed(load_text: LoadText):
+    choice = load_text("train.kl = low_var").choice("train.kl")
+    assert repr(choice.params) == "{'clamp': 10.0}"
+    assert choice.origins == {"clamp": "default"}
+
+
+def test_a_binding_sets_a_parameter_under_name_alias_or_dash(load_text: LoadText):
+    for name in ("low_var", "k3"):
+        config = load_text(f"train.kl = low_var\nkl.{name}.clamp = 3\n")
+        assert params(config, "train.kl") == {"clamp": 3.0}
+        assert config.choice("train.kl").origins == {"clamp": "x.gin:2"}
+    assert params(load_text("train.kl = low-var", "kl.low-var.clamp=3"), "train.kl") == {"clamp": 3.0}
+
+
+def test_a_scope_sets_a_role_apart_whatever_the_order(load_text: LoadText):
+    config = load_text("critic/optimizer.adamw.b2 = 0.95\noptimizer.adamw.b2 = 0.9\noptimizer.adamw.k = 2\n")
+    assert [config.choice(f"{role}.optimizer").params["b2"] for role in ("train", "critic", "sft")] == [0.9, 0.95, 0.9]
+    assert config.choice("critic.optimizer").params["k"] == 2
+    assert config.choice("critic.optimizer").scope == "critic"
+
+
+def test_eval_task_is_the_training_task_with_its_own_parameters(load_text: LoadText):
+    config = load_text("train.task = jsonl\ntask.jsonl.path = 'a'\ntask.jsonl.limit = 3\n", "eval/task.jsonl.path=b")
+    assert config.eval.task is None
+    assert params(config, "train.task") == {"path": "a", "limit": 3}
+    assert params(config, "eval.task") == {"path": "b", "limit": 3}
+    assert config.choice("eval.task").scope == "eval"
+
+
+def test_a_required_parameter_may_come_from_the_scopes_alone(load_text: LoadText):
+    config = load_text("eval.task = jsonl\neval/task.jsonl.path = 'b'\n")
+    assert params(config, "eval.task")["path"] == "b"
+
+
+def test_a_missing_required_parameter_is_named(complaints: Complaints):
+    assert complaints("\ntrain.task = jsonl\n") == ["x.gin:2: task.jsonl.path has no default: set it"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("policy_los.gspo.x = 1", "unknown kind 'policy_los'. Did you mean 'policy_loss'? Kinds: advantage, "),
+        ("train.policy_loss.x = 1", "'train' is a section; write section.field = value or kind.name.parameter = value"),
+        ("policy_loss.gpso.x = 1", "unknown policy_loss 'gpso'. Did you mean 'gspo'? Known: dr_grpo, grpo, gspo."),
+        (
+            "policy_loss.gspo.epsilon_lo = 1",
+            "policy_loss.gspo has no parameter 'epsilon_lo'. Did you mean 'epsilon_low'? Parameters: epsilon_high, epsilon_low",
+        ),
+        ("policy_loss.grpo.epsilon = 1", "policy_loss.grpo has no parameter 'epsilon'."),
+        ("policy_loss.dr_grpo.x = 1", "policy_loss.dr_grpo has no parameter 'x'. Parameters: (none)"),
+        ("policy_loss.gspo.mask = 1", "'mask' is a field that policy_loss.gspo reads, not a parameter"),
+        ("critc/optimizer.adamw.b1 = 1", "unknown scope 'critc'. Did you mean 'critic'? Scopes: critic, eval, sft"),
+        ("a/critic/optimizer.adamw.b1 = 1", "unknown scope 'a/critic'. Did you mean 'critic'?"),
+        ("critic/policy_loss.gspo.epsilon_low = 1", "scope 'critic' chooses no policy_loss, only: loss_agg, "),
+        ("policy_loss.gspo.epsilon_low = 'x'", "policy_loss.gspo.epsilon_low: expected float, got 'x'."),
+        ("policy_loss.grpo.epsilon_low = True", "policy_loss.grpo.epsilon_low: expected float, got True."),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line_be_the_component_chosen_or_not(complaints: Complaints, text: str, said: str):
+    (line,) = complaints(f"{text}\ntrain.policy_loss = grpo\n")
+    assert line.startswith(f"x.gin:1: {said}")
+
+
+def test_one_parameter_under_two_names_is_bound_twice(complaints: Complaints):
+    assert complaints("kl.k3.clamp = 3\nkl.low_var.clamp = 4\n") == [
+        "x.gin:2: kl.low_var.clamp is bound before, at x.gin:1; keep one of the two"
+    ]
+
+
+def test_a_later_file_and_an_override_win(load_text: LoadText, write: Callable[..., Any]):
+    write("kl.k3.clamp = 3\n", "base.gin")
+    text = "train.kl = k3\ninclude 'base.gin'\nkl.low_var.clamp = 4\n"
+    assert params(load_text(text), "train.kl") == {"clamp": 4.0}
+    assert params(load_text(text, "kl.k3.clamp=5"), "train.kl") == {"clamp": 5.0}
+
+
+def test_good_bindings_of_what_is_not_chosen_are_listed(load_text: LoadText):
+    config = load_text("policy_loss.grpo.epsilon_low = 0.1\n", "train.policy_loss=gspo")
+    assert [str(unused) for unused in config.unused] == [
+        "policy_loss.grpo.epsilon_low (x.gin:1): train.policy_loss is 'gspo'"
+    ]
+
+
+def test_what_no_role_falls_back_on_is_listed(load_text: LoadText):
+    config = load_text(
+        "optimizer.adamw.b1 = 0.1\ncritic/optimizer.adamw.b1 = 0.2\nsft.optimizer = sgd\ntrain.optimizer = sgd\n"
+    )
+    assert [str(unused) for unused in config.unused] == [
+        "optimizer.adamw.b1 (x.gin:1): critic/optimizer.adamw sets its own"
+    ]
+
+
+def test_an_overridden_binding_is_used_enough(load_text: LoadText):
+    assert not load_text("train.kl = k3\nkl.k3.clamp = 3\n", "kl.k3.clamp=4").unused
+
+
+def test_a_component_that_cannot_be_imported_fails_only_who_chooses_it(
+    registry: Registry, load_text: LoadText, complaints: Complaints
+):
+    registry.add("rollout", "engine", "no_such_package:engine", origin=ACME)
+    config = load_text("rollout.engine.size = 3\n")
+    assert [unused.key for unused in config.unused] == ["rollout.engine.size"]
+    assert "cannot be imported" in config.unused[0].reason
+    (line,) = complaints("rollout.engine.size = 3\ntrain.rollout = engine\n")
+    assert line.startswith("x.gin:2: rollout.engine of acme-rl 2.0 cannot be imported")
+
+
+def test_a_field_may_be_configured_without_being_chosen(load_text: LoadText):
+    config = load_text("field.probe.chunk = 3\n")
+    assert not config.unused
+    assert config.component("field", "probe").params == {"chunk": 3}
+    assert load_text("").component("field", "probe").params == {"chunk": 64}
+
+
+def test_a_component_of_a_kind_that_no_setting_chooses_may_be_configured(registry: Registry, load_text: LoadText):
+    registry.add_kind("verifier", "completion -> proof", ACME)
+    registry.add("verifier", "lean", momentum, origin=ACME)
+    config = load_text("verifier.lean.b1 = 1\n")
+    assert config.component("verifier", "lean").params == {"b1": 1.0, "nesterov": False}
+    assert config.choices["verifier.lean"].origins["b1"] == "x.gin:1"
+
+
+def test_a_name_that_two_distributions_own_is_ambiguous_for_the_planner(registry: Registry, complaints: Complaints):
+    registry.add("field", "probe", momentum, origin=ACME)
+    (line,) = complaints("field.probe.chunk = 3\n")
+    assert line.startswith("x.gin:1: field 'probe' is registered by dovetail 0.1.0 (tests) and acme-rl 2.0")
+
+
+def test_components_of_one_name_are_told_apart_by_what_is_chosen(registry: Registry, load_text: LoadText):
+    registry.add("optimizer", "adamw", momentum, origin=ACME)
+    names = "train.optimizer = dovetail/adamw\nsft.optimizer = dovetail/adamw\ncritic.optimizer = acme-rl/adamw\n"
+    config = load_text(
+        f"{names}optimizer.adamw.b1 = 0.3\noptimizer.adamw.k = 2\ncritic/optimizer.adamw.nesterov = True\n"
+    )
+    assert config.choice("train.optimizer").params["b1"] == 0.3
+    assert config.choice("train.optimizer").params["k"] == 2
+    assert params(config, "critic.optimizer") == {"b1": 0.3, "nesterov": True}
+
+
+def test_components_of_one_name_and_scope_are_refused(registry: Registry, complaints: Complaints):
+    registry.add("reward", "length", momentum, origin=ACME)
+    (line,) = complaints("train.rewards = (dovetail/length, acme-rl/length)\n")
+    assert line == (
+        "x.gin:1: acme-rl/length and dovetail/length are both configured as 'reward.length'; choose one of them"
+    )
+
+
+def test_a_class_judges_its_values(complaints: Complaints):
+    text = "train.task = jsonl\ntask.jsonl.path = 'a'\ntask.jsonl.limit = 0\n"
+    assert complaints(text) == ["x.gin:2, x.gin:3: task.jsonl: 'limit' must be >= 1: 0"]
+
+
+def test_a_class_that_refuses_its_own_defaults_is_reported_by_role(registry: Registry, complaints: Complaints):
+    @attrs.frozen(kw_only=True)
+    class Impossible:
+        size: int = 3
+
+        def __attrs_post_init__(self) -> None:
+            raise ConfigError("needs a graphics card")
+
+    registry.add("rollout", "impossible", Impossible, origin=ACME)
+    assert complaints("train.rollout = impossible") == ["train.rollout: rollout.impossible: needs a graphics card"]
+
+
+def test_a_default_that_does_not_fit_is_the_plugins_fault(registry: Registry, complaints: Complaints):
+    registry.add("advantage", "broken", broken_default, origin=ACME)
+    (line,) = complaints("train.advantage = broken")
+    assert line.startswith("x.gin:1: default of advantage.broken.size of acme-rl 2.0")
+    assert line.endswith("expected int, got None.")
+
+
+def test_bindings_alone_need_no_file(registry: Registry):
+    config = load(None, ["train.policy_loss=gspo", "policy_loss.gspo.epsilon_low=1"], registry=registry)
+    assert config.choice("train.policy_loss").params["epsilon_low"] == 1.0

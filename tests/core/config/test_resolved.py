@@ -1,0 +1,69 @@
+import pickle
+from collections.abc import Callable
+
+import pytest
+
+from dovetail.config import Choice, Config, floats, statics
+from dovetail.config.resolved import ROLES, SCOPES
+from dovetail.errors import ConfigError, UnknownNameError
+from dovetail.registry import Registry
+
+LoadText = Callable[..., Config]
+
+
+def test_roles_come_from_the_settings():
+    assert ROLES["train.policy_loss"].kind == "policy_loss"
+    assert ROLES["train.rewards"].many
+    assert not ROLES["train.correction"].many
+    assert SCOPES == ("critic", "sft", "eval")
+
+
+def test_floats_are_traced_unless_marked_static(load_text: LoadText):
+    choice = load_text("optimizer.adamw.b1 = 1\n").choice("train.optimizer")
+    assert floats(choice) == {"b1": 1.0, "b2": 0.999}
+    assert statics(choice) == {"k": 1, "decay": 0.0}
+
+
+def test_a_float_that_is_none_is_static(load_text: LoadText):
+    choice = load_text("value_loss.ppo.clip = None\n").choice("critic.value_loss")
+    assert floats(choice) == {}
+    assert statics(choice) == {"clip": None, "half": True}
+
+
+def test_a_choice_binds_its_parameters(load_text: LoadText):
+    assert load_text("train.kl = k3\nkl.k3.clamp = 2\n").choice("train.kl").bind()("a", "b") == ("a", "b", 2.0)
+    task = load_text("train.task = jsonl\ntask.jsonl.path = 'a'\n").choice("train.task").bind()
+    assert (task.path, task.limit) == ("a", 10)  # pyright: ignore[reportFunctionMemberAccess]
+
+
+def test_an_empty_role_has_no_choice(load_text: LoadText):
+    config = load_text("")
+    with pytest.raises(KeyError, match=r"'train.correction' chooses no component"):
+        config.choice("train.correction")
+    with pytest.raises(KeyError, match="Did you mean 'train.policy_loss'"):
+        config.choice("train.policy_los")
+
+
+def test_a_component_outside_any_role_is_given_with_its_defaults(load_text: LoadText, registry: Registry):
+    config = load_text("policy_loss.grpo.epsilon_low = 0.5\ntrain.policy_loss = grpo\n")
+    assert config.component("policy_loss", "grpo").params["epsilon_low"] == 0.5
+    gspo = config.component("policy_loss", "gspo")
+    assert gspo == Choice(component=registry.get("policy_loss", "gspo"), params=dict(gspo.component.params))
+    with pytest.raises(ConfigError, match=r"task.jsonl is needed: task.jsonl.path has no default, set it"):
+        config.component("task", "jsonl")
+    with pytest.raises(UnknownNameError, match="unknown field 'prob'"):
+        config.component("field", "prob")
+
+
+def test_equality_is_about_values_not_origins(load_text: LoadText):
+    written = load_text("train.steps = 7\npolicy_loss.gspo.epsilon_low = 0.1\n")
+    assert written == load_text("", "train.steps=7")
+    assert written != load_text("train.steps = 8\n")
+    assert load_text("kl.k3.clamp = 1\ntrain.kl = k3") != load_text("train.kl = k3")
+
+
+def test_settings_and_parameters_pickle(load_text: LoadText):
+    config = load_text("train.steps = 7\n")
+    assert pickle.loads(pickle.dumps(config.train)) == config.train
+    params = config.choice("train.optimizer").params
+    assert pickle.loads(pickle.dumps(params)) == params

@@ -1,0 +1,182 @@
+"""One update, whatever way it is split: the shipped components on a tiny model."""
+
+import attrs
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import dovetail
+from dovetail.config import load
+from dovetail.train.algorithm import assemble
+from dovetail.train.collect import Collector, on_last_token
+from dovetail.train.forward import ValueModel, quantities, values
+from dovetail.train.parts import masked_sum
+from dovetail.train.update import CriticUpdate, Moment, PolicyUpdate, Trained, mini_batches
+
+VOCAB = 23
+MODEL = ["model.decoder.width=16", "model.decoder.layers=1", "model.decoder.heads=2", "model.decoder.kv_heads=1"]
+
+
+def make(*overrides):
+    config = load(None, ["train.prompts=3", "train.group_size=4", *MODEL, *overrides])
+    choice = config.choice("train.model")
+    model = choice.bind().make(VOCAB, rngs=nnx.Rngs(0))
+    return assemble(config), *nnx.split(model)
+
+
+def sampled(rows=12, prompt=3, token=5, seed=0):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, token + 1, rows)
+    mask = np.arange(token) < lengths[:, None]
+    mask[1, 0] = lengths[1] == 1  # a hole, where the environment wrote
+    batch = {
+        "prompt_tokens": rng.integers(0, VOCAB, (rows, prompt)).astype(np.int32),
+        "prompt_mask": np.arange(prompt) >= rng.integers(0, prompt, rows)[:, None],
+        "tokens": rng.integers(0, VOCAB, (rows, token)).astype(np.int32),
+        "mask": mask,
+        "group_ids": np.repeat(np.arange(3, dtype=np.int32), 4),
+        "rollout_logps": -rng.random((rows, token)).astype(np.float32),
+        "lengths": mask.sum(1).astype(np.int32),
+        "truncated": np.zeros(rows, bool),
+        "scores": rng.normal(size=rows).astype(np.float32),
+        "score_table": rng.normal(size=(rows, 1)).astype(np.float32),
+    }
+    return jax.tree.map(jnp.asarray, batch)
+
+
+def moment(kl_coef=0.1):
+    return Moment(step=jnp.int32(0), total=jnp.int32(10), key=jax.random.key(0), kl_coef=jnp.float32(kl_coef))
+
+
+def collect(algorithm, graphdef, params, batch, critic=(None, None)):
+    collector = Collector(algorithm=algorithm, graphdef=graphdef, critic_graphdef=critic[0])
+    reference = jax.tree.map(lambda x: x * 1.01, params) if algorithm.plan.ref else None
+    return collector(
+        params, reference, critic[1], batch, jnp.float32(0.1), algorithm.hyper, jax.random.key(1), jnp.float32(0)
+    )
+
+
+def change(algorithm, graphdef, params, batch):
+    policy = Trained(params, algorithm.optimiser.init(params))
+    after, metrics = PolicyUpdate(algorithm=algorithm, graphdef=graphdef)(policy, batch, moment(), algorithm.hyper)
+    return jax.tree.map(lambda new, old: new - old, after.params, params), metrics
+
+
+PLAIN = ("train.optimizer=sgd", "train.lr=1.0", "train.max_grad_norm=1e9", "train.lr_schedule=constant")
+VARIANTS = {
+    "grpo": ("train.policy_loss=grpo",),
+    "gspo": ("train.policy_loss=gspo", "train.loss_agg=sequence_mean_token_mean"),
+    "ppo with kl and entropy": ("train.policy_loss=ppo", "train.kl_coef=0.1", "train.entropy_coef=0.01"),
+    "rloo, kl in the reward": ("train.advantage=rloo", "train.kl_coef=0.1", "train.kl_in=reward"),
+}
+
+
+@pytest.mark.parametrize("overrides", VARIANTS.values(), ids=VARIANTS)
+@pytest.mark.parametrize("size", [1, 4, 5, 6])
+def test_the_gradient_does_not_depend_on_the_micro_batch(overrides, size):
+    algorithm, graphdef, params = make(*PLAIN, *overrides)
+    batch, _ = collect(algorithm, graphdef, params, sampled())
+    whole, metrics = change(algorithm, graphdef, params, batch)
+    split, others = change(attrs.evolve(algorithm, micro_batch_size=size), graphdef, params, batch)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), whole, split)
+    for name, (total, count) in metrics.items():
+        np.testing.assert_allclose(others[name][0] / others[name][1], total / count, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_collection_does_not_depend_on_the_micro_batch():
+    algorithm, graphdef, params = make("train.kl_coef=0.1", "train.kl_in=reward")
+    whole, _ = collect(algorithm, graphdef, params, sampled())
+    split, _ = collect(attrs.evolve(algorithm, micro_batch_size=5), graphdef, params, sampled())
+    assert whole.keys() == split.keys()
+    assert {"old_logps", "ref_logps", "advantages"} <= whole.keys()
+    for name in whole:
+        np.testing.assert_allclose(whole[name], split[name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_empty_rows_change_nothing():
+    algorithm, graphdef, params = make(*PLAIN, "train.loss_agg=sequence_mean_token_mean")
+    batch, _ = collect(algorithm, graphdef, params, sampled())
+    padded = jax.tree.map(lambda x: jnp.pad(x, [(0, 3)] + [(0, 0)] * (x.ndim - 1)), batch)
+    whole, _ = change(algorithm, graphdef, params, batch)
+    more, _ = change(algorithm, graphdef, params, padded)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), whole, more)
+
+
+def test_on_policy_old_logps_from_the_update_equal_scored_ones():
+    algorithm, graphdef, params = make(*PLAIN, "train.policy_loss=ppo")
+    assert algorithm.plan.old_logps_from_update
+    batch, _ = collect(algorithm, graphdef, params, sampled())
+    without, _ = change(algorithm, graphdef, params, batch)
+    wanted = {"logps": dovetail.get("field", "logps")}
+    scored = quantities(graphdef, params, batch, wanted, jnp.float32(1))["logps"]
+    plan = attrs.evolve(algorithm.plan, old_logps_from_update=False)
+    with_pass, _ = change(attrs.evolve(algorithm, plan=plan), graphdef, params, batch | {"old_logps": scored})
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), without, with_pass)
+
+
+def test_an_all_masked_batch_changes_nothing():
+    algorithm, graphdef, params = make(*PLAIN, "train.entropy_coef=0.1", "train.kl_coef=0.1")
+    batch, _ = collect(algorithm, graphdef, params, sampled() | {"mask": jnp.zeros((12, 5), bool)})
+    delta, _ = change(algorithm, graphdef, params, batch)
+    assert all(np.array_equal(leaf, np.zeros_like(leaf)) for leaf in jax.tree.leaves(delta))
+
+
+def test_logits_are_chunked_without_changing_the_result(monkeypatch):
+    _, graphdef, params = make()
+    wanted = {"logps": dovetail.get("field", "logps"), "entropy": dovetail.get("field", "entropy")}
+    whole = quantities(graphdef, params, sampled(), wanted, jnp.float32(0.7))
+    monkeypatch.setattr("dovetail.train.forward.LOGITS_PER_CHUNK", VOCAB * 7)
+    chunked = quantities(graphdef, params, sampled(), wanted, jnp.float32(0.7))
+    for name in wanted:
+        np.testing.assert_allclose(whole[name], chunked[name], rtol=1e-5, atol=1e-6)
+
+
+def test_log_probabilities_are_at_the_sampling_temperature():
+    _, graphdef, params = make()
+    batch = sampled()
+    wanted = {"logps": dovetail.get("field", "logps")}
+    model = nnx.merge(graphdef, params)
+    tokens = jnp.concatenate([batch["prompt_tokens"], batch["tokens"]], axis=1)
+    visible = jnp.concatenate([batch["prompt_mask"], jnp.ones((12, 5), bool)], axis=1)
+    logits = model.logits(model(tokens, visible)[0])[:, 2:-1]
+    for temperature, divisor in ((0.5, 0.5), (0.0, 1.0)):
+        found = quantities(graphdef, params, batch, wanted, jnp.float32(temperature))["logps"]
+        table = jax.nn.log_softmax(logits / divisor)
+        expected = jnp.take_along_axis(table, batch["tokens"][..., None], -1)[..., 0]
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_critic_learns_the_returns():
+    algorithm, graphdef, params = make("train.advantage=gae", "train.policy_loss=ppo", "critic.lr=0.03")
+    assert algorithm.critic is not None
+    critic_graphdef, weights = nnx.split(ValueModel(nnx.merge(graphdef, params), 16))
+    batch, _ = collect(algorithm, graphdef, params, sampled(), (critic_graphdef, weights))
+    assert {"old_values", "returns", "advantages"} <= batch.keys()
+    critic = Trained(weights, algorithm.critic.optimiser.init(weights))
+    update = jax.jit(CriticUpdate(algorithm=algorithm, graphdef=critic_graphdef).__call__)
+
+    def error(weights):
+        return masked_sum(batch["mask"].astype(jnp.float32), (values(critic_graphdef, weights, batch) - batch["returns"]) ** 2)
+
+    before = error(critic.params)
+    for _ in range(30):
+        critic, _ = update(critic, batch | {"old_values": batch["old_values"]}, moment(), algorithm.hyper)
+    assert error(critic.params) < 0.5 * before
+
+
+def test_mini_batches_hold_every_row_once_per_epoch():
+    batch = {"tokens": jnp.arange(10)[:, None], "mask": jnp.ones((10, 1), bool)}
+    pieces = mini_batches(batch, 4, 2, jax.random.key(0))
+    assert [p["tokens"].shape for p in pieces] == [(4, 1)] * 6
+    for epoch in (pieces[:3], pieces[3:]):
+        rows = jnp.concatenate([p["tokens"][p["mask"]] for p in epoch])
+        assert sorted(rows.tolist()) == list(range(10))
+    assert not jnp.array_equal(pieces[0]["tokens"], pieces[3]["tokens"])
+
+
+def test_the_score_sits_on_the_last_policy_token():
+    mask = jnp.array([[True, True, False, True, False], [False] * 5])
+    found = on_last_token(jnp.array([2.0, 3.0]), mask)
+    assert found.tolist() == [[0, 0, 0, 2, 0], [0, 0, 0, 0, 0]]

@@ -1,0 +1,137 @@
+"""A golden case of a loss in Dovetail's words, and the check that the components reproduce it.
+
+Every peer aggregates inside its losses. Here a case is put together as the engine does it: per-token loss, times the
+importance weights, plus the KL term, times the weights that the aggregation gives to the whole mini-batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import Any
+
+import attrs
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import dovetail
+
+TOLERANCE = {"float64": 1e-9, "float32": 1e-5}
+DIFFERENTIABLE = {"policy_loss": "logps", "value_loss": "values", "kl": "logps"}
+
+
+@attrs.frozen(kw_only=True)
+class Case:
+    """One fact.
+
+    Attributes:
+        name: where it comes from.
+        dtype: of the floating fields; it decides the tolerance.
+        kind: kind of the component under test.
+        component: its name.
+        params: its hyperparameters.
+        fields: what it reads, by name, and `is_weights` and `ref_logps` where they take part.
+        loss_agg: aggregation; None compares per token (and the gradient of the sum).
+        loss_agg_params: hyperparameters of the aggregation.
+        scale: factor of the loss, where the peer computes one worker's share of a larger batch.
+        length_epsilon: what the peer adds to a completion's length before it divides.
+        rows: rows of the mini-batch that are this micro-batch's; None for all.
+        kl: name, hyperparameters and coefficient of the KL term in the loss.
+        value: expected loss, or expected values per token.
+        gradient: expected gradient by the differentiable field.
+        metrics: expected masked means of the component's metrics.
+    """
+
+    name: str
+    dtype: str
+    kind: str
+    component: str
+    params: dict[str, Any] = attrs.field(factory=dict)
+    fields: dict[str, np.ndarray]
+    loss_agg: str | None = None
+    loss_agg_params: dict[str, Any] = attrs.field(factory=dict)
+    scale: float = 1.0
+    length_epsilon: float = 0.0
+    rows: tuple[int, int] | None = None
+    kl: tuple[str, dict[str, Any], float] | None = None
+    value: Any
+    gradient: Any = None
+    metrics: dict[str, float] = attrs.field(factory=dict)
+
+
+def check(case: Case) -> None:
+    """Compute the case and compare value, gradient and metrics."""
+    with jax.enable_x64(True) if case.dtype == "float64" else contextlib.nullcontext():
+        value, gradient, metrics = compute(case)
+        tolerance = TOLERANCE[case.dtype]
+        np.testing.assert_allclose(value, case.value, rtol=tolerance, atol=tolerance, err_msg="value")
+        if case.gradient is not None:
+            np.testing.assert_allclose(gradient, case.gradient, rtol=tolerance, atol=tolerance, err_msg="gradient")
+        for name, expected in case.metrics.items():
+            np.testing.assert_allclose(metrics[name], expected, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+def compute(case: Case) -> tuple[Any, Any, dict[str, float]]:
+    """Return the value (summed up where there is an aggregation), its gradient, and the metrics' masked means."""
+    fields = {name: _array(value, case.dtype) for name, value in case.fields.items()}
+    weights = _weights(case, fields["mask"]) if case.loss_agg else jnp.ones_like(fields["logps"])
+    start, stop = case.rows or (0, len(weights))
+    fields, weights = {name: value[start:stop] for name, value in fields.items()}, weights[start:stop]
+    if case.kind == "loss_agg":
+        return jnp.sum(jnp.where(fields["mask"], weights * fields["loss"], 0.0)), None, {}
+    corrected = jnp.where(fields["mask"], fields["is_weights"], 0.0) if "is_weights" in fields else 1.0
+    value, gradient, metrics = pull(case.kind, case.component, fields, case.params, weights * corrected)
+    value = jnp.sum(value * weights * corrected) if case.loss_agg else value
+    if case.kl:
+        name, params, coefficient = case.kl
+        divergence, kl_gradient, _ = pull("kl", name, fields, params, coefficient * weights)
+        value += jnp.sum(coefficient * weights * divergence)
+        gradient += kl_gradient
+    return value, gradient, {key: _masked_mean(metric, fields["mask"]) for key, metric in metrics.items()}
+
+
+def pull(
+    kind: str, name: str, fields: dict[str, jax.Array], params: dict[str, Any], cotangent: jax.Array
+) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
+    """Return a component's values per token, the gradient of their sum weighted by `cotangent`, and its metrics."""
+    floats = {key: value for key, value in params.items() if isinstance(value, float)}
+    statics = tuple((key, value) for key, value in params.items() if key not in floats)
+    arguments = tuple(fields[read] for read in dovetail.get(kind, name).reads)
+    return _pullback(kind, name, statics)(arguments, floats, cotangent)
+
+
+@functools.cache
+def _pullback(kind: str, name: str, statics: tuple[tuple[str, Any], ...]) -> Any:
+    component = dovetail.get(kind, name)
+    position = component.reads.index(DIFFERENTIABLE[kind])
+
+    def pulled(arguments: tuple[jax.Array, ...], floats: dict[str, Any], cotangent: jax.Array) -> Any:
+        def total(variable: jax.Array) -> tuple[jax.Array, Any]:
+            result = component.bind(**dict(statics), **floats)(
+                *arguments[:position], variable, *arguments[position + 1 :]
+            )
+            per_token, metrics = result if isinstance(result, tuple) else (result, {})
+            return jnp.sum(cotangent * per_token), (per_token, metrics)
+
+        gradient, (per_token, metrics) = jax.grad(total, has_aux=True)(arguments[position])
+        return per_token, gradient, metrics
+
+    return jax.jit(pulled)
+
+
+def _weights(case: Case, mask: jax.Array) -> jax.Array:
+    assert case.loss_agg
+    weights = dovetail.get("loss_agg", case.loss_agg).bind(**case.loss_agg_params)(mask)
+    lengths = jnp.sum(mask, axis=-1, keepdims=True, dtype=weights.dtype)
+    shrink = lengths / jnp.maximum(lengths + case.length_epsilon, 1e-30)
+    return case.scale * shrink * weights
+
+
+def _array(value: np.ndarray, dtype: str) -> jax.Array:
+    floating = np.issubdtype(np.asarray(value).dtype, np.floating)
+    return jnp.asarray(value, dtype=dtype if floating else None)
+
+
+def _masked_mean(metric: jax.Array, mask: jax.Array) -> float:
+    return float(jnp.sum(jnp.where(mask, metric, 0.0)) / jnp.maximum(jnp.sum(mask, dtype=metric.dtype), 1.0))

@@ -1,0 +1,55 @@
+"""What the package registers, and that asking for it is cheap."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import dovetail
+
+ALIASES = {
+    "policy_loss": {"gspo_token": "gspo"},
+    "loss_agg": {
+        "seq_mean_token_mean": "sequence_mean_token_mean",
+        "seq-mean-token-sum": "sequence_mean_token_sum",
+        "seq-mean-token-sum-norm": "sequence_mean_token_sum_norm",
+        "sequence-mean-token-scale": "sequence_mean_token_sum_norm",
+    },
+    "kl": {
+        "kl": "k1",
+        "kl_plus": "k1_plus",
+        "mse": "k2",
+        "mse_kl": "k2",
+        "k2_plus": "k2",
+        "low_var_kl": "k3",
+        "low_var_kl_plus": "k3_plus",
+    },
+}
+
+
+@pytest.mark.parametrize(("kind", "alias"), [(kind, alias) for kind, aliases in ALIASES.items() for alias in aliases])
+def test_peers_spellings_are_aliases(kind: str, alias: str) -> None:
+    assert dovetail.get(kind, alias) is dovetail.get(kind, ALIASES[kind][alias])
+
+
+@pytest.mark.parametrize("kind", ["policy_loss", "value_loss", "loss_agg", "kl", "kl_controller"])
+def test_every_component_loads_and_says_what_it_is(kind: str) -> None:
+    for name in dovetail.names(kind):
+        component = dovetail.get(kind, name)
+        assert component.summary.endswith("."), component.label
+
+
+def test_reads_and_params_are_the_signature() -> None:
+    loss = dovetail.get("policy_loss", "gspo")
+    assert loss.reads == ("logps", "old_logps", "advantages", "mask")
+    assert dict(loss.params) == {"epsilon_low": 3e-4, "epsilon_high": 4e-4}
+    assert dovetail.get("kl", "k3").reads == ("logps", "ref_logps")
+    assert dovetail.get("value_loss", "ppo").reads == ("values", "old_values", "returns", "mask")
+
+
+def test_announcing_the_components_imports_no_jax() -> None:
+    code = "import sys, dovetail_loss; dovetail_loss.dovetail_components(lambda *a, **k: None); print('jax' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "False"

@@ -1,0 +1,38 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dovetail_model.layers.rope import frequencies, rotate, rotation
+
+
+def turned(x, position, theta=100.0):
+    return rotate(x[None, None, :], rotation(jnp.array([position]), frequencies(x.size, theta)))[0, 0]
+
+
+def test_position_zero_changes_nothing():
+    x = jnp.arange(1.0, 9.0)
+    np.testing.assert_array_equal(turned(x, 0), x)
+
+
+def test_by_hand():
+    # head_dim 4, theta 100: frequencies 1 and 0.1; the pairs are (x0, x2) and (x1, x3)
+    a, b = np.cos([1.0, 0.1]), np.sin([1.0, 0.1])
+    expected = [1 * a[0] - 3 * b[0], 2 * a[1] - 4 * b[1], 3 * a[0] + 1 * b[0], 4 * a[1] + 2 * b[1]]
+    np.testing.assert_allclose(turned(jnp.arange(1.0, 5.0), 1), expected, rtol=1e-6)
+
+
+def test_norms_are_kept():
+    x = jax.random.normal(jax.random.key(0), (16,))
+    np.testing.assert_allclose(jnp.linalg.norm(turned(x, 1234)), jnp.linalg.norm(x), rtol=1e-5)
+
+
+@pytest.mark.parametrize("shift", [1, 7, 100])
+def test_products_depend_on_the_distance_alone(shift):
+    query, key = jax.random.normal(jax.random.key(0), (2, 16))
+    near = turned(query, 5) @ turned(key, 2)
+    np.testing.assert_allclose(turned(query, 5 + shift) @ turned(key, 2 + shift), near, rtol=1e-4)
+
+
+def test_the_dtype_is_kept():
+    assert turned(jnp.ones(4, jnp.bfloat16), 3).dtype == jnp.bfloat16

@@ -1,0 +1,35 @@
+"""Completions for reward tests."""
+
+from __future__ import annotations
+
+
+def formatted(answer: str, reasoning: str = "6·7") -> str:
+    """Return a completion in the right format."""
+    return f"<reasoning>{reasoning}</reasoning><answer>{answer}</answer>"
+
+
+LONG = 200_000
+HOSTILE = {
+    "empty": "",
+    "one tag over and over": "<reasoning>" * (LONG // 11),
+    "two tags in turn": "<reasoning></reasoning>" * (LONG // 23),
+    "all but the last tag": "<reasoning>x</reasoning><answer>y" * (LONG // 33),
+    "no line ends with the last tag": "<reasoning>x</reasoning><answer>" + "1</answer>." * (LONG // 11),
+    "closing tags first": "</answer></reasoning>" * (LONG // 21),
+    "white space before every tag": (" " * 50 + "<reasoning>") * (LONG // 61),
+    "white space after every tag": "<reasoning>x</reasoning><answer>y" + ("</answer>" + " " * 50 + ".") * (LONG // 60),
+    "white space alone": " \t\u2003\n" * (LONG // 4),
+    "a number without end": formatted("9" * LONG),
+    "a number that does not end well": formatted("9" * LONG + "x"),
+    "commas": formatted(",".join(["123"] * (LONG // 4)) + "x"),
+    "periods": formatted("." * LONG),
+    "digits and periods": formatted("1." * (LONG // 2)),
+    "signs": formatted("-$+" * (LONG // 3)),
+    "exponents": formatted("1e" * (LONG // 2)),
+    "an enormous exponent": formatted("1e" + "9" * 1000),
+    "lone surrogates": formatted("\ud800\udc00\udfff"),
+    "NUL and friends": formatted("\x00\x1f\x85\u2028\u200b\ufeff"),
+    "combining marks and right to left": formatted("\u202e24\u0301"),
+    "superscript and roman digits": formatted("²Ⅳ½"),
+}
+"""Texts on which a careless expression takes minutes, or a careless conversion raises."""
