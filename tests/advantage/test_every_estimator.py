@@ -193,13 +193,15 @@ def test_jit_is_eager_and_compiles_once(name: str) -> None:
 
 @group_relative
 @pytest.mark.parametrize("score", [0.0, 0.7, -0.1, 1e6 + 0.3])
-def test_a_constant_group_gets_exactly_zero(name: str, score: float) -> None:
-    batch = random_batch()
-    constant = batch["group_ids"] == 5
+def test_constant_groups_get_exactly_zero(name: str, score: float) -> None:
+    sizes = (2, 3, 5, 6, 7)
+    batch = random_batch(group_ids=(*np.repeat(np.arange(5), sizes).tolist(), 8, 8))
+    constant = batch["group_ids"] < 5
     batch = with_scores(batch, np.where(constant, score, batch["scores"]))
     advantages = run(name, batch)[0]
     assert (advantages[constant] == 0).all()
     assert (advantages[~constant] != 0).any()
+    assert all(np.isfinite(gradient).all() for gradient in _gradients(name, batch).values())
 
 
 @group_relative

@@ -68,6 +68,12 @@ def test_grpo_scaled_by_group_does_not_depend_on_the_unit_of_reward():
     )
 
 
+@pytest.mark.parametrize("scale", ["group", "batch"])
+def test_equal_scores_give_zero_without_epsilon_too(scale):
+    equal = grpo(jnp.full(5, 0.7), GROUP_IDS, MASK, scale=scale, epsilon=0.0)
+    np.testing.assert_array_equal(equal, 0)
+
+
 def test_scores_far_from_zero_keep_their_digits():
     offset = jnp.array([1000000.375, 999998.8125, 1000000.0, 1000000.6875])
     advantages = dr_grpo(offset, jnp.zeros(4, jnp.int32), jnp.ones((4, 1), bool))

@@ -74,5 +74,6 @@ class Optimiser:
         factor, _ = self.schedule({"step": step, "total_steps": total}, hyper)
         lr = mine["lr"] * factor
         transform = self._transform(lr, mine["max_grad_norm"], hyper[self.optimizer.role])
-        updates, state = transform.update(grads, state, params)
+        with jax.numpy_dtype_promotion("standard"):  # optax multiplies floats by its integer step count
+            updates, state = transform.update(grads, state, params)
         return optax.apply_updates(params, updates), state, {"lr": lr, "grad_norm": optax.tree.norm(grads)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from dovetail_advantage._arrays import per_token
@@ -36,7 +37,7 @@ def grpo(
 
     Returns:
         A, the same at every policy token of a completion and zero elsewhere. A group of one gets zero, and a
-        group of equal scores exactly zero.
+        group of equal scores exactly zero, be ε zero too.
 
     Departures:
         verl counts rows without policy tokens as members of their group, and gives a group of one its raw score.
@@ -44,7 +45,6 @@ def grpo(
         from zero, or within 1e-7 of each other, it is off by its rounding; here the group's lowest score is taken
         off first. TRL's ε is 1e-4, tunix's and verl's 1e-6.
 
-    >>> import jax.numpy as jnp
     >>> mask = jnp.array([[True, True], [True, False], [True, True]])
     >>> grpo(jnp.array([1.0, 0.0, 5.0]), jnp.array([3, 3, 8]), mask).round(3)
     Array([[ 0.707,  0.707],
@@ -55,5 +55,6 @@ def grpo(
     deviations = groups.deviations(scores)
     if scale == "none":
         return per_token(deviations, mask)
-    spread = groups if scale == "group" else Groups.whole(mask)
-    return per_token(deviations / (spread.std(scores) + epsilon), mask)
+    population = groups if scale == "group" else Groups.whole(mask)
+    spread = population.std(scores) + epsilon
+    return per_token(deviations / jnp.where(spread > 0, spread, 1.0), mask)

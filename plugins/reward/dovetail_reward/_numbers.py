@@ -48,7 +48,7 @@ def _value(written: str) -> Decimal | None:
 
 
 def spelled(truth: str | float) -> str:
-    """Write the right answer as a completion would: `18`, be the column text, integers or floats.
+    """Write the right answer as a completion would: 18 and 18.0 are both `18`; text stays as it is.
 
     >>> spelled("18"), spelled(18), spelled(18.0), spelled(0.5)
     ('18', '18', '18', '0.5')

@@ -53,14 +53,15 @@ def moment(kl_coef=0.1):
 def collect(algorithm, graphdef, params, batch, critic=(None, None)):
     collector = Collector(algorithm=algorithm, graphdef=graphdef, critic_graphdef=critic[0])
     reference = jax.tree.map(lambda x: x * 1.01, params) if algorithm.plan.ref else None
-    return collector(
+    return jax.jit(collector.__call__)(
         params, reference, critic[1], batch, jnp.float32(0.1), algorithm.hyper, jax.random.key(1), jnp.float32(0)
     )
 
 
 def change(algorithm, graphdef, params, batch):
     policy = Trained(params, algorithm.optimiser.init(params))
-    after, metrics = PolicyUpdate(algorithm=algorithm, graphdef=graphdef)(policy, batch, moment(), algorithm.hyper)
+    update = jax.jit(PolicyUpdate(algorithm=algorithm, graphdef=graphdef).__call__)
+    after, metrics = update(policy, batch, moment(), algorithm.hyper)
     return jax.tree.map(lambda new, old: new - old, after.params, params), metrics
 
 
@@ -74,15 +75,16 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("overrides", VARIANTS.values(), ids=VARIANTS)
-@pytest.mark.parametrize("size", [1, 4, 5, 6])
-def test_the_gradient_does_not_depend_on_the_micro_batch(overrides, size):
+def test_the_gradient_does_not_depend_on_the_micro_batch(overrides):
     algorithm, graphdef, params = make(*PLAIN, *overrides)
     batch, _ = collect(algorithm, graphdef, params, sampled())
     whole, metrics = change(algorithm, graphdef, params, batch)
-    split, others = change(attrs.evolve(algorithm, micro_batch_size=size), graphdef, params, batch)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), whole, split)
-    for name, (total, count) in metrics.items():
-        np.testing.assert_allclose(others[name][0] / others[name][1], total / count, rtol=1e-4, atol=1e-6, err_msg=name)
+    for size in (1, 4, 5):
+        split, others = change(attrs.evolve(algorithm, micro_batch_size=size), graphdef, params, batch)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), whole, split)
+        for name, (total, count) in metrics.items():
+            mean = others[name][0] / others[name][1]
+            np.testing.assert_allclose(mean, total / count, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 def test_collection_does_not_depend_on_the_micro_batch():
