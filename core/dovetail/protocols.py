@@ -224,5 +224,6 @@ class SinkMaker(Protocol):
     """Kind `sink`."""
 
     def open(self, folder: Path, total_steps: int, start_step: int) -> Sink:
-        """Return a sink for a run folder; on a resume `start_step` is the first step that will be written again."""
+        """Return a sink for a run folder; `start_step` RL steps are done already, which is 0
+        but for a resumed run."""
         ...

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from dovetail.errors import ConfigError, listing, nearest
 
+DEFAULT = "quickstart"
+
 _PACKAGE = Path(__file__).parent
 
 
@@ -15,14 +17,13 @@ def folder() -> Path:
     return installed if installed.exists() else _PACKAGE.parents[1] / "configs" / "gin"
 
 
-def find(config: str | None) -> Path | None:
-    """Return the file that a command line means: a path, or the name of a shipped config; None stays None.
+def find(config: str | None) -> Path:
+    """Return the file that a command line means: a path, or the name of a shipped config; None means the quickstart.
 
     Raises:
         ConfigError: if there is neither, with the shipped names and the nearest of them.
     """
-    if config is None:
-        return None
+    config = DEFAULT if config is None else config
     path = Path(config)
     if path.is_file():
         return path

@@ -94,7 +94,7 @@ def _add_config(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "config",
         nargs="?",
-        help="a gin file, or the name of a shipped config (default: the built-in arithmetic run)",
+        help="a gin file, or the name of a shipped config (default: quickstart)",
     )
     command.add_argument(
         "--set",

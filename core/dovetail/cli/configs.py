@@ -34,11 +34,15 @@ def explain(config: str | None, overrides: Sequence[str]) -> int:
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, (*widths, 0), strict=True)).rstrip())
-    print_unused(loaded)
+    print_notices(loaded)
     return 0
 
 
-def print_unused(config: Config) -> None:
-    """Say which bindings have no effect in this config, each with its place and the reason."""
+def print_notices(config: Config) -> None:
+    """Say which bindings have no effect, and what is allowed and probably not meant."""
+    from dovetail.train.algorithm import warnings
+
     for unused in config.unused:
-        print(f"not used: {unused.key} ({unused.place}): {unused.reason}")
+        print(unused)
+    for warning in warnings(config):
+        print(f"warning: {warning}")

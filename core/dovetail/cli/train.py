@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from dovetail.cli.configs import print_unused
+from dovetail.cli.configs import print_notices
 from dovetail.config import load
 from dovetail.shipped import find
 
@@ -15,14 +15,14 @@ def train_command(config: str | None, overrides: Sequence[str], folder: Path | N
     """Load a config, run it in its folder, print where the results are."""
     path = find(config)
     loaded = load(path, overrides)
-    print_unused(loaded)
     _quiet()
+    print_notices(loaded)
     from dovetail.run.folder import default_folder
     from dovetail.run.summary import summarise
     from dovetail.train.loop import train
 
     chosen = folder or (Path(loaded.run.folder) if loaded.run.folder else None)
-    where = chosen or default_folder(loaded, path.stem if path else "default")
+    where = chosen or default_folder(loaded, path.stem)
     train(loaded, where, only_sft=only_sft)
     print(summarise(where))
     return 0

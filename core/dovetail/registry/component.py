@@ -142,6 +142,11 @@ class Component:
         return self.interface.static
 
     @property
+    def declares(self) -> MappingProxyType[str, Any]:
+        """What it promises (unbiased value, ...), where its function or class has an attribute `declares`."""
+        return MappingProxyType(getattr(self.load(), "declares", {}))
+
+    @property
     def doc(self) -> str:
         """The docstring, cleaned."""
         return inspect.getdoc(self.load()) or ""
@@ -154,9 +159,7 @@ class Component:
     def bind(self, **params: Any) -> Callable[..., Any]:
         """Return what the engine calls: the function, or the class's instance, with its hyperparameters set."""
         target = self.load()
-        if inspect.isclass(target):
-            return target(**params)
-        return _Bound(target, params)
+        return _Bound(target, params) if not isinstance(target, type) else target(**params)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, or build the class, with arguments as given."""

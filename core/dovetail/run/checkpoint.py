@@ -44,7 +44,7 @@ class Checkpoints:
         number = self._manager.latest_step()
         if number is None:
             return None
-        meta = self._manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore())).meta
+        meta = self._manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))["meta"]
         return number, Saved(**meta)
 
     def save(self, number: int, state: Any, saved: Saved) -> Path:
@@ -65,7 +65,7 @@ class Checkpoints:
     def restore(self, number: int, like: Any) -> Any:
         """Return the state saved as `number`, with the shapes, types and shardings of `like`."""
         arguments = ocp.args.Composite(state=ocp.args.StandardRestore(_abstract(like)))
-        return self._manager.restore(number, args=arguments).state
+        return self._manager.restore(number, args=arguments)["state"]
 
     def save_start(self, params: Any) -> None:
         """Keep the weights with which RL begins: the reference policy."""

@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 import time
+from contextlib import ExitStack
 from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
@@ -31,7 +32,7 @@ class RunFolder:
     config_id: str
     run_id: str
     journal: Journal
-    _lock: IO[str]
+    lock: IO[str]
 
     @property
     def checkpoints(self) -> Path:
@@ -45,7 +46,7 @@ class RunFolder:
     def close(self) -> None:
         """Close the journal and let go of the folder."""
         self.journal.close()
-        self._lock.close()
+        self.lock.close()
 
 
 def default_folder(config: Config, name: str) -> Path:
@@ -62,23 +63,23 @@ def open_folder(path: Path, config: Config) -> RunFolder:
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
-        lock = _take_lock(path)
-        _claim(path, config)
-        _note_environment(path)
-        return RunFolder(
-            path=path, config_id=config_id(config), run_id=run_id(config), journal=Journal(path), lock=lock
-        )
+        with ExitStack() as undo:
+            lock = undo.enter_context((path / LOCK).open("a"))
+            _hold(lock, path)
+            _claim(path, config)
+            _note_environment(path)
+            journal = Journal(path)
+            undo.pop_all()
+        return RunFolder(path=path, config_id=config_id(config), run_id=run_id(config), journal=journal, lock=lock)
     except OSError as error:
         raise RunError(f"run folder '{path}' cannot be written: {error.strerror or error}") from error
 
 
-def _take_lock(path: Path) -> IO[str]:
-    lock = (path / LOCK).open("a")
+def _hold(lock: IO[str], path: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise RunError(f"run folder '{path}' is in use by another process") from error
-    return lock
 
 
 def _claim(path: Path, config: Config) -> None:

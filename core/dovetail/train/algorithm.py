@@ -121,6 +121,18 @@ def assemble(config: Config) -> Algorithm:
     )
 
 
+def warnings(config: Config) -> list[str]:
+    """Return what is allowed and probably not meant, one line each."""
+    found = []
+    kl = config.choice("train.kl").component
+    if config.train.kl_coef and config.train.kl_in == "loss" and kl.declares.get("zero_expected_gradient"):
+        found.append(
+            f"train.kl = {kl.name} has zero expected gradient: in the loss it adds noise and pulls nowhere; set"
+            " train.kl_in = 'reward', or choose an estimator with a gradient"
+        )
+    return found
+
+
 def _sequences(config: Config) -> int:
     return config.train.prompts * config.train.group_size
 

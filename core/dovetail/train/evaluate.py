@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool
 
+from dovetail.data import in_order
 from dovetail.protocols import Example, Sampling
 from dovetail.train import keys
 from dovetail.train.sampling import Sampled, Sampler
@@ -55,7 +56,7 @@ class Evaluator:
         right, drawn = self._run(1, greedy)
         metrics = {
             "eval/accuracy": float(right.mean()),
-            "eval/reward_mean": float(np.concatenate([d.scores.total for d in drawn]).mean()),
+            "eval/reward_mean": float(np.nan_to_num(np.concatenate([d.scores.total for d in drawn])).mean()),
             "eval/length_mean": float(np.concatenate([d.completions.mask.sum(1) for d in drawn]).mean()),
             "eval/truncated": float(np.concatenate([d.completions.truncated for d in drawn]).mean()),
         }
@@ -74,8 +75,8 @@ class Evaluator:
     def _run(self, samples: int, sampling: Sampling) -> tuple[Bool[np.ndarray, "seq"], list[Sampled]]:
         all_keys = keys.per_sample(keys.stream(self.seed, keys.EVALUATION), len(self.examples), samples)
         drawn = []
-        for start in range(0, len(self.examples), self.batch_size):
-            chunk = [self.examples[i] for i in range(start, min(start + self.batch_size, len(self.examples)))]
+        for number, chunk in enumerate(in_order(self.examples, self.batch_size)):
+            start = number * self.batch_size
             drawn.append(self._chunk(chunk, all_keys[start : start + len(chunk)], sampling))
         return np.concatenate([self.success(sampled) for sampled in drawn]), drawn
 
@@ -99,12 +100,14 @@ def _records(sampled: Sampled, how: str) -> list[dict[str, Any]]:
             "how": how,
             "prompt": example["prompt"],
             "completion": text,
-            "score": float(sampled.scores.total[i]),
-            "rewards": {
-                n: None if np.isnan(v) else float(v) for n, v in zip(sampled.scores.names, table[i], strict=True)
-            },
+            "score": _number(sampled.scores.total[i]),
+            "rewards": {n: _number(v) for n, v in zip(sampled.scores.names, table[i], strict=True)},
             "tokens": int(sampled.completions.mask[i].sum()),
             "truncated": bool(sampled.completions.truncated[i]),
         }
         for i, (example, text) in enumerate(zip(sampled.examples, sampled.texts, strict=True))
     ]
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

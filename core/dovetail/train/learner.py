@@ -145,7 +145,7 @@ class Learner:
                 sums = add(sums, found)
         if algorithm.kl and not warming_up:
             total, count = sums["kl/mean"]
-            self.kl_state = controller.update(self.kl_state, total / jnp.maximum(count, 1), len(host_batch["scores"]))
+            self.kl_state = controller.update(self.kl_state, total / jnp.maximum(count, 1.0), len(host_batch["scores"]))
         metrics = rollout_metrics(sampled) | means(sums)
         if algorithm.kl:
             metrics["kl/coef"] = float(moment.kl_coef)

@@ -16,13 +16,16 @@ from dovetail.train.sampling import Sampled
 def rollout_metrics(sampled: Sampled) -> dict[str, float]:
     """Return rewards, lengths and truncation of a step's completions."""
     scores, lengths = sampled.scores, sampled.completions.mask.sum(axis=1)
+    unscored = np.isnan(scores.total)
     metrics = {
-        "reward/mean": float(scores.total.mean()),
-        "reward/std": float(scores.total.std()),
+        "reward/mean": float(np.nanmean(scores.total)) if not unscored.all() else 0.0,
+        "reward/std": float(np.nanstd(scores.total)) if not unscored.all() else 0.0,
         "completion/length_mean": float(lengths.mean()),
         "completion/length_max": float(lengths.max()),
         "completion/truncated": float(sampled.completions.truncated.mean()),
     }
+    if unscored.any():
+        metrics["reward/unscored"] = float(unscored.mean())
     for index, name in enumerate(scores.names):
         given = scores.table[:, index][~np.isnan(scores.table[:, index])]
         if len(given):

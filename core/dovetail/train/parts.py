@@ -13,7 +13,8 @@ from jaxtyping import Array, Bool, Float
 
 from dovetail.registry import Component
 
-Floats = dict[str, np.float32 | Array]
+Floats = dict[str, Any]
+"""A role's traced hyperparameters: float32 scalars, on the host or in a trace."""
 Fields = Mapping[str, Any]
 Sums = dict[str, tuple[Array, Array]]
 """Metrics on their way to a mean: name -> (sum, count), which add up over micro-batches, mini-batches and devices."""

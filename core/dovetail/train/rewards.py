@@ -19,7 +19,10 @@ ALWAYS = ("completions", "prompts")
 
 @attrs.frozen(kw_only=True)
 class Scores:
-    """Scores of completions, with the parts they are made of; NaN in the table means that a reward abstained."""
+    """Scores of completions, with the parts they are made of.
+
+    NaN in the table means that a reward abstained; NaN in the total, that all did: such a completion is not trained on.
+    """
 
     total: Float[np.ndarray, "seq"]
     table: Float[np.ndarray, "seq reward"]
@@ -32,6 +35,14 @@ class Scorer:
 
     rewards: tuple[Part, ...]
     manager: Part
+
+    def check(self) -> None:
+        """Let the manager see the names it will get, before anything is trained.
+
+        Raises:
+            DovetailError: if the manager refuses them.
+        """
+        self.manager.build()(np.zeros((0, len(self.rewards))), tuple(p.component.name for p in self.rewards))
 
     def check_columns(self, columns: Sequence[str], task: str) -> None:
         """Refuse a reward that reads a column which the task does not have.

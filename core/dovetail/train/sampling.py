@@ -25,19 +25,23 @@ class Sampled:
     scores: Scores
 
     def batch(self) -> dict[str, np.ndarray]:
-        """Return the fields of stages `rollout` and `reward`, one row per completion."""
+        """Return the fields of stages `rollout` and `reward`, one row per completion.
+
+        A completion without a score has an empty mask: it is in no loss, no statistic and no group's baseline.
+        """
         n = len(self.texts) // len(self.prompt_tokens)
         drawn = self.completions
+        mask = drawn.mask & ~np.isnan(self.scores.total)[:, None]
         return {
             "prompt_tokens": np.repeat(self.prompt_tokens, n, axis=0),
             "prompt_mask": np.repeat(self.prompt_mask, n, axis=0),
             "tokens": drawn.tokens,
-            "mask": drawn.mask,
+            "mask": mask,
             "group_ids": np.repeat(np.arange(len(self.prompt_tokens), dtype=np.int32), n),
             "rollout_logps": drawn.logps.astype(np.float32),
-            "lengths": drawn.mask.sum(axis=1, dtype=np.int32),
+            "lengths": mask.sum(axis=1, dtype=np.int32),
             "truncated": drawn.truncated,
-            "scores": self.scores.total.astype(np.float32),
+            "scores": np.nan_to_num(self.scores.total).astype(np.float32),
             "score_table": self.scores.table.astype(np.float32),
         }
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 import numpy as np
 
 from dovetail.config import Config
 from dovetail.errors import RunError
-from dovetail.protocols import Sink
+from dovetail.protocols import Sink, SinkMaker
 from dovetail.registry import plugin_manager
 from dovetail.run.checkpoint import Checkpoints, Saved
 from dovetail.run.folder import RunFolder, open_folder
@@ -93,7 +93,7 @@ class Run:
         if not bad:
             return
         dump = self.folder.path / f"not-finite-{phase}-{step + 1}.npz"
-        np.savez_compressed(dump, **{name: np.asarray(array) for name, array in batch.items()})
+        np.savez_compressed(dump, allow_pickle=False, **{name: np.asarray(array) for name, array in batch.items()})
         raise RunError(
             f"{bad[0]} is {metrics[bad[0]]} at {phase} step {step + 1}; the batch is in '{dump}', the last good"
             f" checkpoint in '{self.folder.checkpoints}'. A lower learning rate or max_grad_norm is the usual cure"
@@ -115,7 +115,8 @@ def open_run(config: Config, path: Path) -> Iterator[Run]:
         start = resumed[1].step if resumed and resumed[1].phase == RL else 0
         sinks = []
         for choice in config.several("run.sinks"):
-            sink = choice.bind().open(path, config.train.steps, start)
+            maker = cast("SinkMaker", choice.bind())
+            sink = maker.open(path, config.train.steps, start)
             stack.callback(sink.close)
             sinks.append(sink)
         run = Run(setup=setup, folder=folder, checkpoints=checkpoints, sinks=sinks, resumed=resumed)

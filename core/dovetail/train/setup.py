@@ -95,6 +95,7 @@ def set_up(config: Config, folder: Path) -> Setup:
     )
     for each, choice in ((task, "train.task"), (eval_task, "eval.task")):
         scorer.check_columns(each.columns, config.choice(choice).component.name)
+    scorer.check()
     tokenizer = _tokenizer(config, task, folder / TOKENIZER)
     model = _make_model(config.choice("train.model"), tokenizer, config.run.seed, keys.INIT)
     graphdef, params = nnx.split(model)

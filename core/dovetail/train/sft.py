@@ -72,8 +72,8 @@ class SftUpdate:
         hyper: dict[str, Floats],
     ) -> tuple[Trained, Sums]:
         """Return the updated policy and metric sums."""
-        mask = batch["mask"]
-        batch = batch | {"weights": mask / jnp.maximum(jnp.sum(mask), 1)}
+        mask = batch["mask"].astype(jnp.float32)
+        batch = batch | {"weights": mask / jnp.maximum(jnp.sum(mask), 1.0)}
 
         def loss_fn(params: Any, micro: dict[str, Array]) -> tuple[Array, Sums]:
             found = quantities(self.graphdef, params, micro, {"logps": self.logps}, jnp.float32(1))

@@ -36,7 +36,7 @@ class Moment:
     @property
     def progress(self) -> Float[Array, ""]:
         """Share of the steps done."""
-        return self.step / jnp.maximum(self.total, 1)
+        return self.step.astype(jnp.float32) / jnp.maximum(self.total, 1).astype(jnp.float32)
 
 
 @attrs.frozen(kw_only=True)

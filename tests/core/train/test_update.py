@@ -160,7 +160,9 @@ def test_the_critic_learns_the_returns():
     update = jax.jit(CriticUpdate(algorithm=algorithm, graphdef=critic_graphdef).__call__)
 
     def error(weights):
-        return masked_sum(batch["mask"].astype(jnp.float32), (values(critic_graphdef, weights, batch) - batch["returns"]) ** 2)
+        return masked_sum(
+            batch["mask"].astype(jnp.float32), (values(critic_graphdef, weights, batch) - batch["returns"]) ** 2
+        )
 
     before = error(critic.params)
     for _ in range(30):

@@ -1,0 +1,291 @@
+"""Whole runs of a tiny model: what they write, what they compute, how they resume and how they fail."""
+
+import json
+import shutil
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import dovetail
+from dovetail.config import load
+from dovetail.errors import DataError, RunError
+from dovetail.run.summary import read_lines, series, summarise
+from dovetail.train import forward
+from dovetail.train.loop import train
+from tests.core.train.tiny import TINY
+
+
+def config(*overrides):
+    return load(None, [*TINY, *overrides])
+
+
+def run(folder: Path, *overrides, **options):
+    return train(config(*overrides), folder, **options)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """The folder of one undisturbed run, with what a run can have switched on."""
+    folder = tmp_path_factory.mktemp("runs") / "undisturbed"
+    run(folder, *EVERYTHING)
+    return folder
+
+
+EVERYTHING = (
+    "train.advantage=gae",
+    "train.policy_loss=ppo",
+    "train.kl_coef=0.05",
+    "train.kl_in=reward",
+    "train.kl_controller=adaptive",
+    "train.entropy_coef=0.01",
+    "train.epochs=2",
+    "train.mini_batch_size=6",
+    "train.micro_batch_size=4",
+    "critic.warmup_steps=1",
+    "eval.samples=2",
+    "eval.pass_at=(1, 2)",
+    "run.sinks=('tensorboard', 'curve')",
+)
+
+
+def test_a_run_leaves_its_records(finished):
+    phases = [(line["phase"], line["step"]) for line in read_lines(finished / "metrics.jsonl")]
+    assert phases == [
+        *[("sft", step) for step in (1, 2, 3, 4)],
+        *[("rl", step) for step in (0, 1, 2, 2, 3, 4, 4)],
+    ]
+    names = set().union(*read_lines(finished / "metrics.jsonl"))
+    assert {
+        "sft/loss",
+        "reward/mean",
+        "reward/exact_match",
+        "kl/mean",
+        "kl/coef",
+        "entropy/mean",
+        "critic/loss",
+    } <= names
+    assert {"eval/accuracy", "eval/pass@1", "eval/pass@2", "policy_loss/loss", "optimizer/grad_norm"} <= names
+    assert not any(name.startswith("time/") for name in names)
+    for name in ("config.gin", "run.json", "environment.json", "tokenizer", "curve.png", "curve.svg", "events"):
+        assert (finished / name).exists(), name
+    sample = read_lines(finished / "samples.jsonl")[0]
+    assert sample["prompt"].endswith("=")
+    assert set(sample["rewards"]) == {"exact_match", "match_format_approximately"}
+
+
+def test_every_metric_is_in_the_docs(finished):
+    text = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
+    documented = text.replace("eval/pass@K", "eval/pass@1 eval/pass@2")
+    lines = [*read_lines(finished / "metrics.jsonl"), *read_lines(finished / "timings.jsonl")]
+    names = {name for line in lines for name in line} - {"phase", "step"}
+    roles = ("policy_loss/", "advantage/", "critic/", "reward/")
+    missing = [n for n in sorted(names) if n not in documented and not n.startswith(roles)]
+    assert missing == []
+
+
+def test_the_written_config_reproduces_the_run(finished):
+    again = load(finished / "config.gin")
+    assert again == config(*EVERYTHING)
+
+
+def test_the_critic_warms_up_before_the_policy_moves(finished):
+    rates = dict(series(finished, "optimizer/lr"))
+    assert 1 not in rates
+    assert {2, 3, 4} <= rates.keys()
+
+
+def test_the_adaptive_controller_moves_the_coefficient(finished):
+    coefficients = [value for _, value in series(finished, "kl/coef")]
+    assert coefficients[0] == pytest.approx(0.05)
+    assert len(set(coefficients)) > 1
+
+
+def test_the_summary_reads_the_folder(finished):
+    text = summarise(finished)
+    assert "warm start   loss" in text
+    assert "held-out" in text
+    assert json.loads((finished / "summary.json").read_text())["eval/accuracy"]["last"] >= 0
+
+
+class _Interrupted(Exception):
+    pass
+
+
+@pytest.mark.parametrize("stop_at", [("sft", 3), ("rl", 0), ("rl", 3)])
+def test_a_run_that_stops_anywhere_goes_on_bit_for_bit(finished, tmp_path, monkeypatch, stop_at):
+    folder = tmp_path / "disturbed"
+    from dovetail.run.journal import Journal
+
+    write = Journal.metrics
+
+    def stop(self, phase, step, values):
+        write(self, phase, step, values)
+        if (phase, step) == stop_at:
+            raise _Interrupted
+
+    with monkeypatch.context() as patched, pytest.raises(_Interrupted):
+        patched.setattr(Journal, "metrics", stop)
+        run(folder, *EVERYTHING)
+    run(folder, *EVERYTHING)
+    for name in ("metrics.jsonl", "samples.jsonl"):
+        assert (folder / name).read_bytes() == (finished / name).read_bytes()
+    assert_same_parameters(folder, finished)
+
+
+def assert_same_parameters(first: Path, second: Path) -> None:
+    import orbax.checkpoint as ocp
+
+    def newest(folder):
+        with ocp.CheckpointManager(folder / "checkpoints" / "steps") as manager:
+            arguments = ocp.args.Composite(state=ocp.args.StandardRestore())
+            return manager.latest_step(), manager.restore(manager.latest_step(), args=arguments)["state"]
+
+    (step, state), (other_step, other) = newest(first), newest(second)
+    assert step == other_step
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b), state, other)
+
+
+def test_a_finished_run_does_nothing_when_repeated(finished, tmp_path):
+    folder = shutil.copytree(finished, tmp_path / "copy")
+    run(folder, *EVERYTHING)
+    assert (folder / "metrics.jsonl").read_bytes() == (finished / "metrics.jsonl").read_bytes()
+
+
+def test_sft_alone_then_train_is_one_run(tmp_path):
+    run(tmp_path / "both")
+    run(tmp_path / "chained", only_sft=True)
+    assert not series(tmp_path / "chained", "reward/mean")
+    run(tmp_path / "chained")
+    assert (tmp_path / "both" / "metrics.jsonl").read_bytes() == (tmp_path / "chained" / "metrics.jsonl").read_bytes()
+
+
+@pytest.fixture
+def passes(monkeypatch) -> list[str]:
+    """Names of the quantities of each forward pass traced, and `values` for each pass of the critic."""
+    traced = []
+    quantities, values = forward.quantities, forward.values
+
+    def watch_quantities(graphdef, params, batch, wanted, temperature):
+        traced.append("+".join(wanted))
+        return quantities(graphdef, params, batch, wanted, temperature)
+
+    def watch_values(*arguments):
+        traced.append("values")
+        return values(*arguments)
+
+    for module in ("collect", "update"):
+        monkeypatch.setattr(f"dovetail.train.{module}.quantities", watch_quantities)
+        monkeypatch.setattr(f"dovetail.train.{module}.values", watch_values)
+    return traced
+
+
+SHORT = ("sft.steps=0", "train.steps=1", "train.monitor=()")
+
+
+def test_reinforce_without_kl_runs_one_forward_pass_the_update(tmp_path, passes):
+    run(tmp_path, "train.policy_loss=reinforce", *SHORT)
+    assert passes == ["logps"]
+
+
+def test_kl_adds_just_the_reference(tmp_path, passes):
+    run(tmp_path, "train.policy_loss=reinforce", "train.kl_coef=0.1", *SHORT)
+    assert passes == ["logps", "logps"]
+    assert (tmp_path / "checkpoints" / "start").exists()
+
+
+def test_a_second_epoch_adds_the_policy_at_collection(tmp_path, passes):
+    run(tmp_path, "train.policy_loss=grpo", "train.epochs=2", *SHORT)
+    assert passes == ["logps", "logps"]
+
+
+def test_gae_adds_the_critic(tmp_path, passes):
+    run(tmp_path, "train.policy_loss=grpo", "train.advantage=gae", *SHORT)
+    assert sorted(passes) == ["logps", "values", "values"]
+
+
+@pytest.mark.parametrize("role", ["train.policy_loss=gspo", "train.advantage=rloo", "train.loss_agg=token_sum"])
+def test_a_variant_needs_no_other_change(tmp_path, role):
+    last = run(tmp_path, role, "sft.steps=0", "train.steps=2")
+    assert np.isfinite(last["policy_loss/loss"])
+
+
+def test_a_step_compiles_once(tmp_path, caplog):
+    with jax.log_compiles(), caplog.at_level("WARNING", logger="jax"):
+        run(tmp_path, "sft.steps=0", "train.steps=3", "eval.every=10")
+    compiled = [r.getMessage() for r in caplog.records if "Finished XLA compilation of jit" in r.getMessage()]
+    assert len([m for m in compiled if "_generate" in m]) == 2  # groups in training, greedy in evaluation
+    assert len([m for m in compiled if "__call__" in m]) == 2  # the collector and the update
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_keeps_what_was_good(tmp_path):
+    def poison(logps, advantages, mask, progress):
+        """NaN from the third step on."""
+        import jax.numpy as jnp
+
+        return jnp.where(progress > 0.4, jnp.nan, -logps * advantages)
+
+    if not dovetail.registry.current().has("policy_loss", "poison"):
+        dovetail.register("policy_loss", "poison", poison)
+    with pytest.raises(RunError) as caught:
+        run(tmp_path, "train.policy_loss=poison", "sft.steps=0")
+    message = str(caught.value)
+    assert message.startswith("policy_loss/loss is nan at rl step 3; the batch is in ")
+    dump = tmp_path / "not-finite-rl-3.npz"
+    assert str(dump) in message
+    assert {"tokens", "mask", "advantages", "scores"} <= set(np.load(dump).files)
+    assert (tmp_path / "checkpoints" / "steps" / "2").exists()
+    assert [step for step, _ in series(tmp_path, "reward/mean")] == [1, 2]
+
+
+def test_a_folder_of_another_config_is_refused_with_the_difference(tmp_path):
+    run(tmp_path, "sft.steps=1", only_sft=True)
+    with pytest.raises(RunError, match=r"belongs to run \w+-s0, this one is \w+-s0: train.lr = 0.01 -> 0.5"):
+        run(tmp_path, "sft.steps=1", "train.lr=0.5")
+    with pytest.raises(RunError, match=r"belongs to run \w+-s0, this one is \w+-s3: run.seed = 0 -> 3"):
+        run(tmp_path, "sft.steps=1", "run.seed=3")
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match=r"run folder '.*file/run' cannot be written: Not a directory"):
+        run(tmp_path / "file" / "run")
+
+
+def test_a_full_disk_is_one_line_and_keeps_the_earlier_checkpoints(tmp_path, monkeypatch):
+    from orbax.checkpoint import CheckpointManager
+
+    save = CheckpointManager.save
+
+    def full(self, step, **arguments):
+        if step > 4:
+            raise OSError(28, "No space left on device")
+        return save(self, step, **arguments)
+
+    monkeypatch.setattr(CheckpointManager, "save", full)
+    with pytest.raises(
+        RunError, match=r"checkpoint 6 cannot be written in .*: .*No space left.*; the earlier ones are kept"
+    ):
+        run(tmp_path)
+    monkeypatch.undo()
+    run(tmp_path)
+    assert series(tmp_path, "reward/mean")[-1][0] == 4
+
+
+def test_a_long_prompt_is_refused_before_training(tmp_path):
+    with pytest.raises(DataError, match=r"prompts exceed train.max_prompt_tokens = 3 .* 'filter' or 'truncate'"):
+        run(tmp_path, "train.max_prompt_tokens=3", "sft.steps=0")
+    assert not series(tmp_path, "reward/mean")
+
+
+def test_a_reward_that_reads_an_absent_column_is_refused_before_the_model_is_made(tmp_path):
+    def graded(completions, rubric):
+        """A reward for another task."""
+        return [0.0 for _ in completions]
+
+    if not dovetail.registry.current().has("reward", "graded"):
+        dovetail.register("reward", "graded", graded)
+    with pytest.raises(dovetail.DovetailError, match="reward graded reads the column 'rubric', which task arithmetic"):
+        run(tmp_path, "train.rewards=['graded']")
+    assert not (tmp_path / "tokenizer").exists()
