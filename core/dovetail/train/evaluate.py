@@ -56,6 +56,7 @@ class Evaluator:
         right, drawn = self._run(1, greedy)
         metrics = {
             "eval/accuracy": float(right.mean()),
+            **_reward_means(drawn),
             "eval/reward_mean": float(np.nan_to_num(np.concatenate([d.scores.total for d in drawn])).mean()),
             "eval/length_mean": float(np.concatenate([d.completions.mask.sum(1) for d in drawn]).mean()),
             "eval/truncated": float(np.concatenate([d.completions.truncated for d in drawn]).mean()),
@@ -91,6 +92,13 @@ class Evaluator:
         rows = len(examples) * chunk_keys.shape[1]
         kept = type(completions)(**{name: value[:rows] for name, value in attrs.asdict(completions).items()})
         return self.sampler.score(examples, kept, tokens[: len(examples)], mask[: len(examples)])
+
+
+def _reward_means(drawn: Sequence[Sampled]) -> dict[str, float]:
+    """Return the mean of each reward over the completions on which it did not abstain."""
+    table = np.concatenate([sampled.scores.table for sampled in drawn])
+    columns = {name: table[:, i][~np.isnan(table[:, i])] for i, name in enumerate(drawn[0].scores.names)}
+    return {f"eval/reward/{name}": float(column.mean()) for name, column in columns.items() if len(column)}
 
 
 def _records(sampled: Sampled, how: str) -> list[dict[str, Any]]:

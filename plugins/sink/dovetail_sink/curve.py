@@ -70,7 +70,7 @@ class Picture:
                 draw([self.folder], self.folder / name)
 
 
-def draw(folders: Sequence[Path], path: Path) -> None:
+def draw(folders: Sequence[Path], path: Path, title: str | None = None) -> None:
     """Draw the learning curves of one run, or of several in one picture, such as the seeds of a config.
 
     Above is the mean reward of a step's completions, with its running mean; below, the accuracy on the held-out
@@ -80,6 +80,7 @@ def draw(folders: Sequence[Path], path: Path) -> None:
     Args:
         folders: run folders.
         path: the picture; its suffix (.png, .svg, .pdf) says the format.
+        title: what stands above it; None: the folders' names.
 
     Raises:
         DataError: if no folder holds a step of reinforcement learning; on a broken record.
@@ -90,7 +91,7 @@ def draw(folders: Sequence[Path], path: Path) -> None:
     if not runs:
         raise DataError(f"nothing to draw: no step of reinforcement learning in {METRICS} of {_names(folders)}")
     with mpl.rc_context(STYLE):
-        figure = _figure(runs, _title(folders))
+        figure = _figure(runs, title or _title(folders))
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 

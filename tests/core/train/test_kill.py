@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from tests.core.train.test_loop import assert_same_parameters
 from tests.core.train.tiny import TINY
 

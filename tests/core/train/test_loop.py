@@ -7,6 +7,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from tests.core.train.tiny import TINY
 
 import dovetail
 from dovetail.config import load
@@ -14,7 +15,6 @@ from dovetail.errors import DataError, RunError
 from dovetail.run.summary import read_lines, series, summarise
 from dovetail.train import forward
 from dovetail.train.loop import train
-from tests.core.train.tiny import TINY
 
 
 def config(*overrides):
@@ -80,7 +80,7 @@ def test_every_metric_is_in_the_docs(finished):
     documented = text.replace("eval/pass@K", "eval/pass@1 eval/pass@2")
     lines = [*read_lines(finished / "metrics.jsonl"), *read_lines(finished / "timings.jsonl")]
     names = {name for line in lines for name in line} - {"phase", "step"}
-    roles = ("policy_loss/", "advantage/", "critic/", "reward/")
+    roles = ("policy_loss/", "advantage/", "critic/", "reward/", "eval/reward/")
     missing = [n for n in sorted(names) if n not in documented and not n.startswith(roles)]
     assert missing == []
 
@@ -125,9 +125,10 @@ def test_a_run_that_stops_anywhere_goes_on_bit_for_bit(finished, tmp_path, monke
         if (phase, step) == stop_at:
             raise _Interrupted
 
-    with monkeypatch.context() as patched, pytest.raises(_Interrupted):
-        patched.setattr(Journal, "metrics", stop)
+    monkeypatch.setattr(Journal, "metrics", stop)
+    with pytest.raises(_Interrupted):
         run(folder, *EVERYTHING)
+    monkeypatch.undo()
     run(folder, *EVERYTHING)
     for name in ("metrics.jsonl", "samples.jsonl"):
         assert (folder / name).read_bytes() == (finished / name).read_bytes()
@@ -144,7 +145,7 @@ def assert_same_parameters(first: Path, second: Path) -> None:
 
     (step, state), (other_step, other) = newest(first), newest(second)
     assert step == other_step
-    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b), state, other)
+    jax.tree.map(np.testing.assert_array_equal, state, other)
 
 
 def test_a_finished_run_does_nothing_when_repeated(finished, tmp_path):

@@ -1,0 +1,132 @@
+"""The commands as a user types them: their output, and one line for each mistake."""
+
+from pathlib import Path
+
+import pytest
+from tests.core.train.tiny import TINY
+
+from dovetail.cli import main
+
+ROOT = Path(__file__).parents[3]
+
+
+def sets(*overrides):
+    return [part for override in overrides for part in ("--set", override)]
+
+
+@pytest.fixture
+def empty(tmp_path) -> str:
+    (tmp_path / "empty.gin").write_text("")
+    return str(tmp_path / "empty.gin")
+
+
+def test_plugins_lists_distributions_and_kinds(capsys):
+    assert main(["plugins"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("dovetail ")
+    assert "policy_loss" in out
+
+
+def test_names_shows_aliases(capsys):
+    assert main(["names", "kl"]) == 0
+    assert "k3  (= low_var_kl)" in capsys.readouterr().out
+
+
+def test_describe_shows_formula_fields_and_parameters(capsys):
+    assert main(["describe", "policy_loss", "gspo"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("policy_loss.gspo\n")
+    assert "reads:   logps, old_logps, advantages, mask" in out
+    assert "epsilon_low = 0.0003" in out
+    assert "origin:  dovetail" in out
+
+
+def test_explain_prints_the_plan(capsys):
+    assert main(["explain", "quickstart", *sets("train.kl_coef=0.1", "train.epochs=2")]) == 0
+    out = capsys.readouterr().out
+    assert "forward passes beside sampling and update: old policy, reference" in out
+    assert "ref_logps" in out
+
+
+def test_explain_warns_of_a_loss_without_gradient(capsys):
+    main(["config", "explain", "quickstart", *sets("train.kl=k1", "train.kl_coef=0.1")])
+    assert "warning: train.kl = k1 has zero expected gradient" in capsys.readouterr().out
+
+
+def test_show_says_where_values_come_from(capsys):
+    assert main(["config", "show", "quickstart", *sets("train.lr=1e-5")]) == 0
+    lines = {line.split(" = ")[0]: line for line in capsys.readouterr().out.splitlines() if " = " in line}
+    assert lines["train.lr"].endswith("# --set train.lr=1e-5")
+    assert "quickstart.gin:" in lines["train.group_size"]
+    assert lines["train.epochs"].endswith("# default")
+
+
+def test_diff_prints_what_differs(tmp_path, capsys):
+    (tmp_path / "a.gin").write_text("train.lr = 1e-3\n")
+    (tmp_path / "b.gin").write_text("train.lr = 1e-4\ntrain.policy_loss = 'gspo'\n")
+    assert main(["config", "diff", str(tmp_path / "a.gin"), str(tmp_path / "b.gin")]) == 1
+    out = capsys.readouterr().out
+    assert "train.lr = 0.001 -> 0.0001" in out
+    assert "train.policy_loss = 'grpo' -> 'gspo'" in out
+    assert main(["config", "diff", str(tmp_path / "a.gin"), str(tmp_path / "a.gin")]) == 0
+
+
+def test_train_ends_with_a_summary(tmp_path, empty, capsys):
+    folder = tmp_path / "run"
+    arguments = sets(*TINY, "sft.steps=1", "train.steps=1", "run.sinks=('console',)")
+    assert main(["train", empty, "--folder", str(folder), *arguments]) == 0
+    out = capsys.readouterr().out
+    assert "phase=sft step=1" in out
+    assert f"folder       {folder}" in out
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs" / "gin").glob("*.gin")), ids=lambda p: p.stem)
+def test_every_shipped_config_loads_and_plans(path, capsys):
+    assert main(["explain", path.stem]) == 0
+    assert "provided by" in capsys.readouterr().out
+
+
+def sum_of_squares(logps, pi_squared, advantages, mask):
+    """Reads a field that nobody provides."""
+    return -logps * pi_squared * advantages
+
+
+BAD = {
+    "unknown component": (["train.policy_loss=gpso"], "--set train.policy_loss=gpso: unknown policy_loss 'gpso'. Did you mean 'gspo'?"),
+    "unknown parameter": (["policy_loss.grpo.epsilom_low=1"], "has no parameter 'epsilom_low'. Did you mean 'epsilon_low'?"),
+    "unknown setting": (["train.step=3"], "Did you mean 'steps'?"),
+    "wrong type": (["train.steps=many"], "train.steps"),
+    "macro": (["train.lr=%rate"], "rate"),
+    "long prompts policy": (["train.long_prompts='drop'"], "'filter'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("overrides", "message"), BAD.values(), ids=BAD)
+def test_a_mistake_is_one_line_on_stderr(empty, capsys, overrides, message):
+    assert main(["explain", empty, *sets(*overrides)]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: ")
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+
+
+def test_mistakes_in_a_file_carry_file_and_line(tmp_path, capsys):
+    path = tmp_path / "mine.gin"
+    path.write_text("train.lr = 1e-3\ntrain.policy_loss = gpso\n")
+    assert main(["explain", str(path)]) == 1
+    assert f"{path}:2: " in capsys.readouterr().err
+
+
+def test_a_field_that_nobody_provides_is_refused_before_anything_is_loaded(empty, capsys):
+    import dovetail
+
+    if not dovetail.registry.current().has("policy_loss", "sum_of_squares"):
+        dovetail.register("policy_loss", "sum_of_squares", sum_of_squares)
+    assert main(["train", empty, *sets("train.policy_loss=sum_of_squares")]) == 1
+    assert "reads the field 'pi_squared', which nobody provides" in capsys.readouterr().err
+
+
+def test_a_missing_config_names_the_shipped_ones(capsys):
+    assert main(["train", "quikstart"]) == 1
+    assert "there is no config file 'quikstart'. Did you mean 'quickstart'?" in capsys.readouterr().err

@@ -1,0 +1,33 @@
+"""What is public, and what importing it costs."""
+
+import subprocess
+import sys
+
+import pytest
+
+import dovetail
+
+PUBLIC = ["Component", "DovetailError", "STATIC", "get", "hookimpl", "names", "register"]
+HEAVY = {"jax", "flax", "optax", "orbax", "grain", "numpy", "matplotlib", "clu"}
+
+
+def test_the_public_names_are_these():
+    assert sorted(dovetail.__all__) == PUBLIC
+
+
+def test_the_kinds_are_these():
+    assert {"advantage", "policy_loss", "value_loss", "loss_agg", "kl", "kl_controller", "field", "reward"} <= set(
+        dovetail.registry.current().kinds
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["plugins"], ["names"], ["names", "policy_loss"]])
+def test_light_commands_import_nothing_heavy(arguments):
+    code = (
+        "import sys; from dovetail.cli import main\n"
+        "try:\n    main(sys.argv[1:])\n"
+        "except SystemExit:\n    pass\n"
+        "print('HEAVY', *sorted(set(sys.modules) & " + repr(HEAVY) + "))"
+    )
+    out = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    assert out.stdout.splitlines()[-1].split() == ["HEAVY"]

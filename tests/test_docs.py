@@ -1,0 +1,38 @@
+"""The docs say what the code does."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dovetail.plan import FIELDS
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_the_glossary_is_the_table_of_fields():
+    text = (ROOT / "docs" / "glossary.md").read_text()
+    for name, field in FIELDS.items():
+        assert f"| `{name}` | {field.shape} | {field.stage} | {field.meaning} |" in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_commands_parse(page, capsys):
+    """Every `dovetail` command line in a code block is one that the command line accepts."""
+    import shlex
+
+    from dovetail.cli import _parser
+
+    for block in re.findall(r"```sh\n(.*?)```", page.read_text(), re.S):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["dovetail"]:
+                assert _parser().parse_args(words[1:]).run

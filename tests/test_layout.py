@@ -1,0 +1,51 @@
+"""Each plugin folder is shipped, announced and typed; nothing else pretends to be one."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PACKAGES = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+FOLDERS = sorted(p for p in (ROOT / "plugins").iterdir() if p.is_dir())
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda p: p.name)
+def test_a_plugin_folder_is_shipped_announced_and_typed(folder):
+    name = f"dovetail_{folder.name}"
+    assert f"plugins/{folder.name}/{name}" in PACKAGES
+    assert PROJECT["project"]["entry-points"]["dovetail"][folder.name] == name
+    assert (folder / name / "py.typed").exists()
+    assert name in PROJECT["tool"]["ruff"]["lint"]["isort"]["known-first-party"]
+    assert f"plugins/{folder.name}" in PROJECT["tool"]["basedpyright"]["extraPaths"]
+
+
+def test_everything_shipped_exists_and_is_typed():
+    for package in PACKAGES:
+        assert (ROOT / package / "__init__.py").exists(), package
+        assert (ROOT / package / "py.typed").exists(), package
+
+
+def test_the_readme_draws_every_folder():
+    tree = (ROOT / "README.md").read_text()
+    for package in PACKAGES:
+        assert package in tree, package
+
+
+def test_the_core_names_no_component():
+    """The engine knows kinds and fields; a component's name in it would be an algorithm that the core knows."""
+    import ast
+
+    import dovetail
+    from dovetail.registry import current
+
+    algorithmic = ("advantage", "policy_loss", "value_loss", "loss_agg", "kl", "correction", "reward")
+    names = {name for kind in algorithmic for name in dovetail.names(kind)} - set(current().kinds)
+    allowed = ROOT / "core" / "dovetail" / "config" / "settings.py"  # defaults, which any config replaces
+    for path in sorted((ROOT / "core").rglob("*.py")):
+        if path == allowed:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                assert node.value not in names, f"{path}:{node.lineno} names {node.value!r}"
