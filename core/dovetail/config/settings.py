@@ -31,6 +31,9 @@ class Train:
     reward_manager: str = chosen("reward_manager", "weighted_sum")
     reward_shaping: str | None = chosen("reward_shaping", None)
 
+    group_filter: str | None = chosen("group_filter", None)
+    refill_rounds: int = 3
+
     # the algorithm
     advantage: str = chosen("advantage", "grpo")
     policy_loss: str = chosen("policy_loss", "grpo")

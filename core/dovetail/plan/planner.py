@@ -15,6 +15,8 @@ from dovetail.plan.glossary import (
     FORWARD_READS,
     GREEDY,
     QUANTITY_READS,
+    REWARD,
+    ROLLOUT,
 )
 from dovetail.plan.plan import Entry, Level, Plan
 from dovetail.registry import Component, Registry
@@ -27,15 +29,15 @@ class Reader:
     """A chosen component, in the role in which it reads.
 
     `update` readers see the policy being trained; the others run at collection, where the policy at hand is the one
-    that
-    sampled: there a bare quantity such as `entropy` means `old_entropy`. `renames` says so for one reader more, and
-    `refused` maps fields it must not read to the reason.
+    that sampled: there a bare quantity such as `entropy` means `old_entropy`. `renames` says so for one reader more,
+    and `refused` maps fields it must not read to the reason.
     """
 
     role: str
     component: Component
     update: bool
     whole_batch: bool = False
+    sampled_only: bool = False
     renames: dict[str, str] = attrs.field(factory=dict)
     refused: dict[str, str] = attrs.field(factory=dict)
     reads: tuple[str, ...] | None = None
@@ -90,6 +92,12 @@ class _Planner:
         """Plan one field for one reader; tell whether it is differentiable there."""
         if field in reader.refused:
             raise PlanError(f"{reader.label} cannot read '{field}': {reader.refused[field]}")
+        if reader.sampled_only and (field not in FIELDS or FIELDS[field].stage not in (ROLLOUT, REWARD)):
+            known = [name for name, info in FIELDS.items() if info.stage in (ROLLOUT, REWARD)]
+            raise PlanError(
+                f"{reader.label} reads '{field}', but decides which groups are trained on right after they are scored;"
+                f" it can read {listing(known)}"
+            )
         if field in FIELDS:
             return self._engine_field(field, reader, update)
         for prefix, version in ((OLD, "old"), (REF, "ref")):

@@ -44,8 +44,7 @@ def discover(manager: pluggy.PluginManager | None = None) -> tuple[Registry, plu
 
     A plugin that cannot be loaded is listed in `registry.problems` and fails only a run that needs it. Distributions
     named in `DOVETAIL_DISABLE` (comma separated) are left out. pluggy's own entry-point loader is not used: it
-    silently skips
-    an entry point whose name is taken, and one bad import stops it without a name.
+    silently skips an entry point whose name is taken, and one bad import stops it without a name.
 
     Returns:
         The registry, and the plugin manager through which run observers are called.

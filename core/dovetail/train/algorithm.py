@@ -42,6 +42,7 @@ class Algorithm:
     kl_controller: Part
     correction: Part | None
     reward_shaping: Part | None
+    group_filter: Part | None
     entropy: bool
     monitor: tuple[str, ...]
     fields: Mapping[str, Part]
@@ -84,7 +85,7 @@ def assemble(config: Config) -> Algorithm:
     }
     optional = {
         role: part(role, config.choice(f"train.{role}")) if getattr(train, role) else None
-        for role in ("correction", "reward_shaping")
+        for role in ("correction", "reward_shaping", "group_filter")
     }
     fields = {name: part(f"field.{name}", config.component("field", name)) for name in needed}
     kl = attrs.evolve(parts["kl"], renames={"logps": "old_logps"} if train.kl_in == "reward" else {})
@@ -109,6 +110,7 @@ def assemble(config: Config) -> Algorithm:
         kl_controller=parts["kl_controller"],
         correction=optional["correction"],
         reward_shaping=optional["reward_shaping"],
+        group_filter=optional["group_filter"],
         entropy=train.entropy_coef != 0,
         monitor=train.monitor,
         fields=fields,
@@ -150,7 +152,8 @@ def _policy_readers(config: Config, registry: Registry) -> list[Reader]:
             role=f"train.{role}", component=config.choice(f"train.{role}").component, update=update, **options
         )
 
-    readers = [reader(role, update=False) for role in ("correction", "reward_shaping") if getattr(train, role)]
+    readers = [reader("group_filter", update=False, sampled_only=True)] if train.group_filter else []
+    readers += [reader(role, update=False) for role in ("correction", "reward_shaping") if getattr(train, role)]
     if train.kl_coef and train.kl_in == "reward":
         readers.append(reader("kl", update=False, renames={"logps": "old_logps"}))
     readers += [

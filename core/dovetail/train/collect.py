@@ -51,6 +51,7 @@ class Collector:
         rewards, found = self._token_rewards(scope, kl_coef, hyper)
         metrics |= found
         scope["token_rewards"] = batch["token_rewards"] = rewards
+        scope["scores"] = jnp.sum(rewards, axis=-1)  # so that shaping and KL reach estimators without tokens too
         estimate, found = algorithm.advantage(scope, hyper)
         metrics |= sums("advantage", found, batch["mask"])
         batch["advantages"], returns = estimate if isinstance(estimate, tuple) else (estimate, None)

@@ -27,7 +27,7 @@ def stream(seed: int, *counters: int) -> Key[Array, ""]:
     return key
 
 
-def per_sample(key: Key[Array, ""], prompts: int, samples: int) -> Key[Array, "prompt sample"]:
-    """Return one key per prompt and sample."""
+def per_sample(key: Key[Array, ""], prompts: int, samples: int, first: int = 0) -> Key[Array, "prompt sample"]:
+    """Return one key per prompt and sample, for prompts counted from `first`."""
     fold = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
-    return jax.vmap(fold, in_axes=(0, None))(fold(key, jnp.arange(prompts)), jnp.arange(samples))
+    return jax.vmap(fold, in_axes=(0, None))(fold(key, jnp.arange(first, first + prompts)), jnp.arange(samples))

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import attrs
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Key
 
 from dovetail.data import prompt_stream
 from dovetail.errors import RunError
-from dovetail.protocols import Example, Sampling
+from dovetail.protocols import Sampling
 from dovetail.train import keys
 from dovetail.train.collect import Collector
 from dovetail.train.metrics import Clock, add, means, rollout_metrics
+from dovetail.train.refill import refill
 from dovetail.train.sampling import Sampled, Sampler
 from dovetail.train.session import RL, Run
 from dovetail.train.update import CriticUpdate, Moment, PolicyUpdate, Trained, mini_batches
@@ -86,31 +88,51 @@ class Learner:
         """Everything that a checkpoint holds."""
         return self.policy, self.critic, self.kl_state
 
-    def sample(self, examples: Sequence[Example], step: int, clock: Clock) -> tuple[Sampled, Sampled | None]:
-        """Sample a group of completions per prompt, and greedy ones where an estimator reads their scores."""
-        config = self.run.config
-        per_sample = keys.per_sample(
-            keys.stream(config.run.seed, keys.SAMPLING, step), len(examples), config.train.group_size
+    def sample(self, step: int, clock: Clock) -> tuple[Sampled, Sampled | None, dict[str, float]]:
+        """Sample a group of completions per prompt, and greedy ones where an estimator reads their scores.
+
+        Where a group filter is chosen, rejected groups are replaced by further prompts; its metrics come last.
+        """
+        algorithm, train = self.run.setup.algorithm, self.run.config.train
+        metrics: dict[str, float] = {}
+        if algorithm.group_filter is None:
+            sampled = self._round(step, 0, clock)
+        else:
+            sampled, metrics = refill(lambda number: self._round(step, number, clock), self._keep, train.refill_rounds)
+        if not algorithm.plan.greedy:
+            return sampled, None, metrics
+        prompts = sampled.examples[:: train.group_size]
+        greedy = Sampling(temperature=0.0, max_tokens=self.run.config.sampling.max_tokens)
+        drawn = self.sampler(prompts, keys.per_sample(self._key(step), len(prompts), 1), greedy)
+        clock.mark("greedy")
+        return sampled, drawn, metrics
+
+    def _round(self, step: int, number: int, clock: Clock) -> Sampled:
+        """Sample and score the next prompts; the prompts of a step are counted through its rounds."""
+        examples, settings = next(self.stream), self.run.config.sampling
+        first = number * len(examples)
+        per_sample = keys.per_sample(self._key(step), len(examples), self.run.config.train.group_size, first)
+        sampling = Sampling(
+            temperature=settings.temperature,
+            top_k=settings.top_k,
+            top_p=settings.top_p,
+            max_tokens=settings.max_tokens,
         )
-        settings = config.sampling
-        drawn = self.sampler.draw(
-            examples,
-            per_sample,
-            Sampling(
-                temperature=settings.temperature,
-                top_k=settings.top_k,
-                top_p=settings.top_p,
-                max_tokens=settings.max_tokens,
-            ),
-        )
+        drawn = self.sampler.draw(examples, per_sample, sampling)
         clock.mark("rollout")
         sampled = self.sampler.score(examples, *drawn)
         clock.mark("reward")
-        if not self.run.setup.algorithm.plan.greedy:
-            return sampled, None
-        greedy = self.sampler(examples, per_sample[:, :1], Sampling(temperature=0.0, max_tokens=settings.max_tokens))
-        clock.mark("greedy")
-        return sampled, greedy
+        return sampled
+
+    def _key(self, step: int) -> Key[Array, ""]:
+        return keys.stream(self.run.config.run.seed, keys.SAMPLING, step)
+
+    def _keep(self, sampled: Sampled) -> Bool[np.ndarray, "prompt"]:
+        """Ask the filter, which answers for each completion, about each group."""
+        algorithm = self.run.setup.algorithm
+        assert algorithm.group_filter is not None, "only a run with a filter asks it"
+        kept, _ = algorithm.group_filter(jax.tree.map(jnp.asarray, sampled.batch()), algorithm.hyper)
+        return np.all(np.asarray(kept).reshape(len(sampled.prompt_tokens), -1), axis=1)
 
     def learn(self, sampled: Sampled, greedy: Sampled | None, step: int, clock: Clock) -> dict[str, float]:
         """Estimate advantages, update the critic and the policy, hand the new weights to the engine."""

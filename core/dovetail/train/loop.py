@@ -60,7 +60,7 @@ def warm_start(run: Run) -> Any:
         policy, sums = update(policy, batch, jnp.int32(step), jnp.int32(total), hyper)
         metrics = means(sums)
         run.stop_if_not_finite(SFT, step, metrics, ("sft/loss", "sft/grad_norm"), batch)
-        clock.mark("step")
+        clock.mark("update")
         run.record(SFT, step + 1, metrics, clock.timings(int(batch["mask"].sum())))
         if run.due(step + 1, total):
             run.checkpoint(SFT, step + 1, policy, stream.get_state())
@@ -75,9 +75,8 @@ def reinforce(run: Run, start_params: Any) -> None:
         learner.evaluate(0)
     for step in range(learner.first, total):
         clock = Clock()
-        examples = next(learner.stream)
-        sampled, greedy = learner.sample(examples, step, clock)
-        metrics = learner.learn(sampled, greedy, step, clock)
+        sampled, greedy, filtered = learner.sample(step, clock)
+        metrics = learner.learn(sampled, greedy, step, clock) | filtered
         run.record(RL, step + 1, metrics, clock.timings(int(sampled.completions.mask.sum())))
         if (step + 1) % config.eval.every == 0 or step + 1 == total:
             learner.evaluate(step + 1)

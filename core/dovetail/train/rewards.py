@@ -62,9 +62,8 @@ class Scorer:
         """Score completions; `examples[i]` is the record that `completions[i]` answers.
 
         Raises:
-            RewardError: if a reward raises, or returns a wrong number of scores or something that is no finite
-            number; the
-                message names the reward and the sample.
+            RewardError: if a reward raises, or returns a wrong number of scores or something that is no finite number;
+                the message names the reward and the sample.
         """
         table = self.table(examples, completions)
         names = tuple(part.component.name for part in self.rewards)

@@ -15,7 +15,7 @@ from dovetail.train.rewards import Scorer, Scores
 
 @attrs.frozen(kw_only=True)
 class Sampled:
-    """Scored completions, prompt-major: row p·n + i answers prompt p."""
+    """Scored completions, prompt-major: row p·n + i answers prompt p; `kept` is false where a group filter rejected."""
 
     examples: tuple[Example, ...]
     texts: tuple[str, ...]
@@ -23,15 +23,17 @@ class Sampled:
     prompt_tokens: np.ndarray
     prompt_mask: np.ndarray
     scores: Scores
+    kept: np.ndarray
 
     def batch(self) -> dict[str, np.ndarray]:
         """Return the fields of stages `rollout` and `reward`, one row per completion.
 
-        A completion without a score has an empty mask: it is in no loss, no statistic and no group's baseline.
+        A completion without a score, or not kept by the group filter, has an empty mask: it is in no loss, no statistic
+        and no group's baseline.
         """
         n = len(self.texts) // len(self.prompt_tokens)
         drawn = self.completions
-        mask = drawn.mask & ~np.isnan(self.scores.total)[:, None]
+        mask = drawn.mask & (self.kept & ~np.isnan(self.scores.total))[:, None]
         return {
             "prompt_tokens": np.repeat(self.prompt_tokens, n, axis=0),
             "prompt_mask": np.repeat(self.prompt_mask, n, axis=0),
@@ -85,4 +87,5 @@ class Sampler:
             prompt_tokens=prompt_tokens,
             prompt_mask=prompt_mask,
             scores=self.scorer(repeated, texts),
+            kept=np.ones(len(texts), bool),
         )
