@@ -15,6 +15,7 @@ PER_TOKEN = (
     "rollout_logps",
     "entropy",
     "old_entropy",
+    "old_sum_pi_squared",
     "is_weights",
 )
 PER_ROW = ("scores", "greedy_scores")
@@ -27,12 +28,19 @@ GROUP_IDS = (5, -3, 5, 40, -3, 5, 40, -3, 5)
 
 
 def random_batch(seed: int = 0, group_ids: tuple[int, ...] = GROUP_IDS) -> Batch:
-    """Return a batch with holes in its mask; every row has a policy token."""
+    """Return a batch with holes in its mask; every row has a policy token.
+
+    Probabilities are such as can be: π² ≤ ∑π² ≤ π² + (1-π)².
+    """
     rng = np.random.default_rng(seed)
     rows = len(group_ids)
     mask = rng.random((rows, TOKENS)) < 0.6
     mask[np.arange(rows), rng.integers(0, TOKENS, rows)] = True
     batch: Batch = {name: rng.normal(size=(rows, TOKENS)).astype(np.float32) for name in PER_TOKEN}
+    batch["old_logps"] = -np.abs(batch["old_logps"])
+    chosen, rest = np.exp(2 * batch["old_logps"]), np.square(1 - np.exp(batch["old_logps"]))
+    batch["old_sum_pi_squared"] = (chosen + rest * rng.random((rows, TOKENS))).astype(np.float32)
+    batch["is_weights"] = np.exp(batch["is_weights"])
     batch |= {name: rng.normal(size=rows).astype(np.float32) for name in PER_ROW}
     batch["score_table"] = rng.normal(size=(rows, 2)).astype(np.float32)
     batch["group_ids"] = np.array(group_ids, np.int32)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from tests.advantage.batches import Batch, random_batch, with_mask
 
-import dovetail
 from dovetail_advantage.gae import gae
 
 
@@ -85,10 +84,3 @@ def test_one_policy_token_whitens_to_zero():
     advantages, returns = gae(**fields(with_mask(batch, mask)))
     np.testing.assert_array_equal(advantages, 0)
     np.testing.assert_allclose(returns, np.where(mask, batch["token_rewards"], 0), rtol=1e-6)
-
-
-def test_interface():
-    component = dovetail.get("advantage", "gae")
-    assert component.reads == ("token_rewards", "values", "mask")
-    assert dict(component.params) == {"gamma": 1.0, "lam": 0.95, "whiten": True}
-    assert component.static == {"whiten"}

@@ -1,34 +1,26 @@
-"""The estimators against what verl, tunix and TRL compute; where they differ, the reason stands beside the case."""
+"""`grpo`, `dr_grpo`, `rloo` and `gae` against verl, tunix and TRL; where they differ, the reason stands beside the case."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
-from tests.golden import Arrays, load
+from tests.advantage.cases import (
+    ALONE,
+    IN_FLOAT32,
+    TOLERANCE,
+    VERL_ROWS,
+    estimate,
+    in_groups_of,
+    in_one_batch,
+    verl_cases,
+)
+from tests.golden import load
 
 import dovetail
 
-Case = dict[str, Any]
-Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Scores, group ids and mask."""
-
-TOLERANCE: dict[str, dict[str, Any]] = {
-    "float64": {"rtol": 1e-9, "atol": 1e-9},
-    "float32": {"rtol": 1e-5, "atol": 1e-5},
-}
-EMPTY_ROW = "verl counts a row without policy tokens as a member of its group"
-ALONE = "verl gives a group of one its raw score (its rloo_vectorized gives zero)"
-VERL_ROWS: dict[str, dict[int, str]] = {
-    "s2_groups": dict.fromkeys((0, 1, 2, 3), EMPTY_ROW) | {7: ALONE},
-    "s4_1x1": {0: ALONE},
-}
-"""Rows in which the baseline methods depart from verl, by set."""
-IN_FLOAT32 = {"grpo_vectorized": "verl computes it in float32, whatever it is given"}
 ONE_TOKEN = "a batch of one policy token: verl fails, tunix gives NaN in float32; it whitens to zero here"
 TOKEN_COUNT = "tunix whitens with means over the number of policy tokens plus 1e-8, which shows in float64"
 ROUNDING = "tunix takes the mean of float32 scores as they come, and it is off by its rounding"
@@ -37,59 +29,6 @@ TUNIX_CASES = {
     "adv/grpo/n2g4_large_offset/float32": ROUNDING,
     "adv/grpo/n2g4_tiny_spread/float32": ROUNDING,
 }
-
-
-@functools.cache
-def _compiled(name: str, statics: tuple[tuple[str, Any], ...]) -> Any:
-    component = dovetail.get("advantage", name)
-    return jax.jit(lambda fields, floats: component(**fields, **floats, **dict(statics)))
-
-
-def estimate(name: str, fields: Arrays, **params: Any) -> tuple[np.ndarray, ...]:
-    """Return the results of an estimator, compiled once for a shape and its compile-time settings."""
-    static = dovetail.get("advantage", name).static
-    statics = tuple((key, value) for key, value in params.items() if key in static)
-    floats = {key: value for key, value in params.items() if key not in static}
-    result = _compiled(name, statics)(fields, floats)
-    return tuple(np.asarray(part) for part in (result if isinstance(result, tuple) else (result,)))
-
-
-def in_one_batch(name: str, batches: Sequence[Rows], **params: Any) -> list[np.ndarray]:
-    """Return the advantages of several batches, computed as one batch of so many more prompts.
-
-    The baseline methods look at one group at a time, so that it makes no difference; and it compiles once.
-    """
-    width = max(mask.shape[1] for _, _, mask in batches)
-    fields = {
-        "scores": np.concatenate([scores for scores, _, _ in batches]),
-        "group_ids": np.concatenate([ids + 1000 * i for i, (_, ids, _) in enumerate(batches)]),
-        "mask": np.concatenate([np.pad(mask, ((0, 0), (0, width - mask.shape[1]))) for _, _, mask in batches]),
-    }
-    (advantages,) = estimate(name, fields, **params)
-    ends = np.cumsum([len(scores) for scores, _, _ in batches])[:-1]
-    parts = np.split(advantages, ends)
-    return [part[:, : mask.shape[1]] for part, (_, _, mask) in zip(parts, batches, strict=True)]
-
-
-def _in_groups_of(size: int, scores: np.ndarray) -> Rows:
-    """Return completions of one token, `size` to a prompt."""
-    return scores, np.arange(len(scores)) // size, np.ones((len(scores), 1), bool)
-
-
-def verl_cases(dtype: str, *functions: str) -> list[tuple[Case, str, Arrays, Arrays]]:
-    """Return (case, set, inputs, outputs) of the given functions; masks as booleans, prompts numbered."""
-    cases, arrays = load("verl")
-    found = []
-    for case in cases:
-        if case["function"] in functions and case["id"].startswith(f"adv/{dtype[0]}{dtype[-2:]}/"):
-            inputs = {name: arrays[key] for name, key in case["inputs"].items()}
-            inputs["response_mask"] = inputs["response_mask"] > 0
-            if "index" in inputs:
-                inputs["index"] = np.unique(inputs["index"], return_inverse=True)[1].astype(np.int32)
-            outputs = {name: arrays[key] for name, key in case["outputs"].items()}
-            found.append((case, case["id"].split("/")[2], inputs, outputs))
-    assert found
-    return found
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -137,7 +76,7 @@ def test_baseline_methods_give_tunix_numbers(theirs: str, name: str, dtype: str)
     cases, arrays = load("tunix")
     found = [c for c in cases if c["name"].startswith(f"adv/{theirs}/") and c["name"].endswith(dtype)]
     assert found
-    batches = [_in_groups_of(c["config"]["num_generations"], arrays[c["inputs"]["rewards"]]) for c in found]
+    batches = [in_groups_of(c["config"]["num_generations"], arrays[c["inputs"]["rewards"]]) for c in found]
     with jax.enable_x64(dtype == "float64"):
         results = in_one_batch(name, batches)
     for case, (rewards, *_), ours in zip(found, batches, results, strict=True):
@@ -202,7 +141,7 @@ def test_baseline_methods_give_trls_numbers(case: str, name: str, params: dict[s
         weights=dict(zip("ab", weights, strict=True)) if weights else None
     )
     scores = manager(table, ("a", "b")).astype(np.float32)
-    _, group_ids, _ = _in_groups_of(golden["num_generations"], scores)
+    _, group_ids, _ = in_groups_of(golden["num_generations"], scores)
     judged = np.asarray(~np.isnan(table).all(axis=1, keepdims=True))
     assert not judged.all()
     (ours,) = in_one_batch(name, [(scores, group_ids, judged)], **params)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from tests.advantage.batches import random_batch
 
-import dovetail
 from dovetail_advantage.dr_grpo import dr_grpo
 from dovetail_advantage.grpo import grpo
 from dovetail_advantage.rloo import rloo
@@ -78,14 +77,3 @@ def test_scores_far_from_zero_keep_their_digits():
     offset = jnp.array([1000000.375, 999998.8125, 1000000.0, 1000000.6875])
     advantages = dr_grpo(offset, jnp.zeros(4, jnp.int32), jnp.ones((4, 1), bool))
     np.testing.assert_array_equal(advantages[:, 0], np.array([0.375, -1.1875, 0, 0.6875]) + 0.03125)
-
-
-@pytest.mark.parametrize("name", ["drgrpo", "dr-grpo"])
-def test_dr_grpo_answers_to_its_other_spellings(name):
-    assert dovetail.get("advantage", name).name == "dr_grpo"
-
-
-def test_interface():
-    assert dovetail.get("advantage", "grpo").reads == ("scores", "group_ids", "mask")
-    assert dict(dovetail.get("advantage", "grpo").params) == {"scale": "group", "epsilon": 1e-6}
-    assert dovetail.get("advantage", "grpo").static == {"scale"}

@@ -14,6 +14,9 @@ Batch = dict[str, Any]
 LENGTHS = (7, 5, 0, 1, 3, 6)
 """Policy tokens per row: a full one, an empty one, a single one; row 1 gets a hole, as where a tool has answered."""
 
+SELECTIONS = ("clip_cov_tokens", "kl_cov_tokens", "second_moment_tokens", "top_entropy_tokens")
+"""Fields that select tokens, here at random, outside the mask too."""
+
 
 def make_batch(seed: int = 0) -> Batch:
     """Return float32 fields and a mask with padding, a hole and an empty row."""
@@ -43,6 +46,8 @@ def make_batch(seed: int = 0) -> Batch:
         "scores": rng.normal(size=rows).astype(np.float32),
         "lengths": mask.sum(-1),
         "truncated": mask.all(-1),
+        "positive_weights": np.abs(normal()),
+        **{name: rng.random(mask.shape) < 0.5 for name in SELECTIONS},
     }
 
 

@@ -10,11 +10,16 @@ import numpy as np
 import pytest
 from tests.loss.cases import Case, check
 
+import dovetail
+
 EXTRACT = json.loads((Path(__file__).parents[1] / "fixtures" / "loss.json").read_text())
 
 
 def read(raw: dict[str, Any]) -> Case:
-    arrays = {name: np.array(value, dtype=bool if name == "mask" else None) for name, value in raw["fields"].items()}
+    arrays = {
+        name: np.array(value, dtype=bool if name == "mask" or name.endswith("_tokens") else None)
+        for name, value in raw["fields"].items()
+    }
     read: dict[str, Any] = raw | {"fields": arrays}
     if "kl" in raw:
         read["kl"] = tuple(raw["kl"])
@@ -29,4 +34,6 @@ def test_extract(raw: dict[str, Any]) -> None:
 def test_the_extract_covers_every_kind() -> None:
     kinds = {(c["kind"], c["component"]) for c in EXTRACT["cases"]}
     assert {"policy_loss", "value_loss", "loss_agg", "kl"} == {kind for kind, _ in kinds}
-    assert {"ppo", "grpo", "gspo"} <= {name for kind, name in kinds if kind == "policy_loss"}
+    policy = {dovetail.get(kind, name).name for kind, name in kinds if kind == "policy_loss"}
+    assert {"ppo", "grpo", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "dro", "luspo", "vespo"} <= policy
+    assert {"reinforce", "clip_cov", "kl_cov"} <= policy

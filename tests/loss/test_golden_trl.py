@@ -1,13 +1,16 @@
-"""TRL 1.16.0: GRPOTrainer with its token- and sequence-level ratios, and the losses that differ only in how they average."""
+"""TRL 1.16.0: GRPOTrainer with every loss, token- and sequence-level ratios, masks and KL correction; and GMPOTrainer."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from tests.golden import load
-from tests.loss.cases import Case, check
+from tests.loss.cases import Case, check, precision
+
+import dovetail
 
 CASES, ARRAYS = load("trl")
 
@@ -15,10 +18,19 @@ AGGREGATION = {
     "grpo": "sequence_mean_token_mean",
     "bnpo": "token_mean",
     "dapo": "token_mean",
-    "dr_grpo": "sequence_mean_token_sum_norm",
+    "dr_grpo": "sequence_mean_token_scale",
+    "cispo": "token_mean",
+    "sapo": "sequence_mean_token_mean",
+    "luspo": "sequence_mean_token_sum",
+    "vespo": "token_mean",
+    "gmpo": "sequence_mean_token_mean",
 }
 
-COUNTS_EMPTY = {"grpo", "dr_grpo"}
+OWN_LOSS = {"cispo", "sapo", "luspo", "vespo", "gmpo"}
+"""Loss types that are a component of their own, `luspo` on sequence-level ratios; the others are `grpo`, and differ in
+how they average."""
+
+COUNTS_EMPTY = {"grpo", "dr_grpo", "sapo", "luspo", "gmpo"}
 """TRL divides by all completions, those without a policy token included; here they are not counted."""
 
 METRICS = {
@@ -32,73 +44,131 @@ LOCAL_MEAN = {
 }
 
 
-def applies(case: dict[str, Any]) -> bool:
-    """Leave out what other components do: other losses, masks by entropy or by divergence."""
+def loss_type(case: dict[str, Any]) -> str:
+    return "gmpo" if case["trainer"] == "GMPOTrainer" else case["config"]["loss_type"]
+
+
+def masks(case: dict[str, Any]) -> list[str]:
     config = case["config"]
-    return (
-        case["kind"] == "loss"
-        and case["trainer"] == "GRPOTrainer"
-        and config["loss_type"] in AGGREGATION
-        and config["top_entropy_quantile"] == 1.0
-        and config["off_policy_mask_threshold"] is None
-    )
+    return [
+        name
+        for name, used in (
+            ("opsm", config["off_policy_mask_threshold"] is not None),
+            ("top_entropy", config["top_entropy_quantile"] < 1),
+        )
+        if used
+    ]
 
 
-def multiplies_kl(case: dict[str, Any]) -> bool:
-    """TRL's own default multiplies the KL term by the ratio (DeepSeek-V3.2); here `kl` is a component of its own."""
-    return case["config"]["beta"] != 0 and case["config"]["use_bias_correction_kl"]
+def departure(case: dict[str, Any]) -> str:
+    """Say why a case is not reproduced, if it is not."""
+    config, kind = case["config"], loss_type(case)
+    sequence = config["importance_sampling_level"] == "sequence"
+    corrected = config["beta"] and config["use_bias_correction_kl"] and kind != "gmpo"
+    if case["name"] in LOCAL_MEAN:
+        return LOCAL_MEAN[case["name"]]
+    if kind == "gmpo" and case["batch"] == "b":
+        return "a completion without policy tokens, of which that batch has one, adds its negative advantage"
+    if sequence and corrected:
+        return "KL is multiplied by the sequence's ratio, with which it is not unbiased; here by the token's"
+    if kind == "vespo" and case["importance_sampling_ratio"]:
+        return "the sampler's importance weights enter the completion's ratio; here they weigh tokens"
+    return ""
 
 
-def cases() -> list[Any]:
-    return [pytest.param(c, id=c["name"]) for c in CASES if applies(c) and not multiplies_kl(c)]
+def cases(*, departing: bool) -> list[Any]:
+    """Return the loss cases; other losses than the clipped one have neither mask here, and the engine adds entropy."""
+    found = [
+        c
+        for c in CASES
+        if c["kind"] == "loss"
+        and c["trainer"] in {"GRPOTrainer", "GMPOTrainer"}
+        and not (masks(c) and loss_type(c) in OWN_LOSS)
+        and not c["config"]["entropy_coef"]
+    ]
+    return [pytest.param(c, id=c["name"]) for c in found if bool(departure(c)) == departing]
 
 
 def fields_of(case: dict[str, Any]) -> dict[str, np.ndarray]:
     batch = f"batch_{case['batch']}"
     logps, mask = ARRAYS[f"{batch}/logps"], ARRAYS[f"{batch}/mask"].astype(bool)
+    old_logps = ARRAYS[case["old_logps"]] if case["old_logps"].startswith("batch") else logps
     fields = {
         "logps": logps,
-        "old_logps": ARRAYS[case["old_logps"]] if case["old_logps"].startswith("batch") else logps,
+        "old_logps": old_logps,
         "ref_logps": ARRAYS[f"{batch}/ref"],
+        "rollout_logps": ARRAYS[case["sampling_logps"]] if case["sampling_logps"] else old_logps,
         "advantages": np.broadcast_to(ARRAYS[f"{batch}/adv"][:, None], logps.shape),
-        "mask": mask,
+        "mask": mask & ARRAYS[f"{batch}/tool"].astype(bool) if case["tool_mask"] else mask,
     }
     if case["importance_sampling_ratio"]:
         fields["is_weights"] = np.broadcast_to(ARRAYS[case["importance_sampling_ratio"]], logps.shape)
+    if "top_entropy" in masks(case):
+        fields["top_entropy_tokens"] = top_entropy_tokens(case, fields["mask"])
     return fields
 
 
-def convert(case: dict[str, Any]) -> Case:
-    config = case["config"]
-    lengths = ARRAYS[f"batch_{case['batch']}/mask"].sum(-1)
-    sequence = config["importance_sampling_level"] == "sequence"
+def top_entropy_tokens(case: dict[str, Any], mask: np.ndarray) -> np.ndarray:
+    select = dovetail.get("field", "top_entropy_tokens").bind(fraction=case["config"]["top_entropy_quantile"])
+    with precision("float64"):
+        return np.asarray(select(jnp.asarray(ARRAYS[f"batch_{case['batch']}/ent"]), jnp.asarray(mask)))
+
+
+def component(case: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Translate a loss type and its settings."""
+    config, kind = case["config"], loss_type(case)
+    level = config["importance_sampling_level"]
     high = config["epsilon"] if config["epsilon_high"] is None else config["epsilon_high"]
-    params = {"epsilon_low": config["epsilon"], "epsilon_high": high}
-    norm = {"normalizer": float(config["max_completion_length"])}
+    clip = {"epsilon_low": config["epsilon"], "epsilon_high": high}
+    if kind in OWN_LOSS and (kind, level) != ("luspo", "token"):
+        return kind, {
+            "cispo": {"max_ratio": config["epsilon_high"], "level": level},
+            "sapo": {
+                # TRL rounds the temperatures to float32.
+                "tau_pos": float(np.float32(config["sapo_temperature_pos"])),
+                "tau_neg": float(np.float32(config["sapo_temperature_neg"])),
+                "level": level,
+            },
+            "vespo": {name.removeprefix("vespo_"): value for name, value in config.items() if "vespo" in name},
+            "luspo": clip,
+            "gmpo": clip,
+        }[kind]
+    if "opsm" in masks(case):
+        return "opsm", clip | {"threshold": config["off_policy_mask_threshold"]}
+    if "top_entropy" in masks(case):
+        return "top_entropy", clip
+    return ("gspo", clip) if level == "sequence" else ("grpo", clip | {"clip_c": config["delta"]})
+
+
+def convert(case: dict[str, Any]) -> Case:
+    config, kind = case["config"], loss_type(case)
+    name, params = component(case)
+    fields = fields_of(case)
+    kl = "k3_corrected" if config["use_bias_correction_kl"] and kind != "gmpo" else "k3"
     return Case(
         name=case["name"],
         dtype="float64",
         kind="policy_loss",
-        component="gspo" if sequence else "grpo",
-        params=params if sequence else params | {"clip_c": config["delta"]},
-        fields=fields_of(case),
-        loss_agg=AGGREGATION[config["loss_type"]],
-        loss_agg_params=norm if config["loss_type"] == "dr_grpo" else {},
-        scale=float((lengths > 0).mean()) if config["loss_type"] in COUNTS_EMPTY else 1.0,
+        component=name,
+        params=params,
+        fields=fields,
+        loss_agg=AGGREGATION[kind],
+        loss_agg_params={"normalizer": float(config["max_completion_length"])} if kind == "dr_grpo" else {},
+        scale=float(fields["mask"].any(-1).mean()) if kind in COUNTS_EMPTY else 1.0,
         rows=tuple(case["rows"]) if case["rows"] else None,
-        kl=("k3", {"clamp": None}, config["beta"]) if config["beta"] else None,
+        kl=(kl, {"clamp": None}, config["beta"]) if config["beta"] else None,
         value=ARRAYS[f"{case['name']}/loss"],
         gradient=ARRAYS[f"{case['name']}/grad_logps"],
-        metrics={} if sequence else {ours: case["metrics"][theirs] for ours, theirs in METRICS.items()},
+        metrics={ours: case["metrics"][theirs] for ours, theirs in METRICS.items()} if name == "grpo" else {},
     )
 
 
-@pytest.mark.parametrize("case", [c for c in cases() if c.id not in LOCAL_MEAN])
+@pytest.mark.parametrize("case", cases(departing=False))
 def test_loss(case: dict[str, Any]) -> None:
     check(convert(case))
 
 
-@pytest.mark.parametrize("case", [c for c in cases() if c.id in LOCAL_MEAN])
-def test_departs_where_the_mean_depends_on_the_split(case: dict[str, Any]) -> None:
-    with pytest.raises(AssertionError, match="value"):
+@pytest.mark.parametrize("case", cases(departing=True))
+def test_departs_with_a_reason(case: dict[str, Any]) -> None:
+    with pytest.raises(AssertionError, match="Not equal"):
         check(convert(case))

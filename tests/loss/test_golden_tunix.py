@@ -47,17 +47,12 @@ def inputs(case: dict[str, Any], **names: str) -> dict[str, np.ndarray]:
 def aggregation(mode: str, width: int, norm: float | None) -> dict[str, Any]:
     """Translate tunix's mode.
 
-    Its `sequence-mean-token-sum-norm` is a mean over completions without `norm`, and a plain sum over `norm` with it; its
-    `sequence-mean-token-scale` takes the padded width where `norm` is missing.
+    Its `sequence-mean-token-scale` takes the padded width where `norm` is missing.
     """
     if mode == "sequence-mean-token-scale":
         return {"loss_agg": mode, "loss_agg_params": {"normalizer": float(norm or width)}}
     if mode == "sequence-mean-token-sum-norm":
-        return (
-            {"loss_agg": "token_sum", "loss_agg_params": {"normalizer": norm}}
-            if norm
-            else {"loss_agg": "sequence_mean_token_sum"}
-        )
+        return {"loss_agg": mode, "loss_agg_params": {"normalizer": norm}}
     return {"loss_agg": mode}
 
 

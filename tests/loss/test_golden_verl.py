@@ -1,4 +1,4 @@
-"""verl 0.9.1: aggregation, `vanilla`, `gspo`, the value loss, KL penalties and KL controllers."""
+"""verl 0.9.1: aggregation, the value loss, KL penalties and KL controllers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.golden import load
 from tests.loss.cases import Case, check, compute
+from tests.loss.verl import ARRAYS, CASES, DTYPES, aggregation, cases, inputs
 
 import dovetail
-
-CASES, ARRAYS = load("verl")
-
-DTYPES = {"f32": "float32", "f64": "float64"}
 
 DEPARTURES = {
     "agg/misc/all_masked/token-mean": "verl gives NaN where nothing is left to average; here zero",
@@ -25,34 +21,8 @@ DEPARTURES = {
 ERRORS = {
     "agg/misc/dp2_no_info/seq-mean-token-sum-norm": "verl must be told the global counts; weights need no dp_size",
     "agg/misc/unknown": "the registry refuses unknown names, see tests of the registry",
-    "loss/misc/clip_c_le_1": "verl asserts clip_ratio_c > 1; bounds of numbers belong to the configuration",
     "klctrl/bad_adaptive_0": "see test_adaptive.py",
 }
-
-
-def cases(kind: str, *functions: str) -> list[Any]:
-    found = [c for c in CASES if c["kind"] == kind and (not functions or c["function"] in functions)]
-    return [pytest.param(c, id=c["id"]) for c in found if "error" not in c]
-
-
-def inputs(case: dict[str, Any], **names: str) -> dict[str, np.ndarray]:
-    arrays = {ours: ARRAYS[case["inputs"][theirs]] for ours, theirs in names.items() if theirs in case["inputs"]}
-    return {name: value.astype(bool) if name == "mask" else value for name, value in arrays.items()}
-
-
-def aggregation(mode: str, mask: np.ndarray, info: dict[str, Any]) -> dict[str, Any]:
-    """Translate verl's mode; with global counts it computes one worker's share, whose mean over workers is the loss."""
-    lengths = mask.sum(-1)
-    workers = info.get("dp_size") or 1
-    counts = {"token-mean": (lengths.sum(), info.get("batch_num_tokens")), "token-sum": (1, None)}
-    ours, theirs = counts.get(mode, ((lengths > 0).sum(), info.get("global_batch_size")))
-    normalizer = {"normalizer": float(info.get("loss_scale_factor") or mask.shape[1])}
-    return {
-        "loss_agg": mode,
-        "loss_agg_params": normalizer if mode == "seq-mean-token-sum-norm" else {},
-        "scale": workers * float(ours) / (theirs or float(ours) or 1.0),
-        "length_epsilon": 1e-8 if mode == "seq-mean-token-mean" else 0.0,
-    }
 
 
 def agg_case(case: dict[str, Any]) -> Case:
@@ -66,43 +36,6 @@ def agg_case(case: dict[str, Any]) -> Case:
         fields=fields,
         **aggregation(config["loss_agg_mode"], fields["mask"], config),
         value=ARRAYS[case["outputs"]["loss"]],
-    )
-
-
-def clip_params(config: dict[str, Any], function: str) -> dict[str, Any]:
-    """Translate verl's clip settings: 0.2 unless set; `clip_ratio` counts only where the others are None."""
-    params = {
-        ours: config["clip_ratio"] if config.get(theirs, 0.2) is None else config.get(theirs, 0.2)
-        for ours, theirs in (("epsilon_low", "clip_ratio_low"), ("epsilon_high", "clip_ratio_high"))
-    }
-    return params if function == "gspo" else params | {"clip_c": config.get("clip_ratio_c", 3.0)}
-
-
-def policy_case(case: dict[str, Any]) -> Case:
-    config, function = case["config"], case["function"]
-    fields = inputs(
-        case,
-        logps="log_prob",
-        old_logps="old_log_prob",
-        advantages="advantages",
-        mask="response_mask",
-        is_weights="rollout_is_weights",
-    )
-    mode = config.get("loss_agg_mode", "seq-mean-token-mean" if function == "gspo" else "token-mean")
-    metrics = {"clip_fraction": "actor/pg_clipfrac", "approx_kl": "actor/ppo_kl"}
-    if function == "vanilla":
-        metrics["dual_clip_fraction"] = "actor/pg_clipfrac_lower"
-    return Case(
-        name=case["id"],
-        dtype=DTYPES[case["dtype"]],
-        kind="policy_loss",
-        component={"vanilla": "ppo", "gspo": "gspo"}[function],
-        params=clip_params(config, function),
-        fields=fields,
-        **aggregation(mode, fields["mask"], config.get("global_batch_info") or {}),
-        value=ARRAYS[case["outputs"]["loss"]],
-        gradient=ARRAYS[case["outputs"]["grad_log_prob"]],
-        metrics={ours: case["metrics"][theirs] for ours, theirs in metrics.items() if theirs in case["metrics"]},
     )
 
 
@@ -150,11 +83,6 @@ def test_aggregation_departs_where_verl_gives_nan(case: dict[str, Any]) -> None:
     assert bool(value == 0) == (not kept.any())
 
 
-@pytest.mark.parametrize("case", cases("policy_loss", "vanilla", "gspo"))
-def test_policy_loss(case: dict[str, Any]) -> None:
-    check(policy_case(case))
-
-
 @pytest.mark.parametrize("case", cases("value_loss"))
 def test_value_loss(case: dict[str, Any]) -> None:
     check(value_case(case))
@@ -188,8 +116,8 @@ def test_fixed_controller() -> None:
 
 
 def test_every_expected_error_of_verl_has_its_answer() -> None:
-    kinds = {"agg_loss", "policy_loss", "value_loss", "kl_controller"}
-    functions = {"agg_loss", "vanilla", "gspo", "compute_value_loss", "get_kl_controller"}
+    kinds = {"agg_loss", "value_loss", "kl_controller"}
+    functions = {"agg_loss", "compute_value_loss", "get_kl_controller"}
     found = {c["id"] for c in CASES if c["kind"] in kinds and c["function"] in functions and "error" in c}
     assert found == set(ERRORS)
     unknown = {c["config"]["kl_penalty"] for c in CASES if c["kind"] == "kl_penalty" and "error" in c}

@@ -196,8 +196,13 @@ def test_bfloat16_in_float32_out(kind: str, name: str) -> None:
     close(loss, run(kind, name, rounded)[0])
 
 
-@every_loss
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+EVERY_LOSS_AND_EVERY_AGGREGATION = [
+    *((kind, name, "sequence_mean_token_mean") for kind, name in LOSSES),
+    *(("policy_loss", "ppo", aggregation) for aggregation in AGGREGATIONS),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "aggregation"), EVERY_LOSS_AND_EVERY_AGGREGATION)
 def test_micro_batches_add_up_to_the_whole(kind: str, name: str, aggregation: str) -> None:
     fields = make_batch()
     weights, _ = run("loss_agg", aggregation, fields)

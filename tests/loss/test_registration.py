@@ -10,12 +10,12 @@ import pytest
 import dovetail
 
 ALIASES = {
-    "policy_loss": {"gspo_token": "gspo"},
+    "policy_loss": {"gspo_token": "gspo", "geo_mean": "gmpo", "gpg": "reinforce"},
     "loss_agg": {
         "seq_mean_token_mean": "sequence_mean_token_mean",
         "seq-mean-token-sum": "sequence_mean_token_sum",
-        "seq-mean-token-sum-norm": "sequence_mean_token_sum_norm",
-        "sequence-mean-token-scale": "sequence_mean_token_sum_norm",
+        "seq-mean-token-sum-norm": "sequence_mean_token_scale",
+        "sequence-mean-token-scale": "sequence_mean_token_scale",
     },
     "kl": {
         "kl": "k1",
@@ -34,7 +34,7 @@ def test_peers_spellings_are_aliases(kind: str, alias: str) -> None:
     assert dovetail.get(kind, alias) is dovetail.get(kind, ALIASES[kind][alias])
 
 
-@pytest.mark.parametrize("kind", ["policy_loss", "value_loss", "loss_agg", "kl", "kl_controller"])
+@pytest.mark.parametrize("kind", ["policy_loss", "value_loss", "loss_agg", "kl", "kl_controller", "field"])
 def test_every_component_loads_and_says_what_it_is(kind: str) -> None:
     for name in dovetail.names(kind):
         component = dovetail.get(kind, name)
@@ -45,6 +45,7 @@ def test_reads_and_params_are_the_signature() -> None:
     loss = dovetail.get("policy_loss", "gspo")
     assert loss.reads == ("logps", "old_logps", "advantages", "mask")
     assert dict(loss.params) == {"epsilon_low": 3e-4, "epsilon_high": 4e-4}
+    assert dovetail.get("policy_loss", "reinforce").reads == ("logps", "advantages", "mask")
     assert dovetail.get("kl", "k3").reads == ("logps", "ref_logps")
     assert dovetail.get("value_loss", "ppo").reads == ("values", "old_values", "returns", "mask")
 

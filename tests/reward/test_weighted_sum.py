@@ -15,11 +15,11 @@ TABLE = np.array([[3.0, 1.0], [np.nan, 1.0], [-0.5, np.nan], [np.nan, np.nan]])
 @pytest.mark.parametrize(
     ("weights", "scores"),
     [
-        (None, [4.0, 1.0, -0.5, 0.0]),
-        ({}, [4.0, 1.0, -0.5, 0.0]),
-        ({"check_answer": 2.0}, [7.0, 1.0, -1.0, 0.0]),
-        ({"check_answer": 2.0, "match_format_exactly": -1.0}, [5.0, -1.0, -1.0, 0.0]),
-        ({"match_format_exactly": 0.0}, [3.0, 0.0, -0.5, 0.0]),
+        (None, [4.0, 1.0, -0.5, np.nan]),
+        ({}, [4.0, 1.0, -0.5, np.nan]),
+        ({"check_answer": 2.0}, [7.0, 1.0, -1.0, np.nan]),
+        ({"check_answer": 2.0, "match_format_exactly": -1.0}, [5.0, -1.0, -1.0, np.nan]),
+        ({"match_format_exactly": 0.0}, [3.0, 0.0, -0.5, np.nan]),
     ],
 )
 def test_by_hand(weights, scores):

@@ -31,5 +31,17 @@ HOSTILE = {
     "NUL and friends": formatted("\x00\x1f\x85\u2028\u200b\ufeff"),
     "combining marks and right to left": formatted("\u202e24\u0301"),
     "superscript and roman digits": formatted("²Ⅳ½"),
+    "boxes that open": r"\boxed{" * (LONG // 7),
+    "boxes in boxes": r"\boxed{" * (LONG // 8) + "}" * (LONG // 8),
+    "a box of braces": r"\boxed{" + "{}" * (LONG // 2) + "}",
+    "fractions": r"\boxed{" + r"\frac" * (LONG // 5) + "}",
+    "roots": r"\boxed{" + r"\sqrt" * (LONG // 5) + "}",
+    "units": r"\boxed{" + r"5\text{ " * 100 + "}",
+    "dollars": "Answer: " + "$" * LONG,
+    "answers": "Answer: " * (LONG // 8),
+    "answers without end": "Answer" + " " * LONG,
+    "a tower of powers": r"\boxed{9^{9^{9^9}}}",
+    "number signs": "#" * LONG,
+    "number signs before white space": "#### " * (LONG // 5),
 }
 """Texts on which a careless expression takes minutes, or a careless conversion raises."""

@@ -51,7 +51,8 @@ class Collector:
         rewards, found = self._token_rewards(scope, kl_coef, hyper)
         metrics |= found
         scope["token_rewards"] = batch["token_rewards"] = rewards
-        scope["scores"] = jnp.sum(rewards, axis=-1)  # so that shaping and KL reach estimators without tokens too
+        # what shaping and KL took from the tokens, an estimator that reads whole scores must see too
+        scope["scores"] = jnp.sum(jnp.where(batch["mask"], rewards, 0.0), axis=-1)
         estimate, found = algorithm.advantage(scope, hyper)
         metrics |= sums("advantage", found, batch["mask"])
         batch["advantages"], returns = estimate if isinstance(estimate, tuple) else (estimate, None)

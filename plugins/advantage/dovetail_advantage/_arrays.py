@@ -33,3 +33,13 @@ def per_token(x: Float[Array, "seq"], mask: Bool[Array, "seq token"]) -> Float[A
     Array([[3., 0., 3.]], dtype=float32)
     """
     return jnp.where(mask, x[:, None], 0.0)
+
+
+def in_units_of(x: Float[Array, "seq"], spread: Float[Array, "seq"], epsilon: float) -> Float[Array, "seq"]:
+    """Return x / (spread + ε), and x itself where that would divide by zero.
+
+    >>> in_units_of(jnp.array([3.0, 0.0]), jnp.array([2.0, 0.0]), 0.0)
+    Array([1.5, 0. ], dtype=float32)
+    """
+    unit = spread + epsilon
+    return x / jnp.where(unit > 0, unit, 1.0)

@@ -49,16 +49,28 @@ class Groups:
         sums = jax.ops.segment_sum(masked(x, self.live), self.segments, num_segments=self.live.shape[0])
         return sums[self.segments]
 
-    def deviations(self, x: Float[Array, "seq"]) -> Float[Array, "seq"]:
-        """Distance from the group's mean: exactly zero in a constant group, zero in rows of no group.
+    def above_lowest(self, x: Float[Array, "seq"]) -> Float[Array, "seq"]:
+        """Distance from the group's lowest value; zero in rows of no group.
 
-        The group's lowest value is taken off first. It cancels, and what is left is small and often exact: a mean
-        of equal numbers need not equal them in floating point, and 1e6 + 0.3 keeps few digits of the 0.3.
+        Sums of these are small and often exact where sums of the values are not: a mean of equal numbers need not
+        equal them in floating point, and 1e6 + 0.3 keeps few digits of the 0.3.
         """
         x = masked(x, self.live)
         lows = jax.ops.segment_min(jnp.where(self.live, x, jnp.inf), self.segments, num_segments=self.live.shape[0])
-        above = masked(x - jax.lax.stop_gradient(lows[self.segments]), self.live)
-        return masked(above - self.total(above) / self.sizes.astype(x.dtype), self.live)
+        return masked(x - jax.lax.stop_gradient(lows[self.segments]), self.live)
+
+    def deviations(self, x: Float[Array, "seq"], weights: Float[Array, "seq"] | None = None) -> Float[Array, "seq"]:
+        """Distance from the group's mean, or weighted mean: exactly zero in a constant group, zero in no group.
+
+        Weights are positive in rows of a group.
+        """
+        above = self.above_lowest(x)
+        if weights is None:
+            mean = self.total(above) / self.sizes.astype(above.dtype)
+        else:
+            total = self.total(weights)
+            mean = self.total(weights * above) / jnp.where(total > 0, total, 1.0)
+        return masked(above - mean, self.live)
 
     def std(self, x: Float[Array, "seq"]) -> Float[Array, "seq"]:
         """Standard deviation of the group with Bessel's correction; zero in a constant group and a group of one."""

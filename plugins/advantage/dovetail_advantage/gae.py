@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from dovetail_advantage._arrays import masked
+from dovetail_advantage._traces import gae_trace
 from dovetail_advantage._whiten import whiten as whitened
-
-Row = Float[Array, "seq"]
 
 
 def gae(
@@ -49,23 +46,13 @@ def gae(
         which whitens to zero here. tunix adds 1e-8 to the number of tokens in the means that it whitens with. verl's
         default λ is 1.
 
+    >>> import jax.numpy as jnp
     >>> rewards, values = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([[0.5, 9.0, 0.5]])
     >>> mask = jnp.array([[True, False, True]])
     >>> advantages, returns = gae(rewards, values, mask, gamma=0.5, lam=1.0, whiten=False)
     >>> print(advantages, returns)
     [[0.  0.  0.5]] [[0.5 0.  1. ]]
     """
-    rewards, values = masked(token_rewards, mask), masked(values, mask)
-
-    def step(after: tuple[Row, Row], now: tuple[Row, Row, Bool[Array, "seq"]]) -> tuple[tuple[Row, Row], Row]:
-        next_value, next_advantage = after
-        reward, value, policy = now
-        advantage = reward + gamma * next_value - value + gamma * lam * next_advantage
-        carried = (jnp.where(policy, value, next_value), jnp.where(policy, advantage, next_advantage))
-        return carried, advantage
-
-    nothing = jnp.zeros_like(values, shape=values.shape[:1])
-    _, by_time = jax.lax.scan(step, (nothing, nothing), (rewards.T, values.T, mask.T), reverse=True)
-    advantages = masked(by_time.T, mask)
-    returns = masked(advantages + values, mask)
+    advantages = gae_trace(token_rewards, values, mask, gamma, lam)
+    returns = masked(advantages + masked(values, mask), mask)
     return (whitened(advantages, mask) if whiten else advantages), returns

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from dovetail_advantage._arrays import per_token
+from dovetail_advantage._arrays import in_units_of, per_token
 from dovetail_advantage._groups import Groups
 
 
@@ -45,6 +44,7 @@ def grpo(
         from zero, or within 1e-7 of each other, it is off by its rounding; here the group's lowest score is taken
         off first. TRL's ε is 1e-4, tunix's and verl's 1e-6.
 
+    >>> import jax.numpy as jnp
     >>> mask = jnp.array([[True, True], [True, False], [True, True]])
     >>> grpo(jnp.array([1.0, 0.0, 5.0]), jnp.array([3, 3, 8]), mask).round(3)
     Array([[ 0.707,  0.707],
@@ -56,5 +56,4 @@ def grpo(
     if scale == "none":
         return per_token(deviations, mask)
     population = groups if scale == "group" else Groups.whole(mask)
-    spread = population.std(scores) + epsilon
-    return per_token(deviations / jnp.where(spread > 0, spread, 1.0), mask)
+    return per_token(in_units_of(deviations, population.std(scores), epsilon), mask)

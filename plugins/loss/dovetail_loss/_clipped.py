@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from dovetail_loss._arrays import masked
+
 
 def clipped_surrogate(
     ratio: Float[Array, "seq token"],
@@ -24,7 +26,7 @@ def clipped_surrogate(
 
     Args:
         ratio: r, finite everywhere.
-        advantages: A, zero outside the mask.
+        advantages: A; what lies outside the mask is not read.
         mask: policy tokens.
         epsilon_low: ε_low.
         epsilon_high: ε_high.
@@ -35,6 +37,7 @@ def clipped_surrogate(
     >>> loss, metrics["clip_fraction"]
     (Array([[-1.2,  0.8, -1. ]], dtype=float32), Array([[1., 1., 0.]], dtype=float32))
     """
+    advantages = masked(advantages, mask)
     high = (advantages > 0) & (ratio > 1.0 + epsilon_high)
     low = (advantages < 0) & (ratio < 1.0 - epsilon_low)
     bounded = jnp.where(high, 1.0 + epsilon_high, jnp.where(low, 1.0 - epsilon_low, ratio))

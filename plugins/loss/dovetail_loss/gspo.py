@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from dovetail_loss._arrays import clip, masked
 from dovetail_loss._clipped import clipped_surrogate, ratio_metrics
-
-LOG_SEQUENCE_RATIO_BOUND = 10.0
-"""Upper bound of the log of a sequence's ratio; a mean over tokens, it moves less than a token's."""
+from dovetail_loss._ratio import importance_ratio
 
 
 def gspo(
@@ -53,17 +48,12 @@ def gspo(
     Departures:
         log s is bounded from above by 10 (gradient zero beyond), as in verl. verl's own default range is 0.2.
 
+    >>> import jax.numpy as jnp
     >>> old = jnp.zeros((1, 2))
     >>> loss, metrics = gspo(jnp.array([[0.3, -0.1]]), old, jnp.ones((1, 2)), old == 0, epsilon_high=0.2)
     >>> bool(jnp.allclose(metrics["ratio"], jnp.exp(0.1))), bool(jnp.allclose(loss, -jnp.exp(0.1)))
     (True, True)
     """
-    logps, old_logps = masked(logps, mask), masked(old_logps, mask)
-    advantages = masked(advantages, mask)
-    log_ratio = logps - old_logps
-    lengths = jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True, dtype=logps.dtype), 1.0)
-    log_sequence_ratio = jax.lax.stop_gradient(jnp.sum(log_ratio, axis=-1, keepdims=True) / lengths)
-    log_token_ratio = log_sequence_ratio + (logps - jax.lax.stop_gradient(logps))
-    ratio = jnp.exp(clip(log_token_ratio, -jnp.inf, LOG_SEQUENCE_RATIO_BOUND))
+    log_ratio, ratio = importance_ratio(logps, old_logps, mask, "sequence")
     loss, metrics = clipped_surrogate(ratio, advantages, mask, epsilon_low=epsilon_low, epsilon_high=epsilon_high)
     return loss, metrics | ratio_metrics(log_ratio, ratio, mask)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from dovetail_loss._arrays import LOG_RATIO_BOUND, clip, masked
 from dovetail_loss._clipped import clipped_surrogate, ratio_metrics
+from dovetail_loss._ratio import importance_ratio
 
 
 def ppo(
@@ -37,7 +36,8 @@ def ppo(
         epsilon_low: ε_low, in units of the ratio.
         epsilon_high: ε_high.
         clip_c: c > 1, an upper bound of the ratio where A < 0, so that one token that the old policy all but
-            excluded cannot dominate the gradient; None for no such bound. 3 is usual.
+            excluded cannot dominate the gradient; None for no such bound. 3 is usual. The two-sided clipping
+            of INTELLECT-2, TRL's `delta`, is the same bound: it takes hold where A < 0 only, for δ > 1+ε_high.
 
     Returns:
         The loss per token, and per-token metrics: `clip_fraction` and its parts `clip_fraction_high` (A > 0)
@@ -49,14 +49,13 @@ def ppo(
         `vanilla` has the dual clip always on, with c = 3; here it is off unless set. verl multiplies the loss
         by importance weights in here; here the engine does (`is_weights`).
 
+    >>> import jax.numpy as jnp
     >>> new, old = jnp.log(jnp.array([[0.6]])), jnp.log(jnp.array([[0.4]]))
     >>> loss, metrics = ppo(new, old, jnp.ones((1, 1)), jnp.ones((1, 1), bool))
     >>> loss, metrics["clip_fraction"]
     (Array([[-1.2]], dtype=float32), Array([[1.]], dtype=float32))
     """
-    advantages = masked(advantages, mask)
-    log_ratio = clip(masked(logps, mask) - masked(old_logps, mask), -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
-    ratio = jnp.exp(log_ratio)
+    log_ratio, ratio = importance_ratio(logps, old_logps, mask)
     loss, metrics = clipped_surrogate(
         ratio, advantages, mask, epsilon_low=epsilon_low, epsilon_high=epsilon_high, clip_c=clip_c
     )

@@ -1,4 +1,4 @@
-"""Dovetail's built-in rewards, and the manager that adds them up. Nothing here imports jax."""
+"""Dovetail's built-in rewards, the manager that adds them up, and reward shaping. Nothing here imports jax."""
 
 from __future__ import annotations
 
@@ -12,11 +12,24 @@ def dovetail_components(register: Callable[..., None]) -> None:
     """Register the components of this package."""
     register("reward", "check_answer", "dovetail_reward.check_answer:check_answer")
     register("reward", "check_numbers", "dovetail_reward.check_numbers:check_numbers")
+    register(
+        "reward",
+        "compute_score",
+        "dovetail_reward.compute_score:ComputeScore",
+        aliases=("custom_reward_function",),
+    )
     register("reward", "exact_match", "dovetail_reward.exact_match:exact_match")
+    register("reward", "exact_match_qa", "dovetail_reward.exact_match_qa:exact_match_qa", aliases=("search_r1",))
+    register("reward", "f1_qa", "dovetail_reward.f1_qa:f1_qa")
+    register("reward", "gsm8k", "dovetail_reward.gsm8k:gsm8k")
     register(
         "reward",
         "match_format_approximately",
         "dovetail_reward.match_format_approximately:match_format_approximately",
     )
     register("reward", "match_format_exactly", "dovetail_reward.match_format_exactly:match_format_exactly")
+    register("reward", "math", "dovetail_reward.hendrycks_math:hendrycks_math", aliases=("hendrycks_math",))
+    register("reward", "math_dapo", "dovetail_reward.math_dapo:math_dapo")
+    register("reward", "math_verify", "dovetail_reward.math_verify:math_verify", aliases=("prime_math",))
     register("reward_manager", "weighted_sum", "dovetail_reward.weighted_sum:WeightedSum")
+    register("reward_shaping", "overlong", "dovetail_reward.overlong:overlong")

@@ -40,6 +40,26 @@ def first_number(text: str) -> Decimal | None:
     return _value(match[0]) if match else None
 
 
+def leading_number(text: str) -> Decimal | None:
+    """Return the number that a text begins with, else None.
+
+    >>> leading_number("72 apples"), leading_number("$1,250."), leading_number("about 72")
+    (Decimal('72'), Decimal('1250'), None)
+    """
+    match = _NUMBER.match(text.translate(_MINUS))
+    return _value(match[0]) if match else None
+
+
+def last_number(text: str) -> Decimal | None:
+    """Return the last number in a text, else None. A hyphen after a letter or digit is no sign.
+
+    >>> last_number("3 or 1,250."), last_number("10-3"), last_number("...")
+    (Decimal('1250'), Decimal('3'), None)
+    """
+    written = [match[0] for match in _NUMBER.finditer(text.translate(_MINUS))]
+    return _value(written[-1]) if written else None
+
+
 def _value(written: str) -> Decimal | None:
     try:
         return Decimal(written.translate(_DECORATION))

@@ -16,7 +16,7 @@ class WeightedSum:
         s_i = ∑_k w_k·r_ik,  over the rewards k that did not abstain on i
 
     A reward that abstains (NaN in the table) contributes nothing, and the others keep their weights. Where all
-    abstain the score is 0: the row stays, and counts in its group's baseline.
+    abstain nobody has judged the completion, and the score is NaN: it is left out of the batch.
 
     Args:
         weights: w by name of the reward; 1 for those not named. None: 1 for all.
@@ -26,7 +26,7 @@ class WeightedSum:
 
     >>> total = WeightedSum(weights={"style": 0.5})
     >>> total(np.array([[1.0, 2.0], [1.0, np.nan], [np.nan, np.nan]]), ("right", "style"))
-    array([2., 1., 0.])
+    array([ 2.,  1., nan])
     """
 
     weights: dict[str, float] | None = None
@@ -34,7 +34,7 @@ class WeightedSum:
     def __call__(
         self, score_table: Float[np.ndarray, "seq reward"], reward_names: tuple[str, ...]
     ) -> Float[np.ndarray, "seq"]:
-        """Return the scores."""
+        """Return the scores; NaN where every reward abstained."""
         weights = self.weights or {}
         for name in weights:
             if name not in reward_names:
@@ -42,4 +42,5 @@ class WeightedSum:
                     f"reward_manager.weighted_sum.weights names '{name}', which is no reward of this run."
                     f"{nearest(name, reward_names)} Rewards: {listing(reward_names)}"
                 )
-        return np.nansum(score_table * [weights.get(name, 1.0) for name in reward_names], axis=1)
+        total = np.nansum(score_table * [weights.get(name, 1.0) for name in reward_names], axis=1)
+        return np.where(np.isnan(score_table).all(axis=1), np.nan, total)

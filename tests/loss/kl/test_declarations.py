@@ -27,7 +27,9 @@ def divergence(logits: jax.Array) -> jax.Array:
 def expectation(name: str, logits: jax.Array) -> jax.Array:
     """E[k] over a ~ π; differentiated, the samples stay what they are and only the estimator's `logps` moves."""
     logps, ref_logps = jax.nn.log_softmax(logits), jax.nn.log_softmax(jnp.asarray(REF_LOGITS))
-    estimates = dovetail.get("kl", name)(logps[None], ref_logps[None])[0]
+    component = dovetail.get("kl", name)
+    fields = {"logps": logps, "ref_logps": ref_logps, "old_logps": jax.lax.stop_gradient(logps)}
+    estimates = component(*(fields[read][None] for read in component.reads))[0]
     return jnp.sum(jax.lax.stop_gradient(jnp.exp(logps)) * estimates)
 
 

@@ -15,7 +15,8 @@ BY_HAND = {
     "token_sum": ({}, [1.0, 1.0]),
     "sequence_mean_token_mean": ({}, [1 / 8, 1 / 4]),
     "sequence_mean_token_sum": ({}, [1 / 2, 1 / 2]),
-    "sequence_mean_token_sum_norm": ({"normalizer": 10.0}, [1 / 20, 1 / 20]),
+    "sequence_mean_token_scale": ({"normalizer": 10.0}, [1 / 20, 1 / 20]),
+    "sequence_mean_token_sum_norm": ({"normalizer": 10.0}, [1 / 10, 1 / 10]),
 }
 
 
@@ -36,7 +37,7 @@ def test_completions_of_one_length_make_the_means_equal() -> None:
     mask = jnp.array([[True, True, False], [False, True, True]])
     expected = dovetail.get("loss_agg", "token_mean")(mask)
     np.testing.assert_allclose(dovetail.get("loss_agg", "sequence_mean_token_mean")(mask), expected)
-    np.testing.assert_allclose(dovetail.get("loss_agg", "sequence_mean_token_sum_norm")(mask, normalizer=2.0), expected)
+    np.testing.assert_allclose(dovetail.get("loss_agg", "sequence_mean_token_scale")(mask, normalizer=2.0), expected)
 
 
 def test_the_sum_takes_a_constant() -> None:
@@ -46,4 +47,4 @@ def test_the_sum_takes_a_constant() -> None:
 
 def test_a_constant_length_must_be_given() -> None:
     with pytest.raises(TypeError, match="normalizer"):
-        dovetail.get("loss_agg", "sequence_mean_token_sum_norm")(MASK)
+        dovetail.get("loss_agg", "sequence_mean_token_scale")(MASK)

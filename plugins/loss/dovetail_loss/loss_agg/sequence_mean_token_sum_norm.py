@@ -1,4 +1,4 @@
-"""Aggregation `sequence_mean_token_sum_norm`: a completion's sum over a constant, averaged."""
+"""Aggregation `sequence_mean_token_sum_norm`: the sum over tokens, over a constant or the number of completions."""
 
 from __future__ import annotations
 
@@ -6,32 +6,28 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 
-def sequence_mean_token_sum_norm(mask: Bool[Array, "seq token"], *, normalizer: float) -> Float[Array, "seq token"]:
-    """Sum over the tokens of each completion, divided by a constant length, then mean over completions.
+def sequence_mean_token_sum_norm(
+    mask: Bool[Array, "seq token"], *, normalizer: float | None = None
+) -> Float[Array, "seq token"]:
+    """Sum over all policy tokens of the mini-batch, divided by a constant, or else by the number of completions.
 
-        w_it = m_it / (Z·N),  N = #{i : n_i > 0}
+        w_it = m_it / Z,  Z = `normalizer`, or N = #{i : n_i > 0} where it is None
 
-    Dr. GRPO: Liu et al. 2025, *Understanding R1-Zero-like training*, section 3.2 and listing 1; TRL's
-    `dr_grpo` with Z its `max_completion_length`. No weight depends on a completion's length, as in
-    `sequence_mean_token_sum`, and losses keep the size of a mean.
+    tunix's mode of that name. In spite of the name a given constant takes the place of the mean over completions: it is
+    then `token_sum`, and without one `sequence_mean_token_sum`. verl's `seq-mean-token-sum-norm` is another thing,
+    `sequence_mean_token_scale`.
 
     Args:
         mask: m, policy tokens of the whole mini-batch; completions without any (n_i = 0) are not counted.
-        normalizer: Z, in tokens: the length limit, say. There is no default.
+        normalizer: Z, or None for N.
 
     Returns:
         Weights; all zero where the mask is empty.
 
-    Departures:
-        verl's `seq-mean-token-sum-norm` and tunix's `sequence-mean-token-scale` take the width of the padded
-        batch where no Z is given, so that the loss depends on the padding; here Z is required. tunix's
-        `sequence-mean-token-sum-norm` takes no mean over completions: `token_sum` has it. TRL's N counts
-        empty completions, too.
-
-    >>> sequence_mean_token_sum_norm(jnp.array([[True, True], [True, False], [False, False]]), normalizer=2.0)
-    Array([[0.25, 0.25],
-           [0.25, 0.  ],
-           [0.  , 0.  ]], dtype=float32)
+    >>> sequence_mean_token_sum_norm(jnp.array([[True, True], [True, False], [False, False]]))
+    Array([[0.5, 0.5],
+           [0.5, 0. ],
+           [0. , 0. ]], dtype=float32)
     """
-    sequences = jnp.sum(jnp.any(mask, axis=-1), dtype=float)
-    return mask.astype(float) / (normalizer * jnp.maximum(sequences, 1.0))
+    sequences = jnp.maximum(jnp.sum(jnp.any(mask, axis=-1), dtype=float), 1.0)
+    return mask.astype(float) / (sequences if normalizer is None else normalizer)

@@ -14,8 +14,7 @@ def token_sum(mask: Bool[Array, "seq token"], *, normalizer: float = 1.0) -> Flo
 
     Args:
         mask: m, policy tokens of the whole mini-batch.
-        normalizer: Z. tunix's `sequence-mean-token-sum-norm`, which in spite of its name takes no mean over
-            sequences, is this with its `norm`.
+        normalizer: Z.
 
     >>> import jax.numpy as jnp
     >>> token_sum(jnp.array([[True, False]]))

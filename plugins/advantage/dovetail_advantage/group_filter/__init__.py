@@ -1,0 +1,1 @@
+"""Which groups are worth training on."""

@@ -1,0 +1,38 @@
+"""Group filter `nonzero_variance`: groups whose completions do not all score the same."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from dovetail_advantage._groups import Groups
+
+
+def nonzero_variance(
+    scores: Float[Array, "seq"],
+    group_ids: Int[Array, "seq"],
+    mask: Bool[Array, "seq token"],
+    *,
+    tolerance: float = 0.0,
+) -> Bool[Array, "seq"]:
+    """Keep a group if its scores differ: one whose completions all score the same has no group-relative advantage.
+
+        keep_i = max_{j ∈ G(i)} s_j - min_{j ∈ G(i)} s_j > tolerance
+
+    The dynamic sampling of DAPO: Yu et al. 2025, equation 11, which states it for right and wrong answers.
+
+    Args:
+        scores: s, one per completion.
+        group_ids: G, which prompt a completion answers.
+        mask: policy tokens; a completion without any (or without a score) is in no group.
+        tolerance: the least spread that counts, in units of the score.
+
+    Returns:
+        For each completion whether its group is kept; rows of no group follow the others of their prompt.
+
+    >>> nonzero_variance(jnp.array([1.0, 0.0, 2.0, 2.0]), jnp.array([0, 0, 1, 1]), jnp.ones((4, 1), bool))
+    Array([ True,  True, False, False], dtype=bool)
+    """
+    groups = Groups.of(group_ids, mask)
+    above = groups.above_lowest(scores)
+    return groups.total((above > tolerance).astype(jnp.float32)) > 0

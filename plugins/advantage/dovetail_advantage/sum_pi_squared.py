@@ -1,0 +1,24 @@
+"""Field `sum_pi_squared`: the sum of squared probabilities over the vocabulary."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+def sum_pi_squared(logits: Float[Array, "*batch vocab"]) -> Float[Array, "*batch"]:
+    """The chance that two tokens drawn from the policy at a position are the same.
+
+        ∑_v π_v² = exp(logsumexp(2·z) - 2·logsumexp(z)),  z the logits
+
+    Args:
+        logits: z, in float32, divided by the sampling temperature.
+
+    Returns:
+        Between 1/|vocab| (uniform) and 1 (certain).
+
+    >>> sum_pi_squared(jnp.zeros((1, 4))).round(3)
+    Array([0.25], dtype=float32)
+    """
+    return jnp.exp(jax.nn.logsumexp(2.0 * logits, axis=-1) - 2.0 * jax.nn.logsumexp(logits, axis=-1))

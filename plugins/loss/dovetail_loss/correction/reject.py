@@ -1,0 +1,62 @@
+"""Correction `reject`: nothing from tokens or completions that are too far from the sampler."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from dovetail_loss._ratio import log_ratio
+from dovetail_loss.correction._bounds import Divergence, Over, within
+from dovetail_loss.correction._diagnostics import Corrected, corrected
+
+
+def reject(
+    old_logps: Float[Array, "seq token"],
+    rollout_logps: Float[Array, "seq token"],
+    mask: Bool[Array, "seq token"],
+    *,
+    divergence: Divergence = "k3",
+    over: Over = "mean",
+    low: float | None = None,
+    high: float = 0.01,
+    count_rejected: bool = False,
+) -> Corrected:
+    """Rejection: tokens or completions on which trainer and sampler disagree too much; the others weigh 1.
+
+        x  = log π - log μ
+        k1 = -x,   k2 = x²/2,   k3 = eˣ - 1 - x
+        kept where low ≤ D ≤ high,   D = k_t, ∑_t k_t, (1/|y|)·∑_t k_t, or every k_t of the completion
+
+    Estimators: Schulman 2020, *Approximating KL divergence*; as a criterion: Liu, Li et al. 2025, *When speed kills
+    stability: demystifying RL collapse from the training-inference mismatch*. A mean is fair to all lengths; a sum
+    rejects long completions first; k1 lets deviations of opposite sign cancel, k2 and k3 do not.
+
+    Args:
+        old_logps: log π, in nats, by the trainer's forward pass at collection.
+        rollout_logps: log μ, in nats, as the sampler reports it.
+        mask: policy tokens.
+        divergence: D, the estimator of KL(μ‖π) from one token.
+        over: what is judged: each token by itself, or completions by the `sum` or `mean` of D over their tokens, or
+            by their extreme token (`max`: one token out of bounds rejects the completion).
+        low: in nats; None for -high. It matters for k1 alone, the others are never negative.
+        high: in nats.
+        count_rejected: whether rejected tokens stay in the mask, with weight zero. They then count in the baseline
+            of their group and in the lengths over which the loss is averaged; else in nothing.
+
+    Returns:
+        Weights of one, the mask without what is rejected, and the metrics that every correction reports
+        (`correction/...`).
+
+    Departures:
+        verl's `rollout_rs` (`token_k1`, `seq_mean_k3`, ...) with all bounds in nats: its bounds of k1 are ratios
+        μ/π, so that its "0.9_1.1" is low = log 0.9, high = log 1.1. `max` exists for k1, too. The log-ratio of a
+        token is bounded to ±20, as in verl. verl takes several criteria at once; here it is one.
+
+    >>> old, sampled = jnp.array([[-1.0, -1.0], [-1.0, -2.0]]), jnp.array([[-1.1, -1.0], [-1.0, -1.0]])
+    >>> (_, kept), metrics = reject(old, sampled, jnp.ones((2, 2), bool))
+    >>> kept[:, 0], metrics["rejected_completions"]
+    (Array([ True, False], dtype=bool), Array(0.5, dtype=float32))
+    """
+    x = log_ratio(old_logps, rollout_logps, mask)
+    kept = within(x, mask, divergence=divergence, over=over, low=low, high=high)
+    return corrected(x, mask, jnp.ones_like(x), kept, count_rejected=count_rejected)

@@ -1,0 +1,66 @@
+"""Correction `sequence_mask`: importance sampling without the completions whose ratio is out of range."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from dovetail_loss._ratio import log_ratio
+from dovetail_loss.correction._bounds import outside
+from dovetail_loss.correction._diagnostics import Corrected, corrected
+from dovetail_loss.correction._ratio import normalized, ratio
+
+
+def sequence_mask(
+    old_logps: Float[Array, "seq token"],
+    rollout_logps: Float[Array, "seq token"],
+    mask: Bool[Array, "seq token"],
+    *,
+    lower: float | None = None,
+    upper: float = 2.0,
+    normalize: bool = False,
+    count_rejected: bool = False,
+) -> Corrected:
+    """Masked importance sampling (MIS): the ratio of the completion as its weight, and none that is out of range.
+
+        w_it = ρ_i where α ≤ ρ_i ≤ C, else rejected,   ρ_i = exp( ∑_t [log π - log μ] )
+
+    Liu, Li et al. 2025, *When speed kills stability: demystifying RL collapse from the training-inference mismatch*,
+    which has no lower bound.
+
+    Delta against `tis_sequence`:
+
+    1. a completion beyond the bound is rejected, where it would weigh C: that far out it is more likely an
+       accident of the sampler than something the policy would write.
+
+    Args:
+        old_logps: log π, in nats, by the trainer's forward pass at collection.
+        rollout_logps: log μ, in nats, as the sampler reports it.
+        mask: policy tokens.
+        lower: α, in units of the ratio; None for no lower bound.
+        upper: C.
+        normalize: divide the weights by their mean over the batch's completions that count.
+        count_rejected: whether rejected tokens stay in the mask, with weight zero. They then count in the baseline
+            of their group and in the lengths over which the loss is averaged; else in nothing.
+
+    Returns:
+        The weights, the mask without what is rejected, and the metrics that every correction reports
+        (`correction/...`).
+
+    Departures:
+        The sum of log-ratios is bounded to ±20, as in verl. In TRL's `sequence_mask` (its bound is 3 unless set)
+        and in verl's `rollout_is = "sequence"` with two thresholds a rejected completion has weight zero and
+        still counts; here only where `count_rejected`. verl fails where none is in range, and its mean adds 1e-8.
+
+    >>> old, sampled = jnp.log(jnp.array([[0.4, 0.9], [0.9, 0.9]])), jnp.log(jnp.array([[0.5, 0.9], [0.3, 0.3]]))
+    >>> (weights, kept), _ = sequence_mask(old, sampled, jnp.ones((2, 2), bool))
+    >>> jnp.allclose(weights, jnp.array([[0.8, 0.8], [0.0, 0.0]])), kept[:, 0]
+    (Array(True, dtype=bool), Array([ True, False], dtype=bool))
+    """
+    x = log_ratio(old_logps, rollout_logps, mask)
+    weights = ratio(x, mask, "sequence")
+    kept = mask & ~outside(weights, lower, upper)
+    weights = jnp.where(kept, weights, 0.0)
+    if normalize:
+        weights = normalized(weights, mask if count_rejected else kept, "sequence")
+    return corrected(x, mask, weights, kept, count_rejected=count_rejected)

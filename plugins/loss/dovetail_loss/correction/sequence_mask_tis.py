@@ -1,0 +1,63 @@
+"""Correction `sequence_mask_tis`: token weights, in completions whose mean ratio is in range."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from dovetail_loss._ratio import log_ratio
+from dovetail_loss.correction._bounds import outside
+from dovetail_loss.correction._diagnostics import Corrected, corrected
+from dovetail_loss.correction._ratio import ratio
+
+
+def sequence_mask_tis(
+    old_logps: Float[Array, "seq token"],
+    rollout_logps: Float[Array, "seq token"],
+    mask: Bool[Array, "seq token"],
+    *,
+    lower: float = 0.5,
+    upper: float = 5.0,
+    truncate_at: float | None = None,
+    count_rejected: bool = False,
+) -> Corrected:
+    """Sequence-masked importance sampling: completions are judged by their mean ratio, tokens weigh by their own.
+
+        s_i  = exp( (1/|y_i|)·∑_t [log π - log μ] )
+        w_it = min(π(a|s) / μ(a|s), C) where α ≤ s_i ≤ β, else rejected
+
+    NeMo RL's and OpenRLHF's `seq-mask-tis`.
+
+    Deltas against `tis_token`:
+
+    1. a completion whose geometric mean is out of range is rejected as a whole;
+    2. in one that is kept the weights are bounded only where C is set.
+
+    Args:
+        old_logps: log π, in nats, by the trainer's forward pass at collection.
+        rollout_logps: log μ, in nats, as the sampler reports it.
+        mask: policy tokens.
+        lower: α, in units of the ratio; 0.5 and 5 are OpenRLHF's.
+        upper: β.
+        truncate_at: C; None for no bound, as in both peers in spite of the name.
+        count_rejected: whether rejected tokens stay in the mask, with weight zero. They then count in the baseline
+            of their group and in the lengths over which the loss is averaged; else in nothing.
+
+    Returns:
+        The weights, the mask without what is rejected, and the metrics that every correction reports
+        (`correction/...`).
+
+    Departures:
+        The log-ratio is bounded to ±20. In the peers a rejected completion has weight zero and still counts; here
+        only where `count_rejected`.
+
+    >>> old, sampled = jnp.log(jnp.array([[0.4, 0.9], [0.1, 0.1]])), jnp.log(jnp.array([[0.5, 0.9], [0.9, 0.3]]))
+    >>> (weights, kept), _ = sequence_mask_tis(old, sampled, jnp.ones((2, 2), bool))
+    >>> jnp.allclose(weights, jnp.array([[0.8, 1.0], [0.0, 0.0]])), kept[:, 0]
+    (Array(True, dtype=bool), Array([ True, False], dtype=bool))
+    """
+    x = log_ratio(old_logps, rollout_logps, mask)
+    weights = ratio(x, mask, "token")
+    weights = weights if truncate_at is None else jnp.minimum(weights, truncate_at)
+    kept = mask & ~outside(ratio(x, mask, "geometric"), lower, upper)
+    return corrected(x, mask, weights, kept, count_rejected=count_rejected)

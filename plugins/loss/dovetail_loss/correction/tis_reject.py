@@ -1,0 +1,78 @@
+"""Correction `tis_reject`: truncated importance sampling on what is left after rejection."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from dovetail_loss._ratio import log_ratio
+from dovetail_loss.correction._bounds import Divergence, Over, within, without_catastrophe
+from dovetail_loss.correction._diagnostics import Corrected, corrected
+from dovetail_loss.correction._ratio import Level, normalized, ratio
+
+
+def tis_reject(
+    old_logps: Float[Array, "seq token"],
+    rollout_logps: Float[Array, "seq token"],
+    mask: Bool[Array, "seq token"],
+    *,
+    level: Level = "token",
+    upper: float = 2.0,
+    normalize: bool = False,
+    divergence: Divergence = "k3",
+    over: Over = "mean",
+    low: float | None = None,
+    high: float = 0.01,
+    veto: float | None = None,
+    count_rejected: bool = False,
+) -> Corrected:
+    """Weights and rejection together: what is far off is dropped, and the rest is weighed.
+
+        kept = kept by `reject` and by `token_veto`
+        w_it = min(r_it, C) where kept,   r_it = π/μ of the token or the completion
+
+    Weights repair a small mismatch and are noise on a large one; rejection is the reverse. This one component stands
+    for the combinations in use, since a run names one correction: weights from `tis_token`, `tis_sequence` or
+    `tis_geometric`, one criterion of `reject`, and the veto. Criterion and veto both judge completions as
+    sampled, and a completion's ratio is that of all its tokens, the rejected ones included, so that the order
+    of the parts does not matter. The parts by themselves are the other files.
+
+    Liu, Li et al. 2025, *When speed kills stability: demystifying RL collapse from the training-inference mismatch*.
+
+    Args:
+        old_logps: log π, in nats, by the trainer's forward pass at collection.
+        rollout_logps: log μ, in nats, as the sampler reports it.
+        mask: policy tokens.
+        level: `token`, `sequence` (the product over the completion) or `geometric` (its geometric mean).
+        upper: C, in units of the ratio.
+        normalize: divide the weights by their mean over what counts of the batch, tokens or completions.
+        divergence: D, the estimator of KL(μ‖π) from one token.
+        over: what is judged: each token by itself, or completions by the `sum` or `mean` of D over their tokens, or
+            by their extreme token (`max`: one token out of bounds rejects the completion).
+        low: in nats; None for -high. It matters for k1 alone, the others are never negative.
+        high: in nats.
+        veto: τ, in units of the ratio: a completion with a token below it is rejected; None for no veto.
+        count_rejected: whether rejected tokens stay in the mask, with weight zero. They then count in the baseline
+            of their group and in the lengths over which the loss is averaged; else in nothing.
+
+    Returns:
+        The weights, the mask without what is rejected, and the metrics that every correction reports
+        (`correction/...`).
+
+    Departures:
+        verl's `rollout_is` with `rollout_rs`, as described in `reject`. Its mean for `normalize` is taken before the
+        rejection, over completions that are then dropped; here it is over those that count.
+
+    >>> old, sampled = jnp.array([[-1.0, -1.0], [-1.0, -2.0]]), jnp.array([[-1.1, -1.0], [-1.0, -1.0]])
+    >>> (weights, kept), _ = tis_reject(old, sampled, jnp.ones((2, 2), bool))
+    >>> jnp.allclose(weights, jnp.exp(jnp.array([[0.1, 0.0], [-jnp.inf, -jnp.inf]]))), kept[:, 0]
+    (Array(True, dtype=bool), Array([ True, False], dtype=bool))
+    """
+    x = log_ratio(old_logps, rollout_logps, mask)
+    kept = within(x, mask, divergence=divergence, over=over, low=low, high=high)
+    if veto is not None:
+        kept = kept & without_catastrophe(x, mask, veto)
+    weights = jnp.where(kept, jnp.minimum(ratio(x, mask, level), upper), 0.0)
+    if normalize:
+        weights = normalized(weights, mask if count_rejected else kept, level)
+    return corrected(x, mask, weights, kept, count_rejected=count_rejected)

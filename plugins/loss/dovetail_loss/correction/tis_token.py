@@ -1,0 +1,50 @@
+"""Correction `tis_token`: truncated importance sampling, token by token."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from dovetail_loss._ratio import log_ratio
+from dovetail_loss.correction._diagnostics import Corrected, corrected
+from dovetail_loss.correction._ratio import normalized, ratio
+
+
+def tis_token(
+    old_logps: Float[Array, "seq token"],
+    rollout_logps: Float[Array, "seq token"],
+    mask: Bool[Array, "seq token"],
+    *,
+    upper: float = 2.0,
+    normalize: bool = False,
+) -> Corrected:
+    """Truncated importance sampling: each token weighs by its own ratio to the sampler, up to a bound.
+
+        w_it = min(π(a|s) / μ(a|s), C)
+
+    Yao et al. 2025, *Your efficient RL framework secretly brings you off-policy RL training* (TIS); truncation:
+    Ionides 2008, *Truncated importance sampling*. A token's ratio leaves out how the states differ that π and μ
+    reach, so it is biased, with little variance; see `tis_sequence` for the other end.
+
+    Args:
+        old_logps: log π, in nats, by the trainer's forward pass at collection.
+        rollout_logps: log μ, in nats, as the sampler reports it.
+        mask: policy tokens.
+        upper: C, in units of the ratio.
+        normalize: divide the weights by their mean over the batch's tokens, after the truncation.
+
+    Returns:
+        The weights, the mask as it came, and the metrics that every correction reports (`correction/...`).
+
+    Departures:
+        The log-ratio is bounded to ±20, as in verl. verl's `rollout_is = "token"` and TRL's `token_truncate` are
+        this function; TRL's bound is 3 unless set. verl's mean adds 1e-8 to the number of tokens.
+
+    >>> old, sampled = jnp.log(jnp.array([[0.4, 0.9]])), jnp.log(jnp.array([[0.5, 0.3]]))
+    >>> (weights, _), _ = tis_token(old, sampled, jnp.ones((1, 2), bool))
+    >>> jnp.allclose(weights, jnp.array([[0.4 / 0.5, 2.0]]))
+    Array(True, dtype=bool)
+    """
+    x = log_ratio(old_logps, rollout_logps, mask)
+    weights = jnp.minimum(ratio(x, mask, "token"), upper)
+    return corrected(x, mask, normalized(weights, mask, "token") if normalize else weights, mask)

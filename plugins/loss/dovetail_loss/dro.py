@@ -1,0 +1,56 @@
+"""Policy loss `dro`: REINFORCE with a quadratic penalty on each token's log-ratio."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from dovetail_loss._arrays import masked
+from dovetail_loss._clipped import ratio_metrics
+from dovetail_loss._ratio import importance_ratio, log_ratio
+
+
+def dro(
+    logps: Float[Array, "seq token"],
+    old_logps: Float[Array, "seq token"],
+    advantages: Float[Array, "seq token"],
+    mask: Bool[Array, "seq token"],
+    *,
+    beta: float = 0.1,
+) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
+    """Direct reward optimisation, token by token: the policy gradient, and a spring back to the old policy.
+
+        x = log π(a|s) - log π_old(a|s)
+        L = -A·log π(a|s) + ½·β·x²,  ∇L = -(A - β·x)·∇ log π(a|s)
+
+    Richemond et al. 2024, *Offline regularised reinforcement learning for large language models alignment*
+    (arXiv:2405.19107); the form that verl and Tinker share. `kimi` has the penalty on whole completions.
+
+    Deltas against `ppo`:
+
+    1. no importance ratio, so that data of any policy will do, and a stale token is not cut off but pulled back:
+       it stops at x = A/β;
+    2. no clip.
+
+    Args:
+        logps: log π, in nats, differentiable.
+        old_logps: log π_old, in nats.
+        advantages: A.
+        mask: policy tokens; the loss is zero elsewhere.
+        beta: β > 0, in units of the advantage per nat.
+
+    Returns:
+        The loss per token, and per-token metrics: `penalty`, `ratio` and `approx_kl` as in `ppo`.
+
+    Departures:
+        The paper learns a value in the place of the baseline; here the advantage is any estimator's. verl has no
+        default for β.
+
+    >>> loss, _ = dro(jnp.array([[-1.0]]), jnp.array([[-3.0]]), jnp.ones((1, 1)), jnp.ones((1, 1), bool))
+    >>> loss
+    Array([[1.2]], dtype=float32)
+    """
+    x, ratio = importance_ratio(logps, old_logps, mask)
+    penalty = 0.5 * beta * jnp.square(log_ratio(logps, old_logps, mask))
+    loss = jnp.where(mask, -masked(advantages, mask) * masked(logps, mask) + penalty, 0.0)
+    return loss, {"penalty": penalty} | ratio_metrics(x, ratio, mask)

@@ -1,0 +1,36 @@
+"""Aggregation `prompt_mean`: the mean over tokens within each prompt's group, averaged over prompts."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+
+def prompt_mean(mask: Bool[Array, "seq token"], group_ids: Int[Array, "seq"]) -> Float[Array, "seq token"]:
+    """Mean over the tokens of all completions of a prompt, then mean over prompts.
+
+        w_it = m_it / (n_g·G),  n_g = ∑_(i in g) ∑_t m_it,  G = #{g : n_g > 0}
+
+    Every prompt weighs the same, however long its answers; within a prompt every token does. This is DAPO's
+    objective as written, with its sums inside the expectation over prompts: Yu et al. 2025, *DAPO*, equation 12.
+    What goes by DAPO's name elsewhere, TRL's `dapo` included, is `token_mean`.
+
+    Args:
+        mask: m, policy tokens of the whole mini-batch; prompts without any are not counted.
+        group_ids: g, the prompt that a completion answers; equal ids need not be neighbours.
+
+    Returns:
+        Weights that sum to one, or all zero where the mask is empty.
+
+    >>> prompt_mean(jnp.array([[True, True], [True, True], [True, False]]), jnp.array([0, 0, 1]))
+    Array([[0.125, 0.125],
+           [0.125, 0.125],
+           [0.5  , 0.   ]], dtype=float32)
+    """
+    same = group_ids[:, None] == group_ids[None, :]
+    lengths = jnp.sum(mask, axis=-1, dtype=float)
+    tokens = jnp.sum(jnp.where(same, lengths[None, :], 0.0), axis=-1)
+    first = ~jnp.any(jnp.tril(same, -1), axis=-1)
+    prompts = jnp.sum(first & (tokens > 0), dtype=float)
+    scale = jnp.maximum(tokens, 1.0) * jnp.maximum(prompts, 1.0)
+    return mask.astype(float) / scale[:, None]

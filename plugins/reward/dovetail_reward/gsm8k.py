@@ -1,0 +1,78 @@
+"""Reward `gsm8k`: the number after `####`, as GSM8K's own solutions end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Literal
+
+from dovetail_reward._numbers import Truth, last_number, leading_number, number, spelled
+
+_VERL_STRICT = re.compile(r"#### (-?[0-9.,]+)")
+_VERL_FLEXIBLE = re.compile(r"-?[0-9.,]+")
+_VERL_READS = 300
+"""Characters at the end of a completion that verl looks at."""
+
+
+def gsm8k(
+    completions: Sequence[str],
+    answer: Sequence[Truth],
+    *,
+    method: Literal["strict", "flexible"] = "strict",
+    format_score: float = 0.0,
+    verl_compatible: bool = False,
+) -> list[float | None]:
+    """1.0 for the right number in its place, `format_score` for another one, 0.0 for none.
+
+    Its place is behind the last `####`, on the same line (`strict`), or it is the last number of the completion
+    (`flexible`). Numbers are compared by value. Cobbe et al. 2021, *Training verifiers to solve math word problems*,
+    end their solutions so; the scores are those of verl.
+
+    Args:
+        completions: texts without special tokens.
+        answer: the dataset column with the right answers, text or numbers; where it is None the reward abstains.
+        method: where the number has to be.
+        format_score: what a wrong number in its place is worth.
+        verl_compatible: give verl's numbers, departures and all.
+
+    Departures:
+        verl compares texts: `72.`, `72.0`, `$72`, `.5` and `−5` are wrong answers to it, and so is, where flexible,
+        `1,234` for 1234; a right answer written `1,234` is out of reach where strict. It looks at the last 300
+        characters, so that white space at the end makes a right answer wrong; it takes the hyphen of `10-3` for a
+        sign, reads `,` as a number that is worth the `format_score`, and wants exactly one space behind `####`.
+
+    >>> gsm8k(["6·7 is\\n#### 42.", "#### 41", "It is 42"], ["42"] * 3, format_score=0.1)
+    [1.0, 0.1, 0.0]
+    >>> gsm8k(["#### 42.", "#### 42"], ["42"] * 2, verl_compatible=True)
+    [0.0, 1.0]
+    """
+    points = _verl_points if verl_compatible else _points
+    return [
+        None if truth is None else points(text, spelled(truth), method, format_score)
+        for text, truth in zip(completions, answer, strict=True)
+    ]
+
+
+def _points(text: str, truth: str, method: str, format_score: float) -> float:
+    guess = last_number(text) if method == "flexible" else _marked(text)
+    if guess is None:
+        return 0.0
+    return 1.0 if guess == number(truth) else format_score
+
+
+def _marked(text: str) -> Decimal | None:
+    _, marked, rest = text.rpartition("####")
+    return leading_number(rest.partition("\n")[0].strip()) if marked else None
+
+
+def _verl_points(text: str, truth: str, method: str, format_score: float) -> float:
+    text = text[-_VERL_READS:]
+    if method == "strict":
+        found = [match.replace(",", "") for match in _VERL_STRICT.findall(text)]
+    else:
+        found = _VERL_FLEXIBLE.findall(text)
+        found = [*found[:1], *(match for match in found if match != ".")]
+    if not found:
+        return 0.0
+    return 1.0 if found[-1] == truth else format_score

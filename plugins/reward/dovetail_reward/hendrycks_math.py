@@ -1,0 +1,57 @@
+"""Reward `math`: the boxed answer, as MATH compares it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dovetail_reward._latex import boxed_answer, same_answer
+from dovetail_reward._numbers import Truth, spelled
+from dovetail_reward._verl import boxed_in_math, hendrycks
+
+
+def hendrycks_math(
+    completions: Sequence[str], answer: Sequence[Truth], *, verl_compatible: bool = False
+) -> list[float | None]:
+    r"""1.0 where the last box of a completion holds the right answer; else 0.0.
+
+    Right is what is the same text in the normal form of Hendrycks et al. 2021, *Measuring mathematical problem
+    solving with the MATH dataset* (`\dfrac12`, `1/2` and `\frac{1}{2}` are one, `x=5` is 5; units, degrees and white
+    space do not count), or a number of the same value. Equal values of another form are not: for `2/4` and `1/2`,
+    for `1+x^2` and `x^2+1`, there is `math_verify`.
+
+    Args:
+        completions: texts without special tokens.
+        answer: the dataset column with the right answers, without their box, text or numbers; where it is None the
+            reward abstains.
+        verl_compatible: give verl's numbers, departures and all.
+
+    Departures:
+        verl knows `1,000` and `1{,}000` for no 1000, nor `yes` for `\text{yes}`, nor `50%` for 50; it leaves out the
+        unit of `5\text{ cm}` but not of `5 \text{cm}`; it reads no `\fbox`, and any `\boxed 4` before every
+        `\boxed{2}`, the last one of all though it be. An answer of more than 1,000 characters is not read.
+
+    >>> hendrycks_math([r"So $\boxed{\dfrac12}$.", r"\boxed{2}", "1/2"], ["1/2"] * 3)
+    [1.0, 0.0, 0.0]
+    >>> hendrycks_math([r"\boxed{1,000}"], [1000]), hendrycks_math([r"\boxed{1,000}"], [1000], verl_compatible=True)
+    ([1.0], [0.0])
+    """
+    right = _verl_right if verl_compatible else _right
+    return [
+        None if truth is None else float(right(text, spelled(truth)))
+        for text, truth in zip(completions, answer, strict=True)
+    ]
+
+
+def _right(text: str, truth: str) -> bool:
+    guess = boxed_answer(text)
+    return guess is not None and same_answer(guess, truth)
+
+
+def _verl_right(text: str, truth: str) -> bool:
+    guess = boxed_in_math(text)
+    if guess is None:
+        return False
+    try:
+        return hendrycks(guess) == hendrycks(truth)
+    except ValueError:
+        return guess == truth

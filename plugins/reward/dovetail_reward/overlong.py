@@ -1,0 +1,53 @@
+"""Reward shaping `overlong`: a penalty that grows over the last tokens before the limit."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+
+def overlong(
+    token_rewards: Float[Array, "seq token"],
+    lengths: Int[Array, "seq"],
+    mask: Bool[Array, "seq token"],
+    *,
+    max_tokens: int,
+    buffer: int,
+    penalty: float = 1.0,
+) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq"]]]:
+    """Take from the last policy token of a long completion, in proportion to how far it runs into the buffer.
+
+        R_length(y) = -c·min( max( |y| - (L_max - L_buffer), 0 ) / L_buffer, 1 )
+
+    Yu et al. 2025, *DAPO*, equation 13, where c is 1: nothing up to L_max - L_buffer tokens, then linearly down to -c
+    at L_max.
+
+    Args:
+        token_rewards: rewards per token, to which it is added; cast to float32, unless float64.
+        lengths: |y|, policy tokens of each completion.
+        mask: policy tokens; a completion without any gets nothing.
+        max_tokens: L_max, in tokens: what `sampling.max_tokens` is, so that no completion is longer.
+        buffer: L_buffer, in tokens; the paper has 4,096 of 20,480.
+        penalty: c, in units of reward.
+
+    Returns:
+        The rewards, zero outside the mask, and per completion `penalty`, R_length ≤ 0, and `overlong`, 1 where it is
+        not zero.
+
+    Departures:
+        The penalty goes no lower than -c however long the completion; verl's goes on. With a buffer of zero tokens
+        only completions longer than L_max are punished.
+
+    >>> mask = jnp.arange(10)[None] < jnp.array([6, 9, 10])[:, None]
+    >>> rewards, metrics = overlong(jnp.zeros((3, 10)), mask.sum(1), mask, max_tokens=10, buffer=4)
+    >>> metrics["penalty"], rewards[1, 7:]
+    (Array([ 0.  , -0.75, -1.  ], dtype=float32), Array([ 0.  , -0.75,  0.  ], dtype=float32))
+    """
+    rewards = jnp.where(mask, token_rewards, 0.0)
+    rewards = rewards if rewards.dtype == jnp.float64 else rewards.astype(jnp.float32)
+    over = lengths - (max_tokens - buffer)
+    shares = jnp.minimum(over.astype(rewards.dtype) / max(buffer, 1), 1.0)
+    penalties = jnp.where((over > 0) & jnp.any(mask, axis=-1), -penalty * shares, 0.0)
+    last = mask & (jnp.cumsum(mask[:, ::-1], axis=1)[:, ::-1] == 1)
+    metrics = {"penalty": penalties, "overlong": (penalties < 0).astype(rewards.dtype)}
+    return rewards + jnp.where(last, penalties[:, None], 0.0), metrics

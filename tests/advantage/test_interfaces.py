@@ -1,0 +1,63 @@
+"""What each estimator reads and takes: the names that configurations and other plugins rely on."""
+
+from __future__ import annotations
+
+import pytest
+
+import dovetail
+
+BY_SCORE = ("scores", "group_ids", "mask")
+OTB = ("token_rewards", "old_logps", "old_sum_pi_squared", "group_ids", "mask")
+OTB_CORRECTED = ("token_rewards", "old_logps", "old_sum_pi_squared", "is_weights", "group_ids", "mask")
+CRITIC = ("token_rewards", "values", "mask")
+
+INTERFACES = {
+    "decoupled_gae": (CRITIC, {"gamma": 1.0, "lam": 0.95, "critic_lam": 1.0, "whiten": True}),
+    "dr_grpo": (BY_SCORE, {}),
+    "gae": (CRITIC, {"gamma": 1.0, "lam": 0.95, "whiten": True}),
+    "gdpo": (
+        ("score_table", "group_ids", "mask"),
+        {"weights": None, "scale": "group", "epsilon": 1e-6, "over": "tokens"},
+    ),
+    "gpg": (BY_SCORE, {"f_norm": 1.0, "count": "varied"}),
+    "grpo": (BY_SCORE, {"scale": "group", "epsilon": 1e-6}),
+    "grpo_leave_one_out": (BY_SCORE, {"epsilon": 1e-6}),
+    "grpo_passk": (BY_SCORE, {"scale": "group", "epsilon": 1e-6}),
+    "length_adaptive_gae": (CRITIC, {"gamma": 1.0, "alpha": 0.05, "critic_lam": 1.0, "whiten": True}),
+    "maxrl": (BY_SCORE, {}),
+    "opo": (BY_SCORE, {}),
+    "optimal_token_baseline": (OTB, {"handle_zero_tail": False, "epsilon": 1e-8}),
+    "optimal_token_baseline_corrected": (OTB_CORRECTED, {"handle_zero_tail": False, "epsilon": 1e-8}),
+    "reinforce": (("token_rewards", "mask"), {"gamma": 1.0}),
+    "reinforce_plus_plus": (("token_rewards", "mask"), {"gamma": 1.0}),
+    "reinforce_plus_plus_baseline": (BY_SCORE, {}),
+    "remax": (("token_rewards", "greedy_scores", "mask"), {}),
+    "rloo": (BY_SCORE, {}),
+    "tir_optimal_token_baseline": (OTB, {"handle_zero_tail": True, "epsilon": 1e-8}),
+    "tir_optimal_token_baseline_corrected": (OTB_CORRECTED, {"handle_zero_tail": True, "epsilon": 1e-8}),
+}
+TRACED = {"alpha", "critic_lam", "epsilon", "f_norm", "gamma", "lam"}
+"""Numbers in which trials of a sweep may differ and still share one executable."""
+
+
+def test_every_name_is_here():
+    ours = {
+        name
+        for name in dovetail.names("advantage")
+        if dovetail.get("advantage", name).origin.distribution == "dovetail"
+    }
+    assert ours == set(INTERFACES)
+
+
+@pytest.mark.parametrize("name", INTERFACES)
+def test_reads_and_parameters(name):
+    component = dovetail.get("advantage", name)
+    reads, params = INTERFACES[name]
+    assert component.reads == reads
+    assert dict(component.params) == params
+    assert component.static == set(params) - TRACED
+
+
+@pytest.mark.parametrize(("alias", "name"), [("drgrpo", "dr_grpo"), ("dr-grpo", "dr_grpo"), ("max_rl", "maxrl")])
+def test_other_spellings(alias, name):
+    assert dovetail.get("advantage", alias).name == name

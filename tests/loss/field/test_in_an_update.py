@@ -1,0 +1,45 @@
+"""Every policy loss can be planned, and those that rank tokens do not depend on how a mini-batch is split."""
+
+from __future__ import annotations
+
+import attrs
+import jax
+import numpy as np
+import pytest
+from tests.core.train.test_update import PLAIN, change, collect, make, sampled
+
+import dovetail
+from dovetail.config import load
+from dovetail.train.algorithm import make_plan
+
+RANKED = {
+    "clip_cov": ("field.clip_cov_tokens.fraction=0.2", "field.clip_cov_tokens.lower=0.0"),
+    "kl_cov": ("field.kl_cov_tokens.fraction=0.2",),
+    "top_entropy": (),
+    "m2po": (),
+}
+SPLIT = ("clip_cov", "top_entropy")
+"""One that draws with a key, and one that needs the entropy at collection."""
+
+
+@pytest.mark.parametrize("name", dovetail.names("policy_loss"))
+def test_every_policy_loss_can_be_planned(name: str) -> None:
+    plan = make_plan(load(None, [f"train.policy_loss={name}"]))
+    assert set(dovetail.get("policy_loss", name).reads) <= {entry.field for entry in plan.entries}
+
+
+@pytest.mark.parametrize("name", RANKED)
+def test_a_selection_belongs_to_the_mini_batch(name: str) -> None:
+    plan = make_plan(load(None, [f"train.policy_loss={name}"]))
+    (selection,) = (read for read in dovetail.get("policy_loss", name).reads if read.endswith("_tokens"))
+    assert plan.derived["mini"] == (selection,)
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_the_gradient_does_not_depend_on_the_micro_batch(name: str) -> None:
+    algorithm, graphdef, params = make(*PLAIN, f"train.policy_loss={name}", *RANKED[name])
+    batch, _ = collect(algorithm, graphdef, params, sampled())
+    whole, _ = change(algorithm, graphdef, params, batch)
+    split, _ = change(attrs.evolve(algorithm, micro_batch_size=5), graphdef, params, batch)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), whole, split)
+    assert any((leaf != 0).any() for leaf in jax.tree.leaves(whole))

@@ -1,0 +1,44 @@
+"""A file with reward functions such as a user of verl has; `tests/reward/test_compute_score.py` loads it by its path."""
+
+from __future__ import annotations
+
+import os
+import time
+
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    return float(solution_str.strip().endswith(str(ground_truth)))
+
+
+def all_forms(data_source, solution_str, ground_truth, extra_info):
+    return {"dict": {"score": 0.5, "acc": True}, "bool": True, "list": [0.25, "text"], "int": 2, "none": None}[
+        solution_str
+    ]
+
+
+def scaled(data_source, solution_str, ground_truth, extra_info, scale=1.0):
+    return scale * extra_info["value"]
+
+
+def misbehaving(data_source, solution_str, ground_truth, extra_info):
+    print("this goes to stderr, and not into the answer")
+    if solution_str == "sleeps":
+        time.sleep(60)
+    if solution_str == "is busy":
+        return float(pow(9, 9**9))
+    if solution_str == "ends":
+        os._exit(3)
+    if solution_str == "raises":
+        raise KeyError(data_source)
+    return 1.0
+
+
+async def later(data_source, solution_str, ground_truth, extra_info):
+    return 1.0
+
+
+def three(data_source, solution_str, ground_truth):
+    return 1.0
+
+
+NOT_A_FUNCTION = 1.0

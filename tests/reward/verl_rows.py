@@ -1,0 +1,155 @@
+"""Rows of verl's scorers, in the words of the rewards here; and where the two differ, with the reason."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.golden import GOLDEN
+
+import dovetail
+
+Row = dict[str, Any]
+
+COVERED = {
+    "gsm8k.compute_score": "gsm8k",
+    "math_dapo.compute_score": "math_dapo",
+    "math_verify.compute_score": "math_verify",
+    "prime_math.compute_score": "math_verify",
+    "search_r1.compute_score": "exact_match_qa",
+    "search_r1.compute_score_subem": "exact_match_qa",
+}
+BY_SOURCE = {
+    "openai/gsm8k": "gsm8k",
+    "DigitalLearningGmbH/MATH-lighteval": "math",
+    "math_dapo": "math_dapo",
+    "aime24": "math_dapo",
+    "searchR1_nq": "exact_match_qa",
+}
+"""The scorer that verl's `default_compute_score` picks for a `data_source`."""
+
+NOT_COVERED = {
+    "geo3k.compute_score": "needs a further library and mixes in a format score; weighted_sum combines rewards",
+    "rlla.compute_score": "tool calls of one dataset",
+    "prime_code.compute_score": "runs the completion's code, for which there is no sandbox here",
+}
+
+MATHS = {
+    "numbers are compared by value": [
+        *((rf"\boxed{{{guess}}}", "1000") for guess in ("1,000", "1{,}000", r"1\!000", "1e3")),
+        (r"\boxed{４２}", "42"),
+        (r"\boxed{50\%}", "50"),
+        (r"\boxed{50%}", "50"),
+        (r"\boxed{0.5}", r"\frac{1}{2}"),
+    ],
+    "the unit is left out however it is written": [(r"\boxed{5 \text{cm}}", "5")],
+    "a word is the same in and out of \\text": [(r"\boxed{yes}", r"\text{yes}")],
+    "\\fbox is a box, and so is \\boxed without braces": [
+        (r"\fbox{42}", "42"),
+        (r"\boxed 42", "42"),
+        (r"$\boxed 42$", "42"),
+    ],
+}
+DEPARTURES: dict[str, dict[str, list[tuple[str, Any]]]] = {
+    "gsm8k": {
+        "numbers are compared by value, not by text": [
+            ("#### 72.", "72"),
+            ("#### 72.0", "72"),
+            ("#### .5", "0.5"),
+            ("#### $72", "72"),
+            ("#### −5", "-5"),
+            ("#### 1e3", "1000"),
+            ("#### -0", "0"),
+            ("#### 1,234", "1234"),
+            ("#### 1234", "1,234"),
+            (" #### 72", " 72 "),
+        ],
+        "the whole completion is read": [("#### 72", "72")],
+        "any white space, or none, behind ####": [("####72", "72")],
+        "a hyphen after a letter or digit is no sign": [("cost 1.5-2", "2"), ("a-2", "2")],
+        "points and commas are no number": [("...", "72"), ("#### ,", "72")],
+    },
+    "math": MATHS,
+    "math_dapo": MATHS
+    | {
+        "what is in a box is written in normal form, like what follows Answer:": [
+            *((rf"\boxed{{{guess}}}", r"\frac{1}{2}") for guess in (r"\dfrac{1}{2}", r"\tfrac12", r"\frac12", "1/2")),
+            *((rf"\boxed{{{guess}}}", "5") for guess in ("xyz=5", r"\$5", r"5\text{ cm}")),
+            *((rf"\boxed{{{guess}}}", "90") for guess in (r"90^\circ", r"90^{\circ}")),
+            (r"\boxed{5}", "x=5"),
+            (r"\boxed{(1, 2)}", "(1,2)"),
+            (r"\boxed{- 5}", "-5"),
+        ],
+        "the whole completion is read": [(r"\boxed{42}", "42")],
+        "a final period does not count": [("Answer: 42.", "42")],
+    },
+    "math_verify": {
+        "numbers are compared by value": [(r"\boxed{1e3}", "1000"), (r"\boxed{４２}", "42"), ("Answer:42", "42")],
+        "the last box is the answer": [(r"\boxed{1}\boxed{42}", "42"), (r"\fbox{42}", "42")],
+        "math-verify 0.9 takes 50% for 50; the rows are of 0.8": [(r"\boxed{50%}", "50")],
+        "a box that is not closed is none": [(r"\boxed{42", "42")],
+        "prime_math reads no ####": [
+            *((f"{marks} 72", "72") for marks in ("####", "###", "#####")),
+            ("#### -5", "-5"),
+            ("#### 1,234,567", "1234567"),
+            ("#### 0.5", "0.5"),
+            ("#### $72", "72"),
+            ("#### 72%", "72"),
+        ],
+        "prime_math reads no asterisks, and no power": [("Answer: **42**", "42"), (r"\boxed{10^{3}}", "1000")],
+    },
+    "exact_match_qa": {
+        "tags between the first and the last closing one are part of the answer": [
+            ("<answer>Paris" + "</answer>" * 12, ["Paris"])
+        ],
+        "words are found whole": [("<answer>theater</answer>", ["ater"])],
+        "where normal form leaves nothing, texts are compared as they stand": [("<answer>a</answer>", [""])],
+    },
+}
+"""By reward and reason: completions (white space behind them aside) and right answers that verl scores otherwise."""
+
+VERL_COMPATIBLE_DEPARTURES = {"math_verify": [(r"\boxed{50%}", "50")]}
+"""What differs even so, as the library has changed since."""
+
+
+def rows() -> list[Row]:
+    """Return all rows; skip the calling test without them."""
+    path = GOLDEN / "verl_rewards.json"
+    if not path.is_file():
+        pytest.skip(f"no golden facts: {path} does not exist", allow_module_level=True)
+    return json.loads(path.read_text())["rows"]
+
+
+def reward_of(row: Row) -> str | None:
+    """Return the name of the reward that covers a row of scores."""
+    if row["function"] == "default_compute_score":
+        return BY_SOURCE.get(row["data_source"])
+    return COVERED.get(row["function"])
+
+
+def ours(row: Row, **params: Any) -> float | None:
+    """Score a row."""
+    name = reward_of(row)
+    assert name is not None
+    params |= {key: row[key] for key in ("method", "format_score", "strict_box_verify") if key in row}
+    if row["function"] == "search_r1.compute_score_subem":
+        params["match"] = "contained"
+    return dovetail.get("reward", name)(completions=[row["solution_str"]], answer=[truth(row)], **params)[0]
+
+
+def truth(row: Row) -> Any:
+    """Return the right answer of a row."""
+    given = row["ground_truth"]
+    return given["target"] if isinstance(given, dict) else given
+
+
+def theirs(row: Row) -> float:
+    """Return verl's score of a row."""
+    score = row["score"]
+    return float(score["score"] if isinstance(score, dict) else score[0] if isinstance(score, list) else score)
+
+
+def case(row: Row) -> tuple[str, Any]:
+    """Return what `DEPARTURES` knows a row by."""
+    return row["solution_str"].rstrip(" "), truth(row)
