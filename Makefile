@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 
-.PHONY: quickstart test test-slow check format clean
+.PHONY: quickstart test test-slow check format docs clean
 
 quickstart: $(STAMP)  ## train a tiny model from scratch on arithmetic: warm start, then GRPO
 	$(BIN)/dovetail train quickstart
@@ -28,6 +28,9 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]"
 	touch $@
+
+docs: $(STAMP)  ## rewrite the pages that are made from docstrings
+	$(BIN)/python docs/generate.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache

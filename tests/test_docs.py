@@ -1,5 +1,6 @@
 """The docs say what the code does."""
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -36,3 +37,13 @@ def test_commands_parse(page, capsys):
             words = shlex.split(line, comments=True)
             if words[:1] == ["dovetail"]:
                 assert _parser().parse_args(words[1:]).run
+
+
+def test_the_component_pages_are_the_docstrings():
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    written = {path.name: path.read_text() for path in (ROOT / "docs" / "components").glob("*.md")}
+    assert written == generate.pages(), "run `make docs`"

@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from dovetail.hookspecs import hookimpl
 
-
 Register = Callable[..., None]
 
 
@@ -110,7 +109,6 @@ def _kl_estimators(register: Register) -> None:
 def _kl_controllers(register: Register) -> None:
     register("kl_controller", "adaptive", "dovetail_loss.kl_controller.adaptive:Adaptive")
     register("kl_controller", "fixed", "dovetail_loss.kl_controller.fixed:Fixed")
-    _corrections(register)
 
 
 def _corrections(register: Register) -> None:
