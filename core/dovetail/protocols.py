@@ -16,6 +16,8 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from dovetail.config.settings import Sampling
+
 Example = Mapping[str, Any]
 """One record of a task: `prompt` (str), the columns that rewards read, and `completion` (str) where it demonstrates."""
 
@@ -124,16 +126,6 @@ class ModelMaker(Protocol):
     def make(self, vocab_size: int, *, rngs: nnx.Rngs) -> nnx.Module:
         """Return a randomly initialised or loaded `LanguageModel`."""
         ...
-
-
-@attrs.frozen(kw_only=True)
-class Sampling:
-    """How completions are sampled; `temperature` 0 is greedy."""
-
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-    max_tokens: int = 64
 
 
 @attrs.frozen(kw_only=True)

@@ -5,7 +5,7 @@ from dovetail.config.ids import config_id, run_id, versions
 from dovetail.config.render import difference, render_diff, render_show
 from dovetail.config.resolve import load
 from dovetail.config.resolved import Choice, Config, Unused, floats, statics
-from dovetail.config.settings import Critic, Eval, Run, SamplingSettings, Sft, Train
+from dovetail.config.settings import Critic, Eval, Run, Sampling, Sft, Train
 
 __all__ = [
     "Choice",
@@ -14,7 +14,7 @@ __all__ = [
     "Entry",
     "Eval",
     "Run",
-    "SamplingSettings",
+    "Sampling",
     "Sft",
     "Train",
     "Unused",

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from dovetail.config.settings import SECTIONS, Critic, Eval, Run, SamplingSettings, Sft, Train
+from dovetail.config.settings import SECTIONS, Critic, Eval, Run, Sampling, Sft, Train
 from dovetail.config.types import Mismatch, fit
 from dovetail.errors import ConfigError, PluginError, nearest
 from dovetail.registry import REQUIRED, Component, Registry
@@ -120,7 +120,7 @@ class Config:
     train: Train
     critic: Critic
     sft: Sft
-    sampling: SamplingSettings
+    sampling: Sampling
     eval: Eval
     run: Run
     choices: Mapping[str, Choice]

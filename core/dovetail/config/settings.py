@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import attrs
+from attrs.validators import and_, ge, gt, le, optional
 
 
 def chosen(kind: str, default: Any = attrs.NOTHING, *, scope: str = "") -> Any:
@@ -32,7 +33,7 @@ class Train:
     reward_shaping: str | None = chosen("reward_shaping", None)
 
     group_filter: str | None = chosen("group_filter", None)
-    refill_rounds: int = 3
+    refill_rounds: int = attrs.field(default=3, validator=ge(0))
 
     # the algorithm
     advantage: str = chosen("advantage", "grpo")
@@ -40,27 +41,27 @@ class Train:
     loss_agg: str = chosen("loss_agg", "token_mean")
     correction: str | None = chosen("correction", None)
     kl: str = chosen("kl", "k3")
-    kl_coef: float = 0.0
+    kl_coef: float = attrs.field(default=0.0, validator=ge(0))
     kl_in: Literal["loss", "reward"] = "loss"
     kl_controller: str = chosen("kl_controller", "fixed")
     entropy_coef: float = 0.0
     monitor: tuple[str, ...] = chosen("field", ("entropy",))
 
     # the sizes of a step
-    steps: int = 100
-    prompts: int = 16
-    group_size: int = 8
-    epochs: int = 1
-    mini_batch_size: int | None = None
-    micro_batch_size: int | None = None
-    max_prompt_tokens: int = 64
+    steps: int = attrs.field(default=100, validator=ge(0))
+    prompts: int = attrs.field(default=16, validator=ge(1))
+    group_size: int = attrs.field(default=8, validator=ge(1))
+    epochs: int = attrs.field(default=1, validator=ge(1))
+    mini_batch_size: int | None = attrs.field(default=None, validator=optional(ge(1)))
+    micro_batch_size: int | None = attrs.field(default=None, validator=optional(ge(1)))
+    max_prompt_tokens: int = attrs.field(default=64, validator=ge(1))
     long_prompts: Literal["error", "truncate", "filter"] = "error"
 
     # the optimiser
     optimizer: str = chosen("optimizer", "adamw")
-    lr: float = 1e-4
+    lr: float = attrs.field(default=1e-4, validator=ge(0))
     lr_schedule: str = chosen("lr_schedule", "warmup_cosine")
-    max_grad_norm: float = 1.0
+    max_grad_norm: float = attrs.field(default=1.0, validator=gt(0))
 
 
 @attrs.frozen(kw_only=True)
@@ -71,35 +72,35 @@ class Critic:
     value_loss: str = chosen("value_loss", "ppo", scope="critic")
     loss_agg: str = chosen("loss_agg", "token_mean", scope="critic")
     optimizer: str = chosen("optimizer", "adamw", scope="critic")
-    lr: float = 1e-4
+    lr: float = attrs.field(default=1e-4, validator=ge(0))
     lr_schedule: str = chosen("lr_schedule", "warmup_cosine", scope="critic")
-    max_grad_norm: float = 1.0
+    max_grad_norm: float = attrs.field(default=1.0, validator=gt(0))
     init_from_policy: bool = True
-    warmup_steps: int = 0
+    warmup_steps: int = attrs.field(default=0, validator=ge(0))
 
 
 @attrs.frozen(kw_only=True)
 class Sft:
     """The supervised warm start on a task's demonstrations; no steps, no warm start."""
 
-    steps: int = 0
-    batch_size: int = 64
+    steps: int = attrs.field(default=0, validator=ge(0))
+    batch_size: int = attrs.field(default=64, validator=ge(1))
     optimizer: str = chosen("optimizer", "adamw", scope="sft")
-    lr: float = 1e-3
+    lr: float = attrs.field(default=1e-3, validator=ge(0))
     lr_schedule: str = chosen("lr_schedule", "warmup_cosine", scope="sft")
-    max_grad_norm: float = 1.0
-    micro_batch_size: int | None = None
+    max_grad_norm: float = attrs.field(default=1.0, validator=gt(0))
+    micro_batch_size: int | None = attrs.field(default=None, validator=optional(ge(1)))
     long_completions: Literal["error", "truncate", "filter"] = "error"
 
 
 @attrs.frozen(kw_only=True)
-class SamplingSettings:
-    """How completions are sampled in training."""
+class Sampling:
+    """How completions are sampled; `temperature` 0 is greedy."""
 
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-    max_tokens: int = 64
+    temperature: float = attrs.field(default=1.0, validator=ge(0))
+    top_k: int | None = attrs.field(default=None, validator=optional(ge(1)))
+    top_p: float | None = attrs.field(default=None, validator=optional(and_(gt(0), le(1))))
+    max_tokens: int = attrs.field(default=64, validator=ge(1))
 
 
 @attrs.frozen(kw_only=True)
@@ -107,15 +108,15 @@ class Eval:
     """Evaluation on the task's `eval` split, before training, every `every` steps, and at the end."""
 
     task: str | None = chosen("task", None, scope="eval")
-    every: int = 20
-    examples: int | None = 256
-    batch_size: int = 128
-    samples: int = 0
+    every: int = attrs.field(default=20, validator=ge(1))
+    examples: int | None = attrs.field(default=256, validator=optional(ge(1)))
+    batch_size: int = attrs.field(default=128, validator=ge(1))
+    samples: int = attrs.field(default=0, validator=ge(0))
     pass_at: tuple[int, ...] = (1,)
-    temperature: float = 1.0
+    temperature: float = attrs.field(default=1.0, validator=ge(0))
     success: str | None = chosen("reward", None)
     success_at: float = 1.0
-    saved_samples: int = 8
+    saved_samples: int = attrs.field(default=8, validator=ge(0))
 
 
 @attrs.frozen(kw_only=True)
@@ -124,8 +125,8 @@ class Run:
 
     seed: int = 0
     folder: str | None = None
-    checkpoint_every: int = 20
-    keep_checkpoints: int = 2
+    checkpoint_every: int = attrs.field(default=20, validator=ge(1))
+    keep_checkpoints: int = attrs.field(default=2, validator=ge(1))
     sinks: tuple[str, ...] = chosen("sink", ("console", "tensorboard"))
 
 
@@ -133,7 +134,7 @@ SECTIONS: dict[str, type[Any]] = {
     "train": Train,
     "critic": Critic,
     "sft": Sft,
-    "sampling": SamplingSettings,
+    "sampling": Sampling,
     "eval": Eval,
     "run": Run,
 }

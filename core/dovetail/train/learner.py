@@ -109,16 +109,10 @@ class Learner:
 
     def _round(self, step: int, number: int, clock: Clock) -> Sampled:
         """Sample and score the next prompts; the prompts of a step are counted through its rounds."""
-        examples, settings = next(self.stream), self.run.config.sampling
+        examples = next(self.stream)
         first = number * len(examples)
         per_sample = keys.per_sample(self._key(step), len(examples), self.run.config.train.group_size, first)
-        sampling = Sampling(
-            temperature=settings.temperature,
-            top_k=settings.top_k,
-            top_p=settings.top_p,
-            max_tokens=settings.max_tokens,
-        )
-        drawn = self.sampler.draw(examples, per_sample, sampling)
+        drawn = self.sampler.draw(examples, per_sample, self.run.config.sampling)
         clock.mark("rollout")
         sampled = self.sampler.score(examples, *drawn)
         clock.mark("reward")

@@ -12,6 +12,7 @@ import numpy as np
 from flax import nnx
 
 from dovetail.config import Choice, Config
+from dovetail.errors import ConfigError
 from dovetail.protocols import Example, ModelMaker, RolloutEngine, Task, Tokenizer
 from dovetail.train import keys
 from dovetail.train.algorithm import Algorithm, assemble, part
@@ -96,6 +97,7 @@ def set_up(config: Config, folder: Path) -> Setup:
     for each, choice in ((task, "train.task"), (eval_task, "eval.task")):
         scorer.check_columns(each.columns, config.choice(choice).component.name)
     scorer.check()
+    _check_pass_at(config)
     tokenizer = _tokenizer(config, task, folder / TOKENIZER)
     model = _make_model(config.choice("train.model"), tokenizer, config.run.seed, keys.INIT)
     graphdef, params = nnx.split(model)
@@ -120,6 +122,14 @@ def prompt_limit(config: Config) -> Limit:
         action=config.train.long_prompts,
         action_setting="train.long_prompts",
     )
+
+
+def _check_pass_at(config: Config) -> None:
+    settings = config.eval
+    if settings.samples and max(settings.pass_at, default=1) > settings.samples:
+        raise ConfigError(
+            f"eval.pass_at = {settings.pass_at} needs more samples than eval.samples = {settings.samples}"
+        )
 
 
 def _build(choice: Choice) -> Any:

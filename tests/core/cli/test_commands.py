@@ -96,6 +96,7 @@ BAD = {
     "unknown parameter": (["policy_loss.grpo.epsilom_low=1"], "has no parameter 'epsilom_low'. Did you mean 'epsilon_low'?"),
     "unknown setting": (["train.step=3"], "Did you mean 'steps'?"),
     "wrong type": (["train.steps=many"], "train.steps"),
+    "range": (["train.steps=-3"], "train.steps"),
     "macro": (["train.lr=%rate"], "rate"),
     "long prompts policy": (["train.long_prompts='drop'"], "'filter'"),
 }  # fmt: skip

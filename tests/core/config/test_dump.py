@@ -51,8 +51,8 @@ def random_gin(rng: random.Random) -> str:
     """Bindings for all types of values, written with `repr`."""
     values = {
         "train.rewards": rng.choice([("assorted", "length"), ["length", "assorted"]]),
-        "train.kl_coef": rng.choice([float("inf"), -0.0, rng.gauss(0, 1)]),
-        "train.mini_batch_size": rng.choice([None, whole(rng)]),
+        "train.kl_coef": rng.choice([float("inf"), -0.0, abs(rng.gauss(0, 1))]),
+        "train.mini_batch_size": rng.choice([None, 10**30, rng.randint(1, 99)]),
         "eval.pass_at": tuple(whole(rng) for _ in range(rng.randrange(3))),
         "eval.success": rng.choice([None, "assorted", "check-answer"]),
         "run.folder": rng.choice([None, *TEXTS]),
