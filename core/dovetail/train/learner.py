@@ -133,7 +133,9 @@ class Learner:
         algorithm, hyper, config = self.run.setup.algorithm, self.run.setup.algorithm.hyper, self.run.config
         host_batch = sampled.batch()
         if greedy is not None:
-            host_batch["greedy_scores"] = np.repeat(greedy.scores.total.astype(np.float32), config.train.group_size)
+            baseline = np.repeat(greedy.scores.total.astype(np.float32), config.train.group_size)
+            host_batch["greedy_scores"] = np.nan_to_num(baseline)
+            host_batch["mask"] = host_batch["mask"] & ~np.isnan(baseline)[:, None]  # no score, no baseline
         controller = algorithm.kl_controller.build()
         moment = Moment(
             step=jnp.int32(step),

@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 
 import attrs
 import numpy as np
+from flax import nnx
 
 from dovetail.config import Config
 from dovetail.errors import RunError
@@ -108,6 +109,7 @@ def open_run(config: Config, path: Path) -> Iterator[Run]:
         folder = open_folder(path, config)
         stack.callback(folder.close)
         setup = set_up(config, folder.path)
+        write_overview(setup, folder.path / "parameters.txt")
         checkpoints = Checkpoints(folder.checkpoints, config.run.keep_checkpoints)
         stack.callback(checkpoints.close)
         resumed = checkpoints.newest()
@@ -130,3 +132,11 @@ def open_run(config: Config, path: Path) -> Iterator[Run]:
             raise
         finally:
             hook.dovetail_run_end(status=status, step=run.resumed[0] if run.resumed else 0)
+
+
+def write_overview(setup: Setup, path: Path) -> None:
+    """Write the policy's parameters with their shapes, types and sizes as a table."""
+    from clu import parameter_overview
+
+    table = parameter_overview.get_parameter_overview(nnx.to_pure_dict(setup.params), include_stats=False)
+    path.write_text(table + "\n")

@@ -68,7 +68,16 @@ def test_a_run_leaves_its_records(finished):
     } <= names
     assert {"eval/accuracy", "eval/pass@1", "eval/pass@2", "policy_loss/loss", "optimizer/grad_norm"} <= names
     assert not any(name.startswith("time/") for name in names)
-    for name in ("config.gin", "run.json", "environment.json", "tokenizer", "curve.png", "curve.svg", "events"):
+    for name in (
+        "config.gin",
+        "run.json",
+        "environment.json",
+        "parameters.txt",
+        "tokenizer",
+        "curve.png",
+        "curve.svg",
+        "events",
+    ):
         assert (finished / name).exists(), name
     sample = read_lines(finished / "samples.jsonl")[0]
     assert sample["prompt"].endswith("=")
