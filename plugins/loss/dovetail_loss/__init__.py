@@ -1,5 +1,5 @@
-"""Dovetail's built-in losses: policy and value losses, aggregations, KL estimators and their controllers, and
-the selections of tokens that some of the losses read.
+"""Dovetail's built-in losses: policy and value losses, aggregations, KL estimators and their controllers,
+off-policy corrections, and the selections of tokens that some of the losses read.
 
 Policy losses lie beside this file, every other kind in the folder of its name. What the components of a kind
 share (casts, masks, bounds) is in the modules with a leading underscore.
@@ -112,7 +112,7 @@ def _kl_controllers(register: Register) -> None:
 
 
 def _corrections(register: Register) -> None:
-    register("correction", "icepop", "dovetail_loss.correction.icepop:icepop", aliases=("token_mask",))
+    register("correction", "icepop", "dovetail_loss.correction.icepop:icepop")
     register("correction", "reject", "dovetail_loss.correction.reject:reject")
     register("correction", "sequence_mask", "dovetail_loss.correction.sequence_mask:sequence_mask", aliases=("mis",))
     register(

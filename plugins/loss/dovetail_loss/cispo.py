@@ -25,7 +25,7 @@ def cispo(
         r = π(a|s) / π_old(a|s)
         L = -sg[clip(r, 1-ε_low, 1+ε_high)]·A·log π(a|s)
 
-    with sg the stop-gradient. MiniMax 2025, *MiniMax-M1* (arXiv:2506.13585), section 3.1.
+    with sg the stop-gradient. MiniMax 2025, *MiniMax-M1* (arXiv:2506.13585).
 
     Deltas against `ppo`:
 

@@ -25,8 +25,8 @@ def gspo(
 
     with sg the stop-gradient: every token has the value of the sequence's ratio and the gradient of its own
     log π. Zheng et al. 2025, *Group sequence policy optimization*, equations 5 and 7 (s_i), 13 and 14 (the
-    token form). With one advantage per completion its gradient is that of the sequence form, and the paper's
-    objective is this loss under `sequence_mean_token_mean`.
+    token form, GSPO-token). With one advantage per completion its gradient is that of the sequence form, and
+    the paper's objective is this loss under `sequence_mean_token_mean`.
 
     Deltas against `ppo`:
 

@@ -21,7 +21,7 @@ def vapo(
     clip_c: float | None = None,
     nll_coef: float = 0.1,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
-    """Value-augmented PPO's policy loss: the surrogate, and the negative log-likelihood of successful completions.
+    """Value-based augmented PPO, its policy loss: the surrogate, and the likelihood of successful completions.
 
         L = max(-A·r, -A·clip(r, 1-ε_low, 1+ε_high)) - μ·p·log π(a|s),  r = π(a|s) / π_old(a|s)
 

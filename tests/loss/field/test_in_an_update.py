@@ -43,3 +43,14 @@ def test_the_gradient_does_not_depend_on_the_micro_batch(name: str) -> None:
     split, _ = change(attrs.evolve(algorithm, micro_batch_size=5), graphdef, params, batch)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), whole, split)
     assert any((leaf != 0).any() for leaf in jax.tree.leaves(whole))
+
+
+def test_what_counts_over_the_mini_batch_reaches_the_loss() -> None:
+    """VAPO's share of successes, the mean over prompts, and a KL estimate that reads the old policy, in one update."""
+    algorithm, graphdef, params = make(
+        *PLAIN, "train.policy_loss=vapo", "train.loss_agg=prompt_mean", "train.kl=k3_corrected", "train.kl_coef=0.1"
+    )
+    batch, _ = collect(algorithm, graphdef, params, sampled())
+    _, metrics = change(algorithm, graphdef, params, batch)
+    assert {"policy_loss/positive_nll", "kl/mean"} <= metrics.keys()
+    assert all(np.isfinite(total) for total, _ in metrics.values())

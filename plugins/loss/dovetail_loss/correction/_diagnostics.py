@@ -56,7 +56,11 @@ def diagnostics(
         completions; `max_abs_log_ratio`, max |x|; `weight_mean`, mean of w; `effective_sample_size`,
         (∑w)² / (n·∑w²), the share of the n tokens that equal weights would need for the same variance;
         `rejected_tokens` and `rejected_completions`, the share of tokens with w = 0, and of completions with no other.
-        All are zero for a batch without policy tokens. Exponents are bounded to ±20.
+        All are zero for a batch without policy tokens.
+
+    Departures:
+        Exponents are bounded to ±20, where verl's `k3_kl` can overflow. A row without policy tokens is not counted,
+        where verl's `ppl_ratio` counts it with a ratio of one.
 
     >>> w = jnp.array([[1.0, 0.5, 0.0]])
     >>> metrics = diagnostics(jnp.log(jnp.array([[1.0, 0.5, 1.0]])), jnp.array([[True, True, False]]), w)

@@ -41,7 +41,8 @@ def sequence_mask_tis(
         upper: β.
         truncate_at: C; None for no bound, as in both peers in spite of the name.
         count_rejected: whether rejected tokens stay in the mask, with weight zero. They then count in the baseline
-            of their group and in the lengths over which the loss is averaged; else in nothing.
+            of their group, in the lengths over which the loss is averaged, and in terms that the weights do not
+            multiply, such as KL and entropy; else in nothing.
 
     Returns:
         The weights, the mask without what is rejected, and the metrics that every correction reports

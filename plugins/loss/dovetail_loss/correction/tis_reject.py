@@ -31,11 +31,11 @@ def tis_reject(
         kept = kept by `reject` and by `token_veto`
         w_it = min(r_it, C) where kept,   r_it = π/μ of the token or the completion
 
-    Weights repair a small mismatch and are noise on a large one; rejection is the reverse. This one component stands
-    for the combinations in use, since a run names one correction: weights from `tis_token`, `tis_sequence` or
-    `tis_geometric`, one criterion of `reject`, and the veto. Criterion and veto both judge completions as
-    sampled, and a completion's ratio is that of all its tokens, the rejected ones included, so that the order
-    of the parts does not matter. The parts by themselves are the other files.
+    Weights repair a small mismatch and are noise on a large one; rejection removes the large one and leaves the small
+    one as it is. A run names one correction, so this one stands for the combinations in use: the weights of
+    `tis_token`, `tis_sequence` or `tis_geometric`, one criterion of `reject`, and the veto. Criterion and veto both
+    judge completions as sampled, and a completion's ratio is that of all its tokens, the rejected ones included, so
+    that the order of the parts does not matter. The parts by themselves are the other files.
 
     Liu, Li et al. 2025, *When speed kills stability: demystifying RL collapse from the training-inference mismatch*.
 
@@ -53,7 +53,8 @@ def tis_reject(
         high: in nats.
         veto: τ, in units of the ratio: a completion with a token below it is rejected; None for no veto.
         count_rejected: whether rejected tokens stay in the mask, with weight zero. They then count in the baseline
-            of their group and in the lengths over which the loss is averaged; else in nothing.
+            of their group, in the lengths over which the loss is averaged, and in terms that the weights do not
+            multiply, such as KL and entropy; else in nothing.
 
     Returns:
         The weights, the mask without what is rejected, and the metrics that every correction reports

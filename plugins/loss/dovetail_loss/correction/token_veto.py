@@ -30,7 +30,8 @@ def token_veto(
         mask: policy tokens.
         threshold: τ > 0, in units of the ratio.
         count_rejected: whether rejected tokens stay in the mask, with weight zero. They then count in the baseline
-            of their group and in the lengths over which the loss is averaged; else in nothing.
+            of their group, in the lengths over which the loss is averaged, and in terms that the weights do not
+            multiply, such as KL and entropy; else in nothing.
 
     Returns:
         Weights of one, the mask without what is rejected, and the metrics that every correction reports
