@@ -4,12 +4,12 @@ import random
 
 import numpy as np
 import pytest
+from tests.core.train.tiny import TINY
 
 import dovetail
 from dovetail.config import load
 from dovetail.shipped import find, folder
 from dovetail.train.loop import train
-from tests.core.train.tiny import TINY
 
 BRIEF = ("sft.steps=0", "train.steps=2", "eval.every=2", "critic.warmup_steps=1", "model.decoder.layers=1")
 RECIPES = sorted(path.stem for path in folder().glob("*.gin") if path.stem != "gsm8k_scratch")
@@ -50,7 +50,13 @@ def test_components_mix_freely(mixture, tmp_path):
     needed = [NEEDED[name] for name in mixture.values() if name in NEEDED]
     reads = {read for role in ROLES for read in dovetail.get(role, mixture[role]).reads}
     needed += ["train.correction=tis_token"] if "is_weights" in reads else []
-    options = ("train.kl_coef=0.05", "eval.examples=1", "train.steps=1", "train.mini_batch_size=8", "critic.warmup_steps=0")
+    options = (
+        "train.kl_coef=0.05",
+        "eval.examples=1",
+        "train.steps=1",
+        "train.mini_batch_size=8",
+        "critic.warmup_steps=0",
+    )
     last = train(load(None, [*TINY, *BRIEF, *options, *chosen, *needed]), tmp_path)
     assert np.isfinite(last["policy_loss/loss"])
     assert np.isfinite(last["optimizer/grad_norm"])

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import attrs
-from attrs.validators import and_, ge, gt, le, optional
+from attrs.validators import and_, ge, gt, le, lt, optional
 
 
 def chosen(kind: str, default: Any = attrs.NOTHING, *, scope: str = "") -> Any:
@@ -97,7 +98,7 @@ class Sft:
 class Sampling:
     """How completions are sampled; `temperature` 0 is greedy."""
 
-    temperature: float = attrs.field(default=1.0, validator=ge(0))
+    temperature: float = attrs.field(default=1.0, validator=and_(ge(0), lt(math.inf)))
     top_k: int | None = attrs.field(default=None, validator=optional(ge(1)))
     top_p: float | None = attrs.field(default=None, validator=optional(and_(gt(0), le(1))))
     max_tokens: int = attrs.field(default=64, validator=ge(1))

@@ -6,20 +6,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Key
 
 from dovetail.errors import ConfigError
-from dovetail.protocols import Sampling
-
-
-def check_sampling(sampling: Sampling) -> None:
-    """Refuse settings that mean nothing, with the range allowed."""
-    ranges = [
-        ("temperature", 0 <= sampling.temperature < float("inf"), "finite and at least 0; 0 is greedy"),
-        ("top_k", sampling.top_k is None or sampling.top_k >= 1, "at least 1; None keeps every token"),
-        ("top_p", sampling.top_p is None or 0 < sampling.top_p <= 1, "in (0, 1]; None keeps every token"),
-        ("max_tokens", sampling.max_tokens >= 1, "at least 1"),
-    ]
-    for name, fits, allowed in ranges:
-        if not fits:
-            raise ConfigError(f"sampling.{name} = {getattr(sampling, name)}; it must be {allowed}")
 
 
 def check_prompts(

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from dovetail.errors import RunError
 from dovetail.protocols import Completions, Sampling, Tokenizer
-from dovetail_rollout.checks import check_prompts, check_sampling
+from dovetail_rollout.checks import check_prompts
 from dovetail_rollout.decode import Decoded, Limits, decode
 
 
@@ -54,11 +54,10 @@ class VanillaEngine:
         """Sample one completion for each key.
 
         Raises:
-            ConfigError: for settings out of range, shapes that do not match, or prompts padded on the right.
+            ConfigError: for shapes that do not match, or prompts padded on the right.
             RunError: after `close`.
         """
         self._check_open()
-        check_sampling(sampling)
         check_prompts(prompt_tokens, prompt_mask, keys)
         limits = Limits(max_tokens=sampling.max_tokens, top_k=sampling.top_k, eos_ids=self.eos_ids, pad_id=self.pad_id)
         decoded = _generate(

@@ -1,0 +1,32 @@
+"""Settings refuse what means nothing, wherever they are made."""
+
+import math
+
+import pytest
+
+from dovetail.config import Sampling, load
+from dovetail.errors import ConfigError
+
+WRONG = {
+    "temperature": [-0.1, math.nan, math.inf],
+    "top_k": [0],
+    "top_p": [0.0, 1.1],
+    "max_tokens": [0],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_sampling_settings_have_a_range(name, value):
+    with pytest.raises(ValueError, match=name):
+        Sampling(**{name: value})
+
+
+def test_the_ends_are_allowed():
+    Sampling(temperature=0.0, top_k=1, top_p=1.0, max_tokens=1)
+
+
+def test_a_config_says_where_the_value_stands(tmp_path):
+    path = tmp_path / "x.gin"
+    path.write_text("train.steps = 5\ntrain.group_size = 0\n")
+    with pytest.raises(ConfigError, match=r"x.gin:2: train.group_size: .* must be >= 1: 0"):
+        load(path)
