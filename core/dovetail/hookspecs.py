@@ -43,4 +43,4 @@ def dovetail_checkpoint(step: int, folder: Path) -> None:
 
 @hookspec
 def dovetail_run_end(status: str, step: int) -> None:
-    """A run ends with status 'done', 'stopped' or 'failed': `notify(status)`."""
+    """A run ends after `step` steps of its phase, 'done', 'stopped' or 'failed': `notify(status)`."""

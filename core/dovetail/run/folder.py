@@ -11,7 +11,7 @@ import time
 from contextlib import ExitStack
 from importlib import metadata
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import attrs
 
@@ -38,10 +38,6 @@ class RunFolder:
     def checkpoints(self) -> Path:
         """Where checkpoints are."""
         return self.path / "checkpoints"
-
-    def write_json(self, name: str, content: Any) -> None:
-        """Write a JSON file atomically."""
-        _write(self.path / name, json.dumps(content, indent=2, sort_keys=True) + "\n")
 
     def close(self) -> None:
         """Close the journal and let go of the folder."""

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from dovetail.errors import RunError
+
 FILES = ("metrics.jsonl", "timings.jsonl", "samples.jsonl")
 
 
@@ -50,6 +52,11 @@ class Journal:
 
     def _append(self, name: str, records: Iterable[Mapping[str, Any]]) -> None:
         file = self._files[name]
-        for record in records:
-            file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
-        file.flush()
+        try:
+            for record in records:
+                file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            file.flush()
+        except OSError as error:
+            raise RunError(
+                f"'{file.name}' cannot be written: {error.strerror or error}; checkpoints are kept"
+            ) from error

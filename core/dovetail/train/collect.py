@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
@@ -122,8 +121,3 @@ def on_last_token(scores: Float[Array, "seq"], mask: Bool[Array, "seq token"]) -
 
 def _model_inputs(batch: dict[str, Array]) -> dict[str, Array]:
     return {name: batch[name] for name in ("prompt_tokens", "prompt_mask", "tokens")}
-
-
-def compiled(collector: Collector) -> Any:
-    """Return the collector under `jax.jit`."""
-    return jax.jit(collector.__call__)

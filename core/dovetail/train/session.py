@@ -34,6 +34,7 @@ class Run:
     sinks: list[Sink]
     resumed: tuple[int, Saved] | None
     last: dict[str, float] = attrs.field(factory=dict)
+    step: int = 0
 
     @property
     def config(self) -> Config:
@@ -52,6 +53,7 @@ class Run:
     def record(self, phase: str, step: int, metrics: dict[str, float], timings: dict[str, float]) -> None:
         """Write one step to the journal, the sinks and the observers."""
         self.last |= metrics
+        self.step = step
         self.folder.journal.metrics(phase, step, metrics)
         self.folder.journal.timings(phase, step, timings)
         for sink in self.sinks:
@@ -121,7 +123,7 @@ def open_run(config: Config, path: Path) -> Iterator[Run]:
             sink = maker.open(path, config.train.steps, start)
             stack.callback(sink.close)
             sinks.append(sink)
-        run = Run(setup=setup, folder=folder, checkpoints=checkpoints, sinks=sinks, resumed=resumed)
+        run = Run(setup=setup, folder=folder, checkpoints=checkpoints, sinks=sinks, resumed=resumed, step=start)
         hook.dovetail_run_start(folder=path, config_id=folder.config_id, run_id=folder.run_id, config=config)
         status = "failed"
         try:
@@ -131,7 +133,7 @@ def open_run(config: Config, path: Path) -> Iterator[Run]:
             status = "stopped"
             raise
         finally:
-            hook.dovetail_run_end(status=status, step=run.resumed[0] if run.resumed else 0)
+            hook.dovetail_run_end(status=status, step=run.step)
 
 
 def write_overview(setup: Setup, path: Path) -> None:

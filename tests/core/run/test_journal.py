@@ -1,5 +1,10 @@
 """Records go back to where a checkpoint was taken."""
 
+import contextlib
+
+import pytest
+
+from dovetail.errors import RunError
 from dovetail.run.journal import Journal
 from dovetail.run.summary import read_lines
 
@@ -32,3 +37,16 @@ def test_a_run_that_begins_again_begins_with_empty_records(tmp_path):
     second.rewind({})
     second.close()
     assert (tmp_path / "metrics.jsonl").read_bytes() == b""
+
+
+def test_a_full_disk_is_one_line(tmp_path):
+    journal = Journal(tmp_path)
+    journal._files["metrics.jsonl"].close()
+    full = open("/dev/full", "ab")  # noqa: SIM115
+    journal._files["metrics.jsonl"] = full
+    with pytest.raises(RunError, match="'/dev/full' cannot be written: No space left on device; checkpoints are kept"):
+        journal.metrics("rl", 1, {"reward/mean": 0.5})
+    with contextlib.suppress(OSError):
+        full.close()
+    del journal._files["metrics.jsonl"]
+    journal.close()
