@@ -50,16 +50,13 @@ class Learner:
         if algorithm.critic:
             critic_graphdef, weights = setup.critic(start_params)
             critic = Trained(weights, algorithm.critic.optimiser.init(weights))
-        examples, report = setup.train_examples()
-        stream = prompt_stream(examples, config.run.seed, config.train.prompts)
+        stream = prompt_stream(setup.train_examples, config.run.seed, config.train.prompts)
         kl_state = algorithm.kl_controller.build().init(config.train.kl_coef)
         first = 0
         if saved := run.resumes(RL):
             policy, critic, kl_state = run.restore((policy, critic, kl_state))
             stream.set_state(saved.data)
             first = saved.step
-        else:
-            run.tell(report)
         sampler = Sampler(
             engine=setup.engine(policy.params),
             tokenizer=setup.tokenizer,

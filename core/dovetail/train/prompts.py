@@ -24,6 +24,7 @@ class Limit:
     setting: str
     action: LongTexts
     action_setting: str
+    split: str = ""
 
 
 @attrs.frozen(kw_only=True)
@@ -36,9 +37,10 @@ class LengthReport:
     limit: Limit
 
     def __str__(self) -> str:
+        what = f"{self.limit.split} {self.limit.column}".strip()
         done = {"error": "refused", "truncate": "cut to fit", "filter": "left out"}[self.limit.action]
         return (
-            f"{self.too_long} of {self.total} {self.limit.column}s exceed {self.limit.setting} = {self.limit.tokens}"
+            f"{self.too_long} of {self.total} {what}s exceed {self.limit.setting} = {self.limit.tokens}"
             f" (longest {self.longest} tokens): {done}"
         )
 

@@ -124,6 +124,8 @@ def open_run(config: Config, path: Path) -> Iterator[Run]:
             stack.callback(sink.close)
             sinks.append(sink)
         run = Run(setup=setup, folder=folder, checkpoints=checkpoints, sinks=sinks, resumed=resumed, step=start)
+        if not resumed:
+            run.tell(*setup.reports)
         hook.dovetail_run_start(folder=path, config_id=folder.config_id, run_id=folder.run_id, config=config)
         status = "failed"
         try:

@@ -27,7 +27,11 @@ TOKENIZER = "tokenizer"
 
 @attrs.frozen(kw_only=True)
 class Setup:
-    """The pieces of a run, before anything is trained."""
+    """The pieces of a run, before anything is trained.
+
+    `judge` is the reward that says whether a completion succeeds, where `eval.success` names one; `reports` says how
+    many prompts exceed the limit, and the examples are those that are used in spite of it.
+    """
 
     config: Config
     algorithm: Algorithm
@@ -35,19 +39,19 @@ class Setup:
     eval_task: Task
     tokenizer: Tokenizer
     scorer: Scorer
+    judge: Scorer | None
+    train_examples: Sequence[Example]
+    eval_examples: Sequence[Example]
+    reports: tuple[LengthReport, ...]
     graphdef: Any
     params: Any
-
-    def train_examples(self) -> tuple[Sequence[Example], LengthReport]:
-        """Return the training prompts that fit."""
-        return fit(self.task.examples("train"), self.tokenizer, prompt_limit(self.config))
 
     def critic(self, policy_params: Any) -> tuple[Any, Any]:
         """Return the critic's structure and weights; its trunk begins as the policy where the two fit."""
         trunk = _make_model(self.config.choice("critic.model"), self.tokenizer, self.config.run.seed, keys.CRITIC_INIT)
         graphdef, params = nnx.split(ValueModel(trunk, trunk.width))  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
-        same = jax.tree.structure(params["trunk"]) == jax.tree.structure(policy_params)
-        if self.config.critic.init_from_policy and same:
+        fits = _shapes(params["trunk"]) == _shapes(policy_params)
+        if self.config.critic.init_from_policy and fits:
             params["trunk"] = jax.tree.map(lambda x: x.copy(), policy_params)
         return graphdef, params
 
@@ -58,11 +62,9 @@ class Setup:
     def evaluator(self, sampler: Sampler) -> Evaluator:
         """Return the evaluation of the task's `eval` split."""
         settings = self.config.eval
-        examples, _ = fit(self.eval_task.examples("eval"), self.tokenizer, prompt_limit(self.config))
-        count = min(settings.examples or len(examples), len(examples))
         return Evaluator(
             sampler=sampler,
-            examples=[examples[i] for i in range(count)],
+            examples=self.eval_examples,
             success=self._success(),
             batch_size=settings.batch_size,
             max_tokens=self.config.sampling.max_tokens,
@@ -75,11 +77,10 @@ class Setup:
 
     def _success(self) -> Callable[[Sampled], Any]:
         """A completion succeeds if `eval.success`, or else the total score, reaches `eval.success_at`."""
-        settings = self.config.eval
-        if settings.success is None:
-            return lambda sampled: sampled.scores.total >= settings.success_at
-        judge = attrs.evolve(self.scorer, rewards=(part("eval.success", self.config.choice("eval.success")),))
-        return lambda sampled: _column(judge, sampled) >= settings.success_at
+        judge, enough = self.judge, self.config.eval.success_at
+        if judge is None:
+            return lambda sampled: sampled.scores.total >= enough
+        return lambda sampled: _column(judge, sampled) >= enough
 
 
 def set_up(config: Config, folder: Path) -> Setup:
@@ -94,11 +95,18 @@ def set_up(config: Config, folder: Path) -> Setup:
         rewards=tuple(part("reward", choice) for choice in config.several("train.rewards")),
         manager=part("reward_manager", config.choice("train.reward_manager")),
     )
+    judge = None
+    if config.eval.success:
+        judge = attrs.evolve(scorer, rewards=(part("eval.success", config.choice("eval.success")),))
     for each, choice in ((task, "train.task"), (eval_task, "eval.task")):
         scorer.check_columns(each.columns, config.choice(choice).component.name)
+    if judge:
+        judge.check_columns(eval_task.columns, config.choice("eval.task").component.name)
     scorer.check()
     _check_pass_at(config)
     tokenizer = _tokenizer(config, task, folder / TOKENIZER)
+    train_examples, train_report = fit(task.examples("train"), tokenizer, prompt_limit(config, "train"))
+    held_out, eval_report = fit(eval_task.examples("eval"), tokenizer, prompt_limit(config, "eval"))
     model = _make_model(config.choice("train.model"), tokenizer, config.run.seed, keys.INIT)
     graphdef, params = nnx.split(model)
     return Setup(
@@ -108,14 +116,19 @@ def set_up(config: Config, folder: Path) -> Setup:
         eval_task=eval_task,
         tokenizer=tokenizer,
         scorer=scorer,
+        judge=judge,
+        train_examples=train_examples,
+        eval_examples=held_out[: config.eval.examples],
+        reports=(train_report, eval_report),
         graphdef=graphdef,
         params=params,
     )
 
 
-def prompt_limit(config: Config) -> Limit:
-    """The limit on prompts."""
+def prompt_limit(config: Config, split: str) -> Limit:
+    """The limit on the prompts of a split."""
     return Limit(
+        split=split,
         column="prompt",
         tokens=config.train.max_prompt_tokens,
         setting="train.max_prompt_tokens",
@@ -152,6 +165,10 @@ def _tokenizer(config: Config, task: Task, folder: Path) -> Tokenizer:
 def _make_model(choice: Choice, tokenizer: Tokenizer, seed: int, stream: int) -> nnx.Module:
     maker: ModelMaker = _build(choice)
     return maker.make(tokenizer.vocab_size, rngs=nnx.Rngs(params=keys.stream(seed, stream)))
+
+
+def _shapes(params: Any) -> tuple[Any, list[tuple[int, ...]]]:
+    return jax.tree.structure(params), [leaf.shape for leaf in jax.tree.leaves(params)]
 
 
 def _column(judge: Scorer, sampled: Sampled) -> np.ndarray:

@@ -33,13 +33,14 @@ def demonstrations(setup: Setup) -> tuple[Any, list[LengthReport]]:
         name = config.choice("train.task").component.name
         raise DataError(f"task {name} has no demonstrations (examples with a completion); set sft.steps = 0")
     completions = Limit(
+        split="sft",
         column="completion",
         tokens=config.sampling.max_tokens - 1,
         setting="sampling.max_tokens - 1",
         action=config.sft.long_completions,
         action_setting="sft.long_completions",
     )
-    examples, first = fit(examples, setup.tokenizer, prompt_limit(config))
+    examples, first = fit(examples, setup.tokenizer, prompt_limit(config, "sft"))
     examples, second = fit(examples, setup.tokenizer, completions)
     return examples, [first, second]
 

@@ -285,8 +285,13 @@ def test_a_full_disk_is_one_line_and_keeps_the_earlier_checkpoints(tmp_path, mon
 
 def test_a_long_prompt_is_refused_before_training(tmp_path):
     with pytest.raises(DataError, match=r"prompts exceed train.max_prompt_tokens = 3 .* 'filter' or 'truncate'"):
-        run(tmp_path, "train.max_prompt_tokens=3", "sft.steps=0")
-    assert not series(tmp_path, "reward/mean")
+        run(tmp_path, "train.max_prompt_tokens=3")
+    assert read_lines(tmp_path / "metrics.jsonl") == []
+
+
+def test_a_critic_of_another_size_starts_on_its_own(tmp_path):
+    last = run(tmp_path, "train.advantage=gae", "critic/model.decoder.width=8", "sft.steps=0", "train.steps=1")
+    assert np.isfinite(last["critic/loss"])
 
 
 def test_a_reward_that_reads_an_absent_column_is_refused_before_the_model_is_made(tmp_path):
@@ -298,6 +303,8 @@ def test_a_reward_that_reads_an_absent_column_is_refused_before_the_model_is_mad
         dovetail.register("reward", "graded", graded)
     with pytest.raises(dovetail.DovetailError, match="reward graded reads the column 'rubric', which task arithmetic"):
         run(tmp_path, "train.rewards=['graded']")
+    with pytest.raises(dovetail.DovetailError, match="reward graded reads the column 'rubric', which task arithmetic"):
+        run(tmp_path / "judged", "eval.success=graded")
     assert not (tmp_path / "tokenizer").exists()
 
 
