@@ -1,12 +1,22 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from dovetail_model import attention
-from dovetail_model.attention import positions, visibility
+from dovetail_model.attention import Part, by_head, positions, views, visibility
 from dovetail_model.cache import KeyValues, empty_cache
+from dovetail_model.layers.rope import Rope
+from dovetail_model.spec import Layer
 
-attend = jax.jit(attention.attend)
+SCALE = 6**-0.5
+
+
+@functools.partial(jax.jit, static_argnames=("scale", "cap"))
+def attend(queries, keys, values, visible, scale=SCALE, cap=None):
+    return attention.attend(queries, (Part(by_head(keys), by_head(values), visible[:, None]),), scale=scale, cap=cap)
 
 
 def inputs(seq=2, token=3, slot=5, head=4, kv_head=2, head_dim=6):
@@ -17,15 +27,17 @@ def inputs(seq=2, token=3, slot=5, head=4, kv_head=2, head_dim=6):
     return *(jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in shapes), jnp.asarray(visible)
 
 
-def test_equals_a_loop():
+@pytest.mark.parametrize(("scale", "cap"), [(SCALE, None), (0.7, 1.5)])
+def test_equals_a_loop(scale, cap):
     queries, keys, values, visible = (np.asarray(x) for x in inputs())
     expected = np.zeros(queries.shape)
     for row, token, head in np.ndindex(2, 3, 4):
         seen = np.flatnonzero(visible[row, token])
-        score = keys[row, seen, head // 2] @ queries[row, token, head] / np.sqrt(6)
+        score = keys[row, seen, head // 2] @ queries[row, token, head] * scale
+        score = score if cap is None else cap * np.tanh(score / cap)
         weights = np.exp(score) / np.exp(score).sum()
         expected[row, token, head] = weights @ values[row, seen, head // 2]
-    np.testing.assert_allclose(attend(*inputs()), expected, atol=1e-6)
+    np.testing.assert_allclose(attend(*inputs(), scale=scale, cap=cap), expected, atol=1e-6)
 
 
 def test_equals_full_attention_with_repeated_heads():
@@ -68,16 +80,89 @@ def test_softmax_is_float32_and_the_dtype_is_kept():
     np.testing.assert_allclose(mixed.astype(jnp.float32), attend(queries, keys, values, visible), atol=0.03)
 
 
+@pytest.mark.parametrize("samples", [1, 2, 3])
+def test_a_shared_part_equals_keys_and_values_repeated_and_joined(samples):
+    queries, keys, values, visible = inputs(seq=2 * samples)
+    _, first_keys, first_values, first_visible = inputs(slot=4)
+    first_visible = first_visible[:, None, :1]  # [row, sample, token, slot]: the same for all samples and tokens
+
+    def shared(queries, keys, values, first_keys, first_values):
+        parts = (
+            Part(by_head(first_keys), by_head(first_values), first_visible),
+            Part(by_head(keys), by_head(values), visible[:, None]),
+        )
+        return attention.attend(queries, parts, scale=SCALE, cap=2.0)
+
+    def joined(queries, keys, values, first_keys, first_values):
+        repeated = (jnp.repeat(x, samples, axis=0) for x in (first_keys, first_values, first_visible[:, 0]))
+        both = [jnp.concatenate(pair, axis=1) for pair in zip(repeated, (keys, values), strict=False)]
+        seen = jnp.repeat(jnp.broadcast_to(first_visible[:, 0], (2, 3, 4)), samples, axis=0)
+        return attend(queries, *both, jnp.concatenate([seen, visible], axis=2), cap=2.0)
+
+    def run(function):
+        def total(*args):
+            mixed = function(*args)
+            return jnp.sum(jnp.sin(mixed)), mixed
+
+        args = queries, keys, values, first_keys, first_values
+        return jax.jit(jax.value_and_grad(total, argnums=tuple(range(5)), has_aux=True))(*args)
+
+    jax.tree.map(
+        lambda here, there: np.testing.assert_allclose(here, there, rtol=1e-6, atol=2e-6), run(shared), run(joined)
+    )
+
+
+def test_a_part_of_which_nothing_is_seen_changes_neither_value_nor_gradient():
+    queries, keys, values, visible = inputs()
+    nothing = Part(by_head(keys + 1), by_head(values + 1e6), jnp.zeros((2, 1, 1, 5), bool))
+
+    def total(parts, *args):
+        return jnp.sum(
+            jnp.sin(attention.attend(args[0], (*parts, Part(*map(by_head, args[1:]), visible[:, None])), scale=SCALE))
+        )
+
+    run = jax.jit(jax.value_and_grad(total, argnums=(1, 2, 3)))
+    alone, beside = run((), queries, keys, values), run((nothing,), queries, keys, values)
+    jax.tree.map(lambda here, there: np.testing.assert_allclose(here, there, rtol=1e-6, atol=1e-6), alone, beside)
+
+
+def filled(mask, room):
+    """A cache of one layer without content, after tokens with this mask."""
+    cache = empty_cache(layers=1, batch=len(mask), length=len(mask[0]) + room, kv_heads=1, head_dim=2, dtype="float32")
+    return cache.extend(cache.layers, jnp.array(mask, bool))
+
+
 def test_positions_go_on_after_the_cached_tokens():
-    cache = empty_cache(layers=1, batch=2, length=6, kv_heads=1, head_dim=2, dtype="float32")
-    cache = cache.extend(cache.layers, jnp.array([[False, True, True], [True, True, True]]))
+    cache = filled([[0, 1, 1], [1, 1, 1]], room=3)
     more = jnp.array([[True, True], [True, True]])
-    np.testing.assert_array_equal(positions(more, cache), [[2, 3], [3, 4]])
+    np.testing.assert_array_equal(positions(more, cache).tokens, [[2, 3], [3, 4]])
+    np.testing.assert_array_equal(positions(more, cache).own[:, :5], [[-1, 0, 1, 2, 3], [0, 1, 2, 3, 4]])
+
+
+def test_positions_go_on_after_the_prefix():
+    prefix, cache = filled([[0, 1, 1], [1, 1, 1]], room=0), filled([[0, 1], [1, 1], [0, 0], [1, 1]], room=1)
+    numbers = positions(jnp.ones((4, 1), bool), cache, prefix)
+    np.testing.assert_array_equal(numbers.tokens, [[3], [4], [3], [5]])
+    np.testing.assert_array_equal(numbers.own, [[1, 2, 3], [2, 3, 4], [2, 2, 3], [3, 4, 5]])
+    np.testing.assert_array_equal(numbers.prefix, [[-1, 0, 1], [0, 1, 2]])
+
+
+def test_a_window_counts_true_tokens():
+    # a row of 5 true tokens: two in the prefix, one in the cache, two now; a window of 3
+    prefix, cache = filled([[0, 1, 0, 1]], room=0), filled([[0, 1]], room=2)
+    near = Layer(Rope(theta=100.0), window=3)
+    view = views([near], 2, jnp.ones((1, 2), bool), cache, prefix)[near]
+    np.testing.assert_array_equal(view.prefix[0, 0], [[0, 0, 0, 1], [0, 0, 0, 0]])
+    np.testing.assert_array_equal(view.own[0, 0], [[0, 1, 1, 0], [0, 1, 1, 1]])
+
+
+def test_layers_of_one_kind_share_a_view():
+    near, far = Layer(Rope(theta=100.0), window=3), Layer(Rope(theta=100.0))
+    assert list(views([near, far, near, near], 2, jnp.ones((1, 2), bool), None, None)) == [near, far]
 
 
 def test_cached_tokens_are_visible_and_empty_slots_are_not():
-    cache = empty_cache(layers=1, batch=1, length=5, kv_heads=1, head_dim=2, dtype="float32")
-    cache = cache.extend(cache.layers, jnp.array([[False, True]]))
+    cache = filled([[0, 1]], room=3)
     np.testing.assert_array_equal(
         visibility(jnp.array([[True, True]]), cache)[0],
         [[False, True, True, False, False], [False, True, True, True, False]],
@@ -87,7 +172,7 @@ def test_cached_tokens_are_visible_and_empty_slots_are_not():
 def test_cache_writes_after_what_it_holds():
     cache = empty_cache(layers=1, batch=1, length=3, kv_heads=1, head_dim=1, dtype="float32")
     for number in (1.0, 2.0):
-        new = KeyValues(jnp.full((1, 1, 1, 1), number), jnp.full((1, 1, 1, 1), -number))
+        new = KeyValues(jnp.full((1, 1, 1), number), jnp.full((1, 1, 1), -number))
         cache = cache.extend((cache.layers[0].write(new, cache.filled),), jnp.ones((1, 1), bool))
     np.testing.assert_array_equal(cache.layers[0].keys.ravel(), [1, 2, 0])
     np.testing.assert_array_equal(cache.layers[0].values.ravel(), [-1, -2, 0])

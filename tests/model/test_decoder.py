@@ -217,6 +217,13 @@ def test_sizes_that_do_not_fit_are_refused(sizes, message):
         Decoder(**sizes)
 
 
+def test_an_abstract_model_needs_a_vocabulary(model):
+    shapes = [jax.tree.map(lambda leaf: leaf.shape, nnx.state(each)) for each in (model, TINY.abstract(VOCAB))]
+    assert shapes[0] == shapes[1]
+    with pytest.raises(ConfigError, match="has the vocabulary of its tokenizer, and there is no tokenizer here"):
+        TINY.abstract(None)
+
+
 def test_is_registered():
     component = dovetail.get("model", "decoder")
     assert component.params["width"] == 128

@@ -1,6 +1,8 @@
+import io
 import pickle
 
 import pytest
+import sentencepiece as spm
 
 import dovetail
 from dovetail.errors import ConfigError, DataError
@@ -125,3 +127,56 @@ def test_is_registered():
     component = dovetail.get("tokenizer", "sentencepiece")
     assert component.bind() == SentencePiece()
     assert component.params["vocab_size"] == 512
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """A model as others publish them: a beginning of sequence, turns as pieces, a dummy space in front."""
+    proto = io.BytesIO()
+    spm.SentencePieceTrainer.train(
+        sentence_iterator=iter(CORPUS), model_writer=proto, vocab_size=340, model_type="bpe", byte_fallback=True, minloglevel=2,
+        pad_id=0, eos_id=1, bos_id=2, unk_id=3, user_defined_symbols=["<start_of_turn>", "<end_of_turn>"], hard_vocab_limit=False,
+    )  # fmt: skip
+    file = tmp_path_factory.mktemp("published") / "tokenizer.model"
+    file.write_bytes(proto.getvalue())
+    return file
+
+
+def test_a_published_model_may_have_several_ends(published):
+    plain = SentencePiece(path=str(published)).make([])
+    assert plain.eos_ids == (1,)
+    chat = SentencePiece(path=str(published), eos_tokens=("<end_of_turn>", "</s>")).make([])
+    assert chat.eos_ids == (5, 1)
+    assert chat.decode([*chat.encode("add them"), 5, 1]) == "add them"
+    with pytest.raises(ConfigError, match="eos_tokens: '<eot>' is no piece of the model"):
+        SentencePiece(path=str(published), eos_tokens=("<eot>",)).make([])
+
+
+def test_the_beginning_of_a_prompt_is_an_id_where_asked(published):
+    text = "what is 12?"
+    plain = SentencePiece(path=str(published)).make([])
+    assert plain.render(text) == text
+    assert 2 not in plain.encode("<s>" + text)
+    prompt = SentencePiece(path=str(published), add_bos=True).make([])
+    assert prompt.render(text) == "<s>" + text == prompt.render("<s>" + text)
+    assert prompt.encode(prompt.render(text)) == [2, *plain.encode(text)]
+
+
+def test_messages_need_a_template(published, tmp_path):
+    messages = [{"role": "user", "content": "what is 12?"}]
+    with pytest.raises(
+        DataError, match="no chat template: name one with --set tokenizer.sentencepiece.chat_template=FILE"
+    ):
+        SentencePiece(path=str(published)).make([]).render(messages)
+    template = tmp_path / "chat.jinja"
+    template.write_text(
+        "{{ bos_token }}{% for m in messages %}<start_of_turn>{{ m.role }}\n{{ m.content }}<end_of_turn>{% endfor %}"
+    )
+    maker = SentencePiece(path=str(published), chat_template=str(template))
+    tokenizer = maker.make([])
+    ids = tokenizer.encode(tokenizer.render(messages))
+    assert ids[0] == 2
+    assert [token for token in ids if token in (4, 5)] == [4, 5]
+    tokenizer.save(tmp_path / "run")
+    template.write_text("something else")
+    assert maker.load(tmp_path / "run") == tokenizer

@@ -10,23 +10,29 @@ from jaxtyping import Array, Bool, Float, Int
 
 
 class KeyValues(NamedTuple):
-    """The keys and values of one layer."""
+    """The keys and values of one layer, an entry of `batch` for each row and, within it, each key-value head.
 
-    keys: Float[Array, "seq slot kv_head head_dim"]
-    values: Float[Array, "seq slot kv_head head_dim"]
+    Three dimensions, as the products take them: a cache of four is copied at every step of a decoding loop, as XLA on
+    CPUs does not update in place what it also reshapes.
+    """
+
+    keys: Float[Array, "batch slot head_dim"]
+    values: Float[Array, "batch slot head_dim"]
 
     def write(self, new: KeyValues, start: Int[Array, ""]) -> KeyValues:
         """Return these with `new` in the slots from `start` on."""
-        where = (0, start, 0, 0)
-        return KeyValues(*(jax.lax.dynamic_update_slice(old, add, where) for old, add in zip(self, new, strict=True)))
+        pairs = zip(self, new, strict=True)
+        return KeyValues(
+            *(jax.lax.dynamic_update_slice(old, add.astype(old.dtype), (0, start, 0)) for old, add in pairs)
+        )
 
 
 class Cache(NamedTuple):
     """The keys and values of every layer, in slots filled from the left.
 
-    Every array has the rows on its first axis, so that rows are repeated or selected with one `jax.tree.map`; the
-    scalar `filled`, the number of slots in use, is shared. What of them may be attended to is in `valid`. Writing past
-    the last slot overwrites the last ones silently (`dynamic_update_slice` clamps): make the cache long enough.
+    Every array has the rows on its first axis; the scalar `filled`, the number of slots in use, is shared. What of them
+    may be attended to is in `valid`. Writing past the last slot overwrites the last ones silently
+    (`dynamic_update_slice` clamps): make the cache long enough.
     """
 
     layers: tuple[KeyValues, ...]
@@ -47,9 +53,9 @@ def empty_cache(layers: int, batch: int, length: int, kv_heads: int, head_dim: i
 
     >>> cache = empty_cache(layers=2, batch=3, length=8, kv_heads=1, head_dim=4, dtype="float32")
     >>> len(cache.layers), cache.layers[0].keys.shape, int(cache.filled)
-    (2, (3, 8, 1, 4), 0)
+    (2, (3, 8, 4), 0)
     """
-    shape = (batch, length, kv_heads, head_dim)
+    shape = (batch * kv_heads, length, head_dim)
     # A buffer for each leaf: one shared by several cannot be donated.
     keys_values = tuple(KeyValues(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)) for _ in range(layers))
     return Cache(keys_values, jnp.zeros((batch, length), bool), jnp.zeros((), jnp.int32))

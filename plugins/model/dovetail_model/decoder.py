@@ -1,24 +1,20 @@
-"""A pre-norm decoder with rotary positions, grouped-query attention and a gated feed-forward layer."""
+"""A decoder given by its sizes."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated
 
 import attrs
-import jax
-import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int
 
 from dovetail import STATIC
 from dovetail.errors import ConfigError
-from dovetail_model.attention import Attention, Window, positions, visibility
-from dovetail_model.cache import Cache, KeyValues, empty_cache
-from dovetail_model.layers.norm import RMSNorm
-from dovetail_model.layers.rope import frequencies, rotation
-from dovetail_model.layers.swiglu import SwiGLU
-
-DType = Literal["float32", "bfloat16"]
+from dovetail.protocols import Place
+from dovetail_model.export import save_pretrained
+from dovetail_model.layers.rope import Rope
+from dovetail_model.spec import DType, Layer, Remat, Spec
+from dovetail_model.transformer import Transformer
 
 
 @attrs.frozen(kw_only=True)
@@ -44,10 +40,13 @@ class Decoder:
         dtype: of activations and cache; logits, softmax and norms are float32.
         param_dtype: of the weights.
         init_std: standard deviation of the initial weights.
+        remat: what the backward pass recomputes in each layer, to save memory: nothing ('none'), everything but matrix
+            products ('dots'), everything but products with weights ('dots_no_batch'), everything ('full').
 
     Raises:
         ConfigError: for sizes that do not fit together.
 
+    >>> import jax.numpy as jnp
     >>> model = Decoder(width=32, layers=1, heads=2, kv_heads=1).make(50, rngs=nnx.Rngs(0))
     >>> tokens = jnp.array([[3, 1, 4]])
     >>> hidden, _ = model(tokens, jnp.ones_like(tokens, bool))
@@ -67,6 +66,7 @@ class Decoder:
     dtype: DType = "float32"
     param_dtype: DType = "float32"
     init_std: Annotated[float, STATIC] = 0.02
+    remat: Remat = "none"
 
     def __attrs_post_init__(self) -> None:
         for name in ("width", "layers", "heads", "kv_heads", "head_dim", "ffn"):
@@ -102,94 +102,46 @@ class Decoder:
         """
         return self.ffn or -(-8 * self.width // (3 * 64)) * 64
 
-    def make(self, vocab_size: int, *, rngs: nnx.Rngs) -> Transformer:
-        """Return a randomly initialised model."""
-        return Transformer(self, vocab_size, rngs=rngs)
+    def make(self, vocab_size: int, *, rngs: nnx.Rngs, place: Place | None = None) -> Transformer:
+        """Return a randomly initialised model, all of it on one device whatever `place` says: it is small."""
+        return Transformer(self.spec(vocab_size), rngs=rngs)
 
+    def abstract(self, vocab_size: int | None) -> Transformer:
+        """Return the model with shapes for arrays.
 
-class Block(nnx.Module):
-    """Attention and feed-forward layer, each behind a norm and added to the residual stream."""
+        Raises:
+            ConfigError: without a number of ids, which only a tokenizer gives.
+        """
+        if vocab_size is None:
+            raise ConfigError("model.decoder has the vocabulary of its tokenizer, and there is no tokenizer here")
+        spec = self.spec(vocab_size)
+        return nnx.eval_shape(lambda: Transformer(spec, rngs=nnx.Rngs(0)))
 
-    def __init__(self, spec: Decoder, *, rngs: nnx.Rngs) -> None:
-        out_std = spec.init_std * (2 * spec.layers) ** -0.5
-        self.attention_norm = RMSNorm(spec.width, epsilon=spec.norm_epsilon, param_dtype=spec.param_dtype)
-        self.attention = Attention(
-            spec.width,
-            heads=spec.heads,
-            kv_heads=spec.kv_heads,
-            head_dim=spec.head_units,
-            std=spec.init_std,
-            out_std=out_std,
-            param_dtype=spec.param_dtype,
-            rngs=rngs,
+    def export(self, model: nnx.Module, folder: Path, *, adapter: bool) -> list[Path]:
+        """Write the model as the folder of a Llama, which it is, without a tokenizer.
+
+        Raises:
+            ConfigError: for an adapter alone.
+        """
+        if adapter:
+            raise ConfigError("model.decoder comes from no folder that an adapter could refer to; export it whole")
+        return save_pretrained(folder, model)
+
+    def spec(self, vocab_size: int) -> Spec:
+        """Return the decoder that these sizes describe."""
+        return Spec(
+            vocab_size=vocab_size,
+            width=self.width,
+            ffn=self.ffn_units,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_dim=self.head_units,
+            layers=(Layer(Rope(theta=self.rope_theta)),) * self.layers,
+            tied=self.tied,
+            norm_epsilon=self.norm_epsilon,
+            init_std=self.init_std,
+            out_std=self.init_std * (2 * self.layers) ** -0.5,
+            dtype=self.dtype,
+            param_dtype=self.param_dtype,
+            remat=self.remat,
         )
-        self.ffn_norm = RMSNorm(spec.width, epsilon=spec.norm_epsilon, param_dtype=spec.param_dtype)
-        self.ffn = SwiGLU(
-            spec.width,
-            spec.ffn_units,
-            std=spec.init_std,
-            out_std=out_std,
-            param_dtype=spec.param_dtype,
-            rngs=rngs,
-        )
-
-    def __call__(
-        self, x: Float[Array, "row width"], window: Window, past: KeyValues | None
-    ) -> tuple[Float[Array, "row width"], KeyValues]:
-        """Return the residual stream after this block, and the keys and values attended to."""
-        mixed, present = self.attention(self.attention_norm(x), window, past)
-        x = x + mixed
-        return x + self.ffn(self.ffn_norm(x)), present
-
-
-class Transformer(nnx.Module):
-    """The decoder; `dovetail.protocols.LanguageModel` says what its methods mean.
-
-    Activations are 2-D, one row per token, and layers are unrolled: about twice as fast on CPUs as [seq, token, width]
-    and a scan. Every array is a plain `nnx.Param`, so `nnx.split` gives a state that jits, donates, shards and
-    checkpoints, and two models of one shape have equal graph definitions (one executable serves both).
-    """
-
-    def __init__(self, spec: Decoder, vocab_size: int, *, rngs: nnx.Rngs) -> None:
-        self.width = spec.width
-        self.vocab_size = vocab_size
-        self.kv_heads = spec.kv_heads
-        self.head_dim = spec.head_units
-        self.rope_theta = spec.rope_theta
-        self.dtype = spec.dtype
-        self.embedding = nnx.Param(_table(spec, vocab_size, rngs))
-        self.blocks = nnx.List([Block(spec, rngs=rngs) for _ in range(spec.layers)])
-        self.norm = RMSNorm(spec.width, epsilon=spec.norm_epsilon, param_dtype=spec.param_dtype)
-        self.unembedding = None if spec.tied else nnx.Param(_table(spec, vocab_size, rngs))
-
-    def __call__(
-        self,
-        tokens: Int[Array, "seq token"],
-        mask: Bool[Array, "seq token"],
-        cache: Cache | None = None,
-    ) -> tuple[Float[Array, "seq token width"], Cache | None]:
-        """Return the hidden states of `tokens`, and the cache with their keys and values appended."""
-        angles = rotation(positions(mask, cache).reshape(-1), frequencies(self.head_dim, self.rope_theta))
-        window = Window(angles, visibility(mask, cache), None if cache is None else cache.filled)
-        x = self.embedding[...][tokens.reshape(-1)].astype(self.dtype)
-        layers = []
-        for number, block in enumerate(self.blocks):
-            x, present = block(x, window, None if cache is None else cache.layers[number])
-            layers.append(present)
-        hidden = self.norm(x).reshape(*tokens.shape, self.width)
-        return hidden, None if cache is None else cache.extend(tuple(layers), mask)
-
-    def logits(self, hidden: Float[Array, "*batch width"]) -> Float[Array, "*batch vocab"]:
-        """Project hidden states to float32 logits."""
-        table = (self.embedding if self.unembedding is None else self.unembedding)[...].astype(hidden.dtype)
-        rows = hidden.reshape(-1, self.width)
-        logits = jnp.einsum("rw,vw->rv", rows, table, preferred_element_type=jnp.float32)
-        return logits.reshape(*hidden.shape[:-1], self.vocab_size)
-
-    def init_cache(self, batch: int, length: int) -> Cache:
-        """Return an empty cache for `batch` rows of at most `length` tokens."""
-        return empty_cache(len(self.blocks), batch, length, self.kv_heads, self.head_dim, self.dtype)
-
-
-def _table(spec: Decoder, vocab_size: int, rngs: nnx.Rngs) -> Float[Array, "vocab width"]:
-    return spec.init_std * jax.random.normal(rngs.params(), (vocab_size, spec.width), spec.param_dtype)

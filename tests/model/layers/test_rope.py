@@ -3,11 +3,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dovetail_model.layers.rope import frequencies, rotate, rotation
+from dovetail_model.layers.rope import Rope, Stretch, rotate, rotation
 
 
 def turned(x, position, theta=100.0):
-    return rotate(x[None, None, :], rotation(jnp.array([position]), frequencies(x.size, theta)))[0, 0]
+    return rotate(x[None, None, :], rotation(jnp.array([position]), Rope(theta=theta).frequencies(x.size)))[0, 0]
 
 
 def test_position_zero_changes_nothing():
@@ -36,3 +36,25 @@ def test_products_depend_on_the_distance_alone(shift):
 
 def test_the_dtype_is_kept():
     assert turned(jnp.ones(4, jnp.bfloat16), 3).dtype == jnp.bfloat16
+
+
+def test_a_factor_divides_all_frequencies():
+    np.testing.assert_allclose(Rope(theta=100.0, factor=8.0).frequencies(4), [1 / 8, 0.1 / 8], rtol=1e-6)
+
+
+def test_a_stretch_keeps_high_frequencies_and_divides_low_ones():
+    stretched = Rope(theta=1000.0, stretch=Stretch(factor=8.0, low=1.0, high=4.0, original=32)).frequencies(6)
+    plain = Rope(theta=1000.0).frequencies(6)
+    turns = 32 * plain / (2 * np.pi)
+    assert turns[0] > 4
+    assert turns[2] < 1
+    np.testing.assert_allclose(stretched[0], plain[0], rtol=1e-6)
+    np.testing.assert_allclose(stretched[2], plain[2] / 8, rtol=1e-6)
+
+
+def test_a_stretch_interpolates_in_between():
+    # theta 100 and head_dim 4: 40π positions make ω = 0.1 turn twice, a third of the way from 1 to 4
+    stretch = Stretch(factor=8.0, low=1.0, high=4.0, original=40 * np.pi)
+    np.testing.assert_allclose(
+        Rope(theta=100.0, stretch=stretch).frequencies(4)[1], 0.1 * (2 / 3 / 8 + 1 / 3), rtol=1e-6
+    )

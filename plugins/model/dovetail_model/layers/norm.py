@@ -25,12 +25,17 @@ def rms_norm(
 
 
 class RMSNorm(nnx.Module):
-    """`rms_norm` with a learnt scale that starts at one."""
+    """`rms_norm` with a learnt scale that starts at one.
 
-    def __init__(self, width: int, *, epsilon: float, param_dtype: str) -> None:
-        self.scale = nnx.Param(jnp.ones(width, param_dtype))
+    What is stored is the scale less `offset`, under the logical name `axis`.
+    """
+
+    def __init__(self, width: int, *, axis: str | None, epsilon: float, offset: float, param_dtype: str) -> None:
+        self.scale = nnx.Param(jnp.full(width, 1.0 - offset, param_dtype), axes=(axis,))
         self.epsilon = epsilon
+        self.offset = offset
 
     def __call__(self, x: Float[Array, "*batch width"]) -> Float[Array, "*batch width"]:
         """Return the normalised rows."""
-        return rms_norm(x, self.scale[...], epsilon=self.epsilon)
+        # The offset is added in float32: 1 + w rounded to bfloat16 would lose most of w.
+        return rms_norm(x, self.scale[...].astype(jnp.float32) + self.offset, epsilon=self.epsilon)

@@ -1,0 +1,212 @@
+"""Reading a `config.json`: values checked, old and new spellings, what most architectures share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+import attrs
+
+from dovetail.errors import ConfigError, listing
+from dovetail_model.layers.glu import Activation
+from dovetail_model.layers.rope import Rope, Stretch
+from dovetail_model.spec import Layer, Spec
+
+FILE: Final = "config.json"
+KNOWN: Final = Path(__file__).parent / "known"
+"""Sizes of models that shipped configs name, so that they can be planned before they are downloaded."""
+FULL: Final = "full_attention"
+SLIDING: Final = "sliding_attention"
+CLASSIFIERS: Final = ("ForSequenceClassification", "ForTokenClassification")
+"""How the class of a reward model or critic ends, in `architectures`."""
+ACTIVATIONS: Final[dict[str, Activation]] = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
+
+T = TypeVar("T")
+_MISSING: Any = object()
+
+
+@attrs.frozen
+class HuggingFaceConfig:
+    """The values of a `config.json`; errors name the file. A null counts as absent."""
+
+    file: Path
+    values: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, folder: Path) -> HuggingFaceConfig:
+        """Read the file of a model's folder.
+
+        Raises:
+            ConfigError: if the folder, or in it the file, is missing or no JSON object.
+        """
+        file = folder / FILE
+        if not file.is_file():
+            what = "has no config.json" if folder.is_dir() else "is no folder"
+            raise ConfigError(f"{folder}: {what}; a model is a folder with config.json and *.safetensors")
+        try:
+            values = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ConfigError(f"{file}: no JSON: {error}") from error
+        if not isinstance(values, dict):
+            raise ConfigError(f"{file}: holds a {type(values).__name__}, not an object")
+        return cls(file, values)
+
+    @classmethod
+    def known(cls, folder: Path) -> HuggingFaceConfig:
+        """Read the folder's file or, where there is no such folder, what is known of the model of that name.
+
+        Raises:
+            ConfigError: if neither is there.
+        """
+        file = KNOWN / f"{folder.name}.json"
+        if folder.exists() or not file.is_file():
+            return cls.read(folder)
+        return cls(file, json.loads(file.read_text(encoding="utf-8")))
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is such a value."""
+        return self.values.get(name) is not None
+
+    def get(self, name: str, kind: type[T], default: T = _MISSING) -> T:
+        """Return a value, or the default where there is none.
+
+        Raises:
+            ConfigError: if it is of another type, or if it is missing and has no default.
+        """
+        value = self.values.get(name)
+        if value is None and default is not _MISSING:
+            return default
+        if value is None:
+            raise self.refuse(f"'{name}' is missing")
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+            raise self.refuse(f"{name} = {value!r}; it must be of type {kind.__name__}")
+        return cast("T", value)
+
+    def optional(self, name: str, kind: type[T]) -> T | None:
+        """Return a value, or None."""
+        return self.get(name, kind) if self.has(name) else None
+
+    def size(self, name: str, default: int = _MISSING) -> int:
+        """Return a number of at least 1."""
+        value = self.get(name, int, default)
+        if value < 1:
+            raise self.refuse(f"{name} = {value}; it must be at least 1")
+        return value
+
+    def one_of(self, name: str, value: Any, allowed: Mapping[str, T]) -> T:
+        """Return what a word stands for."""
+        if value not in allowed:
+            raise self.refuse(f"{name} = {value!r}; supported are {listing(allowed)}")
+        return allowed[value]
+
+    def refuse(self, what: str) -> ConfigError:
+        """Return the error that says what is wrong with the file."""
+        return ConfigError(f"{self.file}: {what}")
+
+
+def common(config: HuggingFaceConfig, *, tied: bool = False) -> Spec:
+    """Read what all architectures have; all layers get full attention and the rotary positions of `rope`.
+
+    Raises:
+        ConfigError: for values that are missing, of the wrong type, unsupported, or do not fit together.
+    """
+    width, heads = config.size("hidden_size"), config.size("num_attention_heads")
+    kv_heads = config.size("num_key_value_heads", heads)
+    head_dim = config.size("head_dim", width // heads)
+    if heads % kv_heads:
+        raise config.refuse(f"num_attention_heads = {heads} is no multiple of num_key_value_heads = {kv_heads}")
+    if not config.has("head_dim") and width % heads:
+        raise config.refuse(f"hidden_size = {width} is no multiple of num_attention_heads = {heads}; give head_dim")
+    if head_dim % 2:
+        raise config.refuse(f"{head_dim} units per head; rotary positions turn pairs, it must be even")
+    return Spec(
+        vocab_size=config.size("vocab_size"),
+        width=width,
+        ffn=config.size("intermediate_size"),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        layers=(Layer(rope(config)),) * config.size("num_hidden_layers"),
+        tied=config.get("tie_word_embeddings", bool, tied),
+        has_logits=not any(str(name).endswith(CLASSIFIERS) for name in config.get("architectures", list, [])),
+        activation=activation(config),
+        norm_epsilon=config.get("rms_norm_eps", float, 1e-6),
+        init_std=config.get("initializer_range", float, 0.02),
+    )
+
+
+def activation(config: HuggingFaceConfig) -> Activation:
+    """Read the gate's activation: `hidden_activation`, or `hidden_act`."""
+    name = "hidden_activation" if config.has("hidden_activation") else "hidden_act"
+    return config.one_of(name, config.get(name, str), ACTIVATIONS)
+
+
+def layers(
+    config: HuggingFaceConfig,
+    *,
+    is_sliding: Callable[[int], bool],
+    window: int | None,
+    full: Rope | None = None,
+    sliding: Rope | None = None,
+) -> tuple[Layer, ...]:
+    """Read which layers see a window only: the list `layer_types`, or in older files a rule for the layer's number.
+
+    Args:
+        config: the file.
+        is_sliding: the rule.
+        window: tokens that a sliding layer sees; without one, none slides.
+        full: rotary positions of layers with full attention; None is `rope(config)`.
+        sliding: those of sliding layers; None is `full`.
+
+    Raises:
+        ConfigError: if the list has another length than the model, or unknown words.
+    """
+    full = rope(config) if full is None else full
+    near = None if window is None else Layer(full if sliding is None else sliding, window)
+    kinds = {FULL: Layer(full), **({} if near is None else {SLIDING: near})}
+    number = config.size("num_hidden_layers")
+    if not config.has("layer_types"):
+        return tuple(near if near is not None and is_sliding(i) else Layer(full) for i in range(number))
+    listed = config.get("layer_types", list)
+    if len(listed) != number:
+        raise config.refuse(f"layer_types has {len(listed)} entries for num_hidden_layers = {number}")
+    return tuple(config.one_of("layer_types", kind, kinds) for kind in listed)
+
+
+def rope(config: HuggingFaceConfig, kind: str = FULL, *, default_theta: float = 10_000.0) -> Rope:
+    """Read the rotary positions of one kind of layer: `rope_parameters`, or the older `rope_theta`, `rope_scaling`."""
+    theta = {"rope_theta": config.get("rope_theta", float, default_theta)}
+    if not config.has("rope_parameters"):
+        return _rope(config, {**theta, **config.get("rope_scaling", dict, {})})
+    parameters = config.get("rope_parameters", dict)
+    return _rope(config, {**theta, **parameters.get(kind, parameters)})
+
+
+def _rope(config: HuggingFaceConfig, parameters: Mapping[str, Any]) -> Rope:
+    given = HuggingFaceConfig(config.file, parameters)
+    kind = given.get("rope_type", str, given.get("type", str, "default"))
+    reader = config.one_of("rope_type", kind, _ROPES)
+    if given.get("partial_rotary_factor", float, 1.0) != 1 or config.get("partial_rotary_factor", float, 1.0) != 1:
+        raise config.refuse("partial_rotary_factor is not 1; only whole heads can be turned")
+    return reader(given, given.get("rope_theta", float))
+
+
+def _llama3(given: HuggingFaceConfig, theta: float) -> Rope:
+    stretch = Stretch(
+        factor=given.get("factor", float),
+        low=given.get("low_freq_factor", float),
+        high=given.get("high_freq_factor", float),
+        original=given.size("original_max_position_embeddings"),
+    )
+    return Rope(theta=theta, stretch=stretch)
+
+
+_ROPES: dict[str, Callable[[HuggingFaceConfig, float], Rope]] = {
+    "default": lambda _, theta: Rope(theta=theta),
+    "linear": lambda given, theta: Rope(theta=theta, factor=given.get("factor", float)),
+    "llama3": _llama3,
+}

@@ -1,0 +1,188 @@
+"""Chat templates: a conversation as the text that a model was trained to read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import attrs
+
+from dovetail.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    import jinja2
+
+    from dovetail.protocols import Message
+
+FILE, MOMENT = "chat_template.jinja", "chat_template.time"
+
+
+@attrs.frozen(kw_only=True)
+class ChatTemplate:
+    """A jinja2 template over `messages`, with what the templates of published models take for granted.
+
+    It runs in jinja2's immutable sandbox, with `break` and `continue`, blocks trimmed, and, beside the variables
+    `messages`, `add_generation_prompt`, `tools` and `documents` (both None), the functions `raise_exception` and
+    `strftime_now`, the filter `tojson` (no HTML escapes), and the block `generation`, which has no effect.
+
+    Args:
+        source: the template.
+        place: where it comes from, for messages.
+        tokens: special tokens by their names in templates: `bos_token`, `eos_token`, ...
+        options: further variables, such as `enable_thinking`.
+        moment: what `strftime_now` tells the time by, as ISO 8601. It is kept with a run, so that a run which is
+            resumed another day has the same prompts.
+
+    >>> turns = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% endfor %}"
+    >>> template = ChatTemplate(source=turns + "{% if add_generation_prompt %}<assistant>{% endif %}", place="chat",
+    ...     tokens={"eos_token": "</s>"}, options={}, moment="2026-01-31T00:00:00")
+    >>> template.render([{"role": "user", "content": "6 * 7?"}])
+    '<user>6 * 7?</s><assistant>'
+    """
+
+    source: str
+    place: str = attrs.field(eq=False)
+    tokens: Mapping[str, str]
+    options: Mapping[str, Any]
+    moment: str = attrs.field(eq=False)
+
+    def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
+        """Return the conversation's text, up to where the assistant's next turn begins.
+
+        Raises:
+            DataError: if the messages are none, or the template refuses them.
+            ConfigError: if the template is broken, or jinja2 is not installed.
+        """
+        check_messages(messages)
+        template, variables = self._template, {"tools": None, "documents": None, **self.tokens, **self.options}
+        import jinja2
+
+        try:
+            return template.render(messages=messages, add_generation_prompt=add_generation_prompt, **variables)
+        except _Refused as error:
+            raise DataError(f"the chat template {self.place} refuses {_shown(messages)}: {error}") from error
+        except (jinja2.TemplateError, TypeError, ValueError, KeyError) as error:
+            raise DataError(
+                f"the chat template {self.place} fails on {_shown(messages)}: {type(error).__name__}: {error}"
+            ) from error
+
+    def save(self, folder: Path) -> None:
+        """Write the template, under the name that other programs know, and its moment if it asks for that."""
+        (folder / FILE).write_text(self.source, encoding="utf-8")
+        if "strftime_now" in self.source:
+            (folder / MOMENT).write_text(self.moment + "\n")
+
+    @cached_property
+    def _template(self) -> jinja2.Template:
+        return _compile(self.source, self.place, datetime.fromisoformat(self.moment))
+
+
+def read_source(folder: Path | None, replacement: str | None, setting: str) -> tuple[str, str] | None:
+    """Return a template and where it comes from: the file of a setting, else the folder's own; None without either.
+
+    Raises:
+        DataError: if the file cannot be read.
+    """
+    own = folder / FILE if folder is not None and (folder / FILE).exists() else None
+    file = own if replacement is None else Path(replacement).expanduser()
+    if file is None:
+        return None
+    try:
+        return str(file), file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{setting}: '{file}' cannot be read: {error}") from error
+
+
+def now() -> str:
+    """Return the moment at which a tokenizer is made."""
+    return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def saved_moment(folder: Path) -> str:
+    """Return the moment kept in a folder; now, where its template does not ask for it."""
+    file = folder / MOMENT
+    return file.read_text().strip() if file.exists() else now()
+
+
+def check_messages(messages: Sequence[Message]) -> None:
+    """Refuse what is no conversation.
+
+    Raises:
+        DataError: naming the message and what it lacks.
+
+    >>> check_messages([{"role": "user", "text": "hello"}])
+    Traceback (most recent call last):
+    dovetail.errors.DataError: message 0 has no 'content'; it holds: role, text
+    """
+    if isinstance(messages, str | bytes) or not isinstance(messages, Sequence) or not messages:
+        raise DataError(f"messages must be a list of at least one {{'role': ..., 'content': ...}}, not {messages!r}")
+    for index, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise DataError(f"message {index} is {message!r}; write {{'role': ..., 'content': ...}}")
+        for key in ("role", "content"):
+            if key not in message:
+                raise DataError(
+                    f"message {index} has no '{key}'; it holds: {', '.join(map(str, message)) or 'nothing'}"
+                )
+        if not isinstance(message["role"], str):
+            raise DataError(f"message {index}: its role is {message['role']!r}, not text")
+
+
+class _Refused(Exception):
+    """Raised by a template that calls `raise_exception`."""
+
+
+def _compile(source: str, place: str, moment: datetime) -> jinja2.Template:
+    try:
+        import jinja2
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+    except ImportError as error:
+        raise ConfigError('chat templates need jinja2: pip install "dovetail[hf]"') from error
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _generation_block()]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = moment.strftime
+    try:
+        return environment.from_string(source)
+    except jinja2.TemplateSyntaxError as error:
+        raise ConfigError(f"the chat template {place}, line {error.lineno}: {error.message}") from error
+
+
+def _generation_block() -> type[Any]:
+    """Templates mark the assistant's words with `{% generation %}` for tools that train on them; here it is no mark."""
+    from jinja2.ext import Extension
+
+    class Generation(Extension):
+        tags = {"generation"}  # noqa: RUF012 - as jinja2 declares it
+
+        def parse(self, parser: Any) -> Any:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    return Generation
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    # jinja2's own filter escapes for HTML
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise _Refused(message)
+
+
+def _shown(messages: Sequence[Message], limit: int = 120) -> str:
+    text = json.dumps(list(messages), ensure_ascii=False, default=str)
+    return text if len(text) <= limit else text[:limit] + "..."

@@ -1,0 +1,68 @@
+"""What Hugging Face folders call a decoder's parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+ParameterPath = Sequence[Any]
+"""Where a parameter is in the model: ('blocks', 3, 'attention', 'queries', 'kernel')."""
+
+LLAMA: Mapping[str, str] = {
+    "embedding": "model.embed_tokens",
+    "unembedding": "lm_head",
+    "norm": "model.norm",
+    "blocks.{}.attention_norm": "model.layers.{}.input_layernorm",
+    "blocks.{}.attention.queries": "model.layers.{}.self_attn.q_proj",
+    "blocks.{}.attention.keys": "model.layers.{}.self_attn.k_proj",
+    "blocks.{}.attention.values": "model.layers.{}.self_attn.v_proj",
+    "blocks.{}.attention.out": "model.layers.{}.self_attn.o_proj",
+    "blocks.{}.attention.query_norm": "model.layers.{}.self_attn.q_norm",
+    "blocks.{}.attention.key_norm": "model.layers.{}.self_attn.k_norm",
+    "blocks.{}.ffn_norm": "model.layers.{}.post_attention_layernorm",
+    "blocks.{}.ffn.gate": "model.layers.{}.mlp.gate_proj",
+    "blocks.{}.ffn.up": "model.layers.{}.mlp.up_proj",
+    "blocks.{}.ffn.down": "model.layers.{}.mlp.down_proj",
+}
+"""Llama's names, which most others took over: our module -> theirs, `{}` being the layer's number."""
+
+GEMMA: Mapping[str, str] = {
+    **LLAMA,
+    "blocks.{}.attention_post_norm": "model.layers.{}.post_attention_layernorm",
+    "blocks.{}.ffn_norm": "model.layers.{}.pre_feedforward_layernorm",
+    "blocks.{}.ffn_post_norm": "model.layers.{}.post_feedforward_layernorm",
+}
+"""Gemma 2 and 3 have norms before and after; `post_attention_layernorm` changes its meaning."""
+
+LEAVES: Mapping[str, str] = {"kernel": "weight", "scale": "weight", "bias": "bias"}
+
+
+def module_name(names: Mapping[str, str], module: ParameterPath) -> str:
+    """Return what a folder calls a module.
+
+    >>> module_name(LLAMA, ("blocks", 3, "attention", "queries"))
+    'model.layers.3.self_attn.q_proj'
+    """
+    numbers = [part for part in module if isinstance(part, int)]
+    return names[".".join("{}" if isinstance(part, int) else part for part in module)].format(*numbers)
+
+
+def tensor_name(names: Mapping[str, str], path: ParameterPath) -> str:
+    """Return what a folder calls a parameter.
+
+    >>> tensor_name(LLAMA, ("blocks", 3, "ffn", "down", "kernel")), tensor_name(LLAMA, ("embedding",))
+    ('model.layers.3.mlp.down_proj.weight', 'model.embed_tokens.weight')
+    """
+    *module, leaf = path
+    if leaf in LEAVES:
+        return f"{module_name(names, module)}.{LEAVES[leaf]}"
+    return f"{module_name(names, path)}.weight"
+
+
+def is_transposed(path: ParameterPath) -> bool:
+    """Tell whether folders store the transpose: they keep the matrix of a product as [outputs, inputs].
+
+    >>> is_transposed(("blocks", 3, "ffn", "down", "kernel")), is_transposed(("embedding",))
+    (True, False)
+    """
+    return path[-1] == "kernel"

@@ -1,0 +1,181 @@
+"""Safetensors files and folders: opened without reading a tensor, read one at a time, written one at a time.
+
+A file is the length of a header in eight bytes, the header, a JSON object with each tensor's type, shape and place, and
+the tensors' bytes. A folder has one file, or several and an index that says which tensor is in which.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import attrs
+import ml_dtypes
+import numpy as np
+
+from dovetail.errors import ConfigError, listing
+
+SINGLE: Final = "model.safetensors"
+INDEX: Final = "model.safetensors.index.json"
+DTYPES: Final = {
+    "F64": np.dtype(np.float64),
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+}
+_WORDS = {dtype: word for word, dtype in DTYPES.items()}
+_MAX_HEADER = 100_000_000
+
+
+class Readable(Protocol):
+    """What can be written: an array that need not be at hand before it is its turn."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Its type, one of `DTYPES`."""
+        ...
+
+    def read(self) -> np.ndarray:
+        """Return it."""
+        ...
+
+
+@attrs.frozen
+class Tensor:
+    """A tensor in a file, not yet read."""
+
+    file: Path
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    start: int
+
+    def read(self) -> np.ndarray:
+        """Read it; nobody else has the array."""
+        # Mapped into memory it would count twice where it has to be copied anyway, as on its way to a device.
+        data = np.fromfile(self.file, np.uint8, count=_bytes(self), offset=self.start)
+        return data.view(self.dtype).reshape(self.shape)
+
+
+def open_folder(folder: Path) -> dict[str, Tensor]:
+    """Return the tensors of a model's folder by name.
+
+    Raises:
+        ConfigError: if there are none, or a file that the index names is missing, or a file is cut short or no
+            safetensors.
+    """
+    index = folder / INDEX
+    if not index.is_file():
+        if not (folder / SINGLE).is_file():
+            other = sorted(file.name for file in folder.glob("*.bin"))
+            hint = f"; of {listing(other)} save it anew as safetensors" if other else ""
+            raise ConfigError(f"{folder}: has neither {SINGLE} nor {INDEX}{hint}")
+        return open_file(folder / SINGLE)
+    where = _weight_map(index)
+    missing = sorted({name for name in where.values() if not (folder / name).is_file()})
+    if missing:
+        raise ConfigError(f"{index}: names {listing(missing)}, not in the folder; is the download complete?")
+    tensors = {
+        name: tensor for file in sorted(set(where.values())) for name, tensor in open_file(folder / file).items()
+    }
+    lost = where.keys() - tensors.keys()
+    if lost:
+        raise ConfigError(f"{index}: names tensors that are in no file: {listing(lost)}")
+    return tensors
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    try:
+        return dict(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{index}: has no readable 'weight_map': {error!r}") from error
+
+
+def open_file(file: Path) -> dict[str, Tensor]:
+    """Return the tensors of one file by name.
+
+    Raises:
+        ConfigError: if it is cut short, with the byte counts, or no safetensors file.
+    """
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        if size >= 8 and length > _MAX_HEADER:
+            raise ConfigError(f"{file}: no safetensors file: its header would be {length:,} bytes")
+        if 8 + length > size:
+            raise ConfigError(f"{file}: cut short: {size:,} bytes, and its header alone ends at {8 + length:,}")
+        try:
+            header = json.loads(stream.read(length))
+            entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
+            tensors = {name: _tensor(file, 8 + length, name, entry) for name, entry in entries.items()}
+            end = 8 + length + max((entry["data_offsets"][1] for entry in entries.values()), default=0)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f"{file}: no safetensors file: its header cannot be read: {error!r}") from error
+    if end > size:
+        raise ConfigError(f"{file}: cut short: {size:,} bytes of {end:,}; copy or download it again")
+    return tensors
+
+
+def _tensor(file: Path, start: int, name: str, entry: Mapping[str, Any]) -> Tensor:
+    if entry["dtype"] not in DTYPES:
+        raise ConfigError(f"{file}: {name} is of type {entry['dtype']}; supported are {listing(DTYPES)}")
+    tensor = Tensor(file, DTYPES[entry["dtype"]], tuple(entry["shape"]), start + entry["data_offsets"][0])
+    begin, end = entry["data_offsets"]
+    if end - begin != _bytes(tensor):
+        raise ConfigError(f"{file}: {name} has {end - begin:,} bytes; its shape and type make {_bytes(tensor):,}")
+    return tensor
+
+
+def _bytes(tensor: Readable) -> int:
+    return int(np.prod(tensor.shape, dtype=np.int64)) * tensor.dtype.itemsize
+
+
+def write_file(file: Path, tensors: Mapping[str, Readable]) -> None:
+    """Write one file, complete or not at all; one tensor at a time is in memory."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, tensor in tensors.items():
+        start, end = end, end + _bytes(tensor)
+        header[name] = {"dtype": _WORDS[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    aside = file.with_name(file.name + ".tmp")
+    with aside.open("wb") as stream:
+        stream.write(len(text).to_bytes(8, "little") + text)
+        for tensor in tensors.values():
+            stream.write(np.ascontiguousarray(tensor.read()).reshape(-1).view(np.uint8).data)
+    os.replace(aside, file)
+
+
+def write_folder(folder: Path, tensors: Mapping[str, Readable], *, shard_bytes: int) -> list[Path]:
+    """Write tensors in their order to a folder, in one file, or in several of at most `shard_bytes` and an index.
+
+    A tensor larger than that gets a file of its own. Weights that were in the folder before are replaced.
+    """
+    shards: list[dict[str, Readable]] = [{}]
+    room = shard_bytes
+    for name, tensor in tensors.items():
+        if _bytes(tensor) > room and shards[-1]:
+            shards.append({})
+            room = shard_bytes
+        shards[-1][name] = tensor
+        room -= _bytes(tensor)
+    count = len(shards)
+    files = [SINGLE] if count == 1 else [f"model-{i:05d}-of-{count:05d}.safetensors" for i in range(1, count + 1)]
+    for file, shard in zip(files, shards, strict=True):
+        write_file(folder / file, shard)
+    if count > 1:
+        where = {name: file for file, shard in zip(files, shards, strict=True) for name in shard}
+        index = {"metadata": {"total_size": sum(map(_bytes, tensors.values()))}, "weight_map": where}
+        (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+    for stale in {*folder.glob("model*.safetensors"), folder / INDEX} - {folder / file for file in files}:
+        if count == 1 or stale.name != INDEX:
+            stale.unlink(missing_ok=True)
+    return [folder / file for file in files]

@@ -1,0 +1,92 @@
+"""What a decoder is, in numbers: the same few for every architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import attrs
+
+from dovetail_model.layers.glu import Activation
+from dovetail_model.layers.rope import Rope
+from dovetail_model.names import LLAMA
+
+DType = Literal["float32", "bfloat16"]
+Remat = Literal["none", "dots", "dots_no_batch", "full"]
+
+
+@attrs.frozen
+class Layer:
+    """What may differ from layer to layer: the rotary positions, and how far attention looks back (None: all the way).
+
+    A window of w shows a token itself and the w - 1 tokens before it.
+    """
+
+    rope: Rope
+    window: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Spec:
+    """A decoder: RMSNorm, rotary positions, grouped-query attention, a gated feed-forward layer, and what varies.
+
+        x ← √width E[token]                            the factor only where `scaled_embedding`
+        x ← x + Norm'(Attention(Norm(x)))              Norm' only where `post_norms`
+        x ← x + Norm'(GLU(Norm(x)))                    for each layer
+        logits = c tanh(Norm(x) Uᵀ / c)                U = E where `tied`; c = `logit_cap`, None for infinity
+
+    Attributes:
+        vocab_size: rows of the embedding.
+        width: units of the residual stream.
+        ffn: units of the feed-forward layer.
+        heads: query heads per layer.
+        kv_heads: key-value heads per layer; a divisor of `heads`.
+        head_dim: units per head, even.
+        layers: one entry for each block.
+        tied: use the embedding for the logits too.
+        has_logits: false for a reward model's or critic's blocks, whose head is not the decoder's business.
+        activation: of the feed-forward layer's gate.
+        norm_epsilon: added to the mean square.
+        norm_offset: added to the norms' scales; 1 where what is stored is the difference from one.
+        qk_norm: normalise each head's query and key before the rotation.
+        post_norms: normalise what attention and feed-forward layer add to the residual stream.
+        qkv_bias, out_bias, ffn_bias: which products add a bias.
+        query_scale: multiplies queries; None is 1 / √head_dim.
+        attention_cap, logit_cap: soft caps c, x ↦ c tanh(x / c), of attention scores and of logits.
+        scaled_embedding: multiply embeddings by √width.
+        init_std: standard deviation of the initial weights.
+        out_std: of those that write to the residual stream; None is `init_std`.
+        dtype: of activations and cache; logits, softmax and norms are float32.
+        param_dtype: of the weights.
+        names: our modules -> what a Hugging Face folder calls them; see `dovetail_model.names`.
+        remat: what the backward pass recomputes block by block: nothing ('none'), everything but matrix products
+            ('dots'), everything but products of weights and activations ('dots_no_batch'), everything ('full').
+    """
+
+    vocab_size: int
+    width: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    layers: tuple[Layer, ...]
+    tied: bool
+    has_logits: bool = True
+    activation: Activation = "silu"
+    norm_epsilon: float = 1e-6
+    norm_offset: float = 0.0
+    qk_norm: bool = False
+    post_norms: bool = False
+    qkv_bias: bool = False
+    out_bias: bool = False
+    ffn_bias: bool = False
+    query_scale: float | None = None
+    attention_cap: float | None = None
+    logit_cap: float | None = None
+    scaled_embedding: bool = False
+    names: Mapping[str, str] = attrs.field(default=LLAMA, hash=False)
+    init_std: float = 0.02
+    out_std: float | None = None
+    dtype: DType = "float32"
+    param_dtype: DType = "float32"
+    remat: Remat = "none"
