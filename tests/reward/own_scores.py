@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 
@@ -33,8 +34,21 @@ def misbehaving(data_source, solution_str, ground_truth, extra_info):
     return 1.0
 
 
-async def later(data_source, solution_str, ground_truth, extra_info):
-    return 1.0
+async def judged(data_source, solution_str, ground_truth, extra_info):
+    at_work.append(1)
+    most.append(len(at_work))
+    await asyncio.sleep(60 if solution_str == "sleeps" else 0.02)
+    at_work.pop()
+    if solution_str == "raises":
+        raise KeyError(data_source)
+    return {"score": 1.0, "words": len(solution_str.split()), "why": "because"}
+
+
+at_work, most = [], []
+
+
+def batch(data_sources, solution_strs, ground_truths, extra_infos, bonus=0.0):
+    return [len(text) + bonus for text in solution_strs]
 
 
 def three(data_source, solution_str, ground_truth):

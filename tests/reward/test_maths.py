@@ -8,13 +8,12 @@ import pytest
 
 import dovetail
 from dovetail.errors import ConfigError
-from dovetail_reward import math_verify as module
 from dovetail_reward._latex import LONGEST_ANSWER, bare, boxed_answer, same_answer, stated_answer
 from dovetail_reward._minerva import minerva
 from dovetail_reward._verl import hendrycks
 from dovetail_reward.hendrycks_math import hendrycks_math
 from dovetail_reward.math_dapo import math_dapo
-from dovetail_reward.math_verify import math_verify
+from dovetail_reward.math_verify import MathVerify
 
 needs_library = pytest.mark.skipif(importlib.util.find_spec("math_verify") is None, reason="needs math-verify")
 
@@ -195,12 +194,11 @@ def test_math_dapo(text, truth, loose, strict):
     assert math_dapo([text], [truth], strict_box_verify=True) == [strict]
 
 
-def test_math_verify_without_the_library(monkeypatch):
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
-    assert math_verify([r"\boxed{42}", ""], ["42", None]) == [1.0, None]
+def test_math_verify_without_the_library_is_refused_when_built(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError) as caught:
-        math_verify([r"\boxed{1+1}"], ["2"])
-    assert str(caught.value) == 'reward math_verify needs the library math-verify: pip install "dovetail[math]"'
+        MathVerify()
+    assert str(caught.value) == 'it needs the library math-verify: pip install "dovetail[math]"'
 
 
 @needs_library
@@ -221,15 +219,16 @@ def test_math_verify_without_the_library(monkeypatch):
     ],
 )
 def test_math_verify(text, truth, right):
-    assert math_verify([text], [truth]) == [right]
+    assert MathVerify()([text], [truth]) == [right]
 
 
 @needs_library
 def test_math_verify_bounds_time():
     tower = r"\boxed{9^{9^{9^{9}}}}"
-    assert math_verify([tower, r"\boxed{3-1}", tower], ["3", "2", "3"], time_limit=1.0) == [0.0, 1.0, 0.0]
+    assert MathVerify(time_limit=1.0)([tower, r"\boxed{3-1}", tower], ["3", "2", "3"]) == [0.0, 1.0, 0.0]
 
 
 def test_aliases():
     assert dovetail.get("reward", "hendrycks_math") is dovetail.get("reward", "math")
     assert dovetail.get("reward", "prime_math") is dovetail.get("reward", "math_verify")
+    assert dovetail.get("reward", "aime") is dovetail.get("reward", "math_dapo")

@@ -17,6 +17,9 @@ COVERED = {
     "math_dapo.compute_score": "math_dapo",
     "math_verify.compute_score": "math_verify",
     "prime_math.compute_score": "math_verify",
+    "geo3k.compute_score": "geo3k",
+    "prime_code.compute_score": "code",
+    "rlla.compute_score": "rlla",
     "search_r1.compute_score": "exact_match_qa",
     "search_r1.compute_score_subem": "exact_match_qa",
 }
@@ -28,12 +31,6 @@ BY_SOURCE = {
     "searchR1_nq": "exact_match_qa",
 }
 """The scorer that verl's `default_compute_score` picks for a `data_source`."""
-
-NOT_COVERED = {
-    "geo3k.compute_score": "needs a further library and mixes in a format score; weighted_sum combines rewards",
-    "rlla.compute_score": "tool calls of one dataset",
-    "prime_code.compute_score": "runs the completion's code, for which there is no sandbox here",
-}
 
 MATHS = {
     "numbers are compared by value": [
@@ -84,6 +81,24 @@ DEPARTURES: dict[str, dict[str, list[tuple[str, Any]]]] = {
         "the whole completion is read": [(r"\boxed{42}", "42")],
         "a final period does not count": [("Answer: 42.", "42")],
     },
+    "code": {},
+    "geo3k": {
+        "a box is a box however it is written": [
+            (r"\boxed 42", "42"),
+            (r"\fbox{42}", "42"),
+            (r"<think>a</think> \fbox{42}", "42"),
+        ],
+        "a fraction may be reducible": [
+            (r"\boxed{\frac{2}{4}}", r"\frac{1}{2}"),
+            (r"<think>a</think> \boxed{\frac{2}{4}}", r"\frac{1}{2}"),
+        ],
+        "what is equal to an integer is right": [
+            (r"\boxed{xyz=5}", "5"),
+            (r"<think>a</think> \boxed{10^{3}}", "1000"),
+        ],
+        "a set has no order": [(r"\boxed{\{1,2\}}", r"\{2,1\}")],
+    },
+    "rlla": {},
     "math_verify": {
         "numbers are compared by value": [(r"\boxed{1e3}", "1000"), (r"\boxed{４２}", "42"), ("Answer:42", "42")],
         "the last box is the answer": [(r"\boxed{1}\boxed{42}", "42"), (r"\fbox{42}", "42")],
@@ -132,16 +147,21 @@ def ours(row: Row, **params: Any) -> float | None:
     """Score a row."""
     name = reward_of(row)
     assert name is not None
+    component = dovetail.get("reward", name)
     params |= {key: row[key] for key in ("method", "format_score", "strict_box_verify") if key in row}
     if row["function"] == "search_r1.compute_score_subem":
         params["match"] = "contained"
-    return dovetail.get("reward", name)(completions=[row["solution_str"]], answer=[truth(row)], **params)[0]
+    if "continuous" in row:
+        params["score"] = "fraction" if row["continuous"] else "all"
+    known = {key: value for key, value in params.items() if key in component.params}
+    returned = component.bind(**known)([row["solution_str"]], [truth(row)])
+    return returned[0][0] if isinstance(returned, tuple) else returned[0]
 
 
 def truth(row: Row) -> Any:
     """Return the right answer of a row."""
     given = row["ground_truth"]
-    return given["target"] if isinstance(given, dict) else given
+    return given["target"] if isinstance(given, dict) and "target" in given else given
 
 
 def theirs(row: Row) -> float:

@@ -1,15 +1,38 @@
-"""Equality of mathematical answers by the library math-verify; runs in a process of its own (see `_workers`)."""
+"""Equality of mathematical answers by the library math-verify, in processes of its own (see `_workers`)."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
+
+from dovetail.errors import ConfigError
+from dovetail_reward._workers import LATE, workers
 
 MEMORY: Final = 4 << 30
 """Bytes of address space that a comparison may take."""
+
+
+def need_library() -> None:
+    """Refuse to go on without the library."""
+    if importlib.util.find_spec("math_verify") is None:
+        raise ConfigError('it needs the library math-verify: pip install "dovetail[math]"')
+
+
+def equal(cases: Sequence[tuple[str, str]], *, time_limit: float, processes: int) -> list[bool]:
+    r"""Tell of texts and right answers whether the library finds them equal; what takes too long is not.
+
+    A comparison may take any time and memory, so both are bounded. Of a text no more than digits and operators ever
+    reach Python's own parser.
+
+    >>> equal([(r"\boxed{2/4}", r"\frac{1}{2}"), (r"\boxed{3}", "2")], time_limit=60, processes=1)
+    [True, False]
+    """
+    results = workers(load_equivalent, processes).map(cases, time_limit=time_limit) if cases else []
+    return [False if result is LATE else bool(result) for result in results]
 
 
 def load_equivalent() -> Callable[[str, str], bool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from dovetail_reward._declare import declares
 from dovetail_reward._format import ANSWER_END, ANSWER_START, last_answer
 from dovetail_reward._questions import Truths, normal, spellings
 
@@ -12,6 +13,11 @@ _VERL_TAGS = 10
 """Tags of a kind beyond which verl quarters the score."""
 
 
+@declares(
+    range=(0, 1),
+    good={"completions": "<answer>the Eiffel tower</answer>", "answer": ["Eiffel Tower"]},
+    bad={"completions": "<answer>Notre-Dame</answer>", "answer": ["Eiffel Tower"]},
+)
 def exact_match_qa(
     completions: Sequence[str],
     answer: Sequence[Truths],

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Literal
 
+from dovetail_reward._declare import declares
 from dovetail_reward._numbers import Truth, last_number, leading_number, number, spelled
 
 _VERL_STRICT = re.compile(r"#### (-?[0-9.,]+)")
@@ -15,6 +16,11 @@ _VERL_READS = 300
 """Characters at the end of a completion that verl looks at."""
 
 
+@declares(
+    range=(0, 1),
+    good={"completions": "#### 42", "answer": "42"},
+    bad={"completions": "#### 7", "answer": "42"},
+)
 def gsm8k(
     completions: Sequence[str],
     answer: Sequence[Truth],

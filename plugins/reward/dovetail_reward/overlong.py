@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Ge
 from jaxtyping import Array, Bool, Float, Int
 
 
@@ -11,9 +14,9 @@ def overlong(
     lengths: Int[Array, "seq"],
     mask: Bool[Array, "seq token"],
     *,
-    max_tokens: int,
-    buffer: int,
-    penalty: float = 1.0,
+    max_tokens: Annotated[int, Ge(1)],
+    buffer: Annotated[int, Ge(0)],
+    penalty: Annotated[float, Ge(0)] = 1.0,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq"]]]:
     """Take from the last policy token of a long completion, in proportion to how far it runs into the buffer.
 

@@ -18,6 +18,11 @@ class WeightedSum:
     A reward that abstains (NaN in the table) contributes nothing, and the others keep their weights. Where all
     abstain nobody has judged the completion, and the score is NaN: it is left out of the batch.
 
+    What other libraries have managers for is here a matter of the reward, which gets all completions of a step at
+    once. Of verl's, `naive` and `batch` are this one (the latter with `reward.compute_score.batched`), `prime` is
+    `reward.compute_score.time_limit`, `rate_limited` an `async` function under `reward.compute_score` or the reward
+    `remote`, and `dapo` is `train.reward_shaping = ['overlong']`.
+
     Args:
         weights: w by name of the reward; 1 for those not named. None: 1 for all.
 

@@ -1,0 +1,71 @@
+"""The program of a confined process: it reads its job, gives up its rights, and runs the code."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+from .confine import confine, limit
+
+JOB, CODE = "job.json", "main.py"
+NOT_CONFINED = 97
+"""The exit status where less holds than was asked for; no code has run then, and `BEGUN` is not written."""
+BEGUN = b"+"
+"""Goes out before whatever the code prints, so that it cannot pretend not to have run."""
+
+_GIVEN = """\
+import bisect, collections, functools, heapq, itertools, math, operator, random, re, string, sys
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter, OrderedDict, defaultdict, deque
+from functools import cache, lru_cache, reduce
+from heapq import heapify, heappop, heappush, heappushpop, heapreplace, nlargest, nsmallest
+from itertools import accumulate, chain, combinations, groupby, permutations, product
+from math import ceil, comb, floor, gcd, inf, sqrt
+from typing import *
+"""
+"""What the sites that ask for a function have at hand without an import."""
+
+
+def main(folder: str) -> None:
+    """Do the job in a folder: `memory`, `seconds`, `require`, and `call` where a function is to be called."""
+    job = json.loads(Path(folder, JOB).read_text())
+    os.chdir(folder)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    limit(job["memory"], job["seconds"])
+    held = confine(folder)
+    if not set(job["require"]) <= set(held):
+        os._exit(NOT_CONFINED)
+    os.write(1, BEGUN)
+    if job["probe"]:
+        print(json.dumps(held))
+        return
+    source = Path(CODE).read_text(encoding="utf-8")
+    builtins.exit = builtins.quit = sys.exit  # pyright: ignore[reportAttributeAccessIssue]
+    if job["call"] is None:
+        _run(source, "__main__", {})
+    else:
+        _call(source, nowhere, **job["call"])
+
+
+def _run(source: str, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    module = sys.modules[name] = types.ModuleType(name)
+    vars(module).update(given)
+    exec(compile(source, CODE, "exec"), vars(module))
+    return vars(module)
+
+
+def _call(source: str, nowhere: int, function: str, arguments: list[Any]) -> None:
+    """Write what the function returns as JSON; what the code prints goes nowhere."""
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answer:
+        os.dup2(nowhere, 1)
+        given: dict[str, Any] = {}
+        exec(_GIVEN, given)
+        found = _run(source, "solution", given)
+        holder = found.get("Solution")
+        target = found[function] if holder is None else getattr(holder(), function)
+        answer.write(json.dumps(target(*arguments), default=list))

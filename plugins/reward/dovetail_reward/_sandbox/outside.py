@@ -1,0 +1,150 @@
+"""Start confined processes, one for each run, and read what they print."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import attrs
+
+from dovetail.errors import RewardError
+from dovetail_reward._sandbox.inside import BEGUN, CODE, JOB, NOT_CONFINED
+
+FULL: Final = ("landlock", "seccomp")
+"""All protections there are; without the first, code reads what this user may; without both, it does what he may."""
+
+_INPUT = "input"
+_CHUNK = 1 << 16
+_PROGRAM: Final = (
+    f"import sys; sys.path.append({str(Path(__file__).parents[1])!r});"
+    " from _sandbox.inside import main; sys.path.pop(); main(sys.argv[1])"
+)
+
+
+class SandboxError(RewardError):
+    """A process could not be confined as it had to be; the code has not run."""
+
+
+@attrs.frozen(kw_only=True)
+class Ran:
+    """What came of a run: what was printed where it ended well, else how it ended.
+
+    `failed`: with an error, or by its limits of memory and files; `late`: after its time; `loud`: printing too much.
+    """
+
+    how: Literal["done", "failed", "late", "loud"]
+    output: str = ""
+
+
+@functools.cache
+def protections() -> tuple[str, ...]:
+    """Return what of `FULL` holds on this machine; tried once."""
+    ran = run("", probe=True, require=(), time_limit=60.0, output_limit=1000)
+    if ran.how != "done":
+        raise SandboxError(f"a confined process does not start: {ran.how}")
+    return tuple(json.loads(ran.output))
+
+
+def run(
+    source: str,
+    *,
+    stdin: str = "",
+    call: dict[str, Any] | None = None,
+    time_limit: float,
+    output_limit: int,
+    memory: int = 512 << 20,
+    require: Sequence[str] = FULL,
+    probe: bool = False,
+) -> Ran:
+    """Run a program with this input; or call a function of it, and read what it returns as JSON.
+
+    Args:
+        source: Python.
+        stdin: what it reads.
+        call: `function`, a name, and `arguments`, which JSON can hold.
+        time_limit: seconds until the process is ended.
+        output_limit: bytes it may print.
+        memory: bytes of address space it may take.
+        require: what of `FULL` must hold.
+        probe: do nothing, and print what holds.
+
+    Raises:
+        SandboxError: if less holds than is required.
+
+    >>> run("print(int(input()) + 1)", stdin="41", time_limit=30, output_limit=10, require=protections()).output
+    '42\\n'
+    """
+    with tempfile.TemporaryDirectory(prefix="dovetail-") as name:
+        folder = Path(name).resolve()
+        seconds = math.ceil(time_limit) + 1
+        job = {"memory": memory, "seconds": seconds, "require": list(require), "call": call, "probe": probe}
+        (folder / JOB).write_text(json.dumps(job))
+        (folder / CODE).write_text(source, encoding="utf-8", errors="replace")
+        (folder / _INPUT).write_text(stdin, encoding="utf-8", errors="replace")
+        return _watched(folder, time_limit, output_limit)
+
+
+def _watched(folder: Path, time_limit: float, output_limit: int) -> Ran:
+    # No site packages, no bytecode written, and an environment that says nothing but to hash alike at every run.
+    command = [sys.executable, "-s", "-S", "-P", "-B", "-X", "utf8", "-c", _PROGRAM, str(folder)]
+    with (folder / _INPUT).open("rb") as stdin:
+        process = subprocess.Popen(
+            command,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=folder,
+            env={"PYTHONHASHSEED": "0"},
+            start_new_session=True,
+        )
+    try:
+        return _read(process, time.monotonic() + time_limit, output_limit)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        assert process.stdout is not None
+        process.stdout.close()
+        process.wait()
+
+
+def _read(process: subprocess.Popen[bytes], deadline: float, output_limit: int) -> Ran:
+    assert process.stdout is not None
+    output = bytearray()
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while True:
+            if not selector.select(max(deadline - time.monotonic(), 0)):
+                return Ran(how="late")
+            chunk = os.read(process.stdout.fileno(), _CHUNK)
+            output += chunk
+            if len(output) > len(BEGUN) + output_limit:
+                return Ran(how="loud")
+            if not chunk:
+                break
+    return _ended(process, deadline, bytes(output))
+
+
+def _ended(process: subprocess.Popen[bytes], deadline: float, output: bytes) -> Ran:
+    try:
+        status = process.wait(max(deadline - time.monotonic(), 0))
+    except subprocess.TimeoutExpired:
+        return Ran(how="late")
+    if status == NOT_CONFINED and not output:
+        raise SandboxError("a process could not be confined as it had to be; its code has not run")
+    if status == -signal.SIGXCPU:
+        return Ran(how="late")
+    if status != 0:
+        return Ran(how="failed")
+    return Ran(how="done", output=output.removeprefix(BEGUN).decode("utf-8", errors="replace"))

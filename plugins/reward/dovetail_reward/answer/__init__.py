@@ -1,0 +1,1 @@
+"""Answers: what a completion answers, in a form in which equal answers are equal texts."""

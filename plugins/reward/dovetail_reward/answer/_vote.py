@@ -1,0 +1,17 @@
+"""One spelling for each answer."""
+
+from __future__ import annotations
+
+from dovetail_reward._numbers import number
+
+
+def vote(answer: str | None) -> str | None:
+    """Return an answer as it is counted: a number in one spelling, a text without white space around it.
+
+    >>> vote(" $1,234.50"), vote("1234.5"), vote("Paris "), vote(" "), vote(None)
+    ('1234.5', '1234.5', 'Paris', None, None)
+    """
+    if answer is None or not answer.strip():
+        return None
+    value = number(answer)
+    return answer.strip() if value is None else str(value.normalize() + 0)

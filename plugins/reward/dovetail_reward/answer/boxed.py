@@ -1,0 +1,22 @@
+r"""Answer `boxed`: what stands in `\boxed{}`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dovetail_reward._latex import boxed_answer
+from dovetail_reward.answer._vote import vote
+
+
+def boxed(completions: Sequence[str]) -> list[str | None]:
+    r"""The content of the last box of a completion, `\boxed{a}`, `\fbox{a}` or `\boxed a`; None without one.
+
+    Two spellings of one formula are two answers, but for plain numbers.
+
+    Args:
+        completions: texts without special tokens.
+
+    >>> boxed([r"so $\boxed{1{,}000}$", r"\boxed{42.0}", "42"])
+    ['1{,}000', '42', None]
+    """
+    return [vote(boxed_answer(text)) for text in completions]

@@ -1,0 +1,30 @@
+"""Field `mean_hidden_states`: what a completion looks like to the model, in one vector."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+
+def mean_hidden_states(
+    hidden_states: Float[Array, "seq token width"], mask: Bool[Array, "seq token"]
+) -> Float[Array, "seq width"]:
+    """The mean of a completion's hidden states, in float32.
+
+        h̄_i = (1/|y_i|)·∑_t h_it
+
+    over its policy tokens, with h_it the state after the last norm from which token t is predicted. As a quantity of a
+    forward pass it has versions: `old_mean_hidden_states` is that of the policy at collection, `ref_mean_hidden_states`
+    of the reference, `answer_mean_hidden_states` that of the policy at collection on the task's answer.
+
+    Args:
+        hidden_states: h.
+        mask: policy tokens; a row without any gets zeros.
+
+    >>> mean_hidden_states(jnp.array([[[1.0, 2.0], [3.0, 4.0], [9.0, 9.0]]]), jnp.array([[True, True, False]]))
+    Array([[2., 3.]], dtype=float32)
+    """
+    states = jnp.where(mask[..., None], hidden_states, 0)
+    states = states if states.dtype == jnp.float64 else states.astype(jnp.float32)
+    lengths = jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True, dtype=states.dtype), 1.0)
+    return jnp.sum(states, axis=1) / lengths

@@ -1,0 +1,50 @@
+"""Reward shaping `reference_quality`: how likely the reference finds a completion, blended into the reward."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+
+def reference_quality(
+    token_rewards: Float[Array, "seq token"],
+    ref_logps: Float[Array, "seq token"],
+    mask: Bool[Array, "seq token"],
+    schedule_weight: Float[Array, ""],
+    *,
+    on: Literal["tokens", "last"] = "tokens",
+) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq"]]]:
+    """Blend the reference model's mean likelihood of a completion into its rewards.
+
+        q_i   = exp( (1/|y_i|)·∑_t log π_ref(y_it) )
+        r'_it = (1-w)·r_it + w·q_i at policy tokens
+
+    q, the geometric mean of the tokens' probabilities, lies between 0 and 1: one over the completion's perplexity. w is
+    what `train.schedule` gives at this step. Known from a fork of verl; no paper describes it.
+
+    Args:
+        token_rewards: r, in units of reward.
+        ref_logps: log π_ref, in nats, at the sampling temperature.
+        mask: policy tokens.
+        schedule_weight: w, between 0 and 1.
+        on: whether q is given to every policy token, as above, or to the last one. An estimator that reads whole
+            scores (grpo, rloo) adds up the tokens: there `tokens` gives |y|·q, which pays for length, and `last` q.
+
+    Returns:
+        The rewards, zero outside the mask, and `quality`, q of each completion; zero without policy tokens.
+
+    >>> rewards, logps = jnp.array([[0.0, 1.0]]), jnp.log(jnp.array([[0.25, 1.0]]))
+    >>> reference_quality(rewards, logps, jnp.ones((1, 2), bool), jnp.float32(0.5))[0]
+    Array([[0.25, 0.75]], dtype=float32)
+    """
+    rewards = jnp.where(mask, token_rewards, 0.0)
+    rewards = rewards if rewards.dtype == jnp.float64 else rewards.astype(jnp.float32)
+    weight = schedule_weight.astype(rewards.dtype)
+    logps = jnp.where(mask, ref_logps, 0.0).astype(rewards.dtype)
+    lengths = jnp.sum(mask, axis=-1, dtype=rewards.dtype)
+    quality = jnp.where(lengths > 0, jnp.exp(jnp.sum(logps, axis=-1) / jnp.maximum(lengths, 1.0)), 0.0)
+    last = mask & (jnp.cumsum(mask[:, ::-1], axis=1)[:, ::-1] == 1)
+    where = mask if on == "tokens" else last
+    return (1.0 - weight) * rewards + jnp.where(where, weight * quality[:, None], 0.0), {"quality": quality}
