@@ -14,7 +14,7 @@ Batch = dict[str, Any]
 LENGTHS = (7, 5, 0, 1, 3, 6)
 """Policy tokens per row: a full one, an empty one, a single one; row 1 gets a hole, as where a tool has answered."""
 
-SELECTIONS = ("clip_cov_tokens", "kl_cov_tokens", "second_moment_tokens", "top_entropy_tokens")
+SELECTIONS = ("clip_cov_tokens", "kl_cov_tokens", "second_moment_tokens")
 """Fields that select tokens, here at random, outside the mask too."""
 
 
@@ -47,6 +47,7 @@ def make_batch(seed: int = 0) -> Batch:
         "lengths": mask.sum(-1),
         "truncated": mask.all(-1),
         "positive_weights": np.abs(normal()),
+        "full_kl": np.abs(normal(0.3)),
         **{name: rng.random(mask.shape) < 0.5 for name in SELECTIONS},
     }
 

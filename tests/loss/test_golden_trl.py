@@ -1,14 +1,15 @@
-"""TRL 1.16.0: GRPOTrainer with every loss, token- and sequence-level ratios, masks and KL correction; and GMPOTrainer."""
+"""TRL 1.16.0: GRPOTrainer with every loss, token- and sequence-level ratios, masks, entropy bonus and KL correction; GMPOTrainer; RLOOTrainer."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.golden import load
-from tests.loss.cases import Case, check, precision
+from tests.golden import Fact, load
+from tests.loss.cases import Case, check, precision, weights_of
 
 import dovetail
 
@@ -24,13 +25,14 @@ AGGREGATION = {
     "luspo": "sequence_mean_token_sum",
     "vespo": "token_mean",
     "gmpo": "sequence_mean_token_mean",
+    "rloo": "sequence_mean_token_mean",
 }
 
-OWN_LOSS = {"cispo", "sapo", "luspo", "vespo", "gmpo"}
+OWN_LOSS = {"cispo", "sapo", "luspo", "vespo", "gmpo", "rloo"}
 """Loss types that are a component of their own, `luspo` on sequence-level ratios; the others are `grpo`, and differ in
 how they average."""
 
-COUNTS_EMPTY = {"grpo", "dr_grpo", "sapo", "luspo", "gmpo"}
+COUNTS_EMPTY = {"grpo", "dr_grpo", "sapo", "luspo", "gmpo", "rloo"}
 """TRL divides by all completions, those without a policy token included; here they are not counted."""
 
 METRICS = {
@@ -45,26 +47,15 @@ LOCAL_MEAN = {
 
 
 def loss_type(case: dict[str, Any]) -> str:
-    return "gmpo" if case["trainer"] == "GMPOTrainer" else case["config"]["loss_type"]
-
-
-def masks(case: dict[str, Any]) -> list[str]:
-    config = case["config"]
-    return [
-        name
-        for name, used in (
-            ("opsm", config["off_policy_mask_threshold"] is not None),
-            ("top_entropy", config["top_entropy_quantile"] < 1),
-        )
-        if used
-    ]
+    own = {"GMPOTrainer": "gmpo", "RLOOTrainer": "rloo"}
+    return own.get(case["trainer"]) or case["config"]["loss_type"]
 
 
 def departure(case: dict[str, Any]) -> str:
     """Say why a case is not reproduced, if it is not."""
     config, kind = case["config"], loss_type(case)
-    sequence = config["importance_sampling_level"] == "sequence"
-    corrected = config["beta"] and config["use_bias_correction_kl"] and kind != "gmpo"
+    sequence = config.get("importance_sampling_level") == "sequence"
+    corrected = config["beta"] and config.get("use_bias_correction_kl") and kind != "gmpo"
     if case["name"] in LOCAL_MEAN:
         return LOCAL_MEAN[case["name"]]
     if kind == "gmpo" and case["batch"] == "b":
@@ -77,15 +68,8 @@ def departure(case: dict[str, Any]) -> str:
 
 
 def cases(*, departing: bool) -> list[Any]:
-    """Return the loss cases; other losses than the clipped one have neither mask here, and the engine adds entropy."""
-    found = [
-        c
-        for c in CASES
-        if c["kind"] == "loss"
-        and c["trainer"] in {"GRPOTrainer", "GMPOTrainer"}
-        and not (masks(c) and loss_type(c) in OWN_LOSS)
-        and not c["config"]["entropy_coef"]
-    ]
+    """Return the loss cases."""
+    found = [c for c in CASES if c["kind"] == "loss"]
     return [pytest.param(c, id=c["name"]) for c in found if bool(departure(c)) == departing]
 
 
@@ -101,23 +85,32 @@ def fields_of(case: dict[str, Any]) -> dict[str, np.ndarray]:
         "advantages": np.broadcast_to(ARRAYS[f"{batch}/adv"][:, None], logps.shape),
         "mask": mask & ARRAYS[f"{batch}/tool"].astype(bool) if case["tool_mask"] else mask,
     }
-    if case["importance_sampling_ratio"]:
-        fields["is_weights"] = np.broadcast_to(ARRAYS[case["importance_sampling_ratio"]], logps.shape)
-    if "top_entropy" in masks(case):
-        fields["top_entropy_tokens"] = top_entropy_tokens(case, fields["mask"])
+    weights = ARRAYS[case["importance_sampling_ratio"]] if case["importance_sampling_ratio"] else 1.0
+    fields["is_weights"] = np.broadcast_to(weights, logps.shape) * selected(case, fields)
     return fields
 
 
-def top_entropy_tokens(case: dict[str, Any], mask: np.ndarray) -> np.ndarray:
-    select = dovetail.get("field", "top_entropy_tokens").bind(fraction=case["config"]["top_entropy_quantile"])
+def selected(case: dict[str, Any], fields: dict[str, np.ndarray]) -> np.ndarray:
+    """Return what the selections multiply the loss by, as importance weights do."""
+    config = case["config"]
+    at_hand = fields | {"old_entropy": ARRAYS[f"batch_{case['batch']}/ent"]}
+    chosen = {}
+    if config.get("off_policy_mask_threshold") is not None:
+        chosen["opsm"] = {"threshold": config["off_policy_mask_threshold"]}
+    if config.get("top_entropy_quantile", 1.0) < 1:
+        chosen["top_entropy"] = {"fraction": config["top_entropy_quantile"]}
+    kept = np.ones_like(fields["mask"])
     with precision("float64"):
-        return np.asarray(select(jnp.asarray(ARRAYS[f"batch_{case['batch']}/ent"]), jnp.asarray(mask)))
+        for name, params in chosen.items():
+            selection = dovetail.get("selection", name)
+            kept = kept & selection.bind(**params)(*(jnp.asarray(at_hand[read]) for read in selection.reads))
+    return np.asarray(kept)
 
 
 def component(case: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Translate a loss type and its settings."""
     config, kind = case["config"], loss_type(case)
-    level = config["importance_sampling_level"]
+    level = config.get("importance_sampling_level", "token")
     high = config["epsilon"] if config["epsilon_high"] is None else config["epsilon_high"]
     clip = {"epsilon_low": config["epsilon"], "epsilon_high": high}
     if kind in OWN_LOSS and (kind, level) != ("luspo", "token"):
@@ -125,27 +118,25 @@ def component(case: dict[str, Any]) -> tuple[str, dict[str, Any]]:
             "cispo": {"max_ratio": config["epsilon_high"], "level": level},
             "sapo": {
                 # TRL rounds the temperatures to float32.
-                "tau_pos": float(np.float32(config["sapo_temperature_pos"])),
-                "tau_neg": float(np.float32(config["sapo_temperature_neg"])),
+                "tau_pos": float(np.float32(config.get("sapo_temperature_pos", 1.0))),
+                "tau_neg": float(np.float32(config.get("sapo_temperature_neg", 1.0))),
                 "level": level,
             },
             "vespo": {name.removeprefix("vespo_"): value for name, value in config.items() if "vespo" in name},
             "luspo": clip,
             "gmpo": clip,
+            "rloo": clip,
         }[kind]
-    if "opsm" in masks(case):
-        return "opsm", clip | {"threshold": config["off_policy_mask_threshold"]}
-    if "top_entropy" in masks(case):
-        return "top_entropy", clip
-    return ("gspo", clip) if level == "sequence" else ("grpo", clip | {"clip_c": config["delta"]})
+    return "grpo", clip | {"clip_c": config["delta"], "level": level}
 
 
 def convert(case: dict[str, Any]) -> Case:
     config, kind = case["config"], loss_type(case)
     name, params = component(case)
     fields = fields_of(case)
-    kl = "k3_corrected" if config["use_bias_correction_kl"] and kind != "gmpo" else "k3"
-    return Case(
+    per_token = name == "grpo" and params["level"] == "token"  # TRL's share of completions is not one of tokens
+    kl = "k3_corrected" if config.get("use_bias_correction_kl") and kind != "gmpo" else "k3"
+    converted = Case(
         name=case["name"],
         dtype="float64",
         kind="policy_loss",
@@ -159,8 +150,18 @@ def convert(case: dict[str, Any]) -> Case:
         kl=(kl, {"clamp": None}, config["beta"]) if config["beta"] else None,
         value=ARRAYS[f"{case['name']}/loss"],
         gradient=ARRAYS[f"{case['name']}/grad_logps"],
-        metrics={ours: case["metrics"][theirs] for ours, theirs in METRICS.items()} if name == "grpo" else {},
+        metrics={ours: case["metrics"][theirs] for ours, theirs in METRICS.items()} if per_token else {},
     )
+    bonus = config.get("entropy_coef") or 0.0
+    entropy = np.where(fields["mask"], ARRAYS[f"batch_{case['batch']}/ent"], 0.0)
+    return attrs.evolve(converted, value=converted.value + bonus * np.sum(weights_of(converted) * entropy))
+
+
+def facts() -> list[Fact]:
+    """Return the cases of this file."""
+    chosen = [*cases(departing=False), *cases(departing=True)]
+    found = [(parameter.id, parameter.values[0]) for parameter in chosen]
+    return [Fact("trl", f"{c['trainer']}, loss {loss_type(c)}", name, departure(c)) for name, c in found]
 
 
 @pytest.mark.parametrize("case", cases(departing=False))

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.golden import load
+from tests.golden import Fact, load
 from tests.loss.cases import Case, check, compute
 
 from dovetail import fields as quantities
@@ -33,6 +33,18 @@ BOUNDED_BEFORE_THE_MEAN = {
     "loss/grpo/b4p3t6v11/holes/27_loss_algo-gspo-token_beta-0.04_T1.0_old-far",
 }
 """tunix bounds a token's log-ratio to ±20 before GSPO's mean over tokens; here, as in the paper and in verl, only the mean."""
+
+
+DEPARTURES = {OVERFLOWS: "tunix lets e^(-x) overflow; here it is bounded"} | dict.fromkeys(
+    BOUNDED_BEFORE_THE_MEAN, "tunix bounds a token's log-ratio before GSPO's mean over tokens; here, only the mean is"
+)
+
+
+def facts() -> list[Fact]:
+    """Return the cases of this file."""
+    functions = (AGGREGATE, KL, KL_GRADIENT, GRPO, PPO, VALUE)
+    found = [(c["function"], c["name"]) for c in CASES if c["function"] in functions]
+    return [Fact("tunix", function, name, DEPARTURES.get(name, "")) for function, name in found]
 
 
 def cases(*functions: str) -> list[Any]:

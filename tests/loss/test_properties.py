@@ -1,4 +1,4 @@
-"""What holds for every loss, aggregation, KL estimator and KL controller, whoever registered it."""
+"""What holds for every loss, aggregation, KL estimator and controller, whoever registered it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tests.loss.batch import Batch, float_params, make_batch, select, token_fiel
 import dovetail
 from dovetail.train.parts import masked_sum
 
-DIFFERENTIABLE = {"policy_loss": "logps", "value_loss": "values", "kl": "logps"}
+DIFFERENTIABLE = ("logps", "values", "full_kl")
 
 LOSSES = [(kind, name) for kind in ("policy_loss", "value_loss") for name in dovetail.names(kind)]
 AGGREGATIONS = dovetail.names("loss_agg")
 KL = dovetail.names("kl")
-CONTROLLERS = dovetail.names("kl_controller")
+CONTROLLERS = [(kind, name) for kind in ("kl_controller", "entropy_controller") for name in dovetail.names(kind)]
 
 every_loss = pytest.mark.parametrize(("kind", "name"), LOSSES)
 every_aggregation = pytest.mark.parametrize("name", AGGREGATIONS)
 every_kl = pytest.mark.parametrize("name", KL)
-every_controller = pytest.mark.parametrize("name", CONTROLLERS)
+every_controller = pytest.mark.parametrize(("kind", "name"), CONTROLLERS)
 garbage = pytest.mark.parametrize("garbage", [np.nan, np.inf, 1e30, -1e30])
 
 
@@ -38,11 +38,17 @@ def run(
     return result if isinstance(result, tuple) else (result, {})
 
 
+def variable_of(kind: str, name: str) -> str:
+    """Return the field through which a component learns."""
+    (variable,) = (read for read in dovetail.get(kind, name).reads if read in DIFFERENTIABLE)
+    return variable
+
+
 def pull(
     kind: str, name: str, fields: Batch, weights: Any, params: dict[str, Any] | None = None
 ) -> tuple[jax.Array, jax.Array]:
     """Return ∑ w·loss as the engine sums it up, and its gradient by the differentiable field."""
-    variable = DIFFERENTIABLE[kind]
+    variable = variable_of(kind, name)
 
     def total(value: jax.Array) -> jax.Array:
         per_token, _ = run(kind, name, fields | {variable: value}, params)
@@ -178,7 +184,7 @@ def test_an_all_masked_batch_gives_zero(kind: str, name: str) -> None:
 @pytest.mark.parametrize("shift", [200.0, -200.0])
 def test_far_apart_policies_stay_finite(kind: str, name: str, shift: float) -> None:
     fields = make_batch()
-    variable = DIFFERENTIABLE[kind]
+    variable = variable_of(kind, name)
     fields[variable] = fields[variable] + np.float32(shift)
     loss, gradient = pull(kind, name, fields, weights_of(fields))
     assert np.isfinite(loss)
@@ -273,7 +279,7 @@ def test_weights_under_jit_equal_eager_and_numbers_do_not_recompile(name: str) -
 @every_kl
 def test_kl_is_zero_between_equal_policies(name: str) -> None:
     fields = make_batch()
-    estimate, _ = run("kl", name, fields | {"ref_logps": fields["logps"]})
+    estimate, _ = run("kl", name, fields | {"ref_logps": fields["logps"], "full_kl": 0 * fields["full_kl"]})
     assert estimate.shape == fields["mask"].shape
     assert estimate.dtype == jnp.float32
     assert (estimate == 0).all()
@@ -285,7 +291,8 @@ def test_kl_ignores_garbage_in_positions_without_weight(name: str, garbage: floa
     fields = make_batch()
     weights = weights_of(fields)
     clean = pull("kl", name, fields, weights)
-    for spoilt in (spoil(fields, garbage), spoil(fields, garbage) | {"logps": fields["logps"]}):
+    variable = variable_of("kl", name)
+    for spoilt in (spoil(fields, garbage), spoil(fields, garbage) | {variable: fields[variable]}):
         for actual, expected in zip(pull("kl", name, spoilt, weights), clean, strict=True):
             close(actual, expected)
 
@@ -303,7 +310,7 @@ def test_kl_of_far_apart_policies_stays_finite(name: str, shift: float) -> None:
 @every_kl
 def test_a_nan_that_counts_is_seen(name: str) -> None:
     fields = make_batch()
-    fields["logps"][0, 0] = np.nan
+    fields[variable_of("kl", name)][0, 0] = np.nan
     assert np.isnan(pull("kl", name, fields, weights_of(fields))[0])
 
 
@@ -315,22 +322,22 @@ def test_kl_under_jit_equals_eager_and_numbers_do_not_recompile(name: str) -> No
 @every_kl
 def test_kl_of_bfloat16_is_float32(name: str) -> None:
     fields = make_batch()
-    half = fields | {key: fields[key].astype(jnp.bfloat16) for key in ("logps", "ref_logps")}
+    half = fields | {key: fields[key].astype(jnp.bfloat16) for key in ("logps", "ref_logps", "full_kl")}
     assert run("kl", name, half)[0].dtype == jnp.float32
 
 
-# --- KL controllers
+# --- controllers
 
 
 @every_controller
-def test_a_controller_starts_at_the_coefficient(name: str) -> None:
-    controller: Any = dovetail.get("kl_controller", name).bind()
+def test_a_controller_starts_at_the_coefficient(kind: str, name: str) -> None:
+    controller: Any = dovetail.get(kind, name).bind()
     assert controller.coef(controller.init(0.25)) == 0.25
 
 
 @every_controller
-def test_a_controllers_state_is_a_dict_that_can_be_scanned_and_traced(name: str) -> None:
-    component = dovetail.get("kl_controller", name)
+def test_a_controllers_state_is_a_dict_that_can_be_scanned_and_traced(kind: str, name: str) -> None:
+    component = dovetail.get(kind, name)
 
     @jax.jit
     def run_scan(params: dict[str, Any], kls: jax.Array) -> tuple[dict[str, jax.Array], jax.Array]:

@@ -17,6 +17,10 @@ ALIASES = {
         "seq-mean-token-sum-norm": "sequence_mean_token_scale",
         "sequence-mean-token-scale": "sequence_mean_token_scale",
     },
+    "selection": {
+        "overlong_filtering": "drop_truncated",
+        "mask_truncated_completions": "drop_truncated",
+    },
     "kl": {
         "kl": "k1",
         "kl_plus": "k1_plus",
@@ -34,7 +38,9 @@ def test_peers_spellings_are_aliases(kind: str, alias: str) -> None:
     assert dovetail.get(kind, alias) is dovetail.get(kind, ALIASES[kind][alias])
 
 
-@pytest.mark.parametrize("kind", ["policy_loss", "value_loss", "loss_agg", "kl", "kl_controller", "field"])
+@pytest.mark.parametrize(
+    "kind", ["policy_loss", "value_loss", "loss_agg", "kl", "kl_controller", "entropy_controller", "selection", "field"]
+)
 def test_every_component_loads_and_says_what_it_is(kind: str) -> None:
     for name in dovetail.names(kind):
         component = dovetail.get(kind, name)

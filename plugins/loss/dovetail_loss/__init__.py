@@ -1,5 +1,5 @@
-"""Dovetail's built-in losses: policy and value losses, aggregations, KL estimators and their controllers,
-off-policy corrections, and the selections of tokens that some of the losses read.
+"""Dovetail's built-in losses: policy and value losses, aggregations, KL estimators, controllers of the KL and of the
+entropy coefficient, off-policy corrections, selections of what is learnt from, and fields that some of the losses read.
 
 Policy losses lie beside this file, every other kind in the folder of its name. What the components of a kind
 share (casts, masks, bounds) is in the modules with a leading underscore.
@@ -22,8 +22,9 @@ def dovetail_components(register: Register) -> None:
     _value_losses(register)
     _aggregations(register)
     _kl_estimators(register)
-    _kl_controllers(register)
+    _controllers(register)
     _corrections(register)
+    _selections(register)
 
 
 def _policy_losses(register: Register) -> None:
@@ -42,12 +43,11 @@ def _policy_losses(register: Register) -> None:
     register("policy_loss", "kl_cov", "dovetail_loss.kl_cov:kl_cov")
     register("policy_loss", "luspo", "dovetail_loss.luspo:luspo")
     register("policy_loss", "m2po", "dovetail_loss.m2po:m2po")
-    register("policy_loss", "opsm", "dovetail_loss.opsm:opsm")
     register("policy_loss", "ppo", "dovetail_loss.ppo:ppo")
     register("policy_loss", "reinforce", "dovetail_loss.reinforce:reinforce", aliases=("gpg",))
+    register("policy_loss", "rloo", "dovetail_loss.rloo:rloo")
     register("policy_loss", "rollout_is", "dovetail_loss.rollout_is:rollout_is")
     register("policy_loss", "sapo", "dovetail_loss.sapo:sapo")
-    register("policy_loss", "top_entropy", "dovetail_loss.top_entropy:top_entropy")
     register("policy_loss", "topr", "dovetail_loss.topr:topr")
     register("policy_loss", "vapo", "dovetail_loss.vapo:vapo")
     register("policy_loss", "vespo", "dovetail_loss.vespo:vespo")
@@ -55,10 +55,10 @@ def _policy_losses(register: Register) -> None:
 
 def _fields(register: Register) -> None:
     register("field", "clip_cov_tokens", "dovetail_loss.field.clip_cov_tokens:clip_cov_tokens")
+    register("field", "full_kl", "dovetail_loss.kl.full:full_kl")
     register("field", "kl_cov_tokens", "dovetail_loss.field.kl_cov_tokens:kl_cov_tokens")
     register("field", "positive_weights", "dovetail_loss.field.positive_weights:positive_weights")
     register("field", "second_moment_tokens", "dovetail_loss.field.second_moment_tokens:second_moment_tokens")
-    register("field", "top_entropy_tokens", "dovetail_loss.field.top_entropy_tokens:top_entropy_tokens")
 
 
 def _value_losses(register: Register) -> None:
@@ -98,6 +98,7 @@ def _aggregations(register: Register) -> None:
 def _kl_estimators(register: Register) -> None:
     register("kl", "abs", "dovetail_loss.kl.abs:absolute")
     register("kl", "abs_plus", "dovetail_loss.kl.abs_plus:abs_plus")
+    register("kl", "full", "dovetail_loss.kl.full:full")
     register("kl", "k1", "dovetail_loss.kl.k1:k1", aliases=("kl",))
     register("kl", "k1_plus", "dovetail_loss.kl.k1_plus:k1_plus", aliases=("kl_plus",))
     register("kl", "k2", "dovetail_loss.kl.k2:k2", aliases=("mse", "mse_kl", "k2_plus", "mse_plus"))
@@ -106,7 +107,9 @@ def _kl_estimators(register: Register) -> None:
     register("kl", "k3_plus", "dovetail_loss.kl.k3_plus:k3_plus", aliases=("low_var_kl_plus",))
 
 
-def _kl_controllers(register: Register) -> None:
+def _controllers(register: Register) -> None:
+    register("entropy_controller", "adaptive", "dovetail_loss.entropy_controller.adaptive:Adaptive")
+    register("entropy_controller", "fixed", "dovetail_loss.kl_controller.fixed:Fixed")
     register("kl_controller", "adaptive", "dovetail_loss.kl_controller.adaptive:Adaptive")
     register("kl_controller", "fixed", "dovetail_loss.kl_controller.fixed:Fixed")
 
@@ -133,3 +136,15 @@ def _corrections(register: Register) -> None:
         "correction", "tis_token", "dovetail_loss.correction.tis_token:tis_token", aliases=("tis", "token_truncate")
     )
     register("correction", "token_veto", "dovetail_loss.correction.token_veto:token_veto")
+
+
+def _selections(register: Register) -> None:
+    register(
+        "selection",
+        "drop_truncated",
+        "dovetail_loss.selection.drop_truncated:drop_truncated",
+        aliases=("overlong_filtering", "mask_truncated_completions"),
+    )
+    register("selection", "opsm", "dovetail_loss.selection.opsm:opsm")
+    register("selection", "pf_ppo", "dovetail_loss.selection.pf_ppo:pf_ppo")
+    register("selection", "top_entropy", "dovetail_loss.selection.top_entropy:top_entropy")

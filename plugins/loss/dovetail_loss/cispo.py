@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from annotated_types import Ge, Gt
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._arrays import clip
@@ -15,9 +18,9 @@ def cispo(
     advantages: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    epsilon_low: float = 1.0,
-    epsilon_high: float = 4.0,
-    max_ratio: float | None = None,
+    epsilon_low: Annotated[float, Ge(0)] = 1.0,
+    epsilon_high: Annotated[float, Ge(0)] = 4.0,
+    max_ratio: Annotated[float, Gt(0)] | None = None,
     level: Level = "token",
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
     """Clipped importance-sampling policy optimisation: it clips the weight, and drops no token.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Ge
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._ratio import indicator
@@ -16,8 +19,8 @@ def clip_cov(
     mask: Bool[Array, "seq token"],
     clip_cov_tokens: Bool[Array, "seq token"],
     *,
-    epsilon_low: float = 0.2,
-    epsilon_high: float = 0.2,
+    epsilon_low: Annotated[float, Ge(0)] = 0.2,
+    epsilon_high: Annotated[float, Ge(0)] = 0.2,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
     """Clip-Cov: the loss of `ppo`, and zero on tokens drawn among those of high covariance.
 

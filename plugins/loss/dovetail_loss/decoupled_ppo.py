@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax
 import jax.numpy as jnp
+from annotated_types import Ge, Gt
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._ratio import importance_ratio
@@ -17,9 +20,9 @@ def decoupled_ppo(
     advantages: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    epsilon_low: float = 0.2,
-    epsilon_high: float = 0.2,
-    clip_c: float | None = None,
+    epsilon_low: Annotated[float, Ge(0)] = 0.2,
+    epsilon_high: Annotated[float, Ge(0)] = 0.2,
+    clip_c: Annotated[float, Gt(1)] | None = None,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
     """The decoupled objective: the trust region is around a recent policy, the samples are of the one that acted.
 

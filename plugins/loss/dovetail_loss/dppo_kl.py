@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax
 import jax.numpy as jnp
+from annotated_types import Ge, Gt
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._divergence import masked_score, probability
@@ -19,9 +22,9 @@ def dppo_kl(
     advantages: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    epsilon_low: float = 0.05,
-    epsilon_high: float = 0.05,
-    max_ratio: float = 20.0,
+    epsilon_low: Annotated[float, Ge(0)] = 0.05,
+    epsilon_high: Annotated[float, Ge(0)] = 0.05,
+    max_ratio: Annotated[float, Gt(0)] = 20.0,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
     """Divergence PPO with the binary KL divergence: `dppo_tv` with another measure of how far a token has moved.
 

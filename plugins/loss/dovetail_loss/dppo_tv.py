@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from annotated_types import Ge, Gt
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._divergence import masked_score, probability
@@ -13,9 +16,9 @@ def dppo_tv(
     advantages: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    epsilon_low: float = 0.15,
-    epsilon_high: float = 0.15,
-    max_ratio: float = 20.0,
+    epsilon_low: Annotated[float, Ge(0)] = 0.15,
+    epsilon_high: Annotated[float, Ge(0)] = 0.15,
+    max_ratio: Annotated[float, Gt(0)] = 20.0,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
     """Divergence PPO with the binary total variation: a token is dropped where its probability has moved too far.
 

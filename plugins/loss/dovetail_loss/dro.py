@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Gt
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._arrays import masked
@@ -16,7 +19,7 @@ def dro(
     advantages: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    beta: float = 0.1,
+    beta: Annotated[float, Gt(0)] = 0.1,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
     """Direct reward optimisation, token by token: the policy gradient, and a spring back to the old policy.
 

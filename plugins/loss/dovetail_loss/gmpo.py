@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Ge
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._arrays import LOG_RATIO_BOUND, clip, masked
@@ -16,8 +19,8 @@ def gmpo(
     advantages: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    epsilon_low: float = 0.4,
-    epsilon_high: float = 0.4,
+    epsilon_low: Annotated[float, Ge(0)] = 0.4,
+    epsilon_high: Annotated[float, Ge(0)] = 0.4,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
     """Geometric-mean policy optimisation: one outlying token moves the completion's ratio little.
 

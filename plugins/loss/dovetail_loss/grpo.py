@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from annotated_types import Ge, Gt
 from jaxtyping import Array, Bool, Float
 
+from dovetail_loss._ratio import Level
 from dovetail_loss.ppo import ppo
 
 
@@ -13,9 +17,10 @@ def grpo(
     advantages: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    epsilon_low: float = 0.2,
-    epsilon_high: float = 0.2,
-    clip_c: float | None = None,
+    epsilon_low: Annotated[float, Ge(0)] = 0.2,
+    epsilon_high: Annotated[float, Ge(0)] = 0.2,
+    clip_c: Annotated[float, Gt(1)] | None = None,
+    level: Level = "token",
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
     """Group relative policy optimisation: per token, the loss of `ppo`.
 
@@ -38,6 +43,7 @@ def grpo(
         epsilon_low: ε_low, in units of the ratio.
         epsilon_high: ε_high; 0.28 is DAPO's clip-higher.
         clip_c: upper bound of the ratio where A < 0, or None (TRL's `delta`, tunix's `epsilon_c`).
+        level: 'sequence' for the completion's geometric-mean ratio (TRL's `importance_sampling_level`).
 
     Returns:
         The loss per token, and the metrics of `ppo`.
@@ -50,4 +56,13 @@ def grpo(
     >>> loss
     Array([[-2.]], dtype=float32)
     """
-    return ppo(logps, old_logps, advantages, mask, epsilon_low=epsilon_low, epsilon_high=epsilon_high, clip_c=clip_c)
+    return ppo(
+        logps,
+        old_logps,
+        advantages,
+        mask,
+        epsilon_low=epsilon_low,
+        epsilon_high=epsilon_high,
+        clip_c=clip_c,
+        level=level,
+    )

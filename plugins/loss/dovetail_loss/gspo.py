@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from annotated_types import Ge
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._clipped import clipped_surrogate, ratio_metrics
@@ -14,8 +17,8 @@ def gspo(
     advantages: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    epsilon_low: float = 3e-4,
-    epsilon_high: float = 4e-4,
+    epsilon_low: Annotated[float, Ge(0)] = 3e-4,
+    epsilon_high: Annotated[float, Ge(0)] = 4e-4,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
     """Group sequence policy optimisation, in the token form: one ratio for the whole completion.
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Ge
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._arrays import masked
@@ -17,8 +20,8 @@ def ipo(
     advantages: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    epsilon: float = 0.3,
-    kl_coef: float = 1e-3,
+    epsilon: Annotated[float, Ge(0)] = 0.3,
+    kl_coef: Annotated[float, Ge(0)] = 1e-3,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
     """INTELLECT policy optimisation: a trust region of probability on both sides, and a quadratic penalty.
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Gt
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._arrays import masked
@@ -16,7 +19,7 @@ def kimi(
     advantages: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    tau: float = 0.1,
+    tau: Annotated[float, Gt(0)] = 0.1,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
     """Policy mirror descent as Kimi k1.5 and K2 do it: the squared log-ratio of the whole completion.
 

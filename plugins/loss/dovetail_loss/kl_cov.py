@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Ge
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._ratio import indicator, log_ratio
@@ -16,7 +19,7 @@ def kl_cov(
     mask: Bool[Array, "seq token"],
     kl_cov_tokens: Bool[Array, "seq token"],
     *,
-    kl_coef: float = 1.0,
+    kl_coef: Annotated[float, Ge(0)] = 1.0,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
     """KL-Cov: the tokens of highest covariance are held where the old policy had them.
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from annotated_types import Ge
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss.gspo import gspo
@@ -13,8 +16,8 @@ def luspo(
     advantages: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    epsilon_low: float = 2e-3,
-    epsilon_high: float = 2.5e-3,
+    epsilon_low: Annotated[float, Ge(0)] = 2e-3,
+    epsilon_high: Annotated[float, Ge(0)] = 2.5e-3,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
     """Length-unbiased sequence policy optimisation: per token, the loss of `gspo`.
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from annotated_types import Ge, Gt
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._clipped import clipped_surrogate, ratio_metrics
-from dovetail_loss._ratio import importance_ratio
+from dovetail_loss._ratio import Level, importance_ratio
 
 
 def ppo(
@@ -14,9 +17,10 @@ def ppo(
     advantages: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    epsilon_low: float = 0.2,
-    epsilon_high: float = 0.2,
-    clip_c: float | None = None,
+    epsilon_low: Annotated[float, Ge(0)] = 0.2,
+    epsilon_high: Annotated[float, Ge(0)] = 0.2,
+    clip_c: Annotated[float, Gt(1)] | None = None,
+    level: Level = "token",
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
     """Proximal policy optimisation: a pessimistic bound on the policy gradient's objective.
 
@@ -38,6 +42,8 @@ def ppo(
         clip_c: c > 1, an upper bound of the ratio where A < 0, so that one token that the old policy all but
             excluded cannot dominate the gradient; None for no such bound. 3 is usual. The two-sided clipping
             of INTELLECT-2, TRL's `delta`, is the same bound: it takes hold where A < 0 only, for δ > 1+ε_high.
+        level: 'sequence' for the completion's geometric-mean ratio in place of the token's (TRL's
+            `importance_sampling_level`); with a clip range to match, that is `gspo`.
 
     Returns:
         The loss per token, and per-token metrics: `clip_fraction` and its parts `clip_fraction_high` (A > 0)
@@ -55,7 +61,7 @@ def ppo(
     >>> loss, metrics["clip_fraction"]
     (Array([[-1.2]], dtype=float32), Array([[1.]], dtype=float32))
     """
-    log_ratio, ratio = importance_ratio(logps, old_logps, mask)
+    log_ratio, ratio = importance_ratio(logps, old_logps, mask, level)
     loss, metrics = clipped_surrogate(
         ratio, advantages, mask, epsilon_low=epsilon_low, epsilon_high=epsilon_high, clip_c=clip_c
     )

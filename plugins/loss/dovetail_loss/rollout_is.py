@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Ge
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._clipped import ratio_metrics
@@ -15,8 +18,8 @@ def rollout_is(
     advantages: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    epsilon_low: float = 0.5,
-    epsilon_high: float = 4.0,
+    epsilon_low: Annotated[float, Ge(0)] = 0.5,
+    epsilon_high: Annotated[float, Ge(0)] = 4.0,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
     """Importance sampling straight from the sampler: one ratio for staleness and for numerical mismatch.
 

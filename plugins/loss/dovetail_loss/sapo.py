@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax
 import jax.numpy as jnp
+from annotated_types import Gt
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._arrays import masked
@@ -17,8 +20,8 @@ def sapo(
     advantages: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    tau_pos: float = 1.0,
-    tau_neg: float = 1.05,
+    tau_pos: Annotated[float, Gt(0)] = 1.0,
+    tau_neg: Annotated[float, Gt(0)] = 1.05,
     level: Level = "token",
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
     """Soft adaptive policy optimisation: far from the old policy a token fades out instead of being cut off.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax
+from annotated_types import Ge, Gt
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._arrays import masked
@@ -16,10 +19,10 @@ def vapo(
     mask: Bool[Array, "seq token"],
     positive_weights: Float[Array, "seq token"],
     *,
-    epsilon_low: float = 0.2,
-    epsilon_high: float = 0.28,
-    clip_c: float | None = None,
-    nll_coef: float = 0.1,
+    epsilon_low: Annotated[float, Ge(0)] = 0.2,
+    epsilon_high: Annotated[float, Ge(0)] = 0.28,
+    clip_c: Annotated[float, Gt(1)] | None = None,
+    nll_coef: Annotated[float, Ge(0)] = 0.1,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
     """Value-based augmented PPO, its policy loss: the surrogate, and the likelihood of successful completions.
 

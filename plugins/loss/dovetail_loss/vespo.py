@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
+from annotated_types import Ge
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._arrays import LOG_RATIO_BOUND, clip, masked
@@ -22,10 +24,10 @@ def vespo(
     advantages: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    k_pos: float = 2.0,
-    lambda_pos: float = 3.0,
-    k_neg: float = 3.0,
-    lambda_neg: float = 2.0,
+    k_pos: Annotated[float, Ge(0)] = 2.0,
+    lambda_pos: Annotated[float, Ge(0)] = 3.0,
+    k_neg: Annotated[float, Ge(0)] = 3.0,
+    lambda_neg: Annotated[float, Ge(0)] = 2.0,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
     """Variational sequence-level soft policy optimisation: a weight that fades smoothly, for whole completions.
 

@@ -1,4 +1,4 @@
-"""Optimisers and learning-rate schedules, all from optax."""
+"""Optimisers from optax, learning-rate schedules (`schedules`) and schedules of a weight (`weight_schedules`)."""
 
 from __future__ import annotations
 
@@ -15,3 +15,8 @@ def dovetail_components(register: Callable[..., None]) -> None:
     register("lr_schedule", "constant", "dovetail_optim.schedules:constant")
     register("lr_schedule", "warmup_cosine", "dovetail_optim.schedules:warmup_cosine", aliases=("cosine",))
     register("lr_schedule", "warmup_linear", "dovetail_optim.schedules:warmup_linear", aliases=("linear",))
+    register("schedule", "cosine", "dovetail_optim.weight_schedules:cosine")
+    register("schedule", "exponential", "dovetail_optim.weight_schedules:exponential")
+    register("schedule", "linear", "dovetail_optim.weight_schedules:linear")
+    register("schedule", "sigmoid", "dovetail_optim.weight_schedules:sigmoid")
+    register("schedule", "step", "dovetail_optim.weight_schedules:step")

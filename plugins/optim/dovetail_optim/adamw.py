@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import optax
+from annotated_types import Ge, Interval
 from jaxtyping import Array, Float
 
 
 def adamw(
     learning_rate: Float[Array, ""],
     *,
-    b1: float = 0.9,
-    b2: float = 0.999,
-    eps: float = 1e-8,
-    weight_decay: float = 0.0,
+    b1: Annotated[float, Interval(ge=0, lt=1)] = 0.9,
+    b2: Annotated[float, Interval(ge=0, lt=1)] = 0.999,
+    eps: Annotated[float, Ge(0)] = 1e-8,
+    weight_decay: Annotated[float, Ge(0)] = 0.0,
 ) -> optax.GradientTransformation:
     """Adam with decoupled weight decay.
 

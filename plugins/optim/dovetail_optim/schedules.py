@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Ge, Interval
 from jaxtyping import Array, Float, Int
 
 
-def constant(step: Int[Array, ""], total_steps: Int[Array, ""], *, warmup_ratio: float = 0.0) -> Float[Array, ""]:
+def constant(
+    step: Int[Array, ""], total_steps: Int[Array, ""], *, warmup_ratio: Annotated[float, Interval(ge=0, le=1)] = 0.0
+) -> Float[Array, ""]:
     """Factor 1 after a linear warm-up over the first `warmup_ratio` of the steps.
 
     >>> constant(jnp.int32(0), jnp.int32(10), warmup_ratio=0.2).item()
@@ -16,7 +21,11 @@ def constant(step: Int[Array, ""], total_steps: Int[Array, ""], *, warmup_ratio:
 
 
 def warmup_cosine(
-    step: Int[Array, ""], total_steps: Int[Array, ""], *, warmup_ratio: float = 0.05, end: float = 0.1
+    step: Int[Array, ""],
+    total_steps: Int[Array, ""],
+    *,
+    warmup_ratio: Annotated[float, Interval(ge=0, le=1)] = 0.05,
+    end: Annotated[float, Ge(0)] = 0.1,
 ) -> Float[Array, ""]:
     """Linear warm-up, then half a cosine from 1 down to `end`.
 
@@ -38,7 +47,11 @@ def warmup_cosine(
 
 
 def warmup_linear(
-    step: Int[Array, ""], total_steps: Int[Array, ""], *, warmup_ratio: float = 0.05, end: float = 0.0
+    step: Int[Array, ""],
+    total_steps: Int[Array, ""],
+    *,
+    warmup_ratio: Annotated[float, Interval(ge=0, le=1)] = 0.05,
+    end: Annotated[float, Ge(0)] = 0.0,
 ) -> Float[Array, ""]:
     """Linear warm-up, then a line from 1 down to `end`; arguments as in `warmup_cosine`.
 

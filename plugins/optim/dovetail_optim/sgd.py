@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import optax
+from annotated_types import Interval
 from jaxtyping import Array, Float
 
 
-def sgd(learning_rate: Float[Array, ""], *, momentum: float | None = None) -> optax.GradientTransformation:
+def sgd(
+    learning_rate: Float[Array, ""], *, momentum: Annotated[float, Interval(ge=0, lt=1)] | None = None
+) -> optax.GradientTransformation:
     """Gradient descent, with heavy-ball momentum where it is set.
 
     t ← μt + g,  θ ← θ - lr·t; optax's implementation.

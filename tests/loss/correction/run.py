@@ -9,12 +9,20 @@ import jax.numpy as jnp
 from tests.loss.batch import Batch, select
 
 import dovetail
-from dovetail.train.parts import split_metrics
+from dovetail.train.metrics import means
+from dovetail.train.mismatch import corrected, effective_sample_size, mismatch
 
 
-def correct(name: str, fields: Batch, **params: Any) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
-    """Return the weights, the kept mask and the metrics."""
+def correct(name: str, fields: Batch, **params: Any) -> tuple[jax.Array, jax.Array]:
+    """Return the weights and the kept mask."""
     component = dovetail.get("correction", name)
-    result = component.bind(**params)(*map(jnp.asarray, select(component, fields).values()))
-    (weights, kept), metrics = split_metrics(result)
-    return weights, kept, metrics
+    return component.bind(**params)(*map(jnp.asarray, select(component, fields).values()))
+
+
+def measured(fields: Batch, weights: Any) -> dict[str, float]:
+    """Return what the engine logs about the sampler, and about weights that corrections have made."""
+    arrays = {name: jnp.asarray(fields[name]) for name in ("old_logps", "rollout_logps", "mask")}
+    apart = means(mismatch(*arrays.values()))
+    apart["mismatch/effective_sample_size"] = effective_sample_size(apart)
+    found = apart | means(corrected(jnp.asarray(weights), arrays["mask"]))
+    return {name.partition("/")[2] if name.startswith("mismatch") else name: value for name, value in found.items()}

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tests.loss.batch import Batch
-from tests.loss.correction.run import correct
+from tests.loss.correction.run import correct, measured
 
 import dovetail
 from dovetail.train.parts import split_metrics
@@ -26,7 +26,7 @@ BATCH: Batch = {
 def check(name: str, weights: Any, **params: Any) -> None:
     """Compare the weights; what is written as None is rejected."""
     expected = np.array([[np.nan if w is None else w for w in row] for row in weights], float)
-    found, kept, _ = correct(name, BATCH, **params)
+    found, kept = correct(name, BATCH, **params)
     np.testing.assert_array_equal(kept, BATCH["mask"] & ~np.isnan(expected))
     np.testing.assert_allclose(found, np.nan_to_num(expected), rtol=1e-5, atol=1e-7)
 
@@ -98,33 +98,40 @@ def test_reject(divergence: str, over: str, bounds: dict[str, float], weights: A
 
 def test_tis_reject_is_its_parts_together() -> None:
     params = {"divergence": "k1", "over": "mean", "high": 0.9 * LOG2}
-    _, kept, _ = correct("reject", BATCH, **params)
+    _, kept = correct("reject", BATCH, **params)
     for level, part in (("token", "tis_token"), ("sequence", "tis_sequence"), ("geometric", "tis_geometric")):
-        weights, both, _ = correct("tis_reject", BATCH, level=level, upper=3.0, **params)
+        weights, both = correct("tis_reject", BATCH, level=level, upper=3.0, **params)
         np.testing.assert_array_equal(both, kept)
         np.testing.assert_allclose(weights, np.where(kept, correct(part, BATCH, upper=3.0)[0], 0.0))
     check("tis_reject", [[1.5, 0.5, 1.5], [None] * 3, [1.5, 1, 1]], upper=1.5, high=9.0, veto=0.3)
 
 
-def test_diagnostics() -> None:
-    _, _, metrics = correct("token_veto", BATCH, threshold=0.3)
+def test_what_the_engine_measures() -> None:
+    weights, _ = correct("token_veto", BATCH, threshold=0.3)
+    metrics = measured(BATCH, weights)
     x = np.log([2.0, 0.5, 4.0, 1.0, 0.25, 8.0, 1.0, 1.0])
+    r = np.exp(x)
     expected = {
+        "abs_mean": np.abs(x).mean(),
+        "abs_max": np.log(8.0),
         "kl_k1": -x.mean(),
-        "kl_k3": (np.exp(x) - 1 - x).mean(),
+        "kl_k3": (r - 1 - x).mean(),
         "perplexity_ratio": (4 ** (-1 / 3) + 2 + 0.5) / 3,
-        "max_abs_log_ratio": np.log(8.0),
-        "weight_mean": 6 / 8,
-        "effective_sample_size": 6 / 8,
-        "rejected_tokens": 2 / 8,
-        "rejected_completions": 1 / 3,
+        "ratio_mean": r.mean(),
+        "chi_squared": (r**2).mean() - 1,
+        "chi_squared_sequence": np.mean([4.0**2, 0.25**2, 8.0**2]) - 1,
+        "effective_sample_size": r.sum() ** 2 / (8 * (r**2).sum()),
+        "correction/weight_mean": 6 / 8,
+        "correction/effective_sample_size": 6 / 8,
+        "correction/rejected_tokens": 2 / 8,
+        "correction/rejected_completions": 1 / 3,
     }
-    assert {key: float(value) for key, value in metrics.items()} == pytest.approx(expected, rel=1e-5)
+    assert metrics == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("counted", [False, True])
 def test_a_rejected_completion_leaves_the_statistics_of_its_group(counted: bool) -> None:
-    _, kept, _ = correct("token_veto", BATCH, threshold=0.3, count_rejected=counted)
+    _, kept = correct("token_veto", BATCH, threshold=0.3, count_rejected=counted)
     scores = jnp.array([1.0, 100.0, 0.0])
     fields = {"scores": scores, "group_ids": jnp.zeros(3, int), "mask": kept}
     estimator = dovetail.get("advantage", "rloo")

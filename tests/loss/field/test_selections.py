@@ -15,7 +15,6 @@ import dovetail
 from dovetail_loss.field.clip_cov_tokens import clip_cov_tokens
 from dovetail_loss.field.kl_cov_tokens import kl_cov_tokens
 from dovetail_loss.field.second_moment_tokens import second_moment_tokens
-from dovetail_loss.field.top_entropy_tokens import top_entropy_tokens
 
 TRUE = jnp.ones((2, 3), bool)
 KEY = jax.random.key(3)
@@ -24,7 +23,6 @@ PARAMS: dict[str, dict[str, float]] = {
     "clip_cov_tokens": {"fraction": 0.3, "lower": 0.1, "upper": 3.0},
     "kl_cov_tokens": {"fraction": 0.3},
     "second_moment_tokens": {"budget": 1e-3},
-    "top_entropy_tokens": {"fraction": 0.3},
 }
 """Hyperparameters that select some tokens of the random batch, and not all."""
 
@@ -44,7 +42,7 @@ def select(name: str, batch: dict[str, Any], *, jit: bool = False) -> np.ndarray
 
 
 def test_the_package_registers_these_and_no_others() -> None:
-    assert {"positive_weights", *SELECTIONS} == {
+    assert {"positive_weights", "full_kl", *SELECTIONS} == {
         name
         for name in dovetail.names("field")
         if dovetail.get("field", name).origin.module.startswith("dovetail_loss")
@@ -136,17 +134,6 @@ def test_kl_cov_takes_the_largest() -> None:
     np.testing.assert_array_equal(first, [[False, False, True], [False] * 3])
     two = kl_cov_tokens(logps, advantages, TRUE, fraction=0.49)
     np.testing.assert_array_equal(two, [[True, False, True], [False] * 3])
-
-
-@pytest.mark.parametrize("fraction", [0.2, 0.5, 1.0])
-def test_top_entropy_is_above_the_quantile(fraction: float) -> None:
-    rng = np.random.default_rng(1)
-    entropy = rng.random((4, 9)).astype(np.float32)
-    mask = rng.random((4, 9)) < 0.7
-    expected = mask & (entropy >= np.quantile(entropy[mask], 1 - fraction))
-    np.testing.assert_array_equal(
-        top_entropy_tokens(jnp.asarray(entropy), jnp.asarray(mask), fraction=fraction), expected
-    )
 
 
 def test_the_second_moment_stays_below_the_budget() -> None:

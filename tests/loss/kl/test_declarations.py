@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import dovetail
+from dovetail_loss.kl.full import full_kl
 
 KL = dovetail.names("kl")
 FACTS = {"unbiased_value", "unbiased_gradient", "zero_expected_gradient"}
@@ -28,7 +29,12 @@ def expectation(name: str, logits: jax.Array) -> jax.Array:
     """E[k] over a ~ π; differentiated, the samples stay what they are and only the estimator's `logps` moves."""
     logps, ref_logps = jax.nn.log_softmax(logits), jax.nn.log_softmax(jnp.asarray(REF_LOGITS))
     component = dovetail.get("kl", name)
-    fields = {"logps": logps, "ref_logps": ref_logps, "old_logps": jax.lax.stop_gradient(logps)}
+    fields = {
+        "logps": logps,
+        "ref_logps": ref_logps,
+        "old_logps": jax.lax.stop_gradient(logps),
+        "full_kl": jnp.broadcast_to(full_kl(logits, jnp.asarray(REF_LOGITS)), logps.shape),
+    }
     estimates = component(*(fields[read][None] for read in component.reads))[0]
     return jnp.sum(jax.lax.stop_gradient(jnp.exp(logps)) * estimates)
 

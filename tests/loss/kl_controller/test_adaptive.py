@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dovetail.errors import ConfigError
 from dovetail_loss.kl_controller.adaptive import Adaptive
 
 
@@ -43,5 +44,5 @@ def test_an_update_over_nothing_changes_nothing() -> None:
 @pytest.mark.parametrize("field", ["target", "horizon"])
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan")])
 def test_numbers_that_make_no_sense_are_refused(field: str, value: float) -> None:
-    with pytest.raises(ValueError, match=rf"kl_controller\.adaptive\.{field} is .*; it must be greater than 0"):
+    with pytest.raises(ConfigError, match=rf"Adaptive\.{field}: expected float > 0, got {value}"):
         Adaptive(**{field: value})

@@ -8,6 +8,8 @@ to the gradient.
 
 What leaves the mask leaves everything: the loss, the denominators of its average, and the statistics of its group.
 
-`train.correction` names one component, and each file here is one idea. `tis_reject` is the combination that is
-used in practice, weights and rejection together.
+`train.correction` names any number of them: weights multiply, and a token stays if all keep it. Each file here is one
+idea; `tis_reject` is the combination that is used in practice, weights and rejection together. How far sampler and
+trainer are apart is measured by the engine at every step, with or without a correction (`mismatch/...`), and so is what
+the corrections of a run come to (`correction/...`).
 """

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Ge, Gt
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._ratio import log_ratio
 from dovetail_loss.correction._bounds import outside
-from dovetail_loss.correction._diagnostics import Corrected, corrected
+from dovetail_loss.correction._corrected import Corrected, corrected
 from dovetail_loss.correction._ratio import normalized, ratio
 
 
@@ -16,8 +19,8 @@ def icepop(
     rollout_logps: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    lower: float | None = 0.5,
-    upper: float = 5.0,
+    lower: Annotated[float, Ge(0)] | None = 0.5,
+    upper: Annotated[float, Gt(0)] = 5.0,
     normalize: bool = False,
 ) -> Corrected:
     """IcePop: each token weighs by its ratio to the sampler, and by nothing where that is out of range.
@@ -40,9 +43,8 @@ def icepop(
         normalize: divide the weights by their mean over the batch's tokens, the zeros included.
 
     Returns:
-        The weights, the mask as it came, and the metrics that every correction reports (`correction/...`). As in
-        the paper, a dropped token still counts in the length over which the loss is averaged; `reject` with
-        `over = "token"` takes it out of that as well.
+        The weights, and the mask as it came. As in the paper, a dropped token still counts in the length over which
+        the loss is averaged; `reject` with `over = "token"` takes it out of that as well.
 
     Departures:
         The log-ratio is bounded to ±20, as in verl. verl's `rollout_is = "token"` with the threshold "0.5_5.0" is
@@ -50,11 +52,11 @@ def icepop(
         fails where no token is in range; here all weights are zero. verl's mean adds 1e-8 to the number of tokens.
 
     >>> old, sampled = jnp.log(jnp.array([[0.4, 0.9, 0.1]])), jnp.log(jnp.array([[0.5, 0.1, 0.5]]))
-    >>> (weights, _), _ = icepop(old, sampled, jnp.ones((1, 3), bool))
+    >>> weights, _ = icepop(old, sampled, jnp.ones((1, 3), bool))
     >>> jnp.allclose(weights, jnp.array([[0.4 / 0.5, 0.0, 0.0]]))
     Array(True, dtype=bool)
     """
     x = log_ratio(old_logps, rollout_logps, mask)
     weights = ratio(x, mask, "token")
     weights = jnp.where(outside(weights, lower, upper), 0.0, weights)
-    return corrected(x, mask, normalized(weights, mask, "token") if normalize else weights, mask)
+    return corrected(mask, normalized(weights, mask, "token") if normalize else weights, mask)

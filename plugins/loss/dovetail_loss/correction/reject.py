@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._ratio import log_ratio
 from dovetail_loss.correction._bounds import Divergence, Over, within
-from dovetail_loss.correction._diagnostics import Corrected, corrected
+from dovetail_loss.correction._corrected import Corrected, corrected
 
 
 def reject(
@@ -45,8 +45,7 @@ def reject(
             multiply, such as KL and entropy; else in nothing.
 
     Returns:
-        Weights of one, the mask without what is rejected, and the metrics that every correction reports
-        (`correction/...`).
+        Weights of one, and the mask without what is rejected.
 
     Departures:
         verl's `rollout_rs` (`token_k1`, `seq_mean_k3`, ...) with all bounds in nats: its bounds of k1 are ratios
@@ -54,10 +53,10 @@ def reject(
         token is bounded to ±20, as in verl. verl takes several criteria at once; here it is one.
 
     >>> old, sampled = jnp.array([[-1.0, -1.0], [-1.0, -2.0]]), jnp.array([[-1.1, -1.0], [-1.0, -1.0]])
-    >>> (_, kept), metrics = reject(old, sampled, jnp.ones((2, 2), bool))
-    >>> kept[:, 0], metrics["rejected_completions"]
-    (Array([ True, False], dtype=bool), Array(0.5, dtype=float32))
+    >>> _, kept = reject(old, sampled, jnp.ones((2, 2), bool))
+    >>> kept[:, 0]
+    Array([ True, False], dtype=bool)
     """
     x = log_ratio(old_logps, rollout_logps, mask)
     kept = within(x, mask, divergence=divergence, over=over, low=low, high=high)
-    return corrected(x, mask, jnp.ones_like(x), kept, count_rejected=count_rejected)
+    return corrected(mask, jnp.ones_like(x), kept, count_rejected=count_rejected)

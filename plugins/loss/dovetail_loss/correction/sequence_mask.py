@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Ge, Gt
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._ratio import log_ratio
 from dovetail_loss.correction._bounds import outside
-from dovetail_loss.correction._diagnostics import Corrected, corrected
+from dovetail_loss.correction._corrected import Corrected, corrected
 from dovetail_loss.correction._ratio import normalized, ratio
 
 
@@ -16,8 +19,8 @@ def sequence_mask(
     rollout_logps: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    lower: float | None = None,
-    upper: float = 2.0,
+    lower: Annotated[float, Ge(0)] | None = None,
+    upper: Annotated[float, Gt(0)] = 2.0,
     normalize: bool = False,
     count_rejected: bool = False,
 ) -> Corrected:
@@ -45,8 +48,7 @@ def sequence_mask(
             multiply, such as KL and entropy; else in nothing.
 
     Returns:
-        The weights, the mask without what is rejected, and the metrics that every correction reports
-        (`correction/...`).
+        The weights, and the mask without what is rejected.
 
     Departures:
         The sum of log-ratios is bounded to ±20, as in verl. In TRL's `sequence_mask` (its bound is 3 unless set)
@@ -54,7 +56,7 @@ def sequence_mask(
         still counts; here only where `count_rejected`. verl fails where none is in range, and its mean adds 1e-8.
 
     >>> old, sampled = jnp.log(jnp.array([[0.4, 0.9], [0.9, 0.9]])), jnp.log(jnp.array([[0.5, 0.9], [0.3, 0.3]]))
-    >>> (weights, kept), _ = sequence_mask(old, sampled, jnp.ones((2, 2), bool))
+    >>> weights, kept = sequence_mask(old, sampled, jnp.ones((2, 2), bool))
     >>> jnp.allclose(weights, jnp.array([[0.8, 0.8], [0.0, 0.0]])), kept[:, 0]
     (Array(True, dtype=bool), Array([ True, False], dtype=bool))
     """
@@ -64,4 +66,4 @@ def sequence_mask(
     weights = jnp.where(kept, weights, 0.0)
     if normalize:
         weights = normalized(weights, mask if count_rejected else kept, "sequence")
-    return corrected(x, mask, weights, kept, count_rejected=count_rejected)
+    return corrected(mask, weights, kept, count_rejected=count_rejected)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Ge, Gt
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._ratio import log_ratio
 from dovetail_loss.correction._bounds import outside
-from dovetail_loss.correction._diagnostics import Corrected, corrected
+from dovetail_loss.correction._corrected import Corrected, corrected
 from dovetail_loss.correction._ratio import ratio
 
 
@@ -16,9 +19,9 @@ def sequence_mask_tis(
     rollout_logps: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    lower: float = 0.5,
-    upper: float = 5.0,
-    truncate_at: float | None = None,
+    lower: Annotated[float, Ge(0)] = 0.5,
+    upper: Annotated[float, Gt(0)] = 5.0,
+    truncate_at: Annotated[float, Gt(0)] | None = None,
     count_rejected: bool = False,
 ) -> Corrected:
     """Sequence-masked importance sampling: completions are judged by their mean ratio, tokens weigh by their own.
@@ -45,15 +48,14 @@ def sequence_mask_tis(
             multiply, such as KL and entropy; else in nothing.
 
     Returns:
-        The weights, the mask without what is rejected, and the metrics that every correction reports
-        (`correction/...`).
+        The weights, and the mask without what is rejected.
 
     Departures:
         The log-ratio is bounded to ±20. In the peers a rejected completion has weight zero and still counts; here
         only where `count_rejected`.
 
     >>> old, sampled = jnp.log(jnp.array([[0.4, 0.9], [0.1, 0.1]])), jnp.log(jnp.array([[0.5, 0.9], [0.9, 0.3]]))
-    >>> (weights, kept), _ = sequence_mask_tis(old, sampled, jnp.ones((2, 2), bool))
+    >>> weights, kept = sequence_mask_tis(old, sampled, jnp.ones((2, 2), bool))
     >>> jnp.allclose(weights, jnp.array([[0.8, 1.0], [0.0, 0.0]])), kept[:, 0]
     (Array(True, dtype=bool), Array([ True, False], dtype=bool))
     """
@@ -61,4 +63,4 @@ def sequence_mask_tis(
     weights = ratio(x, mask, "token")
     weights = weights if truncate_at is None else jnp.minimum(weights, truncate_at)
     kept = mask & ~outside(ratio(x, mask, "geometric"), lower, upper)
-    return corrected(x, mask, weights, kept, count_rejected=count_rejected)
+    return corrected(mask, weights, kept, count_rejected=count_rejected)

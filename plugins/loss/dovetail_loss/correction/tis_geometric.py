@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Gt
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._ratio import log_ratio
-from dovetail_loss.correction._diagnostics import Corrected, corrected
+from dovetail_loss.correction._corrected import Corrected, corrected
 from dovetail_loss.correction._ratio import normalized, ratio
 
 
@@ -15,7 +18,7 @@ def tis_geometric(
     rollout_logps: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    upper: float = 2.0,
+    upper: Annotated[float, Gt(0)] = 2.0,
     normalize: bool = False,
 ) -> Corrected:
     """Truncated importance sampling: every token weighs by its completion's mean ratio, up to a bound.
@@ -38,16 +41,16 @@ def tis_geometric(
         normalize: divide the weights by their mean over the batch's completions, after the truncation.
 
     Returns:
-        The weights, the mask as it came, and the metrics that every correction reports (`correction/...`).
+        The weights, and the mask as it came.
 
     Departures:
         The mean log-ratio is bounded to ±20.
 
     >>> old, sampled = jnp.log(jnp.array([[0.4, 0.9]])), jnp.log(jnp.array([[0.1, 0.9]]))
-    >>> (weights, _), _ = tis_geometric(old, sampled, jnp.ones((1, 2), bool), upper=3.0)
+    >>> weights, _ = tis_geometric(old, sampled, jnp.ones((1, 2), bool), upper=3.0)
     >>> jnp.allclose(weights, (0.4 / 0.1) ** 0.5)
     Array(True, dtype=bool)
     """
     x = log_ratio(old_logps, rollout_logps, mask)
     weights = jnp.minimum(ratio(x, mask, "geometric"), upper)
-    return corrected(x, mask, normalized(weights, mask, "geometric") if normalize else weights, mask)
+    return corrected(mask, normalized(weights, mask, "geometric") if normalize else weights, mask)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Gt
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._ratio import log_ratio
 from dovetail_loss.correction._bounds import Divergence, Over, within, without_catastrophe
-from dovetail_loss.correction._diagnostics import Corrected, corrected
+from dovetail_loss.correction._corrected import Corrected, corrected
 from dovetail_loss.correction._ratio import Level, normalized, ratio
 
 
@@ -17,13 +20,13 @@ def tis_reject(
     mask: Bool[Array, "seq token"],
     *,
     level: Level = "token",
-    upper: float = 2.0,
+    upper: Annotated[float, Gt(0)] = 2.0,
     normalize: bool = False,
     divergence: Divergence = "k3",
     over: Over = "mean",
     low: float | None = None,
     high: float = 0.01,
-    veto: float | None = None,
+    veto: Annotated[float, Gt(0)] | None = None,
     count_rejected: bool = False,
 ) -> Corrected:
     """Weights and rejection together: what is far off is dropped, and the rest is weighed.
@@ -32,10 +35,11 @@ def tis_reject(
         w_it = min(r_it, C) where kept,   r_it = π/μ of the token or the completion
 
     Weights repair a small mismatch and are noise on a large one; rejection removes the large one and leaves the small
-    one as it is. A run names one correction, so this one stands for the combinations in use: the weights of
-    `tis_token`, `tis_sequence` or `tis_geometric`, one criterion of `reject`, and the veto. Criterion and veto both
-    judge completions as sampled, and a completion's ratio is that of all its tokens, the rejected ones included, so
-    that the order of the parts does not matter. The parts by themselves are the other files.
+    one as it is. This is the weights of `tis_token`, `tis_sequence` or `tis_geometric`, one criterion of `reject`, and
+    the veto, which a run may also name by themselves (`train.correction = ['tis_token', 'reject']`); what it adds is
+    that weights are normalised over what the rejection leaves. Criterion and veto both judge completions as sampled,
+    and a completion's ratio is that of all its tokens, the rejected ones included, so that the order of the parts
+    does not matter.
 
     Liu, Li et al. 2025, *When speed kills stability: demystifying RL collapse from the training-inference mismatch*.
 
@@ -57,15 +61,14 @@ def tis_reject(
             multiply, such as KL and entropy; else in nothing.
 
     Returns:
-        The weights, the mask without what is rejected, and the metrics that every correction reports
-        (`correction/...`).
+        The weights, and the mask without what is rejected.
 
     Departures:
         verl's `rollout_is` with `rollout_rs`, as described in `reject`. Its mean for `normalize` is taken before the
         rejection, over completions that are then dropped; here it is over those that count.
 
     >>> old, sampled = jnp.array([[-1.0, -1.0], [-1.0, -2.0]]), jnp.array([[-1.1, -1.0], [-1.0, -1.0]])
-    >>> (weights, kept), _ = tis_reject(old, sampled, jnp.ones((2, 2), bool))
+    >>> weights, kept = tis_reject(old, sampled, jnp.ones((2, 2), bool))
     >>> jnp.allclose(weights, jnp.exp(jnp.array([[0.1, 0.0], [-jnp.inf, -jnp.inf]]))), kept[:, 0]
     (Array(True, dtype=bool), Array([ True, False], dtype=bool))
     """
@@ -76,4 +79,4 @@ def tis_reject(
     weights = jnp.where(kept, jnp.minimum(ratio(x, mask, level), upper), 0.0)
     if normalize:
         weights = normalized(weights, mask if count_rejected else kept, level)
-    return corrected(x, mask, weights, kept, count_rejected=count_rejected)
+    return corrected(mask, weights, kept, count_rejected=count_rejected)

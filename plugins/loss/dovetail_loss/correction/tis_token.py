@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Gt
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._ratio import log_ratio
-from dovetail_loss.correction._diagnostics import Corrected, corrected
+from dovetail_loss.correction._corrected import Corrected, corrected
 from dovetail_loss.correction._ratio import normalized, ratio
 
 
@@ -15,7 +18,7 @@ def tis_token(
     rollout_logps: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    upper: float = 2.0,
+    upper: Annotated[float, Gt(0)] = 2.0,
     normalize: bool = False,
 ) -> Corrected:
     """Truncated importance sampling: each token weighs by its own ratio to the sampler, up to a bound.
@@ -34,17 +37,17 @@ def tis_token(
         normalize: divide the weights by their mean over the batch's tokens, after the truncation.
 
     Returns:
-        The weights, the mask as it came, and the metrics that every correction reports (`correction/...`).
+        The weights, and the mask as it came.
 
     Departures:
         The log-ratio is bounded to ±20, as in verl. verl's `rollout_is = "token"` and TRL's `token_truncate` are
         this function; TRL's bound is 3 unless set. verl's mean adds 1e-8 to the number of tokens.
 
     >>> old, sampled = jnp.log(jnp.array([[0.4, 0.9]])), jnp.log(jnp.array([[0.5, 0.3]]))
-    >>> (weights, _), _ = tis_token(old, sampled, jnp.ones((1, 2), bool))
+    >>> weights, _ = tis_token(old, sampled, jnp.ones((1, 2), bool))
     >>> jnp.allclose(weights, jnp.array([[0.4 / 0.5, 2.0]]))
     Array(True, dtype=bool)
     """
     x = log_ratio(old_logps, rollout_logps, mask)
     weights = jnp.minimum(ratio(x, mask, "token"), upper)
-    return corrected(x, mask, normalized(weights, mask, "token") if normalize else weights, mask)
+    return corrected(mask, normalized(weights, mask, "token") if normalize else weights, mask)

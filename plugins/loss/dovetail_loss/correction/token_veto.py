@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Gt
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._ratio import log_ratio
 from dovetail_loss.correction._bounds import without_catastrophe
-from dovetail_loss.correction._diagnostics import Corrected, corrected
+from dovetail_loss.correction._corrected import Corrected, corrected
 
 
 def token_veto(
@@ -15,7 +18,7 @@ def token_veto(
     rollout_logps: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    threshold: float = 1e-4,
+    threshold: Annotated[float, Gt(0)] = 1e-4,
     count_rejected: bool = False,
 ) -> Corrected:
     """Token veto: one catastrophic token rejects its completion; the others weigh 1.
@@ -34,18 +37,18 @@ def token_veto(
             multiply, such as KL and entropy; else in nothing.
 
     Returns:
-        Weights of one, the mask without what is rejected, and the metrics that every correction reports
-        (`correction/...`).
+        Weights of one, and the mask without what is rejected.
 
     Departures:
-        verl's veto comes on top of its weights; so it does in `tis_reject`, by its parameter `veto`.
+        verl's veto comes on top of its weights: `train.correction = ['tis_token', 'token_veto']`, or `tis_reject` with
+        its parameter `veto`.
 
     >>> old, sampled = jnp.log(jnp.array([[0.4, 1e-6], [0.1, 0.1]])), jnp.log(jnp.array([[0.5, 0.9], [0.9, 0.3]]))
-    >>> (_, kept), _ = token_veto(old, sampled, jnp.ones((2, 2), bool))
+    >>> _, kept = token_veto(old, sampled, jnp.ones((2, 2), bool))
     >>> kept
     Array([[False, False],
            [ True,  True]], dtype=bool)
     """
     x = log_ratio(old_logps, rollout_logps, mask)
     kept = without_catastrophe(x, mask, threshold)
-    return corrected(x, mask, jnp.ones_like(x), kept, count_rejected=count_rejected)
+    return corrected(mask, jnp.ones_like(x), kept, count_rejected=count_rejected)

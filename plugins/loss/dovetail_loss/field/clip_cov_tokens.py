@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax
 import jax.numpy as jnp
+from annotated_types import Interval
 from jaxtyping import Array, Bool, Float, Key
 
 from dovetail_loss.field._rank import covariance, first, share
@@ -15,7 +18,7 @@ def clip_cov_tokens(
     mask: Bool[Array, "seq token"],
     key: Key[Array, ""],
     *,
-    fraction: float = 2e-4,
+    fraction: Annotated[float, Interval(ge=0, le=1)] = 2e-4,
     lower: float = 1.0,
     upper: float = 5.0,
 ) -> Bool[Array, "seq token"]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from annotated_types import Interval
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss.field._rank import covariance, first, share
@@ -12,7 +15,7 @@ def kl_cov_tokens(
     advantages: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    fraction: float = 2e-4,
+    fraction: Annotated[float, Interval(ge=0, le=1)] = 2e-4,
 ) -> Bool[Array, "seq token"]:
     """The tokens with the highest covariance of probability and advantage.
 

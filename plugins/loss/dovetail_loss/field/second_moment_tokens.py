@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Ge
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._ratio import log_ratio
@@ -14,7 +17,7 @@ def second_moment_tokens(
     rollout_logps: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    budget: float = 0.04,
+    budget: Annotated[float, Ge(0)] = 0.04,
 ) -> Bool[Array, "seq token"]:
     """As many tokens as possible whose mean squared log-ratio is below a budget; the largest go first.
 

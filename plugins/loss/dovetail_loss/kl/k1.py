@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from annotated_types import Gt
 from jaxtyping import Array, Float
 
 from dovetail_loss._declare import declares
@@ -10,7 +13,10 @@ from dovetail_loss.kl._log_ratio import clamped, log_ratio
 
 @declares(unbiased_value=True, unbiased_gradient=False, zero_expected_gradient=True)
 def k1(
-    logps: Float[Array, "seq token"], ref_logps: Float[Array, "seq token"], *, clamp: float | None = None
+    logps: Float[Array, "seq token"],
+    ref_logps: Float[Array, "seq token"],
+    *,
+    clamp: Annotated[float, Gt(0)] | None = None,
 ) -> Float[Array, "seq token"]:
     """The log-ratio: the plain Monte Carlo estimate of KL(π || π_ref).
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Gt
 from jaxtyping import Array, Float
 
 from dovetail_loss._arrays import at_finite
@@ -12,7 +15,10 @@ from dovetail_loss.kl._log_ratio import clamped, log_ratio
 
 @declares(unbiased_value=False, unbiased_gradient=True)
 def k2(
-    logps: Float[Array, "seq token"], ref_logps: Float[Array, "seq token"], *, clamp: float | None = None
+    logps: Float[Array, "seq token"],
+    ref_logps: Float[Array, "seq token"],
+    *,
+    clamp: Annotated[float, Gt(0)] | None = None,
 ) -> Float[Array, "seq token"]:
     """Half the squared log-ratio: the estimator to use as a loss.
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Gt
 from jaxtyping import Array, Float
 
 from dovetail_loss._arrays import LOG_RATIO_BOUND, at_finite, clip
@@ -12,7 +15,10 @@ from dovetail_loss.kl._log_ratio import clamped, log_ratio
 
 @declares(unbiased_value=True, unbiased_gradient=False)
 def k3(
-    logps: Float[Array, "seq token"], ref_logps: Float[Array, "seq token"], *, clamp: float | None = 10.0
+    logps: Float[Array, "seq token"],
+    ref_logps: Float[Array, "seq token"],
+    *,
+    clamp: Annotated[float, Gt(0)] | None = 10.0,
 ) -> Float[Array, "seq token"]:
     """The log-ratio plus a control variate of mean zero: never negative, and of low variance.
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Gt
 from jaxtyping import Array, Float
 
 from dovetail_loss._declare import declares
@@ -17,7 +20,7 @@ def k3_corrected(
     ref_logps: Float[Array, "seq token"],
     old_logps: Float[Array, "seq token"],
     *,
-    clamp: float | None = 10.0,
+    clamp: Annotated[float, Gt(0)] | None = 10.0,
 ) -> Float[Array, "seq token"]:
     """The low-variance estimate corrected for off-policy samples: unbiased in both, whoever has sampled.
 

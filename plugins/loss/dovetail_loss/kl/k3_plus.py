@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from annotated_types import Gt
 from jaxtyping import Array, Float
 
 from dovetail_loss._declare import declares
@@ -12,7 +15,10 @@ from dovetail_loss.kl.k3 import k3
 
 @declares(unbiased_value=True, unbiased_gradient=True)
 def k3_plus(
-    logps: Float[Array, "seq token"], ref_logps: Float[Array, "seq token"], *, clamp: float | None = 10.0
+    logps: Float[Array, "seq token"],
+    ref_logps: Float[Array, "seq token"],
+    *,
+    clamp: Annotated[float, Gt(0)] | None = 10.0,
 ) -> Float[Array, "seq token"]:
     """The low-variance estimate, straight through to `k2`: unbiased in both.
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated
 
 import attrs
 import jax
 import jax.numpy as jnp
+from annotated_types import Gt
+
+from dovetail.ranges import in_range
 
 ERROR_BOUND = 0.2
-
-
-def _positive(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    # An array may be traced, and a traced value has no sign yet; numbers are checked.
-    if not isinstance(value, jax.Array) and not value > 0:
-        raise ValueError(f"kl_controller.adaptive.{attribute.name} is {value}; it must be greater than 0")
 
 
 @attrs.frozen(kw_only=True)
@@ -32,7 +29,7 @@ class Adaptive:
         horizon: completions over which β may change by about ±20 %.
 
     Raises:
-        ValueError: if either is not positive.
+        ConfigError: if either is not positive.
 
     Departures:
         An update over no completion at all leaves β as it is, whatever KL says.
@@ -43,8 +40,8 @@ class Adaptive:
     0.204
     """
 
-    target: float = attrs.field(default=0.1, validator=_positive)
-    horizon: float = attrs.field(default=10_000.0, validator=_positive)
+    target: Annotated[float, Gt(0)] = attrs.field(default=0.1, validator=in_range)
+    horizon: Annotated[float, Gt(0)] = attrs.field(default=10_000.0, validator=in_range)
 
     def init(self, coef: float) -> dict[str, jax.Array]:
         """Return the first state."""

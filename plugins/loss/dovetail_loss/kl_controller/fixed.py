@@ -1,6 +1,9 @@
-"""KL controller `fixed`: the coefficient stays."""
+"""Controller `fixed`, of the KL and of the entropy coefficient: it stays."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import attrs
 import jax
@@ -9,22 +12,24 @@ import jax.numpy as jnp
 
 @attrs.frozen(kw_only=True)
 class Fixed:
-    """A constant coefficient: β stays what `train.kl_coef` says.
+    """A constant coefficient: it stays what `train.kl_coef`, or `train.entropy_coef`, says.
 
     >>> controller = Fixed()
-    >>> state = controller.update(controller.init(0.25), kl=jnp.array(9.0), samples=jnp.array(64))
+    >>> state = controller.update(controller.init(0.25), jnp.array(9.0), jnp.array(64))
     >>> controller.coef(state).item()
     0.25
     """
+
+    declares: ClassVar[Mapping[str, Any]] = {"constant": True}
 
     def init(self, coef: float) -> dict[str, jax.Array]:
         """Return the first state."""
         return {"coef": jnp.asarray(coef, dtype=float)}
 
     def coef(self, state: dict[str, jax.Array]) -> jax.Array:
-        """Return β."""
+        """Return the coefficient."""
         return state["coef"]
 
-    def update(self, state: dict[str, jax.Array], kl: jax.Array, samples: jax.Array) -> dict[str, jax.Array]:
+    def update(self, state: dict[str, jax.Array], observed: jax.Array, samples: jax.Array) -> dict[str, jax.Array]:
         """Return the state as it is."""
         return state

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Gt
 from jaxtyping import Array, Bool, Float
 
 
-def sequence_mean_token_scale(mask: Bool[Array, "seq token"], *, normalizer: float) -> Float[Array, "seq token"]:
+def sequence_mean_token_scale(
+    mask: Bool[Array, "seq token"], *, normalizer: Annotated[float, Gt(0)]
+) -> Float[Array, "seq token"]:
     """Sum over the tokens of each completion, divided by a constant length, then mean over completions.
 
         w_it = m_it / (Z·N),  N = #{i : n_i > 0}

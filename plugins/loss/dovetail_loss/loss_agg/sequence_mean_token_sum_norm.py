@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Gt
 from jaxtyping import Array, Bool, Float
 
 
 def sequence_mean_token_sum_norm(
-    mask: Bool[Array, "seq token"], *, normalizer: float | None = None
+    mask: Bool[Array, "seq token"], *, normalizer: Annotated[float, Gt(0)] | None = None
 ) -> Float[Array, "seq token"]:
     """Sum over all policy tokens of the mini-batch, divided by a constant, or else by the number of completions.
 

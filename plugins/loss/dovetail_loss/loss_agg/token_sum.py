@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from annotated_types import Gt
 from jaxtyping import Array, Bool, Float
 
 
-def token_sum(mask: Bool[Array, "seq token"], *, normalizer: float = 1.0) -> Float[Array, "seq token"]:
+def token_sum(
+    mask: Bool[Array, "seq token"], *, normalizer: Annotated[float, Gt(0)] = 1.0
+) -> Float[Array, "seq token"]:
     """Sum over all policy tokens of the mini-batch, divided by a constant.
 
         w_it = m_it / Z

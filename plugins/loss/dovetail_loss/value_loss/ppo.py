@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Ge
 from jaxtyping import Array, Bool, Float
 
 from dovetail_loss._arrays import clip, masked
@@ -14,7 +17,7 @@ def ppo(
     returns: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    clip_value: float = 0.5,
+    clip_value: Annotated[float, Ge(0)] = 0.5,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
     """Half the squared error, with the critic kept within a range of what it said at collection.
 
