@@ -44,6 +44,7 @@ def random_batch(seed: int = 0, group_ids: tuple[int, ...] = GROUP_IDS) -> Batch
     batch |= {name: rng.normal(size=rows).astype(np.float32) for name in PER_ROW}
     batch["score_table"] = rng.normal(size=(rows, 2)).astype(np.float32)
     batch["group_ids"] = np.array(group_ids, np.int32)
+    batch["role_ids"] = (np.arange(rows, dtype=np.int32) // 2) % 2
     return with_mask(batch, mask)
 
 

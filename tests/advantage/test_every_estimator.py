@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -56,13 +57,26 @@ def group_relative_but(*names: str) -> pytest.MarkDecorator:
 def estimator(name: str, **params: Any) -> Callable[[Batch], Estimate]:
     """Return a function from a batch to (advantages,) or (advantages, returns), metrics left out."""
     component = dovetail.get("advantage", name)
+    bound = component.bind(**params)
+    remembered = {"state": state_of(bound)} if "state" in component.reads else {}
 
     def estimate(batch: Batch) -> Estimate:
-        result = component(**{field: batch[field] for field in component.reads}, **params)
+        result = bound(*(remembered[field] if field == "state" else batch[field] for field in component.reads))
         parts = result if isinstance(result, tuple) else (result,)
         return tuple(part for part in parts if not isinstance(part, dict))
 
     return estimate
+
+
+def fields_of(name: str) -> tuple[str, ...]:
+    """Return the fields of the batch that an estimator reads."""
+    return tuple(field for field in dovetail.get("advantage", name).reads if field != "state")
+
+
+def state_of(bound: Any) -> Any:
+    """Return what a stateful estimator remembers after a step of two roles."""
+    state, batch = bound.init(2), random_batch(seed=11)
+    return bound.update(state, *(batch[field] for field in list(inspect.signature(bound.update).parameters)[1:]))
 
 
 @functools.cache
@@ -193,7 +207,7 @@ def test_garbage_outside_the_mask_changes_neither_value_nor_gradient(name: str, 
 
 def _gradients(name: str, batch: Batch) -> dict[str, np.ndarray]:
     """Return the gradient of a random combination of the results with respect to every float field it reads."""
-    floats = [field for field in dovetail.get("advantage", name).reads if batch[field].dtype == np.float32]
+    floats = [field for field in fields_of(name) if batch[field].dtype == np.float32]
     gradients = _differentiated(name)({field: jnp.asarray(batch[field]) for field in floats}, _jax(batch))
     return {field: np.asarray(gradient) for field, gradient in gradients.items()}
 

@@ -17,7 +17,7 @@ from tests.advantage.cases import (
     in_one_batch,
     verl_cases,
 )
-from tests.golden import load
+from tests.golden import Fact, load
 
 import dovetail
 
@@ -29,6 +29,30 @@ TUNIX_CASES = {
     "adv/grpo/n2g4_large_offset/float32": ROUNDING,
     "adv/grpo/n2g4_tiny_spread/float32": ROUNDING,
 }
+
+
+BASELINES = ("grpo", "grpo_vectorized", "rloo", "rloo_vectorized")
+TUNIX_ADVANTAGES = ("adv/grpo/", "adv/drgrpo/", "adv/rloo/", "adv/gae/")
+
+
+def facts() -> list[Fact]:
+    """Return the cases of this file."""
+    verl, _ = load("verl")
+    found = []
+    for case in verl:
+        name, batch = case["function"], case["id"].split("/")[2] if case["kind"] == "advantage" else ""
+        if batch and name in BASELINES and "misc" not in case["id"]:
+            reasons = dict.fromkeys(VERL_ROWS.get(batch, {}).values())
+            found.append(Fact("verl", f"advantage, {name}", case["id"], "; ".join(reasons)))
+        elif batch and name == "gae" and "misc" not in case["id"]:
+            found.append(Fact("verl", "advantage, gae", case["id"], ONE_TOKEN if batch == "s4_1x1" else ""))
+        elif case["id"] in EQUAL_SCORES:
+            found.append(Fact("verl", f"advantage, {name}", case["id"], EQUAL_SCORES[case["id"]][2]))
+    tunix, _ = load("tunix")
+    for case in tunix:
+        if case["name"].startswith(TUNIX_ADVANTAGES):
+            found.append(Fact("tunix", case["function"], case["name"], TUNIX_CASES.get(case["name"], "")))
+    return found + [Fact("trl", "advantages", name) for name, *_ in TRL_CASES]
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -119,15 +143,15 @@ def test_gae_gives_tunix_numbers(dtype: str) -> None:
             np.testing.assert_allclose(advantages, expected["advantages"], **whitened, err_msg=case["name"])
 
 
-@pytest.mark.parametrize(
-    ("case", "name", "params"),
-    [
-        ("adv/sum_then_normalize/group", "grpo", {"epsilon": 1e-4}),
-        ("adv/sum_then_normalize/batch", "grpo", {"epsilon": 1e-4, "scale": "batch"}),
-        ("adv/sum_then_normalize/batch/weights", "grpo", {"epsilon": 1e-4, "scale": "batch"}),
-        ("rloo_adv/beta0/plain", "rloo", {}),
-    ],
-)
+TRL_CASES: list[tuple[str, str, dict[str, Any]]] = [
+    ("adv/sum_then_normalize/group", "grpo", {"epsilon": 1e-4}),
+    ("adv/sum_then_normalize/batch", "grpo", {"epsilon": 1e-4, "scale": "batch"}),
+    ("adv/sum_then_normalize/batch/weights", "grpo", {"epsilon": 1e-4, "scale": "batch"}),
+    ("rloo_adv/beta0/plain", "rloo", {}),
+]
+
+
+@pytest.mark.parametrize(("case", "name", "params"), TRL_CASES)
 def test_baseline_methods_give_trls_numbers(case: str, name: str, params: dict[str, Any]) -> None:
     """From the table of rewards on, abstentions included.
 
@@ -148,16 +172,20 @@ def test_baseline_methods_give_trls_numbers(case: str, name: str, params: dict[s
     np.testing.assert_allclose(ours[:, 0], arrays[f"{case}/advantages"], **TOLERANCE["float32"])
 
 
-@pytest.mark.parametrize(
-    ("case", "name", "tolerance"),
-    [
-        ("adv/misc/allzero_grpo", "grpo", 0.0),
-        ("adv/misc/allzero_reinforce_plus_plus_baseline", "reinforce_plus_plus_baseline", 0.0),
-        ("adv/misc/lowvar_grpo_vectorized", "grpo", 1e-3),
-    ],
-)
-def test_equal_and_nearly_equal_scores(case: str, name: str, tolerance: float) -> None:
-    """verl's numbers on scores that differ by little carry the rounding of their float32 mean."""
+EQUAL_SCORES = {
+    "adv/misc/allzero_grpo": ("grpo", 0.0, ""),
+    "adv/misc/allzero_reinforce_plus_plus_baseline": ("reinforce_plus_plus_baseline", 0.0, ""),
+    "adv/misc/lowvar_grpo_vectorized": (
+        "grpo",
+        1e-3,
+        "verl's numbers on scores that differ by little carry the rounding of their float32 mean",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", EQUAL_SCORES)
+def test_equal_and_nearly_equal_scores(case: str) -> None:
+    name, tolerance, _ = EQUAL_SCORES[case]
     cases, arrays = load("verl")
     (golden,) = [c for c in cases if c["id"] == case]
     inputs = {key: arrays[at] for key, at in golden["inputs"].items()}

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 from tests.advantage.cases import ALONE, EMPTY_ROW, TOLERANCE, Case, estimate, in_groups_of, padded, verl_cases
-from tests.golden import Arrays, load
+from tests.golden import Arrays, Fact, load
 
 import dovetail
 
@@ -96,21 +96,33 @@ def _weights(config: dict[str, Any]) -> tuple[float, ...] | None:
     return tuple(config["gdpo_reward_weights"]) if config["gdpo_reward_weights"] else None
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize(
-    "theirs",
-    [
-        "gdpo",
-        "gpg",
-        "grpo_passk",
-        "opo",
-        "optimal_token_baseline",
-        "reinforce_plus_plus",
-        "reinforce_plus_plus_baseline",
-        "remax",
-        "tir_optimal_token_baseline",
-    ],
+FUNCTIONS = (
+    "gdpo",
+    "gpg",
+    "grpo_passk",
+    "opo",
+    "optimal_token_baseline",
+    "reinforce_plus_plus",
+    "reinforce_plus_plus_baseline",
+    "remax",
+    "tir_optimal_token_baseline",
 )
+GDPO_OF_TRL = "adv/normalize_then_sum/weights"
+
+
+def facts() -> list[Fact]:
+    """Return the cases of this file."""
+    found = [Fact("trl", "advantages", GDPO_OF_TRL)]
+    for case in load("verl")[0]:
+        parts = case["id"].split("/")
+        if case["kind"] == "advantage" and case["function"] in FUNCTIONS and parts[1] in ("f32", "f64"):
+            reasons = dict.fromkeys(departures(case, parts[2]).values())
+            found.append(Fact("verl", f"advantage, {case['function']}", case["id"], "; ".join(reasons)))
+    return found
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("theirs", FUNCTIONS)
 def test_verls_numbers(theirs: str, dtype: str) -> None:
     with jax.enable_x64(dtype == "float64"):
         for case, batch, inputs, outputs in verl_cases(dtype, theirs):
@@ -164,7 +176,7 @@ def test_gpg_counts_by_default_what_the_paper_counts() -> None:
 def test_gdpo_gives_trls_numbers() -> None:
     """Abstentions included; a completion on which all rewards abstained has an empty mask, and is left out."""
     cases, arrays = load("trl")
-    (golden,) = [c for c in cases if c["name"] == "adv/normalize_then_sum/weights"]
+    (golden,) = [c for c in cases if c["name"] == GDPO_OF_TRL]
     table = arrays[golden["rewards"]].astype(np.float32)
     _, group_ids, _ = in_groups_of(golden["num_generations"], table)
     fields = {

@@ -28,6 +28,7 @@ INTERFACES = {
     "opo": (BY_SCORE, {}),
     "optimal_token_baseline": (OTB, {"handle_zero_tail": False, "epsilon": 1e-8}),
     "optimal_token_baseline_corrected": (OTB_CORRECTED, {"handle_zero_tail": False, "epsilon": 1e-8}),
+    "rae": (("state", "scores", "role_ids", "mask"), {"decay": 0.95, "per": "completion"}),
     "reinforce": (("token_rewards", "mask"), {"gamma": 1.0}),
     "reinforce_plus_plus": (("token_rewards", "mask"), {"gamma": 1.0}),
     "reinforce_plus_plus_baseline": (BY_SCORE, {}),
@@ -36,7 +37,7 @@ INTERFACES = {
     "tir_optimal_token_baseline": (OTB, {"handle_zero_tail": True, "epsilon": 1e-8}),
     "tir_optimal_token_baseline_corrected": (OTB_CORRECTED, {"handle_zero_tail": True, "epsilon": 1e-8}),
 }
-TRACED = {"alpha", "critic_lam", "epsilon", "f_norm", "gamma", "lam"}
+TRACED = {"alpha", "critic_lam", "decay", "epsilon", "f_norm", "gamma", "lam"}
 """Numbers in which trials of a sweep may differ and still share one executable."""
 
 
@@ -58,6 +59,9 @@ def test_reads_and_parameters(name):
     assert component.static == set(params) - TRACED
 
 
-@pytest.mark.parametrize(("alias", "name"), [("drgrpo", "dr_grpo"), ("dr-grpo", "dr_grpo"), ("max_rl", "maxrl")])
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [("drgrpo", "dr_grpo"), ("dr-grpo", "dr_grpo"), ("hierarchical_grpo", "dr_grpo"), ("max_rl", "maxrl")],
+)
 def test_other_spellings(alias, name):
     assert dovetail.get("advantage", alias).name == name

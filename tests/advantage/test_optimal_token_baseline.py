@@ -134,7 +134,7 @@ def test_sum_pi_squared_of_large_logits(shift):
 @pytest.mark.parametrize("name", ["optimal_token_baseline", "tir_optimal_token_baseline"])
 def test_the_field_comes_from_the_forward_pass_of_the_policy_at_collection(name):
     reader = Reader(role="train.advantage", component=dovetail.get("advantage", name), update=False)
-    planned = plan([reader], current(), on_policy=True, has_correction=False)
+    planned = plan([reader], current(), on_policy=True, has_correction=False, has_schedule=False)
     assert set(planned.old) == {"logps", "sum_pi_squared"}
     assert planned.now == planned.ref == ()
 
@@ -143,4 +143,4 @@ def test_the_corrected_ones_need_a_correction():
     component = dovetail.get("advantage", "optimal_token_baseline_corrected")
     reader = Reader(role="train.advantage", component=component, update=False)
     with pytest.raises(dovetail.DovetailError, match=r"reads 'is_weights', which a correction provides"):
-        plan([reader], current(), on_policy=True, has_correction=False)
+        plan([reader], current(), on_policy=True, has_correction=False, has_schedule=False)

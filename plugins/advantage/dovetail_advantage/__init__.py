@@ -11,7 +11,7 @@ from dovetail.hookspecs import hookimpl
 def dovetail_components(register: Callable[..., None]) -> None:
     """Register the components of this package."""
     register("advantage", "decoupled_gae", "dovetail_advantage.decoupled_gae:decoupled_gae")
-    register("advantage", "dr_grpo", "dovetail_advantage.dr_grpo:dr_grpo", aliases=("drgrpo",))
+    register("advantage", "dr_grpo", "dovetail_advantage.dr_grpo:dr_grpo", aliases=("drgrpo", "hierarchical_grpo"))
     register("advantage", "gae", "dovetail_advantage.gae:gae")
     register("advantage", "gdpo", "dovetail_advantage.gdpo:gdpo")
     register("advantage", "gpg", "dovetail_advantage.gpg:gpg")
@@ -27,6 +27,7 @@ def dovetail_components(register: Callable[..., None]) -> None:
         "optimal_token_baseline_corrected",
         "dovetail_advantage.optimal_token_baseline_corrected:optimal_token_baseline_corrected",
     )
+    register("advantage", "rae", "dovetail_advantage.rae:RoleConditioned")
     register("advantage", "reinforce", "dovetail_advantage.reinforce:reinforce")
     register("advantage", "reinforce_plus_plus", "dovetail_advantage.reinforce_plus_plus:reinforce_plus_plus")
     register(

@@ -23,7 +23,7 @@ def dr_grpo(
        more than the others.
 
     The paper's other change, no division by a completion's length, is an aggregation:
-    `train.loss_agg = 'sequence_mean_token_sum_norm'`.
+    `train.loss_agg = 'sequence_mean_token_scale'`.
 
     Args:
         scores: s, one per completion, in units of reward.
@@ -35,7 +35,9 @@ def dr_grpo(
         gets zero, and a group of equal scores exactly zero.
 
     Departures:
-        As in `grpo`, of which verl has this as `norm_adv_by_std_in_grpo=False`.
+        As in `grpo`, of which verl has this as `norm_adv_by_std_in_grpo=False`. prime-rl's `hierarchical_grpo`, for
+        episodes in which a proposer makes a problem and solvers attempt it, compares each with whoever was given the
+        same prompt; a group here is the completions of one prompt, so that is this function.
 
     >>> import jax.numpy as jnp
     >>> dr_grpo(jnp.array([1.0, 0.0, 5.0]), jnp.array([3, 3, 8]), jnp.ones((3, 1), bool))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from annotated_types import Interval
 from jaxtyping import Array, Bool, Float
 
 from dovetail_advantage._arrays import masked
@@ -14,8 +17,8 @@ def gae(
     values: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    gamma: float = 1.0,
-    lam: float = 0.95,
+    gamma: Annotated[float, Interval(ge=0, le=1)] = 1.0,
+    lam: Annotated[float, Interval(ge=0, le=1)] = 0.95,
     whiten: bool = True,
 ) -> tuple[Float[Array, "seq token"], Float[Array, "seq token"]]:
     """Generalised advantage estimation: discounted sums of the critic's one-step errors, and the critic's targets.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
+from annotated_types import Ge
 from jaxtyping import Array, Bool, Float, Int
 
 from dovetail.errors import ConfigError
@@ -21,7 +22,7 @@ def gdpo(
     *,
     weights: tuple[float, ...] | None = None,
     scale: Literal["group", "none"] = "group",
-    epsilon: float = 1e-6,
+    epsilon: Annotated[float, Ge(0)] = 1e-6,
     over: Literal["tokens", "completions"] = "tokens",
 ) -> Float[Array, "seq token"]:
     """Group-relative advantage of each reward by itself, summed, and whitened over the batch.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import jax.numpy as jnp
+from annotated_types import Gt
 from jaxtyping import Array, Bool, Float, Int
 
 from dovetail_advantage._arrays import masked, per_token
@@ -16,7 +17,7 @@ def gpg(
     group_ids: Int[Array, "seq"],
     mask: Bool[Array, "seq token"],
     *,
-    f_norm: float = 1.0,
+    f_norm: Annotated[float, Gt(0)] = 1.0,
     count: Literal["varied", "nonzero"] = "varied",
 ) -> Float[Array, "seq token"]:
     """Group policy gradient: the advantage of `dr_grpo` times batch size over completions with a gradient.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
+from annotated_types import Ge
 from jaxtyping import Array, Bool, Float, Int
 
 from dovetail_advantage._arrays import in_units_of, per_token
@@ -16,7 +17,7 @@ def grpo(
     mask: Bool[Array, "seq token"],
     *,
     scale: Literal["group", "batch", "none"] = "group",
-    epsilon: float = 1e-6,
+    epsilon: Annotated[float, Ge(0)] = 1e-6,
 ) -> Float[Array, "seq token"]:
     """Group-relative advantage: each completion's score less its group's mean, over a standard deviation.
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Ge
 from jaxtyping import Array, Bool, Float, Int
 
 from dovetail_advantage._arrays import per_token
@@ -14,7 +17,7 @@ def grpo_leave_one_out(
     group_ids: Int[Array, "seq"],
     mask: Bool[Array, "seq token"],
     *,
-    epsilon: float = 1e-6,
+    epsilon: Annotated[float, Ge(0)] = 1e-6,
 ) -> Float[Array, "seq token"]:
     """Group-relative advantage with mean and standard deviation over the *other* completions of the prompt.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
+from annotated_types import Ge
 from jaxtyping import Array, Bool, Float, Int
 
 from dovetail_advantage._arrays import in_units_of, masked, per_token
@@ -18,7 +19,7 @@ def grpo_passk(
     mask: Bool[Array, "seq token"],
     *,
     scale: Literal["group", "none"] = "group",
-    epsilon: float = 1e-6,
+    epsilon: Annotated[float, Ge(0)] = 1e-6,
 ) -> Float[Array, "seq token"]:
     """Advantage for pass@k, k being the group's size: what a completion adds to the best score of its group.
 

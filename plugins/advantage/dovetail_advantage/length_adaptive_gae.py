@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Gt, Interval
 from jaxtyping import Array, Bool, Float
 
 from dovetail_advantage._arrays import masked
@@ -15,9 +18,9 @@ def length_adaptive_gae(
     values: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
     *,
-    gamma: float = 1.0,
-    alpha: float = 0.05,
-    critic_lam: float = 1.0,
+    gamma: Annotated[float, Interval(ge=0, le=1)] = 1.0,
+    alpha: Annotated[float, Gt(0)] = 0.05,
+    critic_lam: Annotated[float, Interval(ge=0, le=1)] = 1.0,
     whiten: bool = True,
 ) -> tuple[Float[Array, "seq token"], Float[Array, "seq token"]]:
     """Generalised advantage estimation with a λ for the policy that follows from the completion's length.

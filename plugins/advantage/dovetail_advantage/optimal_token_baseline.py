@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from annotated_types import Ge
 from jaxtyping import Array, Bool, Float, Int
 
 from dovetail_advantage._optimal_baseline import against_optimal_baseline, energy
@@ -16,7 +19,7 @@ def optimal_token_baseline(
     mask: Bool[Array, "seq token"],
     *,
     handle_zero_tail: bool = False,
-    epsilon: float = 1e-8,
+    epsilon: Annotated[float, Ge(0)] = 1e-8,
 ) -> Float[Array, "seq token"]:
     """The return from each token on, less a mean over the group that is weighted by squared gradient norms so far.
 

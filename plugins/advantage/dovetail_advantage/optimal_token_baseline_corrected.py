@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Ge
 from jaxtyping import Array, Bool, Float, Int
 
 from dovetail_advantage._arrays import masked
@@ -19,7 +22,7 @@ def optimal_token_baseline_corrected(
     mask: Bool[Array, "seq token"],
     *,
     handle_zero_tail: bool = False,
-    epsilon: float = 1e-8,
+    epsilon: Annotated[float, Ge(0)] = 1e-8,
 ) -> Float[Array, "seq token"]:
     """The return from each token on, less a mean over the group weighted by squared norms of *corrected* gradients.
 

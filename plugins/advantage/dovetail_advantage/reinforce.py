@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from annotated_types import Interval
 from jaxtyping import Array, Bool, Float
 
 from dovetail_advantage._traces import returns_to_go
 
 
 def reinforce(
-    token_rewards: Float[Array, "seq token"], mask: Bool[Array, "seq token"], *, gamma: float = 1.0
+    token_rewards: Float[Array, "seq token"],
+    mask: Bool[Array, "seq token"],
+    *,
+    gamma: Annotated[float, Interval(ge=0, le=1)] = 1.0,
 ) -> Float[Array, "seq token"]:
     """The return from each token on, against no baseline.
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from annotated_types import Interval
 from jaxtyping import Array, Bool, Float
 
 from dovetail_advantage._traces import returns_to_go
@@ -9,7 +12,10 @@ from dovetail_advantage._whiten import whiten
 
 
 def reinforce_plus_plus(
-    token_rewards: Float[Array, "seq token"], mask: Bool[Array, "seq token"], *, gamma: float = 1.0
+    token_rewards: Float[Array, "seq token"],
+    mask: Bool[Array, "seq token"],
+    *,
+    gamma: Annotated[float, Interval(ge=0, le=1)] = 1.0,
 ) -> Float[Array, "seq token"]:
     """The return from each token on, whitened over the policy tokens of the batch.
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Ge
 from jaxtyping import Array, Bool, Float, Int
 
 from dovetail_advantage._optimal_baseline import in_policy_steps
@@ -18,7 +21,7 @@ def tir_optimal_token_baseline_corrected(
     mask: Bool[Array, "seq token"],
     *,
     handle_zero_tail: bool = True,
-    epsilon: float = 1e-8,
+    epsilon: Annotated[float, Ge(0)] = 1e-8,
 ) -> Float[Array, "seq token"]:
     """The corrected optimal token baseline, with completions compared policy token by policy token.
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Ge
 from jaxtyping import Array, Bool, Float, Int
 
 from dovetail_advantage._groups import Groups
@@ -13,7 +16,7 @@ def nonzero_variance(
     group_ids: Int[Array, "seq"],
     mask: Bool[Array, "seq token"],
     *,
-    tolerance: float = 0.0,
+    tolerance: Annotated[float, Ge(0)] = 0.0,
 ) -> Bool[Array, "seq"]:
     """Keep a group if its scores differ: one whose completions all score the same has no group-relative advantage.
 

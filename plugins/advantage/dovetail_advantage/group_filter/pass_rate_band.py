@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
+from annotated_types import Gt, Lt
 from jaxtyping import Array, Bool, Float, Int
 
 from dovetail_advantage._groups import Groups
@@ -13,8 +16,8 @@ def pass_rate_band(
     group_ids: Int[Array, "seq"],
     mask: Bool[Array, "seq token"],
     *,
-    low: float = 0.0,
-    high: float = 1.0,
+    low: Annotated[float, Lt(1)] = 0.0,
+    high: Annotated[float, Gt(0)] = 1.0,
     success_at: float = 1.0,
 ) -> Bool[Array, "seq"]:
     """Keep a group if the share of its completions that succeed lies strictly between two bounds.

@@ -1,0 +1,44 @@
+"""Whitening is over all that a step has collected: no micro-batch, mini-batch or empty row changes it.
+
+Over several devices, too: tests/core/train/test_mesh.py trains with `gae` on eight of them.
+"""
+
+import numpy as np
+import pytest
+from tests.configs.step import GROUP, PROMPTS, TOKENS, collect
+
+from dovetail.config import load
+
+WHITENED = (
+    "decoupled_gae",
+    "gae",
+    "gdpo",
+    "length_adaptive_gae",
+    "reinforce_plus_plus",
+    "reinforce_plus_plus_baseline",
+)
+SIZES = (f"train.prompts={PROMPTS}", f"train.group_size={GROUP}", f"sampling.max_tokens={TOKENS}")
+CUTS = (
+    ("train.micro_batch_size=5",),
+    ("train.mini_batch_size=5", "train.micro_batch_size=1", "train.epochs=2"),
+)
+
+
+def advantages(name: str, *overrides: str) -> tuple[np.ndarray, np.ndarray]:
+    batch, _, _ = collect(load(None, [*SIZES, f"train.advantage={name}", *overrides]))
+    return np.asarray(batch["advantages"]), np.asarray(batch["mask"])
+
+
+@pytest.mark.parametrize("name", WHITENED)
+def test_all_policy_tokens_of_the_step_have_mean_zero_and_variance_one(name):
+    found, mask = advantages(name)
+    assert not mask[2].any()  # a row that must not count
+    np.testing.assert_allclose(found[mask].mean(), 0.0, atol=1e-6)
+    np.testing.assert_allclose(found[mask].std(ddof=1), 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["gae", "gdpo"])
+def test_no_cut_of_the_batch_changes_it(name):
+    whole, _ = advantages(name)
+    for cut in CUTS:
+        np.testing.assert_allclose(advantages(name, *cut)[0], whole, rtol=1e-5, atol=1e-6, err_msg=str(cut))
