@@ -11,3 +11,6 @@ from dovetail.hookspecs import hookimpl
 def dovetail_components(register: Callable[..., None]) -> None:
     """Register the components of this package."""
     register("rollout", "vanilla", "dovetail_rollout.vanilla:Vanilla")
+    register("sampling_preset", "greedy", "dovetail_rollout.presets:Greedy")
+    register("sampling_preset", "liberal", "dovetail_rollout.presets:Liberal")
+    register("sampling_preset", "standard", "dovetail_rollout.presets:Standard")

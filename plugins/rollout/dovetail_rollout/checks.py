@@ -23,3 +23,14 @@ def check_prompts(
     wrong = np.flatnonzero(mask.any(axis=1) & ~mask[:, -1])
     if len(wrong):
         raise ConfigError(f"prompts {wrong.tolist()} end in padding; pad prompts on the left")
+
+
+def unknown_ids(
+    tokens: Int[np.ndarray, "prompt position"], mask: Bool[np.ndarray, "prompt position"], vocab_size: int
+) -> Bool[np.ndarray, "prompt"]:
+    """Tell which prompts have an id that the model does not know; XLA would read it as another one, silently.
+
+    >>> unknown_ids(np.array([[1, 9], [9, 1]]), np.array([[True, True], [False, True]]), vocab_size=9)
+    array([ True, False])
+    """
+    return np.any(mask & ((tokens < 0) | (tokens >= vocab_size)), axis=1)

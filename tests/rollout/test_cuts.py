@@ -3,9 +3,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dovetail_rollout import nucleus as module
+from dovetail_rollout import cuts
 
-nucleus = jax.jit(module.nucleus)
+nucleus = jax.jit(cuts.nucleus)
 
 
 def kept(weights, top_p):
@@ -52,3 +52,21 @@ def test_by_hand(weights, top_p, expected):
 def test_ties_in_one_row_do_not_touch_another():
     weights = jnp.array([[1.0, 1.0, 1.0, 1.0], [1.0, 8.0, 1.0, 2.0]])
     np.testing.assert_array_equal(nucleus(weights, jnp.float32(0.5)) > 0, [[1, 1, 0, 0], [0, 1, 0, 0]])
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 299, 300])
+@pytest.mark.parametrize("distinct", [3, 300])
+def test_the_largest_equal_sorting(count, distinct):
+    for seed in range(3):
+        weights = np.random.default_rng(seed).integers(0, distinct, (2, 300)).astype(np.float32)
+        left = jax.jit(cuts.largest, static_argnums=1)(weights, count)
+        order = np.argsort(-weights, axis=1, kind="stable")[:, :count]
+        expected = np.zeros_like(weights)
+        np.put_along_axis(expected, order, np.take_along_axis(weights, order, axis=1), axis=1)
+        np.testing.assert_array_equal(left, expected)
+
+
+@pytest.mark.parametrize(("min_p", "left"), [(0.0, 4), (0.2, 3), (0.25, 3), (0.26, 2), (0.5, 2), (0.6, 1), (1.0, 1)])
+def test_min_p_is_relative_to_the_likeliest(min_p, left):
+    weights = jnp.array([[4.0, 8.0, 1.0, 2.0], [0.5, 0.0, 0.0, 0.0]])
+    np.testing.assert_array_equal(jnp.sum(cuts.likely(weights, jnp.float32(min_p)) > 0, axis=1), [left, 1])

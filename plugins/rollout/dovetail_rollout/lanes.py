@@ -1,0 +1,153 @@
+"""Which completion is in which lane: finished ones leave, waiting ones take their place, few ones move together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+import numpy as np
+from jaxtyping import Int
+
+SMALLEST = 16
+"""Fewer lanes than this are no faster."""
+
+REFILL = 8
+"""Lanes are filled up when one in so many is empty, and keep a prompt together while one in REFILL stays empty."""
+
+NONE = np.array([], int)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Layout:
+    """Lanes in rows: those of a row show the same prompt, whose keys and values they share.
+
+    Attributes:
+        prompts: which prompt each row shows.
+        seqs: which completion each lane holds, -1 for none; completion s answers prompt s // samples.
+    """
+
+    prompts: Int[np.ndarray, "row"]
+    seqs: Int[np.ndarray, "row share"]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows, and lanes of a row."""
+        return self.seqs.shape
+
+    @property
+    def held(self) -> Int[np.ndarray, "seq"]:
+        """The completions in the lanes."""
+        return self.seqs[self.seqs >= 0]
+
+    def find(self, seqs: Int[np.ndarray, "row share"]) -> Int[np.ndarray, "lane"]:
+        """Return in which lane each of these completions is, -1 for those in none."""
+        lane = {int(seq): number for number, seq in enumerate(self.seqs.ravel()) if seq >= 0}
+        return np.array([lane.get(int(seq), -1) for seq in seqs.ravel()], np.int32)
+
+
+@attrs.frozen(kw_only=True)
+class Schedule:
+    """The layouts of one call: `prompts` times `samples` completions, at most `lanes` of them at a time."""
+
+    prompts: int
+    samples: int
+    lanes: int
+    shrink: bool
+
+    @property
+    def together(self) -> bool:
+        """Whether all completions fit at once, so that none waits and all are equally long until they end."""
+        return self.lanes >= self.prompts * self.samples
+
+    def first(self, waiting: Int[np.ndarray, "seq"]) -> Layout:
+        """Return the layout to begin with."""
+        share = min(self.samples, self.lanes)
+        rows = self.prompts if self.together else self.lanes // share
+        return self._filled(NONE, waiting, rows, share)
+
+    def next(self, layout: Layout, going: Int[np.ndarray, "seq"], waiting: Int[np.ndarray, "seq"]) -> Layout:
+        """Return the layout to go on with; `layout` itself where a move is not worth its copy.
+
+        `going` are those of its completions that have not ended, `waiting` those that are yet to be begun.
+        """
+        if len(waiting):
+            empty = layout.seqs.size - len(going)
+            return self._refilled(going, waiting) if empty * REFILL >= layout.seqs.size else layout
+        for shape in reversed(list(self._smaller(*layout.shape))):
+            if (packed := _pack(going, self.samples, *shape)) is not None:
+                return packed
+        return layout
+
+    def enough(self, layout: Layout, going: int, waiting: int) -> int:
+        """Return how many completions going on make it worth asking again for the next layout."""
+        if waiting:
+            return max(0, going - max(1, layout.seqs.size // REFILL))
+        smaller = next(self._smaller(*layout.shape), None)
+        if smaller is None:
+            return 0
+        # They may fit into the smaller shape only once there are fewer: then ask now and again.
+        fits = smaller[0] * smaller[1]
+        return fits if going > fits else max(0, going - max(1, fits // REFILL))
+
+    def _smaller(self, rows: int, share: int) -> Iterator[tuple[int, int]]:
+        """Yield the shapes with half as many lanes, a quarter, ...: first fewer lanes a row, then fewer rows."""
+        while self.shrink and rows * share > SMALLEST:
+            rows, share = (rows, -(-share // 2)) if share > 1 else (-(-rows // 2), 1)
+            yield rows, share
+
+    def _refilled(self, going: Int[np.ndarray, "seq"], waiting: Int[np.ndarray, "seq"]) -> Layout:
+        """Fill the lanes up, with rows as wide as leave few of them empty."""
+        share = min(self.samples, self.lanes)
+        while True:
+            rows = self.lanes // share
+            if _pack(going, self.samples, rows, share) is not None:
+                filled = self._filled(going, waiting, rows, share)
+                wanted = min(self.lanes, len(going) + len(waiting))
+                if share == 1 or (wanted - len(filled.held)) * REFILL <= wanted:
+                    return filled
+            share = -(-share // 2)
+
+    def _filled(self, going: Int[np.ndarray, "seq"], waiting: Int[np.ndarray, "seq"], rows: int, share: int) -> Layout:
+        """Pack those that go on, then those that wait, in order, as far as there is room."""
+        layout = _pack(going, self.samples, rows, share)
+        assert layout is not None, "what went on fits"
+        prompts, seqs = layout.prompts.copy(), layout.seqs.copy()
+        used = int((seqs >= 0).any(axis=1).sum())
+        room: dict[int, list[int]] = {}
+        for row in range(used):
+            room.setdefault(int(prompts[row]), []).extend([row] * int((seqs[row] < 0).sum()))
+        for seq in waiting:
+            prompt = seq // self.samples
+            if not room.get(prompt):
+                if used == rows:
+                    continue
+                prompts[used] = prompt
+                room[prompt] = [used] * share
+                used += 1
+            row = room[prompt].pop(0)
+            seqs[row, int((seqs[row] >= 0).sum())] = seq
+        return Layout(prompts=prompts, seqs=seqs)
+
+
+def _pack(seqs: Int[np.ndarray, "seq"], samples: int, rows: int, share: int) -> Layout | None:
+    """Put completions into as few rows as there can be, or return None if there are not that many.
+
+    >>> _pack(np.array([0, 1, 2, 5]), samples=4, rows=3, share=2)
+    Layout(prompts=array([0, 0, 1]), seqs=array([[ 0,  1],
+           [ 2, -1],
+           [ 5, -1]]))
+    >>> _pack(np.array([0, 1, 2, 5]), samples=4, rows=2, share=2) is None
+    True
+    """
+    grid = np.full((rows, share), -1)
+    prompts = np.zeros(rows, int)
+    row, column = -1, share
+    for seq in np.sort(seqs):
+        if column == share or seq // samples != prompts[row]:
+            row, column = row + 1, 0
+            if row == rows:
+                return None
+            prompts[row] = seq // samples
+        grid[row, column] = seq
+        column += 1
+    return Layout(prompts=prompts, seqs=grid)
