@@ -93,10 +93,10 @@ def test_the_corpus_holds_prompts_with_demonstrations_and_no_held_out_question()
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"max_operand": 5}, r"task\.arithmetic\.max_operand is 5; it must be 9 or more"),
-        ({"noise": 1.5}, r"task\.arithmetic\.noise is 1\.5; it must be from 0 to 1"),
-        ({"noise": float("nan")}, r"task\.arithmetic\.noise is nan"),
-        ({"eval_size": 0}, r"task\.arithmetic\.eval_size is 0; it must be 1 or more"),
+        ({"max_operand": 5}, r"Arithmetic\.max_operand: expected int >= 9, got 5"),
+        ({"noise": 1.5}, r"Arithmetic\.noise: expected 0 <= float <= 1, got 1\.5"),
+        ({"noise": float("nan")}, r"Arithmetic\.noise: .*, got nan"),
+        ({"eval_size": 0}, r"Arithmetic\.eval_size: expected int >= 1, got 0"),
         ({"operations": ("+", "/")}, r"operations is \('\+', '/'\); it must hold at least one of '\*', '\+', '-'"),
         ({"operations": ()}, r"operations is \(\)"),
         ({"template": "{answer}"}, r"template: unknown placeholder \{answer\}\..*Columns: question"),

@@ -120,7 +120,7 @@ def test_a_record_without_final_answer_names_its_line(folder, answer):
         ),
         ({"template": "{answer}"}, r"unknown placeholder \{answer\}.*Columns: question"),
         ({"demonstration": "{solution}"}, r"lacks the placeholder \{answer\}"),
-        ({"max_examples": 0}, r"task.gsm8k.max_examples is 0; it must be 1 or more"),
+        ({"max_examples": 0}, r"Gsm8k.max_examples: expected int >= 1, got 0"),
     ],
 )
 def test_parameters_are_checked(parameters, message):
@@ -137,3 +137,13 @@ def test_the_real_data_set():
     assert held[2]["answer"] == "70000"
     assert all(abs(float(example["answer"])) < 1e9 for example in held)
     assert not any("<<" in example["solution"] or "####" in example["solution"] for example in held)
+
+
+def test_the_question_may_be_asked_in_a_conversation(folder):
+    plain, chat = (Gsm8k(path=str(folder), template="short", chat=chat) for chat in (False, True))
+    text = plain.examples("train")[0]["prompt"]
+    assert chat.examples("train")[0]["prompt"] == [{"role": "user", "content": text}]
+    told = Gsm8k(path=str(folder), template="short", chat=True, system="Be brief.").examples("sft")[0]
+    assert told["prompt"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]
+    assert told["completion"] == plain.examples("sft")[0]["completion"]
+    assert list(chat.corpus()[:3]) == list(plain.corpus()[:3])

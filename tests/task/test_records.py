@@ -101,5 +101,83 @@ def test_demonstrations_need_a_column(path):
 
 
 def test_the_share_is_a_share():
-    with pytest.raises(ConfigError, match="task.records.eval_share is 2; it must be from 0 to 1"):
+    with pytest.raises(ConfigError, match="Records.eval_share: expected 0 <= float <= 1, got 2"):
         Records(eval_share=2)
+
+
+SYSTEM = {"role": "system", "content": "Be brief."}
+USER = {"role": "user", "content": "6 * 7?"}
+REPLY = {"role": "assistant", "content": "42"}
+
+
+def written(path, *prompts, **columns):
+    path.write_text("".join(json.dumps({"prompt": prompt, **columns}) + "\n" for prompt in prompts))
+    return {"path": str(path), "eval_path": str(path)}
+
+
+def test_a_text_may_be_said_by_the_user(tmp_path):
+    files = written(tmp_path / "a.jsonl", "6 * 7?", completion="42")
+    assert Records(**files, chat=True).examples("train")[0]["prompt"] == [USER]
+    task = Records(**files, chat=True, system="Be brief.", template="{prompt}!", completion_column="completion")
+    example = task.examples("sft")[0]
+    assert example["prompt"] == [SYSTEM, USER | {"content": "6 * 7?!"}]
+    assert example["completion"] == "42"
+    assert task.corpus()[0] == "Be brief.\n6 * 7?!\n42"
+
+
+def test_conversations_are_prompts_and_their_replies_demonstrations(tmp_path):
+    files = written(tmp_path / "a.jsonl", [USER, REPLY], [SYSTEM, USER, REPLY, USER, REPLY])
+    task = Records(**files, chat=True, system="Be kind.")
+    kind = {"role": "system", "content": "Be kind."}
+    assert [e["prompt"] for e in task.examples("train")] == [[kind, USER], [SYSTEM, USER, REPLY, USER]]
+    assert [e["completion"] for e in task.examples("sft")] == ["42", "42"]
+    assert "completion" not in task.examples("eval")[0]
+
+
+def test_conversations_in_parquet(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    file = tmp_path / "a.parquet"
+    parquet.write_table(arrow.Table.from_pylist([{"prompt": [SYSTEM, USER], "answer": "42"}]), file)
+    task = Records(path=str(file), eval_path=str(file))
+    assert task.examples("eval")[0] == {"prompt": [SYSTEM, USER], "answer": "42"}
+
+
+def test_copies_of_a_conversation_are_on_one_side(tmp_path):
+    prompts = [[USER | {"content": f"{i % 20} * 7?"}] for i in range(60)]
+    written(tmp_path / "a.jsonl", *prompts)
+    task = Records(path=str(tmp_path / "a.jsonl"), eval_share=0.3)
+    train, held = ({e["prompt"][0]["content"] for e in task.examples(split)} for split in ("train", "eval"))
+    assert not train & held
+
+
+@pytest.mark.parametrize(
+    ("prompts", "options", "message"),
+    [
+        ([[]], {}, r"a\.jsonl:1: column 'prompt': \[\] is no conversation to answer"),
+        ([[REPLY]], {}, "is no conversation to answer"),
+        ([[USER, "42"]], {}, "message 1 is '42'; write {'role': ..., 'content': ...}"),
+        ([[USER | {"content": None}]], {}, "message 0 has the content None, not text"),
+        ([[USER], "6 * 7?"], {}, r"a\.jsonl:2: column 'prompt' holds text; the first record, a conversation$"),
+        ([[USER, REPLY], [USER]], {}, "holds a conversation; the first record, a conversation with its reply"),
+        ([[USER]], {"template": "{prompt}"}, r"holds a conversation, and task\.records\.template is for text"),
+        ([{"role": "user"}], {}, "column 'prompt' holds dict, not text"),
+    ],
+)
+def test_broken_conversations_are_refused_with_their_place(tmp_path, prompts, options, message):
+    files = written(tmp_path / "a.jsonl", *prompts)
+    with pytest.raises(DataError, match=message):
+        Records(**files, **options).examples("train")
+
+
+def test_a_conversation_without_reply_demonstrates_nothing(tmp_path):
+    with pytest.raises(DataError, match="task records has no demonstrations"):
+        Records(**written(tmp_path / "a.jsonl", [USER])).examples("sft")
+
+
+def test_the_system_needs_a_conversation():
+    with pytest.raises(
+        ConfigError, match=r"task\.records\.system needs a conversation: set task\.records\.chat = True"
+    ):
+        Records(system="Be brief.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Protocol
 import attrs
 
 from dovetail.errors import DataError, listing, nearest
+from dovetail_task._chat import no_conversation
 from dovetail_task._parquet import Parquet
 from dovetail_task._text_files import Csv, JsonLines
 from dovetail_task._view import View
@@ -61,13 +63,16 @@ class Table(Sequence[Record]):
         return self.source[range(len(self))[index]]
 
 
-def open_table(path: Path, text: Mapping[str, str], check: Check = lambda _: None) -> Table:
+def open_table(
+    path: Path, text: Mapping[str, str], check: Check = lambda _: None, *, conversations: bool = False
+) -> Table:
     """Read a file through once.
 
     Args:
         path: a .jsonl, .csv or .parquet file.
         text: the columns that must hold text in every record, the prompt first; each with the setting that names it.
         check: what else must hold.
+        conversations: whether the prompt may be a list of messages instead.
 
     Raises:
         DataError: in one line, naming the file and the line, on a file that cannot be read or holds no record, on a
@@ -76,15 +81,18 @@ def open_table(path: Path, text: Mapping[str, str], check: Check = lambda _: Non
     source = _source(path)
     columns: tuple[str, ...] | None = None
     fingerprints = array("Q")
+    prompt = next(iter(text))
     try:
         for place, record in source.scan():
             if columns is None:
                 columns = tuple(record)
                 _check_columns(path, columns, text)
-            wrong = _missing(record, columns) or _not_text(record, text) or check(record)
+            wrong = (
+                _missing(record, columns) or _not_text(record, text, prompt if conversations else None) or check(record)
+            )
             if wrong:
                 raise DataError(f"{place}: {wrong}")
-            fingerprints.append(_fingerprint(record[next(iter(text))]))
+            fingerprints.append(_fingerprint(record[prompt]))
     except OSError as error:
         raise DataError(f"'{path}' cannot be read: {error.strerror or error}") from error
     if columns is None:
@@ -146,9 +154,14 @@ def _missing(record: Record, columns: tuple[str, ...]) -> str | None:
     return f"lacks the column {missing[0]!r}, which the first record has; write null for no value" if missing else None
 
 
-def _not_text(record: Record, text: Mapping[str, str]) -> str | None:
+def _not_text(record: Record, text: Mapping[str, str], conversation: str | None) -> str | None:
     for column in text:
         value = record[column]
+        if column == conversation and isinstance(value, list):
+            wrong = no_conversation(value)
+            if wrong:
+                return f"column {column!r}: {wrong}"
+            value = "".join(message["content"] for message in value)
         if not isinstance(value, str):
             return f"column {column!r} holds {'null' if value is None else type(value).__name__}, not text"
         if not value.strip():
@@ -158,5 +171,6 @@ def _not_text(record: Record, text: Mapping[str, str]) -> str | None:
     return None
 
 
-def _fingerprint(prompt: str) -> int:
-    return int.from_bytes(hashlib.blake2b(prompt.encode(), digest_size=8).digest(), "big")
+def _fingerprint(prompt: str | list[Any]) -> int:
+    text = prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import count
 from operator import add, mul, sub
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import attrs
+from annotated_types import Ge, Interval
 
 from dovetail.errors import ConfigError, listing
-from dovetail_task._checks import within
+from dovetail.ranges import in_range
 from dovetail_task._template import check_template
 from dovetail_task._view import View
 
@@ -86,16 +87,16 @@ class Arithmetic:
     """
 
     operations: tuple[str, ...] = attrs.field(default=OPERATIONS, validator=_known_operations)
-    max_operand: int = attrs.field(default=99, validator=within("arithmetic", SMALLEST_OPERAND))
-    train_size: int = attrs.field(default=10_000, validator=within("arithmetic", 1))
-    eval_size: int = attrs.field(default=500, validator=within("arithmetic", 1))
-    sft_size: int = attrs.field(default=2_000, validator=within("arithmetic", 1))
+    max_operand: Annotated[int, Ge(SMALLEST_OPERAND)] = attrs.field(default=99, validator=in_range)
+    train_size: Annotated[int, Ge(1)] = attrs.field(default=10_000, validator=in_range)
+    eval_size: Annotated[int, Ge(1)] = attrs.field(default=500, validator=in_range)
+    sft_size: Annotated[int, Ge(1)] = attrs.field(default=2_000, validator=in_range)
     template: str = attrs.field(default="What is {question}?\n", validator=_template_of("question"))
     demonstration: str = attrs.field(
         default="<reasoning>{reasoning}</reasoning><answer>{answer}</answer>",
         validator=_template_of("answer", "question", "reasoning"),
     )
-    noise: float = attrs.field(default=0.0, validator=within("arithmetic", 0, 1))
+    noise: Annotated[float, Interval(ge=0, le=1)] = attrs.field(default=0.0, validator=in_range)
     seed: int = 0
 
     @property

@@ -6,12 +6,14 @@ import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import attrs
+from annotated_types import Ge, Interval
 
 from dovetail.errors import ConfigError, DataError, listing, nearest
-from dovetail_task._checks import within
+from dovetail.ranges import in_range
+from dovetail_task._chat import check_system, conversation
 from dovetail_task._files import FORMATS, Record, Table, held_out, open_table
 from dovetail_task._template import check_template
 from dovetail_task._view import View
@@ -64,6 +66,8 @@ class Gsm8k:
             `train-00000-of-00001.parquet`), or one file to train on.
         template: the prompt: `instruction`, which explains the tags; `short`, the question and a line break; or a
             text of one's own with `{question}`.
+        chat: the prompt is a conversation, in which the user says that text, for the tokenizer's chat template.
+        system: what the system says first in it.
         demonstration: the completion of an `sft` example, with `{answer}` and perhaps `{solution}` and `{question}`.
         eval_share: without a test file, the share of the training file that is held out for evaluation, chosen by a
             hash of the question.
@@ -79,11 +83,13 @@ class Gsm8k:
 
     path: str | None = None
     template: str = attrs.field(default="instruction", validator=_check_template)
+    chat: bool = False
+    system: str | None = attrs.field(default=None, validator=check_system("gsm8k"))
     demonstration: str = attrs.field(
         default="<reasoning>{solution}</reasoning><answer>{answer}</answer>", validator=_check_demonstration
     )
-    eval_share: float = attrs.field(default=0.1, validator=within("gsm8k", 0, 1))
-    max_examples: int | None = attrs.field(default=None, validator=within("gsm8k", 1))
+    eval_share: Annotated[float, Interval(ge=0, le=1)] = attrs.field(default=0.1, validator=in_range)
+    max_examples: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -134,11 +140,11 @@ class Gsm8k:
         return _open(self._files[0])
 
     def _example(self, record: Record) -> Example:
-        template = TEMPLATES.get(self.template, self.template)
         solution, answer = split_answer(record["answer"])
         question = record["question"]
+        text = self._prompt(question)
         return {
-            "prompt": template.format(question=question),
+            "prompt": conversation(text, self.system) if self.chat else text,
             "question": question,
             "answer": answer,
             "solution": solution,
@@ -148,9 +154,12 @@ class Gsm8k:
         example = self._example(record)
         return {**example, "completion": self.demonstration.format_map(example)}
 
+    def _prompt(self, question: str) -> str:
+        return TEMPLATES.get(self.template, self.template).format(question=question)
+
     def _text(self, record: Record) -> str:
         example = self._demonstration(record)
-        return example["prompt"] + example["completion"]
+        return self._prompt(example["question"]) + example["completion"]
 
 
 def split_answer(text: str) -> tuple[str, str]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import attrs
+from annotated_types import Interval
 
 from dovetail.errors import DataError
-from dovetail_task._checks import within
-from dovetail_task._files import Record, Table, first_columns, held_out, open_table
+from dovetail.ranges import in_range
+from dovetail_task._chat import check_system, conversation, split_reply
+from dovetail_task._files import Check, Record, Table, first_columns, held_out, open_table
 from dovetail_task._template import check_template
 from dovetail_task._view import View
 
@@ -37,9 +39,13 @@ class Records:
         path: the file to train on.
         eval_path: the file for evaluation. None: `eval_share` of the records of `path`, chosen by a hash of the
             prompt, is held out of training.
-        prompt_column: which column holds the prompt.
+        prompt_column: which column holds the prompt: text, or a conversation as a list of
+            `{"role": ..., "content": ...}`. Where a conversation ends with the assistant's words, these are no part of
+            the prompt; they are the demonstration.
         completion_column: which column holds the demonstration, for the `sft` split.
         template: the prompt, made of the columns, such as `'{prompt}\n'`. None: the column as it is.
+        chat: a text, too, is made a conversation, in which the user says it, for the tokenizer's chat template.
+        system: what the system says first in a conversation, unless the column says it.
         eval_share: the share held out where there is no `eval_path`.
 
     Raises:
@@ -52,7 +58,9 @@ class Records:
     prompt_column: str = "prompt"
     completion_column: str | None = None
     template: str | None = None
-    eval_share: float = attrs.field(default=0.1, validator=within("records", 0, 1))
+    chat: bool = False
+    system: str | None = attrs.field(default=None, validator=check_system("records"))
+    eval_share: Annotated[float, Interval(ge=0, le=1)] = attrs.field(default=0.1, validator=in_range)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -69,7 +77,7 @@ class Records:
             return View(self._eval, self._example)
         if split == "train":
             return View(self._train, self._example)
-        if self.completion_column is None:
+        if self.completion_column is None and _reply(self._train[0][self.prompt_column]) is None:
             raise DataError(
                 "task records has no demonstrations: name their column with"
                 " --set task.records.completion_column=COLUMN, or set sft.steps = 0"
@@ -108,18 +116,52 @@ class Records:
             text[completion] = "task.records.completion_column"
         if self.template is not None:
             check_template(self.template, first_columns(path), "task.records.template", must=self.prompt_column)
-        return open_table(path, text)
+        return open_table(path, text, self._check_alike(), conversations=True)
+
+    def _check_alike(self) -> Check:
+        """Return a check that either all prompts are text, or all conversations, all with a reply or all without."""
+        kinds: list[str] = []
+
+        def check(record: Record) -> str | None:
+            prompt = record[self.prompt_column]
+            is_text = isinstance(prompt, str)
+            kind = (
+                "text" if is_text else "a conversation" if _reply(prompt) is None else "a conversation with its reply"
+            )
+            if not kinds:
+                kinds.append(kind)
+            if self.template is not None and not is_text:
+                return f"column {self.prompt_column!r} holds {kind}, and task.records.template is for text"
+            if kind != kinds[0]:
+                return f"column {self.prompt_column!r} holds {kind}; the first record, {kinds[0]}"
+            return None
+
+        return check
 
     def _example(self, record: Record) -> Example:
         prompt = record[self.prompt_column] if self.template is None else self.template.format_map(record)
+        if not isinstance(prompt, str):
+            prompt = conversation(split_reply(prompt)[0], self.system)
+        elif self.chat:
+            prompt = conversation(prompt, self.system)
         return {**record, "prompt": prompt}
 
     def _demonstration(self, record: Record) -> Example:
-        return {**self._example(record), "completion": record[self.completion_column]}  # pyright: ignore[reportArgumentType]
+        return {**self._example(record), "completion": self._completion(record)}
+
+    def _completion(self, record: Record) -> str | None:
+        if self.completion_column is not None:
+            return record[self.completion_column]
+        return _reply(record[self.prompt_column])
 
     def _text(self, record: Record) -> str:
         prompt = self._example(record)["prompt"]
-        return prompt if self.completion_column is None else prompt + record[self.completion_column]
+        text = prompt if isinstance(prompt, str) else "".join(message["content"] + "\n" for message in prompt)
+        return text + (self._completion(record) or "")
+
+
+def _reply(prompt: str | list[dict[str, str]]) -> str | None:
+    return None if isinstance(prompt, str) else split_reply(prompt)[1]
 
 
 def _file(path: str) -> Path:

@@ -1,0 +1,61 @@
+"""Prompts as conversations, for the chat template of a tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from dovetail.errors import ConfigError
+
+Messages = list[dict[str, Any]]
+
+
+def conversation(prompt: str | Messages, system: str | None) -> Messages:
+    """Return what the user says as a conversation; what the system says goes first, unless it has spoken already.
+
+    >>> conversation("6 * 7?", "Be brief.")
+    [{'role': 'system', 'content': 'Be brief.'}, {'role': 'user', 'content': '6 * 7?'}]
+    """
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    if system is None or messages[0]["role"] == "system":
+        return messages
+    return [{"role": "system", "content": system}, *messages]
+
+
+def split_reply(messages: Messages) -> tuple[Messages, str | None]:
+    """Return a conversation up to the assistant's last turn, and what it says there; None if it does not end so.
+
+    >>> split_reply([{"role": "user", "content": "6 * 7?"}, {"role": "assistant", "content": "42"}])
+    ([{'role': 'user', 'content': '6 * 7?'}], '42')
+    """
+    if messages[-1]["role"] != "assistant":
+        return messages, None
+    return messages[:-1], messages[-1]["content"]
+
+
+def no_conversation(value: Any) -> str | None:
+    """Say what is wrong with a list that should be a conversation, else None."""
+    for index, message in enumerate(value):
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+            return f"message {index} is {message!r}; write {{'role': ..., 'content': ...}}"
+        if not isinstance(message.get("content"), str):
+            return f"message {index} has the content {message.get('content')!r}, not text"
+    if not value or not split_reply(value)[0]:
+        return f"{value!r} is no conversation to answer"
+    return None
+
+
+def check_system(task: str) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
+    """Return an attrs validator: what the system says needs a conversation to say it in.
+
+    Raises:
+        ConfigError: naming both settings.
+    """
+
+    def validate(instance: Any, field: attrs.Attribute[Any], value: str | None) -> None:
+        if value is not None and not instance.chat:
+            raise ConfigError(f"task.{task}.{field.name} needs a conversation: set task.{task}.chat = True")
+
+    return validate
