@@ -38,6 +38,10 @@ class RunError(DovetailError):
     """A run that cannot start or go on (folder, disk, non-finite loss); what it has saved stays."""
 
 
+class WorkerLost(DovetailError):
+    """A process that ran a sweep's trials is gone; the message says how, as far as anybody knows."""
+
+
 def nearest(word: str, allowed: Iterable[str]) -> str:
     """Return `` Did you mean 'x'?`` for the allowed word nearest to `word`, else an empty string.
 

@@ -6,22 +6,33 @@ a position.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import attrs
 import jax
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 
 from dovetail.config.settings import Sampling
 
 Example = Mapping[str, Any]
-"""One record of a task: `prompt` (str), the columns that rewards read, and `completion` (str) where it demonstrates."""
+"""One record of a task: `prompt` (text, or a conversation as a list of messages), the columns that rewards read, and
+`completion` (text) where it demonstrates. What is called a prompt beyond the task is the text that
+`Tokenizer.render` makes of it."""
+
+Message = Mapping[str, Any]
+"""One turn of a conversation: `role` (`system`, `user`, `assistant`) and `content`; templates may read more keys."""
+
+Axes = tuple[str | None, ...]
+"""The logical axis of each dimension of a parameter: `vocab`, `width`, `ffn`, `heads`, `kv_heads`; None is not cut."""
 
 Split = Literal["train", "eval", "sft"]
+
+Finish = Literal["eos", "stop", "length", "error"]
+"""Why a completion ended: with an EOS, with a stop string in its text, at `max_tokens`, or because it failed."""
 
 
 class Task(Protocol):
@@ -71,6 +82,15 @@ class Tokenizer(Protocol):
         """Return text, leaving out special tokens such as the end of the sequence."""
         ...
 
+    def render(self, prompt: str | Sequence[Message]) -> str:
+        """Return a prompt as `encode` should get it: plain text with what must stand in front of it, or a conversation
+        in the chat template, up to where the assistant's next turn begins.
+
+        Raises:
+            DataError: for messages, if there is no chat template, or it refuses them.
+        """
+        ...
+
     def save(self, folder: Path) -> None:
         """Write what `TokenizerMaker.load` needs."""
         ...
@@ -88,8 +108,23 @@ class TokenizerMaker(Protocol):
         ...
 
 
+class Weights(NamedTuple):
+    """A model's parameters, `nnx.merge(graphdef, *weights)`: those being trained, and those that never change.
+
+    `frozen` is empty where everything is trained; with an adapter it holds the base, of which there is one copy
+    whatever the number of policies: the reference is the first `trained` over the same `frozen`.
+    """
+
+    trained: Any
+    frozen: Any
+
+
 class LanguageModel(Protocol):
-    """A decoder: an `nnx.Module` without state of its own."""
+    """A decoder: an `nnx.Module` without state of its own.
+
+    A parameter may name its logical axes, `nnx.Param(kernel, axes=("width", "ffn"))`, one name or None for each
+    dimension; a mesh shards by these names.
+    """
 
     width: int
     vocab_size: int
@@ -99,12 +134,18 @@ class LanguageModel(Protocol):
         tokens: Int[Array, "seq token"],
         mask: Bool[Array, "seq token"],
         cache: Any = None,
+        *,
+        prefix: Any = None,
     ) -> tuple[Float[Array, "seq token width"], Any]:
         """Return the hidden states (after the last norm) of `tokens`, and the cache with their keys and values
         appended.
 
         `mask` is false on tokens that nobody may attend to (left padding). Positions count the true tokens of a row,
-        the cached ones included.
+        the prefix's and the cached ones included.
+
+        `prefix` is the cache that another call returned for fewer rows, each of which the same number of consecutive
+        rows continue: row `i` of `tokens` follows row `i // (seq // prompt)` of the prefix. Its keys and values are
+        used where they are, never repeated, and gradients flow through them.
         """
         ...
 
@@ -115,16 +156,63 @@ class LanguageModel(Protocol):
     def init_cache(self, batch: int, length: int) -> Any:
         """Return an empty cache for `batch` rows of at most `length` tokens.
 
-        A pytree: every array has the rows on its first axis, and scalars are common to all rows.
+        A pytree: the first axis of every array has the rows, each with the same number of consecutive entries (a
+        key-value head each, say); a row of zeros is an empty one. One other axis may have the slots. The only scalar,
+        common to all rows, is the number of slots in use.
         """
         ...
 
 
-class ModelMaker(Protocol):
-    """Kind `model`: an architecture."""
+class Place(Protocol):
+    """Where a parameter lives."""
 
-    def make(self, vocab_size: int, *, rngs: nnx.Rngs) -> nnx.Module:
-        """Return a randomly initialised or loaded `LanguageModel`."""
+    def __call__(self, axes: Axes | None, shape: tuple[int, ...]) -> jax.sharding.Sharding | None:
+        """Return the sharding of a parameter with these logical axes, or None for the default device."""
+        ...
+
+
+class ModelMaker(Protocol):
+    """Kind `model`: an architecture, and where its weights come from."""
+
+    def make(self, vocab_size: int, *, rngs: nnx.Rngs, place: Place) -> nnx.Module:
+        """Return a randomly initialised or loaded `LanguageModel`.
+
+        A loader puts each tensor at `place(axes, shape)` as it is read, so that no second copy is ever held; what is
+        elsewhere when this returns is moved there.
+        """
+        ...
+
+    def abstract(self, vocab_size: int | None) -> nnx.Module:
+        """Return the same model with `jax.ShapeDtypeStruct` for arrays, reading no weights; None is its own vocabulary.
+
+        Raises:
+            ConfigError: if it has no vocabulary of its own.
+        """
+        ...
+
+    def export(self, model: nnx.Module, folder: Path, *, adapter: bool) -> list[Path]:
+        """Write a model that this made, with what it has learnt, for other programs; return the files of weights.
+
+        Args:
+            model: with its adapter, if it has one.
+            folder: where to; made if need be.
+            adapter: write the adapter alone; otherwise it is merged.
+
+        Raises:
+            ConfigError: if there is no adapter, or no format for it.
+        """
+        ...
+
+
+class Adapter(Protocol):
+    """Kind `adapter`: gives a model new parameters, of type `nnx.LoRAParam`, which are trained in place of its own."""
+
+    def apply(self, model: nnx.Module, *, rngs: nnx.Rngs) -> nnx.Module:
+        """Return the model with the adapter, computing what it computed before.
+
+        Raises:
+            ConfigError: if it finds nothing to adapt.
+        """
         ...
 
 
@@ -132,16 +220,27 @@ class ModelMaker(Protocol):
 class Completions:
     """What an engine returns, one row per completion, prompt-major: row `p * n + i` is sample `i` of prompt `p`.
 
-    `mask` is true from the first token to the EOS (included) or the length limit. `logps` are log-probabilities at the
-    sampling temperature over the whole vocabulary, and at temperature 1 for greedy sampling; zero outside the mask.
-    `truncated` marks rows that hit the limit without an EOS. `versions` is the weights version each row was drawn with.
+    Attributes:
+        tokens: ids as sampled, the end's included.
+        mask: true from the first token to the last; no token of a completion that failed.
+        logps: log-probabilities at the sampling temperature, zero outside the mask. They are over the support, what
+            top-k, top-p and min-p left of the vocabulary, and so say how likely the draw was; with `sampling.logps =
+            'vocabulary'` they are over the whole vocabulary, as the trainer's own scores are. Without such a cut the
+            two are one. At temperature 0 they are over the vocabulary at temperature 1.
+        finish: why each row ended, a `Finish`.
+        versions: the version of the weights that each row was drawn with.
     """
 
     tokens: Int[np.ndarray, "seq token"]
     mask: Bool[np.ndarray, "seq token"]
     logps: Float[np.ndarray, "seq token"]
-    truncated: Bool[np.ndarray, "seq"]
+    finish: Shaped[np.ndarray, "seq"]
     versions: Int[np.ndarray, "seq"]
+
+    @property
+    def truncated(self) -> Bool[np.ndarray, "seq"]:
+        """Which rows hit the length limit."""
+        return self.finish == "length"
 
 
 class RolloutEngine(Protocol):
@@ -154,11 +253,20 @@ class RolloutEngine(Protocol):
         keys: Key[Array, "prompt sample"],
         sampling: Sampling,
     ) -> Completions:
-        """Sample one completion for each key; it depends on its prompt and its key alone, not on the batch."""
+        """Sample one completion for each key.
+
+        The same prompt, key and weights give the same completion. An engine whose class declares `batch_invariant`
+        promises that the rest of the batch has no influence on it.
+
+        A completion that cannot be made ends with `finish` 'error' and an empty mask, and costs the others nothing.
+
+        Raises:
+            RunError: if every completion failed, or the engine is closed.
+        """
         ...
 
-    def sync(self, params: Any, version: int) -> None:
-        """Use these weights from now on."""
+    def sync(self, weights: Weights, version: int) -> None:
+        """Use these weights from now on, and call them `version`."""
         ...
 
     def close(self) -> None:
@@ -167,10 +275,17 @@ class RolloutEngine(Protocol):
 
 
 class Rollout(Protocol):
-    """Kind `rollout`: opens an engine."""
+    """Kind `rollout`: opens an engine.
 
-    def open(self, graphdef: Any, params: Any, tokenizer: Tokenizer) -> RolloutEngine:
-        """Return an engine that samples from `nnx.merge(graphdef, params)`."""
+    A class may declare what it promises, `declares = {"batch_invariant": True}`; `dovetail.testing.rollout` checks it.
+    """
+
+    def open(self, graphdef: Any, weights: Weights, tokenizer: Tokenizer) -> RolloutEngine:
+        """Return an engine that samples from `nnx.merge(graphdef, *weights)`, which are version 0."""
+        ...
+
+    def open_folder(self, folder: Path, tokenizer: Tokenizer) -> RolloutEngine:
+        """Return an engine that samples from the model in a Hugging Face folder, which is version 0."""
         ...
 
 
@@ -200,6 +315,23 @@ class KLController(Protocol):
         ...
 
 
+class StatefulAdvantage(Protocol):
+    """Kind `advantage`, of an estimator that remembers: a baseline over the whole run, say. Saved in checkpoints.
+
+    A class whose `__call__` reads the field `state` among others. `update` reads the same fields, after the advantages
+    are estimated. Both are pure, as they are traced, and see rows with an empty mask that must count for nothing.
+    """
+
+    def init(self, roles: int) -> Any:
+        """Return the first state, a pytree of arrays; `roles` is how many values `role_ids` has."""
+        ...
+
+    @property
+    def update(self) -> Callable[..., Any]:
+        """Return the next state, of the same shapes and types."""
+        ...
+
+
 class Sink(Protocol):
     """An open metrics sink."""
 
@@ -218,4 +350,51 @@ class SinkMaker(Protocol):
     def open(self, folder: Path, total_steps: int, start_step: int) -> Sink:
         """Return a sink for a run folder; `start_step` RL steps are done already, which is 0
         but for a resumed run."""
+        ...
+
+
+class Worker(Protocol):
+    """A process that runs the trials of a sweep, one job after another, so that they share what is compiled."""
+
+    def start(self, trials: Sequence[str]) -> None:
+        """Begin a job and return at once: trials by id, several of them to be trained together as one population.
+
+        What becomes of them is written to the sweep's folder by `dovetail.sweep.run_job`, which the process calls.
+        """
+        ...
+
+    def finished(self) -> bool:
+        """Tell whether the job has ended.
+
+        Raises:
+            WorkerLost: if the process, or its machine, is gone.
+        """
+        ...
+
+    def kill(self) -> None:
+        """End the process and its children now, in the middle of a job or between jobs."""
+        ...
+
+
+class Workers(Protocol):
+    """An open executor."""
+
+    def open_worker(self, number: int) -> Worker:
+        """Start worker `number`, counted from 0; the number of one that was killed may come again."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything but the workers, which are killed before."""
+        ...
+
+
+class Executor(Protocol):
+    """Kind `executor`: where the trials of a sweep run."""
+
+    def open(self, sweep: Path, jobs: int) -> Workers:
+        """Return what starts up to `jobs` workers at a time for a sweep's folder, which they all see.
+
+        Raises:
+            ConfigError: if it cannot be used here, and what to install or start.
+        """
         ...

@@ -1,18 +1,32 @@
-"""Every shipped recipe trains the tiny model for two steps; so do random mixtures of components."""
+"""Every shipped recipe trains for a few steps: those over the quickstart on its tiny model, those of published models on
+a tiny random checkpoint of the same architecture."""
 
-import random
+import json
 
 import numpy as np
 import pytest
 from tests.core.train.tiny import TINY
+from tests.tiny_folder import GEMMA2, QWEN2, write
 
-import dovetail
 from dovetail.config import load
+from dovetail.run.summary import series
 from dovetail.shipped import find, folder
+from dovetail.train.cost import estimate
 from dovetail.train.loop import train
 
 BRIEF = ("sft.steps=0", "train.steps=2", "eval.every=2", "critic.warmup_steps=1", "model.decoder.layers=1")
-RECIPES = sorted(path.stem for path in folder().glob("*.gin") if path.stem != "gsm8k_scratch")
+PUBLISHED = {"gsm8k_gemma2_2b": GEMMA2, "gsm8k_qwen2_5_0_5b": QWEN2}
+RECIPES = sorted(path.stem for path in folder().glob("*.gin") if path.stem not in {"gsm8k_scratch", *PUBLISHED})
+SMALL = (
+    "mesh.tp=1",
+    "train.steps=3",
+    "train.prompts=2",
+    "sampling.max_tokens=8",
+    "eval.examples=2",
+    "eval.batch_size=2",
+    "eval.every=3",
+    "run.sinks=()",
+)
 
 
 @pytest.mark.slow
@@ -25,38 +39,35 @@ def test_a_recipe_trains(recipe, tmp_path):
     assert np.isfinite(last["optimizer/grad_norm"])
 
 
-NEEDED = {
-    "sequence_mean_token_scale": "loss_agg.sequence_mean_token_scale.normalizer=6.0",
-}
-ROLES = ("advantage", "policy_loss", "loss_agg", "kl")
-
-
-def mixtures(count: int) -> list[dict[str, str]]:
-    chance = random.Random(0)
-    return [
-        {
-            **{role: chance.choice(dovetail.names(role)) for role in ROLES},
-            "kl_in": chance.choice(["loss", "reward"]),
-            "epochs": chance.choice(["1", "2"]),
-        }
-        for _ in range(count)
-    ]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("mixture", mixtures(12), ids=lambda m: "-".join(m.values()))
-def test_components_mix_freely(mixture, tmp_path):
-    chosen = [f"train.{role}={name}" for role, name in mixture.items()]
-    needed = [NEEDED[name] for name in mixture.values() if name in NEEDED]
-    reads = {read for role in ROLES for read in dovetail.get(role, mixture[role]).reads}
-    needed += ["train.correction=tis_token"] if "is_weights" in reads else []
-    options = (
-        "train.kl_coef=0.05",
-        "eval.examples=1",
-        "train.steps=1",
-        "train.mini_batch_size=8",
-        "critic.warmup_steps=0",
-    )
-    last = train(load(None, [*TINY, *BRIEF, *options, *chosen, *needed]), tmp_path)
-    assert np.isfinite(last["policy_loss/loss"])
+@pytest.mark.parametrize("recipe", PUBLISHED)
+def test_a_recipe_of_a_published_model_trains_a_tiny_one(recipe, tmp_path):
+    model, data = tmp_path / "model", tmp_path / "gsm8k"
+    write(model, PUBLISHED[recipe])
+    data.mkdir()
+    for name in ("train", "test"):
+        rows = [{"question": f"What is {i} + {i}?", "answer": f"Twice {i}.\n#### {2 * i}"} for i in range(4)]
+        (data / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    paths = [f"model.pretrained.path={model}", f"tokenizer.huggingface.path={model}", f"task.gsm8k.path={data}"]
+    small = [*SMALL, *(["adapter.lora.rank=2"] if recipe == "gsm8k_gemma2_2b" else ["train.mini_batch_size=2"])]
+    last = train(load(find(recipe), [*paths, *small]), tmp_path / "run")
+    assert [step for step, _ in series(tmp_path / "run", "policy_loss/loss")] == [1, 2, 3]
     assert np.isfinite(last["optimizer/grad_norm"])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "parameters", "trained"),
+    [
+        ("gsm8k_gemma2_2b", 2.614e9, 0.083e9),
+        ("gsm8k_qwen2_5_0_5b", 0.494e9, 0.494e9),
+    ],
+)
+@pytest.mark.slow
+def test_a_published_model_is_planned_without_weights(recipe, parameters, trained):
+    """Sizes as the model cards give them; the adapter's by hand: rank x (inputs + outputs) of seven matrices a layer."""
+    cost = estimate(load(find(recipe)))
+    adapter = trained if trained < parameters else 0
+    assert cost.parameters - adapter == pytest.approx(parameters, rel=2e-3)
+    assert cost.trained == pytest.approx(trained, rel=2e-3)
+    assert {"parameters", "optimizer", "activations", "key-value cache", "reference"} <= cost.memory.keys()
+    assert cost.flops["update"] > 2 * cost.flops["rollout"]

@@ -2,30 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
+from typing import TYPE_CHECKING
 
-from dovetail.config import Config, config_id, difference, load, render_diff, render_show, run_id
-from dovetail.shipped import find
+from dovetail.cli.options import Commands, add_config
+
+if TYPE_CHECKING:
+    from dovetail.config import Config
 
 
-def show(config: str | None, overrides: Sequence[str]) -> int:
+def add(commands: Commands) -> None:
+    """Declare the commands."""
+    summary = "print the plan: each field, who provides it, who reads it"
+    top = commands.add_parser("explain", help=summary, description=summary)
+    config = commands.add_parser("config", help="show, explain or compare configs").add_subparsers(
+        required=True, metavar="COMMAND"
+    )
+    shown = config.add_parser("show", help="print every value with where it comes from")
+    also = config.add_parser("explain", help="same as `dovetail explain`")
+    for command, function in ((top, explain), (also, explain), (shown, show)):
+        add_config(command)
+        command.set_defaults(run=function)
+    compared = config.add_parser("diff", help="print the values in which two configs differ")
+    compared.add_argument("first")
+    compared.add_argument("second")
+    compared.set_defaults(run=diff)
+
+
+def show(options: argparse.Namespace) -> int:
     """Print every value of a config and where it comes from."""
-    print(render_show(load(find(config), overrides)), end="")
+    from dovetail.config import load, render_show
+    from dovetail.shipped import find
+
+    print(render_show(load(find(options.config), options.overrides)), end="")
     return 0
 
 
-def diff(first: str, second: str) -> int:
+def diff(options: argparse.Namespace) -> int:
     """Print the values in which two configs differ; status 1 if there are any."""
-    configs = load(find(first)), load(find(second))
+    from dovetail.config import difference, load, render_diff
+    from dovetail.shipped import find
+
+    configs = load(find(options.first)), load(find(options.second))
     print(render_diff(*configs), end="")
     return 1 if difference(*configs) else 0
 
 
-def explain(config: str | None, overrides: Sequence[str]) -> int:
+def explain(options: argparse.Namespace) -> int:
     """Print the plan of a config."""
+    from dovetail.config import config_id, load, run_id
+    from dovetail.shipped import find
     from dovetail.train.algorithm import make_plan
 
-    loaded = load(find(config), overrides)
+    loaded = load(find(options.config), options.overrides)
     plan = make_plan(loaded)
     print(f"config {config_id(loaded)}   run {run_id(loaded)}")
     print(f"forward passes beside sampling and update: {', '.join(plan.forwards) or 'none'}\n")

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import argparse
 import textwrap
 from collections import Counter
 
-from dovetail.registry import REQUIRED, current
+from dovetail.cli.options import Commands
 
 
-def plugins() -> int:
+def add(commands: Commands) -> None:
+    """Declare the commands."""
+    summary = "list the installed plugins and what they register"
+    listed = commands.add_parser("plugins", help=summary, description=summary)
+    listed.set_defaults(run=plugins)
+    summary = "list the components of a kind, or of all kinds"
+    names = commands.add_parser("names", help=summary, description=summary)
+    names.add_argument("kind", nargs="?")
+    names.set_defaults(run=list_names)
+    summary = "print a component's formula, fields, parameters and origin"
+    described = commands.add_parser("describe", help=summary, description=summary)
+    described.add_argument("kind")
+    described.add_argument("name")
+    described.set_defaults(run=describe)
+
+
+def plugins(_: argparse.Namespace) -> int:
     """Print each distribution, its version, and how many components of each kind it registers; then what is broken."""
+    from dovetail.registry import current
+
     registry = current()
     found: dict[tuple[str, str], Counter[str]] = {}
     for component in registry.components():
@@ -25,9 +44,11 @@ def plugins() -> int:
     return 1 if any(problem.fatal for problem in registry.problems) else 0
 
 
-def list_names(kind: str | None) -> int:
+def list_names(options: argparse.Namespace) -> int:
     """Print the names of one kind, one a line with aliases, or every kind that has any."""
-    registry = current()
+    from dovetail.registry import current
+
+    registry, kind = current(), options.kind
     kinds = [kind] if kind else list(registry.kinds)
     for each in kinds:
         components = registry.components(each)
@@ -40,16 +61,20 @@ def list_names(kind: str | None) -> int:
     return 0
 
 
-def describe(kind: str, name: str) -> int:
-    """Print a component's docstring, what it reads, its parameters with defaults, its aliases and origin."""
-    component = current().get(kind, name)
+def describe(options: argparse.Namespace) -> int:
+    """Print a component's docstring, what it reads, its parameters with defaults and ranges, its aliases and origin."""
+    from dovetail.config.types import describe as allowed
+    from dovetail.registry import REQUIRED, current
+
+    component = current().get(options.kind, options.name)
     print(f"{component.label}\n")
     print(component.doc + "\n")
     print(f"reads:   {', '.join(component.reads) or '(nothing)'}")
     for index, (parameter, default) in enumerate(component.params.items()):
         shown = "(required)" if default is REQUIRED else f"= {default!r}"
         compile_time = "  [compile-time]" if parameter in component.static else ""
-        print(f"{'params:  ' if index == 0 else '         '}{parameter} {shown}{compile_time}")
+        range_ = allowed(component.hints[parameter])
+        print(f"{'params:  ' if index == 0 else '         '}{parameter} {shown}  ({range_}){compile_time}")
     if component.aliases:
         print(f"aliases: {', '.join(component.aliases)}")
     print(f"origin:  {component.origin}")

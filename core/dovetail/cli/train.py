@@ -2,38 +2,55 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+import argparse
 from pathlib import Path
 
-from dovetail.cli.configs import print_notices
-from dovetail.config import load
-from dovetail.shipped import find
+from dovetail.cli.options import Commands, add_config
 
 
-def train_command(config: str | None, overrides: Sequence[str], folder: Path | None, *, only_sft: bool) -> int:
+def add(commands: Commands) -> None:
+    """Declare the commands."""
+    for name, summary in (
+        ("train", "train: the warm start, if the config asks for one, then reinforcement learning"),
+        ("sft", "only the supervised warm start; `train` with the same config and folder goes on from it"),
+    ):
+        command = commands.add_parser(name, help=summary, description=summary)
+        add_config(command)
+        command.add_argument(
+            "--folder", type=Path, help="run folder (default: runs/CONFIG-RUNID); resumes if it has begun"
+        )
+        command.set_defaults(run=train_command, only_sft=name == "sft", profile=None)
+        if name == "train":
+            command.add_argument(
+                "--profile",
+                metavar="steps=FIRST:LAST",
+                help="trace these RL steps, counted from 1, into FOLDER/profile, for Perfetto and TensorBoard",
+            )
+
+
+def train_command(options: argparse.Namespace) -> int:
     """Load a config, run it in its folder, print where the results are."""
-    path = find(config)
-    loaded = load(path, overrides)
-    _quiet()
+    from dovetail.cli.configs import print_notices
+    from dovetail.config import load
+    from dovetail.run.process import prepare
+    from dovetail.shipped import find
+    from dovetail.train.profile import FOLDER, Window
+
+    window = Window.parse(options.profile) if options.profile else None
+    path = find(options.config)
+    loaded = load(path, options.overrides)
+    prepare()
     print_notices(loaded)
     from dovetail.run.folder import default_folder
     from dovetail.run.summary import summarise
     from dovetail.train.loop import train
 
-    chosen = folder or (Path(loaded.run.folder) if loaded.run.folder else None)
+    chosen = options.folder or (Path(loaded.run.folder) if loaded.run.folder else None)
     where = chosen or default_folder(loaded, path.stem)
-    train(loaded, where, only_sft=only_sft)
+    train(loaded, where, only_sft=options.only_sft, profile=window)
     print(summarise(where))
+    if window:
+        print(
+            f"profile      {where / FOLDER}: open the .trace.json.gz in ui.perfetto.dev, or the folder in TensorBoard"
+        )
     return 0
-
-
-def _quiet() -> None:
-    """Keep the libraries' start-up messages away, and compiled programs for the next run."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    import jax
-
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "dovetail" / "xla"
-        jax.config.update("jax_compilation_cache_dir", str(cache))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

@@ -3,9 +3,9 @@
 from dovetail.config.dump import Entry, dump, explain_origin
 from dovetail.config.ids import config_id, run_id, versions
 from dovetail.config.render import difference, render_diff, render_show
-from dovetail.config.resolve import load
+from dovetail.config.resolve import load, load_experiment
 from dovetail.config.resolved import Choice, Config, Unused, floats, statics
-from dovetail.config.settings import Critic, Eval, Run, Sampling, Sft, Train
+from dovetail.config.settings import Critic, Eval, Run, Sampling, Sft, Sweep, Train
 
 __all__ = [
     "Choice",
@@ -16,6 +16,7 @@ __all__ = [
     "Run",
     "Sampling",
     "Sft",
+    "Sweep",
     "Train",
     "Unused",
     "config_id",
@@ -24,6 +25,7 @@ __all__ = [
     "explain_origin",
     "floats",
     "load",
+    "load_experiment",
     "render_diff",
     "render_show",
     "run_id",

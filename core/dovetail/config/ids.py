@@ -2,7 +2,8 @@
 
 A config id is the start of a SHA-256 over
 
-* every setting outside `run`, and every parameter of the components that these settings choose, as `dump` writes them;
+* every setting outside `WHERE` (`run`, `mesh`, `memory`), and every parameter of the components that these settings
+  choose, as `dump` writes them;
 * the components themselves as `distribution/name`, so that an alias or a qualified spelling is the same id;
 * the versions of their distributions, and of dovetail.
 
@@ -20,6 +21,7 @@ from typing import Any
 
 from dovetail.config.dump import parameters, settings
 from dovetail.config.resolved import ROLES, Choice, Config
+from dovetail.config.settings import WHERE
 from dovetail.config.types import literal
 
 FORMAT = "dovetail config 1"
@@ -28,14 +30,14 @@ Versions = Callable[[Config], Mapping[str, str]]
 
 
 def versions(config: Config) -> dict[str, str]:
-    """Return the versions of dovetail and of the distributions that own the components chosen outside `run`."""
+    """Return the versions of dovetail and of the distributions that own the components chosen outside `WHERE`."""
     origins = [choice.component.origin for choice in _choices(config)]
     owned = {origin.distribution: origin.version for origin in origins}
     return {"dovetail": metadata.version("dovetail")} | owned
 
 
 def config_id(config: Config, versions: Versions = versions) -> str:
-    """Return ten hexadecimal digits that stand for everything but the section `run`."""
+    """Return ten hexadecimal digits that stand for everything but the sections of `WHERE`."""
     lines = [*_settings(config), *map(str, parameters(_choices(config)))]
     lines += [f"{distribution} {version}" for distribution, version in versions(config).items()]
     return hashlib.sha256("\n".join([FORMAT, *sorted(lines)]).encode()).hexdigest()[:10]
@@ -47,12 +49,12 @@ def run_id(config: Config, versions: Versions = versions) -> str:
 
 
 def _choices(config: Config) -> list[Choice]:
-    return [choice for path, choice in config.choices.items() if not path.startswith("run.")]
+    return [choice for path, choice in config.choices.items() if path.partition(".")[0] not in WHERE]
 
 
 def _settings(config: Config) -> Iterator[str]:
     for entry in settings(config):
-        if not entry.key.startswith("run."):
+        if entry.key.partition(".")[0] not in WHERE:
             yield f"{entry.key} = {literal(_qualified(config, entry.key, entry.value))}"
 
 

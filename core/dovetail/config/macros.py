@@ -10,7 +10,7 @@ import attrs
 from dovetail.config.grammar import Macro
 from dovetail.config.parse import Binding
 from dovetail.config.problems import Problems
-from dovetail.config.settings import SECTIONS
+from dovetail.config.settings import ALL_SECTIONS
 from dovetail.errors import listing, nearest
 
 
@@ -38,7 +38,7 @@ def expand(bindings: Sequence[Binding], problems: Problems) -> list[Binding]:
 
 def _meant(name: str) -> str:
     """The setting that somebody may have meant who wrote its bare name."""
-    sections = [section for section, cls in SECTIONS.items() if name in attrs.fields_dict(cls)]
+    sections = [section for section, cls in ALL_SECTIONS.items() if name in attrs.fields_dict(cls)]
     return f" Did you mean {' or '.join(f'{section}.{name}' for section in sections)}?" if sections else ""
 
 

@@ -12,7 +12,7 @@ from dovetail.config.parse import Binding
 from dovetail.config.problems import Problems
 from dovetail.config.resolved import DEFAULT, PLANNED_KINDS, ROLES, SCOPES, Choice, Role, Unused, defaults
 from dovetail.config.sections import FORMS, Chosen
-from dovetail.config.settings import SECTIONS
+from dovetail.config.settings import ALL_SECTIONS
 from dovetail.config.types import Mismatch, fit
 from dovetail.errors import DovetailError, PluginError, UnknownNameError, listing, nearest
 from dovetail.registry import REQUIRED, Component, Registry, normal
@@ -74,7 +74,7 @@ class _ParameterResolver:
 
     def _check_kind(self, scope: str, kind: str) -> str:
         """Say what is wrong with a binding's kind and scope, if anything is."""
-        if kind in SECTIONS and kind not in self.registry.kinds:
+        if kind in ALL_SECTIONS and kind not in self.registry.kinds:
             return f"'{kind}' is a section; {FORMS}"
         if kind not in self.registry.kinds:
             return f"unknown kind '{kind}'.{nearest(kind, self.registry.kinds)} Kinds: {listing(self.registry.kinds)}"

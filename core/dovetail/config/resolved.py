@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from dovetail.config.settings import SECTIONS, Critic, Eval, Run, Sampling, Sft, Train
+from dovetail.config.settings import ALL_SECTIONS, Critic, Eval, Memory, Mesh, Run, Sampling, Sft, Train
 from dovetail.config.types import Mismatch, fit
 from dovetail.errors import ConfigError, PluginError, nearest
 from dovetail.registry import REQUIRED, Component, Registry
@@ -37,7 +37,7 @@ class Role:
 
 def _roles() -> dict[str, Role]:
     found = {}
-    for section, cls in SECTIONS.items():
+    for section, cls in ALL_SECTIONS.items():
         hints = typing.get_type_hints(cls)
         for field in attrs.fields(cls):
             if "kind" in field.metadata:
@@ -123,6 +123,8 @@ class Config:
     sampling: Sampling
     eval: Eval
     run: Run
+    mesh: Mesh
+    memory: Memory
     choices: Mapping[str, Choice]
     origins: Mapping[str, str] = attrs.field(eq=False, repr=False)
     unused: tuple[Unused, ...] = attrs.field(eq=False, repr=False)

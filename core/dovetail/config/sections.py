@@ -12,7 +12,7 @@ from dovetail.config.grammar import Word
 from dovetail.config.parse import Binding
 from dovetail.config.problems import Problems
 from dovetail.config.resolved import DEFAULT, ROLES, Role
-from dovetail.config.settings import SECTIONS
+from dovetail.config.settings import ALL_SECTIONS
 from dovetail.config.types import Mismatch, describe, fit, suggestion
 from dovetail.errors import UnknownNameError, listing, nearest
 from dovetail.registry import Component, Registry
@@ -46,8 +46,8 @@ def resolve_sections(bindings: Iterable[Binding], registry: Registry, problems: 
     for binding in bindings:
         if resolver.is_setting(binding):
             bound[binding.path] = binding
-    for section, cls in SECTIONS.items():
-        hints = typing.get_type_hints(cls)
+    for section, cls in ALL_SECTIONS.items():
+        hints = typing.get_type_hints(cls, include_extras=True)
         resolver.found.values[section] = {}
         for field in attrs.fields(cls):
             resolver.resolve(section, field, hints[field.name], bound.get((section, field.name)))
@@ -66,11 +66,11 @@ class _SectionResolver:
     def is_setting(self, binding: Binding) -> bool:
         """Tell whether a setting of that name exists."""
         section, field = binding.path[0], binding.path[-1]
-        if section not in SECTIONS:
+        if section not in ALL_SECTIONS:
             self.problems.add(binding.place, self._unknown_section(section))
         elif binding.scope:
             self.problems.add(binding.place, f"'{binding.key}': a setting has no scope; write {section}.{field}")
-        elif field not in attrs.fields_dict(SECTIONS[section]):
+        elif field not in attrs.fields_dict(ALL_SECTIONS[section]):
             self.problems.add(binding.place, _unknown_field(section, field))
         else:
             self.problems.check_once(binding.key, binding.path, binding.file, binding.place)
@@ -82,8 +82,8 @@ class _SectionResolver:
             roles = [role.path for role in ROLES.values() if role.kind == section]
             choose = f"{' or '.join(roles)} = NAME to choose one, " if roles else ""
             return f"'{section}' is a kind: write {choose}{section}.NAME.PARAMETER = value to set a parameter"
-        known = [*SECTIONS, *self.registry.kinds]
-        return f"unknown section '{section}'.{nearest(section, known)} Sections: {listing(SECTIONS)}; {FORMS}"
+        known = [*ALL_SECTIONS, *self.registry.kinds]
+        return f"unknown section '{section}'.{nearest(section, known)} Sections: {listing(ALL_SECTIONS)}; {FORMS}"
 
     def resolve(self, section: str, field: attrs.Attribute[Any], hint: Any, binding: Binding | None) -> None:
         """Fit one setting's value, or its default, and find the components that it names."""
@@ -94,11 +94,7 @@ class _SectionResolver:
         place = binding.place if binding else f"default of {path}"
         value = binding.value if binding else field.default
         try:
-            if path in ROLES:
-                value = self._names(ROLES[path], value, hint, place)
-            else:
-                value = fit(value, hint)
-                _check_range(field, value)
+            value = self._names(ROLES[path], value, hint, place) if path in ROLES else fit(value, hint)
         except (Mismatch, UnknownNameError) as error:
             self.problems.add(place, f"{path}: {error}" if isinstance(error, Mismatch) else str(error))
         self.found.values[section][field.name] = value
@@ -108,13 +104,15 @@ class _SectionResolver:
         """Return the names that a setting holds as the registry spells them, and note what they choose."""
         words = value if role.many and isinstance(value, list | tuple) else (value,)
         texts = [word.text if isinstance(word, Word) else word for word in words]
+        if texts == [None] and role.many:
+            return ()
         if texts == [None] and type(None) in typing.get_args(hint):
             return None
         names: dict[Component, str] = {}
         for index, text in enumerate(texts):
             if not isinstance(text, str):
                 raise Mismatch(f"expected {describe(hint)}, got {value!r}.")
-            component = self._get(role, text, hint)
+            component = self._get(role, text, hint | None if role.many else hint)
             path = f"{role.path}[{index}]" if role.many else role.path
             if component in names:
                 raise Mismatch(f"'{component.name}' is named twice.")
@@ -129,23 +127,10 @@ class _SectionResolver:
             raise UnknownNameError(f"{error}{suggestion(text, hint)}") from None
 
 
-def _check_range(field: attrs.Attribute[Any], value: Any) -> None:
-    """Ask the setting's own validator, before all settings are put together, so that each is reported.
-
-    Raises:
-        Mismatch: with the validator's message.
-    """
-    if field.validator is not None:
-        try:
-            field.validator(None, field, value)
-        except (ValueError, TypeError) as error:
-            raise Mismatch(str(error.args[0])) from None
-
-
 def _unknown_field(section: str, field: str) -> str:
-    fields = attrs.fields_dict(SECTIONS[section])
+    fields = attrs.fields_dict(ALL_SECTIONS[section])
     hint = nearest(field, fields)
-    elsewhere = [name for name, cls in SECTIONS.items() if field in attrs.fields_dict(cls)]
+    elsewhere = [name for name, cls in ALL_SECTIONS.items() if field in attrs.fields_dict(cls)]
     if elsewhere:
         hint = f" Did you mean {' or '.join(f'{name}.{field}' for name in elsewhere)}?"
     return f"{section} has no field '{field}'.{hint} Fields: {listing(fields, limit=60)}"

@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import attrs
-from attrs.validators import and_, ge, gt, le, lt, optional
+from annotated_types import Ge, Gt, Interval
+
+from dovetail.errors import ConfigError
+from dovetail.ranges import in_range
 
 
 def chosen(kind: str, default: Any = attrs.NOTHING, *, scope: str = "") -> Any:
@@ -28,41 +31,47 @@ class Train:
     task: str = chosen("task", "arithmetic")
     tokenizer: str = chosen("tokenizer", "sentencepiece")
     model: str = chosen("model", "decoder")
+    adapter: str | None = chosen("adapter", None)
     rollout: str = chosen("rollout", "vanilla")
     rewards: tuple[str, ...] = chosen("reward", ("check_answer",))
     reward_manager: str = chosen("reward_manager", "weighted_sum")
-    reward_shaping: str | None = chosen("reward_shaping", None)
+    reward_shaping: tuple[str, ...] = chosen("reward_shaping", ())
+    schedule: str | None = chosen("schedule", None)
+    answer_column: str = "answer"
+    role_column: str = "role"
 
     group_filter: str | None = chosen("group_filter", None)
-    refill_rounds: int = attrs.field(default=3, validator=ge(0))
+    refill_rounds: Annotated[int, Ge(0)] = attrs.field(default=3, validator=in_range)
 
     # the algorithm
     advantage: str = chosen("advantage", "grpo")
     policy_loss: str = chosen("policy_loss", "grpo")
     loss_agg: str = chosen("loss_agg", "token_mean")
-    correction: str | None = chosen("correction", None)
+    correction: tuple[str, ...] = chosen("correction", ())
+    selection: tuple[str, ...] = chosen("selection", ())
     kl: str = chosen("kl", "k3")
-    kl_coef: float = attrs.field(default=0.0, validator=ge(0))
+    kl_coef: Annotated[float, Ge(0)] = attrs.field(default=0.0, validator=in_range)
     kl_in: Literal["loss", "reward"] = "loss"
     kl_controller: str = chosen("kl_controller", "fixed")
     entropy_coef: float = 0.0
+    entropy_controller: str = chosen("entropy_controller", "fixed")
     monitor: tuple[str, ...] = chosen("field", ("entropy",))
 
     # the sizes of a step
-    steps: int = attrs.field(default=100, validator=ge(0))
-    prompts: int = attrs.field(default=16, validator=ge(1))
-    group_size: int = attrs.field(default=8, validator=ge(1))
-    epochs: int = attrs.field(default=1, validator=ge(1))
-    mini_batch_size: int | None = attrs.field(default=None, validator=optional(ge(1)))
-    micro_batch_size: int | None = attrs.field(default=None, validator=optional(ge(1)))
-    max_prompt_tokens: int = attrs.field(default=64, validator=ge(1))
+    steps: Annotated[int, Ge(0)] = attrs.field(default=100, validator=in_range)
+    prompts: Annotated[int, Ge(1)] = attrs.field(default=16, validator=in_range)
+    group_size: Annotated[int, Ge(1)] = attrs.field(default=8, validator=in_range)
+    epochs: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
+    mini_batch_size: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
+    micro_batch_size: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
+    max_prompt_tokens: Annotated[int, Ge(1)] = attrs.field(default=64, validator=in_range)
     long_prompts: Literal["error", "truncate", "filter"] = "error"
 
     # the optimiser
     optimizer: str = chosen("optimizer", "adamw")
-    lr: float = attrs.field(default=1e-4, validator=ge(0))
+    lr: Annotated[float, Ge(0)] = attrs.field(default=1e-4, validator=in_range)
     lr_schedule: str = chosen("lr_schedule", "warmup_cosine")
-    max_grad_norm: float = attrs.field(default=1.0, validator=gt(0))
+    max_grad_norm: Annotated[float, Gt(0)] = attrs.field(default=1.0, validator=in_range)
 
 
 @attrs.frozen(kw_only=True)
@@ -70,54 +79,74 @@ class Critic:
     """The critic, trained only when a chosen component reads `values`."""
 
     model: str = chosen("model", "decoder", scope="critic")
+    adapter: str | None = chosen("adapter", None, scope="critic")
     value_loss: str = chosen("value_loss", "ppo", scope="critic")
     loss_agg: str = chosen("loss_agg", "token_mean", scope="critic")
     optimizer: str = chosen("optimizer", "adamw", scope="critic")
-    lr: float = attrs.field(default=1e-4, validator=ge(0))
+    lr: Annotated[float, Ge(0)] = attrs.field(default=1e-4, validator=in_range)
     lr_schedule: str = chosen("lr_schedule", "warmup_cosine", scope="critic")
-    max_grad_norm: float = attrs.field(default=1.0, validator=gt(0))
+    max_grad_norm: Annotated[float, Gt(0)] = attrs.field(default=1.0, validator=in_range)
     init_from_policy: bool = True
-    warmup_steps: int = attrs.field(default=0, validator=ge(0))
+    warmup_steps: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
 
 
 @attrs.frozen(kw_only=True)
 class Sft:
     """The supervised warm start on a task's demonstrations; no steps, no warm start."""
 
-    steps: int = attrs.field(default=0, validator=ge(0))
-    batch_size: int = attrs.field(default=64, validator=ge(1))
+    steps: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
+    batch_size: Annotated[int, Ge(1)] = attrs.field(default=64, validator=in_range)
     optimizer: str = chosen("optimizer", "adamw", scope="sft")
-    lr: float = attrs.field(default=1e-3, validator=ge(0))
+    lr: Annotated[float, Ge(0)] = attrs.field(default=1e-3, validator=in_range)
     lr_schedule: str = chosen("lr_schedule", "warmup_cosine", scope="sft")
-    max_grad_norm: float = attrs.field(default=1.0, validator=gt(0))
-    micro_batch_size: int | None = attrs.field(default=None, validator=optional(ge(1)))
+    max_grad_norm: Annotated[float, Gt(0)] = attrs.field(default=1.0, validator=in_range)
+    micro_batch_size: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
     long_completions: Literal["error", "truncate", "filter"] = "error"
+
+
+def _no_empty_string(_: Any, attribute: attrs.Attribute[Any], strings: tuple[str, ...]) -> None:
+    if "" in strings:
+        raise ConfigError(f"sampling.{attribute.name} = {strings!r} has an empty string, which is in every text")
 
 
 @attrs.frozen(kw_only=True)
 class Sampling:
-    """How completions are sampled; `temperature` 0 is greedy."""
+    """How completions are sampled; `temperature` 0 is greedy. A preset gives what is not set here."""
 
-    temperature: float = attrs.field(default=1.0, validator=and_(ge(0), lt(math.inf)))
-    top_k: int | None = attrs.field(default=None, validator=optional(ge(1)))
-    top_p: float | None = attrs.field(default=None, validator=optional(and_(gt(0), le(1))))
-    max_tokens: int = attrs.field(default=64, validator=ge(1))
+    preset: str | None = chosen("sampling_preset", None)
+    temperature: Annotated[float, Interval(ge=0, lt=math.inf)] = attrs.field(default=1.0, validator=in_range)
+    top_k: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
+    top_p: Annotated[float, Interval(gt=0, le=1)] | None = attrs.field(default=None, validator=in_range)
+    min_p: Annotated[float, Interval(ge=0, le=1)] | None = attrs.field(default=None, validator=in_range)
+    max_tokens: Annotated[int, Ge(1)] = attrs.field(default=64, validator=in_range)
+    stop: tuple[str, ...] = attrs.field(default=(), validator=_no_empty_string)
+    logps: Literal["support", "vocabulary"] = "support"
 
 
 @attrs.frozen(kw_only=True)
 class Eval:
-    """Evaluation on the task's `eval` split, before training, every `every` steps, and at the end."""
+    """Evaluation on the task's `eval` split, before training, every `every` steps, and at the end.
+
+    Greedy, and with `samples` for each prompt, which are drawn with the preset, temperature and cuts named here.
+    """
 
     task: str | None = chosen("task", None, scope="eval")
-    every: int = attrs.field(default=20, validator=ge(1))
-    examples: int | None = attrs.field(default=256, validator=optional(ge(1)))
-    batch_size: int = attrs.field(default=128, validator=ge(1))
-    samples: int = attrs.field(default=0, validator=ge(0))
+    every: Annotated[int, Ge(1)] = attrs.field(default=20, validator=in_range)
+    examples: Annotated[int, Ge(1)] | None = attrs.field(default=256, validator=in_range)
+    batch_size: Annotated[int, Ge(1)] = attrs.field(default=128, validator=in_range)
+    samples: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
     pass_at: tuple[int, ...] = (1,)
-    temperature: float = attrs.field(default=1.0, validator=ge(0))
+    majority_at: tuple[int, ...] = ()
+    answer: str | None = chosen("answer", None)
+    preset: str | None = chosen("sampling_preset", None, scope="eval")
+    temperature: Annotated[float, Interval(ge=0, lt=math.inf)] = attrs.field(default=1.0, validator=in_range)
+    top_k: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
+    top_p: Annotated[float, Interval(gt=0, le=1)] | None = attrs.field(default=None, validator=in_range)
     success: str | None = chosen("reward", None)
     success_at: float = 1.0
-    saved_samples: int = attrs.field(default=8, validator=ge(0))
+    partial: str | None = chosen("reward", None)
+    format: str | None = chosen("reward", None)
+    saved_samples: Annotated[int, Ge(0)] = attrs.field(default=8, validator=in_range)
 
 
 @attrs.frozen(kw_only=True)
@@ -126,9 +155,57 @@ class Run:
 
     seed: int = 0
     folder: str | None = None
-    checkpoint_every: int = attrs.field(default=20, validator=ge(1))
-    keep_checkpoints: int = attrs.field(default=2, validator=ge(1))
+    checkpoint_every: Annotated[int, Ge(1)] = attrs.field(default=20, validator=in_range)
+    keep_checkpoints: Annotated[int, Ge(1)] = attrs.field(default=2, validator=in_range)
     sinks: tuple[str, ...] = chosen("sink", ("console", "tensorboard"))
+
+
+@attrs.frozen(kw_only=True)
+class Mesh:
+    """How many devices share the work; not part of the config id, as it changes nothing but rounding.
+
+    Batches are cut by rows over `fsdp` devices, parameters by their `width` over `fsdp` and by heads, feed-forward
+    units and vocabulary over `tp`.
+    """
+
+    fsdp: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
+    tp: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
+
+
+@attrs.frozen(kw_only=True)
+class Memory:
+    """Where what a step needs for a moment only is kept meanwhile; not part of the config id."""
+
+    reference: Literal["device", "host"] = "device"
+    optimizer: Literal["device", "host"] = "device"
+
+
+@attrs.frozen(kw_only=True)
+class Sweep:
+    """What `dovetail sweep` tries, and how; see `docs/sweeps.md`."""
+
+    # what is tried
+    grid: dict[str, tuple[Any, ...]] = attrs.field(default={})
+    zip: dict[str, tuple[Any, ...]] = attrs.field(default={})
+    random: dict[str, str] = attrs.field(default={})
+    draws: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
+    draw_seed: int = 0
+    seeds: str | int | tuple[int, ...] | None = None
+    exclude: tuple[str, ...] = ()
+    max_trials: Annotated[int, Ge(1)] = attrs.field(default=1000, validator=in_range)
+
+    # how it runs
+    executor: str = chosen("executor", "local")
+    jobs: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
+    vectorize: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
+    retry: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
+    timeout: str | None = None
+    fail_fast: bool = False
+
+    # what is compared
+    metric: str = "eval/accuracy"
+    goal: Literal["max", "min"] = "max"
+    early_stopping: str | None = chosen("early_stopping", None)
 
 
 SECTIONS: dict[str, type[Any]] = {
@@ -138,4 +215,14 @@ SECTIONS: dict[str, type[Any]] = {
     "sampling": Sampling,
     "eval": Eval,
     "run": Run,
+    "mesh": Mesh,
+    "memory": Memory,
 }
+
+WHERE = frozenset({"run", "mesh", "memory"})
+"""Sections that say how and where a run happens, not what is computed: no part of the config id."""
+
+EXPERIMENTS: dict[str, type[Any]] = {"sweep": Sweep}
+"""Sections for commands over many runs: a config file may have them, no run's configuration does."""
+
+ALL_SECTIONS = SECTIONS | EXPERIMENTS

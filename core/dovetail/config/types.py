@@ -10,6 +10,7 @@ from typing import Any
 
 from dovetail.config.grammar import Word
 from dovetail.errors import nearest
+from dovetail.ranges import bounds, phrase, plain, union_of
 
 
 class Mismatch(Exception):
@@ -17,7 +18,7 @@ class Mismatch(Exception):
 
 
 def fit(value: Any, hint: Any) -> Any:
-    """Return the value as its annotation wants it.
+    """Return the value as its annotation wants it, and within the range that it sets.
 
     An int becomes a float where a float is wanted, a list a tuple where a tuple is, or a tuple a list; a bool is no
     number.
@@ -28,11 +29,11 @@ def fit(value: Any, hint: Any) -> Any:
     Raises:
         Mismatch: if it does not fit, or cannot be written in gin.
     """
-    plain = _plain(value, hint)
+    written = _written(value, hint)
     try:
-        fitted = _fit(plain, hint)
+        fitted = _fit(written, hint)
     except Mismatch:
-        raise Mismatch(f"expected {describe(hint)}, got {plain!r}.{suggestion(plain, hint)}") from None
+        raise Mismatch(f"expected {describe(hint)}, got {written!r}.{suggestion(written, hint)}") from None
     literal(fitted)
     return fitted
 
@@ -59,21 +60,29 @@ def literal(value: Any) -> str:
 
 
 def describe(hint: Any) -> str:
-    """Name a type as its author wrote it.
+    """Name a type as its author wrote it, with its range.
 
     >>> describe(typing.Literal["loss", "reward"] | None)
     "'loss' or 'reward' or None"
-    >>> describe(tuple[int | str, ...])
-    'tuple[int | str, ...]'
+    >>> from annotated_types import Ge, Interval
+    >>> describe(tuple[typing.Annotated[int, Ge(1)] | str, ...])
+    'tuple[int >= 1 | str, ...]'
+    >>> describe(typing.Annotated[float | None, Interval(gt=0, le=1)])
+    '0 < float <= 1 | None'
     """
+    if typing.get_origin(hint) is typing.Annotated:
+        first, *others = union_of(plain(hint))
+        return " | ".join([phrase(describe(first), bounds(hint)), *map(describe, others)])
     arguments = typing.get_args(hint)
     if typing.get_origin(hint) is typing.Literal:
         return " or ".join(map(repr, arguments))
     if _is_union(hint):
         either = " or " if any(typing.get_origin(option) is typing.Literal for option in arguments) else " | "
         return either.join(map(describe, arguments))
-    if hint is types.NoneType:
-        return "None"
+    if arguments and isinstance(hint, types.GenericAlias):
+        return f"{hint.__origin__.__name__}[{', '.join(map(describe, arguments))}]"
+    if hint in (types.NoneType, Ellipsis):
+        return "None" if hint is types.NoneType else "..."
     return hint.__name__ if isinstance(hint, type) and not arguments else str(hint).replace("typing.", "")
 
 
@@ -92,11 +101,7 @@ def suggestion(value: Any, hint: Any) -> str:
     return nearest(value, [option for option in options if isinstance(option, str)])
 
 
-def _is_union(hint: Any) -> bool:
-    return typing.get_origin(hint) in (typing.Union, types.UnionType)
-
-
-def _plain(value: Any, hint: Any) -> Any:
+def _written(value: Any, hint: Any) -> Any:
     """Copy a value, with its free words as texts, and with one nan, so that equal configs compare equal."""
     if isinstance(value, Word):
         if value.free:
@@ -106,24 +111,29 @@ def _plain(value: Any, hint: Any) -> Any:
             f"{value.text} is not quoted, and here goes no component's name; expected {describe(hint)}.{advice}"
         )
     if isinstance(value, list | tuple):
-        return type(value)(_plain(item, hint) for item in value)
+        return type(value)(_written(item, hint) for item in value)
     if isinstance(value, dict):
-        return {_plain(k, hint): _plain(v, hint) for k, v in value.items()}
+        return {_written(k, hint): _written(v, hint) for k, v in value.items()}
     return math.nan if isinstance(value, float) and math.isnan(value) else value
 
 
 def _options(hint: Any) -> tuple[Any, ...]:
     """The types and literal values that an annotation allows at its top level."""
+    hint = plain(hint)
     if _is_union(hint):
         return tuple(leaf for option in typing.get_args(hint) for leaf in _options(option))
     return typing.get_args(hint) if typing.get_origin(hint) is typing.Literal else (hint,)
+
+
+def _is_union(hint: Any) -> bool:
+    return union_of(hint) != (hint,)
 
 
 def _fit(value: Any, hint: Any) -> Any:  # noqa: PLR0911 - one line for each form of annotation
     origin = typing.get_origin(hint) or hint
     arguments = typing.get_args(hint)
     if origin is typing.Annotated:
-        return _fit(value, arguments[0])
+        return _in_range(_fit(value, arguments[0]), hint)
     if _is_union(hint):
         return _fit_union(value, arguments)
     if hint is float:
@@ -154,6 +164,12 @@ def _fit_union(value: Any, options: tuple[Any, ...]) -> Any:
     if not fitted:
         raise Mismatch
     return (same or fitted)[0]
+
+
+def _in_range(value: Any, hint: Any) -> Any:
+    if value is not None and not all(bound.holds(value) for bound in bounds(hint)):
+        raise Mismatch
+    return value
 
 
 def _number(value: Any, kind: type[Any]) -> Any:

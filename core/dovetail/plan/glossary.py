@@ -26,6 +26,9 @@ COLLECT = "collection"
 CRITIC = "critic"
 ADVANTAGE = "advantage"
 CORRECTION = "correction"
+SCHEDULE = "schedule"
+DATASET = "dataset"
+ROLE = "dataset role"
 ENGINE = "engine"
 
 FIELDS: Final[dict[str, FieldInfo]] = {
@@ -34,7 +37,7 @@ FIELDS: Final[dict[str, FieldInfo]] = {
     "tokens": FieldInfo("[seq, token] int", ROLLOUT, "the completion as sampled, padded on the right"),
     "mask": FieldInfo("[seq, token] bool", ROLLOUT, "true where the policy wrote the token, its EOS included"),
     "group_ids": FieldInfo("[seq] int", ROLLOUT, "which prompt a completion answers"),
-    "rollout_logps": FieldInfo("[seq, token]", ROLLOUT, "log-probabilities as the sampler reports them"),
+    "rollout_logps": FieldInfo("[seq, token]", ROLLOUT, "log-probabilities as the sampler reports them, over what its cuts left (or as `sampling.logps` says)"),
     "lengths": FieldInfo("[seq] int", ROLLOUT, "policy tokens of a completion"),
     "truncated": FieldInfo("[seq] bool", ROLLOUT, "hit the length limit without an EOS"),
     "scores": FieldInfo("[seq]", REWARD, "one total reward per completion"),
@@ -46,12 +49,20 @@ FIELDS: Final[dict[str, FieldInfo]] = {
     "advantages": FieldInfo("[seq, token]", ADVANTAGE, "zero outside the mask"),
     "returns": FieldInfo("[seq, token]", ADVANTAGE, "regression target of the critic"),
     "is_weights": FieldInfo("[seq, token]", CORRECTION, "off-policy correction; multiplies the per-token loss"),
+    "answer_tokens": FieldInfo("[seq, token] int", DATASET, "the task's answer, in the form of a completion"),
+    "answer_mask": FieldInfo("[seq, token] bool", DATASET, "true on the answer's tokens, its EOS included"),
+    "role_ids": FieldInfo("[seq] int", ROLE, "number of the role that wrote it, from the column train.role_column"),
+    "schedule_weight": FieldInfo("[]", SCHEDULE, "what train.schedule gives at this step"),
+    "state": FieldInfo("pytree", ENGINE, "what the estimator that reads it remembers from the steps before"),
     "key": FieldInfo("PRNG key", ENGINE, "a key of this step, made from the seed and the step's number"),
     "progress": FieldInfo("[]", ENGINE, "share of the training steps done, 0 to 1"),
 }
 
-QUANTITY_READS: Final = frozenset({"logits", "hidden_states"})
+LOGITS: Final = frozenset({"logits", "ref_logits"})
+"""Offered for a chunk of positions at a time."""
+
+QUANTITY_READS: Final = LOGITS | {"hidden_states"}
 """What only a forward pass can offer: a `field` component that reads one of them is evaluated inside the pass."""
 
-FORWARD_READS: Final = QUANTITY_READS | {"tokens"}
-"""All that such a component may read."""
+FORWARD_READS: Final = QUANTITY_READS | {"tokens", "mask"}
+"""All that such a component may read. One that reads `mask` sees whole completions, and so no logits."""

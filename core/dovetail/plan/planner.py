@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence
 
 import attrs
@@ -11,17 +12,22 @@ from dovetail.plan.glossary import (
     ADVANTAGE,
     CORRECTION,
     CRITIC,
+    DATASET,
     FIELDS,
     FORWARD_READS,
     GREEDY,
+    LOGITS,
     QUANTITY_READS,
     REWARD,
+    ROLE,
     ROLLOUT,
+    SCHEDULE,
 )
-from dovetail.plan.plan import Entry, Level, Plan
+from dovetail.plan.plan import Entry, Level, Plan, Version
 from dovetail.registry import Component, Registry
 
-OLD, REF = "old_", "ref_"
+OLD, REF, ANSWER = "old_", "ref_", "answer_"
+VERSIONS: dict[str, Version] = {OLD: "old", REF: "ref", ANSWER: "answer"}
 
 
 @attrs.frozen(kw_only=True)
@@ -30,7 +36,8 @@ class Reader:
 
     `update` readers see the policy being trained; the others run at collection, where the policy at hand is the one
     that sampled: there a bare quantity such as `entropy` means `old_entropy`. `renames` says so for one reader more,
-    and `refused` maps fields it must not read to the reason.
+    and `refused` maps fields it must not read to the reason. One that runs at collection sees the advantages only if it
+    comes `after_advantages`.
     """
 
     role: str
@@ -38,6 +45,7 @@ class Reader:
     update: bool
     whole_batch: bool = False
     sampled_only: bool = False
+    after_advantages: bool = False
     renames: dict[str, str] = attrs.field(factory=dict)
     refused: dict[str, str] = attrs.field(factory=dict)
     reads: tuple[str, ...] | None = None
@@ -48,7 +56,9 @@ class Reader:
         return f"{self.role} = {self.component.name}"
 
 
-def plan(readers: Sequence[Reader], registry: Registry, *, on_policy: bool, has_correction: bool) -> Plan:
+def plan(
+    readers: Sequence[Reader], registry: Registry, *, on_policy: bool, has_correction: bool, has_schedule: bool
+) -> Plan:
     """Work out the plan.
 
     Args:
@@ -56,11 +66,14 @@ def plan(readers: Sequence[Reader], registry: Registry, *, on_policy: bool, has_
         registry: where `field` components are looked up.
         on_policy: one update per collection, on all of it.
         has_correction: an off-policy correction is chosen, so `is_weights` exists.
+        has_schedule: a schedule is chosen, so `schedule_weight` exists.
 
     Raises:
         PlanError: when a component reads a field that nobody provides, or that does not exist yet where it runs.
     """
-    planner = _Planner(registry=registry, has_correction=has_correction)
+    missing = {} if has_correction else {CORRECTION: "a correction provides; set train.correction to a name"}
+    missing |= {} if has_schedule else {SCHEDULE: "a schedule provides; set train.schedule to a name"}
+    planner = _Planner(registry=registry, missing=missing)
     for reader in readers:
         planner.read_all(reader)
     return planner.finish(on_policy)
@@ -69,14 +82,20 @@ def plan(readers: Sequence[Reader], registry: Registry, *, on_policy: bool, has_
 @attrs.define
 class _Planner:
     registry: Registry
-    has_correction: bool
+    missing: dict[str, str]
+    """Stages that this configuration has not, and who would provide their fields."""
     entries: dict[str, Entry] = attrs.field(factory=dict)
-    quantities: dict[str, list[str]] = attrs.field(factory=lambda: {"old": [], "ref": [], "now": []})
+    quantities: dict[str, list[str]] = attrs.field(factory=lambda: {"old": [], "ref": [], "answer": [], "now": []})
     derived: dict[Level, list[str]] = attrs.field(factory=lambda: {"collect": [], "mini": [], "micro": []})
     old_logps_before_update: bool = False
+    reference: bool = False
+    reference_in_update: bool = False
+    answers: bool = False
     critic: bool = False
     greedy: bool = False
     kl: bool = False
+    roles: bool = False
+    state: bool = False
 
     def read_all(self, reader: Reader) -> None:
         self.kl = self.kl or reader.component.kind == "kl"
@@ -100,7 +119,7 @@ class _Planner:
             )
         if field in FIELDS:
             return self._engine_field(field, reader, update)
-        for prefix, version in ((OLD, "old"), (REF, "ref")):
+        for prefix, version in VERSIONS.items():
             if field.startswith(prefix) and self._is_quantity(field.removeprefix(prefix)):
                 self._forward(version, field.removeprefix(prefix), reader)
                 if field == "old_logps" and (not update or reader.whole_batch):
@@ -117,12 +136,15 @@ class _Planner:
 
     def _engine_field(self, field: str, reader: Reader, update: bool) -> bool:
         info = FIELDS[field]
-        if info.stage == ADVANTAGE and not update:
+        if info.stage == ADVANTAGE and not (update or reader.after_advantages):
             raise PlanError(f"{reader.label} reads '{field}', which does not exist before the advantages are estimated")
-        if info.stage == CORRECTION and not self.has_correction:
-            raise PlanError(
-                f"{reader.label} reads '{field}', which a correction provides; set train.correction to a name"
-            )
+        if info.stage in self.missing:
+            raise PlanError(f"{reader.label} reads '{field}', which {self.missing[info.stage]}")
+        if field == "state":
+            _check_state(reader)
+            self.state = True
+        self.answers = self.answers or info.stage == DATASET
+        self.roles = self.roles or info.stage == ROLE
         self.critic = self.critic or info.stage == CRITIC
         self.greedy = self.greedy or info.stage == GREEDY
         if field == "values" and not update:
@@ -130,7 +152,7 @@ class _Planner:
         self._note(field, info.stage, "dovetail", reader)
         return field == "values"
 
-    def _forward(self, version: str, quantity: str, reader: Reader) -> None:
+    def _forward(self, version: Version, quantity: str, reader: Reader) -> None:
         component = self.registry.get("field", quantity)
         stray = [read for read in component.reads if read not in FORWARD_READS]
         if stray:
@@ -138,18 +160,29 @@ class _Planner:
                 f"field {component.name} of {component.origin} reads {stray[0]!r} besides the forward pass; a field"
                 f" that reads {' or '.join(sorted(QUANTITY_READS))} may read only {', '.join(sorted(FORWARD_READS))}"
             )
+        logits = LOGITS.intersection(component.reads)
+        if logits and "mask" in component.reads:
+            raise PlanError(
+                f"field {component.name} of {component.origin} reads 'mask' and '{min(logits)}'; a field that reads"
+                " 'mask' sees whole completions, and logits exist for a few positions at a time only"
+            )
+        besides = "ref_logits" in component.reads
+        self.reference = self.reference or besides or version == "ref"
+        self.reference_in_update = self.reference_in_update or (besides and version == "now")
+        self.answers = self.answers or version == "answer"
         if quantity not in self.quantities[version]:
             self.quantities[version].append(quantity)
         name, who = {
             "old": (OLD + quantity, "forward pass of the policy at collection"),
             "ref": (REF + quantity, "forward pass of the reference"),
-            "now": (quantity, "forward pass of the update, with gradient"),
+            "answer": (ANSWER + quantity, "forward pass of the policy at collection, on the task's answer"),
+            "now": (quantity, f"forward pass of the update{' and of the reference' * besides}, with gradient"),
         }[version]
         self._note(name, who, str(component.origin), reader)
 
     def _derived_field(self, field: str, reader: Reader, update: bool) -> bool:
         component = self.registry.get("field", field)
-        inner = Reader(role="field", component=component, update=update)
+        inner = Reader(role="field", component=component, update=update, after_advantages=reader.after_advantages)
         live = [self.need(read, inner, update) for read in component.reads]
         level: Level = ("micro" if any(live) else "mini") if update else "collect"
         if level == "mini" and "old_logps" in component.reads:
@@ -187,11 +220,17 @@ class _Planner:
             entries=tuple(self.entries.values()),
             old=tuple(old),
             ref=tuple(self.quantities["ref"]),
+            answer=tuple(self.quantities["answer"]),
+            answers=self.answers,
+            reference=self.reference,
+            reference_in_update=self.reference_in_update,
             now=tuple(self.quantities["now"]),
             old_logps_from_update=from_update,
             critic=self.critic,
             greedy=self.greedy,
             kl=self.kl,
+            roles=self.roles,
+            state=self.state,
             derived={level: tuple(names) for level, names in self.derived.items()},
         )
 
@@ -199,8 +238,26 @@ class _Planner:
 _LEVELS: dict[Level, str] = {"collect": "collection", "mini": "mini-batch", "micro": "micro-batch"}
 
 
+def _check_state(reader: Reader) -> None:
+    """Refuse a reader of `state` that is no estimator, or that does not say how the state begins and goes on."""
+    if reader.component.kind != "advantage":
+        raise PlanError(f"{reader.label} reads 'state', which estimators (kind 'advantage') alone keep")
+    target = reader.component.load()
+    if not (callable(getattr(target, "init", None)) and callable(getattr(target, "update", None))):
+        raise PlanError(
+            f"{reader.label} reads 'state' and does not say how it begins and goes on: make it a class with"
+            " init(self, roles), and update(self, ...) that reads what __call__ reads and returns the next state"
+        )
+    reads = tuple(inspect.signature(target.update).parameters)[1:]  # pyright: ignore[reportFunctionMemberAccess]
+    if reads != reader.component.reads:
+        raise PlanError(
+            f"{reader.label}: update reads {', '.join(reads)}; it is called with what __call__ reads,"
+            f" {', '.join(reader.component.reads)}"
+        )
+
+
 def _with_versions(registry: Registry) -> Iterable[str]:
     for name in registry.names("field"):
         yield name
         if QUANTITY_READS.intersection(registry.get("field", name).reads):
-            yield from (OLD + name, REF + name)
+            yield from (prefix + name for prefix in VERSIONS)

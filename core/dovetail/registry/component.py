@@ -21,6 +21,7 @@ from typing import Any
 import attrs
 
 from dovetail.errors import PluginError
+from dovetail.ranges import bounds, plain, union_of
 
 
 class _Static:
@@ -133,7 +134,7 @@ class Component:
 
     @property
     def hints(self) -> MappingProxyType[str, Any]:
-        """Annotations of the hyperparameters, without `Annotated`."""
+        """Annotations of the hyperparameters, with the ranges that they set."""
         return MappingProxyType(self.interface.hints)
 
     @property
@@ -190,14 +191,8 @@ def read_interface(target: Callable[..., Any], owner: str) -> Interface:
 
 
 def has_float(hint: Any) -> bool:
-    """Tell whether an annotation admits a float at its top level (`float`, `float | None`)."""
-    return hint is float or any(has_float(option) for option in _union(hint))
-
-
-def _union(hint: Any) -> tuple[Any, ...]:
-    import types
-
-    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else ()
+    """Tell whether an annotation admits a float at its top level (`float`, `float | None`, with a range or not)."""
+    return plain(hint) is float or any(has_float(option) for option in union_of(plain(hint)) if option is not hint)
 
 
 @attrs.frozen
@@ -226,13 +221,21 @@ class _FunctionReader:
         params = {
             name: REQUIRED if default is inspect.Parameter.empty else default for name, default in keyword_only.items()
         }
-        return _interface(tuple(reads), params, self._hints(self.target))
+        return self._interface(tuple(reads), params, self.target)
 
-    def _hints(self, target: Any) -> dict[str, Any]:
+    def _interface(self, reads: tuple[str, ...], params: dict[str, Any], annotated: Any) -> Interface:
         try:
-            return typing.get_type_hints(target, include_extras=True)
+            annotations = typing.get_type_hints(annotated, include_extras=True)
         except Exception as error:
             raise self._broken(f"has an annotation that cannot be evaluated: {error}") from error
+        hints = {name: annotations.get(name, Any) for name in params}
+        for name, hint in hints.items():
+            try:
+                _check_ranges(hint)
+            except TypeError as error:
+                raise self._broken(f"says of '{name}' what is not checked: {error}") from error
+        static = frozenset(name for name, hint in hints.items() if _is_static(hint))
+        return Interface(reads=reads, params=params, hints=hints, static=static)
 
     def _broken(self, what: str) -> PluginError:
         code = getattr(inspect.unwrap(self.target), "__code__", None)
@@ -260,7 +263,7 @@ class _ClassReader(_FunctionReader):
                     f"has keyword-only parameters {sorted(call.params)} in __call__; make them attrs fields"
                 )
             reads = call.reads[1:]
-        return _interface(reads, params, self._hints(cls))
+        return self._interface(reads, params, cls)
 
 
 def _default(field: attrs.Attribute[Any]) -> Any:
@@ -270,13 +273,13 @@ def _default(field: attrs.Attribute[Any]) -> Any:
     return factory.factory() if isinstance(field.default, attrs.Factory) else field.default  # pyright: ignore[reportArgumentType]
 
 
-def _interface(reads: tuple[str, ...], params: dict[str, Any], annotations: dict[str, Any]) -> Interface:
-    hints = {}
-    static = set()
-    for name in params:
-        hint = annotations.get(name, Any)
-        marked = typing.get_origin(hint) is typing.Annotated and STATIC in hint.__metadata__
-        hints[name] = typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Annotated else hint
-        if marked or not has_float(hints[name]):
-            static.add(name)
-    return Interface(reads=reads, params=params, hints=hints, static=frozenset(static))
+def _is_static(hint: Any) -> bool:
+    marked = typing.get_origin(hint) is typing.Annotated and STATIC in hint.__metadata__
+    return marked or not has_float(hint)
+
+
+def _check_ranges(hint: Any) -> None:
+    """Refuse a constraint anywhere in an annotation that a config's value would not be held to."""
+    bounds(hint)
+    for inner in typing.get_args(hint):
+        _check_ranges(inner)

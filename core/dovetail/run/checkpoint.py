@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import attrs
 import jax
@@ -13,6 +16,22 @@ import orbax.checkpoint as ocp
 from dovetail.errors import RunError
 
 START = "start"
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_ORBAX = threading.RLock()
+
+
+def _one_at_a_time(method: Callable[P, T]) -> Callable[P, T]:
+    """Keep the threads of a population apart: orbax numbers operations for the whole process and mixes theirs up."""
+
+    @functools.wraps(method)
+    def locked(*arguments: P.args, **options: P.kwargs) -> T:
+        with _ORBAX:
+            return method(*arguments, **options)
+
+    return locked
 
 
 @attrs.frozen(kw_only=True)
@@ -32,13 +51,15 @@ class Checkpoints:
     leaves a folder that orbax never counts.
     """
 
-    def __init__(self, folder: Path, keep: int) -> None:
-        """Open `folder`, keeping the `keep` newest checkpoints."""
+    @_one_at_a_time
+    def __init__(self, folder: Path, keep: int | None) -> None:
+        """Open `folder`, keeping the `keep` newest checkpoints; None keeps all."""
         logging.getLogger("absl").setLevel(logging.ERROR)
         self._folder = folder.absolute()
         options = ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=False)
         self._manager = ocp.CheckpointManager(self._folder / "steps", options=options)
 
+    @_one_at_a_time
     def newest(self) -> tuple[int, Saved] | None:
         """Return the newest checkpoint's number and place, if there is one."""
         number = self._manager.latest_step()
@@ -47,6 +68,7 @@ class Checkpoints:
         meta = self._manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))["meta"]
         return number, Saved(**meta)
 
+    @_one_at_a_time
     def save(self, number: int, state: Any, saved: Saved) -> Path:
         """Write a checkpoint.
 
@@ -62,16 +84,43 @@ class Checkpoints:
             ) from error
         return self._folder / "steps" / str(number)
 
+    @_one_at_a_time
     def restore(self, number: int, like: Any) -> Any:
         """Return the state saved as `number`, with the shapes, types and shardings of `like`."""
         arguments = ocp.args.Composite(state=ocp.args.StandardRestore(_abstract(like)))
         return self._manager.restore(number, args=arguments)["state"]
 
+    @_one_at_a_time
+    def restore_part(self, number: int, path: tuple[int | str, ...], like: Any) -> Any:
+        """Return one part of the state saved as `number`, such as the policy's parameters; the rest is not read.
+
+        Raises:
+            RunError: if the part has other shapes than `like`.
+        """
+        folder = self._folder / "steps" / str(number) / "state"
+        with ocp.PyTreeCheckpointer() as checkpointer:
+            saved = checkpointer.metadata(folder).item_metadata.tree
+            wanted = _abstract(like)
+            item = jax.tree.map(lambda _: ocp.PLACEHOLDER, saved, is_leaf=_is_array)
+            *parents, last = path
+            holder, found = item, saved
+            for key in parents:
+                holder, found = holder[key], found[key]
+            _check_shapes(found[last], wanted, folder)
+            holder[last] = wanted
+            restore_args = jax.tree.map(_restore_args, item)
+            restored = checkpointer.restore(folder, args=ocp.args.PyTreeRestore(item=item, restore_args=restore_args))
+        for key in path:
+            restored = restored[key]
+        return restored
+
+    @_one_at_a_time
     def save_start(self, params: Any) -> None:
         """Keep the weights with which RL begins: the reference policy."""
         with ocp.StandardCheckpointer() as checkpointer:
             checkpointer.save(self._folder / START, params, force=True)
 
+    @_one_at_a_time
     def restore_start(self, like: Any) -> Any | None:
         """Return those weights, or None before they were saved."""
         if not (self._folder / START).exists():
@@ -79,9 +128,45 @@ class Checkpoints:
         with ocp.StandardCheckpointer() as checkpointer:
             return checkpointer.restore(self._folder / START, _abstract(like))
 
+    @_one_at_a_time
     def close(self) -> None:
         """Wait for what is being written."""
         self._manager.close()
+
+
+def _is_array(leaf: Any) -> bool:
+    return hasattr(leaf, "shape")
+
+
+def _restore_args(leaf: Any) -> ocp.RestoreArgs:
+    if leaf is ocp.PLACEHOLDER:
+        return ocp.RestoreArgs()
+    return ocp.ArrayRestoreArgs(sharding=leaf.sharding, global_shape=leaf.shape, dtype=leaf.dtype)
+
+
+def _check_shapes(saved: Any, wanted: Any, folder: Path) -> None:
+    """Refuse to restore weights into a model of another shape; the message shows the first differences."""
+    there, here = _shapes(saved), _shapes(wanted)
+    differ = [name for name in sorted(there.keys() | here.keys()) if there.get(name) != here.get(name)]
+    if differ:
+        shown = "; ".join(
+            f"{name}: {there.get(name, 'absent')} in it, {here.get(name, 'absent')} here" for name in differ[:3]
+        )
+        raise RunError(
+            f"checkpoint '{folder.parent}' holds another model than the config makes: {len(differ)} parameters differ:"
+            f" {shown}"
+        )
+
+
+def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+    """Shapes by path, without what only one of a saved and a live tree says (`value`, brackets)."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=_is_array)
+    return {_name(path): tuple(leaf.shape) for path, leaf in leaves}
+
+
+def _name(path: Any) -> str:
+    words = [str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path]
+    return ".".join(word for word in words if word != "value")
 
 
 def _abstract(tree: Any) -> Any:

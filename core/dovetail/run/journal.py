@@ -1,4 +1,4 @@
-"""The record of a run in JSON lines: metrics, timings, samples.
+"""The record of a run in JSON lines: metrics, timings, samples, what each prompt of an evaluation came to.
 
 `metrics.jsonl` holds nothing that depends on the clock, so that two runs of the same config and seed write the same
 bytes, be they killed and resumed or not; wall-clock figures go to `timings.jsonl`.
@@ -7,13 +7,18 @@ bytes, be they killed and resumed or not; wall-clock figures go to `timings.json
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from jaxtyping import Float
+
 from dovetail.errors import RunError
 
-FILES = ("metrics.jsonl", "timings.jsonl", "samples.jsonl")
+FILES = ("metrics.jsonl", "timings.jsonl", "samples.jsonl", "eval.jsonl")
 
 
 class Journal:
@@ -34,6 +39,14 @@ class Journal:
     def samples(self, phase: str, step: int, records: Iterable[Mapping[str, Any]]) -> None:
         """Append sampled completions."""
         self._append("samples.jsonl", [{"phase": phase, "step": step, **record} for record in records])
+
+    def prompts(self, phase: str, step: int, columns: Mapping[str, Float[np.ndarray, "prompt"]]) -> None:
+        """Append an evaluation: for each metric, whose mean is in `metrics.jsonl`, the values of all prompts in order.
+
+        A prompt without a value has null; whole numbers, as most are, take one character.
+        """
+        values = {name: [_number(value) for value in column.tolist()] for name, column in columns.items()}
+        self._append("eval.jsonl", [{"phase": phase, "step": step, **values}])
 
     def position(self) -> dict[str, int]:
         """Return the sizes of the files in bytes, to be kept with a checkpoint."""
@@ -60,3 +73,25 @@ class Journal:
             raise RunError(
                 f"'{file.name}' cannot be written: {error.strerror or error}; checkpoints are kept"
             ) from error
+
+
+def read_records(path: Path, phase: str = "rl") -> list[dict[str, Any]]:
+    """Read what a run has recorded of a phase, also while it goes on; a line that is being written is left for later.
+
+    An absent file is empty, and a line that is no record is passed over.
+    """
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return []
+    records = []
+    for line in text[: text.rfind("\n") + 1].splitlines():
+        with suppress(ValueError):
+            records.append(json.loads(line))
+    return [record for record in records if isinstance(record, dict) and record.get("phase") == phase]
+
+
+def _number(value: float) -> float | None:
+    if math.isnan(value):
+        return None
+    return int(value) if value.is_integer() else value

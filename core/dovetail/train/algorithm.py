@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import attrs
 from dovetail.config import Choice, Config, floats, statics
 from dovetail.plan import Plan, Reader, plan
 from dovetail.registry import Component, Registry, current
+from dovetail.train.compiled import NUMBERS
 from dovetail.train.gradients import Optimiser
 from dovetail.train.parts import Floats, Part, traced
 
@@ -40,18 +42,33 @@ class Algorithm:
     kl: Part | None
     kl_in: str
     kl_controller: Part
-    correction: Part | None
-    reward_shaping: Part | None
+    corrections: tuple[Part, ...]
+    reward_shaping: tuple[Part, ...]
+    selections: tuple[Part, ...]
+    live_selections: tuple[Part, ...]
+    schedule: Part | None
     group_filter: Part | None
     entropy: bool
+    entropy_controller: Part
     monitor: tuple[str, ...]
     fields: Mapping[str, Part]
     optimiser: Optimiser
     critic: CriticParts | None
     epochs: int
+    group_size: int
     mini_batch_size: int
     micro_batch_size: int
-    hyper: dict[str, Floats]
+    hyper: Mapping[str, Floats] = attrs.field(metadata=NUMBERS)
+
+    @property
+    def rows_per_prompt(self) -> int:
+        """How many consecutive rows of every micro-batch have the same prompt, which is then computed once for them.
+
+        Batches hold the groups of their prompts whole and one after another, and mini-batches are shuffled by this many
+        rows; so it is the group's size where mini- and micro-batches are made of whole groups, and a divisor of it
+        where they cut them.
+        """
+        return math.gcd(self.group_size, self.mini_batch_size, min(self.micro_batch_size, self.mini_batch_size))
 
     def quantities(self, names: tuple[str, ...]) -> dict[str, Component]:
         """Return the `field` components that a forward pass evaluates."""
@@ -66,7 +83,11 @@ def make_plan(config: Config, registry: Registry | None = None) -> Plan:
     """
     registry = registry or current()
     on_policy = config.train.epochs == 1 and _mini_batch_size(config) == _sequences(config)
-    options: dict[str, Any] = {"on_policy": on_policy, "has_correction": config.train.correction is not None}
+    options: dict[str, Any] = {
+        "on_policy": on_policy,
+        "has_correction": bool(config.train.correction),
+        "has_schedule": config.train.schedule is not None,
+    }
     readers = _policy_readers(config, registry)
     first = plan(readers, registry, **options)
     return plan([*readers, *_critic_readers(config)], registry, **options) if first.critic else first
@@ -77,26 +98,27 @@ def assemble(config: Config) -> Algorithm:
     planned = make_plan(config)
     train = config.train
     needed = dict.fromkeys(
-        (*planned.old, *planned.ref, *planned.now, *(n for d in planned.derived.values() for n in d))
+        (*planned.old, *planned.ref, *planned.answer, *planned.now, *(n for d in planned.derived.values() for n in d))
     )
     parts = {
         role: part(role, config.choice(f"train.{role}"))
-        for role in ("advantage", "policy_loss", "loss_agg", "kl", "kl_controller")
+        for role in ("advantage", "policy_loss", "loss_agg", "kl", "kl_controller", "entropy_controller")
     }
     optional = {
         role: part(role, config.choice(f"train.{role}")) if getattr(train, role) else None
-        for role in ("correction", "reward_shaping", "group_filter")
+        for role in ("group_filter", "schedule")
     }
+    several = {role: _several(config, role) for role in ("correction", "reward_shaping", "selection")}
     fields = {name: part(f"field.{name}", config.component("field", name)) for name in needed}
     kl = attrs.evolve(parts["kl"], renames={"logps": "old_logps"} if train.kl_in == "reward" else {})
     optimiser = _optimiser("train", config, train)
     critic = _critic(config) if planned.critic else None
     settings = {
         "kl_coef": train.kl_coef,
-        "entropy_coef": train.entropy_coef,
         "temperature": config.sampling.temperature,
     }
-    hyper = _hyper([*parts.values(), *filter(None, optional.values()), *fields.values()], [optimiser])
+    chosen = [*parts.values(), *filter(None, optional.values()), *sum(several.values(), ()), *fields.values()]
+    hyper = _hyper(chosen, [optimiser])
     if critic:
         hyper |= _hyper([critic.value_loss, critic.loss_agg], [critic.optimiser])
     hyper["train"] |= traced(settings)
@@ -108,15 +130,20 @@ def assemble(config: Config) -> Algorithm:
         kl=kl if planned.kl else None,
         kl_in=train.kl_in,
         kl_controller=parts["kl_controller"],
-        correction=optional["correction"],
-        reward_shaping=optional["reward_shaping"],
+        corrections=several["correction"],
+        reward_shaping=several["reward_shaping"],
+        selections=tuple(part for part in several["selection"] if not _is_live(part.component)),
+        live_selections=tuple(part for part in several["selection"] if _is_live(part.component)),
+        schedule=optional["schedule"],
         group_filter=optional["group_filter"],
-        entropy=train.entropy_coef != 0,
+        entropy=_has_entropy(config),
+        entropy_controller=parts["entropy_controller"],
         monitor=train.monitor,
         fields=fields,
         optimiser=optimiser,
         critic=critic,
         epochs=train.epochs,
+        group_size=train.group_size,
         mini_batch_size=_mini_batch_size(config),
         micro_batch_size=train.micro_batch_size or _mini_batch_size(config),
         hyper=hyper,
@@ -132,6 +159,9 @@ def warnings(config: Config) -> list[str]:
             f"train.kl = {kl.name} has zero expected gradient: in the loss it adds noise and pulls nowhere; set"
             " train.kl_in = 'reward', or choose an estimator with a gradient"
         )
+    schedule = config.train.schedule
+    if schedule and not any(entry.field == "schedule_weight" for entry in make_plan(config).entries):
+        found.append(f"train.schedule = {schedule} has no effect: no chosen component reads 'schedule_weight'")
     return found
 
 
@@ -152,18 +182,29 @@ def _policy_readers(config: Config, registry: Registry) -> list[Reader]:
             role=f"train.{role}", component=config.choice(f"train.{role}").component, update=update, **options
         )
 
+    def every(role: str) -> list[Component]:
+        return [choice.component for choice in config.several(f"train.{role}")]
+
     readers = [reader("group_filter", update=False, sampled_only=True)] if train.group_filter else []
-    readers += [reader(role, update=False) for role in ("correction", "reward_shaping") if getattr(train, role)]
+    readers += [
+        Reader(role=f"train.{role}", component=component, update=False)
+        for role in ("correction", "reward_shaping")
+        for component in every(role)
+    ]
     if train.kl_coef and train.kl_in == "reward":
         readers.append(reader("kl", update=False, renames={"logps": "old_logps"}))
     readers += [
         reader("advantage", update=False, refused={"logps": NO_LOGPS_YET}),
+        *(
+            Reader(role="train.selection", component=component, update=_is_live(component), after_advantages=True)
+            for component in every("selection")
+        ),
         reader("loss_agg", update=True, whole_batch=True),
         reader("policy_loss", update=True),
     ]
     if train.kl_coef and train.kl_in == "loss":
         readers.append(reader("kl", update=True))
-    watched = [("train.entropy_coef", "entropy")] if train.entropy_coef else []
+    watched = [("train.entropy_coef", "entropy")] if _has_entropy(config) else []
     watched += [("train.monitor", name) for name in train.monitor]
     readers += [
         Reader(role=role, component=registry.get("field", name), update=True, reads=(name,)) for role, name in watched
@@ -186,6 +227,22 @@ def _critic_readers(config: Config) -> list[Reader]:
 def part(role: str, choice: Choice) -> Part:
     """Bind a choice's hyperparameters in a role."""
     return Part(role=role, component=choice.component, statics=statics(choice), floats=floats(choice))
+
+
+def _several(config: Config, role: str) -> tuple[Part, ...]:
+    """Bind the choices of a role that holds several; their floats travel under the component's own name."""
+    return tuple(part(f"{role}.{choice.component.name}", choice) for choice in config.several(f"train.{role}"))
+
+
+def _is_live(selection: Component) -> bool:
+    """A selection that reads the policy being trained is asked with the loss; others, once for the whole batch."""
+    return "logps" in selection.reads
+
+
+def _has_entropy(config: Config) -> bool:
+    """There is a bonus if the coefficient is not zero, or a controller may make it so."""
+    controller = config.choice("train.entropy_controller").component
+    return config.train.entropy_coef != 0 or not controller.declares.get("constant")
 
 
 def _optimiser(section: str, config: Config, settings: Any) -> Optimiser:

@@ -1,121 +1,98 @@
-"""Evaluation on held-out examples: greedy accuracy, and unbiased pass@k from several samples."""
+"""Evaluation on held-out examples: greedily, and from several samples of each prompt."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
-import jax
 import numpy as np
-from jaxtyping import Bool
 
+from dovetail.config import Eval
 from dovetail.data import in_order
 from dovetail.protocols import Example, Sampling
 from dovetail.train import keys
+from dovetail.train.batch import in_full_batch
+from dovetail.train.checks import ACCURACY, Answers, Check
+from dovetail.train.outcomes import Columns, Outcomes
 from dovetail.train.sampling import Sampled, Sampler
 
 
-def pass_at_k(n: int, correct: int, k: int) -> float:
-    """Probability that at least one of k samples is right, estimated without bias from n samples.
+def _ignore(done: int) -> None:
+    """Nobody watches."""
 
-    pass@k = 1 - C(n-c, k) / C(n, k). Chen et al. 2021, *Evaluating large language models trained on code*, equation 1.
 
-    Args:
-        n: samples drawn of one prompt.
-        correct: c, how many of them are right.
-        k: at most n.
+@attrs.frozen(kw_only=True)
+class Evaluation:
+    """What an evaluation found: a value of each prompt for each metric, and the first completions as records."""
 
-    >>> pass_at_k(4, 1, 1), pass_at_k(4, 1, 4), pass_at_k(4, 0, 2)
-    (0.25, 1.0, 0.0)
-    """
-    if not 0 < k <= n:
-        raise ValueError(f"pass@{k} needs 1 to {n} samples of {n}")
-    return 1.0 - math.comb(n - correct, k) / math.comb(n, k)
+    columns: Columns
+    records: list[dict[str, Any]]
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The means over the prompts that have a value (`eval/accuracy`, `eval/pass@k`, ...)."""
+        given = {name: values[~np.isnan(values)] for name, values in self.columns.items()}
+        return {f"eval/{name}": float(values.mean()) for name, values in given.items() if len(values)}
 
 
 @attrs.frozen(kw_only=True)
 class Evaluator:
-    """Evaluates on the same examples with the same keys every time, so that evaluations are comparable."""
+    """Evaluates on the same examples with the same keys every time, so that evaluations are comparable.
+
+    The first of `checks` is the accuracy; `sampling` says what `settings` does not, such as the length limit.
+    """
 
     sampler: Sampler
     examples: Sequence[Example]
-    success: Callable[[Sampled], Bool[np.ndarray, "seq"]]
-    batch_size: int
-    max_tokens: int
-    samples: int
-    pass_at: tuple[int, ...]
-    temperature: float
+    checks: tuple[Check, ...]
+    answers: Answers | None
+    settings: Eval
+    sampling: Sampling
     seed: int
-    saved_samples: int
 
-    def __call__(self) -> tuple[dict[str, float], list[dict[str, Any]]]:
-        """Return metrics (`eval/accuracy`, `eval/pass@k`, ...) and the first completions as records."""
-        greedy = Sampling(temperature=0.0, max_tokens=self.max_tokens)
-        right, drawn = self._run(1, greedy)
-        metrics = {
-            "eval/accuracy": float(right.mean()),
-            **_reward_means(drawn),
-            "eval/reward_mean": float(np.nan_to_num(np.concatenate([d.scores.total for d in drawn])).mean()),
-            "eval/length_mean": float(np.concatenate([d.completions.mask.sum(1) for d in drawn]).mean()),
-            "eval/truncated": float(np.concatenate([d.completions.truncated for d in drawn]).mean()),
-        }
-        records = [record for sampled in drawn for record in _records(sampled, "greedy")][: self.saved_samples]
-        if self.samples:
-            right, drawn = self._run(self.samples, Sampling(temperature=self.temperature, max_tokens=self.max_tokens))
-            counts = right.reshape(-1, self.samples).sum(axis=1)
-            metrics["eval/sampled_accuracy"] = float(right.mean())
-            metrics |= {
-                f"eval/pass@{k}": float(np.mean([pass_at_k(self.samples, int(c), k) for c in counts]))
-                for k in self.pass_at
-            }
-            records += [r for sampled in drawn for r in _records(sampled, "sampled")][: self.saved_samples]
-        return metrics, records
+    def __call__(self) -> Evaluation:
+        """Complete and score the examples."""
+        kept = self.settings.saved_samples
+        greedy = self.greedy()
+        columns, records = greedy.columns(), greedy.records("greedy")[:kept]
+        if self.settings.samples:
+            sampled = self.sampled()
+            columns |= self.sampled_columns(sampled)
+            records += sampled.records("sampled")[:kept]
+        return Evaluation(columns=columns, records=records)
 
-    def _run(self, samples: int, sampling: Sampling) -> tuple[Bool[np.ndarray, "seq"], list[Sampled]]:
+    def greedy(self, watch: Callable[[int], None] = _ignore) -> Outcomes:
+        """Complete every prompt greedily; `watch` is told how many are done."""
+        sampling = attrs.evolve(self.sampling, temperature=0.0, top_k=None, top_p=None, min_p=None)
+        return self._run(1, sampling, watch)
+
+    def sampled(self, watch: Callable[[int], None] = _ignore) -> Outcomes:
+        """Draw `samples` completions of every prompt."""
+        settings = self.settings
+        sampling = attrs.evolve(
+            self.sampling, temperature=settings.temperature, top_k=settings.top_k, top_p=settings.top_p, min_p=None
+        )
+        return self._run(settings.samples, sampling, watch)
+
+    def sampled_columns(self, sampled: Outcomes) -> dict[str, np.ndarray]:
+        """Return what is estimated from several samples: `sampled_accuracy` and the like, `pass@k`, `maj@k`."""
+        shares = {f"sampled_{name}": passed.mean(axis=1) for name, passed in sampled.passed.items()}
+        return shares | sampled.best_of(ACCURACY, self.settings.pass_at, self.settings.majority_at)
+
+    def _run(self, samples: int, sampling: Sampling, watch: Callable[[int], None]) -> Outcomes:
         all_keys = keys.per_sample(keys.stream(self.seed, keys.EVALUATION), len(self.examples), samples)
-        drawn = []
-        for number, chunk in enumerate(in_order(self.examples, self.batch_size)):
-            start = number * self.batch_size
-            drawn.append(self._chunk(chunk, all_keys[start : start + len(chunk)], sampling))
-        return np.concatenate([self.success(sampled) for sampled in drawn]), drawn
+        parts, done = [], 0
+        for chunk in in_order(self.examples, self.settings.batch_size):
+            drawn = self._chunk(chunk, all_keys[done : done + len(chunk)], sampling)
+            parts.append(Outcomes.of(drawn, self.checks, self.answers if samples > 1 else None))
+            done += len(chunk)
+            watch(done)
+        return Outcomes.joined(parts)
 
     def _chunk(self, examples: list[Example], chunk_keys: Any, sampling: Sampling) -> Sampled:
-        """Run one batch, filled up to the usual size so that it compiles once; what fills it is not scored."""
-        size = min(self.batch_size, len(self.examples))
-        filling = size - len(examples)
-        filled = examples + examples[:1] * filling
-        if filling:
-            chunk_keys = jax.numpy.concatenate([chunk_keys, jax.numpy.repeat(chunk_keys[:1], filling, axis=0)])
-        completions, tokens, mask = self.sampler.draw(filled, chunk_keys, sampling)
-        rows = len(examples) * chunk_keys.shape[1]
-        kept = type(completions)(**{name: value[:rows] for name, value in attrs.asdict(completions).items()})
-        return self.sampler.score(examples, kept, tokens[: len(examples)], mask[: len(examples)])
-
-
-def _reward_means(drawn: Sequence[Sampled]) -> dict[str, float]:
-    """Return the mean of each reward over the completions on which it did not abstain."""
-    table = np.concatenate([sampled.scores.table for sampled in drawn])
-    columns = {name: table[:, i][~np.isnan(table[:, i])] for i, name in enumerate(drawn[0].scores.names)}
-    return {f"eval/reward/{name}": float(column.mean()) for name, column in columns.items() if len(column)}
-
-
-def _records(sampled: Sampled, how: str) -> list[dict[str, Any]]:
-    table = sampled.scores.table
-    return [
-        {
-            "how": how,
-            "prompt": example["prompt"],
-            "completion": text,
-            "score": _number(sampled.scores.total[i]),
-            "rewards": {n: _number(v) for n, v in zip(sampled.scores.names, table[i], strict=True)},
-            "tokens": int(sampled.completions.mask[i].sum()),
-            "truncated": bool(sampled.completions.truncated[i]),
-        }
-        for i, (example, text) in enumerate(zip(sampled.examples, sampled.texts, strict=True))
-    ]
-
-
-def _number(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
+        """Complete and score one batch."""
+        size = min(self.settings.batch_size, len(self.examples))
+        drawn = in_full_batch(partial(self.sampler.draw, sampling=sampling), examples, chunk_keys, size)
+        return self.sampler.score(examples, *drawn)

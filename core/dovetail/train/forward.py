@@ -10,88 +10,123 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
-from dovetail.protocols import LanguageModel
+from dovetail.protocols import LanguageModel, Weights
 from dovetail.registry import Component
+from dovetail.train.mesh import keep_rows_cut
 
 LOGITS_PER_CHUNK = 1 << 24
 """Logits alive at a time, in float32: 64 MiB, so [seq, token, vocab] is never materialised."""
 
 
-def hidden_states(model: LanguageModel, batch: Mapping[str, Array]) -> Float[Array, "seq token width"]:
-    """Return the hidden state from which each completion token was predicted."""
+def hidden_states(
+    model: LanguageModel, batch: Mapping[str, Array], rows_per_prompt: int = 1
+) -> Float[Array, "seq token width"]:
+    """Return the hidden state from which each completion token was predicted.
+
+    Where `rows_per_prompt` consecutive rows share a prompt, it is read once for all of them.
+    """
     prompt, completion = batch["prompt_tokens"], batch["tokens"]
-    tokens = jnp.concatenate([prompt, completion], axis=1)
-    visible = jnp.concatenate([batch["prompt_mask"], jnp.ones_like(completion, dtype=bool)], axis=1)
-    hidden, _ = model(tokens[:, :-1], visible[:, :-1])
-    return hidden[:, prompt.shape[1] - 1 :]
+    written = jnp.ones_like(completion, dtype=bool)
+    if rows_per_prompt == 1:
+        tokens = jnp.concatenate([prompt, completion], axis=1)
+        visible = jnp.concatenate([batch["prompt_mask"], written], axis=1)
+        hidden, _ = model(tokens[:, :-1], visible[:, :-1])
+        return hidden[:, prompt.shape[1] - 1 :]
+    prompt, visible = prompt[::rows_per_prompt], batch["prompt_mask"][::rows_per_prompt]
+    read, prefix = model(prompt, visible, model.init_cache(*prompt.shape))
+    first = jnp.repeat(read[:, -1:], rows_per_prompt, axis=0)
+    if completion.shape[1] == 1:
+        return first
+    hidden, _ = model(completion[:, :-1], written[:, :-1], prefix=prefix)
+    return jnp.concatenate([first, hidden], axis=1)
 
 
 def quantities(
     graphdef: Any,
-    params: Any,
+    weights: Weights,
     batch: Mapping[str, Array],
     wanted: Mapping[str, Component],
     temperature: Float[Array, ""],
-) -> dict[str, Float[Array, "seq token"]]:
+    reference: Weights | None = None,
+    rows_per_prompt: int = 1,
+) -> dict[str, Array]:
     """Evaluate `field` components inside a forward pass.
 
     Args:
         graphdef: the model's structure.
-        params: its weights.
-        batch: `prompt_tokens`, `prompt_mask`, `tokens`.
-        wanted: name -> component reading some of `logits` (float32, divided by the temperature), `hidden_states`,
-        `tokens`.
+        weights: its parameters.
+        batch: `prompt_tokens`, `prompt_mask`, `tokens`, and `mask` where a component reads it.
+        wanted: name -> component reading some of `logits` and `ref_logits` (float32, divided by the temperature),
+        `hidden_states`, `tokens`; with `mask`, it gets whole completions and no logits.
         temperature: the sampling temperature; 0 (greedy) counts as 1.
+        reference: the weights behind `ref_logits`; None where nobody reads them.
+        rows_per_prompt: how many consecutive rows have the same prompt; see `hidden_states`.
 
     Returns:
-        One [seq, token] array per name. Logits are computed in chunks of positions and recomputed for the gradient.
+        One [seq, token] array per name, and what it likes from a component that reads `mask`. Logits are computed in
+        chunks of positions and recomputed for the gradient.
     """
-    model = nnx.merge(graphdef, params)
-    hidden = hidden_states(model, batch)
-    rows, columns, width = hidden.shape
+    model = nnx.merge(graphdef, *weights)
+    hidden = hidden_states(model, batch, rows_per_prompt)
+    whole = {name: c for name, c in wanted.items() if "mask" in c.reads}
+    known = {**batch, "hidden_states": hidden}
+    found = {name: c(*(known[read] for read in c.reads)) for name, c in whole.items()}
+    wanted = {name: c for name, c in wanted.items() if name not in whole}
+    if not wanted:
+        return found
+    rows, columns, _ = hidden.shape
+    cut = {"hidden_states": hidden, "tokens": batch["tokens"]}
+    other = None
+    if any("ref_logits" in component.reads for component in wanted.values()):
+        assert reference is not None, "the plan says where the reference is needed"
+        other = nnx.merge(graphdef, *reference)
+        cut["ref_hidden_states"] = jax.lax.stop_gradient(hidden_states(other, batch, rows_per_prompt))
     scale = jnp.where(temperature > 0, temperature, 1.0)
 
-    def chunk(piece: tuple[Array, Array]) -> dict[str, Array]:
-        states, tokens = piece
-        offered = {"hidden_states": states, "tokens": tokens}
+    def chunk(piece: dict[str, Array]) -> dict[str, Array]:
+        offered = dict(piece)
         if any("logits" in component.reads for component in wanted.values()):
-            offered["logits"] = model.logits(states).astype(jnp.float32) / scale
+            offered["logits"] = model.logits(piece["hidden_states"]).astype(jnp.float32) / scale
+        if other is not None:
+            offered["ref_logits"] = other.logits(piece["ref_hidden_states"]).astype(jnp.float32) / scale
         return {name: c(*(offered[read] for read in c.reads)) for name, c in wanted.items()}
 
-    pieces = _cut(hidden.reshape(rows * columns, width), batch["tokens"].reshape(-1), model.vocab_size)
-    if pieces[0].shape[0] == 1:
-        found = {name: value[None] for name, value in chunk((pieces[0][0], pieces[1][0])).items()}
+    pieces = {name: _cut(array, model.vocab_size) for name, array in cut.items()}
+    if pieces["tokens"].shape[0] == 1:
+        values = chunk({name: piece[0] for name, piece in pieces.items()})
     else:
-        found = jax.lax.map(jax.checkpoint(chunk), pieces)
-    return {name: value.reshape(-1)[: rows * columns].reshape(rows, columns) for name, value in found.items()}
+        values = jax.lax.map(jax.checkpoint(chunk), pieces)
+    return found | {name: value.reshape(-1)[: rows * columns].reshape(rows, columns) for name, value in values.items()}
 
 
-def _cut(hidden: Array, tokens: Array, vocab_size: int) -> tuple[Array, Array]:
-    """Cut positions into equal chunks, the last one filled up."""
-    positions = tokens.shape[0]
+def _cut(array: Array, vocab_size: int) -> Array:
+    """Cut positions, the first two axes, into equal chunks, the last one filled up."""
+    positions = array.shape[0] * array.shape[1]
     size = min(positions, max(1, LOGITS_PER_CHUNK // vocab_size))
     count = -(-positions // size)
-    filling = count * size - positions
-    hidden = jnp.pad(hidden, ((0, filling), (0, 0))).reshape(count, size, hidden.shape[-1])
-    return hidden, jnp.pad(tokens, (0, filling)).reshape(count, size)
+    flat = array.reshape(positions, *array.shape[2:])
+    padded = jnp.pad(flat, [(0, count * size - positions)] + [(0, 0)] * (flat.ndim - 1))
+    return padded.reshape(count, size, *array.shape[2:])
 
 
 class ValueModel(nnx.Module):
     """A decoder with a scalar head: the critic."""
 
-    def __init__(self, trunk: nnx.Module, width: int) -> None:
+    def __init__(self, trunk: nnx.Module, width: int, head_type: type[nnx.Param[Any]] = nnx.Param) -> None:
         self.trunk = trunk
-        self.head = nnx.Param(jnp.zeros((width,), jnp.float32))
+        self.head = head_type(jnp.zeros((width,), jnp.float32))
 
-    def __call__(self, batch: Mapping[str, Array]) -> Float[Array, "seq token"]:
+    def __call__(self, batch: Mapping[str, Array], rows_per_prompt: int = 1) -> Float[Array, "seq token"]:
         """Return the value of the state before each completion token."""
-        hidden = hidden_states(self.trunk, batch)  # pyright: ignore[reportArgumentType]
+        hidden = hidden_states(self.trunk, batch, rows_per_prompt)  # pyright: ignore[reportArgumentType]
         return hidden.astype(jnp.float32) @ self.head[...]
 
 
-def values(graphdef: Any, params: Any, batch: Mapping[str, Array]) -> Float[Array, "seq token"]:
+def values(
+    graphdef: Any, weights: Weights, batch: Mapping[str, Array], rows_per_prompt: int = 1
+) -> Float[Array, "seq token"]:
     """Return the critic's values at completion positions."""
-    return nnx.merge(graphdef, params)(batch)
+    return nnx.merge(graphdef, *weights)(batch, rows_per_prompt)
 
 
 def by_micro_batch(function: Any, batch: Mapping[str, Array], size: int) -> dict[str, Array]:
@@ -113,4 +148,4 @@ def split_rows(batch: dict[str, Array], size: int) -> dict[str, Array]:
         padded = jnp.pad(array, [(0, filling)] + [(0, 0)] * (array.ndim - 1)) if filling else array
         return padded.reshape(-1, size, *array.shape[1:])
 
-    return jax.tree.map(cut, batch)
+    return keep_rows_cut(jax.tree.map(cut, batch))

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
+from dovetail.train.compiled import NUMBERS
 from dovetail.train.forward import split_rows
-from dovetail.train.parts import Floats, Part, Sums
+from dovetail.train.parts import Floats, Part, Sums, merge
 
 LossFn = Callable[[Any, dict[str, Array]], tuple[Float[Array, ""], Sums]]
 
@@ -36,7 +37,13 @@ def accumulate(
     micros = split_rows(batch, micro_batch_size)
     shapes = jax.eval_shape(one, jax.tree.map(lambda x: x[0], micros))
     zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-    total, _ = jax.lax.scan(lambda carry, micro: (jax.tree.map(jnp.add, carry, one(micro)), None), zeros, micros)
+
+    def step(carry: Any, micro: dict[str, Array]) -> tuple[Any, None]:
+        *sums, metrics = carry
+        *more, found = one(micro)
+        return (*jax.tree.map(jnp.add, sums, more), merge(metrics, found)), None
+
+    total, _ = jax.lax.scan(step, zeros, micros)
     return total
 
 
@@ -50,7 +57,7 @@ class Optimiser:
     role: str
     optimizer: Part
     schedule: Part
-    settings: Mapping[str, float]
+    settings: Mapping[str, float] = attrs.field(metadata=NUMBERS)
 
     def init(self, params: Any) -> Any:
         """Return the optimiser's first state."""
@@ -69,11 +76,15 @@ class Optimiser:
         total: Int[Array, ""],
         hyper: Mapping[str, Floats],
     ) -> tuple[Any, Any, dict[str, Array]]:
-        """Return the next parameters and state, with `lr` and `grad_norm` (before clipping) as metrics."""
+        """Return the next parameters and state.
+
+        Metrics are `lr`, `grad_norm` (before clipping), and `update_norm`, the length of the step that is taken.
+        """
         mine = hyper[self.role]
         factor, _ = self.schedule({"step": step, "total_steps": total}, hyper)
         lr = mine["lr"] * factor
         transform = self._transform(lr, mine["max_grad_norm"], hyper[self.optimizer.role])
         with jax.numpy_dtype_promotion("standard"):  # optax multiplies floats by its integer step count
             updates, state = transform.update(grads, state, params)
-        return optax.apply_updates(params, updates), state, {"lr": lr, "grad_norm": optax.tree.norm(grads)}
+        norms = {"grad_norm": optax.tree.norm(grads), "update_norm": optax.tree.norm(updates)}
+        return optax.apply_updates(params, updates), state, {"lr": lr, **norms}

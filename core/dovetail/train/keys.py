@@ -6,13 +6,14 @@ from typing import Final
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Key
+from jaxtyping import Array, ArrayLike, Int, Key
 
 INIT: Final = 0
 CRITIC_INIT: Final = 1
 SAMPLING: Final = 2
 STEP: Final = 3
 EVALUATION: Final = 4
+GENERATION: Final = 5
 
 
 def stream(seed: int, *counters: int) -> Key[Array, ""]:
@@ -29,5 +30,15 @@ def stream(seed: int, *counters: int) -> Key[Array, ""]:
 
 def per_sample(key: Key[Array, ""], prompts: int, samples: int, first: int = 0) -> Key[Array, "prompt sample"]:
     """Return one key per prompt and sample, for prompts counted from `first`."""
+    return of_samples(key, jnp.arange(first, first + prompts), samples)
+
+
+def of_samples(key: Key[Array, ""], prompts: Int[ArrayLike, "prompt"], samples: int) -> Key[Array, "prompt sample"]:
+    """Return one key per prompt and sample, for prompts of these numbers.
+
+    >>> key = stream(0, GENERATION)
+    >>> bool((of_samples(key, jnp.array([2]), 3) == per_sample(key, 3, 3)[2:]).all())
+    True
+    """
     fold = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
-    return jax.vmap(fold, in_axes=(0, None))(fold(key, jnp.arange(first, first + prompts)), jnp.arange(samples))
+    return jax.vmap(fold, in_axes=(0, None))(fold(key, jnp.asarray(prompts)), jnp.arange(samples))

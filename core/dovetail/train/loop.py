@@ -9,21 +9,24 @@ import jax.numpy as jnp
 
 from dovetail.config import Config
 from dovetail.data import prompt_stream
+from dovetail.errors import ConfigError
 from dovetail.train import sft
 from dovetail.train.algorithm import sft_optimiser
 from dovetail.train.learner import Learner
-from dovetail.train.metrics import Clock, means
+from dovetail.train.metrics import Clock, means, memory
+from dovetail.train.profile import Profiler, Window
 from dovetail.train.session import RL, SFT, Run, open_run
 from dovetail.train.update import Trained
 
 
-def train(config: Config, folder: Path, *, only_sft: bool = False) -> dict[str, float]:
+def train(config: Config, folder: Path, *, only_sft: bool = False, profile: Window | None = None) -> dict[str, float]:
     """Run a config from wherever its folder stands to the end.
 
     Args:
         config: what to train.
         folder: the run's folder; a run that was interrupted there goes on from its newest checkpoint.
         only_sft: stop after the supervised warm start.
+        profile: RL steps to trace, into the run's folder.
 
     Returns:
         The last metrics.
@@ -31,20 +34,25 @@ def train(config: Config, folder: Path, *, only_sft: bool = False) -> dict[str, 
     Raises:
         DovetailError: with one line for the user; checkpoints and records written so far stay.
     """
-    with open_run(config, folder) as run:
+    if profile:
+        profile.check(config.train.steps)
+    if only_sft and not config.sft.steps:
+        raise ConfigError("sft.steps = 0: there is no supervised phase; set its number of steps")
+    with open_run(config, folder, only_sft=only_sft) as run:
         policy = warm_start(run)
         if not only_sft:
-            reinforce(run, policy)
+            with Profiler(profile, folder) as profiler:
+                reinforce(run, policy, profiler)
         return run.last
 
 
 def warm_start(run: Run) -> Any:
-    """Train on demonstrations for `sft.steps` steps; return the policy's parameters."""
+    """Train on demonstrations for `sft.steps` steps; return the policy's trained parameters."""
     setup, total = run.setup, run.config.sft.steps
     if not total or (run.resumed and run.resumed[1].phase == RL):
-        return setup.params
+        return setup.weights.trained
     optimiser, hyper = sft_optimiser(run.config)
-    policy = Trained(setup.params, optimiser.init(setup.params))
+    policy = Trained(setup.weights.trained, optimiser.init(setup.weights.trained))
     examples, reports = sft.demonstrations(setup)
     stream = prompt_stream(examples, run.config.run.seed, run.config.sft.batch_size)
     first = 0
@@ -57,7 +65,7 @@ def warm_start(run: Run) -> Any:
     for step in range(first, total):
         clock = Clock()
         batch = sft.as_batch(next(stream), setup)
-        policy, sums = update(policy, batch, jnp.int32(step), jnp.int32(total), hyper)
+        policy, sums = update(policy, setup.weights.frozen, batch, jnp.int32(step), jnp.int32(total), hyper)
         metrics = means(sums)
         run.stop_if_not_finite(SFT, step, metrics, ("sft/loss", "sft/grad_norm"), batch)
         clock.mark("update")
@@ -67,17 +75,18 @@ def warm_start(run: Run) -> Any:
     return policy.params
 
 
-def reinforce(run: Run, start_params: Any) -> None:
+def reinforce(run: Run, start: Any, profiler: Profiler) -> None:
     """Train by reinforcement for `train.steps` steps."""
-    learner = Learner.open(run, start_params)
+    learner = Learner.open(run, start)
     total, config = run.config.train.steps, run.config
     if learner.first == 0:
         learner.evaluate(0)
     for step in range(learner.first, total):
         clock = Clock()
-        sampled, greedy, filtered = learner.sample(step, clock)
-        metrics = learner.learn(sampled, greedy, step, clock) | filtered
-        run.record(RL, step + 1, metrics, clock.timings(int(sampled.completions.mask.sum())))
+        with profiler.step(step + 1):
+            sampled, greedy, filtered = learner.sample(step, clock)
+            metrics = learner.learn(sampled, greedy, step, clock) | filtered
+        run.record(RL, step + 1, metrics, clock.timings(int(sampled.completions.mask.sum())) | memory())
         if (step + 1) % config.eval.every == 0 or step + 1 == total:
             learner.evaluate(step + 1)
         if run.due(step + 1, total):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
-from dovetail.train.parts import Sums
+from dovetail.train.parts import Peak, Sums
 from dovetail.train.sampling import Sampled
 
 
@@ -26,44 +27,63 @@ def rollout_metrics(sampled: Sampled) -> dict[str, float]:
     }
     if unscored.any():
         metrics["reward/unscored"] = float(unscored.mean())
-    for index, name in enumerate(scores.names):
-        given = scores.table[:, index][~np.isnan(scores.table[:, index])]
-        if len(given):
-            metrics[f"reward/{name}"] = float(given.mean())
-    return metrics
+    if (failed := sampled.completions.finish == "error").any():
+        metrics["completion/failed"] = float(failed.mean())
+    return metrics | scores.means()
 
 
 def means(sums: Sums) -> dict[str, float]:
     """Fetch metric sums, in one transfer, as means; a metric that counted nothing is left out."""
     host = jax.device_get(sums)
-    return {name: float(total / count) for name, (total, count) in sorted(host.items()) if count > 0}
+    peaks = {name: float(found.value) for name, found in host.items() if isinstance(found, Peak)}
+    sums_and_counts = {name: found for name, found in host.items() if name not in peaks}
+    average = {name: float(total / count) for name, (total, count) in sums_and_counts.items() if count > 0}
+    return dict(sorted((average | peaks).items()))
 
 
-def add(sums: Mapping[str, Any], more: Mapping[str, Any]) -> Sums:
-    """Add up metric sums; a metric that only one side has is kept."""
-    both = dict(sums)
-    for name, (total, count) in more.items():
-        before = both.get(name, (0.0, 0.0))
-        both[name] = (before[0] + total, before[1] + count)
-    return both
+def memory() -> dict[str, float]:
+    """Return `memory/arrays`, the bytes of all arrays there are, and the peak of the devices that count theirs."""
+    peaks = [(device.memory_stats() or {}).get("peak_bytes_in_use", 0) for device in jax.local_devices()]
+    arrays = {"memory/arrays": float(sum(array.nbytes for array in jax.live_arrays()))}
+    return arrays | ({"memory/peak": float(max(peaks))} if any(peaks) else {})
 
 
 class Clock:
-    """Wall-clock seconds between marks of one step."""
+    """Wall-clock seconds between marks of one step: what lies before a mark, back to the one before, is its time."""
 
     def __init__(self) -> None:
         """Start the clock."""
-        self._began = self._last = time.perf_counter()
-        self._seconds: dict[str, float] = {}
+        self._began = time.perf_counter()
+        self._marks: list[tuple[float, str]] = []
+        self._watchers: list[threading.Thread] = []
 
     def mark(self, name: str) -> None:
-        """Count the time since the last mark under a name."""
-        now = time.perf_counter()
-        self._seconds[name] = self._seconds.get(name, 0.0) + now - self._last
-        self._last = now
+        """Mark now."""
+        self._marks.append((time.perf_counter(), name))
+
+    def mark_when_ready(self, name: str, arrays: Any) -> None:
+        """Mark the moment at which arrays are computed, without waiting for it: the next call is dispatched meanwhile.
+
+        Nobody may donate them.
+        """
+
+        def watch() -> None:
+            with contextlib.suppress(Exception):  # who uses the arrays meets the same error
+                jax.block_until_ready(arrays)
+            self.mark(name)
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        self._watchers.append(watcher)
 
     def timings(self, tokens: int) -> dict[str, float]:
         """Return `time/*`; completion tokens per second of the whole step where tokens were made."""
-        step = time.perf_counter() - self._began
-        found = {f"time/{name}": seconds for name, seconds in self._seconds.items()} | {"time/step": step}
-        return found | ({"time/tokens_per_second": tokens / step} if tokens else {})
+        for watcher in self._watchers:
+            watcher.join()
+        found: dict[str, float] = {}
+        last = self._began
+        for moment, name in sorted(self._marks):
+            found[f"time/{name}"] = found.get(f"time/{name}", 0.0) + moment - last
+            last = moment
+        found["time/step"] = time.perf_counter() - self._began
+        return found | ({"time/tokens_per_second": tokens / found["time/step"]} if tokens else {})

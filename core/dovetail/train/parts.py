@@ -9,15 +9,26 @@ import attrs
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import struct
 from jaxtyping import Array, Bool, Float
 
 from dovetail.registry import Component
+from dovetail.train.compiled import NUMBERS
 
 Floats = dict[str, Any]
 """A role's traced hyperparameters: float32 scalars, on the host or in a trace."""
 Fields = Mapping[str, Any]
-Sums = dict[str, tuple[Array, Array]]
-"""Metrics on their way to a mean: name -> (sum, count), which add up over micro-batches, mini-batches and devices."""
+
+
+@struct.dataclass
+class Peak:
+    """A metric on its way to a maximum, of numbers that are not negative."""
+
+    value: Array
+
+
+Sums = dict[str, tuple[Array, Array] | Peak]
+"""Metrics on their way to a mean, name -> (sum, count), or to a maximum; `merge` brings micro-batches together."""
 
 
 @attrs.frozen(kw_only=True)
@@ -35,7 +46,7 @@ class Part:
     role: str
     component: Component
     statics: dict[str, Any]
-    floats: dict[str, float]
+    floats: Mapping[str, float] = attrs.field(metadata=NUMBERS)
     renames: dict[str, str] = attrs.field(factory=dict)
 
     def build(self, floats: Mapping[str, Any] | None = None) -> Any:
@@ -46,6 +57,11 @@ class Part:
         """Call it on the fields it reads; return its value and its metrics (empty where it reports none)."""
         arguments = [fields[self.renames.get(name, name)] for name in self.component.reads]
         return split_metrics(self.build(hyper.get(self.role, {}))(*arguments))
+
+    def next_state(self, fields: Fields, hyper: Mapping[str, Floats]) -> Any:
+        """Return what a component that reads `state` remembers after this step: its `update`, on the same fields."""
+        arguments = [fields[self.renames.get(name, name)] for name in self.component.reads]
+        return self.build(hyper.get(self.role, {})).update(*arguments)
 
 
 def split_metrics(result: Any) -> tuple[Any, dict[str, Array]]:
@@ -104,6 +120,29 @@ def sums(role: str, metrics: Mapping[str, Array], mask: Bool[Array, "seq token"]
         kept = mask if array.ndim == 2 else jnp.any(mask, axis=-1) if array.ndim == 1 else jnp.bool_(True)
         reduced[f"{role}/{name}"] = (jnp.sum(jnp.where(kept, array, 0.0)), jnp.sum(kept, dtype=jnp.float32))
     return reduced
+
+
+def merge(sums: Mapping[str, Any], more: Mapping[str, Any]) -> Sums:
+    """Bring metric sums together; a metric that only one side has is kept.
+
+    >>> merge({"a": (1.0, 2.0)}, {"a": (3.0, 2.0), "b": Peak(jnp.float32(1))})["a"]
+    (4.0, 4.0)
+    """
+    both = dict(sums)
+    for name, found in more.items():
+        before = both.get(name)
+        if before is None:
+            both[name] = found
+        elif isinstance(found, Peak):
+            both[name] = Peak(jnp.maximum(before.value, found.value))
+        else:
+            both[name] = (before[0] + found[0], before[1] + found[1])
+    return both
+
+
+def once(metrics: Mapping[str, Array]) -> Sums:
+    """Count each metric of a whole step or update once."""
+    return {name: (value, jnp.float32(1)) for name, value in metrics.items()}
 
 
 def masked_sum(weights: Float[Array, "seq token"], values: Float[Array, "seq token"]) -> Float[Array, ""]:

@@ -46,6 +46,27 @@ class LengthReport:
 
 
 @attrs.frozen
+class Rendered(Sequence[Example]):
+    """A view of a task's examples whose `prompt` is the text that the model gets."""
+
+    examples: Sequence[Example]
+    tokenizer: Tokenizer
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Example]: ...
+    def __getitem__(self, index: int | slice) -> Example | Sequence[Example]:
+        if isinstance(index, slice):
+            return Rendered(self.examples[index], self.tokenizer)
+        example = self.examples[index]
+        return {**example, "prompt": self.tokenizer.render(example["prompt"])}
+
+
+@attrs.frozen
 class Selected(Sequence[Example]):
     """A view of the examples whose prompts fit."""
 
@@ -113,3 +134,19 @@ def encode_completions(
         tokens[row, : len(ids)] = ids
         mask[row, : len(ids)] = True
     return tokens, mask
+
+
+def answers(examples: Sequence[Example], column: str) -> list[str]:
+    """Return the task's answers, the texts in a column.
+
+    Raises:
+        DataError: if one is no text; the message shows it and its prompt.
+    """
+    found = [example[column] for example in examples]
+    for example, answer in zip(examples, found, strict=True):
+        if not isinstance(answer, str):
+            raise DataError(
+                f"the answer in the column '{column}' is {answer!r}, no text; prompt {example['prompt'][:80]!r}. Set"
+                " train.answer_column to a column of texts"
+            )
+    return found

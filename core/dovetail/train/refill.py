@@ -53,11 +53,7 @@ def join(parts: list[Sampled]) -> Sampled:
         completions=Completions(**{n: np.concatenate([getattr(p.completions, n) for p in parts]) for n in names}),
         prompt_tokens=np.concatenate([part.prompt_tokens for part in parts]),
         prompt_mask=np.concatenate([part.prompt_mask for part in parts]),
-        scores=Scores(
-            total=np.concatenate([part.scores.total for part in parts]),
-            table=np.concatenate([part.scores.table for part in parts]),
-            names=parts[0].scores.names,
-        ),
+        scores=Scores.joined([part.scores for part in parts]),
         kept=np.concatenate([part.kept for part in parts]),
     )
 
@@ -73,6 +69,6 @@ def select(sampled: Sampled, prompts: Int[np.ndarray, "prompt"]) -> Sampled:
         completions=Completions(**{name: getattr(sampled.completions, name)[rows] for name in names}),
         prompt_tokens=sampled.prompt_tokens[prompts],
         prompt_mask=sampled.prompt_mask[prompts],
-        scores=Scores(total=sampled.scores.total[rows], table=sampled.scores.table[rows], names=sampled.scores.names),
+        scores=sampled.scores.rows(rows),
         kept=sampled.kept[rows],
     )

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import attrs
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from dovetail.errors import PlanError, RewardError, listing, nearest
+from dovetail.errors import DovetailError, PlanError, RewardError, listing, nearest
 from dovetail.protocols import Example
-from dovetail.train.parts import Part
+from dovetail.train.parts import Part, split_metrics
 
-ALWAYS = ("completions", "prompts")
+EXAMPLES = "examples"
+"""A reward that reads this gets whole records; the columns that it needs of them are the values of its hyperparameters
+`columns` and `..._column`, and are checked as if it read them by name."""
+ALWAYS = ("completions", "prompts", EXAMPLES)
 
 
 @attrs.frozen(kw_only=True)
@@ -22,27 +26,76 @@ class Scores:
     """Scores of completions, with the parts they are made of.
 
     NaN in the table means that a reward abstained; NaN in the total, that all did: such a completion is not trained on.
+    `metrics` are what rewards report beside their scores, as `REWARD/METRIC`; NaN on completions that have none.
     """
 
     total: Float[np.ndarray, "seq"]
     table: Float[np.ndarray, "seq reward"]
     names: tuple[str, ...]
+    metrics: Mapping[str, Float[np.ndarray, "seq"]] = attrs.field(factory=dict)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Scores]) -> Scores:
+        """Put the scores of several rounds one after another."""
+        names = sorted({name for part in parts for name in part.metrics})
+        return cls(
+            total=np.concatenate([part.total for part in parts]),
+            table=np.concatenate([part.table for part in parts]),
+            names=parts[0].names,
+            metrics={
+                name: np.concatenate([part.metrics.get(name, np.full(len(part.total), math.nan)) for part in parts])
+                for name in names
+            },
+        )
+
+    def rows(self, index: Int[np.ndarray, "chosen"]) -> Scores:
+        """Return the scores of some completions, in that order."""
+        metrics = {name: values[index] for name, values in self.metrics.items()}
+        return Scores(total=self.total[index], table=self.table[index], names=self.names, metrics=metrics)
+
+    def means(self) -> dict[str, float]:
+        """Return, for the log, the mean of each reward where it did not abstain, how often it did, and its metrics."""
+        found = {}
+        for name, column in zip(self.names, self.table.T, strict=True):
+            abstained = np.isnan(column)
+            if not abstained.all():
+                found[f"reward/{name}"] = float(column[~abstained].mean())
+            if abstained.any():
+                found[f"reward/{name}/abstained"] = float(abstained.mean())
+        for name, values in self.metrics.items():
+            given = values[~np.isnan(values)]
+            if len(given):
+                found[f"reward/{name}"] = float(given.mean())
+        return found
 
 
 @attrs.frozen(kw_only=True)
 class Scorer:
-    """The chosen rewards and their manager."""
+    """The chosen rewards and their manager, each built once."""
 
     rewards: tuple[Part, ...]
     manager: Part
 
+    @cached_property
+    def _functions(self) -> tuple[Callable[..., Any], ...]:
+        return tuple(part.build() for part in self.rewards)
+
+    @cached_property
+    def _combine(self) -> Callable[..., Any]:
+        return self.manager.build()
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(part.component.name for part in self.rewards)
+
     def check(self) -> None:
-        """Let the manager see the names it will get, before anything is trained.
+        """Build the rewards, and let the manager see the names it will get, before anything is trained.
 
         Raises:
-            DovetailError: if the manager refuses them.
+            DovetailError: if a reward lacks a file or a library that it needs, or the manager refuses the names.
         """
-        self.manager.build()(np.zeros((0, len(self.rewards))), tuple(p.component.name for p in self.rewards))
+        assert len(self._functions) == len(self.rewards)
+        self._combine(np.zeros((0, len(self.rewards))), self._names)
 
     def check_columns(self, columns: Sequence[str], task: str) -> None:
         """Refuse a reward that reads a column which the task does not have.
@@ -51,7 +104,7 @@ class Scorer:
             PlanError: naming the reward, the column, the task's columns and the nearest of them.
         """
         for part in self.rewards:
-            for name in part.component.reads:
+            for name in _columns(part):
                 if name not in (*ALWAYS, *columns):
                     raise PlanError(
                         f"reward {part.component.name} reads the column '{name}', which task {task} does not have."
@@ -65,30 +118,58 @@ class Scorer:
             RewardError: if a reward raises, or returns a wrong number of scores or something that is no finite number;
                 the message names the reward and the sample.
         """
-        table = self.table(examples, completions)
-        names = tuple(part.component.name for part in self.rewards)
-        return Scores(total=self.manager.build()(table, names), table=table, names=names)
+        table, metrics = self._score(examples, completions)
+        return Scores(total=self._combine(table, self._names), table=table, names=self._names, metrics=metrics)
 
     def table(self, examples: Sequence[Example], completions: Sequence[str]) -> Float[np.ndarray, "seq reward"]:
         """Return each reward's scores; NaN where it abstained. Errors as in a call."""
-        given = {"completions": list(completions), "prompts": [e["prompt"] for e in examples]}
-        return np.stack([self._column(part, examples, given) for part in self.rewards], axis=1)
+        return self._score(examples, completions)[0]
 
-    def _column(self, part: Part, examples: Sequence[Example], given: dict[str, list[Any]]) -> Float[np.ndarray, "seq"]:
-        name = part.component.name
-        arguments = [
-            given[read] if read in given else [example[read] for example in examples] for read in part.component.reads
-        ]
-        try:
-            returned = list(part.build()(*arguments))
-        except Exception as error:
-            raise RewardError(
-                f"reward {name} ({part.component.origin}) raised {type(error).__name__}: {error}; first completion:"
-                f" {_shown(given['completions'][0])}"
-            ) from error
-        if len(returned) != len(examples):
-            raise RewardError(f"reward {name} returned {len(returned)} scores for {len(examples)} completions")
-        return np.array([_number(score, name, i, given) for i, score in enumerate(returned)], np.float64)
+    def _score(
+        self, examples: Sequence[Example], completions: Sequence[str]
+    ) -> tuple[Float[np.ndarray, "seq reward"], dict[str, Float[np.ndarray, "seq"]]]:
+        given = {
+            "completions": list(completions),
+            "prompts": [example["prompt"] for example in examples],
+            EXAMPLES: list(examples),
+        }
+        columns, metrics = [], {}
+        for part, function in zip(self.rewards, self._functions, strict=True):
+            column, found = _called(part, function, examples, given)
+            columns.append(column)
+            metrics |= {f"{part.component.name}/{name}": value for name, value in found.items()}
+        return np.stack(columns, axis=1), metrics
+
+
+def _columns(part: Part) -> tuple[str, ...]:
+    reads = part.component.reads
+    if EXAMPLES not in reads:
+        return reads
+    single = (value for name, value in part.statics.items() if name.endswith("_column") and value is not None)
+    return (*reads, *part.statics.get("columns", ()), *single)
+
+
+def _called(
+    part: Part, function: Callable[..., Any], examples: Sequence[Example], given: dict[str, list[Any]]
+) -> tuple[Float[np.ndarray, "seq"], dict[str, Float[np.ndarray, "seq"]]]:
+    name = part.component.name
+    arguments = [
+        given[read] if read in given else [example[read] for example in examples] for read in part.component.reads
+    ]
+    try:
+        returned, metrics = split_metrics(function(*arguments))
+        returned = list(returned)
+    except DovetailError:
+        raise
+    except Exception as error:
+        raise RewardError(
+            f"reward {name} ({part.component.origin}) raised {type(error).__name__}: {error}; first completion:"
+            f" {_shown(given['completions'][0])}"
+        ) from error
+    if len(returned) != len(examples):
+        raise RewardError(f"reward {name} returned {len(returned)} scores for {len(examples)} completions")
+    scores = np.array([_number(score, name, i, given) for i, score in enumerate(returned)], np.float64)
+    return scores, {key: _metric(value, f"{name}/{key}", len(examples)) for key, value in metrics.items()}
 
 
 def _number(score: Any, name: str, index: int, given: dict[str, list[Any]]) -> float:
@@ -104,6 +185,17 @@ def _number(score: Any, name: str, index: int, given: dict[str, list[Any]]) -> f
             f" {_shown(given['completions'][index])}; return a finite number, or None to abstain"
         )
     return number
+
+
+def _metric(value: Any, name: str, size: int) -> Float[np.ndarray, "seq"]:
+    try:
+        array = np.asarray(value, np.float64)
+        return np.array(np.broadcast_to(array, (size,)))
+    except (TypeError, ValueError) as error:
+        raise RewardError(
+            f"metric {name} of a reward is {_shown(repr(value))}; return one number, or one for each of the {size}"
+            " completions (NaN where there is none)"
+        ) from error
 
 
 def _shown(text: str, limit: int = 80) -> str:

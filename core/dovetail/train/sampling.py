@@ -76,16 +76,21 @@ class Sampler:
         prompt_tokens: np.ndarray,
         prompt_mask: np.ndarray,
     ) -> Sampled:
-        """Decode completions and score them."""
+        """Decode completions and score them; one that failed has no score."""
         n = len(drawn.tokens) // len(examples)
         texts = [self.tokenizer.decode(row[kept].tolist()) for row, kept in zip(drawn.tokens, drawn.mask, strict=True)]
         repeated = tuple(example for example in examples for _ in range(n))
+        scores, failed = self.scorer(repeated, texts), drawn.finish == "error"
         return Sampled(
             examples=repeated,
             texts=tuple(texts),
             completions=drawn,
             prompt_tokens=prompt_tokens,
             prompt_mask=prompt_mask,
-            scores=self.scorer(repeated, texts),
+            scores=attrs.evolve(
+                scores,
+                total=np.where(failed, np.nan, scores.total),
+                table=np.where(failed[:, None], np.nan, scores.table),
+            ),
             kept=np.ones(len(texts), bool),
         )

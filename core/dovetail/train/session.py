@@ -104,13 +104,14 @@ class Run:
 
 
 @contextmanager
-def open_run(config: Config, path: Path) -> Iterator[Run]:
+def open_run(config: Config, path: Path, *, only_sft: bool = False) -> Iterator[Run]:
     """Open the folder, build the pieces, and close all of it whatever happens."""
     hook = plugin_manager().hook
     with ExitStack() as stack:
         folder = open_folder(path, config)
         stack.callback(folder.close)
-        setup = set_up(config, folder.path)
+        setup = set_up(config, folder.path, only_sft=only_sft)
+        stack.enter_context(setup.devices.use())
         write_overview(setup, folder.path / "parameters.txt")
         checkpoints = Checkpoints(folder.checkpoints, config.run.keep_checkpoints)
         stack.callback(checkpoints.close)
@@ -142,5 +143,7 @@ def write_overview(setup: Setup, path: Path) -> None:
     """Write the policy's parameters with their shapes, types and sizes as a table."""
     from clu import parameter_overview
 
-    table = parameter_overview.get_parameter_overview(nnx.to_pure_dict(setup.params), include_stats=False)
+    table = parameter_overview.get_parameter_overview(
+        nnx.to_pure_dict(nnx.merge_state(*setup.weights)), include_stats=False
+    )
     path.write_text(table + "\n")

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
-import jax
-import numpy as np
-from flax import nnx
 
 from dovetail.config import Choice, Config
-from dovetail.errors import ConfigError
-from dovetail.protocols import Example, ModelMaker, RolloutEngine, Task, Tokenizer
-from dovetail.train import keys
+from dovetail.config.resolved import DEFAULT
+from dovetail.errors import ConfigError, listing, nearest
+from dovetail.protocols import Example, RolloutEngine, Split, Task, Tokenizer, Weights
 from dovetail.train.algorithm import Algorithm, assemble, part
+from dovetail.train.checks import Check, make_answers, make_checks
 from dovetail.train.evaluate import Evaluator
-from dovetail.train.forward import ValueModel
-from dovetail.train.prompts import LengthReport, Limit, fit
+from dovetail.train.mesh import Devices
+from dovetail.train.micro_batch import in_update
+from dovetail.train.models import Models
+from dovetail.train.population import make_model
+from dovetail.train.prompts import LengthReport, Limit, Rendered, fit
 from dovetail.train.rewards import Scorer
-from dovetail.train.sampling import Sampled, Sampler
+from dovetail.train.roles import Roles
+from dovetail.train.sampling import Sampler
 
 TOKENIZER = "tokenizer"
 
@@ -29,8 +31,8 @@ TOKENIZER = "tokenizer"
 class Setup:
     """The pieces of a run, before anything is trained.
 
-    `judge` is the reward that says whether a completion succeeds, where `eval.success` names one; `reports` says how
-    many prompts exceed the limit, and the examples are those that are used in spite of it.
+    `checks` are what an evaluation asks of a completion; `reports` says how many prompts exceed the limit, and the
+    examples are those that are used in spite of it.
     """
 
     config: Config
@@ -39,76 +41,59 @@ class Setup:
     eval_task: Task
     tokenizer: Tokenizer
     scorer: Scorer
-    judge: Scorer | None
+    checks: tuple[Check, ...]
     train_examples: Sequence[Example]
     eval_examples: Sequence[Example]
     reports: tuple[LengthReport, ...]
+    roles: Roles
+    devices: Devices
+    models: Models
     graphdef: Any
-    params: Any
+    weights: Weights
 
-    def critic(self, policy_params: Any) -> tuple[Any, Any]:
-        """Return the critic's structure and weights; its trunk begins as the policy where the two fit."""
-        trunk = _make_model(self.config.choice("critic.model"), self.tokenizer, self.config.run.seed, keys.CRITIC_INIT)
-        graphdef, params = nnx.split(ValueModel(trunk, trunk.width))  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
-        fits = _shapes(params["trunk"]) == _shapes(policy_params)
-        if self.config.critic.init_from_policy and fits:
-            params["trunk"] = jax.tree.map(lambda x: x.copy(), policy_params)
-        return graphdef, params
-
-    def engine(self, params: Any) -> RolloutEngine:
+    def engine(self, weights: Weights) -> RolloutEngine:
         """Open the rollout engine with these weights."""
-        return _build(self.config.choice("train.rollout")).open(self.graphdef, params, self.tokenizer)
+        return _build(self.config.choice("train.rollout")).open(self.graphdef, weights, self.tokenizer)
 
     def evaluator(self, sampler: Sampler) -> Evaluator:
         """Return the evaluation of the task's `eval` split."""
-        settings = self.config.eval
         return Evaluator(
             sampler=sampler,
             examples=self.eval_examples,
-            success=self._success(),
-            batch_size=settings.batch_size,
-            max_tokens=self.config.sampling.max_tokens,
-            samples=settings.samples,
-            pass_at=settings.pass_at,
-            temperature=settings.temperature,
+            checks=self.checks,
+            answers=make_answers(self.config),
+            settings=self.config.eval,
+            sampling=self.config.sampling,
             seed=self.config.run.seed,
-            saved_samples=settings.saved_samples,
         )
 
-    def _success(self) -> Callable[[Sampled], Any]:
-        """A completion succeeds if `eval.success`, or else the total score, reaches `eval.success_at`."""
-        judge, enough = self.judge, self.config.eval.success_at
-        if judge is None:
-            return lambda sampled: sampled.scores.total >= enough
-        return lambda sampled: _column(judge, sampled) >= enough
 
-
-def set_up(config: Config, folder: Path) -> Setup:
+def set_up(config: Config, folder: Path, *, only_sft: bool = False) -> Setup:
     """Build everything; cheap checks come first, so that a mistake costs seconds.
+
+    A run of the supervised phase alone scores nothing, so its task need not have what the rewards read.
 
     Raises:
         DovetailError: on anything that would fail later: fields, columns, data, lengths.
     """
     algorithm = assemble(config)
     task, eval_task = _build(config.choice("train.task")), _build(config.choice("eval.task"))
-    scorer = Scorer(
-        rewards=tuple(part("reward", choice) for choice in config.several("train.rewards")),
-        manager=part("reward_manager", config.choice("train.reward_manager")),
-    )
-    judge = None
-    if config.eval.success:
-        judge = attrs.evolve(scorer, rewards=(part("eval.success", config.choice("eval.success")),))
-    for each, choice in ((task, "train.task"), (eval_task, "eval.task")):
-        scorer.check_columns(each.columns, config.choice(choice).component.name)
-    if judge:
-        judge.check_columns(eval_task.columns, config.choice("eval.task").component.name)
-    scorer.check()
-    _check_pass_at(config)
+    scorer = make_scorer(config)
+    checks: tuple[Check, ...] = ()
+    if not only_sft:
+        scorer.check_columns(task.columns, config.choice("train.task").component.name)
+        checks = make_checks(config, scorer, eval_task)
+    if algorithm.plan.answers:
+        _check_answers(config, task)
     tokenizer = _tokenizer(config, task, folder / TOKENIZER)
-    train_examples, train_report = fit(task.examples("train"), tokenizer, prompt_limit(config, "train"))
-    held_out, eval_report = fit(eval_task.examples("eval"), tokenizer, prompt_limit(config, "eval"))
-    model = _make_model(config.choice("train.model"), tokenizer, config.run.seed, keys.INIT)
-    graphdef, params = nnx.split(model)
+    train_examples, train_report = prompts(config, task, "train", tokenizer)
+    held_out, eval_report = prompts(config, eval_task, "eval", tokenizer)
+    devices = Devices.open(config.mesh)
+    models = Models(config=config, devices=devices, vocab_size=tokenizer.vocab_size)
+    graphdef, weights = make_model(models.policy)
+    if config.train.micro_batch_size is None:
+        micro = in_update(config).choose(graphdef, weights, devices.parts)
+        algorithm = attrs.evolve(algorithm, micro_batch_size=micro)
     return Setup(
         config=config,
         algorithm=algorithm,
@@ -116,13 +101,21 @@ def set_up(config: Config, folder: Path) -> Setup:
         eval_task=eval_task,
         tokenizer=tokenizer,
         scorer=scorer,
-        judge=judge,
+        checks=checks,
         train_examples=train_examples,
         eval_examples=held_out[: config.eval.examples],
         reports=(train_report, eval_report),
+        roles=_roles(config, task, train_examples) if algorithm.plan.roles else Roles(),
+        devices=devices,
+        models=models,
         graphdef=graphdef,
-        params=params,
+        weights=weights,
     )
+
+
+def prompts(config: Config, task: Task, split: Split, tokenizer: Tokenizer) -> tuple[Sequence[Example], LengthReport]:
+    """Return a split's examples with their prompts as the model gets them, those that fit, and how many do not."""
+    return fit(Rendered(task.examples(split), tokenizer), tokenizer, prompt_limit(config, split))
 
 
 def prompt_limit(config: Config, split: str) -> Limit:
@@ -137,12 +130,36 @@ def prompt_limit(config: Config, split: str) -> Limit:
     )
 
 
-def _check_pass_at(config: Config) -> None:
-    settings = config.eval
-    if settings.samples and max(settings.pass_at, default=1) > settings.samples:
+def make_scorer(config: Config) -> Scorer:
+    """Return the rewards and their manager; a reward that lacks something says so now."""
+    scorer = Scorer(
+        rewards=tuple(part("reward", choice) for choice in config.several("train.rewards")),
+        manager=part("reward_manager", config.choice("train.reward_manager")),
+    )
+    scorer.check()
+    return scorer
+
+
+def _check_answers(config: Config, task: Task) -> None:
+    column = config.train.answer_column
+    if column not in task.columns:
         raise ConfigError(
-            f"eval.pass_at = {settings.pass_at} needs more samples than eval.samples = {settings.samples}"
+            f"train.answer_column = '{column}' is no column of task {config.train.task}.{nearest(column, task.columns)}"
+            f" Columns: {listing(task.columns)}"
         )
+
+
+def _roles(config: Config, task: Task, examples: Sequence[Example]) -> Roles:
+    """Number the roles that the task names; one that has no such column has one role, unless a column is asked for."""
+    column = config.train.role_column
+    if column in task.columns:
+        return Roles.of(examples, column)
+    if config.origins["train.role_column"] == DEFAULT:
+        return Roles()
+    raise ConfigError(
+        f"train.role_column = '{column}' is no column of task {config.train.task}.{nearest(column, task.columns)}"
+        f" Columns: {listing(task.columns)}"
+    )
 
 
 def _build(choice: Choice) -> Any:
@@ -160,16 +177,3 @@ def _tokenizer(config: Config, task: Task, folder: Path) -> Tokenizer:
     tokenizer.save(aside)
     aside.rename(folder)
     return tokenizer
-
-
-def _make_model(choice: Choice, tokenizer: Tokenizer, seed: int, stream: int) -> nnx.Module:
-    maker: ModelMaker = _build(choice)
-    return maker.make(tokenizer.vocab_size, rngs=nnx.Rngs(params=keys.stream(seed, stream)))
-
-
-def _shapes(params: Any) -> tuple[Any, list[tuple[int, ...]]]:
-    return jax.tree.structure(params), [leaf.shape for leaf in jax.tree.leaves(params)]
-
-
-def _column(judge: Scorer, sampled: Sampled) -> np.ndarray:
-    return np.nan_to_num(judge.table(sampled.examples, sampled.texts)[:, 0], nan=-np.inf)

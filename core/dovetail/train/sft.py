@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
 from dovetail.errors import DataError
-from dovetail.protocols import Example
+from dovetail.protocols import Example, Weights
 from dovetail.registry import Component
+from dovetail.train.compiled import share
 from dovetail.train.forward import quantities
 from dovetail.train.gradients import Optimiser, accumulate
+from dovetail.train.micro_batch import in_warm_start
 from dovetail.train.parts import Floats, Sums, masked_sum
-from dovetail.train.prompts import LengthReport, Limit, encode, encode_completions, fit
+from dovetail.train.prompts import LengthReport, Limit, Rendered, encode, encode_completions, fit
 from dovetail.train.setup import Setup, prompt_limit
 from dovetail.train.update import Trained
 
@@ -40,7 +41,7 @@ def demonstrations(setup: Setup) -> tuple[Any, list[LengthReport]]:
         action=config.sft.long_completions,
         action_setting="sft.long_completions",
     )
-    examples, first = fit(examples, setup.tokenizer, prompt_limit(config, "sft"))
+    examples, first = fit(Rendered(examples, setup.tokenizer), setup.tokenizer, prompt_limit(config, "sft"))
     examples, second = fit(examples, setup.tokenizer, completions)
     return examples, [first, second]
 
@@ -67,6 +68,7 @@ class SftUpdate:
     def __call__(
         self,
         policy: Trained,
+        frozen: Any,
         batch: dict[str, Array],
         step: Int[Array, ""],
         total: Int[Array, ""],
@@ -77,7 +79,7 @@ class SftUpdate:
         batch = batch | {"weights": mask / jnp.maximum(jnp.sum(mask), 1.0)}
 
         def loss_fn(params: Any, micro: dict[str, Array]) -> tuple[Array, Sums]:
-            found = quantities(self.graphdef, params, micro, {"logps": self.logps}, jnp.float32(1))
+            found = quantities(self.graphdef, Weights(params, frozen), micro, {"logps": self.logps}, jnp.float32(1))
             return masked_sum(micro["weights"], -found["logps"]), {}
 
         grads, loss, _ = accumulate(loss_fn, policy.params, batch, self.micro_batch_size)
@@ -93,6 +95,7 @@ def compile_sft(setup: Setup, optimiser: Optimiser) -> Any:
         graphdef=setup.graphdef,
         logps=config.component("field", "logps").component,
         optimiser=optimiser,
-        micro_batch_size=config.sft.micro_batch_size or config.sft.batch_size,
+        micro_batch_size=config.sft.micro_batch_size
+        or in_warm_start(config).choose(setup.graphdef, setup.weights, setup.devices.parts),
     )
-    return jax.jit(update.__call__, donate_argnums=0)
+    return share(update, donate=(0,))

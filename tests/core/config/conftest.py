@@ -6,10 +6,11 @@ from typing import Annotated, Any, Literal
 
 import attrs
 import pytest
+from annotated_types import Interval
 
 from dovetail.builtin import KINDS
 from dovetail.config import Config, load
-from dovetail.config.settings import SECTIONS
+from dovetail.config.settings import ALL_SECTIONS
 from dovetail.errors import ConfigError
 from dovetail.registry import STATIC, Origin, Registry
 
@@ -36,7 +37,14 @@ def low_var(logps: Any, ref_logps: Any, *, clamp: float = 10) -> Any:
     return logps, ref_logps, clamp
 
 
-def adamw(lr: Any, *, b1: float = 0.9, b2: float = 0.999, k: int = 1, decay: Annotated[float, STATIC] = 0.0) -> Any:
+def adamw(
+    lr: Any,
+    *,
+    b1: Annotated[float, Interval(ge=0, lt=1)] = 0.9,
+    b2: float = 0.999,
+    k: int = 1,
+    decay: Annotated[float, STATIC] = 0.0,
+) -> Any:
     return lr, b1, b2, k, decay
 
 
@@ -64,6 +72,7 @@ class Jsonl:
 
     path: str
     limit: int = attrs.field(default=10, validator=attrs.validators.ge(1))
+    share: Annotated[float, Interval(ge=0, le=1)] = 0.5
 
 
 def probe(logits: Any, *, chunk: int = 64) -> Any:
@@ -93,7 +102,7 @@ def registry() -> Registry:
         made.add_kind(kind, summary, DOVETAIL)
     for kind, name, target, aliases in SPECIFIC:
         made.add(kind, name, target, origin=DOVETAIL, aliases=aliases)
-    for cls in SECTIONS.values():
+    for cls in ALL_SECTIONS.values():
         for field in attrs.fields(cls):
             default = (field.default,) if isinstance(field.default, str) else field.default
             for name in default or () if "kind" in field.metadata else ():

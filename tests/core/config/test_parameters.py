@@ -1,8 +1,9 @@
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import attrs
 import pytest
+from annotated_types import Gt
 
 from dovetail.config import Config, load
 from dovetail.errors import ConfigError
@@ -49,8 +50,8 @@ def test_a_scope_sets_a_role_apart_whatever_the_order(load_text: LoadText):
 def test_eval_task_is_the_training_task_with_its_own_parameters(load_text: LoadText):
     config = load_text("train.task = jsonl\ntask.jsonl.path = 'a'\ntask.jsonl.limit = 3\n", "eval/task.jsonl.path=b")
     assert config.eval.task is None
-    assert params(config, "train.task") == {"path": "a", "limit": 3}
-    assert params(config, "eval.task") == {"path": "b", "limit": 3}
+    assert params(config, "train.task") == {"path": "a", "limit": 3, "share": 0.5}
+    assert params(config, "eval.task") == {"path": "b", "limit": 3, "share": 0.5}
     assert config.choice("eval.task").scope == "eval"
 
 
@@ -66,7 +67,7 @@ def test_a_missing_required_parameter_is_named(complaints: Complaints):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("policy_los.gspo.x = 1", "unknown kind 'policy_los'. Did you mean 'policy_loss'? Kinds: advantage, "),
+        ("policy_los.gspo.x = 1", "unknown kind 'policy_los'. Did you mean 'policy_loss'? Kinds: "),
         ("train.policy_loss.x = 1", "'train' is a section; write section.field = value or kind.name.parameter = value"),
         ("policy_loss.gpso.x = 1", "unknown policy_loss 'gpso'. Did you mean 'gspo'? Known: dr_grpo, grpo, gspo."),
         (
@@ -78,7 +79,7 @@ def test_a_missing_required_parameter_is_named(complaints: Complaints):
         ("policy_loss.gspo.mask = 1", "'mask' is a field that policy_loss.gspo reads, not a parameter"),
         ("critc/optimizer.adamw.b1 = 1", "unknown scope 'critc'. Did you mean 'critic'? Scopes: critic, eval, sft"),
         ("a/critic/optimizer.adamw.b1 = 1", "unknown scope 'a/critic'. Did you mean 'critic'?"),
-        ("critic/policy_loss.gspo.epsilon_low = 1", "scope 'critic' chooses no policy_loss, only: loss_agg, "),
+        ("critic/policy_loss.gspo.epsilon_low = 1", "scope 'critic' chooses no policy_loss, only: "),
         ("policy_loss.gspo.epsilon_low = 'x'", "policy_loss.gspo.epsilon_low: expected float, got 'x'."),
         ("policy_loss.grpo.epsilon_low = True", "policy_loss.grpo.epsilon_low: expected float, got True."),
     ],
@@ -170,6 +171,25 @@ def test_components_of_one_name_and_scope_are_refused(registry: Registry, compla
     assert line == (
         "x.gin:1: acme-rl/length and dovetail/length are both configured as 'reward.length'; choose one of them"
     )
+
+
+def test_a_range_is_checked_whether_a_function_or_a_class_states_it(complaints: Complaints):
+    text = "optimizer.adamw.b1 = 1.5\ntrain.task = jsonl\ntask.jsonl.path = 'a'\ntask.jsonl.share = 2\n"
+    assert complaints(text, "critic/optimizer.adamw.b1=-1") == [
+        "x.gin:1: optimizer.adamw.b1: expected 0 <= float < 1, got 1.5.",
+        "x.gin:4: task.jsonl.share: expected 0 <= float <= 1, got 2.",
+        "--set critic/optimizer.adamw.b1=-1: critic/optimizer.adamw.b1: expected 0 <= float < 1, got -1.",
+    ]
+
+
+def test_a_default_out_of_its_own_range_is_the_plugins_fault(registry: Registry, complaints: Complaints):
+    def sloppy(lr: Any, *, momentum: Annotated[float, Gt(0)] = 0.0) -> Any:
+        return lr, momentum
+
+    registry.add("optimizer", "sloppy", sloppy, origin=ACME)
+    (line,) = complaints("train.optimizer = sloppy")
+    assert line.startswith("x.gin:1: default of optimizer.sloppy.momentum of acme-rl 2.0")
+    assert line.endswith("expected float > 0, got 0.0.")
 
 
 def test_a_class_judges_its_values(complaints: Complaints):

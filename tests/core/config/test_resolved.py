@@ -14,13 +14,13 @@ LoadText = Callable[..., Config]
 def test_roles_come_from_the_settings():
     assert ROLES["train.policy_loss"].kind == "policy_loss"
     assert ROLES["train.rewards"].many
-    assert not ROLES["train.correction"].many
+    assert not ROLES["train.group_filter"].many
     assert SCOPES == ("critic", "sft", "eval")
 
 
 def test_floats_are_traced_unless_marked_static(load_text: LoadText):
-    choice = load_text("optimizer.adamw.b1 = 1\n").choice("train.optimizer")
-    assert floats(choice) == {"b1": 1.0, "b2": 0.999}
+    choice = load_text("optimizer.adamw.b1 = 0\n").choice("train.optimizer")
+    assert floats(choice) == {"b1": 0.0, "b2": 0.999}
     assert statics(choice) == {"k": 1, "decay": 0.0}
 
 
@@ -38,8 +38,8 @@ def test_a_choice_binds_its_parameters(load_text: LoadText):
 
 def test_an_empty_role_has_no_choice(load_text: LoadText):
     config = load_text("")
-    with pytest.raises(KeyError, match=r"'train.correction' chooses no component"):
-        config.choice("train.correction")
+    with pytest.raises(KeyError, match=r"'train.group_filter' chooses no component"):
+        config.choice("train.group_filter")
     with pytest.raises(KeyError, match="Did you mean 'train.policy_loss'"):
         config.choice("train.policy_los")
 

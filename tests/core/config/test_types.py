@@ -4,6 +4,7 @@ import math
 from typing import Annotated, Any, Literal
 
 import pytest
+from annotated_types import Ge, Gt, Interval, Le, Lt
 
 from dovetail.config.grammar import Word
 from dovetail.config.types import Mismatch, fit, literal
@@ -37,6 +38,10 @@ class Colour(enum.Enum):
         (2, Annotated[float, "unit"], 2.0),
         ([1, (2,)], Any, [1, (2,)]),
         (1, object, 1),
+        (0, Annotated[float, Ge(0)], 0.0),
+        (None, Annotated[float, Ge(0)] | None, None),
+        (None, Annotated[float | None, Ge(0)], None),
+        ([0, 1], tuple[Annotated[float, Interval(ge=0, le=1)], ...], (0.0, 1.0)),
     ],
 )
 def test_a_value_is_converted_where_nothing_is_lost(value: Any, hint: Any, fitted: Any):
@@ -63,6 +68,14 @@ def test_a_value_is_converted_where_nothing_is_lost(value: Any, hint: Any, fitte
         ({"a": "b"}, dict[str, float], "expected dict[str, float], got {'a': 'b'}."),
         ([True], list[int | str], "expected list[int | str], got [True]."),
         (1, collections.abc.Callable, "expected Callable, got 1."),
+        (-1, Annotated[float, Ge(0)], "expected float >= 0, got -1."),
+        (1, Annotated[float, Gt(1)] | None, "expected float > 1 | None, got 1."),
+        (0, Annotated[int | None, Ge(1)], "expected int >= 1 | None, got 0."),
+        (math.nan, Annotated[float, Le(2.5)], "expected float <= 2.5, got nan."),
+        (1, Annotated[float, Interval(ge=0, lt=1)], "expected 0 <= float < 1, got 1."),
+        ("a", Annotated[float, Ge(0), Lt(9)], "expected 0 <= float < 9, got 'a'."),
+        ("none", Annotated[float, Ge(0)] | None, "expected float >= 0 | None, got 'none'. Did you mean None?"),
+        ((1, -1), tuple[Annotated[float, Ge(0)], ...], "expected tuple[float >= 0, ...], got (1, -1)."),
     ],
 )
 def test_what_does_not_fit_says_what_was_expected(value: Any, hint: Any, said: str):

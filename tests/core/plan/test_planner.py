@@ -1,5 +1,6 @@
 """From signatures to exactly the forward passes needed."""
 
+import attrs
 import pytest
 
 from dovetail.errors import PlanError
@@ -77,13 +78,65 @@ def stray(logits, advantages):
     """A quantity that reads what no forward pass has."""
 
 
+def divergence(logits, ref_logits):
+    """Quantity of two models."""
+
+
+def pooled(hidden_states, mask):
+    """Quantity of whole completions."""
+
+
+def greedy_pool(logits, mask):
+    """A quantity of whole completions that would need whole logits."""
+
+
 @pytest.fixture
 def registry() -> Registry:
     made = Registry()
     made.add_kind("field", "", ORIGIN)
-    for function in (logps, entropy, sum_pi_squared, sharpness, top, stray):
+    for function in (logps, entropy, sum_pi_squared, sharpness, top, stray, divergence, pooled, greedy_pool):
         made.add("field", function.__name__, function, origin=ORIGIN)
     return made
+
+
+@attrs.frozen(kw_only=True)
+class Tracker:
+    """Estimator that remembers."""
+
+    def init(self, roles):
+        """Begin."""
+
+    def __call__(self, state, scores, role_ids, mask):
+        """Estimate."""
+
+    def update(self, state, scores, role_ids, mask):
+        """Go on."""
+
+
+@attrs.frozen(kw_only=True)
+class Forgetful:
+    """Estimator that reads a state that nobody makes."""
+
+    def __call__(self, state, scores):
+        """Estimate."""
+
+
+@attrs.frozen(kw_only=True)
+class Crooked(Forgetful):
+    """Estimator whose update reads something else."""
+
+    def __call__(self, state, scores, mask):
+        """Estimate."""
+
+    def init(self, roles):
+        """Begin."""
+
+    def update(self, state, mask, scores):
+        """Go on."""
+
+
+def remembering(logps, state, mask):
+    """Loss that reads a state."""
 
 
 def reader(kind, function, *, update, **options):
@@ -100,8 +153,8 @@ def step(advantage=grpo, loss=ppo, agg=token_mean, *more):
     ]
 
 
-def make(readers, registry, *, on_policy=False, has_correction=False):
-    return plan(readers, registry, on_policy=on_policy, has_correction=has_correction)
+def make(readers, registry, *, on_policy=False, has_correction=False, has_schedule=False):
+    return plan(readers, registry, on_policy=on_policy, has_correction=has_correction, has_schedule=has_schedule)
 
 
 def test_reinforce_without_kl_needs_no_forward_pass_but_the_update(registry):
@@ -155,6 +208,14 @@ def test_bare_quantities_at_collection_are_those_of_the_policy_that_sampled(regi
     assert found.now == ("logps",)
 
 
+def test_an_estimator_that_remembers_brings_its_state_and_the_roles(registry):
+    found = make(step(Tracker, reinforce), registry)
+    assert found.state
+    assert found.roles
+    assert {entry.field for entry in found.entries} >= {"state", "role_ids"}
+    assert not make(step(grpo, reinforce), registry).state
+
+
 def test_derived_fields_are_computed_at_the_level_they_need(registry):
     assert make(step(grpo, sharp), registry).derived["micro"] == ("sharpness",)
     found = make(step(grpo, ranked), registry)
@@ -167,6 +228,45 @@ def test_the_plan_names_readers_and_providers(registry):
     entry = next(e for e in found.entries if e.field == "old_logps")
     assert entry.provider == "forward pass of the policy at collection"
     assert entry.readers == ["train.policy_loss = ppo"]
+
+
+def full_kl(divergence):
+    """KL from both models' logits."""
+
+
+def aligned(token_rewards, pooled, answer_pooled, schedule_weight):
+    """Shaping that compares a completion with the task's answer."""
+
+
+def flat(old_logps, advantages, mask):
+    """Selection, once the advantages are there."""
+
+
+def test_two_models_meet_in_the_update_or_at_collection(registry):
+    in_loss = make(step(grpo, reinforce, token_mean, reader("kl", full_kl, update=True)), registry, on_policy=True)
+    assert (in_loss.now, in_loss.forwards) == (("logps", "divergence"), ())
+    assert in_loss.reference
+    assert in_loss.reference_in_update
+    in_reward = make([reader("kl", full_kl, update=False), *step(grpo, reinforce)], registry)
+    assert in_reward.old == ("divergence",)
+    assert in_reward.reference
+    assert not in_reward.reference_in_update
+
+
+def test_answers_pass_through_the_policy_at_collection(registry):
+    shaped = [reader("reward_shaping", aligned, update=False), *step(grpo, reinforce)]
+    found = make(shaped, registry, has_schedule=True)
+    assert (found.old, found.answer, found.answers) == (("pooled",), ("pooled",), True)
+    assert found.forwards == ("old policy", "answers")
+    assert not make(step(), registry).answers
+
+
+def test_a_selection_reads_advantages_and_the_policy_at_collection(registry):
+    found = make(
+        [*step(grpo, ppo), reader("selection", flat, update=False, after_advantages=True)], registry, on_policy=True
+    )
+    assert found.old == ("logps",)
+    assert not found.old_logps_from_update
 
 
 def misspelt(logps, old_logp, advantages, mask):
@@ -189,6 +289,14 @@ def straying(logps, stray, mask):
     """Loss that reads a broken quantity."""
 
 
+def pooling(logps, greedy_pool, mask):
+    """Loss that reads another."""
+
+
+def fading(logps, schedule_weight, mask):
+    """Loss that reads a schedule's field."""
+
+
 @pytest.mark.parametrize(
     ("readers", "message"),
     [
@@ -197,7 +305,12 @@ def straying(logps, stray, mask):
         (step(early, ppo), "train.advantage = early reads 'advantages', which does not exist before"),
         (step(peeking, ppo), "train.advantage = peeking cannot read 'logps': no policy being trained yet"),
         (step(grpo, ppo, bad_agg), "train.loss_agg = bad_agg reads 'entropy', which changes during the update; .* 'old_entropy'"),
+        (step(Forgetful, ppo), r"train.advantage = Forgetful reads 'state' .* class with init\(self, roles\), and update"),
+        (step(Crooked, ppo), "update reads state, mask, scores; it is called with .* state, scores, mask"),
+        (step(grpo, remembering), "train.policy_loss = remembering reads 'state', which estimators .* alone keep"),
         (step(grpo, straying), "field stray of acme 1 .* reads 'advantages' besides the forward pass"),
+        (step(grpo, pooling), "field greedy_pool of acme 1 .* reads 'mask' and 'logits'; .* whole completions"),
+        (step(grpo, fading), "reads 'schedule_weight', which a schedule provides; set train.schedule to a name"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_planned_is_refused(registry, readers, message):

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import attrs
 import pytest
+from annotated_types import Ge, Gt, MultipleOf
 
 import dovetail
 from dovetail.errors import PluginError
@@ -52,6 +53,20 @@ def test_floats_are_traced_unless_marked():
     assert component(loss).static == {"mode", "size", "needed"}
 
 
+def test_a_range_leaves_a_float_traced():
+    def ranged(
+        logps,
+        *,
+        low: Annotated[float, Ge(0)] = 0.0,
+        high: Annotated[float, Gt(1)] | None = None,
+        size: Annotated[float, dovetail.STATIC, Gt(0)] = 1.0,
+        count: Annotated[int, Ge(1)] = 1,
+    ):
+        return logps
+
+    assert component(ranged).static == {"size", "count"}
+
+
 def test_a_class_has_its_fields_as_hyperparameters_and_reads_what_its_call_takes():
     found = component(Reward)
     assert found.reads == ("completions", "answer")
@@ -90,6 +105,14 @@ def _default(logps, mask=None):
     return mask
 
 
+def _multiple(logps, *, width: Annotated[int, MultipleOf(8)] = 8):
+    return width
+
+
+def _long(logps, *, names: list[Annotated[str, Ge(2)]] = ()):
+    return names
+
+
 class _Plain:
     pass
 
@@ -105,6 +128,11 @@ class _Positional:
         (_star, r"has '\*rest'; every field and hyperparameter must be named"),
         (_double_star, r"has '\*\*rest'"),
         (_default, r"gives the positional parameter 'mask' a default; .* put '\*' before hyperparameters"),
+        (
+            _multiple,
+            r"says of 'width' what is not checked: MultipleOf.*; a range is made of Ge, Gt, Le, Lt and Interval",
+        ),
+        (_long, r"says of 'names' what is not checked: Ge\(ge=2\) on <class 'str'>, which is no number"),
         (_Plain, "is a class without attrs"),
         (_Positional, r"has positional fields \['scale'\]; write @attrs.frozen\(kw_only=True\)"),
     ],

@@ -2,10 +2,11 @@
 
 import contextlib
 
+import numpy as np
 import pytest
 
 from dovetail.errors import RunError
-from dovetail.run.journal import Journal
+from dovetail.run.journal import Journal, read_records
 from dovetail.run.summary import read_lines
 
 
@@ -27,6 +28,22 @@ def test_what_was_written_after_a_checkpoint_is_cut(tmp_path):
     ]
     assert read_lines(tmp_path / "timings.jsonl") == []
     assert read_lines(tmp_path / "samples.jsonl") == [{"phase": "rl", "step": 1, "completion": "héllo\nworld"}]
+
+
+def test_each_prompt_of_an_evaluation_is_kept(tmp_path):
+    journal = Journal(tmp_path)
+    journal.prompts("rl", 5, {"accuracy": np.array([1.0, 0.0]), "reward/a": np.array([0.25, np.nan])})
+    journal.close()
+    text = (tmp_path / "eval.jsonl").read_text()
+    assert text == '{"phase": "rl", "step": 5, "accuracy": [1, 0], "reward/a": [0.25, null]}\n'
+
+
+def test_a_line_that_is_being_written_is_left_for_later(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    assert read_records(file) == []
+    file.write_text('{"phase": "sft", "step": 9}\n{"phase": "rl", "step": 1}\nnonsense\n{"phase": "rl", "st')
+    assert read_records(file) == [{"phase": "rl", "step": 1}]
+    assert read_records(file, "sft") == [{"phase": "sft", "step": 9}]
 
 
 def test_a_run_that_begins_again_begins_with_empty_records(tmp_path):

@@ -40,6 +40,12 @@ EVERYTHING = (
     "train.kl_in=reward",
     "train.kl_controller=adaptive",
     "train.entropy_coef=0.01",
+    "train.entropy_controller=adaptive",
+    "entropy_controller.adaptive.target=99.0",
+    "train.correction=['tis_token', 'reject']",
+    "train.selection=['top_entropy', 'pf_ppo', 'opsm']",
+    "train.reward_shaping=['reference_quality', 'representation_alignment']",
+    "train.schedule=linear",
     "train.epochs=2",
     "train.mini_batch_size=6",
     "train.micro_batch_size=4",
@@ -84,6 +90,18 @@ def test_a_run_leaves_its_records(finished):
     assert set(sample["rewards"]) == {"exact_match", "match_format_approximately"}
 
 
+def test_each_prompt_of_an_evaluation_is_kept(finished):
+    """The mean over the prompts is the metric, and the order of the prompts does not change."""
+    metrics = {line["step"]: line for line in read_lines(finished / "metrics.jsonl") if "eval/accuracy" in line}
+    rows = read_lines(finished / "eval.jsonl")
+    assert [row["step"] for row in rows] == [0, 2, 4]
+    for row in rows:
+        for name, values in row.items():
+            if name not in ("phase", "step"):
+                assert len(values) == 6
+                assert np.mean(values) == pytest.approx(metrics[row["step"]][f"eval/{name}"])
+
+
 def test_every_metric_is_in_the_docs(finished):
     text = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
     documented = text.replace("eval/pass@K", "eval/pass@1 eval/pass@2")
@@ -109,6 +127,16 @@ def test_the_adaptive_controller_moves_the_coefficient(finished):
     coefficients = [value for _, value in series(finished, "kl/coef")]
     assert coefficients[0] == pytest.approx(0.05)
     assert len(set(coefficients)) > 1
+
+
+def test_the_entropy_controller_moves_the_coefficient(finished):
+    coefs = [coef for _, coef in series(finished, "entropy/coef")]
+    # the critic warms up in the first step, so the policy's entropy is first seen in the second
+    np.testing.assert_allclose(coefs, [0.01, 0.01, 0.015, 0.02], rtol=1e-5)
+
+
+def test_a_schedule_fades_in(finished):
+    np.testing.assert_allclose([weight for _, weight in series(finished, "schedule/weight")], [0, 0.5, 1, 1])
 
 
 def test_the_summary_reads_the_folder(finished):
@@ -139,7 +167,7 @@ def test_a_run_that_stops_anywhere_goes_on_bit_for_bit(finished, tmp_path, monke
         run(folder, *EVERYTHING)
     monkeypatch.undo()
     run(folder, *EVERYTHING)
-    for name in ("metrics.jsonl", "samples.jsonl"):
+    for name in ("metrics.jsonl", "samples.jsonl", "eval.jsonl"):
         assert (folder / name).read_bytes() == (finished / name).read_bytes()
     assert_same_parameters(folder, finished)
 
@@ -177,9 +205,9 @@ def passes(monkeypatch) -> list[str]:
     traced = []
     quantities, values = forward.quantities, forward.values
 
-    def watch_quantities(graphdef, params, batch, wanted, temperature):
+    def watch_quantities(graphdef, weights, batch, wanted, *others):
         traced.append("+".join(wanted))
-        return quantities(graphdef, params, batch, wanted, temperature)
+        return quantities(graphdef, weights, batch, wanted, *others)
 
     def watch_values(*arguments):
         traced.append("values")
@@ -223,7 +251,8 @@ def test_a_variant_needs_no_other_change(tmp_path, role):
 
 def test_a_step_compiles_once(tmp_path, caplog):
     with jax.log_compiles(), caplog.at_level("WARNING", logger="jax"):
-        run(tmp_path, "sft.steps=0", "train.steps=3", "eval.every=10")
+        # a shape of its own: runs of one process share what they compile
+        run(tmp_path, "sft.steps=0", "train.steps=3", "eval.every=10", "train.max_prompt_tokens=14")
     compiled = [r.getMessage() for r in caplog.records if "Finished XLA compilation of jit" in r.getMessage()]
     assert len([m for m in compiled if "_generate" in m]) <= 2  # groups in training, greedy in evaluation
     assert len([m for m in compiled if "__call__" in m]) == 2  # the collector and the update

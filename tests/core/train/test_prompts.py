@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dovetail.errors import DataError
-from dovetail.train.prompts import Limit, encode, encode_completions, fit
+from dovetail.train.prompts import Limit, Rendered, encode, encode_completions, fit
 
 
 class Letters:
@@ -84,3 +84,20 @@ def test_what_fits_is_untouched():
     assert kept is EXAMPLES
     assert (report.too_long, report.longest) == (0, 6)
     assert isinstance(np.asarray(report.total).item(), int)
+
+
+class Chat(Letters):
+    """Renders a conversation as its contents."""
+
+    def render(self, prompt):
+        return prompt if isinstance(prompt, str) else "".join(f"[{m['content']}]" for m in prompt)
+
+
+def test_prompts_are_rendered_where_they_leave_their_task():
+    task = [{"prompt": "a", "answer": 1}, {"prompt": [{"role": "user", "content": "b"}], "answer": 2}]
+    examples = Rendered(task, Chat())
+    assert list(examples) == [{"prompt": "a", "answer": 1}, {"prompt": "[b]", "answer": 2}]
+    assert [e["prompt"] for e in examples[1:]] == ["[b]"]
+    kept, report = fit(examples, Chat(), limit("filter", tokens=2))
+    assert [e["prompt"] for e in kept] == ["a"]
+    assert report.longest == 3

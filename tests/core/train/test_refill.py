@@ -19,7 +19,7 @@ def a_round(number, prompts=3, samples=2, tokens=4):
             tokens=np.tile(labels[:, None], (1, tokens)),
             mask=np.ones((rows, tokens), bool),
             logps=np.zeros((rows, tokens)),
-            truncated=np.zeros(rows, bool),
+            finish=np.full(rows, "eos"),
             versions=np.zeros(rows, int),
         ),
         prompt_tokens=10 * number + np.arange(prompts)[:, None],

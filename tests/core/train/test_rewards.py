@@ -6,10 +6,10 @@ import attrs
 import numpy as np
 import pytest
 
-from dovetail.errors import PlanError, RewardError
+from dovetail.errors import ConfigError, PlanError, RewardError
 from dovetail.registry import Component, Origin
 from dovetail.train.parts import Part
-from dovetail.train.rewards import Scorer
+from dovetail.train.rewards import Scorer, Scores
 
 ORIGIN = Origin("acme-rl", "1.0", "acme")
 EXAMPLES = [{"prompt": "1+1", "answer": "2"}, {"prompt": "1+2", "answer": "3"}]
@@ -53,9 +53,37 @@ class Sum:
         return np.nansum(score_table, axis=1)
 
 
-def part(function, **floats):
+def reports(completions):
+    return [1.0, None], {"tries": [2, math.nan], "seconds": 3}
+
+
+def reports_wrongly(completions):
+    return [1.0, 2.0], {"tries": [1, 2, 3]}
+
+
+def judge(examples, completions, *, columns: tuple[str, ...] = (), question_column: str | None = None):
+    return [sum(len(example[name]) for name in columns) for example in examples]
+
+
+built = []
+
+
+@attrs.frozen(kw_only=True)
+class Needy:
+    file: str = "here"
+
+    def __attrs_post_init__(self):
+        built.append(self.file)
+        if self.file != "here":
+            raise ConfigError(f"reward.needy.file: there is no {self.file}")
+
+    def __call__(self, completions):
+        return [0.0 for _ in completions]
+
+
+def part(function, statics=None, **floats):
     component = Component(kind="reward", name=function.__name__, target=function, origin=ORIGIN)
-    return Part(role="reward", component=component, statics={}, floats=floats)
+    return Part(role="reward", component=component, statics=statics or {}, floats=floats)
 
 
 def scorer(*functions):
@@ -99,5 +127,53 @@ def test_a_column_that_the_task_lacks_is_refused_before_the_run():
         scorer(equal, reads_target).check_columns(("answer", "targets"), "gsm8k")
     assert str(caught.value) == (
         "reward reads_target reads the column 'target', which task gsm8k does not have. Did you mean 'targets'?"
-        " Columns: answer, targets; always there: completions, prompts"
+        " Columns: answer, targets; always there: completions, prompts, examples"
     )
+
+
+def test_what_rewards_report_beside_their_scores():
+    scores = scorer(reports, equal)(EXAMPLES, ["2", "x"])
+    assert scores.means() == {
+        "reward/reports": 1.0,
+        "reward/reports/abstained": 0.5,
+        "reward/reports/tries": 2.0,
+        "reward/reports/seconds": 3.0,
+        "reward/equal": 0.5,
+    }
+    with pytest.raises(
+        RewardError, match=r"metric reports_wrongly/tries of a reward is '\[1, 2, 3\]'; return one number"
+    ):
+        scorer(reports_wrongly)(EXAMPLES, ["2", "x"])
+
+
+def test_scores_of_rounds_are_joined_and_chosen_from():
+    first, second = scorer(reports)(EXAMPLES, ["2", "x"]), scorer(equal)(EXAMPLES, ["2", "x"])
+    joined = Scores.joined([first, attrs.evolve(second, names=first.names)])
+    chosen = joined.rows(np.array([3, 0]))
+    assert chosen.table.tolist() == [[0.0], [1.0]]
+    assert chosen.total.tolist() == [0.0, 1.0]
+    assert np.isnan(chosen.metrics["reports/tries"][0])
+    assert chosen.metrics["reports/tries"][1] == 2.0
+
+
+def test_a_reward_may_read_whole_records_and_say_which_columns_it_needs():
+    made = Scorer(rewards=(part(judge, {"columns": ("answer",)}),), manager=part(Sum))
+    made.check_columns(("answer",), "own")
+    assert made(EXAMPLES, ["2", "x"]).total.tolist() == [1.0, 1.0]
+    with pytest.raises(PlanError, match="reward judge reads the column 'answer', which task own does not have"):
+        made.check_columns(("answers",), "own")
+    made = Scorer(rewards=(part(judge, {"question_column": "question"}),), manager=part(Sum))
+    with pytest.raises(PlanError, match="reward judge reads the column 'question', which task own does not have"):
+        made.check_columns(("answers",), "own")
+
+
+def test_rewards_are_built_once_and_early():
+    built.clear()
+    made = scorer(Needy)
+    made.check()
+    assert built == ["here"]
+    made(EXAMPLES, ["a", "b"])
+    made(EXAMPLES, ["a", "b"])
+    assert built == ["here"]
+    with pytest.raises(ConfigError, match="there is no elsewhere"):
+        Scorer(rewards=(part(Needy, {"file": "elsewhere"}),), manager=part(Sum)).check()

@@ -9,11 +9,15 @@ from flax import nnx
 
 import dovetail
 from dovetail.config import load
+from dovetail.protocols import Weights
 from dovetail.train.algorithm import assemble
 from dovetail.train.collect import Collector, on_last_token
 from dovetail.train.forward import ValueModel, quantities, values
+from dovetail.train.metrics import means
+from dovetail.train.models import split
+from dovetail.train.moment import Moment
 from dovetail.train.parts import masked_sum
-from dovetail.train.update import CriticUpdate, Moment, PolicyUpdate, Trained, mini_batches
+from dovetail.train.update import CriticUpdate, PolicyUpdate, Trained, mini_batches
 
 VOCAB = 23
 MODEL = ["model.decoder.width=16", "model.decoder.layers=1", "model.decoder.heads=2", "model.decoder.kv_heads=1"]
@@ -23,7 +27,7 @@ def make(*overrides):
     config = load(None, ["train.prompts=3", "train.group_size=4", *MODEL, *overrides])
     choice = config.choice("train.model")
     model = choice.bind().make(VOCAB, rngs=nnx.Rngs(0))
-    return assemble(config), *nnx.split(model)
+    return assemble(config), *split(model)
 
 
 def sampled(rows=12, prompt=3, token=5, seed=0):
@@ -32,8 +36,8 @@ def sampled(rows=12, prompt=3, token=5, seed=0):
     mask = np.arange(token) < lengths[:, None]
     mask[1, 0] = lengths[1] == 1  # a hole, where the environment wrote
     batch = {
-        "prompt_tokens": rng.integers(0, VOCAB, (rows, prompt)).astype(np.int32),
-        "prompt_mask": np.arange(prompt) >= rng.integers(0, prompt, rows)[:, None],
+        "prompt_tokens": np.repeat(rng.integers(0, VOCAB, (rows // 4, prompt)).astype(np.int32), 4, axis=0),
+        "prompt_mask": np.repeat(np.arange(prompt) >= rng.integers(0, prompt, rows // 4)[:, None], 4, axis=0),
         "tokens": rng.integers(0, VOCAB, (rows, token)).astype(np.int32),
         "mask": mask,
         "group_ids": np.repeat(np.arange(3, dtype=np.int32), 4),
@@ -46,23 +50,34 @@ def sampled(rows=12, prompt=3, token=5, seed=0):
     return jax.tree.map(jnp.asarray, batch)
 
 
-def moment(kl_coef=0.1):
-    return Moment(step=jnp.int32(0), total=jnp.int32(10), key=jax.random.key(0), kl_coef=jnp.float32(kl_coef))
-
-
-def collect(algorithm, graphdef, params, batch, critic=(None, None)):
-    collector = Collector(algorithm=algorithm, graphdef=graphdef, critic_graphdef=critic[0])
-    reference = jax.tree.map(lambda x: x * 1.01, params) if algorithm.plan.ref else None
-    return jax.jit(collector.__call__)(
-        params, reference, critic[1], batch, jnp.float32(0.1), algorithm.hyper, jax.random.key(1), jnp.float32(0)
+def moment(seed=0, step=0, entropy_coef=0.01):
+    return Moment(
+        step=jnp.int32(step),
+        total=jnp.int32(10),
+        key=jax.random.key(seed),
+        kl_coef=jnp.float32(0.1),
+        entropy_coef=jnp.float32(entropy_coef),
     )
 
 
-def change(algorithm, graphdef, params, batch):
-    policy = Trained(params, algorithm.optimiser.init(params))
+def collect(algorithm, graphdef, weights, batch, critic=(None, None)):
+    collector = Collector(algorithm=algorithm, graphdef=graphdef, critic_graphdef=critic[0])
+    collected, metrics, _ = jax.jit(collector.__call__)(
+        weights, reference(algorithm, weights), critic[1], batch, moment(seed=1), algorithm.hyper
+    )
+    return collected, metrics
+
+
+def reference(algorithm, weights):
+    return jax.tree.map(lambda x: x * 1.01, weights) if algorithm.plan.reference else None
+
+
+def change(algorithm, graphdef, weights, batch):
+    policy = Trained(weights.trained, algorithm.optimiser.init(weights.trained))
     update = jax.jit(PolicyUpdate(algorithm=algorithm, graphdef=graphdef).__call__)
-    after, metrics = update(policy, batch, moment(), algorithm.hyper)
-    return jax.tree.map(lambda new, old: new - old, after.params, params), metrics
+    beside = reference(algorithm, weights) if algorithm.plan.reference_in_update else None
+    after, metrics = update(policy, weights.frozen, beside, batch, moment(), algorithm.hyper)
+    return jax.tree.map(lambda new, old: new - old, after.params, weights.trained), metrics
 
 
 PLAIN = ("train.optimizer=sgd", "train.lr=1.0", "train.max_grad_norm=1e9", "train.lr_schedule=constant")
@@ -82,9 +97,22 @@ def test_the_gradient_does_not_depend_on_the_micro_batch(overrides):
     for size in (1, 4, 5):
         split, others = change(attrs.evolve(algorithm, micro_batch_size=size), graphdef, params, batch)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), whole, split)
-        for name, (total, count) in metrics.items():
-            mean = others[name][0] / others[name][1]
-            np.testing.assert_allclose(mean, total / count, rtol=1e-4, atol=1e-6, err_msg=name)
+        expected, found = means(metrics), means(others)
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_the_update_norm_is_the_length_of_the_step():
+    """Plain gradient descent at rate 1 goes as far as the gradient is long, at half the rate half as far."""
+    for rate in (1.0, 0.5):
+        algorithm, graphdef, params = make(*PLAIN, f"train.lr={rate}", "train.policy_loss=grpo")
+        batch, _ = collect(algorithm, graphdef, params, sampled())
+        moved, metrics = change(algorithm, graphdef, params, batch)
+        found = means(metrics)
+        length = np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(moved)))
+        assert found["optimizer/update_norm"] == pytest.approx(length, rel=1e-3)
+        assert found["optimizer/update_norm"] == pytest.approx(rate * found["optimizer/grad_norm"], rel=1e-5)
 
 
 def test_collection_does_not_depend_on_the_micro_batch():
@@ -139,7 +167,7 @@ def test_log_probabilities_are_at_the_sampling_temperature():
     _, graphdef, params = make()
     batch = sampled()
     wanted = {"logps": dovetail.get("field", "logps")}
-    model = nnx.merge(graphdef, params)
+    model = nnx.merge(graphdef, *params)
     tokens = jnp.concatenate([batch["prompt_tokens"], batch["tokens"]], axis=1)
     visible = jnp.concatenate([batch["prompt_mask"], jnp.ones((12, 5), bool)], axis=1)
     logits = model.logits(model(tokens, visible)[0])[:, 2:-1]
@@ -153,21 +181,22 @@ def test_log_probabilities_are_at_the_sampling_temperature():
 def test_the_critic_learns_the_returns():
     algorithm, graphdef, params = make("train.advantage=gae", "train.policy_loss=ppo", "critic.lr=0.03")
     assert algorithm.critic is not None
-    critic_graphdef, weights = nnx.split(ValueModel(nnx.merge(graphdef, params), 16))
+    critic_graphdef, weights = split(ValueModel(nnx.merge(graphdef, *params), 16))
     batch, _ = collect(algorithm, graphdef, params, sampled(), (critic_graphdef, weights))
     assert {"old_values", "returns", "advantages"} <= batch.keys()
-    critic = Trained(weights, algorithm.critic.optimiser.init(weights))
+    critic = Trained(weights.trained, algorithm.critic.optimiser.init(weights.trained))
     update = jax.jit(CriticUpdate(algorithm=algorithm, graphdef=critic_graphdef).__call__)
 
-    def error(weights):
-        return masked_sum(
-            batch["mask"].astype(jnp.float32), (values(critic_graphdef, weights, batch) - batch["returns"]) ** 2
-        )
+    def error(params):
+        found = values(critic_graphdef, Weights(params, weights.frozen), batch)
+        return masked_sum(batch["mask"].astype(jnp.float32), (found - batch["returns"]) ** 2)
 
     before = error(critic.params)
-    for _ in range(30):
-        critic, _ = update(critic, batch | {"old_values": batch["old_values"]}, moment(), algorithm.hyper)
-    assert error(critic.params) < 0.5 * before
+    for _ in range(60):
+        critic, _ = update(
+            critic, weights.frozen, batch | {"old_values": batch["old_values"]}, moment(), algorithm.hyper
+        )
+    assert error(critic.params) < 0.7 * before  # the first values of a group are one state with four returns
 
 
 def test_mini_batches_hold_every_row_once_per_epoch():
@@ -178,6 +207,17 @@ def test_mini_batches_hold_every_row_once_per_epoch():
         rows = jnp.concatenate([p["tokens"][p["mask"]] for p in epoch])
         assert sorted(rows.tolist()) == list(range(10))
     assert not jnp.array_equal(pieces[0]["tokens"], pieces[3]["tokens"])
+
+
+def test_mini_batches_keep_rows_of_one_prompt_together():
+    batch = {"tokens": jnp.arange(20)[:, None], "mask": jnp.ones((20, 1), bool)}
+    pieces = mini_batches(batch, 8, 1, jax.random.key(0), rows_per_prompt=4)
+    rows = np.stack([p["tokens"][:, 0] for p in pieces]).reshape(-1, 4)
+    begun = rows[:, 0][rows[:, 1] > 0]
+    np.testing.assert_array_equal(rows[: len(begun)], begun[:, None] + np.arange(4))
+    assert sorted(begun.tolist()) == [0, 4, 8, 12, 16]
+    assert begun.tolist() != [0, 4, 8, 12, 16]
+    assert not rows[len(begun) :].any()
 
 
 def test_the_score_sits_on_the_last_policy_token():

@@ -1,0 +1,30 @@
+"""Presets: components whose parameters are values for the settings of the section that chooses them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dovetail.config.problems import Problems
+from dovetail.config.resolved import DEFAULT, ROLES, Choice
+from dovetail.config.sections import Sections
+from dovetail.errors import listing, nearest
+
+KIND = "sampling_preset"
+
+
+def apply_presets(sections: Sections, choices: Mapping[str, Choice], problems: Problems) -> None:
+    """Give each setting that nobody has set the value of its section's preset, if that has one."""
+    for path, choice in choices.items():
+        if path not in ROLES or ROLES[path].kind != KIND:
+            continue
+        section = ROLES[path].section
+        for name, value in choice.params.items():
+            setting, known = f"{section}.{name}", sections.values[section]
+            if name not in known:
+                problems.add(
+                    sections.origins[path],
+                    f"{choice.component.label} of {choice.component.origin} gives '{name}', which {section} has not."
+                    f"{nearest(name, known)} Settings: {listing(known)}",
+                )
+            elif sections.origins[setting] == DEFAULT:
+                known[name], sections.origins[setting] = value, choice.component.label

@@ -1,0 +1,106 @@
+"""Ranges of hyperparameters, written where their readers look: in the annotation.
+
+    epsilon_high: Annotated[float, Gt(0)] = 4.0
+    lam: Annotated[float, Interval(ge=0, le=1)] = 0.95
+    clip: Annotated[float, Gt(1)] | None = None
+
+The bounds are those of the library `annotated-types`. They are checked when a config is read, before a number is
+traced, and shown by `dovetail describe`; a function that is called directly checks nothing. A class that wants them
+checked wherever it is made says so: `attrs.field(default=0.1, validator=in_range)`.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+import typing
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import attrs
+from annotated_types import BaseMetadata, Ge, GroupedMetadata, Gt, Le, Lt
+
+from dovetail.errors import ConfigError
+
+_SIGNS = {Ge: ">=", Gt: ">", Le: "<=", Lt: "<"}
+_TURNED = {">=": "<=", ">": "<"}
+_HOLDS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
+
+
+@attrs.frozen
+class Bound:
+    """One end of a range, as in `>= 0`."""
+
+    sign: str
+    limit: float
+
+    def holds(self, value: float) -> bool:
+        """Tell whether a number is on the right side; nan never is."""
+        return _HOLDS[self.sign](value, self.limit)
+
+
+def bounds(hint: Any) -> tuple[Bound, ...]:
+    """Return the bounds that an annotation sets, itself or in an option of a union.
+
+    >>> bounds(typing.Annotated[float, Ge(0), Lt(1)] | None)
+    (Bound(sign='>=', limit=0), Bound(sign='<', limit=1))
+
+    Raises:
+        TypeError: on a constraint of another kind, or on what is no number, which nobody would check.
+    """
+    found = [bound for option in union_of(hint) if option is not hint for bound in bounds(option)]
+    for mark in _constraints(hint):
+        if type(mark) not in _SIGNS:
+            raise TypeError(f"{mark}; a range is made of Ge, Gt, Le, Lt and Interval")
+        if not set(union_of(plain(hint))) <= {int, float, types.NoneType}:
+            raise TypeError(f"{mark} on {plain(hint)}, which is no number")
+        sign = _SIGNS[type(mark)]
+        found.append(Bound(sign, getattr(mark, type(mark).__name__.lower())))
+    return tuple(found)
+
+
+def phrase(name: str, ends: Iterable[Bound]) -> str:
+    """Write a range with what lies in it.
+
+    >>> phrase("float", bounds(typing.Annotated[float, Gt(0), Le(1)])), phrase("int", [Bound(">=", 1)])
+    ('0 < float <= 1', 'int >= 1')
+    """
+    low = [f"{bound.limit:g} {_TURNED[bound.sign]} " for bound in ends if bound.sign in _TURNED]
+    high = [f" {bound.sign} {bound.limit:g}" for bound in ends if bound.sign not in _TURNED]
+    if low and not high:
+        return name + "".join(f" {bound.sign} {bound.limit:g}" for bound in ends)
+    return "".join(low) + name + "".join(high)
+
+
+def plain(hint: Any) -> Any:
+    """Return an annotation without `Annotated`."""
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Annotated else hint
+
+
+def union_of(hint: Any) -> tuple[Any, ...]:
+    """Return the options of a union; of anything else, itself."""
+    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+
+
+def in_range(instance: Any, field: attrs.Attribute[Any], value: Any) -> None:
+    """Validate an attrs field against the bounds of its annotation; None passes, and so does an array, maybe traced.
+
+    Raises:
+        ConfigError: with the field, the value, and what is allowed.
+    """
+    hint = typing.get_type_hints(type(instance), include_extras=True)[field.name]
+    ends = bounds(hint)
+    if isinstance(value, int | float) and not all(bound.holds(value) for bound in ends):
+        (number,) = {plain(option) for option in union_of(hint)} & {int, float}
+        where = f"{type(instance).__name__}.{field.name}"
+        raise ConfigError(f"{where}: expected {phrase(number.__name__, ends)}, got {value!r}.")
+
+
+def _constraints(hint: Any) -> Iterator[BaseMetadata]:
+    """What annotated-types knows among the marks of an annotation, groups opened."""
+    if typing.get_origin(hint) is typing.Annotated:
+        for mark in hint.__metadata__:
+            if isinstance(mark, GroupedMetadata):
+                yield from typing.cast("Iterable[BaseMetadata]", mark)
+            elif isinstance(mark, BaseMetadata):
+                yield mark

@@ -1,0 +1,114 @@
+"""A file of JSON lines that a killed command goes on with: nothing is written twice, and nothing is lost."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import attrs
+
+from dovetail.errors import RunError
+
+BLOCK = 1 << 20
+
+
+@attrs.define
+class Lines:
+    """An open file of JSON lines, held by this process alone; `found` are the records that it held before.
+
+    Records are read once, when the file is opened, by whoever asks for `found`.
+    """
+
+    path: Path
+    _file: IO[bytes]
+
+    @property
+    def found(self) -> Iterator[dict[str, Any]]:
+        """Yield the records in the file.
+
+        Raises:
+            RunError: at a line that is none, with its number.
+        """
+        with self.path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    yield json.loads(line)
+                except ValueError as error:
+                    raise RunError(f"{self.path}:{number}: no valid JSON ({error}); move the file away") from error
+
+    def append(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Write records, all of them handed to the system when this returns.
+
+        Raises:
+            RunError: if the disk is full; what is whole stays, and the same command goes on from there.
+        """
+        text = "".join(json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in records)
+        try:
+            self._file.write(text.encode("utf-8", "surrogatepass"))
+            self._file.flush()
+        except OSError as error:
+            raise RunError(
+                f"'{self.path}' cannot be written: {error.strerror or error}; what is there stays"
+            ) from error
+
+
+@contextmanager
+def open_lines(path: Path, identity: Mapping[str, Any]) -> Iterator[Lines]:
+    """Open a file to begin or to go on with.
+
+    Args:
+        path: the file. Beside it, `path` + `.json` says what it is made of.
+        identity: what it is made of, JSON values by name: a file made of something else is refused.
+
+    Raises:
+        RunError: if it is in use, is not of this identity (with what differs), or cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise RunError(f"'{path}' is in use by another process") from error
+            _claim(path, json.loads(json.dumps(identity)))
+            _cut_torn_line(path)
+            yield Lines(path, file)
+    except OSError as error:
+        raise RunError(f"'{path}' cannot be written: {error.strerror or error}") from error
+
+
+def _claim(path: Path, identity: dict[str, Any]) -> None:
+    note = path.with_name(path.name + ".json")
+    if not note.exists():
+        if path.stat().st_size:
+            raise RunError(f"'{path}' exists and is not this command's; choose another file, or move it away")
+        aside = note.with_name(note.name + ".tmp")
+        aside.write_text(json.dumps(identity, indent=2) + "\n")
+        aside.replace(note)
+        return
+    theirs = json.loads(note.read_text())
+    differ = [key for key in identity if theirs.get(key) != identity[key]]
+    if differ:
+        shown = "; ".join(f"{key}: {theirs.get(key)!r} in it, {identity[key]!r} here" for key in differ)
+        raise RunError(f"'{path}' is made of something else ({shown}); choose another file, or repeat its command")
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Cut what stands behind the last line break: half a line, left by a process that was killed."""
+    with path.open("rb+") as file:
+        end = keep = file.seek(0, os.SEEK_END)
+        while keep:
+            start = max(0, keep - BLOCK)
+            file.seek(start)
+            last = file.read(keep - start).rfind(b"\n")
+            if last >= 0:
+                keep = start + last + 1
+                break
+            keep = start
+        if keep < end:
+            file.truncate(keep)

@@ -1,0 +1,176 @@
+"""What a step will cost: parameters, bytes per device and floating-point operations, without weights or data.
+
+Nothing is allocated: models are abstract, sizes come from `jax.eval_shape`, operations from XLA's own count of the
+lowered forward and backward pass of one row. So every model component is counted, whatever its architecture.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from dovetail.config import Config
+from dovetail.errors import DovetailError
+from dovetail.protocols import Weights
+from dovetail.train.algorithm import Algorithm, assemble
+from dovetail.train.forward import LOGITS_PER_CHUNK
+from dovetail.train.gradients import Optimiser
+from dovetail.train.mesh import Devices
+from dovetail.train.micro_batch import in_update
+from dovetail.train.models import Models
+
+
+@attrs.frozen(kw_only=True)
+class Cost:
+    """The size of a step.
+
+    Attributes:
+        parameters: of the policy, an adapter's included.
+        trained: those of them that are trained.
+        tokens: what a step samples at most, rows times `sampling.max_tokens`.
+        memory: bytes per device, by what they hold. Activations are what one micro-batch keeps for its backward pass,
+            before XLA fuses any of it away.
+        flops: operations of a whole step on all devices, by what does them; a multiplication and an addition are two.
+        notes: what had to be assumed.
+    """
+
+    parameters: int
+    trained: int
+    tokens: int
+    memory: dict[str, int]
+    flops: dict[str, float]
+    notes: tuple[str, ...]
+
+
+def estimate(config: Config) -> Cost:
+    """Return what a step of this config costs.
+
+    Raises:
+        DovetailError: if the model cannot be described without its weights.
+    """
+    algorithm = assemble(config)
+    notes: list[str] = []
+    devices = Devices.abstract(config.mesh)
+    models = Models(config=config, devices=devices, vocab_size=_vocabulary(config, notes))
+    policy = _Model(config, devices, *models.shapes(), trunk=lambda model: model)
+    if config.train.micro_batch_size is None:
+        micro = in_update(config).choose(policy.graphdef, policy.weights, devices.parts)
+        algorithm = attrs.evolve(algorithm, micro_batch_size=micro)
+    memory = policy.memory(algorithm.optimiser, algorithm, host=config.memory.optimizer == "host")
+    memory |= policy.rollout_memory()
+    if algorithm.plan.reference:
+        memory["reference"] = devices.bytes(policy.weights.trained)
+    forward, factor = policy.work(lambda model, hidden: model.logits(hidden))
+    scoring = forward * sum(map(bool, (algorithm.plan.old, algorithm.plan.ref)))
+    flops = {"rollout": forward, "scoring": scoring, "update": forward * factor * algorithm.epochs}
+    if algorithm.critic:
+        critic = _Model(config, devices, *models.critic_shapes(), trunk=lambda model: model.trunk)
+        memory |= {
+            f"critic's {name}": size for name, size in critic.memory(algorithm.critic.optimiser, algorithm).items()
+        }
+        forward, factor = critic.work(lambda model, hidden: hidden @ model.head[...].astype(hidden.dtype))
+        flops["critic"] = forward * (1 + factor * algorithm.epochs)
+    return Cost(
+        parameters=_count(policy.weights),
+        trained=_count(policy.weights.trained),
+        tokens=policy.rows * config.sampling.max_tokens,
+        memory={name: size for name, size in memory.items() if size},
+        flops={name: count for name, count in flops.items() if count},
+        notes=tuple(notes),
+    )
+
+
+@attrs.frozen
+class _Model:
+    """An abstract model, and how to reach the decoder in it."""
+
+    config: Config
+    devices: Devices
+    graphdef: Any
+    weights: Weights
+    trunk: Callable[[Any], Any] = attrs.field(kw_only=True)
+
+    @property
+    def rows(self) -> int:
+        return self.config.train.prompts * self.config.train.group_size
+
+    def memory(self, optimiser: Optimiser, algorithm: Algorithm, *, host: bool = False) -> dict[str, int]:
+        """Bytes per device of what an update holds."""
+        trained = self.weights.trained
+        state = jax.eval_shape(optimiser.init, trained)
+        per_row = self._kept(2) - self._kept(1)
+        return {
+            "parameters": self.devices.bytes(self.weights),
+            "gradients": self.devices.bytes(trained),
+            "optimizer": 0 if host else self.devices.bytes(state),
+            "activations": per_row * algorithm.micro_batch_size // self.devices.parts,
+        }
+
+    def rollout_memory(self) -> dict[str, int]:
+        """Bytes per device of the cache, with one copy of each prompt, and of a chunk of logits."""
+        model, train = nnx.merge(self.graphdef, *self.weights), self.config.train
+        answer = self.config.sampling.max_tokens
+        caches = [(train.prompts, train.max_prompt_tokens), (self.rows, answer)]
+        shapes = [jax.eval_shape(functools.partial(model.init_cache, *size)) for size in caches]
+        logits = min(LOGITS_PER_CHUNK, self.rows * answer * model.vocab_size // self.devices.parts)
+        return {"key-value cache": _bytes(shapes) // self.devices.parts, "logits": 4 * logits}
+
+    def work(self, head: Callable[[Any, jax.Array], jax.Array]) -> tuple[float, float]:
+        """Return the operations of one pass over a step's rows, and how many such passes a gradient is worth.
+
+        Each prompt is counted once, not once per completion; the head at completion positions only.
+        """
+        prompt, answer = self.config.train.max_prompt_tokens, self.config.sampling.max_tokens
+
+        def whole(trained: Any, frozen: Any) -> jax.Array:
+            model, hidden = self._hidden(trained, frozen, 1, prompt + answer)
+            return jnp.sum(head(model, hidden[:, prompt:]).astype(jnp.float32))
+
+        row = _flops(whole, *self.weights)
+        prompt_only = _flops(lambda trained, frozen: self._hidden(trained, frozen, 1, prompt)[1], *self.weights)
+        once = row * self.rows - prompt_only * (self.rows - self.config.train.prompts)
+        return once, _flops(jax.grad(whole), *self.weights) / row
+
+    def _kept(self, rows: int) -> int:
+        """Bytes that the backward pass over the decoder needs of the forward pass."""
+        length = self.config.train.max_prompt_tokens + self.config.sampling.max_tokens
+
+        def backward(trained: Any, frozen: Any) -> Any:
+            return jax.vjp(lambda t: self._hidden(t, frozen, rows, length)[1], trained)[1]
+
+        return _bytes(jax.eval_shape(backward, *self.weights))
+
+    def _hidden(self, trained: Any, frozen: Any, rows: int, length: int) -> tuple[Any, jax.Array]:
+        model = nnx.merge(self.graphdef, trained, frozen)
+        tokens = jnp.zeros((rows, length), jnp.int32)
+        return model, self.trunk(model)(tokens, jnp.ones_like(tokens, dtype=bool))[0]
+
+
+def _vocabulary(config: Config, notes: list[str]) -> int | None:
+    """The tokenizer's, where it can be made; None leaves it to the model."""
+    try:
+        task: Any = config.choice("train.task").bind()
+        maker: Any = config.choice("train.tokenizer").bind()
+        return maker.make(task.corpus()).vocab_size
+    except DovetailError as error:
+        notes.append(f"the model's own vocabulary is counted, as there is no tokenizer here: {error}")
+        return None
+
+
+def _flops(function: Callable[..., Any], *shapes: Any) -> float:
+    analysis: Any = jax.jit(function).lower(*shapes).cost_analysis()
+    return float(analysis["flops"])
+
+
+def _bytes(shapes: Any) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
+
+
+def _count(weights: Any) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(weights))

@@ -1,0 +1,96 @@
+"""Models of a run: made or loaded, adapted, spread over the devices, split into what is trained and what is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import jax
+from flax import nnx
+
+from dovetail.config import Choice, Config
+from dovetail.protocols import Adapter, ModelMaker, Weights
+from dovetail.train import keys
+from dovetail.train.forward import ValueModel
+from dovetail.train.mesh import Devices
+
+
+@attrs.frozen(kw_only=True)
+class Models:
+    """Makes the models of a run."""
+
+    config: Config
+    devices: Devices
+    vocab_size: int | None
+
+    def policy(self) -> tuple[Any, Weights]:
+        """Return the policy's structure and weights."""
+        return self._spread(self._make("train", keys.INIT))
+
+    def critic(self, policy: Weights) -> tuple[Any, Weights]:
+        """Return the critic's; its trunk begins as the policy does where the two fit.
+
+        A trunk that is trained gets a copy, an adapted one uses the policy's own arrays if those are frozen too.
+        """
+        trunk = self._make("critic", keys.CRITIC_INIT)
+        source, target = _base(nnx.merge_state(*policy)), _base(nnx.state(trunk))
+        if self.config.critic.init_from_policy and _shapes(source) == _shapes(target):
+            shared = _adapted(trunk) and bool(jax.tree.leaves(policy.frozen))
+            nnx.update(trunk, source if shared else jax.tree.map(lambda x: x.copy(), source))
+        return self._spread(_with_head(trunk))
+
+    def shapes(self) -> tuple[Any, Weights]:
+        """Return the policy's structure and the shapes of its weights; nothing is read or allocated."""
+        return split(self._abstract("train"))
+
+    def critic_shapes(self) -> tuple[Any, Weights]:
+        """Return the critic's."""
+        return split(nnx.eval_shape(_with_head, self._abstract("critic")))
+
+    def _abstract(self, section: str) -> nnx.Module:
+        maker: ModelMaker = _bound(self.config.choice(f"{section}.model"))
+        model = maker.abstract(self.vocab_size)
+        if f"{section}.adapter" not in self.config.choices:
+            return model
+        adapter: Adapter = _bound(self.config.choice(f"{section}.adapter"))
+        return nnx.eval_shape(lambda base: adapter.apply(base, rngs=nnx.Rngs(0)), model)
+
+    def _make(self, section: str, stream: int) -> nnx.Module:
+        assert self.vocab_size is not None, "only shapes may be had without a tokenizer"
+        rngs = nnx.Rngs(params=keys.stream(self.config.run.seed, stream))
+        maker: ModelMaker = _bound(self.config.choice(f"{section}.model"))
+        model = maker.make(self.vocab_size, rngs=rngs, place=self.devices.place)
+        if f"{section}.adapter" in self.config.choices:
+            adapter: Adapter = _bound(self.config.choice(f"{section}.adapter"))
+            model = adapter.apply(model, rngs=rngs)
+        return model
+
+    def _spread(self, model: nnx.Module) -> tuple[Any, Weights]:
+        graphdef, weights = split(model)
+        return graphdef, Weights(*map(self.devices.spread, weights))
+
+
+def split(model: nnx.Module) -> tuple[Any, Weights]:
+    """Return a model's structure and weights: an adapter's parameters are trained if it has any, all otherwise."""
+    graphdef, trained, frozen = nnx.split(model, nnx.LoRAParam if _adapted(model) else nnx.Param, ...)
+    return graphdef, Weights(trained, frozen)
+
+
+def _with_head(trunk: Any) -> ValueModel:
+    return ValueModel(trunk, trunk.width, head_type=nnx.LoRAParam if _adapted(trunk) else nnx.Param)
+
+
+def _bound(choice: Choice) -> Any:
+    return choice.bind()
+
+
+def _adapted(model: nnx.Module) -> bool:
+    return bool(jax.tree.leaves(nnx.state(model, nnx.LoRAParam)))
+
+
+def _base(state: nnx.State) -> nnx.State:
+    return nnx.filter_state(state, nnx.All(nnx.Param, nnx.Not(nnx.LoRAParam)))
+
+
+def _shapes(params: Any) -> tuple[Any, list[tuple[int, ...]]]:
+    return jax.tree.structure(params), [leaf.shape for leaf in jax.tree.leaves(params)]

@@ -1,0 +1,152 @@
+"""One training step of a configuration on a fixed batch: no rollout, no files, the least model that there can be."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from dovetail.config import Config
+from dovetail.protocols import Weights
+from dovetail.train.algorithm import Algorithm, assemble
+from dovetail.train.collect import Collector
+from dovetail.train.forward import ValueModel
+from dovetail.train.metrics import means
+from dovetail.train.models import split
+from dovetail.train.moment import Moment
+from dovetail.train.parts import merge
+from dovetail.train.update import CriticUpdate, PolicyUpdate, Trained, mini_batches
+
+VOCAB, WIDTH, PROMPTS, GROUP, PROMPT, TOKENS = 11, 4, 3, 4, 3, 5
+FAST = {"xla_backend_optimization_level": "0", "xla_llvm_disable_expensive_passes": "True"}
+
+
+class BagOfWords(nnx.Module):
+    """Predicts the next token from the sum of those before it; its cache is that sum. Compiled in no time."""
+
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.width, self.vocab_size = WIDTH, VOCAB
+        self.embedding = nnx.Param(jax.random.normal(rngs.params(), (VOCAB, WIDTH)))
+
+    def __call__(self, tokens: Any, mask: Any, cache: Any = None, *, prefix: Any = None) -> tuple[Any, Any]:
+        words = jnp.where(mask[..., None], self.embedding[...][tokens], 0.0)
+        before = sum(jnp.repeat(past, len(tokens) // len(past), axis=0) for past in (cache, prefix) if past is not None)
+        total = jnp.cumsum(words, axis=1) + (0.0 if isinstance(before, int) else before[:, None])
+        return jnp.tanh(total), total[:, -1]
+
+    def logits(self, hidden: Any) -> Any:
+        return hidden @ self.embedding[...].T
+
+    def init_cache(self, batch: int, length: int) -> Any:
+        return jnp.zeros((batch, WIDTH))
+
+
+@functools.cache
+def models() -> tuple[tuple[Any, Weights], tuple[Any, Weights]]:
+    """The policy and the critic, structure and weights; the same for every configuration."""
+    policy = BagOfWords(nnx.Rngs(0))
+    return split(policy), split(ValueModel(BagOfWords(nnx.Rngs(1)), WIDTH))
+
+
+@functools.cache
+def batch() -> Mapping[str, np.ndarray]:
+    """What a rollout and the rewards give, with all that is awkward in it.
+
+    A hole in a mask, a row without policy tokens, a reward that abstained, a group of equal scores, truncated rows.
+    """
+    rng = np.random.default_rng(0)
+    rows = PROMPTS * GROUP
+    mask = np.arange(TOKENS) < rng.integers(2, TOKENS + 1, rows)[:, None]
+    mask[1, 0], mask[2] = False, False
+    scores = rng.normal(size=rows)
+    scores[GROUP : 2 * GROUP] = 1.0
+    table = np.stack([scores, rng.normal(size=rows)], axis=1)
+    table[0, 1] = np.nan
+    found = {
+        "prompt_tokens": np.repeat(rng.integers(0, VOCAB, (PROMPTS, PROMPT)), GROUP, axis=0).astype(np.int32),
+        "prompt_mask": np.repeat(np.arange(PROMPT) >= np.arange(PROMPTS)[:, None], GROUP, axis=0),
+        "tokens": rng.integers(0, VOCAB, (rows, TOKENS)).astype(np.int32),
+        "mask": mask,
+        "group_ids": np.repeat(np.arange(PROMPTS, dtype=np.int32), GROUP),
+        "role_ids": np.arange(rows, dtype=np.int32) % 2,
+        "rollout_logps": (rng.normal(scale=0.3, size=(rows, TOKENS)) - np.log(VOCAB)).astype(np.float32),
+        "lengths": mask.sum(axis=1, dtype=np.int32),
+        "truncated": mask.all(axis=1),
+        "scores": scores.astype(np.float32),
+        "score_table": table.astype(np.float32),
+        "greedy_scores": np.repeat(rng.normal(size=PROMPTS), GROUP).astype(np.float32),
+        "answer_tokens": rng.integers(0, VOCAB, (rows, TOKENS)).astype(np.int32),
+        "answer_mask": np.arange(TOKENS) < np.repeat(rng.integers(1, TOKENS, PROMPTS), GROUP)[:, None],
+    }
+    return {name: np.asarray(array) for name, array in found.items()}
+
+
+def collect(config: Config) -> tuple[dict[str, Any], dict[str, Any], Any]:
+    """Estimate advantages as the learner does; return the batch, metric sums and what the estimator remembers."""
+    algorithm = assemble(config)
+    (graphdef, policy), (critic_graphdef, critic) = models()
+    given = jax.tree.map(jnp.asarray, dict(batch()))
+    if algorithm.group_filter:
+        kept, _ = algorithm.group_filter(given, algorithm.hyper)
+        given["mask"] = given["mask"] & kept[:, None]
+    return _jit(Collector(algorithm=algorithm, graphdef=graphdef, critic_graphdef=critic_graphdef))(
+        policy,
+        _reference() if algorithm.plan.reference else None,
+        critic if algorithm.plan.critic else None,
+        given,
+        _moment(algorithm, config),
+        algorithm.hyper,
+        algorithm.advantage.build().init(2) if algorithm.plan.state else None,
+    )
+
+
+def one_step(config: Config) -> tuple[dict[str, float], Any]:
+    """Collect and update; return the metrics, and all that the step has changed, weights by their difference.
+
+    Raises:
+        DovetailError: if the configuration cannot be run.
+    """
+    algorithm = assemble(config)
+    (graphdef, policy), (critic_graphdef, critic) = models()
+    collected, sums, state = collect(config)
+    moment = _moment(algorithm, config)
+    update = _jit(PolicyUpdate(algorithm=algorithm, graphdef=graphdef))
+    learner = Trained(policy.trained, algorithm.optimiser.init(policy.trained))
+    beside = _reference() if algorithm.plan.reference_in_update else None
+    minis = mini_batches(collected, algorithm.mini_batch_size, algorithm.epochs, moment.key, algorithm.rows_per_prompt)
+    for mini in minis:
+        learner, found = update(learner, policy.frozen, beside, mini, moment, algorithm.hyper)
+        sums = merge(sums, found)
+    if algorithm.critic:
+        update = _jit(CriticUpdate(algorithm=algorithm, graphdef=critic_graphdef))
+        judge = Trained(critic.trained, algorithm.critic.optimiser.init(critic.trained))
+        for mini in minis:
+            judge, found = update(judge, critic.frozen, mini, moment, algorithm.hyper)
+            sums = merge(sums, found)
+    change = jax.tree.map(lambda after, before: np.asarray(after) - np.asarray(before), learner.params, policy.trained)
+    return means(sums), (change, state)
+
+
+def _reference() -> Weights:
+    policy = models()[0][1]
+    return Weights(jax.tree.map(lambda x: x * 1.01, policy.trained), policy.frozen)
+
+
+def _jit(component: Any) -> Any:
+    return jax.jit(component.__call__, compiler_options=FAST)
+
+
+def _moment(algorithm: Algorithm, config: Config) -> Moment:
+    kl, entropy = algorithm.kl_controller.build(), algorithm.entropy_controller.build()
+    return Moment(
+        step=jnp.int32(3),
+        total=jnp.int32(10),
+        key=jax.random.key(0),
+        kl_coef=jnp.float32(kl.coef(kl.init(config.train.kl_coef))),
+        entropy_coef=jnp.float32(entropy.coef(entropy.init(config.train.entropy_coef))),
+    )

@@ -1,0 +1,136 @@
+"""Components mix freely: a step of a tiny model for random combinations of all that there is, none skipped."""
+
+import random
+
+import jax
+import numpy as np
+import pytest
+from tests.configs.step import GROUP, PROMPTS, TOKENS, one_step
+from tests.core.train.tiny import TINY
+
+import dovetail
+from dovetail.config import Config, load
+from dovetail.errors import PlanError
+from dovetail.registry import current
+from dovetail.train.algorithm import make_plan
+from dovetail.train.loop import train
+
+COUNT, FAST = 240, 20
+SIZES = (
+    f"train.prompts={PROMPTS}",
+    f"train.group_size={GROUP}",
+    f"sampling.max_tokens={TOKENS}",
+    "train.lr=0.01",
+    "loss_agg.sequence_mean_token_scale.normalizer=5.0",
+    "reward_shaping.overlong.max_tokens=5",
+    "reward_shaping.overlong.buffer=3",
+)
+KINDS = ("advantage", "policy_loss", "loss_agg", "kl", "correction", "selection", "reward_shaping", "group_filter")
+KINDS += ("schedule", "value_loss", "optimizer", "lr_schedule", "kl_controller", "entropy_controller")
+PROVIDED_BY = {"is_weights": "correction", "schedule_weight": "schedule"}
+"""Fields that exist only where a setting chooses their provider."""
+
+
+def mixture(seed: int) -> dict[str, str]:
+    """Choose something for every setting that takes a component or cuts a step; every name has its turn.
+
+    Names of one kind are dealt in a random order, one after the other, so that none is left to luck.
+    """
+    chance = random.Random(seed)
+
+    def dealt(kind: str) -> str:
+        names = list(dovetail.names(kind))
+        random.Random(f"{kind} {seed // len(names)}").shuffle(names)
+        return names[seed % len(names)]
+
+    def some(kind: str, most: int) -> str:
+        return repr(tuple(chance.sample(dovetail.names(kind), chance.randint(0, most))))
+
+    def maybe(kind: str) -> str:
+        return chance.choice(["None", *[dealt(kind)] * 3])
+
+    return {
+        **{f"train.{kind}": dealt(kind) for kind in ("advantage", "policy_loss", "loss_agg", "kl", "optimizer")},
+        **{f"train.{kind}": dealt(kind) for kind in ("lr_schedule", "kl_controller", "entropy_controller")},
+        **{f"train.{kind}": maybe(kind) for kind in ("group_filter", "schedule")},
+        "train.correction": some("correction", 2),
+        "train.selection": some("selection", 2),
+        "train.reward_shaping": some("reward_shaping", 2),
+        "critic.value_loss": dealt("value_loss"),
+        "critic.loss_agg": chance.choice(dovetail.names("loss_agg")),
+        "train.kl_coef": chance.choice(["0.0", "0.05"]),
+        "train.kl_in": chance.choice(["'loss'", "'reward'"]),
+        "train.entropy_coef": chance.choice(["0.0", "0.01"]),
+        "train.epochs": chance.choice(["1", "2"]),
+        "train.mini_batch_size": chance.choice(["None", "8", "5"]),
+        "train.micro_batch_size": chance.choice(["None", "4", "3"]),
+    }
+
+
+def overrides(seed: int) -> list[str]:
+    return [*SIZES, *(f"{setting}={value}" for setting, value in mixture(seed).items())]
+
+
+def configured(seed: int) -> Config:
+    return load(None, overrides(seed))
+
+
+def lacking(config: Config) -> set[str]:
+    """The settings without which this combination reads what nobody provides: worked out here once more, from names."""
+    readers = [choice.component for role, choice in config.choices.items() if role.startswith("train.")]
+    if not config.train.kl_coef:
+        readers.remove(config.choice("train.kl").component)
+    fields = [field for component in readers for field in component.reads]
+    for field in fields:
+        if current().has("field", field):
+            fields += current().get("field", field).reads
+    chosen = {"correction": config.train.correction, "schedule": config.train.schedule}
+    return {f"train.{s}" for field, s in PROVIDED_BY.items() if field in fields and not chosen[s]}
+
+
+def check(seed: int) -> None:
+    config = configured(seed)
+    if missing := lacking(config):
+        with pytest.raises(PlanError) as refused:
+            make_plan(config)
+        assert any(f"set {setting} to a name" in str(refused.value) for setting in missing), mixture(seed)
+        return
+    metrics, change = one_step(config)
+    assert "policy_loss/loss" in metrics
+    assert all(np.isfinite(value) for value in metrics.values()), (metrics, mixture(seed))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(change)), mixture(seed)
+
+
+@pytest.mark.parametrize("seed", range(FAST))
+def test_a_mixture_trains_or_is_refused(seed: int) -> None:
+    check(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(FAST, COUNT))
+def test_many_more_mixtures_train_or_are_refused(seed: int) -> None:
+    check(seed)
+
+
+@pytest.mark.slow
+def test_few_mixtures_are_refused_and_no_component_is_left_out() -> None:
+    configs = [configured(seed) for seed in range(COUNT)]
+    runnable = [config for config in configs if not lacking(config)]
+    assert len(runnable) > 0.75 * COUNT
+    used = {
+        choice.component.label
+        for config in runnable
+        for role, choice in config.choices.items()
+        if role.startswith(("train.", "critic."))
+    }
+    assert {f"{kind}.{name}" for kind in KINDS for name in dovetail.names(kind)} <= used
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [seed for seed in range(8) if not lacking(configured(seed))][:4])
+def test_whole_runs_of_mixtures(seed: int, tmp_path) -> None:
+    """The same through rollout, rewards, controllers and checkpoints."""
+    brief = ("sft.steps=0", "train.steps=2", "eval.every=2", "eval.examples=1", "train.refill_rounds=1")
+    last = train(load(None, [*TINY, *brief, *overrides(seed)]), tmp_path)
+    assert np.isfinite(last["policy_loss/loss"])
+    assert np.isfinite(last["optimizer/grad_norm"])

@@ -1,0 +1,68 @@
+"""What `dovetail plan` says agrees with counting by hand, and with a model that is really made."""
+
+from __future__ import annotations
+
+import json
+
+import jax
+import pytest
+from tests.core.train.tiny import TINY
+
+from dovetail.cli import main
+from dovetail.config import load
+from dovetail.train.cost import estimate
+from dovetail.train.mesh import Devices
+from dovetail.train.models import Models
+
+
+def test_parameters_are_those_of_the_model():
+    config = load(None, TINY)
+    cost = estimate(config)
+    made = Models(config=config, devices=Devices(None), vocab_size=_vocabulary(config)).policy()[1]
+    assert cost.parameters == sum(leaf.size for leaf in jax.tree.leaves(made))
+    assert cost.trained == cost.parameters
+    assert cost.memory["parameters"] == 4 * cost.parameters
+    assert cost.memory["optimizer"] == pytest.approx(2 * cost.memory["parameters"], rel=0.01)  # Adam's two moments
+    assert cost.tokens == 4 * 4 * 6
+    assert "reference" not in cost.memory
+
+
+def test_operations_agree_with_counting_by_hand():
+    """Two operations per parameter of a product and token: 6N for an update, 2N for sampling (Kaplan et al. 2020)."""
+    sizes = ("model.decoder.width=256", "model.decoder.layers=2", "model.decoder.heads=4", "model.decoder.kv_heads=4")
+    config = load(None, [*TINY, *sizes, "train.max_prompt_tokens=32", "sampling.max_tokens=32"])
+    cost = estimate(config)
+    products = cost.parameters - 256 * _vocabulary(config)
+    tokens = 4 * 32 + 4 * 4 * 32  # each prompt once, each completion
+    head = 2 * 256 * _vocabulary(config) * 4 * 4 * 32
+    assert cost.flops["rollout"] == pytest.approx(2 * products * tokens + head, rel=0.1)
+    assert cost.flops["update"] == pytest.approx(3 * cost.flops["rollout"], rel=0.15)
+    assert "scoring" not in cost.flops
+
+
+def test_a_mesh_divides_what_each_device_holds():
+    sizes = ("model.decoder.width=64", "model.decoder.heads=4", "model.decoder.kv_heads=4")
+    alone = estimate(load(None, [*TINY, *sizes]))
+    spread = estimate(load(None, [*TINY, *sizes, "mesh.fsdp=2", "mesh.tp=2"]))  # no four devices are needed to plan
+    assert spread.memory["parameters"] < 0.3 * alone.memory["parameters"]
+    assert spread.flops == alone.flops
+
+
+def test_a_critic_and_a_reference_cost():
+    cost = estimate(load(None, [*TINY, "train.advantage=gae", "train.kl_coef=0.1"]))
+    assert {"reference", "critic's parameters"} <= cost.memory.keys()
+    assert {"scoring", "critic"} <= cost.flops.keys()
+
+
+def test_the_command(capsys):
+    overrides = [word for override in TINY for word in ("--set", override)]
+    assert main(["plan", *overrides, "--set", "mesh.tp=64"]) == 0
+    table = capsys.readouterr().out
+    assert "memory per device" in table
+    assert main(["plan", *overrides, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tokens"] == 96
+
+
+def _vocabulary(config):
+    task = config.choice("train.task").bind()
+    return config.choice("train.tokenizer").bind().make(task.corpus()).vocab_size
