@@ -1,0 +1,181 @@
+"""The fixed work that is timed, and the components that make it: prompts of one length, rewards that cost nothing.
+
+W1  16 prompts of 64 tokens, 8 completions each, 64 new tokens; no end of sequence.
+W2  the same, lengths uniform in 4 … 64: a stop rule decides, by position, how likely the end is.
+W3  4 prompts of 448 tokens, 16 completions each, 64 new tokens; no end of sequence.
+
+All three: vocabulary 4096, a decoder of width 256 with 4 layers, 4 heads, 2 key-value heads of 64 units, feed-forward
+1024, untied, float32 (6.03 million parameters); GRPO with KL 0.04 against a reference; one AdamW update a step.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import attrs
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int
+
+import dovetail
+from dovetail.protocols import Example, Split
+from dovetail_model.decoder import Decoder
+
+VOCAB, LONGEST, SHORTEST, EOS = 4096, 64, 4, 0
+
+COMMON = (
+    "train.task=fixed_prompts",
+    "train.tokenizer=numbers",
+    "train.rewards=['even_tokens']",
+    "train.kl_coef=0.04",
+    "train.lr=1e-6",
+    "train.lr_schedule=constant",
+    "model.decoder.width=256",
+    "model.decoder.layers=4",
+    "model.decoder.heads=4",
+    "model.decoder.kv_heads=2",
+    "model.decoder.head_dim=64",
+    "model.decoder.ffn=1024",
+    "model.decoder.tied=False",
+    f"sampling.max_tokens={LONGEST}",
+    "eval.every=1000000",
+    "eval.examples=1",
+    "run.checkpoint_every=1000000",
+    "run.sinks=()",
+)
+SMALL = ("train.prompts=16", "train.group_size=8", "train.max_prompt_tokens=64")
+LONG = ("train.prompts=4", "train.group_size=16", "train.max_prompt_tokens=448", "task.fixed_prompts.length=448")
+WORKLOADS: dict[str, tuple[str, ...]] = {
+    "W1": (*COMMON, *SMALL),
+    "W2": (*COMMON, *SMALL, "train.model=stopping_decoder", "tokenizer.numbers.ends=True"),
+    "W3": (*COMMON, *LONG),
+}
+
+
+@attrs.frozen(kw_only=True)
+class FixedPrompts:
+    """Random prompts of `length` tokens."""
+
+    length: int = 64
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return ()
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        rng = np.random.default_rng(len(split))
+        return [{"prompt": " ".join(map(str, row))} for row in rng.integers(1, VOCAB, (256, self.length))]
+
+    def corpus(self) -> Sequence[str]:
+        return ()
+
+
+@attrs.frozen(kw_only=True)
+class Numbers:
+    """Token 17 is the text '17'; `ends` says whether token 0 ends a completion."""
+
+    ends: bool = False
+
+    @property
+    def vocab_size(self) -> int:
+        return VOCAB
+
+    @property
+    def pad_id(self) -> int:
+        return EOS
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        return (EOS,) if self.ends else ()
+
+    def encode(self, text: str) -> list[int]:
+        return [int(number) for number in text.split()]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return " ".join(map(str, ids))
+
+    def render(self, prompt: Any) -> str:
+        return prompt
+
+    def save(self, folder: Path) -> None:
+        (folder / "numbers.json").write_text(json.dumps(attrs.asdict(self)))
+
+    def make(self, corpus: Sequence[str]) -> Numbers:
+        return self
+
+    def load(self, folder: Path) -> Numbers:
+        return Numbers(**json.loads((folder / "numbers.json").read_text()))
+
+
+def even_tokens(completions: list[str]) -> list[float]:
+    """Return the share of even tokens: something that differs between completions and costs nothing."""
+    return [float(np.mean([int(token) % 2 == 0 for token in text.split()])) for text in completions]
+
+
+class Counted(NamedTuple):
+    """A cache, and how many true tokens each of its rows holds."""
+
+    inner: Any
+    seen: Int[Array, "seq"]
+
+
+class Stopping(nnx.Module):
+    """A decoder whose end-of-sequence logit follows the position, so that lengths are uniform in 4 … 64.
+
+    The hidden state carries one number more, the log-odds of the end: at completion token t, with probability
+    1 / (65 - t) from the fourth token on.
+    """
+
+    def __init__(self, trunk: Any, prompt: int) -> None:
+        self.trunk = trunk
+        self.width = trunk.width + 1
+        self.vocab_size = trunk.vocab_size
+        self.prompt = prompt
+
+    def __call__(
+        self, tokens: Int[Array, "seq token"], mask: Bool[Array, "seq token"], cache: Any = None, *, prefix: Any = None
+    ) -> tuple[Float[Array, "seq token width"], Any]:
+        inner = {} if prefix is None else {"prefix": prefix.inner}
+        hidden, after = self.trunk(tokens, mask, None if cache is None else cache.inner, **inner)
+        count = jnp.cumsum(mask, axis=1, dtype=jnp.int32)
+        if cache is not None:
+            count += cache.seen[:, None]
+        read = 0 if prefix is None else jnp.repeat(prefix.seen, len(tokens) // len(prefix.seen))[:, None]
+        number = read + count - self.prompt + 1  # of the completion token that this position predicts
+        chance = jnp.where(number < SHORTEST, 1e-9, 1.0 / jnp.clip(LONGEST + 1 - number, 1.001, LONGEST))
+        odds = (jnp.log(chance) - jnp.log1p(-chance)).astype(hidden.dtype)
+        return jnp.concatenate([hidden, odds[..., None]], axis=-1), Counted(after, count[:, -1])
+
+    def logits(self, hidden: Float[Array, "*batch width"]) -> Float[Array, "*batch vocab"]:
+        logits = self.trunk.logits(hidden[..., :-1])
+        is_eos = jnp.arange(self.vocab_size) == EOS
+        # Fresh weights are near uniform: the other tokens' log-sum-exp is that of zeros.
+        return jnp.where(
+            is_eos.reshape((1,) * (logits.ndim - 1) + (-1,)), np.float32(np.log(VOCAB)) + hidden[..., -1:], logits
+        )
+
+    def init_cache(self, batch: int, length: int) -> Counted:
+        return Counted(self.trunk.init_cache(batch, length), jnp.zeros(batch, jnp.int32))
+
+
+@attrs.frozen(kw_only=True)
+class StoppingDecoder:
+    """The decoder of W1 under the stop rule."""
+
+    prompt: int = 64
+
+    def make(self, vocab_size: int, *, rngs: nnx.Rngs, place: Any = None) -> nnx.Module:
+        spec = Decoder(width=256, layers=4, heads=4, kv_heads=2, head_dim=64, ffn=1024, tied=False)
+        return Stopping(spec.make(vocab_size, rngs=rngs, place=place), self.prompt)
+
+
+def register() -> None:
+    """Register the components for this process."""
+    dovetail.register("task", "fixed_prompts", FixedPrompts)
+    dovetail.register("tokenizer", "numbers", Numbers)
+    dovetail.register("model", "stopping_decoder", StoppingDecoder)
+    dovetail.register("reward", "even_tokens", even_tokens)
