@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dovetail.config.types import describe
 from dovetail.registry import REQUIRED, Component, current
 
 PAGES = Path(__file__).parent / "components"
@@ -34,8 +35,9 @@ def page(kind: str, summary: str, components: list[Component]) -> str:
         lines += [f"## {component.name}", "", "```text", component.doc, "```", ""]
         lines += ["| | |", "|---|---|", f"| reads | {_code(component.reads)} |"]
         for name, default in component.params.items():
-            shown = "required" if default is REQUIRED else f"`{default!r}`".replace("|", "\\|")
-            lines.append(f"| `{name}` | {shown}{', compile-time' if name in component.static else ''} |")
+            shown = "required" if default is REQUIRED else f"`{default!r}`"
+            cell = f"{shown}; {describe(component.hints[name])}".replace("|", "\\|").replace("<", "&lt;")
+            lines.append(f"| `{name}` | {cell}{', compile-time' if name in component.static else ''} |")
         if component.aliases:
             lines.append(f"| also called | {_code(component.aliases)} |")
         lines += [f"| defined in | `{component.origin.module}` |", ""]

@@ -1,5 +1,6 @@
 """The docs say what the code does."""
 
+import contextlib
 import importlib.util
 import re
 from pathlib import Path
@@ -30,13 +31,13 @@ def test_commands_parse(page, capsys):
     """Every `dovetail` command line in a code block is one that the command line accepts."""
     import shlex
 
-    from dovetail.cli import _parser
+    from dovetail.cli import parse
 
     for block in re.findall(r"```sh\n(.*?)```", page.read_text(), re.S):
         for line in block.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             if words[:1] == ["dovetail"]:
-                assert _parser().parse_args(words[1:]).run
+                assert parse(words[1:]).run
 
 
 def test_the_component_pages_are_the_docstrings():
@@ -47,3 +48,18 @@ def test_the_component_pages_are_the_docstrings():
     spec.loader.exec_module(generate)
     written = {path.name: path.read_text() for path in (ROOT / "docs" / "components").glob("*.md")}
     assert written == generate.pages(), "run `make docs`"
+
+
+SPANS = re.findall(r"`([^`]+)`", (ROOT / "docs" / "coming_from.md").read_text())
+
+
+@pytest.mark.parametrize("span", sorted({span for span in SPANS if re.match(r"[a-z_]+\.[a-z_.]+ = ", span)}))
+def test_settings_that_are_translated_to_exist(span):
+    from dovetail.config import load
+    from dovetail.errors import ConfigError
+
+    with contextlib.suppress(ConfigError):
+        load(None, [span])
+        return
+    with pytest.raises(ConfigError, match="has no default"):  # it is there, and wants a parameter of its own set
+        load(None, [span])

@@ -1,0 +1,147 @@
+"""How many of the shared golden cases are reproduced, and every departure with its reason: `docs/golden.md`.
+
+    python -m tests.golden_report
+
+writes the page. The tests are the one source: a test file lists its cases, and its reasons, by its function `facts`, from
+the tables by which it is parametrised.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.golden import GOLDEN, Fact, load
+
+PAGE = Path(__file__).parents[1] / "docs" / "golden.md"
+FILES = (
+    "tests.advantage.test_golden",
+    "tests.advantage.test_golden_catalogue",
+    "tests.loss.test_golden_around",
+    "tests.loss.test_golden_trl",
+    "tests.loss.test_golden_tunix",
+    "tests.loss.test_golden_verl",
+    "tests.loss.test_golden_verl_policy",
+    "tests.loss.correction.test_golden_verl",
+    "tests.reward.test_golden_verl",
+)
+ELSEWHERE = {
+    "tunix.generate.sampler.sample_top_p": "tests/rollout/test_sampling.py",
+    "process_validation_metrics": "tests/core/train/test_evaluate.py",
+}
+"""Functions whose cases are run by a test of something larger."""
+NO_COUNTERPART = {
+    "masked_": "a helper of the library's own, whose users are compared",
+    "compute_advantage, ": "the library's dispatch to the estimators above",
+    "get_adv_estimator_fn": "the library's registry",
+    "compute_advantage_for_multi_trajectories": "the library's own batching of agent trajectories",
+    "calculate_workload": "balancing of sequence lengths among workers, which has no counterpart here",
+    "get_seqlen_balanced_partitions": "balancing of sequence lengths among workers, which has no counterpart here",
+    "np_make_completion_mask": "a mask inferred from ids, which is never done here",
+    "build_positions_from_mask": "a helper of the library's own models",
+    "dpo_loss_fn": "preference optimisation, which has no counterpart here",
+}
+"""Why a function's cases are not run, by a part of its name."""
+LIBRARIES = {
+    "verl": "verl 0.9.1",
+    "tunix": "google-tunix 0.1.7",
+    "trl": "TRL 1.16.0",
+    "verl_rewards": "verl 0.9.1, scorers",
+}
+
+
+def facts() -> list[Fact]:
+    """Return every case that a test runs."""
+    return sorted(fact for file in FILES for fact in importlib.import_module(file).facts())
+
+
+def rest(run: list[Fact]) -> list[Fact]:
+    """Return the cases that none of `FILES` runs; the reason stands where a departure's would.
+
+    Raises:
+        KeyError: if there is one of which nobody says why.
+    """
+    done = {(fact.library, fact.case) for fact in run}
+    found = []
+    for library in ("verl", "tunix", "trl"):
+        for case in load(library)[0]:
+            name = case.get("id") or case["name"]
+            if (library, name) not in done:
+                function = case.get("function") or case["kind"]
+                label = f"compute_advantage, {function}" if case.get("kind") == "compute_advantage" else function
+                found.append(Fact(library, label, name, _reason(label, name)))
+    return sorted(found)
+
+
+def _reason(function: str, case: str) -> str:
+    for part, file in ELSEWHERE.items():
+        if part == function:
+            return f"run by {file}"
+    for part, reason in NO_COUNTERPART.items():
+        if part in function:
+            return reason
+    raise KeyError(f"no test runs {case} of {function}, and nobody says why")
+
+
+def page() -> str:
+    """Return the report."""
+    run = facts()
+    departing = sum(bool(fact.departure) for fact in run)
+    versions = ", ".join(dict.fromkeys(LIBRARIES.values()))
+    lines = [
+        "# Golden facts",
+        "",
+        "Inputs and outputs of other libraries' own released code, and how the components here compare: values and gradients, at 1e-9 in",
+        "float64 and 1e-5 in float32. Made by `python -m tests.golden_report` from the tables of the tests that run the cases; a test",
+        f"checks that this page is what the tables say. Libraries: {versions}.",
+        "",
+        f"**{len(run)} cases are run: {len(run) - departing} reproduced, {departing} departures, each with its reason below and a test of"
+        " what is so instead.**",
+        "",
+    ]
+    for library, title in LIBRARIES.items():
+        mine = [fact for fact in run if fact.library == library]
+        lines += [f"## {title}", "", *_counts(mine), "", *_departures(mine)]
+    return "\n".join([*lines, "## Cases that are not compared here", "", *_left(rest(run)), ""])
+
+
+def _counts(mine: list[Fact]) -> Iterator[str]:
+    yield "| function | cases | reproduced | departures |"
+    yield "|---|---:|---:|---:|"
+    cases, apart = Counter(f.function for f in mine), Counter(f.function for f in mine if f.departure)
+    for function, count in sorted(cases.items()):
+        yield f"| {function} | {count} | {count - apart[function]} | {apart[function]} |"
+    yield f"| **all** | {len(mine)} | {len(mine) - apart.total()} | {apart.total()} |"
+
+
+def _departures(mine: list[Fact]) -> Iterator[str]:
+    reasons: dict[str, Counter[str]] = {}
+    for fact in mine:
+        if fact.departure:
+            reasons.setdefault(fact.departure, Counter())[fact.function] += 1
+    if reasons:
+        yield "| departure | cases | in |"
+        yield "|---|---:|---|"
+        for reason, functions in sorted(reasons.items()):
+            where = "; ".join(f"{function} {count}" for function, count in sorted(functions.items()))
+            yield f"| {reason} | {functions.total()} | {where} |"
+        yield ""
+
+
+def _left(left: list[Fact]) -> Iterator[str]:
+    yield "| library | function | cases | why |"
+    yield "|---|---|---:|---|"
+    for (library, function, reason), count in sorted(
+        Counter((f.library, f.function, f.departure) for f in left).items()
+    ):
+        yield f"| {library} | {function} | {count} | {reason} |"
+    scorers = json.loads((GOLDEN / "verl_rewards.json").read_text())["rows"]
+    run = sum(fact.library == "verl_rewards" for fact in facts())
+    yield f"| verl_rewards | errors, and scorers without a counterpart | {len(scorers) - run} | see `tests/reward/verl_rows.py` |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

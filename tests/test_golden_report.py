@@ -1,0 +1,16 @@
+"""The report of the golden cases is what the tests say, and every case is accounted for."""
+
+from tests.golden_report import PAGE, facts, page, rest
+
+
+def test_no_case_is_listed_twice() -> None:
+    named = [(fact.library, fact.case) for fact in facts()]
+    assert len(named) == len(set(named))
+
+
+def test_every_case_is_run_or_has_its_reason() -> None:
+    assert all(fact.departure for fact in rest(facts()))
+
+
+def test_the_page_is_what_the_tables_say() -> None:
+    assert PAGE.read_text() == page(), "run `python -m tests.golden_report`"
