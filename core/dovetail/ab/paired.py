@@ -6,6 +6,7 @@ decides is the exact sign-flip test, whose type I error is right at any number o
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from typing import Final
@@ -34,10 +35,6 @@ class Interval:
     low: float
     high: float
 
-    def inside(self, bound: float) -> bool:
-        """Tell whether it lies within ±bound."""
-        return -bound < self.low and self.high < bound
-
 
 def sign_flip_p(differences: Pairs, shift: float = 0.0) -> float:
     """Return the two-sided p-value of the sign-flip test: share of sign patterns whose |mean| is at least the observed.
@@ -55,10 +52,16 @@ def sign_flip_p(differences: Pairs, shift: float = 0.0) -> float:
     # Sums of the same numbers in another order differ by rounding: what ties must count as a tie.
     enough = observed * (1 - 1e-9) - 1e-12 * np.abs(centred).sum()
     if len(centred) <= EXACT_UP_TO:
-        signs = np.array(list(itertools.product((1.0, -1.0), repeat=len(centred))))
-        return float(np.mean(np.abs(signs @ centred) >= enough))
+        return float(np.mean(np.abs(_patterns(len(centred)) @ centred) >= enough))
     signs = np.random.default_rng(0).choice((1.0, -1.0), (PATTERNS, len(centred)))
     return float((np.sum(np.abs(signs @ centred) >= enough) + 1) / (PATTERNS + 1))
+
+
+@functools.lru_cache(maxsize=EXACT_UP_TO)
+def _patterns(pairs: int) -> Float[np.ndarray, "pattern pair"]:
+    """Return the sign patterns whose first sign is +; the others are these turned round, with the same |mean|."""
+    bits = np.arange(2 ** (pairs - 1))[:, None] >> np.arange(pairs)
+    return 1.0 - 2.0 * (bits & 1)[:, ::-1]
 
 
 def smallest_p(pairs: int) -> float:
@@ -68,6 +71,17 @@ def smallest_p(pairs: int) -> float:
     (0.0625, 0.03125)
     """
     return 2.0 ** (1 - pairs)
+
+
+def attainable_level(alpha: float, pairs: int) -> float:
+    """Return the largest p-value of the sign-flip test that is at most `alpha`; 0 where there is none.
+
+    >>> attainable_level(0.05, 6), attainable_level(0.05, 7), attainable_level(0.05, 5)
+    (0.03125, 0.046875, 0.0)
+    """
+    if pairs > EXACT_UP_TO:
+        return alpha
+    return math.floor(alpha / smallest_p(pairs) * (1 + 1e-12)) * smallest_p(pairs)
 
 
 def holm(p_values: Float[np.ndarray, "arm"]) -> Float[np.ndarray, "arm"]:
@@ -151,11 +165,13 @@ def correlation(arm: Float[np.ndarray, "seed"], control: Float[np.ndarray, "seed
 
 
 def power(effect: float, deviation: float, pairs: int, alpha: float = 0.05) -> float:
-    """Return the chance that a two-sided paired t-test finds a true mean difference of `effect`.
+    """Return the chance that the two-sided sign-flip test finds a true mean difference of `effect`, if it is normal.
 
-    1 − P(|T| < t_crit) for T noncentral t with n − 1 degrees of freedom and noncentrality effect·√n / deviation (Cohen
-    1988, "Statistical Power Analysis", section 2.4). The sign-flip test is close to it, and finds nothing at all while
-    2 / 2ⁿ exceeds `alpha`; then this is 0.
+    With n pairs p is a multiple of 2¹⁻ⁿ, so that the test works at the level α' = ⌊α·2ⁿ⁻¹⌋ / 2ⁿ⁻¹ ≤ α. Where α' is the
+    least p itself, it rejects if all differences have one sign, which has probability Φ(δ)ⁿ + Φ(−δ)ⁿ with δ = effect /
+    deviation. Else its power is close to that of the paired t-test at α', 1 − P(|T| < t_crit) for T noncentral t with
+    n − 1 degrees of freedom and noncentrality δ·√n (Cohen 1988, "Statistical Power Analysis", section 2.4): within 0.06
+    of it in simulation, and within 0.02 from nine pairs on.
 
     Args:
         effect: the true mean difference.
@@ -163,16 +179,20 @@ def power(effect: float, deviation: float, pairs: int, alpha: float = 0.05) -> f
         pairs: n.
         alpha: the level of the test.
 
-    >>> round(power(1.0, 1.0, 10), 2), power(1.0, 1.0, 5)
-    (0.8, 0.0)
+    >>> round(power(1.0, 1.0, 10), 2), round(power(1.0, 1.0, 6), 2), power(1.0, 1.0, 5)
+    (0.8, 0.35, 0.0)
     """
-    if pairs < 2 or smallest_p(pairs) > alpha:
+    level = attainable_level(alpha, pairs)
+    if pairs < 2 or not level:
         return 0.0
     if deviation == 0:
-        return 1.0 if effect else alpha
-    critical = stats.t.ppf(1 - alpha / 2, pairs - 1)
-    centre = effect * math.sqrt(pairs) / deviation
-    if abs(centre) > critical + FAR:
+        return 1.0 if effect else 0.0
+    standardised = abs(effect) / deviation
+    if level == smallest_p(pairs):
+        return float(stats.norm.cdf(standardised) ** pairs + stats.norm.cdf(-standardised) ** pairs)
+    critical = stats.t.ppf(1 - level / 2, pairs - 1)
+    centre = standardised * math.sqrt(pairs)
+    if centre > critical + FAR:
         return 1.0
     return float(stats.nct.sf(critical, pairs - 1, centre) + stats.nct.cdf(-critical, pairs - 1, centre))
 
@@ -202,7 +222,7 @@ def pairs_needed(
     """Return the least number of pairs that finds `effect` with power `wanted`; None if `limit` do not.
 
     >>> pairs_needed(1.0, 1.0), pairs_needed(0.0, 1.0)
-    (10, None)
+    (11, None)
     """
     if effect == 0:
         return None

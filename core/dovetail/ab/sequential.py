@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
 from scipy import optimize, stats
 
-GRID = 401
+GRID = 101
 
 
+@functools.cache
 def pocock_level(looks: int, alpha: float = 0.05) -> float:
     """Return the two-sided level to use at each of `looks` equally spaced looks, so that all together keep `alpha`.
 
@@ -24,8 +26,23 @@ def pocock_level(looks: int, alpha: float = 0.05) -> float:
         raise ValueError(f"{looks} looks; there is at least the final one")
     if looks == 1:
         return alpha
-    bound = optimize.brentq(lambda c: _ever_beyond(c, looks) - alpha, 1.0, 6.0, xtol=1e-6)
+    bound = optimize.brentq(lambda c: _ever_beyond(c, looks) - alpha, 1e-6, 9.0, xtol=1e-6)
     return float(2 * stats.norm.sf(bound))
+
+
+@functools.lru_cache(maxsize=4096)
+def overall_p(p: float, looks: int) -> float:
+    """Return the chance, over `looks` looks and without any effect, of a p-value as small as `p` at one of them.
+
+    It is what `pocock_level` inverts, so `overall_p(p, looks) <= alpha` is the same as `p <= pocock_level(looks,
+    alpha)`; unlike the latter, it can be adjusted for several arms.
+
+    >>> round(overall_p(0.0182, 4), 3), overall_p(0.3, 1)
+    (0.05, 0.3)
+    """
+    if looks == 1 or p >= 1:
+        return p
+    return _ever_beyond(float(stats.norm.isf(p / 2)), looks)
 
 
 def look_sizes(pairs: int, looks: int) -> tuple[int, ...]:

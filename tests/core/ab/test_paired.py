@@ -60,17 +60,22 @@ def test_holm_agrees_with_a_case_by_hand() -> None:
     assert paired.holm(np.array([0.2, 0.01, 0.02])).tolist() == pytest.approx([0.2, 0.03, 0.04])
 
 
-@pytest.mark.parametrize(("effect", "pairs"), [(0.5, 12), (1.0, 8), (1.5, 6)])
-def test_power_agrees_with_simulated_t_tests(effect: float, pairs: int) -> None:
-    draws = np.random.default_rng(0).normal(effect, 1.0, (20_000, pairs))
-    simulated = np.mean(stats.ttest_1samp(draws, 0.0, axis=1).pvalue <= 0.05)
-    assert paired.power(effect, 1.0, pairs) == pytest.approx(simulated, abs=0.012)
+@pytest.mark.parametrize(
+    ("pairs", "alpha", "error"), [(6, 0.05, 0.03), (7, 0.05, 0.06), (8, 0.02, 0.06), (10, 0.05, 0.03)]
+)
+@pytest.mark.parametrize("effect", [0.6, 1.0, 1.6])
+def test_power_is_that_of_simulated_sign_flip_tests(effect: float, pairs: int, alpha: float, error: float) -> None:
+    draws = np.random.default_rng(0).normal(effect, 1.0, (1500, pairs))
+    simulated = np.mean([paired.sign_flip_p(row) <= alpha for row in draws])
+    assert paired.power(effect, 1.0, pairs, alpha) == pytest.approx(simulated, abs=error)
+    assert paired.power(-effect, 1.0, pairs, alpha) == paired.power(effect, 1.0, pairs, alpha)
 
 
-def test_power_of_the_sign_flip_test_is_close_to_the_analytic_value() -> None:
-    draws = np.random.default_rng(0).normal(1.0, 1.0, (1500, 10))
-    simulated = np.mean([paired.sign_flip_p(row) <= 0.05 for row in draws])
-    assert paired.power(1.0, 1.0, 10) == pytest.approx(simulated, abs=0.05)
+def test_more_pairs_and_larger_effects_never_have_less_power() -> None:
+    by_pairs = [paired.power(0.8, 1.0, pairs) for pairs in range(2, 40)]
+    by_effect = [paired.power(effect, 1.0, 8) for effect in np.linspace(0, 4, 30)]
+    assert by_pairs == sorted(by_pairs)
+    assert by_effect == sorted(by_effect)
 
 
 def test_what_is_detectable_is_found_with_the_wanted_power() -> None:
@@ -84,5 +89,5 @@ def test_what_is_detectable_is_found_with_the_wanted_power() -> None:
 def test_a_test_that_cannot_reject_has_no_power() -> None:
     assert paired.power(100.0, 1.0, 5) == 0.0
     assert paired.detectable_effect(1.0, 5) == math.inf
-    assert paired.power(100.0, 1.0, 6) == 1.0
+    assert paired.power(100.0, 1.0, 6) == paired.power(100.0, 1.0, 7) == 1.0
     assert paired.pairs_needed(100.0, 1.0) == 6

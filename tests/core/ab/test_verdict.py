@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from dovetail.ab.paired import Interval, sign_flip_p
-from dovetail.ab.sequential import look_sizes, pocock_level
-from dovetail.ab.verdict import compare, decide
+from dovetail.ab.paired import holm, sign_flip_p, t_interval
+from dovetail.ab.sequential import look_sizes, overall_p, pocock_level
+from dovetail.ab.verdict import compare, decide, equivalence_p
 
 TRIALS = 2000
 ERROR = 3 * math.sqrt(0.05 * 0.95 / TRIALS)
@@ -35,9 +35,7 @@ def test_type_one_error(draw, pairs: int) -> None:
     rng = np.random.default_rng(pairs)
     seeds = draw(rng, (TRIALS, pairs))  # what both arms share
     differences = (seeds + draw(rng, (TRIALS, pairs))) - (seeds + draw(rng, (TRIALS, pairs)))
-    verdicts = [
-        decide(d.mean(), sign_flip_p(d), Interval(-math.inf, math.inf), alpha=0.05, min_effect=0.0) for d in differences
-    ]
+    verdicts = [decide(d.mean(), sign_flip_p(d), equivalence_p(d, 0.0)) for d in differences]
     assert np.mean([v in ("better", "worse") for v in verdicts]) <= 0.05 + ERROR
 
 
@@ -48,6 +46,52 @@ def test_pocock_looks_keep_the_type_one_error() -> None:
     assert np.mean(rejected) <= 0.05 + ERROR
     naive = [any(sign_flip_p(d[:n]) <= 0.05 for n in looks) for d in draws[:500]]
     assert np.mean(naive) > 0.05 + ERROR  # what looking without a correction would do
+
+
+def test_looks_and_arms_together_keep_the_type_one_error() -> None:
+    """Two arms against one control, three looks: some false winner at some look."""
+    trials, rng, false = 700, np.random.default_rng(1), 0
+    for _ in range(trials):
+        control, arms = rng.normal(0, 1, 9), rng.normal(0, 1, (2, 9))
+        looks = [holm(np.array([overall_p(sign_flip_p((arm - control)[:n]), 3) for arm in arms])) for n in (5, 7, 9)]
+        false += min(map(min, looks)) <= 0.05
+    assert false / trials <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / trials)
+
+
+@pytest.mark.parametrize(("looks", "p"), [(1, 0.02), (3, 0.02), (4, 0.0007), (4, 0.4)])
+def test_the_overall_p_undoes_the_level_of_a_look(looks: int, p: float) -> None:
+    assert pocock_level(looks, overall_p(p, looks)) == pytest.approx(p, rel=1e-3)
+
+
+@pytest.mark.parametrize("pairs", [6, 10])
+@pytest.mark.parametrize("side", [-1, 1])
+def test_equivalence_is_claimed_wrongly_at_most_once_in_twenty(pairs: int, side: int) -> None:
+    draws = np.random.default_rng(pairs).normal(side * 1.0, 0.3, (TRIALS, pairs))
+    assert np.mean([equivalence_p(d, 1.0) <= 0.05 for d in draws]) <= 0.05 + ERROR
+
+
+def test_equivalence_is_the_interval_at_twice_the_level_within_the_band() -> None:
+    for seed in range(40):
+        d = np.random.default_rng(seed).normal(0.0, 0.5, 8)
+        interval = t_interval(d, 0.9)
+        assert (equivalence_p(d, 0.4) <= 0.05) == (interval.low > -0.4 and interval.high < 0.4)
+
+
+def test_few_equal_pairs_prove_no_equivalence() -> None:
+    assert compare(np.zeros(3), {"arm": np.zeros(3)}, min_effect=0.1)["arm"].verdict == "undecided"
+    assert compare(np.zeros(5), {"arm": np.zeros(5)}, min_effect=0.1)["arm"].verdict == "equivalent"
+    assert equivalence_p(np.full(8, 0.2), 0.1) == 1.0
+
+
+def test_looks_cost_evidence() -> None:
+    control = np.linspace(0.4, 0.6, 8)
+    arms = {"arm": control + 0.1 + np.linspace(-0.02, 0.02, 8)}
+    once, often = (compare(control, arms, looks=looks)["arm"] for looks in (1, 4))
+    assert once.p == often.p == 2 / 256
+    assert often.adjusted_p > 2.5 * once.adjusted_p
+    assert often.confidence == pytest.approx(1 - pocock_level(4))
+    assert often.t.low < once.t.low
+    assert often.verdict == "better"
 
 
 @pytest.mark.parametrize(("looks", "bound"), [(2, 2.178), (4, 2.361), (5, 2.413), (10, 2.555)])
