@@ -37,7 +37,9 @@ FIELDS: Final[dict[str, FieldInfo]] = {
     "tokens": FieldInfo("[seq, token] int", ROLLOUT, "the completion as sampled, padded on the right"),
     "mask": FieldInfo("[seq, token] bool", ROLLOUT, "true where the policy wrote the token, its EOS included"),
     "group_ids": FieldInfo("[seq] int", ROLLOUT, "which prompt a completion answers"),
-    "rollout_logps": FieldInfo("[seq, token]", ROLLOUT, "log-probabilities as the sampler reports them, over what its cuts left (or as `sampling.logps` says)"),
+    "rollout_logps": FieldInfo(
+        "[seq, token]", ROLLOUT, "log-probabilities as the sampler reports them; `sampling.logps` says over what"
+    ),
     "lengths": FieldInfo("[seq] int", ROLLOUT, "policy tokens of a completion"),
     "truncated": FieldInfo("[seq] bool", ROLLOUT, "hit the length limit without an EOS"),
     "scores": FieldInfo("[seq]", REWARD, "one total reward per completion"),

@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         "goal": settings.goal,
     }
     store = Store.create(folder, planned, about, extend=options.extend)
-    steps = planned.configs[planned.trials[0].id].train.steps
+    steps = {trial_id: config.train.steps for trial_id, config in planned.configs.items()}
     watch = open_watch(store, settings.metric, steps)
     try:
         statuses = drive(
@@ -70,9 +70,9 @@ def run(options: argparse.Namespace) -> int:
     return 0 if statuses.keys() <= FINAL else 1
 
 
-def _stopping(settings: Sweep, choices: dict[str, Choice], steps: int) -> Stopping | None:
+def _stopping(settings: Sweep, choices: dict[str, Choice], steps: dict[str, int]) -> Stopping | None:
     rule = choices.get("sweep.early_stopping")
-    return rule and Stopping(rule=rule, metric=settings.metric, goal=settings.goal, total_steps=steps)
+    return rule and Stopping(rule=rule, metric=settings.metric, goal=settings.goal, steps=steps)
 
 
 def read_settings(path: Path, options: argparse.Namespace) -> tuple[Sweep, dict[str, Choice]]:

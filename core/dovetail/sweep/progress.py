@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 SHOWN_TRIALS = 12
 
 
-def open_watch(store: Store, metric: str, steps: int) -> Watch:
-    """Return the live view, or lines of text where stdout is no terminal; `steps` is what a trial takes."""
+def open_watch(store: Store, metric: str, steps: Mapping[str, int]) -> Watch:
+    """Return the live view, or lines of text where stdout is no terminal; `steps` is what each trial takes, by id."""
     from rich.console import Console
 
     console = Console()
@@ -51,7 +51,7 @@ class Lines:
 class Live:
     """Progress over all trials, and each trial at hand with its step and metric; events scroll by above."""
 
-    def __init__(self, store: Store, metric: str, steps: int, console: Any) -> None:
+    def __init__(self, store: Store, metric: str, steps: Mapping[str, int], console: Any) -> None:
         from rich.live import Live as Display
 
         self._store, self._metric, self._steps, self._console = store, metric, steps, console
@@ -89,7 +89,7 @@ class Live:
         running = [trial for trial, state in states.items() if state.status == "running"]
         for trial in running[:SHOWN_TRIALS]:
             step, value = latest(self._store, trial, self._metric)
-            bar = ProgressBar(total=max(self._steps, 1), completed=step, width=20)
+            bar = ProgressBar(total=max(self._steps[trial.id], 1), completed=step, width=20)
             table.add_row(trial.label, bar, str(step), "" if value is None else f"{value:.4g}")
         if len(running) > SHOWN_TRIALS:
             table.add_row(f"and {len(running) - SHOWN_TRIALS} more")

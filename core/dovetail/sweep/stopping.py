@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
@@ -19,13 +19,13 @@ class Stopping:
     """A rule of kind `early_stopping` with what it is asked about.
 
     The rule reads `curve`, that of the trial, and `others`, those of all other trials that have one, ended or not. It
-    returns whether to stop. `total_steps` is how many the trial would take.
+    returns whether to stop. It may also read `total_steps`, the trial's; `steps` has them by trial id.
     """
 
     rule: Choice
     metric: str
     goal: str
-    total_steps: int
+    steps: Mapping[str, int]
     _seen: dict[str, int] = attrs.field(factory=dict)
 
     def judge(self, store: Store, running: Sequence[Trial], trials: Sequence[Trial]) -> Iterator[tuple[Trial, str]]:
@@ -38,7 +38,7 @@ class Stopping:
         curves = {trial.id: self._curve(store, trial) for trial in trials}
         for trial in due:
             others = [curve for key, curve in curves.items() if key != trial.id and curve]
-            if self._stops(curves[trial.id], others):
+            if self._stops(curves[trial.id], others, self.steps[trial.id]):
                 step, value = curves[trial.id][-1]
                 shown = value if self.goal == "max" else -value
                 yield trial, f"{self.rule.component.name} at step {step}, {self.metric} {shown:.4g}"
@@ -48,7 +48,7 @@ class Stopping:
         sign = 1.0 if self.goal == "max" else -1.0
         return sorted((step, sign * value) for step, value in dict(store.curve(trial, self.metric)).items())
 
-    def _stops(self, curve: Curve, others: list[Curve]) -> bool:
-        offered = {"curve": curve, "others": others, "total_steps": self.total_steps}
+    def _stops(self, curve: Curve, others: list[Curve], total_steps: int) -> bool:
+        offered = {"curve": curve, "others": others, "total_steps": total_steps}
         arguments = [offered[name] for name in self.rule.component.reads]
         return bool(self.rule.bind()(*arguments))

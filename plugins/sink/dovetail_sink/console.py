@@ -6,9 +6,10 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import attrs
+from annotated_types import Ge
 
 from dovetail_sink._figures import FIGURES, phase_of
 
@@ -27,7 +28,7 @@ class Console:
         rows: records in the table, at most; fewer on a low terminal.
     """
 
-    rows: int = 12
+    rows: Annotated[int, Ge(1)] = 12
 
     def open(self, folder: Path, total_steps: int, start_step: int) -> Sink:
         """Return the live view, or the lines."""

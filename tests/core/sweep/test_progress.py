@@ -28,7 +28,12 @@ def test_the_latest_of_a_trial_is_its_step_and_the_last_value(store):
 
 def test_the_live_view_shows_all_trials_and_what_runs(store):
     page = io.StringIO()
-    view = Live(store, "score", 10, Console(file=page, force_terminal=True, width=100))
+    view = Live(
+        store,
+        "score",
+        dict.fromkeys((t.id for t in store.trials), 10),
+        Console(file=page, force_terminal=True, width=100),
+    )
     running, done, waiting = store.trials
     view.look({running: State(status="running"), done: State(status="done"), waiting: State()})
     view.say("lr=0.5 seed=0: failed, a reason [with brackets]", ["the last line"])
@@ -51,4 +56,4 @@ def test_lines_tell_what_changes_and_the_end_of_a_log(store, capsys):
 
 
 def test_where_there_is_no_terminal_there_are_lines(store):
-    assert isinstance(open_watch(store, "score", 10), Lines)
+    assert isinstance(open_watch(store, "score", {}), Lines)

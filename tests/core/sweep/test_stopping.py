@@ -1,6 +1,7 @@
 """A rule is asked once for each new value, about curves where higher is better, and what it says is carried out."""
 
 import json
+from collections import defaultdict
 
 import pytest
 from tests.core.sweep import stub
@@ -21,7 +22,7 @@ def rule(curve, others, *, below: float = 0.0) -> bool:
 def stopping(below: float, goal: str = "max") -> Stopping:
     component = Component(kind="early_stopping", name="rule", target=rule, origin=Origin("tests", "0", __name__))
     choice = Choice(component=component, params={"below": below})
-    return Stopping(rule=choice, metric="score", goal=goal, total_steps=50)
+    return Stopping(rule=choice, metric="score", goal=goal, steps=defaultdict(lambda: 50))
 
 
 @pytest.fixture

@@ -67,6 +67,6 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path):
     deaths = sum(kill_after(killed, records, chance.uniform(0, 0.3)) for records in points)
     assert deaths >= KILLS - 1
     finish(killed)
-    for name in ("metrics.jsonl", "samples.jsonl"):
+    for name in ("metrics.jsonl", "samples.jsonl", "eval.jsonl"):
         assert (killed / name).read_bytes() == (undisturbed / name).read_bytes()
     assert_same_parameters(killed, undisturbed)
