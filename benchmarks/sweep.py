@@ -1,11 +1,12 @@
 """Eight trials that differ in numbers only: as eight processes, as one sweep, and as one population. Prints JSON.
 
-    python benchmarks/sweep.py [--trials 8] [--population 8]
+    python benchmarks/sweep.py [--trials 8] [--ways sweep warm ...]
 
 The config takes a second to train, so that what is measured is what a trial costs beside its training: imports,
 compilation, set-up. `separate` is processes that have nothing in common, `cached` processes that share a compilation
 cache, empty at first, as `dovetail train` does by default; `sweep` begins with an empty cache too, `warm` is the sweep
-again, in another folder, once all is in the cache, and `cached_warm` the processes. `cpu` counts children.
+again, in another folder, once all is in the cache of `cached`, and `cached_warm` the processes; `population` is the
+sweep with all trials trained as one. `cpu` counts children.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+WAYS = ["separate", "cached", "cached_warm", "sweep", "warm", "population"]
 
 CONFIG = """
 train.task = 'arithmetic'
@@ -55,18 +58,16 @@ def main() -> None:
             "cached_warm": lambda where: processes(root, where, rates, cache),
             "sweep": lambda where: sweep(root, where, rates, where / "cache"),
             "warm": lambda where: sweep(root, where, rates, cache),
+            "population": lambda where: sweep(root, where, rates, where / "cache", "--vectorize", str(options.trials)),
         }
-        if options.population > 1:
-            size = str(options.population)
-            ways["population"] = lambda where: sweep(root, where, rates, where / "cache", "--vectorize", size)
-        found = {name: measure(root / name, way) for name, way in ways.items()}
+        found = {name: measure(root / name, way) for name, way in ways.items() if name in options.ways}
     print(json.dumps({"trials": options.trials, "cpus": os.cpu_count(), "ways": found}, indent=2))
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=8)
-    parser.add_argument("--population", type=int, default=1, help="also measure one population of so many trials")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     return parser.parse_args()
 
 

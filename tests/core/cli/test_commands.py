@@ -122,8 +122,7 @@ def test_mistakes_in_a_file_carry_file_and_line(tmp_path, capsys):
 def test_a_field_that_nobody_provides_is_refused_before_anything_is_loaded(empty, capsys):
     import dovetail
 
-    if not dovetail.registry.current().has("policy_loss", "sum_of_squares"):
-        dovetail.register("policy_loss", "sum_of_squares", sum_of_squares)
+    dovetail.register("policy_loss", "sum_of_squares", sum_of_squares)
     assert main(["train", empty, *sets("train.policy_loss=sum_of_squares")]) == 1
     assert "reads the field 'pi_squared', which nobody provides" in capsys.readouterr().err
 

@@ -265,8 +265,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_what_was_good(tmp_path
 
         return jnp.where(progress > 0.4, jnp.nan, -logps * advantages)
 
-    if not dovetail.registry.current().has("policy_loss", "poison"):
-        dovetail.register("policy_loss", "poison", poison)
+    dovetail.register("policy_loss", "poison", poison)
     with pytest.raises(RunError) as caught:
         run(tmp_path, "train.policy_loss=poison", "sft.steps=0")
     message = str(caught.value)
@@ -328,8 +327,7 @@ def test_a_reward_that_reads_an_absent_column_is_refused_before_the_model_is_mad
         """A reward for another task."""
         return [0.0 for _ in completions]
 
-    if not dovetail.registry.current().has("reward", "graded"):
-        dovetail.register("reward", "graded", graded)
+    dovetail.register("reward", "graded", graded)
     with pytest.raises(dovetail.DovetailError, match="reward graded reads the column 'rubric', which task arithmetic"):
         run(tmp_path, "train.rewards=['graded']")
     with pytest.raises(dovetail.DovetailError, match="reward graded reads the column 'rubric', which task arithmetic"):
@@ -344,8 +342,7 @@ def test_a_group_filter_replaces_what_it_rejects(tmp_path):
 
         return jnp.repeat(tokens[::4, 0] % 2 == 1, 4, total_repeat_length=len(group_ids))
 
-    if not dovetail.registry.current().has("group_filter", "odd_starts"):
-        dovetail.register("group_filter", "odd_starts", odd_starts)
+    dovetail.register("group_filter", "odd_starts", odd_starts)
     filtered = ("train.group_filter=odd_starts", "train.refill_rounds=2", "sft.steps=0", "train.steps=3")
     run(tmp_path / "filtered", *filtered)
     lines = [line for line in read_lines(tmp_path / "filtered" / "metrics.jsonl") if "reward/mean" in line]
