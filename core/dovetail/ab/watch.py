@@ -11,7 +11,7 @@ import attrs
 from dovetail.ab.registration import Registration
 from dovetail.errors import RunError, listing, nearest
 from dovetail.sweep import State, Store, Trial, Watch
-from dovetail.sweep.progress import Lines
+from dovetail.sweep.progress import Display, Lines
 from dovetail.sweep.store import SETTLED
 
 if TYPE_CHECKING:
@@ -66,31 +66,15 @@ class Checked:
         self.inner.close()
 
 
-class Table:
-    """Arms by seeds on a terminal; events scroll by above."""
+class Table(Display):
+    """Arms by seeds on a terminal."""
 
     def __init__(self, store: Store, registration: Registration, console: Any) -> None:
-        from rich.live import Live
+        self._store, self._registration = store, registration
+        super().__init__(console)
 
-        self._store, self._registration, self._console = store, registration, console
-        self._display = Live(console=console, refresh_per_second=4, transient=True)
-        self._display.start()
-
-    def say(self, text: str, log: Sequence[str] = ()) -> None:
-        """Print it above the table."""
-        self._console.print(text, markup=False, highlight=False)
-        for line in log:
-            self._console.print(f"    {line}", style="dim", markup=False, highlight=False)
-
-    def look(self, states: Mapping[Trial, State]) -> None:
-        """Draw how things stand."""
-        self._display.update(self._draw(states))
-
-    def close(self) -> None:
-        """Leave the terminal as it was."""
-        self._display.stop()
-
-    def _draw(self, states: Mapping[Trial, State]) -> RenderableType:
+    def draw(self, states: Mapping[Trial, State]) -> RenderableType:
+        """Return the table."""
         from rich.console import Group
         from rich.table import Table as Grid
         from rich.text import Text

@@ -48,16 +48,19 @@ class Lines:
         """Do nothing: every line has been flushed."""
 
 
-class Live:
-    """Progress over all trials, and each trial at hand with its step and metric; events scroll by above."""
+class Display:
+    """A view of all trials that is drawn in place on a terminal; events scroll by above."""
 
-    def __init__(self, store: Store, metric: str, steps: Mapping[str, int], console: Any) -> None:
-        from rich.live import Live as Display
+    def __init__(self, console: Any) -> None:
+        from rich.live import Live as InPlace
 
-        self._store, self._metric, self._steps, self._console = store, metric, steps, console
-        self._began = time.monotonic()
-        self._display = Display(console=console, refresh_per_second=4, transient=True)
+        self._console = console
+        self._display = InPlace(console=console, refresh_per_second=4, transient=True)
         self._display.start()
+
+    def draw(self, states: Mapping[Trial, State]) -> RenderableType:
+        """Return the view."""
+        raise NotImplementedError
 
     def say(self, text: str, log: Sequence[str] = ()) -> None:
         """Print it above the view."""
@@ -67,13 +70,23 @@ class Live:
 
     def look(self, states: Mapping[Trial, State]) -> None:
         """Draw how things stand."""
-        self._display.update(self._draw(states))
+        self._display.update(self.draw(states))
 
     def close(self) -> None:
         """Leave the terminal as it was."""
         self._display.stop()
 
-    def _draw(self, states: Mapping[Trial, State]) -> RenderableType:
+
+class Live(Display):
+    """Progress over all trials, and each trial at hand with its step and metric."""
+
+    def __init__(self, store: Store, metric: str, steps: Mapping[str, int], console: Any) -> None:
+        self._store, self._metric, self._steps = store, metric, steps
+        self._began = time.monotonic()
+        super().__init__(console)
+
+    def draw(self, states: Mapping[Trial, State]) -> RenderableType:
+        """Return two bars, the counts, and a row for each running trial."""
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table

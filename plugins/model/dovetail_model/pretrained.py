@@ -21,9 +21,9 @@ from dovetail_model.transformer import Transformer
 class Pretrained:
     """A decoder whose `config.json` and weights are in a folder, as `save_pretrained` or a download leaves them.
 
-    The file's `model_type` names the architecture: `dovetail list architecture` shows those there are. Weights are read
-    one tensor at a time, cast, and put where the mesh wants them, so that beside the model itself there is never more
-    than one tensor in memory.
+    The file's `model_type` names the architecture: `dovetail names architecture` shows those there are. Weights are
+    read one tensor at a time, cast, and put where the mesh wants them, so that beside the model itself there is never
+    more than one tensor in memory.
 
     Args:
         path: the folder: `config.json`, and `model.safetensors` or its parts with `model.safetensors.index.json`.

@@ -30,7 +30,7 @@ def test_the_table_shows_states_and_no_results(store):
     table.say("a run: done", ["its log"])
     table.close()
     out.truncate(0)
-    console.print(table._draw(states))
+    console.print(table.draw(states))
     text = out.getvalue()
     assert "10 of 12 runs" in text
     assert text.count("✓") == 9
