@@ -124,6 +124,9 @@ class LanguageModel(Protocol):
 
     A parameter may name its logical axes, `nnx.Param(kernel, axes=("width", "ffn"))`, one name or None for each
     dimension; a mesh shards by these names.
+
+    One that is trained with dropout has a true attribute `has_dropout`; its `__call__` then also takes `keys`, one
+    random key for each row of `tokens`. They are given in the forward passes of training and in no other.
     """
 
     width: int

@@ -103,12 +103,38 @@ def test_an_expression_that_matches_nothing_is_refused_with_the_names():
     ("settings", "message"),
     [
         ({"modules": "("}, r"modules = '\(' is no regular expression"),
-        ({"dropout": 0.1}, "dropout = 0.1: with dropout the policy that is trained is not the one that samples"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         LoRA(**settings)
+
+
+@pytest.fixture(scope="module")
+def dropping():
+    """A model trained a little, whose adapter drops half of its inputs where it gets keys."""
+    return train_once(LoRA(rank=4, dropout=0.5).apply(decoder(), rngs=nnx.Rngs(1)))[0]
+
+
+def test_dropout_belongs_to_each_row_s_key(dropping):
+    tokens = jnp.concatenate([TOKENS, TOKENS, TOKENS[:, ::-1]])
+    visible, keys = jnp.ones_like(tokens, bool), jax.random.split(jax.random.key(3), 3)
+    hidden = nnx.jit(lambda model, *inputs, keys=None: model(*inputs, keys=keys)[0])
+    dropped = hidden(dropping, tokens, visible, keys=keys)
+    assert dropping.has_dropout
+    assert not decoder().has_dropout
+    assert jnp.max(jnp.abs(dropped[0] - dropped[1])) > 0.05
+    alone = hidden(dropping, tokens[1:2], visible[1:2], keys=keys[1:2])
+    np.testing.assert_allclose(alone[0], dropped[1], atol=1e-5)
+
+
+def test_what_is_left_is_scaled_up(dropping):
+    change = linears(dropping)["model.layers.0.mlp.up_proj"].change
+    x = jnp.ones((1, 32))
+    many = jax.vmap(lambda key: change(x, key[None]))(jax.random.split(jax.random.key(0), 4000))
+    error = 5 * jnp.std(many, axis=0) / 4000**0.5
+    assert jnp.all(jnp.abs(jnp.mean(many, axis=0) - change(x)) < error)
+    assert jnp.all(jnp.std(many, axis=0) > 0)
 
 
 def test_another_package_s_model_is_refused():

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key
 
 from dovetail.protocols import LanguageModel, Weights
 from dovetail.registry import Component
@@ -19,25 +19,30 @@ LOGITS_PER_CHUNK = 1 << 24
 
 
 def hidden_states(
-    model: LanguageModel, batch: Mapping[str, Array], rows_per_prompt: int = 1
+    model: LanguageModel, batch: Mapping[str, Array], rows_per_prompt: int = 1, dropout: Key[Array, ""] | None = None
 ) -> Float[Array, "seq token width"]:
     """Return the hidden state from which each completion token was predicted.
 
-    Where `rows_per_prompt` consecutive rows share a prompt, it is read once for all of them.
+    Where `rows_per_prompt` consecutive rows share a prompt, it is read once for all of them. With a key for dropout,
+    what is dropped from a row is drawn from the key and the row's `draw_ids`; a shared prompt has its first row's.
     """
+    keys = {}
+    if dropout is not None and getattr(model, "has_dropout", False):
+        keys = {"keys": jax.vmap(jax.random.fold_in, (None, 0))(dropout, batch["draw_ids"])}
     prompt, completion = batch["prompt_tokens"], batch["tokens"]
     written = jnp.ones_like(completion, dtype=bool)
     if rows_per_prompt == 1:
         tokens = jnp.concatenate([prompt, completion], axis=1)
         visible = jnp.concatenate([batch["prompt_mask"], written], axis=1)
-        hidden, _ = model(tokens[:, :-1], visible[:, :-1])
+        hidden, _ = model(tokens[:, :-1], visible[:, :-1], **keys)
         return hidden[:, prompt.shape[1] - 1 :]
     prompt, visible = prompt[::rows_per_prompt], batch["prompt_mask"][::rows_per_prompt]
-    read, prefix = model(prompt, visible, model.init_cache(*prompt.shape))
+    first_keys = {name: key[::rows_per_prompt] for name, key in keys.items()}
+    read, prefix = model(prompt, visible, model.init_cache(*prompt.shape), **first_keys)
     first = jnp.repeat(read[:, -1:], rows_per_prompt, axis=0)
     if completion.shape[1] == 1:
         return first
-    hidden, _ = model(completion[:, :-1], written[:, :-1], prefix=prefix)
+    hidden, _ = model(completion[:, :-1], written[:, :-1], prefix=prefix, **keys)
     return jnp.concatenate([first, hidden], axis=1)
 
 
@@ -49,6 +54,7 @@ def quantities(
     temperature: Float[Array, ""],
     reference: Weights | None = None,
     rows_per_prompt: int = 1,
+    dropout: Key[Array, ""] | None = None,
 ) -> dict[str, Array]:
     """Evaluate `field` components inside a forward pass.
 
@@ -61,13 +67,14 @@ def quantities(
         temperature: the sampling temperature; 0 (greedy) counts as 1.
         reference: the weights behind `ref_logits`; None where nobody reads them.
         rows_per_prompt: how many consecutive rows have the same prompt; see `hidden_states`.
+        dropout: a key where the model is being trained, which then also reads `draw_ids`.
 
     Returns:
         One [seq, token] array per name, and what it likes from a component that reads `mask`. Logits are computed in
         chunks of positions and recomputed for the gradient.
     """
     model = nnx.merge(graphdef, *weights)
-    hidden = hidden_states(model, batch, rows_per_prompt)
+    hidden = hidden_states(model, batch, rows_per_prompt, dropout)
     whole = {name: c for name, c in wanted.items() if "mask" in c.reads}
     known = {**batch, "hidden_states": hidden}
     found = {name: c(*(known[read] for read in c.reads)) for name, c in whole.items()}
@@ -116,17 +123,23 @@ class ValueModel(nnx.Module):
         self.trunk = trunk
         self.head = head_type(jnp.zeros((width,), jnp.float32))
 
-    def __call__(self, batch: Mapping[str, Array], rows_per_prompt: int = 1) -> Float[Array, "seq token"]:
+    def __call__(
+        self, batch: Mapping[str, Array], rows_per_prompt: int = 1, dropout: Key[Array, ""] | None = None
+    ) -> Float[Array, "seq token"]:
         """Return the value of the state before each completion token."""
-        hidden = hidden_states(self.trunk, batch, rows_per_prompt)  # pyright: ignore[reportArgumentType]
+        hidden = hidden_states(self.trunk, batch, rows_per_prompt, dropout)  # pyright: ignore[reportArgumentType]
         return hidden.astype(jnp.float32) @ self.head[...]
 
 
 def values(
-    graphdef: Any, weights: Weights, batch: Mapping[str, Array], rows_per_prompt: int = 1
+    graphdef: Any,
+    weights: Weights,
+    batch: Mapping[str, Array],
+    rows_per_prompt: int = 1,
+    dropout: Key[Array, ""] | None = None,
 ) -> Float[Array, "seq token"]:
-    """Return the critic's values at completion positions."""
-    return nnx.merge(graphdef, *weights)(batch, rows_per_prompt)
+    """Return the critic's values at completion positions; with a key for dropout where it is being trained."""
+    return nnx.merge(graphdef, *weights)(batch, rows_per_prompt, dropout)
 
 
 def by_micro_batch(function: Any, batch: Mapping[str, Array], size: int) -> dict[str, Array]:

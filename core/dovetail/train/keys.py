@@ -14,6 +14,8 @@ SAMPLING: Final = 2
 STEP: Final = 3
 EVALUATION: Final = 4
 GENERATION: Final = 5
+DROPOUT: Final = 0xFFFFFFFF
+"""Also folded into the key of a step, beside the numbers of its epochs."""
 
 
 def stream(seed: int, *counters: int) -> Key[Array, ""]:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from dovetail.config import Config
 from dovetail.data import prompt_stream
 from dovetail.errors import ConfigError
-from dovetail.train import sft
+from dovetail.train import keys, sft
 from dovetail.train.algorithm import sft_optimiser
 from dovetail.train.learner import Learner
 from dovetail.train.metrics import Clock, means, memory
@@ -65,7 +65,8 @@ def warm_start(run: Run) -> Any:
     for step in range(first, total):
         clock = Clock()
         batch = sft.as_batch(next(stream), setup)
-        policy, sums = update(policy, setup.weights.frozen, batch, jnp.int32(step), jnp.int32(total), hyper)
+        dropout = keys.stream(run.config.run.seed, keys.DROPOUT, step)
+        policy, sums = update(policy, setup.weights.frozen, batch, jnp.int32(step), jnp.int32(total), dropout, hyper)
         metrics = means(sums)
         run.stop_if_not_finite(SFT, step, metrics, ("sft/loss", "sft/grad_norm"), batch)
         clock.mark("update")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Int, Key
 
+from dovetail.train import keys
 from dovetail.train.parts import Floats, Part
 
 
@@ -25,6 +27,11 @@ class Moment:
     def progress(self) -> Float[Array, ""]:
         """Share of the steps done."""
         return self.step.astype(jnp.float32) / jnp.maximum(self.total, 1).astype(jnp.float32)
+
+    @property
+    def dropout(self) -> Key[Array, ""]:
+        """The key of what is dropped in the step's updates."""
+        return jax.random.fold_in(self.key, keys.DROPOUT)
 
     def fields(self, schedule: Part | None, hyper: dict[str, Floats]) -> dict[str, Any]:
         """Return the fields of stage `engine`; `schedule_weight` is among them where a schedule is chosen."""

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Int, Key
 
 from dovetail.errors import DataError
 from dovetail.protocols import Example, Weights
@@ -72,14 +72,18 @@ class SftUpdate:
         batch: dict[str, Array],
         step: Int[Array, ""],
         total: Int[Array, ""],
+        dropout: Key[Array, ""],
         hyper: dict[str, Floats],
     ) -> tuple[Trained, Sums]:
         """Return the updated policy and metric sums."""
         mask = batch["mask"].astype(jnp.float32)
-        batch = batch | {"weights": mask / jnp.maximum(jnp.sum(mask), 1.0)}
+        weights = mask / jnp.maximum(jnp.sum(mask), 1.0)
+        batch = batch | {"weights": weights, "draw_ids": jnp.arange(len(mask), dtype=jnp.int32)}
+        wanted = {"logps": self.logps}
 
         def loss_fn(params: Any, micro: dict[str, Array]) -> tuple[Array, Sums]:
-            found = quantities(self.graphdef, Weights(params, frozen), micro, {"logps": self.logps}, jnp.float32(1))
+            one = jnp.float32(1)
+            found = quantities(self.graphdef, Weights(params, frozen), micro, wanted, one, dropout=dropout)
             return masked_sum(micro["weights"], -found["logps"]), {}
 
         grads, loss, _ = accumulate(loss_fn, policy.params, batch, self.micro_batch_size)

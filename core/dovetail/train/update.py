@@ -61,6 +61,7 @@ class PolicyUpdate:
                 hyper["train"]["temperature"],
                 reference,
                 algorithm.rows_per_prompt,
+                moment.dropout,
             )
             if algorithm.plan.old_logps_from_update:
                 now["old_logps"] = jax.lax.stop_gradient(now["logps"])
@@ -130,7 +131,8 @@ class CriticUpdate:
         batch = dict(batch) | prepare(algorithm, parts.loss_agg, batch, constants, hyper)
 
         def loss_fn(params: Any, micro: dict[str, Array]) -> tuple[Array, Sums]:
-            now = {"values": values(self.graphdef, Weights(params, frozen), micro, algorithm.rows_per_prompt)}
+            weights = Weights(params, frozen)
+            now = {"values": values(self.graphdef, weights, micro, algorithm.rows_per_prompt, moment.dropout)}
             per_token, found = parts.value_loss(FieldScope(micro | now | constants, algorithm.fields, hyper), hyper)
             metrics = sums("critic", found | {"value_mean": now["values"]}, micro["mask"])
             return masked_sum(micro["weights"], per_token), metrics
@@ -163,16 +165,19 @@ def mini_batches(
     """Split a batch into mini-batches, freshly shuffled for each epoch; a ragged last one is filled with empty rows.
 
     Each `rows_per_prompt` consecutive rows, a divisor of `size`, stay together, so that their prompt is computed once.
-    With one mini-batch there is nothing to shuffle, and the order of the rows stays.
+    With one mini-batch there is nothing to shuffle, and the order of the rows stays. `draw_ids` tell rows and epochs
+    apart.
     """
     rows = batch["tokens"].shape[0]
-    if size >= rows:
-        return [batch] * epochs
     pieces = []
     for epoch in range(epochs):
+        numbered = batch | {"draw_ids": jnp.arange(epoch * rows, (epoch + 1) * rows, dtype=jnp.int32)}
+        if size >= rows:
+            pieces.append(numbered)
+            continue
         order = jax.random.permutation(jax.random.fold_in(key, epoch), jnp.arange(rows).reshape(-1, rows_per_prompt))
         order = order.reshape(-1)
-        pieces += [_take(batch, order[start : start + size], size) for start in range(0, rows, size)]
+        pieces += [_take(numbered, order[start : start + size], size) for start in range(0, rows, size)]
     return pieces
 
 

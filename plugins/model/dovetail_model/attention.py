@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from dovetail_model.cache import Cache, KeyValues
 from dovetail_model.layers.linear import Linear
@@ -22,13 +22,14 @@ class View(NamedTuple):
     """What one forward pass shows to all layers of one kind: each token's rotation and who sees whom.
 
     `start` is the slot of the cache to write to; `prefix` is absent where there is none. Of `own` and `prefix`, axes
-    of size 1 stand for any size.
+    of size 1 stand for any size. `keys` are there where dropout is wanted.
     """
 
     rotation: Rotation
     own: Bool[Array, "seq 1 token slot"]
     prefix: Bool[Array, "prompt sample token slot"] | None
     start: Int[Array, ""] | None
+    keys: Key[Array, "seq"] | None
 
 
 class Positions(NamedTuple):
@@ -84,6 +85,7 @@ def views(
     mask: Bool[Array, "seq token"],
     cache: Cache | None,
     prefix: Cache | None,
+    keys: Key[Array, "seq"] | None = None,
 ) -> dict[Layer, View]:
     """Return what each kind of layer sees; kinds differ in the rotation and in the window.
 
@@ -97,10 +99,10 @@ def views(
     def view(layer: Layer) -> View:
         turned = rotation(at.tokens.reshape(-1), layer.rope.frequencies(head_dim))
         if layer.window is None:
-            return View(turned, own, shared, start)
+            return View(turned, own, shared, start, keys)
         near = _near(at.tokens, at.own, layer.window) & own
         far = None if shared is None or at.prefix is None else _near(at.tokens, at.prefix, layer.window) & shared
-        return View(turned, near, far, start)
+        return View(turned, near, far, start, keys)
 
     return {layer: view(layer) for layer in dict.fromkeys(layers)}
 
@@ -229,7 +231,8 @@ class Attention(nnx.Module):
         """Return the layer's contribution to the residual stream, and the row's own keys and values."""
         seq = view.own.shape[0]
         queries, keys, values = (
-            project(x).reshape(len(x), -1, self.head_dim) for project in (self.queries, self.keys, self.values)
+            project(x, view.keys).reshape(len(x), -1, self.head_dim)
+            for project in (self.queries, self.keys, self.values)
         )
         if self.query_norm is not None and self.key_norm is not None:
             queries, keys = self.query_norm(queries), self.key_norm(keys)
@@ -242,7 +245,7 @@ class Attention(nnx.Module):
         if prefix is not None and view.prefix is not None:
             parts = (Part(*prefix, view.prefix), *parts)
         mixed = attend(queries, parts, scale=self.scale, cap=self.cap)
-        return self.out(mixed.reshape(len(x), -1)), present
+        return self.out(mixed.reshape(len(x), -1), view.keys), present
 
 
 def _head_norm(spec: Spec) -> RMSNorm | None:

@@ -126,7 +126,7 @@ def save_adapter(folder: Path, model: nnx.Module, *, base: Path) -> list[Path]:
         "base_model_name_or_path": str(base),
         "r": rank,
         "lora_alpha": first.scale * rank,
-        "lora_dropout": 0.0,
+        "lora_dropout": first.dropout,
         "bias": "none",
         "fan_in_fan_out": False,
         "inference_mode": True,

@@ -6,7 +6,7 @@ import re
 from typing import Annotated
 
 import attrs
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Lt
 from flax import nnx
 
 from dovetail import STATIC
@@ -34,26 +34,22 @@ class LoRA:
             `.*\\.self_attn\\.(q|v)_proj`; names are those of the Hugging Face folder, `model.layers.0.mlp.up_proj`.
             The default is every matrix but the embeddings.
         quantise_base: the format in which the adapted matrices are kept; None leaves them as they are.
-        dropout: 0. Dropout would make the policy that is trained another one than the policy that samples, and every
-            probability ratio noise; other values are refused.
+        dropout: the share of the inputs of A that are zero in a forward pass that is trained on, the others scaled up:
+            in the warm start, and in the update. Sampling and scoring are without. In an update that reads `old_logps`
+            of another pass, the ratio so carries the noise of the draws, also where the policy has not moved; with one
+            update per batch it has none, as both are of the same pass.
 
     Raises:
-        ConfigError: for an expression that matches nothing, with the names there are; for one that is none; for
-            dropout.
+        ConfigError: for an expression that matches nothing, with the names there are; for one that is none.
     """
 
     rank: Annotated[int, Ge(1)] = 64
     alpha: Annotated[float, Gt(0), STATIC] = 64.0
     modules: str = ".*"
     quantise_base: Format | None = None
-    dropout: Annotated[float, STATIC] = 0.0
+    dropout: Annotated[float, Ge(0), Lt(1), STATIC] = 0.0
 
     def __attrs_post_init__(self) -> None:
-        if self.dropout:
-            raise ConfigError(
-                f"adapter.lora.dropout = {self.dropout}: with dropout the policy that is trained is not the one that"
-                " samples, and their probability ratios are noise; leave it at 0"
-            )
         try:
             re.compile(self.modules)
         except re.error as error:
@@ -69,8 +65,8 @@ class LoRA:
                 f"adapter.lora.modules = {self.modules!r} matches the whole name of no module; there are"
                 f" {listing(kinds)}, N being the layer"
             )
-        for linear in chosen:
-            linear.adapt(self.rank, scale=self.alpha / self.rank, rngs=rngs)
+        for number, linear in enumerate(chosen):
+            linear.adapt(self.rank, scale=self.alpha / self.rank, dropout=self.dropout, number=number, rngs=rngs)
             if self.quantise_base is not None:
                 linear.quantise(self.quantise_base)
         return model

@@ -7,12 +7,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from dovetail.errors import ConfigError
 from dovetail_model.attention import Attention, View, views
 from dovetail_model.cache import Cache, KeyValues, empty_cache
 from dovetail_model.layers.glu import GLU
+from dovetail_model.layers.low_rank import LowRank
 from dovetail_model.layers.norm import RMSNorm
 from dovetail_model.spec import Spec
 
@@ -49,7 +50,7 @@ class Block(nnx.Module):
         """Return the residual stream after this block, and the row's own keys and values."""
         mixed, present = self.attention(self.attention_norm(x), view, past, prefix)
         x = x + (mixed if self.attention_post_norm is None else self.attention_post_norm(mixed))
-        gated = self.ffn(self.ffn_norm(x))
+        gated = self.ffn(self.ffn_norm(x), view.keys)
         return x + (gated if self.ffn_post_norm is None else self.ffn_post_norm(gated)), present
 
 
@@ -78,10 +79,11 @@ class Transformer(nnx.Module):
         cache: Cache | None = None,
         *,
         prefix: Cache | None = None,
+        keys: Key[Array, "seq"] | None = None,
     ) -> tuple[Float[Array, "seq token width"], Cache | None]:
         """Return the hidden states of `tokens`, and the cache with their keys and values appended."""
         spec = self.spec
-        seen = views(spec.layers, spec.head_dim, mask, cache, prefix)
+        seen = views(spec.layers, spec.head_dim, mask, cache, prefix, keys)
         x = self.embedding[...][tokens.reshape(-1)].astype(spec.dtype)
         if spec.scaled_embedding:
             x = x * jnp.asarray(spec.width**0.5, spec.dtype)
@@ -92,6 +94,11 @@ class Transformer(nnx.Module):
             layers.append(present)
         hidden = self.norm(x).reshape(*tokens.shape, self.width)
         return hidden, None if cache is None else cache.extend(tuple(layers), mask)
+
+    @property
+    def has_dropout(self) -> bool:
+        """Tell whether keys make a difference."""
+        return any(isinstance(module, LowRank) and module.dropout > 0 for _, module in nnx.iter_modules(self))
 
     def logits(self, hidden: Float[Array, "*batch width"]) -> Float[Array, "*batch vocab"]:
         """Project hidden states to float32 logits.

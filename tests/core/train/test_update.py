@@ -12,7 +12,7 @@ from dovetail.config import load
 from dovetail.protocols import Weights
 from dovetail.train.algorithm import assemble
 from dovetail.train.collect import Collector, on_last_token
-from dovetail.train.forward import ValueModel, quantities, values
+from dovetail.train.forward import ValueModel, hidden_states, quantities, values
 from dovetail.train.metrics import means
 from dovetail.train.models import split
 from dovetail.train.moment import Moment
@@ -28,6 +28,14 @@ def make(*overrides):
     choice = config.choice("train.model")
     model = choice.bind().make(VOCAB, rngs=nnx.Rngs(0))
     return assemble(config), *split(model)
+
+
+def make_adapted(*overrides):
+    """The same with an adapter whose change is not zero."""
+    config = load(None, ["train.prompts=3", "train.group_size=4", *MODEL, *overrides])
+    model = config.choice("train.model").bind().make(VOCAB, rngs=nnx.Rngs(0))
+    graphdef, weights = split(config.choice("train.adapter").bind().apply(model, rngs=nnx.Rngs(1)))
+    return assemble(config), graphdef, weights._replace(trained=jax.tree.map(lambda x: x + 0.1, weights.trained))
 
 
 def sampled(rows=12, prompt=3, token=5, seed=0):
@@ -101,6 +109,36 @@ def test_the_gradient_does_not_depend_on_the_micro_batch(overrides):
         assert found.keys() == expected.keys()
         for name, value in expected.items():
             np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_what_lora_drops_belongs_to_the_row_and_the_epoch():
+    """The same however whole groups are split, and another draw in the next epoch."""
+    overrides = (*PLAIN, "train.policy_loss=reinforce", "train.adapter=lora", "adapter.lora.rank=2")
+    algorithm, graphdef, weights = make_adapted(*overrides, "adapter.lora.dropout=0.5")
+    batch = sampled()
+    batch["advantages"] = jnp.where(batch["mask"], batch["scores"][:, None], 0.0)
+    policy = Trained(weights.trained, algorithm.optimiser.init(weights.trained))
+
+    def trained(micro_batch_size, *minis):
+        smaller = attrs.evolve(algorithm, micro_batch_size=micro_batch_size)
+        update = jax.jit(PolicyUpdate(algorithm=smaller, graphdef=graphdef).__call__)
+        return [update(policy, weights.frozen, None, mini, moment(), algorithm.hyper)[0].params for mini in minis]
+
+    first, second = mini_batches(batch, 12, 2, jax.random.key(0))
+    (whole, again), (split,) = trained(12, first, second), trained(4, first)
+    near = [np.allclose(a, b, rtol=1e-4, atol=1e-6) for a, b in zip(*map(jax.tree.leaves, (whole, split)), strict=True)]
+    assert all(near)
+    far = [np.allclose(a, b, rtol=1e-4, atol=1e-6) for a, b in zip(*map(jax.tree.leaves, (whole, again)), strict=True)]
+    assert not any(far)
+
+
+def test_dropout_is_for_what_is_trained_on():
+    """A forward pass without a key, as all of sampling and scoring are, is that of the model without dropout."""
+    found = []
+    for dropout in (0.0, 0.5):
+        _, graphdef, weights = make_adapted("train.adapter=lora", f"adapter.lora.dropout={dropout}")
+        found.append(jax.jit(lambda w, g=graphdef: hidden_states(nnx.merge(g, *w), sampled(), 4))(weights))
+    np.testing.assert_array_equal(*found)
 
 
 def test_the_update_norm_is_the_length_of_the_step():

@@ -7,7 +7,7 @@ from typing import Literal
 
 import jax
 from flax import nnx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key
 
 from dovetail_model.layers.linear import Linear
 
@@ -46,6 +46,8 @@ class GLU(nnx.Module):
         self.up = linear(width, ffn, axes=("width", "ffn"), std=std)
         self.down = linear(ffn, width, axes=("ffn", "width"), std=out_std)
 
-    def __call__(self, x: Float[Array, "row width"]) -> Float[Array, "row width"]:
-        """Return the layer's contribution to the residual stream."""
-        return self.down(ACTIVATIONS[self.activation](self.gate(x)) * self.up(x))
+    def __call__(
+        self, x: Float[Array, "row width"], keys: Key[Array, "seq"] | None = None
+    ) -> Float[Array, "row width"]:
+        """Return the layer's contribution to the residual stream; `keys` are for dropout."""
+        return self.down(ACTIVATIONS[self.activation](self.gate(x, keys)) * self.up(x, keys), keys)

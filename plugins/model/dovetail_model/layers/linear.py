@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key
 
 from dovetail_model.layers.low_rank import LowRank
 from dovetail_model.layers.quantised import Format, Quantised
@@ -36,17 +36,22 @@ class Linear(nnx.Module):
         self.bias = nnx.Param(jnp.zeros(outputs, param_dtype), axes=axes[1:]) if bias else None
         self.change: LowRank | None = None
 
-    def __call__(self, x: Float[Array, "row inputs"]) -> Float[Array, "row outputs"]:
-        """Return y."""
+    def __call__(
+        self, x: Float[Array, "row inputs"], keys: Key[Array, "seq"] | None = None
+    ) -> Float[Array, "row outputs"]:
+        """Return y; `keys` are for the change's dropout."""
         kernel = self.kernel
         y = kernel.product(x) if isinstance(kernel, Quantised) else x @ kernel[...].astype(x.dtype)
         if self.change is not None:
-            y = y + self.change(x)
+            y = y + self.change(x, keys)
         return y if self.bias is None else y + self.bias[...].astype(x.dtype)[None, :]
 
-    def adapt(self, rank: int, *, scale: float, rngs: nnx.Rngs) -> None:
+    def adapt(self, rank: int, *, scale: float, dropout: float = 0.0, number: int = 0, rngs: nnx.Rngs) -> None:
         """Add a change of this rank, zero at first."""
-        self.change = nnx.data(LowRank(self.inputs, self.outputs, rank, axes=self.axes, scale=scale, rngs=rngs))
+        change = LowRank(
+            self.inputs, self.outputs, rank, axes=self.axes, scale=scale, dropout=dropout, number=number, rngs=rngs
+        )
+        self.change = nnx.data(change)
 
     def quantise(self, format: Format) -> None:
         """Replace the matrix by one of fewer bits, which cannot be trained."""

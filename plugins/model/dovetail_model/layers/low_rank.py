@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key
 
 
 class LowRank(nnx.Module):
@@ -15,6 +15,9 @@ class LowRank(nnx.Module):
     [inputs, rank], drawn uniformly from ±1/√inputs, and `b` [rank, outputs], zero, so that the change is nothing at
     first; both float32, with the logical names of the matrix's `axes`.
 
+    While it is trained, each entry of x is zero with probability `dropout`, or divided by 1 - dropout otherwise. The
+    draws belong to the row's key and to this change's `number`, whatever else is in the batch.
+
     *Departures*: the paper draws A from a normal distribution; its authors' code, and what came after, do this.
 
     >>> change = LowRank(3, 2, 1, axes=(None, None), scale=2.0, rngs=nnx.Rngs(0))
@@ -23,17 +26,35 @@ class LowRank(nnx.Module):
     """
 
     def __init__(
-        self, inputs: int, outputs: int, rank: int, *, axes: tuple[str | None, str | None], scale: float, rngs: nnx.Rngs
+        self,
+        inputs: int,
+        outputs: int,
+        rank: int,
+        *,
+        axes: tuple[str | None, str | None],
+        scale: float,
+        dropout: float = 0.0,
+        number: int = 0,
+        rngs: nnx.Rngs,
     ) -> None:
         bound = inputs**-0.5
         a = jax.random.uniform(rngs.params(), (inputs, rank), jnp.float32, -bound, bound)
         self.a = nnx.LoRAParam(a, axes=(axes[0], None))
         self.b = nnx.LoRAParam(jnp.zeros((rank, outputs), jnp.float32), axes=(None, axes[1]))
-        self.scale = scale
+        self.scale, self.dropout, self.number = scale, dropout, number
 
-    def __call__(self, x: Float[Array, "row inputs"]) -> Float[Array, "row outputs"]:
-        """Return y."""
+    def __call__(
+        self, x: Float[Array, "row inputs"], keys: Key[Array, "seq"] | None = None
+    ) -> Float[Array, "row outputs"]:
+        """Return y; `keys` are there in training only, one for each sequence, of which every row of x is a token."""
+        if keys is not None and self.dropout:
+            x = self._drop(x, keys)
         return (x @ self.a[...].astype(x.dtype)) @ self.b[...].astype(x.dtype) * self.scale
+
+    def _drop(self, x: Float[Array, "row inputs"], keys: Key[Array, "seq"]) -> Float[Array, "row inputs"]:
+        shape, kept = (len(x) // len(keys), x.shape[1]), 1.0 - self.dropout
+        draws = jax.vmap(lambda key: jax.random.bernoulli(jax.random.fold_in(key, self.number), kept, shape))(keys)
+        return jnp.where(draws.reshape(x.shape), x / jnp.asarray(kept, x.dtype), jnp.zeros((), x.dtype))
 
     def product(self) -> Float[Array, "inputs outputs"]:
         """Return s A B."""
