@@ -174,8 +174,19 @@ class Place(Protocol):
         ...
 
 
+class ValueHead(NamedTuple):
+    """What makes a number of a hidden state h: w · h + b."""
+
+    weight: Float[np.ndarray, "width"]
+    bias: float
+
+
 class ModelMaker(Protocol):
-    """Kind `model`: an architecture, and where its weights come from."""
+    """Kind `model`: an architecture, and where its weights come from.
+
+    One that can have a head for numbers beside its weights, as a reward model has, has a method `value_head()` too: it
+    returns a `ValueHead`, or None. A critic begins with it.
+    """
 
     def make(self, vocab_size: int, *, rngs: nnx.Rngs, place: Place) -> nnx.Module:
         """Return a randomly initialised or loaded `LanguageModel`.

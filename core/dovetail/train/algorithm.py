@@ -28,7 +28,6 @@ class CriticParts:
     loss_agg: Part
     optimiser: Optimiser
     warmup_steps: int
-    init_from_policy: bool
 
 
 @attrs.frozen(kw_only=True)
@@ -266,7 +265,6 @@ def _critic(config: Config) -> CriticParts:
         loss_agg=part("critic.loss_agg", config.choice("critic.loss_agg")),
         optimiser=_optimiser("critic", config, config.critic),
         warmup_steps=config.critic.warmup_steps,
-        init_from_policy=config.critic.init_from_policy,
     )
 
 

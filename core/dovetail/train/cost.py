@@ -74,7 +74,7 @@ def estimate(config: Config) -> Cost:
         memory |= {
             f"critic's {name}": size for name, size in critic.memory(algorithm.critic.optimiser, algorithm).items()
         }
-        forward, factor = critic.work(lambda model, hidden: hidden @ model.head[...].astype(hidden.dtype))
+        forward, factor = critic.work(lambda model, hidden: hidden @ model.weight[...].astype(hidden.dtype))
         flops["critic"] = forward * (1 + factor * algorithm.epochs)
     return Cost(
         parameters=_count(policy.weights),

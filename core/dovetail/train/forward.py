@@ -7,10 +7,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Key
 
-from dovetail.protocols import LanguageModel, Weights
+from dovetail.protocols import LanguageModel, ValueHead, Weights
 from dovetail.registry import Component
 from dovetail.train.mesh import keep_rows_cut
 
@@ -117,18 +118,26 @@ def _cut(array: Array, vocab_size: int) -> Array:
 
 
 class ValueModel(nnx.Module):
-    """A decoder with a scalar head: the critic."""
+    """A decoder with a scalar head, the critic: w · h + b, both zero at first, or those of `head`."""
 
-    def __init__(self, trunk: nnx.Module, width: int, head_type: type[nnx.Param[Any]] = nnx.Param) -> None:
+    def __init__(
+        self,
+        trunk: nnx.Module,
+        width: int,
+        head_type: type[nnx.Param[Any]] = nnx.Param,
+        head: ValueHead | None = None,
+    ) -> None:
+        weight, bias = head or ValueHead(np.zeros(width), 0.0)
         self.trunk = trunk
-        self.head = head_type(jnp.zeros((width,), jnp.float32))
+        self.weight = head_type(jnp.asarray(weight, jnp.float32))
+        self.bias = head_type(jnp.float32(bias))
 
     def __call__(
         self, batch: Mapping[str, Array], rows_per_prompt: int = 1, dropout: Key[Array, ""] | None = None
     ) -> Float[Array, "seq token"]:
         """Return the value of the state before each completion token."""
         hidden = hidden_states(self.trunk, batch, rows_per_prompt, dropout)  # pyright: ignore[reportArgumentType]
-        return hidden.astype(jnp.float32) @ self.head[...]
+        return hidden.astype(jnp.float32) @ self.weight[...] + self.bias[...]
 
 
 def values(

@@ -9,7 +9,7 @@ import jax
 from flax import nnx
 
 from dovetail.config import Choice, Config
-from dovetail.protocols import Adapter, ModelMaker, Weights
+from dovetail.protocols import Adapter, ModelMaker, ValueHead, Weights
 from dovetail.train import keys
 from dovetail.train.forward import ValueModel
 from dovetail.train.mesh import Devices
@@ -28,16 +28,18 @@ class Models:
         return self._spread(self._make("train", keys.INIT))
 
     def critic(self, policy: Weights) -> tuple[Any, Weights]:
-        """Return the critic's; its trunk begins as the policy does where the two fit.
+        """Return the critic's. Where it is the policy's model too, its trunk begins as the policy does.
 
         A trunk that is trained gets a copy, an adapted one uses the policy's own arrays if those are frozen too.
         """
         trunk = self._make("critic", keys.CRITIC_INIT)
-        source, target = _base(nnx.merge_state(*policy)), _base(nnx.state(trunk))
-        if self.config.critic.init_from_policy and _shapes(source) == _shapes(target):
+        maker = self._maker("critic")
+        if self.config.critic.init_from_policy and maker == self._maker("train"):
+            source = _base(nnx.merge_state(*policy))
             shared = _adapted(trunk) and bool(jax.tree.leaves(policy.frozen))
             nnx.update(trunk, source if shared else jax.tree.map(lambda x: x.copy(), source))
-        return self._spread(_with_head(trunk))
+        head = maker.value_head() if hasattr(maker, "value_head") else None
+        return self._spread(_with_head(trunk, head))
 
     def shapes(self) -> tuple[Any, Weights]:
         """Return the policy's structure and the shapes of its weights; nothing is read or allocated."""
@@ -47,9 +49,11 @@ class Models:
         """Return the critic's."""
         return split(nnx.eval_shape(_with_head, self._abstract("critic")))
 
+    def _maker(self, section: str) -> ModelMaker:
+        return _bound(self.config.choice(f"{section}.model"))
+
     def _abstract(self, section: str) -> nnx.Module:
-        maker: ModelMaker = _bound(self.config.choice(f"{section}.model"))
-        model = maker.abstract(self.vocab_size)
+        model = self._maker(section).abstract(self.vocab_size)
         if f"{section}.adapter" not in self.config.choices:
             return model
         adapter: Adapter = _bound(self.config.choice(f"{section}.adapter"))
@@ -58,8 +62,7 @@ class Models:
     def _make(self, section: str, stream: int) -> nnx.Module:
         assert self.vocab_size is not None, "only shapes may be had without a tokenizer"
         rngs = nnx.Rngs(params=keys.stream(self.config.run.seed, stream))
-        maker: ModelMaker = _bound(self.config.choice(f"{section}.model"))
-        model = maker.make(self.vocab_size, rngs=rngs, place=self.devices.place)
+        model = self._maker(section).make(self.vocab_size, rngs=rngs, place=self.devices.place)
         if f"{section}.adapter" in self.config.choices:
             adapter: Adapter = _bound(self.config.choice(f"{section}.adapter"))
             model = adapter.apply(model, rngs=rngs)
@@ -76,8 +79,8 @@ def split(model: nnx.Module) -> tuple[Any, Weights]:
     return graphdef, Weights(trained, frozen)
 
 
-def _with_head(trunk: Any) -> ValueModel:
-    return ValueModel(trunk, trunk.width, head_type=nnx.LoRAParam if _adapted(trunk) else nnx.Param)
+def _with_head(trunk: Any, head: ValueHead | None = None) -> ValueModel:
+    return ValueModel(trunk, trunk.width, nnx.LoRAParam if _adapted(trunk) else nnx.Param, head)
 
 
 def _bound(choice: Choice) -> Any:
@@ -90,7 +93,3 @@ def _adapted(model: nnx.Module) -> bool:
 
 def _base(state: nnx.State) -> nnx.State:
     return nnx.filter_state(state, nnx.All(nnx.Param, nnx.Not(nnx.LoRAParam)))
-
-
-def _shapes(params: Any) -> tuple[Any, list[tuple[int, ...]]]:
-    return jax.tree.structure(params), [leaf.shape for leaf in jax.tree.leaves(params)]

@@ -8,11 +8,12 @@ import attrs
 from flax import nnx
 
 from dovetail.errors import ConfigError
-from dovetail.protocols import Place
+from dovetail.protocols import Place, ValueHead
 from dovetail_model.architectures.config import HuggingFaceConfig
 from dovetail_model.architectures.lookup import read_spec
 from dovetail_model.export import save_adapter, save_pretrained
 from dovetail_model.loading import load
+from dovetail_model.score import read_score
 from dovetail_model.spec import DType, Remat, Spec
 from dovetail_model.transformer import Transformer
 
@@ -50,6 +51,10 @@ class Pretrained:
         """Return the model, each parameter at its `place`; a random one is on one device."""
         spec = self._fitting(self.spec(), vocab_size)
         return Transformer(spec, rngs=rngs) if self.random else load(spec, self._folder, place)
+
+    def value_head(self) -> ValueHead | None:
+        """Return the head of a reward model's folder, with which a critic begins; None for any other."""
+        return None if self.random else read_score(self._folder, self.spec().width)
 
     def abstract(self, vocab_size: int | None) -> Transformer:
         """Return the model with shapes for arrays.

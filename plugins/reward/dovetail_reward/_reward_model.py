@@ -16,14 +16,14 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from dovetail.errors import ConfigError, DataError
+from dovetail.protocols import ValueHead
 from dovetail_model.architectures.config import HuggingFaceConfig
 from dovetail_model.huggingface_tokenizer import HuggingFace, HuggingFaceTokenizer
 from dovetail_model.loading import load
 from dovetail_model.pretrained import read_spec
-from dovetail_model.safetensors import Tensor, open_folder
+from dovetail_model.score import BIAS, WEIGHT, read_score
 from dovetail_model.spec import DType
 
-WEIGHT, BIAS = "score.weight", "score.bias"
 OTHER_HEAD: Final = "lm_head.weight"
 SHORTEST: Final = 32
 """Tokens to which a text is filled up at least."""
@@ -66,7 +66,7 @@ class OpenModel:
 def check(folder: Path, *, template: bool) -> None:
     """Refuse a folder that holds no reward model, or no chat template where one is needed; no weights are read."""
     spec = read_spec(HuggingFaceConfig.read(folder))
-    _head(folder, open_folder(folder), spec.width)
+    _head(folder, spec.width)
     if _tokenizer(folder).template is None and template:
         raise DataError(f"{folder}: question_column needs a chat template, and the tokenizer has none")
 
@@ -76,15 +76,13 @@ def open_model(folder: Path, dtype: DType) -> OpenModel:
     """Read a model, once; it stays for as long as the program runs."""
     # Tied, as there is no table for logits, and none is used.
     spec = attrs.evolve(read_spec(HuggingFaceConfig.read(folder)), dtype=dtype, param_dtype=dtype, tied=True)
-    head = _head(folder, open_folder(folder), spec.width)
-    weight, bias = (jnp.asarray(np.array(tensor.read(), np.float32)) if tensor else None for tensor in head)
+    head = _head(folder, spec.width)
     graphdef, params = nnx.split(load(spec, folder, None, besides=(WEIGHT, BIAS, OTHER_HEAD)))
 
     @jax.jit
     def score(params: Any, tokens: Int[Array, "seq token"], mask: Bool[Array, "seq token"]) -> Float[Array, "seq"]:
         hidden, _ = nnx.merge(graphdef, params)(tokens, mask)
-        found = jnp.einsum("sw,ow->so", hidden[:, -1].astype(jnp.float32), weight)
-        return (found if bias is None else found + bias[None])[:, 0]
+        return hidden[:, -1].astype(jnp.float32) @ head.weight + jnp.float32(head.bias)
 
     return OpenModel(tokenizer=_tokenizer(folder), score=functools.partial(score, params))
 
@@ -93,17 +91,14 @@ def _tokenizer(folder: Path) -> HuggingFaceTokenizer:
     return HuggingFace().load(folder)
 
 
-def _head(folder: Path, tensors: Mapping[str, Tensor], width: int) -> tuple[Tensor, Tensor | None]:
-    if WEIGHT not in tensors:
+def _head(folder: Path, width: int) -> ValueHead:
+    head = read_score(folder, width)
+    if head is None:
         raise ConfigError(
             f"{folder}: has no {WEIGHT}, the head of a reward model; transformers writes it for"
             " ...ForSequenceClassification with num_labels=1"
         )
-    if tensors[WEIGHT].shape != (1, width):
-        raise ConfigError(
-            f"{folder}: {WEIGHT} is {list(tensors[WEIGHT].shape)}; a reward model has one label, [1, {width}]"
-        )
-    return tensors[WEIGHT], tensors.get(BIAS)
+    return head
 
 
 def _filled(

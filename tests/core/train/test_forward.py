@@ -48,7 +48,7 @@ def test_a_shared_prompt_changes_neither_loss_nor_gradient(rows_per_prompt):
 def test_the_critic_reads_a_shared_prompt_once_too():
     _, graphdef, weights = make()
     critic = ValueModel(nnx.merge(graphdef, *weights), 16)
-    critic.head[...] = jnp.linspace(-1.0, 1.0, 16)
+    critic.weight[...] = jnp.linspace(-1.0, 1.0, 16)
     graphdef, weights = split(critic)
     assert_close(values(graphdef, weights, sampled(), 4), values(graphdef, weights, sampled()))
 
