@@ -22,7 +22,8 @@ def play(schedule, lengths):
         if not len(going) and not len(waiting):
             np.testing.assert_array_equal(drawn, lengths)
             return
-        layout = schedule.next(layout, going, waiting)
+        for layout in schedule.moves(layout, going, waiting):
+            pass
         assert set(going) <= set(layout.held), "what goes on keeps a lane"
         waiting = np.setdiff1d(waiting, layout.held)
 
@@ -76,12 +77,20 @@ def test_waiting_completions_take_the_lanes_of_finished_ones():
     assert np.mean(busy[:-4]) > 0.85 * 40
 
 
+def test_lanes_are_halved_one_time_after_another():
+    schedule = Schedule(prompts=16, samples=8, lanes=128, shrink=True)
+    layout, none = schedule.first(np.arange(128)), np.array([], int)
+    assert [moved.shape for moved in schedule.moves(layout, np.arange(16), none)] == [(16, 4), (16, 2), (16, 1)]
+    assert [moved.shape for moved in schedule.moves(layout, np.arange(20), none)] == [(16, 4), (16, 2)]
+    assert list(schedule.moves(layout, np.arange(80), none)) == []
+
+
 def test_a_prompt_with_many_left_gets_a_row_of_one_without():
     schedule = Schedule(prompts=8, samples=4, lanes=32, shrink=True)
     layout = schedule.first(np.arange(32))
     # prompt 0 has four left, prompts 1 to 6 two, prompt 7 none: eight rows of two
     going = np.array([0, 1, 2, 3, *(4 * p + s for p in range(1, 7) for s in (1, 3))])
-    packed = schedule.next(layout, going, np.array([], int))
+    (packed,) = schedule.moves(layout, going, np.array([], int))
     assert packed.shape == (8, 2)
     np.testing.assert_array_equal(packed.prompts, [0, 0, 1, 2, 3, 4, 5, 6])
     np.testing.assert_array_equal(layout.find(packed.seqs), going)

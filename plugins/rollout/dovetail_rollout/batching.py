@@ -84,11 +84,12 @@ class Batch:
             drawn, going = self._going(drawn, lanes.layout.held)
             if not len(going) and not len(waiting):
                 return drawn
-            layout = self.schedule.next(lanes.layout, going, waiting)
-            waiting = np.setdiff1d(waiting, layout.held)
-            if layout is not lanes.layout or lanes.filled == lanes.slots:
-                longest = int(np.max(np.asarray(drawn.lengths)[going] - 1, initial=0))
+            longest = int(np.max(np.asarray(drawn.lengths)[going] - 1, initial=0))
+            for layout in self.schedule.moves(lanes.layout, going, waiting):
                 lanes = self._move(prompts, lanes, layout, longest)
+                waiting = np.setdiff1d(waiting, layout.held)
+            if lanes.filled == lanes.slots:
+                lanes = self._move(prompts, lanes, lanes.layout, longest)
 
     def _going(self, drawn: Drawn, seqs: Int[np.ndarray, "seq"]) -> tuple[Drawn, Int[np.ndarray, "seq"]]:
         """Return which of these completions have not ended, once stop strings are looked for."""

@@ -65,18 +65,23 @@ class Schedule:
         rows = self.prompts if self.together else self.lanes // share
         return self._filled(NONE, waiting, rows, share)
 
-    def next(self, layout: Layout, going: Int[np.ndarray, "seq"], waiting: Int[np.ndarray, "seq"]) -> Layout:
-        """Return the layout to go on with; `layout` itself where a move is not worth its copy.
+    def moves(
+        self, layout: Layout, going: Int[np.ndarray, "seq"], waiting: Int[np.ndarray, "seq"]
+    ) -> Iterator[Layout]:
+        """Yield the layouts to move to, one after another, the last one to go on with; none that is not worth its copy.
 
-        `going` are those of its completions that have not ended, `waiting` those that are yet to be begun.
+        `going` are those of its completions that have not ended, `waiting` those that are yet to be begun. The number
+        of lanes is halved as often as need be, and never skips a half: so there is one move to compile for each.
         """
         if len(waiting):
-            empty = layout.seqs.size - len(going)
-            return self._refilled(going, waiting) if empty * REFILL >= layout.seqs.size else layout
-        for shape in reversed(list(self._smaller(*layout.shape))):
-            if (packed := _pack(going, self.samples, *shape)) is not None:
-                return packed
-        return layout
+            if (layout.seqs.size - len(going)) * REFILL >= layout.seqs.size:
+                yield self._refilled(going, waiting)
+            return
+        for shape in self._smaller(*layout.shape):
+            packed = _pack(going, self.samples, *shape)
+            if packed is None:
+                return
+            yield packed
 
     def enough(self, layout: Layout, going: int, waiting: int) -> int:
         """Return how many completions going on make it worth asking again for the next layout."""
