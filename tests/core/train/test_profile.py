@@ -1,9 +1,12 @@
 """Where the time of a run goes: steps that compile nothing, a trace of some of them, and the summary's shares."""
 
 import json
+import threading
 
 import jax
+import numpy as np
 import pytest
+from jax._src.array import ArrayImpl
 from tests.core.train.tiny import TINY
 
 from dovetail.cli import main
@@ -12,6 +15,7 @@ from dovetail.errors import ConfigError
 from dovetail.hookspecs import hookimpl
 from dovetail.registry import plugin_manager
 from dovetail.run.summary import summarise
+from dovetail.train.learner import Learner
 from dovetail.train.loop import train
 from dovetail.train.metrics import Clock
 from dovetail.train.profile import Window
@@ -32,6 +36,45 @@ class Compilations:
             self.by_step[step] = self.count
 
 
+class Fetches:
+    """How often the main thread got something from a device while it was learning, by step and function.
+
+    `_value` is behind `float`, `int`, `bool`, `tolist` and `device_get`.
+    """
+
+    def __init__(self, patch):
+        self.seen, self.learning, self.fetching = [], False, False
+        learn, value = Learner.learn, ArrayImpl._value.fget
+
+        def watched(*arguments):
+            self.learning = True
+            try:
+                return learn(*arguments)
+            finally:
+                self.learning = False
+                self.seen.append([])
+
+        patch.setattr(Learner, "learn", watched)
+        patch.setattr(ArrayImpl, "_value", property(self._spied("_value", value)))
+        self.seen.append([])
+        for module, name in ((jax, "device_get"), (jax, "block_until_ready"), (np, "asarray"), (np, "array")):
+            patch.setattr(module, name, self._spied(name, getattr(module, name)))
+
+    def _spied(self, name, function):
+        def spied(first, *rest, **options):
+            here = self.learning and threading.current_thread() is threading.main_thread() and not self.fetching
+            if not here or (name in ("asarray", "array") and not isinstance(first, jax.Array)):
+                return function(first, *rest, **options)
+            self.seen[-1].append(name)
+            self.fetching = True
+            try:
+                return function(first, *rest, **options)
+            finally:
+                self.fetching = False
+
+        return spied
+
+
 @pytest.fixture(scope="module")
 def observed(tmp_path_factory):
     """A run of four steps with mini-batches, traced in the third."""
@@ -40,28 +83,35 @@ def observed(tmp_path_factory):
     jax.monitoring.register_event_duration_secs_listener(seen.heard)
     plugin_manager().register(seen)
     try:
-        train(load(None, [*TINY, *overrides]), folder, profile=Window(3, 3))
+        with pytest.MonkeyPatch.context() as patch:
+            fetches = Fetches(patch)
+            train(load(None, [*TINY, *overrides]), folder, profile=Window(3, 3))
     finally:
         plugin_manager().unregister(seen)
         jax.monitoring.unregister_event_duration_listener(seen.heard)
-    return folder, seen
+    return folder, seen, fetches
+
+
+def test_a_step_waits_for_the_devices_once(observed):
+    *_, fetches = observed
+    assert fetches.seen == [["device_get"]] * 4 + [[]]
 
 
 def test_nothing_is_compiled_after_the_second_step(observed):
-    _, seen = observed
+    _, seen, _ = observed
     assert seen.by_step[1] > 0
     assert seen.by_step[4] == seen.by_step[2]
 
 
 def test_the_trace_can_be_opened(observed):
-    folder, _ = observed
+    folder, *_ = observed
     found = [path.suffixes for path in (folder / "profile").rglob("*") if path.is_file()]
     assert [".xplane", ".pb"] in [suffixes[-2:] for suffixes in found]
     assert [".json", ".gz"] in [suffixes[-2:] for suffixes in found]
 
 
 def test_the_summary_says_where_the_time_went(observed):
-    folder, _ = observed
+    folder, *_ = observed
     text = summarise(folder)
     seconds = json.loads((folder / "summary.json").read_text())["seconds"]
     assert {"rollout", "reward", "scoring", "update", "sync", "waiting"} <= seconds.keys()
