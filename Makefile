@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
+# A release of torch that needs no CUDA packages.
+TORCH ?= torch==2.13.0
 
-.PHONY: quickstart test test-slow check format docs clean
+.PHONY: quickstart test test-slow check format docs site clean
 
 quickstart: $(STAMP)  ## train a tiny model from scratch on arithmetic: warm start, then GRPO
 	$(BIN)/dovetail train quickstart
@@ -12,7 +14,7 @@ quickstart: $(STAMP)  ## train a tiny model from scratch on arithmetic: warm sta
 test: $(STAMP)  ## the whole test suite but what is marked slow
 	$(BIN)/pytest -m "not slow" -n 2
 
-test-slow: $(STAMP)  ## what is marked slow
+test-slow: $(VENV)/.others  ## what is marked slow
 	$(BIN)/pytest -m slow
 
 check: $(STAMP)  ## format, lint, types
@@ -29,8 +31,20 @@ $(STAMP): pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]"
 	touch $@
 
-docs: $(STAMP)  ## rewrite the pages that are made from docstrings
+docs: $(STAMP)  ## rewrite the pages that are made from docstrings and the command line
 	$(BIN)/python docs/generate.py
+
+site: $(VENV)/.docs  ## the documentation as a site, in build/site; warnings are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+$(VENV)/.docs: $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[docs]"
+	touch $@
+
+# Other programs that slow tests compare with or run on; without them those tests are skipped.
+$(VENV)/.others: $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[ray,transformers]" $(TORCH)
+	touch $@
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache

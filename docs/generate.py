@@ -1,30 +1,41 @@
-"""Write `docs/components/KIND.md` from the docstrings of the built-in components: `python docs/generate.py`."""
+"""Write the pages that are made from code: `python docs/generate.py`.
+
+`docs/components/KIND.md` comes from the docstrings of the built-in components, `docs/cli.md` from the command line.
+"""
 
 from __future__ import annotations
 
+import argparse
+import re
+import textwrap
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from dovetail.config.types import describe
 from dovetail.registry import REQUIRED, Component, current
 
-PAGES = Path(__file__).parent / "components"
+DOCS = Path(__file__).parent
+SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Departures")
 
 
 def pages() -> dict[str, str]:
-    """Return the text of every page by file name."""
+    """Return the text of every page by its path under `docs`."""
     registry = current()
     kinds = {kind.name: kind.summary for kind in registry.kinds.values()}
     built_in = {kind: [c for c in registry.components(kind) if c.origin.distribution == "dovetail"] for kind in kinds}
-    found = {f"{kind}.md": page(kind, kinds[kind], components) for kind, components in built_in.items() if components}
-    return found | {"index.md": index({kind: built_in[kind] for kind in kinds if built_in[kind]})}
+    built_in = {kind: components for kind, components in built_in.items() if components}
+    found = {f"components/{kind}.md": page(kind, kinds[kind], components) for kind, components in built_in.items()}
+    return found | {"components/index.md": index(built_in), "cli.md": command_line()}
 
 
-def index(components: dict[str, list[Component]]) -> str:
+def index(components: Mapping[str, list[Component]]) -> str:
     """List the kinds with their components."""
     lines = ["# Components", "", "Generated from the docstrings by `python docs/generate.py`.", ""]
     lines += ["| kind | components |", "|---|---|"]
     for kind, members in components.items():
-        lines.append(f"| [{kind}]({kind}.md) | {', '.join(f'`{member.name}`' for member in members)} |")
+        links = ", ".join(f"[`{member.name}`]({kind}.md#{member.name.lower()})" for member in members)
+        lines.append(f"| [{kind}]({kind}.md) | {links} |")
     return "\n".join(lines) + "\n"
 
 
@@ -32,31 +43,137 @@ def page(kind: str, summary: str, components: list[Component]) -> str:
     """Describe the components of one kind."""
     lines = [f"# {kind}", "", f"{summary[0].upper()}{summary[1:]}.", ""]
     for component in components:
-        lines += [f"## {component.name}", "", "```text", component.doc, "```", ""]
-        lines += ["| | |", "|---|---|", f"| reads | {_code(component.reads)} |"]
-        for name, default in component.params.items():
-            shown = "required" if default is REQUIRED else f"`{default!r}`"
-            cell = f"{shown}; {describe(component.hints[name])}".replace("|", "\\|").replace("<", "&lt;")
-            lines.append(f"| `{name}` | {cell}{', compile-time' if name in component.static else ''} |")
-        if component.aliases:
-            lines.append(f"| also called | {_code(component.aliases)} |")
-        lines += [f"| defined in | `{component.origin.module}` |", ""]
+        body, example, sections = split(component.doc)
+        lines += [f"## {component.name}", "", *markdown(body)]
+        told = arguments(sections.pop("Args", ""))
+        if component.reads:
+            lines += ["| reads | |", "|---|---|"]
+            lines += [f"| `{name}` | {cell(told.get(name, ''))} |" for name in component.reads] + [""]
+        if component.params:
+            lines += ["| parameter | default | | |", "|---|---|---|---|"]
+            lines += [parameter(component, name, told.get(name, "")) for name in component.params] + [""]
+        for title, text in sections.items():
+            lines += [f"**{title}**", "", *markdown(text)]
+        lines += ["**Example**", "", *markdown(example)] if example else []
+        also = f"; also called {code(component.aliases)}" if component.aliases else ""
+        lines += [f"Defined in `{component.origin.module}`{also}.", ""]
     return "\n".join(lines)
 
 
-def _code(words: tuple[str, ...]) -> str:
-    return ", ".join(f"`{word}`" for word in words) or "nothing"
+def parameter(component: Component, name: str, meaning: str) -> str:
+    """Return the row of a table about a hyperparameter."""
+    default = component.params[name]
+    shown = "required" if default is REQUIRED else f"`{default!r}`"
+    static = ", compile-time" if name in component.static else ""
+    return f"| `{name}` | {cell(shown)} | {cell(describe(component.hints[name]))}{static} | {cell(meaning)} |"
+
+
+def split(doc: str) -> tuple[str, str, dict[str, str]]:
+    """Split a docstring into its text, the doctest at its end, and its sections by title."""
+    parts = re.split(rf"^({'|'.join(SECTIONS)}):\n", doc, flags=re.MULTILINE)
+    body, sections = parts[0], {}
+    for title, text in zip(parts[1::2], parts[2::2], strict=True):
+        inside, *outside = re.split(r"^(?=\S)", text, maxsplit=1, flags=re.MULTILINE)
+        sections[title] = textwrap.dedent(inside).strip()
+        body += "\n" + "".join(outside)
+    body, *example = re.split(r"^(?=>>> )", body, maxsplit=1, flags=re.MULTILINE)
+    return body, "".join(example), sections
+
+
+def arguments(text: str) -> dict[str, str]:
+    """Return what a section `Args` says about each name."""
+    entries = re.split(r"^(\w+): ", text, flags=re.MULTILINE)
+    return {name: " ".join(told.split()) for name, told in zip(entries[1::2], entries[2::2], strict=True)}
+
+
+def markdown(text: str) -> Iterator[str]:
+    """Yield the lines of a docstring's text as Markdown: equations and examples become blocks of code."""
+    for block in re.split(r"\n\s*\n", text.strip("\n")):
+        if block.startswith(">>> "):
+            yield from ("```pycon", block, "```", "")
+        elif block.startswith("    "):
+            yield from ("```text", textwrap.dedent(block), "```", "")
+        elif block.strip():
+            yield from (prose(block), "")
+
+
+def prose(text: str) -> str:
+    """Keep what looks like HTML as text."""
+    return re.sub(r"(`[^`]*`)|<", lambda found: found[1] or "&lt;", text)
+
+
+def cell(text: str) -> str:
+    """Return a text as a table's cell."""
+    return prose(text).replace("|", "\\|")
+
+
+def code(words: tuple[str, ...]) -> str:
+    """Return words as code, separated by commas."""
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def command_line() -> str:
+    """Return the page about the commands."""
+    from dovetail.cli import parser
+
+    lines = ["# Command line", "", "What `dovetail COMMAND --help` says; generated by `python docs/generate.py`.", ""]
+    for command in commands(parser()):
+        words = [shown(action) for action in command._get_positional_actions()]
+        lines += [
+            f"## {command.prog.removeprefix('dovetail ')}",
+            "",
+            "```text",
+            " ".join([command.prog, *words]),
+            "```",
+        ]
+        description = command.description or ""
+        lines += ["", prose(description[:1].upper() + description[1:]), ""]
+        tables: dict[str, list[str]] = {}
+        for group in command._action_groups:
+            own = group.title not in ("positional arguments", "options")
+            rows = tables.setdefault(cell(group.title or "") if own else "", [])
+            rows += [option(action) for action in group._group_actions if action.dest != "help"]
+        for title, rows in tables.items():
+            lines += [f"| | {title} |", "|---|---|", *rows, ""] if rows else []
+    return "\n".join(lines)
+
+
+def shown(action: argparse.Action) -> str:
+    """Return how an argument's value is written; nothing for a switch."""
+    value: Any = action.metavar or (action.dest.upper() if action.nargs != 0 else "")
+    if action.choices is not None:
+        value = "|".join(map(str, action.choices))
+    value = " ".join(value) if isinstance(value, tuple) else value
+    if action.option_strings:
+        return value
+    return {"?": f"[{value}]", "*": f"[{value} ...]", "+": f"{value} ..."}.get(str(action.nargs), value)
+
+
+def option(action: argparse.Action) -> str:
+    """Return the row of a table about an argument."""
+    names = [f"{name} {shown(action)}".strip() for name in action.option_strings] or [shown(action)]
+    return f"| {cell(code(tuple(names)))} | {cell((action.help or '').replace('%%', '%'))} |"
+
+
+def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Yield the parser of every command that does something."""
+    below: list[Any] = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not below:
+        yield parser
+    for action in below:
+        for each in dict.fromkeys(action.choices.values()):
+            yield from commands(each)
 
 
 def main() -> None:
     """Write the pages and remove those that are of no use any more."""
-    PAGES.mkdir(exist_ok=True)
+    (DOCS / "components").mkdir(exist_ok=True)
     wanted = pages()
-    for old in PAGES.glob("*.md"):
-        if old.name not in wanted:
+    for old in (DOCS / "components").glob("*.md"):
+        if f"components/{old.name}" not in wanted:
             old.unlink()
     for name, text in wanted.items():
-        (PAGES / name).write_text(text)
+        (DOCS / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
