@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+import attrs
+
 from dovetail.ab import experiment
 from dovetail.ab.analysis import Analysis, analyse
 from dovetail.ab.design import Arm, Design, Window, parse_stop_rule
@@ -13,13 +15,17 @@ from dovetail.ab.metric import check_metric
 from dovetail.ab.outcomes import Runs
 from dovetail.ab.registration import FILE, Registration
 from dovetail.ab.words import caveats, counted, headline, plan
-from dovetail.config import Choice, load_experiment
+from dovetail.config import AB, Choice, load_experiment
+from dovetail.errors import ConfigError
 from dovetail.shipped import find
 from dovetail.sweep import Planned, Store, Terms, parse_seeds, plan_trials
 from dovetail.sweep.commands import parse_time
 
 DECIDED, UNDECIDED = 0, 3
 """Exit codes; 1 is an error, as for every command."""
+
+REGISTERED = ("control", "seeds", "metric", "goal", "window", "min_effect", "alpha", "sequential", "deviation")
+"""Options that are settings of the section `ab`."""
 
 HOW_IT_RUNS = (
     ("jobs", "sweep.jobs"),
@@ -33,7 +39,8 @@ HOW_IT_RUNS = (
 def run(options: argparse.Namespace) -> int:
     """Register and run an A/B test, or go on with it; report what it found."""
     path = find(options.config)
-    design = read_design(options)
+    settings = read_settings(path, options)
+    design = make_design(settings)
     terms, executor, limit = read_terms(path, options)
     planned = plan_trials(path, options.overrides, [point for _, point in design.points()], max_trials=limit)
     experiment.check_arms(design, planned)
@@ -47,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
         registration = registration.continues(there, amend=options.amend, pairs=pairs)
     elif not options.repeat:
         experiment.check_seeds(registration, folder)
-    print("\n".join(introduction(registration, planned, options.deviation)))
+    print("\n".join(introduction(registration, planned, settings.deviation)))
     if options.dry_run:
         print(f"{len(planned.trials)} runs would be made in {folder}")
         return 0
@@ -61,19 +68,32 @@ def run(options: argparse.Namespace) -> int:
     return DECIDED if analysis.decided else UNDECIDED
 
 
-def read_design(options: argparse.Namespace) -> Design:
-    """Return the design that the command line describes."""
+def read_settings(path: Path, options: argparse.Namespace) -> AB:
+    """Read `ab.*` from the config, with what the command line says in front of it."""
+    given = ((key, getattr(options, key)) for key in REGISTERED)
+    sets = [f"ab.{key}={value!r}" for key, value in given if value is not None]
+    settings, _ = load_experiment("ab", path, [*options.overrides, *sets])
+    arms: dict[str, tuple[str, ...]] = {}
+    for arm in map(Arm.parse, options.arm):
+        if arm.name in arms:
+            raise ConfigError(f"arm '{arm.name}' is there twice; names must differ")
+        arms[arm.name] = arm.overrides
+    return attrs.evolve(settings, arms=settings.arms | arms)
+
+
+def make_design(settings: AB) -> Design:
+    """Return the design that the settings describe."""
     design = Design(
-        arms=tuple(map(Arm.parse, options.arm)),
-        metric=options.metric,
-        goal=options.goal,
-        window=Window(options.window),
-        min_effect=options.min_effect,
-        seeds=parse_seeds(options.seeds),
-        looks=parse_stop_rule(options.sequential),
-        alpha=options.alpha,
+        arms=tuple(Arm.of(name, overrides) for name, overrides in settings.arms.items()),
+        metric=settings.metric,
+        goal=settings.goal,
+        window=Window(settings.window),
+        min_effect=settings.min_effect,
+        seeds=parse_seeds(settings.seeds),
+        looks=parse_stop_rule(settings.sequential),
+        alpha=settings.alpha,
     )
-    return design.with_control(options.control) if options.control else design
+    return design.with_control(settings.control) if settings.control else design
 
 
 def read_terms(path: Path, options: argparse.Namespace) -> tuple[Terms, Choice, int]:

@@ -38,17 +38,24 @@ class Arm:
             ConfigError: if it is something else.
         """
         name, _, rest = text.partition(":")
-        name = name.strip()
+        return cls.of(name.strip(), split_commas(rest))
+
+    @classmethod
+    def of(cls, name: str, overrides: Iterable[str]) -> Arm:
+        """Check a name and overrides.
+
+        Raises:
+            ConfigError: if they are none.
+        """
         if not re.fullmatch(r"[A-Za-z0-9_][\w.+-]*", name):
-            raise ConfigError(f"--arm {text}: write NAME:KEY=VALUE,KEY=VALUE, or NAME alone for the config itself")
-        overrides = tuple(split_commas(rest))
+            raise ConfigError(f"arm '{name}': write NAME:KEY=VALUE,KEY=VALUE, or NAME alone for the config itself")
         for override in overrides:
             key, sign, value = override.partition("=")
             if not (key.strip() and sign and value.strip()):
-                raise ConfigError(f"--arm {name}: '{override}' is not KEY=VALUE")
-            if key.strip().startswith(("run.", "sweep.")):
-                raise ConfigError(f"--arm {name}: '{key}' is no part of what a run computes; use --set for all arms")
-        return cls(name=name, overrides=overrides)
+                raise ConfigError(f"arm {name}: '{override}' is not KEY=VALUE")
+            if key.strip().startswith(("run.", "sweep.", "ab.")):
+                raise ConfigError(f"arm {name}: '{key}' is no part of what a run computes; use --set for all arms")
+        return cls(name=name, overrides=tuple(overrides))
 
 
 @attrs.frozen

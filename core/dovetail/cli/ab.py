@@ -23,23 +23,19 @@ def add(commands: Commands) -> None:
 
 
 def _add_design(command: argparse.ArgumentParser) -> None:
-    design = command.add_argument_group("what is registered before the first run")
+    design = command.add_argument_group("what is registered before the first run, in addition to `ab.*` in the config")
     arm = "NAME:KEY=VALUE,..."
     design.add_argument(
         "--arm", action="append", default=[], metavar=arm, help="a variant; NAME alone is the config itself; repeatable"
     )
     design.add_argument("--control", metavar="NAME", help="the arm that others are compared with (default: the first)")
-    design.add_argument("--seeds", default="8", help="a pair of runs for each: 8 is the first eight, or 2:10, or 0,7")
-    design.add_argument("--metric", default="eval/accuracy", help="the primary metric (default: eval/accuracy)")
-    design.add_argument("--goal", choices=("max", "min"), default="max", help="whether higher is better (default: max)")
-    design.add_argument(
-        "--window", default="last10%", help="mean of what: last, last5, last10%%, all (default: last10%%)"
-    )
-    design.add_argument("--min-effect", type=float, default=0.0, metavar="X", help="least difference that matters")
-    design.add_argument("--alpha", type=float, default=0.05, help="chance of a false winner (default: 0.05)")
-    design.add_argument(
-        "--sequential", default="fixed", metavar="RULE", help="pocock:4 looks four times and stops when decided"
-    )
+    design.add_argument("--seeds", help="a pair of runs for each: 8 is the first eight (default), or 2:10, or 0,7")
+    design.add_argument("--metric", help="the primary metric (default: eval/accuracy)")
+    design.add_argument("--goal", choices=("max", "min"), help="whether higher is better (default: max)")
+    design.add_argument("--window", help="mean of what: last, last5, last10%%, all (default: last10%%)")
+    design.add_argument("--min-effect", type=float, metavar="X", help="least difference that matters (default: 0)")
+    design.add_argument("--alpha", type=float, help="chance of a false winner (default: 0.05)")
+    design.add_argument("--sequential", metavar="RULE", help="pocock:4 looks four times and stops when decided")
     design.add_argument(
         "--deviation", type=float, metavar="X", help="standard deviation of the differences in a pilot, for the power"
     )

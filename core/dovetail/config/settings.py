@@ -9,7 +9,7 @@ import math
 from typing import Annotated, Any, Literal
 
 import attrs
-from annotated_types import Ge, Gt, Interval
+from annotated_types import Ge, Gt, Interval, Lt
 
 from dovetail.errors import ConfigError
 from dovetail.ranges import in_range
@@ -208,6 +208,22 @@ class Sweep:
     early_stopping: str | None = chosen("early_stopping", None)
 
 
+@attrs.frozen(kw_only=True)
+class AB:
+    """What `dovetail ab` registers; see `docs/ab.md`. How the runs are made is `sweep`'s to say."""
+
+    arms: dict[str, tuple[str, ...]] = attrs.field(default={})
+    control: str | None = None
+    seeds: str | int | tuple[int, ...] = 8
+    metric: str = "eval/accuracy"
+    goal: Literal["max", "min"] = "max"
+    window: str = "last10%"
+    min_effect: Annotated[float, Ge(0)] = attrs.field(default=0.0, validator=in_range)
+    alpha: Annotated[float, Gt(0), Lt(1)] = attrs.field(default=0.05, validator=in_range)
+    sequential: str = "fixed"
+    deviation: Annotated[float, Gt(0)] | None = attrs.field(default=None, validator=in_range)
+
+
 SECTIONS: dict[str, type[Any]] = {
     "train": Train,
     "critic": Critic,
@@ -222,7 +238,7 @@ SECTIONS: dict[str, type[Any]] = {
 WHERE = frozenset({"run", "mesh", "memory"})
 """Sections that say how and where a run happens, not what is computed: no part of the config id."""
 
-EXPERIMENTS: dict[str, type[Any]] = {"sweep": Sweep}
+EXPERIMENTS: dict[str, type[Any]] = {"sweep": Sweep, "ab": AB}
 """Sections for commands over many runs: a config file may have them, no run's configuration does."""
 
 ALL_SECTIONS = SECTIONS | EXPERIMENTS

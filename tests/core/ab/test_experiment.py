@@ -171,6 +171,26 @@ def test_a_dry_run_starts_nothing(here, capsys):
     assert not FOLDER.exists()
 
 
+def test_a_config_may_say_it_all(here, capsys):
+    Path("mine.gin").write_text(f"""
+        train.steps = 40
+        ab.arms = {{'base': ('train.lr={CONTROL}',), 'up': ('train.lr={BETTER}',)}}
+        ab.seeds = 6
+        ab.window = 'last2'
+        ab.min_effect = 0.05
+    """)
+    assert ab("--dry-run", "--seeds", "7") == 0
+    out = capsys.readouterr().out
+    assert "arm up: train.lr = 0.1 -> 0.2" in out
+    assert "mean of last2; 7 seeds" in out
+    assert ab("--dry-run", "--arm", f"up:train.lr={SAME}") == 0
+    assert "arm up: train.lr = 0.1 -> 0.3" in capsys.readouterr().out
+    Path("mine.gin").write_text("ab.arm = {}")
+    assert "mine.gin:1: ab has no field 'arm'. Did you mean 'arms'?" in error(capsys)
+    Path("mine.gin").write_text("ab.arms = {'a': (), 'b': ('ab.seeds=3',)}")
+    assert error(capsys) == "error: arm b: 'ab.seeds' is no part of what a run computes; use --set for all arms"
+
+
 def test_few_pairs_are_warned_of(here, capsys):
     ab(*ARMS, *QUICK, "--seeds", "5", "--dry-run")
     assert "warning: 5 pairs cannot decide for an arm" in capsys.readouterr().out
