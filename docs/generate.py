@@ -134,7 +134,7 @@ def command_line() -> str:
             rows = tables.setdefault(cell(group.title or "") if own else "", [])
             rows += [option(action) for action in group._group_actions if action.dest != "help"]
         for title, rows in tables.items():
-            lines += [f"| | {title} |", "|---|---|", *rows, ""] if rows else []
+            lines += [f"| argument | {title} |", "|---|---|", *rows, ""] if rows else []
     return "\n".join(lines)
 
 

@@ -2,6 +2,6 @@
 
 from dovetail.errors import DovetailError
 from dovetail.hookspecs import hookimpl
-from dovetail.registry import STATIC, Component, get, names, register
+from dovetail.registry import STATIC, Component, Renamed, declares, get, names, register
 
-__all__ = ["STATIC", "Component", "DovetailError", "get", "hookimpl", "names", "register"]
+__all__ = ["STATIC", "Component", "DovetailError", "Renamed", "declares", "get", "hookimpl", "names", "register"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dovetail.hookspecs import hookimpl
+from dovetail.plan.glossary import FIELDS
 
 KINDS = {
     "advantage": "fields -> advantages, or (advantages, returns)",
@@ -40,12 +41,16 @@ KINDS = {
     "early_stopping": "learning curves of a sweep's trials -> which of them to stop",
 }
 
+API: dict[str, tuple[int, ...]] = {}
+"""Versions of a kind's contract that the engine understands, where it is not the first alone; docs/compatibility.md."""
+
 
 @hookimpl
-def dovetail_kinds(register_kind: Callable[[str, str], None]) -> None:
+def dovetail_kinds(register_kind: Callable[..., None]) -> None:
     """Open the built-in kinds."""
     for name, summary in KINDS.items():
-        register_kind(name, summary)
+        options = {"exclusive": True, "reserved": frozenset(FIELDS)} if name == "field" else {}
+        register_kind(name, summary, versions=API.get(name, (1,)), **options)
 
 
 @hookimpl

@@ -10,6 +10,10 @@ class DovetailError(Exception):
     """An error with a message for the user; the command line prints it without a traceback."""
 
 
+class DovetailWarning(UserWarning):
+    """A warning meant for the user, in one line as errors are: old names in a config, a plugin that cannot be used."""
+
+
 class PluginError(DovetailError):
     """A plugin, or a component that it registers, breaks the contract."""
 

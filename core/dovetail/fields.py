@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 
 
 def logps(logits: Float[Array, "*batch vocab"], tokens: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
-    """Log-probability of each token: its logit minus the log-sum-exp over the vocabulary.
+    """Log-probability of each of the `tokens`: its logit minus the log-sum-exp over the vocabulary.
 
         log π(y) = z_y - log ∑_v exp(z_v),   ∂ log π(y) / ∂z_v = 1[v = y] - π(v)
 

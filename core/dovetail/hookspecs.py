@@ -18,12 +18,12 @@ hookimpl = pluggy.HookimplMarker("dovetail")
 
 @hookspec
 def dovetail_components(register: Callable[..., None]) -> None:
-    """Announce components: `register("policy_loss", "gspo", "acme.losses:gspo", aliases=())`."""
+    """Announce components: `register("policy_loss", "gspo", "acme.losses:gspo", aliases=(), renamed=())`."""
 
 
 @hookspec
-def dovetail_kinds(register_kind: Callable[[str, str], None]) -> None:
-    """Open a new kind of component: `register_kind("verifier", "completion -> proof")`."""
+def dovetail_kinds(register_kind: Callable[..., None]) -> None:
+    """Open a new kind of component: `register_kind("verifier", "completion -> proof", versions=(1,))`."""
 
 
 @hookspec

@@ -7,7 +7,7 @@ import pytest
 
 import dovetail
 
-PUBLIC = ["Component", "DovetailError", "STATIC", "get", "hookimpl", "names", "register"]
+PUBLIC = ["Component", "DovetailError", "Renamed", "STATIC", "declares", "get", "hookimpl", "names", "register"]
 HEAVY = {"jax", "flax", "optax", "orbax", "grain", "numpy", "matplotlib", "clu"}
 
 

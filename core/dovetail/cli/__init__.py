@@ -8,14 +8,17 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
+from typing import Any
 
-from dovetail.cli import ab, configs, eval, export, generate, names, plan, report, sweep, train
-from dovetail.errors import DovetailError
+from dovetail.cli import ab, configs, eval, export, generate, names, plan, plugin, report, sweep, train
+from dovetail.errors import DovetailError, DovetailWarning
 
+_FORMAT = warnings.formatwarning
 TRACEBACK = "DOVETAIL_TRACEBACK"
 
-GROUPS = (train, eval, generate, export, sweep, ab, report, plan, configs, names)
+GROUPS = (train, eval, generate, export, sweep, ab, report, plan, configs, names, plugin)
 """In the order in which `dovetail --help` lists them."""
 
 
@@ -24,7 +27,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     An error meant for the user is one line on stderr; `DOVETAIL_TRACEBACK=1` shows where it was raised.
     """
+    if "_ARGCOMPLETE" in os.environ:
+        from dovetail.cli.complete import answer
+
+        answer(parser())
     options = parse(sys.argv[1:] if arguments is None else arguments)
+    warnings.formatwarning = _format_warning
     try:
         return options.run(options) or 0
     except DovetailError as error:
@@ -42,6 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read a command line; `run` of what it returns is the function that carries it out."""
+    return parser().parse_args(sweep.spell_out(arguments))
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="dovetail",
         description="Reinforcement-learning post-training of language models from named, replaceable components.",
@@ -49,4 +62,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for group in GROUPS:
         group.add(commands)
-    return parser.parse_args(sweep.spell_out(arguments))
+    return parser
+
+
+def _format_warning(message: Warning | str, category: type[Warning], *where: Any) -> str:
+    """What is meant for the user is one line; other warnings are as Python has them."""
+    if issubclass(category, DovetailWarning):
+        return f"warning: {message}\n"
+    return _FORMAT(message, category, *where)

@@ -1,47 +1,26 @@
-"""`dovetail plugins`, `names` and `describe`."""
+"""`dovetail names` and `describe`."""
 
 from __future__ import annotations
 
 import argparse
-import textwrap
-from collections import Counter
+import warnings
 
+from dovetail.cli.complete import completed, component_names, kinds
 from dovetail.cli.options import Commands
+from dovetail.errors import DovetailWarning
 
 
 def add(commands: Commands) -> None:
     """Declare the commands."""
-    summary = "list the installed plugins and what they register"
-    listed = commands.add_parser("plugins", help=summary, description=summary)
-    listed.set_defaults(run=plugins)
     summary = "list the components of a kind, or of all kinds"
     names = commands.add_parser("names", help=summary, description=summary)
-    names.add_argument("kind", nargs="?")
+    completed(names.add_argument("kind", nargs="?"), kinds)
     names.set_defaults(run=list_names)
     summary = "print a component's formula, fields, parameters and origin"
     described = commands.add_parser("describe", help=summary, description=summary)
-    described.add_argument("kind")
-    described.add_argument("name")
+    completed(described.add_argument("kind"), kinds)
+    completed(described.add_argument("name"), component_names)
     described.set_defaults(run=describe)
-
-
-def plugins(_: argparse.Namespace) -> int:
-    """Print each distribution, its version, and how many components of each kind it registers; then what is broken."""
-    from dovetail.registry import current
-
-    registry = current()
-    found: dict[tuple[str, str], Counter[str]] = {}
-    for component in registry.components():
-        key = (component.origin.distribution, component.origin.version)
-        found.setdefault(key, Counter())[component.kind] += 1
-    for (distribution, version), kinds in sorted(found.items()):
-        total = sum(kinds.values())
-        print(f"{distribution} {version}: {total} component{'s' * (total != 1)}")
-        what = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
-        print(textwrap.fill(what, 100, initial_indent="  ", subsequent_indent="  "))
-    for problem in registry.problems:
-        print(f"{'broken' if problem.fatal else 'slow'}: {problem.distribution} {problem.version}: {problem.reason}")
-    return 1 if any(problem.fatal for problem in registry.problems) else 0
 
 
 def list_names(options: argparse.Namespace) -> int:
@@ -49,8 +28,8 @@ def list_names(options: argparse.Namespace) -> int:
     from dovetail.registry import current
 
     registry, kind = current(), options.kind
-    kinds = [kind] if kind else list(registry.kinds)
-    for each in kinds:
+    shown = [kind] if kind else list(registry.kinds)
+    for each in shown:
         components = registry.components(each)
         if not kind and components:
             print(f"{each}: {registry.kinds[each].summary}")
@@ -67,6 +46,9 @@ def describe(options: argparse.Namespace) -> int:
     from dovetail.registry import REQUIRED, current
 
     component = current().get(options.kind, options.name)
+    notice = current().notice(options.kind, options.name)
+    if notice:
+        warnings.warn(notice, DovetailWarning, stacklevel=1)
     print(f"{component.label}\n")
     print(component.doc + "\n")
     print(f"reads:   {', '.join(component.reads) or '(nothing)'}")
@@ -77,5 +59,8 @@ def describe(options: argparse.Namespace) -> int:
         print(f"{'params:  ' if index == 0 else '         '}{parameter} {shown}  ({range_}){compile_time}")
     if component.aliases:
         print(f"aliases: {', '.join(component.aliases)}")
+    for old in component.renamed:
+        new = old.to or component.name
+        print(f"was:     {old.old}, which is {new} since {old.since} and refused from {old.removed_in} on")
     print(f"origin:  {component.origin}")
     return 0

@@ -6,22 +6,25 @@ import argparse
 from pathlib import Path
 from typing import TypeAlias
 
+from dovetail.cli.complete import completed, configs, overrides
+
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def add_config(command: argparse.ArgumentParser) -> None:
     """Let a command take a config and overrides: `options.config`, `options.overrides`."""
-    command.add_argument(
+    config = command.add_argument(
         "config",
         nargs="?",
         help="a gin file, or the name of a shipped config (default: quickstart)",
     )
+    completed(config, configs)
     add_overrides(command)
 
 
 def add_overrides(command: argparse.ArgumentParser) -> None:
     """Let a command take overrides: `options.overrides`."""
-    command.add_argument(
+    override = command.add_argument(
         "--set",
         dest="overrides",
         action="append",
@@ -29,6 +32,7 @@ def add_overrides(command: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="override a binding; repeatable",
     )
+    completed(override, overrides)
 
 
 def add_policy(command: argparse.ArgumentParser) -> None:

@@ -15,7 +15,7 @@ from dovetail.config.sections import FORMS, Chosen
 from dovetail.config.settings import ALL_SECTIONS
 from dovetail.config.types import Mismatch, fit
 from dovetail.errors import DovetailError, PluginError, UnknownNameError, listing, nearest
-from dovetail.registry import REQUIRED, Component, Registry, normal
+from dovetail.registry import REQUIRED, Component, Registry, Renamed, normal
 
 
 def resolve_parameters(
@@ -63,14 +63,38 @@ class _ParameterResolver:
             self.problems.add(binding.place, str(error))
             return
         try:
-            takers = [component for component in targets if parameter in component.params]
+            takers = {c: self._today(binding, c, parameter) for c in targets}
+            takers = {c: name for c, name in takers.items() if name in c.params}
         except PluginError as error:
             self._unchecked.append((binding, str(error)))
             return
         if not takers:
-            self.problems.add(binding.place, _unknown_parameter(targets[0], parameter))
-        for component in takers:
-            self._give(binding, component, parameter)
+            self._refuse(binding, targets[0], parameter)
+        for component, name in takers.items():
+            self._note_old_name(binding, component, normal(word))
+            self._give(binding, component, name)
+
+    def _note_old_name(self, binding: Binding, component: Component, word: str) -> None:
+        """Warn of a component's old name, or refuse it once it is gone."""
+        old = component.old_names.get(word)
+        if old:
+            owner = f"{component.origin.distribution} {component.origin.version}"
+            text = old.say(f"{component.kind} '{word}' of {owner}", component.name, component.origin.version)
+            note = self.problems.add if old.is_removed(component.origin.version) else self.problems.warn
+            note(binding.place, text)
+
+    def _today(self, binding: Binding, component: Component, parameter: str) -> str:
+        """Return what a parameter is called now, with a warning if it has another name; itself if it was removed."""
+        old = component.old_params.get(parameter)
+        if old is None or old.is_removed(component.origin.version):
+            return parameter
+        self.problems.warn(binding.place, _renamed(component, old))
+        return str(old.to)
+
+    def _refuse(self, binding: Binding, component: Component, parameter: str) -> None:
+        old = component.old_params.get(parameter)
+        text = _renamed(component, old) if old else _unknown_parameter(component, parameter)
+        self.problems.add(binding.place, text)
 
     def _check_kind(self, scope: str, kind: str) -> str:
         """Say what is wrong with a binding's kind and scope, if anything is."""
@@ -93,7 +117,7 @@ class _ParameterResolver:
         """
         name = normal(word)
         named = [c for c in self.registry.components(kind) if c.name == name]
-        found = named or [c for c in self.registry.components(kind) if name in c.aliases]
+        found = named or [c for c in self.registry.components(kind) if name in (*c.aliases, *c.old_names)]
         active = {choice.component for choice in self.chosen.values()}
         chosen = [component for component in found if component in active]
         if chosen or len(found) == 1 or (found and not _is_free(kind)):
@@ -188,6 +212,11 @@ def _roles(scope: str, kind: str) -> list[Role]:
 def _is_free(kind: str) -> bool:
     """Whether a component of this kind may be used although no setting chooses it."""
     return kind in PLANNED_KINDS or not _roles("", kind)
+
+
+def _renamed(component: Component, old: Renamed) -> str:
+    owner = f"{component.origin.distribution} {component.origin.version}"
+    return old.say(f"{component.label}.{old.old} of {owner}", str(old.to), component.origin.version)
 
 
 def _unknown_parameter(component: Component, parameter: str) -> str:

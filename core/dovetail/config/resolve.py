@@ -83,6 +83,7 @@ def _resolve(path: str | os.PathLike[str] | None, overrides: Sequence[str], regi
     choices, unused = resolve_parameters(parameters, sections.chosen, registry, problems)
     apply_presets(sections, choices, problems)
     problems.raise_if_any()
+    problems.warn_if_any()
     return _Found(sections=sections, choices=choices, unused=unused, registry=registry)
 
 

@@ -113,10 +113,13 @@ class _SectionResolver:
             if not isinstance(text, str):
                 raise Mismatch(f"expected {describe(hint)}, got {value!r}.")
             component = self._get(role, text, hint | None if role.many else hint)
+            notice = self.registry.notice(role.kind, text)
+            if notice:
+                self.problems.warn(place, notice)
             path = f"{role.path}[{index}]" if role.many else role.path
             if component in names:
                 raise Mismatch(f"'{component.name}' is named twice.")
-            names[component] = component.qualified_name if "/" in text else component.name
+            names[component] = component.qualified_name if "/" in text else component.spelled
             self.found.chosen[path] = Chosen(role=role, component=component, place=place)
         return tuple(names.values()) if role.many else next(iter(names.values()))
 

@@ -53,7 +53,7 @@ class Reader:
     @property
     def label(self) -> str:
         """`role = name`, for messages and for the printed plan."""
-        return f"{self.role} = {self.component.name}"
+        return f"{self.role} = {self.component.spelled}"
 
 
 def plan(
@@ -207,7 +207,7 @@ class _Planner:
         return PlanError(
             f"{reader.label} ({reader.component.origin}) reads the field '{field}', which nobody provides."
             f"{nearest(field, known)} Known: {listing(known, 40)}. A plugin provides a field by registering a component"
-            " of kind 'field' under its name"
+            f" of kind 'field' under its name{reader.component.place}"
         )
 
     def finish(self, on_policy: bool) -> Plan:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pluggy
 
+from dovetail.errors import DovetailWarning
 from dovetail.registry.component import (
     REQUIRED,
     STATIC,
@@ -17,8 +19,11 @@ from dovetail.registry.component import (
     has_float,
     read_interface,
 )
+from dovetail.registry.declares import declares
 from dovetail.registry.discovery import discover
+from dovetail.registry.places import place_of
 from dovetail.registry.registry import Kind, Problem, Registry, normal
+from dovetail.registry.renamed import Renamed
 
 __all__ = [
     "REQUIRED",
@@ -29,12 +34,15 @@ __all__ = [
     "Origin",
     "Problem",
     "Registry",
+    "Renamed",
     "current",
+    "declares",
     "discover",
     "get",
     "has_float",
     "names",
     "normal",
+    "place_of",
     "plugin_manager",
     "read_interface",
     "register",
@@ -43,7 +51,11 @@ __all__ = [
 
 @functools.cache
 def _discovered() -> tuple[Registry, pluggy.PluginManager]:
-    return discover()
+    registry, manager = discover()
+    for problem in registry.problems:
+        cure = f"`dovetail plugin doctor {problem.distribution}` says more"
+        warnings.warn(f"{problem}; {cure}", DovetailWarning, stacklevel=2)
+    return registry, manager
 
 
 def current() -> Registry:
@@ -65,7 +77,11 @@ def get(kind: str, name: str) -> Component:
     Raises:
         UnknownNameError: with the nearest spelling.
     """
-    return current().get(kind, name)
+    component = current().get(kind, name)
+    notice = current().notice(kind, name)
+    if notice:
+        warnings.warn(notice, DovetailWarning, stacklevel=2)
+    return component
 
 
 def names(kind: str) -> tuple[str, ...]:
@@ -73,10 +89,17 @@ def names(kind: str) -> tuple[str, ...]:
     return current().names(kind)
 
 
-def register(kind: str, name: str, target: str | Callable[..., Any], *, aliases: Sequence[str] = ()) -> Component:
+def register(
+    kind: str,
+    name: str,
+    target: str | Callable[..., Any],
+    *,
+    aliases: Sequence[str] = (),
+    renamed: Sequence[Renamed] = (),
+) -> Component:
     """Register a component for this process only, from a notebook or a test.
 
     A package announces its components with the hook `dovetail_components` instead.
     """
     module = target.partition(":")[0] if isinstance(target, str) else target.__module__
-    return current().add(kind, name, target, origin=Origin("session", "0", module), aliases=aliases)
+    return current().add(kind, name, target, origin=Origin("session", "0", module), aliases=aliases, renamed=renamed)

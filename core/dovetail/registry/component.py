@@ -22,6 +22,8 @@ import attrs
 
 from dovetail.errors import PluginError
 from dovetail.ranges import bounds, plain, union_of
+from dovetail.registry.places import place_of, raised_at
+from dovetail.registry.renamed import Renamed
 
 
 class _Static:
@@ -79,6 +81,7 @@ class Component:
     target: str | Callable[..., Any]
     origin: Origin
     aliases: tuple[str, ...] = ()
+    renamed: tuple[Renamed, ...] = ()
     _loaded: dict[str, Any] = attrs.field(factory=dict, init=False, repr=False)
 
     @property
@@ -90,6 +93,26 @@ class Component:
     def qualified_name(self) -> str:
         """`distribution/name`, which is never ambiguous."""
         return f"{self.origin.distribution}/{self.name}"
+
+    @property
+    def spelled(self) -> str:
+        """The name as a resolved config writes it: with its owner, but for dovetail's own."""
+        return self.name if self.origin.distribution == "dovetail" else self.qualified_name
+
+    @property
+    def old_names(self) -> dict[str, Renamed]:
+        """Names that the component had."""
+        return {each.old: each for each in self.renamed if each.to is None}
+
+    @property
+    def old_params(self) -> dict[str, Renamed]:
+        """Names that its hyperparameters had."""
+        return {each.old: each for each in self.renamed if each.to is not None}
+
+    @property
+    def place(self) -> str:
+        """` [file:line]` of the function or class; empty where Python does not know."""
+        return place_of(self.load())
 
     def load(self) -> Callable[..., Any]:
         """Import and return the function or class.
@@ -110,10 +133,12 @@ class Component:
         except Exception as error:
             raise PluginError(
                 f"{self.label} of {self.origin.distribution} {self.origin.version} cannot be imported from"
-                f" '{path}': {type(error).__name__}: {error}"
+                f" '{path}': {type(error).__name__}: {error}{raised_at(error)}"
             ) from error
         if not callable(target):
-            raise PluginError(f"{self.label} of {self.origin}: '{path}' is no function or class")
+            raise PluginError(
+                f"{self.label} of {self.origin}: '{path}' is no function or class; register 'module:attribute' of one"
+            )
         return target
 
     @property
@@ -227,7 +252,10 @@ class _FunctionReader:
         try:
             annotations = typing.get_type_hints(annotated, include_extras=True)
         except Exception as error:
-            raise self._broken(f"has an annotation that cannot be evaluated: {error}") from error
+            raise self._broken(
+                f"has an annotation that cannot be evaluated: {error}; import what it names at run time, not under"
+                " TYPE_CHECKING"
+            ) from error
         hints = {name: annotations.get(name, Any) for name in params}
         for name, hint in hints.items():
             try:
@@ -238,9 +266,7 @@ class _FunctionReader:
         return Interface(reads=reads, params=params, hints=hints, static=static)
 
     def _broken(self, what: str) -> PluginError:
-        code = getattr(inspect.unwrap(self.target), "__code__", None)
-        where = f" [{code.co_filename}:{code.co_firstlineno}]" if code else ""
-        return PluginError(f"{self.owner} {what}{where}")
+        return PluginError(f"{self.owner} {what}{place_of(self.target)}")
 
 
 @attrs.frozen

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -14,12 +17,17 @@ from packaging.utils import canonicalize_name
 
 from dovetail import hookspecs
 from dovetail.errors import DovetailError, PluginError, nearest
+from dovetail.registry.compatibility import ENGINE, check_api, check_requirements, declared_api
 from dovetail.registry.component import Origin
+from dovetail.registry.places import place_of, raised_at
 from dovetail.registry.registry import Problem, Registry
+from dovetail.registry.renamed import Renamed
 
 GROUP = "dovetail"
 DISABLE = "DOVETAIL_DISABLE"
 SLOW_IMPORT_SECONDS = 0.5
+HEAVY = ("flax", "jax", "optax", "tensorflow", "torch", "transformers", "vllm")
+"""Libraries that a plugin's `__init__` must not import: every command would pay for them."""
 
 
 @attrs.frozen
@@ -29,6 +37,8 @@ class Plugin:
     module: Any
     distribution: str
     version: str
+    api: Mapping[str, int] = attrs.field(factory=dict)
+    """The contracts that its metadata says it is written for."""
 
     @property
     def origin(self) -> Origin:
@@ -42,9 +52,10 @@ Take = Callable[[Registry, pluggy.PluginManager, Plugin], None]
 def discover(manager: pluggy.PluginManager | None = None) -> tuple[Registry, pluggy.PluginManager]:
     """Load every plugin into a fresh registry.
 
-    A plugin that cannot be loaded is listed in `registry.problems` and fails only a run that needs it. Distributions
-    named in `DOVETAIL_DISABLE` (comma separated) are left out. pluggy's own entry-point loader is not used: it
-    silently skips an entry point whose name is taken, and one bad import stops it without a name.
+    A plugin that cannot be loaded is listed in `registry.problems` and fails only a run that needs it; one whose
+    metadata says that it does not fit is not imported either. Distributions named in `DOVETAIL_DISABLE` (comma
+    separated) are left out. pluggy's own entry-point loader is not used: it silently skips an entry point whose name
+    is taken, and one bad import stops it without a name.
 
     Returns:
         The registry, and the plugin manager through which run observers are called.
@@ -52,59 +63,118 @@ def discover(manager: pluggy.PluginManager | None = None) -> tuple[Registry, plu
     registry = Registry()
     manager = manager or pluggy.PluginManager(GROUP)
     manager.add_hookspecs(hookspecs)
-    disabled = {canonicalize_name(d.strip()) for d in os.environ.get(DISABLE, "").split(",") if d.strip()}
-    points = sorted(metadata.entry_points(group=GROUP), key=_order)
-    plugins = []
+    points = [point for point in entry_points() if not is_disabled(_owner(point)[0])]
+    # first those whose contracts are of kinds that are open by then; the others may be for kinds that these open
+    plugins, waiting = _import_all(points, registry, manager, last=False)
+    plugins += _import_all(waiting, registry, manager, last=True)[0]
+    for plugin in plugins:
+        _guarded(take_components, registry, manager, plugin)
+    return registry, manager
+
+
+Points = list[metadata.EntryPoint]
+
+
+def _import_all(
+    points: Points, registry: Registry, manager: pluggy.PluginManager, *, last: bool
+) -> tuple[list[Plugin], Points]:
+    """Import the plugins that fit, and let them open kinds; return them, and those that have to wait for a kind."""
+    plugins, waiting = [], []
     for point in points:
-        distribution, version = _owner(point)
-        if canonicalize_name(distribution) in disabled:
+        if _is_fatal(registry, _owner(point)[0]):
             continue
         try:
-            plugins.append(Plugin(_import(point, distribution, version, registry), distribution, version))
-        except Exception as error:
-            registry.problems.append(
-                Problem(distribution, version, f"entry point '{point.name}' = {point.value}: {_say(error)}")
-            )
-    for take in (take_kinds, take_components):
-        for plugin in plugins:
-            _guarded(take, registry, manager, plugin)
-    return registry, manager
+            if not (_fits(point, registry) or last):
+                waiting.append(point)
+                continue
+        except PluginError as error:
+            registry.problems.append(Problem(*_owner(point), f"not imported: {error}", word="incompatible"))
+            continue
+        plugin = _load(point, registry)
+        if plugin and _guarded(take_kinds, registry, manager, plugin):
+            plugins.append(plugin)
+    return plugins, waiting
+
+
+def entry_points() -> list[metadata.EntryPoint]:
+    """Return what is announced in the group `dovetail`, the engine's own plugins first."""
+    return sorted(metadata.entry_points(group=GROUP), key=_order)
+
+
+def is_disabled(distribution: str) -> bool:
+    """Tell whether `DOVETAIL_DISABLE` switches a distribution off."""
+    named = (name.strip() for name in os.environ.get(DISABLE, "").split(","))
+    return canonicalize_name(distribution) in {canonicalize_name(name) for name in named if name}
 
 
 def _order(point: metadata.EntryPoint) -> tuple[bool, str, str]:
     distribution, _ = _owner(point)
-    return distribution != "dovetail", distribution, point.name
+    return distribution != ENGINE, distribution, point.name
 
 
 def _owner(point: metadata.EntryPoint) -> tuple[str, str]:
     return (point.dist.name, point.dist.version) if point.dist else ("(unknown)", "0")
 
 
-def _import(point: metadata.EntryPoint, distribution: str, version: str, registry: Registry) -> Any:
-    began = time.perf_counter()
-    plugin = point.load()
-    took = time.perf_counter() - began
-    if took > SLOW_IMPORT_SECONDS:
-        registry.problems.append(
-            Problem(
-                distribution,
-                version,
-                f"importing '{point.value}' took {took:.1f} s on every command; register lazy targets"
-                " and import jax only in the modules they name",
-                fatal=False,
-            )
-        )
-    return plugin
+def _is_fatal(registry: Registry, distribution: str) -> bool:
+    return any(problem.fatal and problem.distribution == distribution for problem in registry.problems)
 
 
-def _guarded(take: Take, registry: Registry, manager: pluggy.PluginManager, plugin: Plugin) -> None:
-    if any(problem.fatal and problem.distribution == plugin.distribution for problem in registry.problems):
-        return
+def _fits(point: metadata.EntryPoint, registry: Registry) -> bool:
+    """Judge a plugin by its metadata; false if a kind that it is written for is not open, and so cannot be judged yet.
+
+    Raises:
+        PluginError: if it does not fit.
+    """
+    if point.dist is None or point.dist.name == ENGINE:
+        return True
+    check_requirements(point.dist, metadata.version(ENGINE))
+    api = declared_api(point.dist)
+    check_api(point.dist.name, api, registry.kinds.values())
+    return api.keys() <= registry.kinds.keys()
+
+
+def _load(point: metadata.EntryPoint, registry: Registry) -> Plugin | None:
+    """Import a plugin, noting what that costs; None, with a note too, if it raises."""
+    distribution, version = _owner(point)
+    there = {name for name in HEAVY if name in sys.modules}
+    began = time.process_time()
     try:
+        module = point.load()
+    except (Exception, SystemExit) as error:
+        reason = f"entry point '{point.name}' = {point.value}: {_say(error)}; mend it, or set {DISABLE}={distribution}"
+        registry.problems.append(Problem(distribution, version, reason))
+        return None
+    took = time.process_time() - began
+    heavy = [name for name in HEAVY if name in sys.modules and name not in there]
+    if heavy or took > SLOW_IMPORT_SECONDS:
+        what = f" imports {', '.join(heavy)} and" if heavy else ""
+        reason = (
+            f"its entry point '{point.value}'{what} takes {took:.1f} s on every command [{module.__file__}]; register"
+            " targets as 'module:attribute' and leave heavy imports to the modules that they name"
+        )
+        registry.problems.append(Problem(distribution, version, reason, fatal=False, word="slow"))
+    return Plugin(module, distribution, version, declared_api(point.dist) if point.dist else {})
+
+
+def _guarded(take: Take, registry: Registry, manager: pluggy.PluginManager, plugin: Plugin) -> bool:
+    """Let a plugin register; if that fails, forget all of it. Tells whether it went well."""
+    if _is_fatal(registry, plugin.distribution):
+        return False
+    word = "incompatible"
+    try:
+        # once more, as a kind may have been opened since the metadata was judged
+        check_api(plugin.distribution, plugin.api, registry.kinds.values())
+        word = "broken"
         take(registry, manager, plugin)
     except Exception as error:
         registry.remove(plugin.distribution)
-        registry.problems.append(Problem(plugin.distribution, plugin.version, _say(error)))
+        for name in [name for name, _ in manager.list_name_plugin() if name.startswith(f"{plugin.distribution}:")]:
+            manager.unregister(name=name)
+        reason = str(error) if word == "incompatible" else _say(error)
+        registry.problems.append(Problem(plugin.distribution, plugin.version, reason, word=word))
+        return False
+    return True
 
 
 def take_kinds(registry: Registry, manager: pluggy.PluginManager, plugin: Plugin) -> None:
@@ -116,8 +186,8 @@ def take_kinds(registry: Registry, manager: pluggy.PluginManager, plugin: Plugin
     _check_hooks(plugin.module, plugin.distribution)
     manager.register(plugin.module, name=f"{plugin.distribution}:{plugin.origin.module}")
 
-    def register_kind(name: str, summary: str) -> None:
-        registry.add_kind(name, summary, plugin.origin)
+    def register_kind(name: str, summary: str, **options: Any) -> None:
+        registry.add_kind(name, summary, plugin.origin, **options)
 
     if hasattr(plugin.module, "dovetail_kinds"):
         plugin.module.dovetail_kinds(register_kind)
@@ -130,9 +200,17 @@ def take_components(registry: Registry, _: pluggy.PluginManager, plugin: Plugin)
         PluginError: on a broken registration; the message names the distribution.
     """
 
-    def register(kind: str, name: str, target: Any, *, aliases: tuple[str, ...] = ()) -> None:
+    def register(
+        kind: str,
+        name: str,
+        target: Any,
+        *,
+        aliases: Sequence[str] = (),
+        renamed: Sequence[Renamed] = (),
+    ) -> None:
         module = target.partition(":")[0] if isinstance(target, str) else target.__module__
-        registry.add(kind, name, target, origin=attrs.evolve(plugin.origin, module=module), aliases=aliases)
+        origin = attrs.evolve(plugin.origin, module=module)
+        registry.add(kind, name, target, origin=origin, aliases=aliases, renamed=renamed)
 
     if hasattr(plugin.module, "dovetail_components"):
         plugin.module.dovetail_components(register)
@@ -141,12 +219,29 @@ def take_components(registry: Registry, _: pluggy.PluginManager, plugin: Plugin)
 def _check_hooks(plugin: Any, distribution: str) -> None:
     known = [name for name in dir(hookspecs) if name.startswith("dovetail_")]
     for name in dir(plugin):
-        if name.startswith("dovetail_") and name not in known and callable(getattr(plugin, name)):
+        if not name.startswith("dovetail_") or not callable(getattr(plugin, name)):
+            continue
+        if name not in known:
             raise PluginError(
                 f"plugin {distribution} implements the unknown hook '{name}'.{nearest(name, known)}"
-                f" Hooks: {', '.join(known)}"
+                f" Hooks: {', '.join(known)}{place_of(getattr(plugin, name))}"
+            )
+        wanted = tuple(inspect.signature(getattr(hookspecs, name)).parameters)
+        for given in inspect.signature(getattr(plugin, name)).parameters:
+            if given not in wanted:
+                raise PluginError(
+                    f"plugin {distribution}: the hook '{name}' has no parameter '{given}'.{nearest(given, wanted)}"
+                    f" It is {name}({', '.join(wanted)}){place_of(getattr(plugin, name))}"
+                )
+        if not hasattr(getattr(plugin, name), f"{GROUP}_impl"):
+            raise PluginError(
+                f"plugin {distribution} has a function '{name}' that is not marked as a hook, so nobody would call it;"
+                f" put @dovetail.hookimpl before it{place_of(getattr(plugin, name))}"
             )
 
 
-def _say(error: Exception) -> str:
-    return str(error) if isinstance(error, DovetailError) else f"{type(error).__name__}: {error}"
+def _say(error: BaseException) -> str:
+    """An error on one line, with the line of the plugin that led to it."""
+    said = str(error) if isinstance(error, DovetailError) else f"{type(error).__name__}: {error}"
+    said = " ".join(said.split())
+    return said if re.search(r"\[.+:\d+\]$", said) else said + raised_at(error)

@@ -11,25 +11,46 @@ from packaging.utils import canonicalize_name
 
 from dovetail.errors import PluginError, UnknownNameError, listing, nearest
 from dovetail.registry.component import Component, Origin, read_interface
+from dovetail.registry.renamed import Renamed
 
 
 @attrs.frozen
 class Kind:
-    """A family of interchangeable components."""
+    """A family of interchangeable components.
+
+    Attributes:
+        name: what configs and registrations call it.
+        summary: what a component of it reads and returns.
+        origin: who opened it.
+        versions: of its contract, those that `origin` understands, the last being today's.
+        exclusive: a name has one owner, since those who use it cannot say whose they mean.
+        reserved: names that no component may have.
+    """
 
     name: str
     summary: str
     origin: Origin
+    versions: tuple[int, ...] = (1,)
+    exclusive: bool = False
+    reserved: frozenset[str] = frozenset()
 
 
 @attrs.frozen
 class Problem:
-    """A plugin that could not be taken in, and why; `fatal` is false for one that works and should be mended."""
+    """A plugin that could not be taken in, and why.
+
+    `word` says what is the matter in a word: `broken` or `incompatible`; `fatal` is false for one that works and should
+    be mended.
+    """
 
     distribution: str
     version: str
     reason: str
     fatal: bool = True
+    word: str = "broken"
+
+    def __str__(self) -> str:
+        return f"{self.word} plugin {self.distribution} {self.version}: {self.reason}"
 
 
 def normal(name: str) -> str:
@@ -46,8 +67,8 @@ class Registry:
     _owners: dict[tuple[str, str], list[Component]] = attrs.field(factory=dict)
     problems: list[Problem] = attrs.field(factory=list)
 
-    def add_kind(self, name: str, summary: str, origin: Origin) -> None:
-        """Open a new kind.
+    def add_kind(self, name: str, summary: str, origin: Origin, **options: Any) -> None:
+        """Open a new kind; options as in `Kind`.
 
         Raises:
             PluginError: if the name is taken or is no identifier.
@@ -56,9 +77,9 @@ class Registry:
         if name in self._kinds:
             raise PluginError(
                 f"kind '{name}' of {origin.distribution} exists already:"
-                f" {self._kinds[name].origin.distribution} opened it"
+                f" {self._kinds[name].origin.distribution} opened it; register components of it, or take another name"
             )
-        self._kinds[name] = Kind(name, summary, origin)
+        self._kinds[name] = Kind(name, summary, origin, **options)
 
     def add(
         self,
@@ -68,6 +89,7 @@ class Registry:
         *,
         origin: Origin,
         aliases: Sequence[str] = (),
+        renamed: Sequence[Renamed] = (),
     ) -> Component:
         """Register a component.
 
@@ -77,11 +99,11 @@ class Registry:
             target: `'module:attribute'`, imported on first use, or the function or class itself.
             origin: who registers it.
             aliases: other names it answers to.
+            renamed: names that it, or its hyperparameters, had.
 
         Raises:
             PluginError: on an unknown kind, a name that is no identifier, a target of the wrong form, or a name that
-            the
-                same distribution has registered before.
+                is taken: by the same distribution, or in an exclusive kind by anybody.
         """
         owner = f"'{name}' of {origin.distribution}"
         if kind not in self._kinds:
@@ -100,16 +122,37 @@ class Registry:
             target=target,
             origin=origin,
             aliases=tuple(normal(a) for a in aliases),
+            renamed=tuple(renamed),
         )
-        words = (component.name, *component.aliases)
-        for word in words:
-            _check_name(word, f"{kind} of {origin.distribution}")
-            holders = self._owners.get((kind, word), [])
-            if any(other.origin.distribution == origin.distribution for other in holders):
-                raise PluginError(f"{kind} '{word}' is registered twice by {origin.distribution}")
+        for each in component.renamed:
+            each.check(f"{kind} {owner}")
+        words = (component.name, *component.aliases, *component.old_names)
+        for index, word in enumerate(words):
+            self._check_free(kind, word, origin)
+            if word in words[:index]:
+                raise PluginError(f"{kind} {owner} has '{word}' twice among its name, aliases and old names; drop one")
         for word in words:
             self._owners.setdefault((kind, word), []).append(component)
         return component
+
+    def _check_free(self, kind: str, word: str, origin: Origin) -> None:
+        _check_name(word, f"{kind} of {origin.distribution}")
+        if word in self._kinds[kind].reserved:
+            raise PluginError(
+                f"{kind} '{word}' of {origin.distribution} has the name of one that the engine provides itself, so that"
+                " nobody would ask for it; take another name"
+            )
+        for other in self._owners.get((kind, word), []):
+            if other.origin.distribution == origin.distribution:
+                raise PluginError(
+                    f"{kind} '{word}' is registered twice by {origin.distribution}, for '{other.target}' too; give one"
+                    " of them another name"
+                )
+            if self._kinds[kind].exclusive:
+                raise PluginError(
+                    f"{kind} '{word}' of {origin.distribution} exists already: {other.origin} has it, and who reads it"
+                    " by this name cannot say whose; take another name"
+                )
 
     def remove(self, distribution: str) -> None:
         """Forget all that a distribution has registered."""
@@ -142,9 +185,7 @@ class Registry:
 
     def has(self, kind: str, name: str) -> bool:
         """Tell whether `get` would find the name, be it ambiguous."""
-        owner, _, word = normal(name).rpartition("/")
-        holders = self._owners.get((kind, word), [])
-        return any(not owner or _same(c.origin.distribution, owner) for c in holders)
+        return bool(self._holders(kind, name)[1])
 
     def get(self, kind: str, name: str) -> Component:
         """Return the component of that kind and name, alias, or `distribution/name`.
@@ -153,10 +194,7 @@ class Registry:
             UnknownNameError: if there is none (with the nearest spelling), or if two distributions own the bare name.
         """
         self._check_kind(kind)
-        owner, _, word = normal(name).rpartition("/")
-        holders = self._owners.get((kind, word), [])
-        if owner:
-            holders = [c for c in holders if _same(c.origin.distribution, owner)]
+        word, holders = self._holders(kind, name)
         if not holders:
             raise self._unknown(kind, name)
         if len(holders) > 1:
@@ -164,18 +202,54 @@ class Registry:
                 f"{kind} '{name}' is registered by {' and '.join(str(c.origin) for c in holders)};"
                 f" say which: {' or '.join(repr(c.qualified_name) for c in holders)}"
             )
-        return holders[0]
+        (component,) = holders
+        if _is_gone(component, word):
+            raise UnknownNameError(self.notice(kind, name))
+        return component
+
+    def _holders(self, kind: str, name: str) -> tuple[str, list[Component]]:
+        """A name without its owner, and whom it may mean; an old name that is gone stands in nobody's way."""
+        owner, _, word = normal(name).rpartition("/")
+        holders = [c for c in self._owners.get((kind, word), []) if not owner or _same(c.origin.distribution, owner)]
+        return word, [c for c in holders if not _is_gone(c, word)] or holders
+
+    def notice(self, kind: str, name: str) -> str:
+        """Say what an old name is called now; empty for a name of today, and for one that is ambiguous or unknown."""
+        word, holders = self._holders(kind, name)
+        if len(holders) != 1 or word not in holders[0].old_names:
+            return ""
+        (component,) = holders
+        origin = component.origin
+        what = f"{kind} '{word}' of {origin.distribution} {origin.version}"
+        return component.old_names[word].say(what, component.name, origin.version)
 
     def _unknown(self, kind: str, name: str) -> UnknownNameError:
         words = [word for k, word in self._owners if k == kind]
-        elsewhere = sorted(k for k, word in self._owners if word == normal(name))
-        hint = nearest(normal(name), words) or (f" It is a {elsewhere[0]}." if elsewhere else "")
-        broken = "".join(f" Broken plugin {p.distribution}: {p.reason}." for p in self.problems if p.fatal)
+        last = normal(name).rpartition("/")[2]
+        elsewhere = sorted(k for k, word in self._owners if word == last)
+        hint = nearest(last, words) or (f" It is a {elsewhere[0]}." if elsewhere else "")
+        owner = name.rpartition("/")[0]
+        broken = self._broken(owner)
+        owners = {c.origin.distribution for c in self.components()}
+        if owner and not broken and not any(_same(each, owner) for each in owners):
+            hint = f" No plugin '{owner}' is installed.{nearest(owner, owners)} Plugins: {listing(owners)}."
         return UnknownNameError(f"unknown {kind} '{name}'.{hint} Known: {listing(self.names(kind))}.{broken}")
 
     def _check_kind(self, kind: str) -> None:
         if kind not in self._kinds:
-            raise UnknownNameError(f"unknown kind '{kind}'.{nearest(kind, self._kinds)} Known: {listing(self._kinds)}")
+            hint = nearest(kind, self._kinds)
+            raise UnknownNameError(f"unknown kind '{kind}'.{hint} Known: {listing(self._kinds)}{self._broken()}")
+
+    def _broken(self, owner: str = "") -> str:
+        """What might be there if some plugin, or that of one owner, could be taken in."""
+        broken = [str(p) for p in self.problems if p.fatal and (not owner or _same(p.distribution, owner))]
+        return "".join(f" {text[0].upper()}{text[1:]}." for text in broken)
+
+
+def _is_gone(component: Component, word: str) -> bool:
+    """Whether a word is an old name of a component that its version refuses."""
+    old = component.old_names.get(word)
+    return old is not None and old.is_removed(component.origin.version)
 
 
 def _same(distribution: str, other: str) -> bool:

@@ -155,3 +155,11 @@ def test_an_override_that_is_no_value_asks_for_quotes():
     assert problems(None, "run.folder=a b") == [
         "--set run.folder=a b: syntax error, unexpected 'b' after the value; a text with such signs needs quotes of its own"
     ]
+
+
+def test_an_include_may_name_a_shipped_config_but_a_neighbour_comes_first(tmp_path):
+    mine = tmp_path / "mine.gin"
+    mine.write_text("include 'quickstart.gin'\n")
+    assert "train.task" in {b.key for b in read(mine).bindings}
+    (tmp_path / "quickstart.gin").write_text("train.lr = 1.0\n")
+    assert [b.key for b in read(mine).bindings] == ["train.lr"]

@@ -95,7 +95,7 @@ def test_an_ambiguous_name_asks_which(registry: Registry, complaints: Complaints
             "train.temperature = 1.0",
             "x.gin:1: train has no field 'temperature'. Did you mean sampling.temperature or eval.",
         ),
-        ("trian.steps = 3", "x.gin:1: unknown section 'trian'. Did you mean 'train'? Sections: critic, eval, "),
+        ("trian.steps = 3", "x.gin:1: unknown section 'trian'. Did you mean 'train'? Sections: ab, critic, eval, "),
         (
             "policy_loss.gspo = 3",
             "x.gin:1: 'policy_loss' is a kind: write train.policy_loss = NAME to choose one,"

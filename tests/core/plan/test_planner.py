@@ -227,7 +227,7 @@ def test_the_plan_names_readers_and_providers(registry):
     found = make(step(grpo, ppo), registry)
     entry = next(e for e in found.entries if e.field == "old_logps")
     assert entry.provider == "forward pass of the policy at collection"
-    assert entry.readers == ["train.policy_loss = ppo"]
+    assert entry.readers == ["train.policy_loss = acme/ppo"]
 
 
 def full_kl(divergence):
@@ -300,14 +300,14 @@ def fading(logps, schedule_weight, mask):
 @pytest.mark.parametrize(
     ("readers", "message"),
     [
-        (step(grpo, misspelt), r"train.policy_loss = misspelt \(acme 1 \(acme\)\) reads the field 'old_logp', which nobody provides. Did you mean 'old_logps'\?"),
+        (step(grpo, misspelt), r"train.policy_loss = acme/misspelt \(acme 1 \(acme\)\) reads the field 'old_logp', which nobody provides. Did you mean 'old_logps'\?.* under its name \[.*test_planner.py:\d+\]"),
         (step(grpo, corrected), "reads 'is_weights', which a correction provides; set train.correction"),
-        (step(early, ppo), "train.advantage = early reads 'advantages', which does not exist before"),
-        (step(peeking, ppo), "train.advantage = peeking cannot read 'logps': no policy being trained yet"),
-        (step(grpo, ppo, bad_agg), "train.loss_agg = bad_agg reads 'entropy', which changes during the update; .* 'old_entropy'"),
-        (step(Forgetful, ppo), r"train.advantage = Forgetful reads 'state' .* class with init\(self, roles\), and update"),
+        (step(early, ppo), "train.advantage = acme/early reads 'advantages', which does not exist before"),
+        (step(peeking, ppo), "train.advantage = acme/peeking cannot read 'logps': no policy being trained yet"),
+        (step(grpo, ppo, bad_agg), "train.loss_agg = acme/bad_agg reads 'entropy', which changes during the update; .* 'old_entropy'"),
+        (step(Forgetful, ppo), r"train.advantage = acme/Forgetful reads 'state' .* class with init\(self, roles\), and update"),
         (step(Crooked, ppo), "update reads state, mask, scores; it is called with .* state, scores, mask"),
-        (step(grpo, remembering), "train.policy_loss = remembering reads 'state', which estimators .* alone keep"),
+        (step(grpo, remembering), "train.policy_loss = acme/remembering reads 'state', which estimators .* alone keep"),
         (step(grpo, straying), "field stray of acme 1 .* reads 'advantages' besides the forward pass"),
         (step(grpo, pooling), "field greedy_pool of acme 1 .* reads 'mask' and 'logits'; .* whole completions"),
         (step(grpo, fading), "reads 'schedule_weight', which a schedule provides; set train.schedule to a name"),

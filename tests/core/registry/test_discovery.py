@@ -1,11 +1,15 @@
 """Third-party distributions on the path are found; a broken one is named and hurts nobody else."""
 
+import os
+import re
 import subprocess
 import sys
 
 import pytest
+from tests.distribution import write_distribution
 
 import dovetail
+from dovetail.builtin import API
 from dovetail.registry import discover
 
 GOOD = """
@@ -22,12 +26,10 @@ def install(tmp_path, monkeypatch):
     """Return a function that puts a distribution with one plugin module on the path."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    def put(distribution: str, module: str, source: str, entry: str = "plugin") -> None:
-        (tmp_path / f"{module}.py").write_text(source.replace("{module}", module))
-        info = tmp_path / f"{distribution.replace('-', '_')}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[dovetail]\n{entry} = {module}\n")
+    def put(distribution: str, module: str, source: str, entry: str = "plugin", **options) -> None:
+        files = {f"{module}.py": source.replace("{module}", module)}
+        points = {"dovetail": {entry: module}} | {"dovetail.api": options.pop("api", {})}
+        write_distribution(tmp_path, distribution, files, points, **options)
 
     return put
 
@@ -77,6 +79,27 @@ def test_an_entry_point_named_like_a_built_in_hides_nothing(install):
         ),
         (GOOD.replace("policy_loss", "policyloss"), "unknown kind 'policyloss'. Did you mean 'policy_loss'"),
         (GOOD.replace('"{module}.losses:acme_loss"', '"nowhere"'), "write 'package.module:attribute'"),
+        (
+            GOOD.replace("@dovetail.hookimpl", ""),
+            "function 'dovetail_components' that is not marked as a hook, so nobody would call it; put @dovetail.hookimpl",
+        ),
+        (
+            GOOD.replace("(register)", "(registre)"),
+            "'dovetail_components' has no parameter 'registre'. Did you mean 'register'?",
+        ),
+        (GOOD.replace('"acme_loss"', '"acme.loss"'), "policy_loss of acme-rl: 'acme.loss' is no Python identifier"),
+        (
+            GOOD + GOOD.splitlines()[-1] + "\n",
+            "policy_loss 'acme_loss' is registered twice by acme-rl, for 'acme_c.losses:",
+        ),
+        (
+            GOOD.replace("policy_loss", "field").replace("acme_loss", "mask"),
+            "has the name of one that the engine provides",
+        ),
+        (GOOD.replace("policy_loss", "field").replace("acme_loss", "entropy"), "exists already: dovetail 0"),
+        (GOOD.replace('"acme_loss"', "acme_loss"), "NameError: name 'acme_loss' is not defined"),
+        ("def broken(:\n", "SyntaxError: invalid syntax"),
+        ("import sys\nsys.exit(3)\n", "SystemExit: 3 ["),
     ],
 )
 def test_a_broken_plugin_is_named_and_the_rest_works(install, source, reason):
@@ -86,13 +109,133 @@ def test_a_broken_plugin_is_named_and_the_rest_works(install, source, reason):
     (problem,) = registry.problems
     assert (problem.distribution, problem.version) == ("acme-rl", "1.0")
     assert reason in problem.reason
+    assert re.search(r"acme_c\.py:\d+\]", problem.reason), "every message says file and line"
     assert registry.has("policy_loss", "gspo")
-    with pytest.raises(dovetail.DovetailError, match="Broken plugin acme-rl"):
+    with pytest.raises(dovetail.DovetailError, match=r"Broken plugin acme-rl 1\.0: "):
+        registry.get("policy_loss", "acme_loss")
+    with pytest.raises(dovetail.DovetailError, match=r"Broken plugin acme-rl 1\.0: "):
+        registry.get("policy_loss", "acme-rl/acme_loss")
+
+
+def test_a_broken_plugin_is_not_blamed_for_names_of_another(install):
+    install("acme-rl", "acme_c", "import absent_library")
+    with pytest.raises(dovetail.DovetailError) as caught:
+        discover()[0].get("policy_loss", "other-rl/grpo")
+    assert "No plugin 'other-rl' is installed" in str(caught.value)
+    assert "absent_library" not in str(caught.value)
+
+
+def test_the_line_of_the_plugin_is_given_whatever_raised_below_it(install):
+    install("acme-rl", "acme_c", "import json\n\njson.loads('{')\n")
+    (problem,) = discover()[0].problems
+    assert problem.reason.endswith("acme_c.py:3]; mend it, or set DOVETAIL_DISABLE=acme-rl")
+
+
+def test_nothing_of_a_broken_plugin_stays(install):
+    source = GOOD + "@dovetail.hookimpl\ndef dovetail_step_end(step, metrics):\n    raise AssertionError\n"
+    install("acme-rl", "acme_c", source.replace("policy_loss", "policy_los"))
+    sys.modules.pop("acme_c", None)
+    registry, manager = discover()
+    assert registry.problems
+    manager.hook.dovetail_step_end(step=1, metrics={})
+
+
+def test_everybody_is_told_of_a_broken_plugin(install, monkeypatch):
+    install("acme-rl", "acme_c", "import absent_library")
+    sys.modules.pop("acme_c", None)
+    with pytest.warns(dovetail.errors.DovetailWarning, match=r"acme-rl 1\.0: .* `dovetail plugin doctor acme-rl` says"):
+        dovetail.registry._discovered.__wrapped__()
+
+
+@pytest.mark.parametrize(
+    ("requires", "api", "reason"),
+    [
+        (["dovetail>=99"], {}, "not imported: it requires 'dovetail>=99', and dovetail 0"),
+        (["dovetail==0.0.1"], {}, "or that dovetail: pip install 'dovetail==0.0.1'"),
+        ([], {"policy_loss": "v2"}, "written for v2 of kind 'policy_loss', and dovetail 0"),
+        ([], {"policy_loss": "v2"}, "understands v1; upgrade dovetail"),
+        ([], {"policy_loss": "one"}, "policy_loss = 'one' under \"dovetail.api\"; write a version such as 'v1'"),
+    ],
+)
+def test_an_incompatible_plugin_is_listed_and_not_imported(install, requires, api, reason):
+    install("acme-rl", "acme_f", "raise AssertionError('imported')", requires=requires, api=api)
+    registry, _ = discover()
+    (problem,) = registry.problems
+    assert reason in problem.reason
+    assert problem.word == "incompatible"
+    assert "acme_f" not in sys.modules
+    assert registry.get("policy_loss", "gspo")
+    with pytest.raises(dovetail.DovetailError, match=r"Incompatible plugin acme-rl 1\.0: not imported"):
         registry.get("policy_loss", "acme_loss")
 
 
-def test_a_distribution_can_be_switched_off(install, monkeypatch):
-    install("acme-rl", "acme_d", GOOD)
+def test_what_ails_a_distribution_is_said_once(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    points = {"dovetail": {"a": "acme_k", "b": "acme_k"}}
+    write_distribution(tmp_path, "acme-rl", {}, points, requires=["dovetail>=99"])
+    assert len(discover()[0].problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("requires", "api"),
+    [
+        (["dovetail>=0.0.1,<99", "other>=3", "dovetail>=99; extra == 'dev'"], {"policy_loss": "v1"}),
+        (["dovetail>=99; python_version < '3'"], {"verifier": "v7"}),
+        ([], {}),
+    ],
+)
+def test_a_compatible_one_is_taken_in(install, requires, api):
+    install("acme-rl", "acme_g", GOOD, requires=requires, api=api)
+    registry, _ = discover()
+    assert registry.problems == []
+    assert registry.get("policy_loss", "acme_loss")
+
+
+def test_an_older_contract_that_is_still_understood_is_fine(install, monkeypatch):
+    install("acme-rl", "acme_g", GOOD, api={"policy_loss": "v1"})
+    monkeypatch.setitem(API, "policy_loss", (1, 2))
+    assert discover()[0].problems == []
+    monkeypatch.setitem(API, "policy_loss", (2, 3))
+    (problem,) = discover()[0].problems
+    assert "v1 of kind 'policy_loss', and dovetail" in problem.reason
+    assert "understands v2, v3; upgrade acme-rl, or install an older dovetail" in problem.reason
+
+
+@pytest.mark.parametrize(("declared", "old"), [({}, "raise AssertionError('imported')"), ({"verifier": "v3"}, GOOD)])
+def test_the_contract_of_a_third_partys_kind_is_checked_as_well(install, declared, old):
+    opener = (
+        "import dovetail\n@dovetail.hookimpl\ndef dovetail_kinds(register_kind):\n"
+        "    register_kind('verifier', 'completion -> proof', versions=(2, 3))\n"
+    )
+    user = GOOD.replace("policy_loss", "verifier")
+    install("zeta-kinds", "acme_kinds", opener, api=declared)
+    install("acme-rl", "acme_h", user, api={"verifier": "v2"})
+    install("acme-old", "acme_i", old, api={"verifier": "v1"})
+    registry, _ = discover()
+    (problem,) = registry.problems
+    assert (problem.distribution, problem.word) == ("acme-old", "incompatible")
+    assert "zeta-kinds 1.0 understands v2, v3" in problem.reason
+    assert registry.names("verifier") == ("acme_loss",)
+
+
+def test_a_plugin_that_imports_something_heavy_is_named_with_the_time_it_costs(tmp_path):
+    modules = {
+        "acme_j.py": "import flax",
+        "flax.py": "import time; t = time.process_time() + 0.1\nwhile time.process_time() < t: pass",
+    }
+    write_distribution(tmp_path, "acme-rl", modules, {"dovetail": {"acme": "acme_j"}})
+    code = "from dovetail.registry import discover; print(*discover()[0].problems)"
+    out = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    ).stdout  # fmt: skip
+    assert re.search(r"^slow plugin acme-rl 1.0: its entry point 'acme_j' imports flax and takes 0\.\d s on every", out)
+    assert "acme_j.py]; register targets as 'module:attribute'" in out
+
+
+@pytest.mark.parametrize("requires", [[], ["dovetail>=99"]])
+def test_a_distribution_can_be_switched_off(install, monkeypatch, requires):
+    install("acme-rl", "acme_d", GOOD, requires=requires)
     monkeypatch.setenv("DOVETAIL_DISABLE", "other, Acme_RL")
     registry, _ = discover()
     assert not registry.has("policy_loss", "acme_loss")

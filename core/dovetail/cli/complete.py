@@ -1,0 +1,130 @@
+"""What Tab offers: kinds, names, configs, settings. Nothing here imports jax."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+SHELLS: Final = ("bash", "zsh", "fish")
+
+Completer = Callable[..., list[str]]
+
+
+def completed(action: argparse.Action, completer: Completer) -> None:
+    """Let Tab complete an argument with what a function returns."""
+    action.completer = completer  # pyright: ignore[reportAttributeAccessIssue] - where argcomplete looks
+
+
+def answer(parser: argparse.ArgumentParser) -> None:
+    """Answer a shell's question, in `_ARGCOMPLETE` and its kin, and exit."""
+    import argcomplete
+
+    argcomplete.autocomplete(parser, always_complete_options="long")
+
+
+def script(shell: str) -> str:
+    """Return what a shell must evaluate once so that Tab completes `dovetail`."""
+    from argcomplete.shell_integration import shellcode
+
+    return shellcode(["dovetail"], shell=shell)
+
+
+def kinds(prefix: str, **_: Any) -> list[str]:
+    """Kinds of components."""
+    from dovetail.registry import current
+
+    return _matching(prefix, current().kinds)
+
+
+def component_names(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
+    """Names of the kind that stands before."""
+    return _names(parsed_args.kind, prefix)
+
+
+def distributions(prefix: str, **_: Any) -> list[str]:
+    """Distributions with plugins."""
+    from dovetail.kit.doctor import third_parties
+
+    return _matching(prefix, ["dovetail", *third_parties()])
+
+
+def configs(prefix: str, **_: Any) -> list[str]:
+    """Shipped configs by name, and gin files and folders where the prefix leads."""
+    from dovetail.shipped import folder
+
+    return sorted([*_matching(prefix, [path.stem for path in folder().glob("*.gin")]), *_gin_files(prefix)])
+
+
+def _gin_files(prefix: str) -> list[str]:
+    directory, slash, start = prefix.rpartition("/")
+    here = directory + slash
+    if not os.path.isdir(here or "."):
+        return []
+    with os.scandir(here or ".") as entries:
+        offered = [e for e in entries if e.name.startswith(start) and not e.name.startswith(".")]
+    folders = [f"{here}{entry.name}/" for entry in offered if entry.is_dir()]
+    return folders + [here + entry.name for entry in offered if entry.name.endswith(".gin")]
+
+
+def overrides(prefix: str, **_: Any) -> list[str]:
+    """`section.field=`, `kind.name.parameter=`, and after `=` the names that a setting may hold."""
+    import attrs
+
+    from dovetail.config.settings import ALL_SECTIONS
+
+    key, equals, value = prefix.partition("=")
+    settings = {
+        f"{section}.{field.name}": field for section, cls in ALL_SECTIONS.items() for field in attrs.fields(cls)
+    }
+    if not equals:
+        return _matching(prefix, [*(f"{setting}=" for setting in settings), *_selectors(key)])
+    kind = settings[key].metadata.get("kind") if key in settings else None
+    return [f"{key}={name}" for name in _names(kind, value)] if kind else []
+
+
+def _selectors(key: str) -> list[str]:
+    """How `kind.name.parameter=` may go on."""
+    from dovetail.registry import current
+
+    registry = current()
+    kind, dot, rest = key.partition(".")
+    if not dot or kind not in registry.kinds:
+        return [f"{each}." for each in registry.kinds if registry.names(each)]
+    name, dot, _ = rest.partition(".")
+    if dot and registry.has(kind, name):
+        return [f"{kind}.{name}.{parameter}=" for parameter in _parameters(kind, name)]
+    return [f"{kind}.{each}." for each in registry.names(kind)]
+
+
+def _parameters(kind: str, name: str) -> list[str]:
+    """The parameters of a component; asking for them imports it, and what that prints goes nowhere."""
+    import contextlib
+
+    from dovetail.errors import DovetailError
+    from dovetail.registry import current
+
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(DovetailError):
+        return list(current().get(kind, name).params)
+    return []
+
+
+def _names(kind: str, prefix: str) -> list[str]:
+    """A kind's names, those of several owners with the owner."""
+    from dovetail.registry import current
+
+    registry = current()
+    if kind not in registry.kinds:
+        return []
+    components = registry.components(kind)
+    bare = [component.name for component in components]
+    offered = [c.name if bare.count(c.name) == 1 else c.qualified_name for c in components]
+    if "/" in prefix:
+        offered = [c.qualified_name for c in components]
+    return _matching(prefix, offered)
+
+
+def _matching(prefix: str, words: Any) -> list[str]:
+    return sorted({word for word in words if word.startswith(prefix)})

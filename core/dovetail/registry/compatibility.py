@@ -1,0 +1,92 @@
+"""Whether a plugin fits the installed dovetail, from its metadata alone: nothing of it is imported.
+
+    [project]
+    dependencies = ["dovetail>=0.1"]              # any constraint that pip understands
+
+    [project.entry-points."dovetail.api"]
+    policy_loss = "v1"                            # the contract of that kind that the plugin is written for
+
+pip checks the first when it installs; an upgrade of dovetail alone may break it later. The second says more: the
+contract of one kind may change while all others stay.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from dovetail.errors import PluginError
+from dovetail.registry.registry import Kind
+
+API_GROUP = "dovetail.api"
+ENGINE = "dovetail"
+
+
+def declared_api(distribution: metadata.Distribution) -> dict[str, int]:
+    """Return the version of each kind's contract that a distribution is written for, as far as it says.
+
+    Raises:
+        PluginError: on a version that is not of the form `v1`.
+    """
+    found = {}
+    for point in distribution.entry_points.select(group=API_GROUP):
+        if not re.fullmatch(r"v[1-9]\d*", point.value):
+            raise PluginError(
+                f"its metadata has {point.name} = '{point.value}' under \"{API_GROUP}\"; write a version such as 'v1'"
+            )
+        found[point.name] = int(point.value[1:])
+    return found
+
+
+def requirements(distribution: metadata.Distribution) -> list[Requirement]:
+    """Return what a distribution requires of dovetail itself, without extras."""
+    found = []
+    for text in distribution.requires or ():
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            continue
+        wanted = canonicalize_name(requirement.name) == ENGINE
+        if wanted and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
+            found.append(requirement)
+    return found
+
+
+def check_requirements(distribution: metadata.Distribution, engine: str) -> None:
+    """Refuse a distribution that wants another dovetail.
+
+    Raises:
+        PluginError: with the constraint and both ways out.
+    """
+    for requirement in requirements(distribution):
+        if not requirement.specifier.contains(engine, prereleases=True):
+            raise PluginError(
+                f"it requires '{requirement}', and dovetail {engine} is installed; install a version of"
+                f" {distribution.name} for it, or that dovetail: pip install '{requirement}'"
+            )
+
+
+def check_api(distribution: str, api: Mapping[str, int], kinds: Iterable[Kind]) -> None:
+    """Refuse a distribution that is written for a contract which is not understood.
+
+    Kinds that nobody has opened are passed over: registering a component of one says so.
+
+    Raises:
+        PluginError: with what the plugin has, what is understood, and which of the two is older.
+    """
+    for kind in kinds:
+        version = api.get(kind.name)
+        if version is None or version in kind.versions:
+            continue
+        if version > max(kind.versions):
+            cure = f"upgrade {kind.origin.distribution}"
+        else:
+            cure = f"upgrade {distribution}, or install an older {kind.origin.distribution}"
+        raise PluginError(
+            f"it is written for v{version} of kind '{kind.name}', and {kind.origin.distribution}"
+            f" {kind.origin.version} understands {', '.join(f'v{v}' for v in kind.versions)}; {cure}"
+        )

@@ -1,0 +1,44 @@
+"""Where something stands, as ` [file:line]` at the end of a message; empty where nobody knows."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pluggy
+
+_MACHINERY = tuple(str(Path(module).parent) for module in (__file__, importlib.__file__, pluggy.__file__))
+"""Folders whose frames tell a plugin's author nothing: what imports plugins and calls their hooks."""
+
+
+def place_of(target: Callable[..., Any]) -> str:
+    """Return where a function or class is defined."""
+    target = inspect.unwrap(target)
+    code = getattr(target, "__code__", None)
+    if code is not None:
+        return f" [{code.co_filename}:{code.co_firstlineno}]"
+    try:
+        return f" [{inspect.getsourcefile(target)}:{inspect.getsourcelines(target)[1]}]"
+    except (OSError, TypeError):
+        return ""
+
+
+def raised_at(error: BaseException) -> str:
+    """Return the last line of the plugin itself that led to an error, whatever raised in a library below it."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" [{error.filename}:{error.lineno}]"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(("<", *_MACHINERY))]
+    if not frames:
+        return ""
+    own = [frame for frame in frames if _in_one_package(frame.filename, frames[0].filename)]
+    return f" [{own[-1].filename}:{own[-1].lineno}]"
+
+
+def _in_one_package(file: str, other: str) -> bool:
+    """Whether a file is the other, or beside or below it where that is part of a package."""
+    folder = Path(other).parent
+    return file == other or ((folder / "__init__.py").exists() and folder in Path(file).parents)

@@ -1,0 +1,74 @@
+"""Old names: what a config may still write, and until when."""
+
+from __future__ import annotations
+
+import attrs
+from packaging.version import InvalidVersion, Version
+
+from dovetail.errors import PluginError
+
+
+@attrs.frozen
+class Renamed:
+    """An old name of a component, or with `to` of one of its hyperparameters.
+
+        register(
+            "policy_loss",
+            "soft_clip",
+            "acme_rl.soft_clip:soft_clip",
+            renamed=[
+                Renamed("tanh_clip", since="0.3", removed_in="0.5"),
+                Renamed("tau", to="temperature", since="0.3", removed_in="0.5"),
+            ],
+        )
+
+    Versions are those of the distribution that registers the component. Before `removed_in` a config with the old name
+    works, with a warning that gives file and line; from then on it is refused, with the new name. A rename keeps the
+    meaning: what computes something else is another component.
+
+    Args:
+        old: the name that a config may have.
+        to: the hyperparameter's name of today; None for the component itself.
+        since: the version that brought the new name.
+        removed_in: the first version in which the old one is refused.
+    """
+
+    old: str
+    to: str | None = None
+    since: str = attrs.field(kw_only=True)
+    removed_in: str = attrs.field(kw_only=True)
+
+    def check(self, owner: str) -> None:
+        """Refuse versions that are none, or in the wrong order.
+
+        Raises:
+            PluginError: naming the owner.
+        """
+        try:
+            ordered = Version(self.since) < Version(self.removed_in)
+        except InvalidVersion as error:
+            raise PluginError(f"{owner}: the old name '{self.old}': {error}; write versions such as '0.5'") from None
+        if not ordered:
+            raise PluginError(
+                f"{owner}: the old name '{self.old}' goes in {self.removed_in}, which is not after its replacement in"
+                f" {self.since}; give configs at least one version's time"
+            )
+
+    def is_removed(self, version: str) -> bool:
+        """Tell whether the old name is refused in a version of the distribution."""
+        return Version(version) >= Version(self.removed_in)
+
+    def say(self, what: str, new: str, version: str) -> str:
+        """Return the warning, or the error once the old name is gone.
+
+        >>> old = Renamed("tau", to="temperature", since="0.3", removed_in="0.5")
+        >>> old.say("policy_loss.soft_clip.tau of acme-rl", "temperature", "0.4")
+        "policy_loss.soft_clip.tau of acme-rl is called 'temperature' since 0.3, and no more understood from 0.5 on:
+        write 'temperature'"
+        """
+        if self.is_removed(version):
+            return f"{what} is called '{new}' since {self.since}; the old name went in {self.removed_in}: write '{new}'"
+        return (
+            f"{what} is called '{new}' since {self.since}, and no more understood from {self.removed_in} on: write"
+            f" '{new}'"
+        )

@@ -1,0 +1,21 @@
+"""A loss, an estimator with a field of its own, a reward, a task and a sink for Dovetail.
+
+Every command imports this module, so that it stays light: targets are imported on first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import dovetail
+
+
+@dovetail.hookimpl
+def dovetail_components(register: Callable[..., None]) -> None:
+    """Register the components of this package."""
+    register("advantage", "hesitant", "dovetail_acme.hesitant:hesitant")
+    register("field", "top_probability", "dovetail_acme.top_probability:top_probability")
+    register("policy_loss", "soft_clip", "dovetail_acme.soft_clip:soft_clip")
+    register("reward", "near_miss", "dovetail_acme.near_miss:near_miss")
+    register("sink", "wandb", "dovetail_acme.wandb_sink:Wandb")
+    register("task", "sequences", "dovetail_acme.sequences:Sequences")

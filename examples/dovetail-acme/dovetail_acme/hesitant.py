@@ -1,0 +1,55 @@
+"""Advantage `hesitant`: group-relative, and smaller where the policy was sure."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import dovetail
+import jax
+import jax.numpy as jnp
+from annotated_types import Interval
+from jaxtyping import Array, Bool, Float, Int
+
+from dovetail_acme._arrays import masked
+
+
+@dovetail.declares(shift_invariant=True)
+def hesitant(
+    scores: Float[Array, "seq"],
+    group_ids: Int[Array, "seq"],
+    old_top_probability: Float[Array, "seq token"],
+    mask: Bool[Array, "seq token"],
+    *,
+    strength: Annotated[float, Interval(ge=0, le=1)] = 0.5,
+) -> Float[Array, "seq token"]:
+    """Credit goes to the tokens at which the policy hesitated.
+
+        A_it = ( s_i - mean_G(s) )·( 1 - c·p_it ),  G the completions of i's prompt
+
+    with p the probability of the likeliest token at that position. Where the policy was certain there was no decision
+    to reward. With c = 0 this is the group-relative advantage without a division by the deviation, `dr_grpo`.
+
+    Args:
+        scores: s, one per completion, in units of reward.
+        group_ids: any labels; groups may be interleaved and of unequal size.
+        old_top_probability: p, of the policy at collection; the field of this package.
+        mask: policy tokens. A row without any is in no group: it does not shift the mean.
+        strength: c.
+
+    Returns:
+        A, zero outside the mask, in a group of one, and in a group of equal scores.
+
+    >>> sure = jnp.array([[1.0], [0.5]])
+    >>> hesitant(jnp.array([1.0, 0.0]), jnp.array([5, 5]), sure, jnp.ones((2, 1), bool), strength=1.0).tolist()
+    [[0.0], [-0.25]]
+    """
+    live = jnp.any(mask, axis=-1)
+    rows = scores.shape[0]
+    _, groups = jnp.unique(group_ids, return_inverse=True, size=rows)
+    scores = masked(scores, live)
+    # from the group's lowest score up, so that equal scores differ from their mean by exactly zero
+    lowest = jax.ops.segment_min(jnp.where(live, scores, jnp.inf), groups, rows)[groups]
+    above = jnp.where(live, scores - jnp.where(live, lowest, 0.0), 0.0)
+    sizes = jnp.maximum(jax.ops.segment_sum(live.astype(above.dtype), groups, rows), 1.0)
+    means = (jax.ops.segment_sum(above, groups, rows) / sizes)[groups]
+    return jnp.where(mask, (above - means)[:, None] * (1.0 - strength * masked(old_top_probability, mask)), 0.0)

@@ -1,0 +1,25 @@
+"""The config is a config, and what it chooses is ours."""
+
+from pathlib import Path
+
+from dovetail.config import dump, load
+from dovetail.train.algorithm import make_plan
+
+CONFIG = Path(__file__).parents[1] / "configs" / "acme.gin"
+
+
+def test_it_plans_the_field_of_this_package():
+    plan = make_plan(load(CONFIG))
+    entry = next(entry for entry in plan.entries if entry.field == "old_top_probability")
+    assert entry.origin.startswith("dovetail-acme")
+    assert entry.readers == ["train.advantage = dovetail-acme/hesitant"]
+
+
+def test_the_resolved_config_says_whose_components_these_are():
+    text = dump(load(CONFIG))
+    assert "train.policy_loss = 'dovetail-acme/soft_clip'" in text
+    assert "train.rewards = ('exact_match', 'dovetail-acme/near_miss')" in text
+
+
+def test_its_task_goes_with_it():
+    assert make_plan(load(CONFIG, ["train.task=dovetail-acme/sequences"])).entries

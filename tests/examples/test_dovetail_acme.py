@@ -1,0 +1,138 @@
+"""The example is somebody else's package: installed from its own pyproject into a clean environment, it conforms and trains."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from tests.distribution import write_distribution
+
+from dovetail.cli import main
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "dovetail-acme"
+PROJECT = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
+README = (EXAMPLE / "README.md").read_text()
+COMMANDS = [
+    shlex.split(line, comments=True)
+    for block in re.findall(r"```sh\n(.*?)```", README, re.S)
+    for line in block.replace("\\\n", " ").splitlines()
+]
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory):
+    """Return a function that runs a command in a copy of the example, in an environment with wheels of both packages."""
+    place = tmp_path_factory.mktemp("clean")
+    project = place / "dovetail-acme"
+    shutil.copytree(EXAMPLE, project, ignore=shutil.ignore_patterns("__pycache__"))
+    binaries = place / "venv" / "bin"
+    environment = os.environ | {
+        "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}",
+        "XDG_CACHE_HOME": str(place / "cache"),
+        "JAX_PLATFORMS": "cpu",
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    }
+    environment.pop("PYTHONPATH", None)
+
+    def run(*command: str, expected: tuple[int, ...] = (0,)) -> str:
+        done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode in expected, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        return done.stdout
+
+    run(sys.executable, "-m", "venv", str(place / "venv"))
+    run("pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(place / "wheels"), str(ROOT))
+    (wheel,) = (place / "wheels").iterdir()
+    run("pip", "install", "--quiet", str(wheel), "pytest", "ruff")
+    run("pip", "install", "--quiet", f"{project}[wandb]")
+    run("python", "-c", f"import dovetail; assert {str(ROOT)!r} not in dovetail.__file__")
+    return run
+
+
+@pytest.mark.slow
+def test_in_a_clean_environment_the_readmes_commands_run(clean):
+    said = {}
+    for words in COMMANDS:
+        if words[0] != "pip":  # installed as wheels, which is stricter
+            said[words[1] if words[0] == "dovetail" else words[0]] = clean(*words, expected=(0, 3))
+    assert f"dovetail-acme {PROJECT['version']} conforms to dovetail" in said["pytest"]
+    assert "dovetail-acme: nothing to say" in said["plugin"]
+    assert re.search(r"old_top_probability +forward pass of the policy at collection +dovetail-acme", said["explain"])
+    assert "reward/near_miss" in said["ab"] or "near_miss" in said["ab"]
+
+
+@pytest.mark.slow
+def test_its_task_and_its_sink_train_too(clean):
+    sets = ["--set", "train.task=dovetail-acme/sequences", "--set", "run.sinks=['dovetail-acme/wandb']"]
+    clean("dovetail", "train", "configs/acme.gin", "--folder", "runs/own", *sets, "--set", "train.steps=2")
+    assert clean("find", "runs/own/wandb", "-name", "*.wandb").strip()
+
+
+@pytest.mark.slow
+def test_a_new_package_is_formatted_linted_and_conforms_in_a_clean_environment(clean):
+    clean("dovetail", "plugin", "new", "acme-rl", "policy_loss", "gspo_plus", "--out", "../acme-rl")
+    clean("pip", "install", "--quiet", "--no-deps", "-e", "../acme-rl")
+    assert "acme-rl 0.1.0 conforms" in clean("pytest", "--rootdir=../acme-rl", "-c", "../acme-rl/pyproject.toml")
+    clean("ruff", "check", "../acme-rl")
+    clean("ruff", "format", "--check", "../acme-rl")
+    assert "acme-rl: 1 note" in clean("dovetail", "plugin", "doctor", "acme-rl")
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Put the example on the path as if it were installed."""
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    write_distribution(tmp_path, PROJECT["name"], {}, PROJECT["entry-points"], version=PROJECT["version"])
+
+
+def test_it_registers_what_the_readme_lists(installed):
+    from dovetail.registry import discover
+
+    registry, _ = discover()
+    assert registry.problems == []
+    own = {(c.kind, c.name) for c in registry.components() if c.origin.distribution == PROJECT["name"]}
+    assert own == set(re.findall(r"^\| `(\w+)` \| `(\w+)` \|", README, re.M))
+    assert set(PROJECT["entry-points"]["dovetail.api"]) == {kind for kind, _ in own}
+
+
+def test_its_config_is_checked_with_every_commit(installed, monkeypatch):
+    from dovetail.config import load
+    from dovetail.registry import discover
+    from dovetail.train.algorithm import make_plan
+
+    registry, _ = discover()
+    config = load(EXAMPLE / "configs" / "acme.gin", registry=registry)
+    assert config.train.policy_loss == "dovetail-acme/soft_clip"
+    assert "old_top_probability" in {entry.field for entry in make_plan(config, registry).entries}
+
+
+def test_its_code_is_formatted_and_linted():
+    for command in (["format", "--check"], ["check"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, str(EXAMPLE)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout
+
+
+def test_the_readmes_commands_parse():
+    from dovetail.cli import parse
+
+    for words in COMMANDS:
+        if words[0] == "dovetail":
+            assert parse(words[1:]).run
+
+
+def test_nothing_of_it_is_in_our_wheel():
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert not any("examples" in package for package in wheel["packages"])
+
+
+def test_without_it_a_config_that_needs_it_says_so(capsys):
+    assert main(["explain", str(EXAMPLE / "configs" / "acme.gin")]) == 1
+    assert "No plugin 'dovetail-acme' is installed" in capsys.readouterr().err
