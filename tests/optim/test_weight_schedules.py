@@ -1,6 +1,5 @@
 """Schedules of a weight: where they begin and end, and what lies between."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -33,24 +32,6 @@ def test_it_rises_from_zero_to_the_maximum_and_stays(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_without_a_rise_it_is_constant(name):
     np.testing.assert_array_equal(curve(name, max_weight=0.5, warmup_ratio=0.0), np.float32(0.5))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_jit_equals_eager_and_numbers_do_not_recompile(name):
-    component = dovetail.get("schedule", name)
-    traces = []
-
-    @jax.jit
-    def compiled(step, total, params):
-        traces.append(name)
-        return component.bind(**params)(step, total)
-
-    params = {key: np.float32(value) for key, value in component.params.items()}
-    for step in (0, 7, 40):
-        expected = component.bind(**params)(jnp.int32(step), jnp.int32(TOTAL))
-        np.testing.assert_allclose(compiled(jnp.int32(step), jnp.int32(TOTAL), params), expected, rtol=1e-6)
-    compiled(jnp.int32(3), jnp.int32(90), {key: value * np.float32(0.5) for key, value in params.items()})
-    assert len(traces) == 1
 
 
 def test_the_middle_of_each_rise():

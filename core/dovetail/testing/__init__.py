@@ -1,1 +1,10 @@
-"""Checks that components pass, ours and third parties' alike; one module for each kind that needs more than arrays."""
+"""What components must do, ours and third parties' alike: `pytest --dovetail-dist=NAME` asks all of a distribution.
+
+Nothing here imports jax; the modules of `suites`, which `checks` imports, do.
+"""
+
+from __future__ import annotations
+
+from dovetail.testing.check import Check, Failed, Inapplicable, applicable, checks
+
+__all__ = ["Check", "Failed", "Inapplicable", "applicable", "checks"]

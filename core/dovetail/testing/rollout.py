@@ -96,6 +96,18 @@ class EngineCase:
             tolerance=tolerance,
         )
 
+    def sharing(self, engine: RolloutEngine) -> EngineCase:
+        """Return the case of one open engine for all checks but `check_close`, where opening takes long.
+
+        Each `open` gives it the first weights again; nothing closes it.
+        """
+
+        def view() -> RolloutEngine:
+            engine.sync(self.weights, 0)
+            return _View(engine)
+
+        return attrs.evolve(self, open=view)
+
     def prompts(self) -> tuple[Int[np.ndarray, "prompt position"], Bool[np.ndarray, "prompt position"]]:
         """Return prompts of several lengths, padded on the left, and their mask."""
         special = {self.tokenizer.pad_id, *self.tokenizer.eos_ids}
@@ -118,6 +130,30 @@ class EngineCase:
             np.concatenate([mask, completions.mask], axis=1),
         )
         return np.asarray(_forward(self.graphdef, weights, *together))[:, LENGTH - 1 : -1]
+
+
+@attrs.frozen
+class _View:
+    """An engine that outlives its `close`."""
+
+    engine: RolloutEngine
+
+    def generate(
+        self,
+        prompt_tokens: Int[np.ndarray, "prompt position"],
+        prompt_mask: Bool[np.ndarray, "prompt position"],
+        keys: Key[Array, "prompt sample"],
+        sampling: Sampling,
+    ) -> Completions:
+        """Ask the engine."""
+        return self.engine.generate(prompt_tokens, prompt_mask, keys, sampling)
+
+    def sync(self, weights: Weights, version: int) -> None:
+        """Tell the engine."""
+        self.engine.sync(weights, version)
+
+    def close(self) -> None:
+        """Leave it open."""
 
 
 def make_keys(seed: int = 0, prompts: int = PROMPTS, samples: int = SAMPLES) -> Key[Array, "prompt sample"]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from jaxtyping import Array, Bool, Float, Int
 
+from dovetail.registry import declares
 from dovetail_advantage._arrays import per_token
 from dovetail_advantage._groups import Groups
 
 
+@declares(shift_invariant=True, zero_mean=True)
 def dr_grpo(
     scores: Float[Array, "seq"], group_ids: Int[Array, "seq"], mask: Bool[Array, "seq token"]
 ) -> Float[Array, "seq token"]:

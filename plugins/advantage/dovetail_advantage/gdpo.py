@@ -10,11 +10,13 @@ from annotated_types import Ge
 from jaxtyping import Array, Bool, Float, Int
 
 from dovetail.errors import ConfigError
+from dovetail.registry import declares
 from dovetail_advantage._arrays import full_precision, in_units_of, per_token
 from dovetail_advantage._groups import Groups
 from dovetail_advantage._whiten import whiten
 
 
+@declares(shift_invariant=True, whitened=True)
 def gdpo(
     score_table: Float[Array, "seq reward"],
     group_ids: Int[Array, "seq"],

@@ -8,10 +8,12 @@ import jax.numpy as jnp
 from annotated_types import Gt
 from jaxtyping import Array, Bool, Float, Int
 
+from dovetail.registry import declares
 from dovetail_advantage._arrays import masked, per_token
 from dovetail_advantage._groups import Groups
 
 
+@declares(shift_invariant=True, zero_mean=True)
 def gpg(
     scores: Float[Array, "seq"],
     group_ids: Int[Array, "seq"],

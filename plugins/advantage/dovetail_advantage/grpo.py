@@ -7,10 +7,12 @@ from typing import Annotated, Literal
 from annotated_types import Ge
 from jaxtyping import Array, Bool, Float, Int
 
+from dovetail.registry import declares
 from dovetail_advantage._arrays import in_units_of, per_token
 from dovetail_advantage._groups import Groups
 
 
+@declares(shift_invariant=True, zero_mean=True)
 def grpo(
     scores: Float[Array, "seq"],
     group_ids: Int[Array, "seq"],

@@ -9,10 +9,12 @@ import jax.numpy as jnp
 from annotated_types import Ge
 from jaxtyping import Array, Bool, Float, Int
 
+from dovetail.registry import declares
 from dovetail_advantage._arrays import in_units_of, masked, per_token
 from dovetail_advantage._groups import Groups
 
 
+@declares(shift_invariant=True)
 def grpo_passk(
     scores: Float[Array, "seq"],
     group_ids: Int[Array, "seq"],

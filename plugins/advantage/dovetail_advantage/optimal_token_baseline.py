@@ -7,10 +7,12 @@ from typing import Annotated
 from annotated_types import Ge
 from jaxtyping import Array, Bool, Float, Int
 
+from dovetail.registry import declares
 from dovetail_advantage._optimal_baseline import against_optimal_baseline, energy
 from dovetail_advantage._traces import returns_to_go
 
 
+@declares(by_position=True, shift_invariant=True)
 def optimal_token_baseline(
     token_rewards: Float[Array, "seq token"],
     old_logps: Float[Array, "seq token"],

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from jaxtyping import Array, Bool, Float, Int
 
+from dovetail.registry import declares
 from dovetail_advantage._arrays import per_token
 from dovetail_advantage._groups import Groups
 from dovetail_advantage._whiten import whiten
 
 
+@declares(shift_invariant=True, whitened=True)
 def reinforce_plus_plus_baseline(
     scores: Float[Array, "seq"], group_ids: Int[Array, "seq"], mask: Bool[Array, "seq token"]
 ) -> Float[Array, "seq token"]:

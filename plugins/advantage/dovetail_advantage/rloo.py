@@ -5,10 +5,12 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from dovetail.registry import declares
 from dovetail_advantage._arrays import per_token
 from dovetail_advantage._groups import Groups
 
 
+@declares(shift_invariant=True, zero_mean=True)
 def rloo(
     scores: Float[Array, "seq"], group_ids: Int[Array, "seq"], mask: Bool[Array, "seq token"]
 ) -> Float[Array, "seq token"]:

@@ -7,11 +7,13 @@ from typing import Annotated
 from annotated_types import Ge, Gt
 from jaxtyping import Array, Bool, Float
 
+from dovetail.registry import declares
 from dovetail_loss._arrays import clip
 from dovetail_loss._clipped import ratio_metrics
 from dovetail_loss._ratio import Level, importance_ratio, indicator, weighted_score
 
 
+@declares(on_policy_gradient=True, surrogate=True)
 def cispo(
     logps: Float[Array, "seq token"],
     old_logps: Float[Array, "seq token"],

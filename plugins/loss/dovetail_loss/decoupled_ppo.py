@@ -9,10 +9,12 @@ import jax.numpy as jnp
 from annotated_types import Ge, Gt
 from jaxtyping import Array, Bool, Float
 
+from dovetail.registry import declares
 from dovetail_loss._ratio import importance_ratio
 from dovetail_loss.ppo import ppo
 
 
+@declares(on_policy_gradient=True, pessimistic=True)
 def decoupled_ppo(
     logps: Float[Array, "seq token"],
     old_logps: Float[Array, "seq token"],

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from annotated_types import Ge, Gt
 from jaxtyping import Array, Bool, Float
 
+from dovetail.registry import declares
 from dovetail_loss._divergence import masked_score, probability
 from dovetail_loss._ratio import log_ratio
 
@@ -16,6 +17,7 @@ TINY = 1e-8
 """Added to the probability of all other tokens, so that its logarithm is finite; verl's."""
 
 
+@declares(on_policy_gradient=True, surrogate=True)
 def dppo_kl(
     logps: Float[Array, "seq token"],
     old_logps: Float[Array, "seq token"],

@@ -7,9 +7,11 @@ from typing import Annotated
 from annotated_types import Ge, Gt
 from jaxtyping import Array, Bool, Float
 
+from dovetail.registry import declares
 from dovetail_loss._divergence import masked_score, probability
 
 
+@declares(on_policy_gradient=True, surrogate=True)
 def dppo_tv(
     logps: Float[Array, "seq token"],
     old_logps: Float[Array, "seq token"],

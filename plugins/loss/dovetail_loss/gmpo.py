@@ -8,11 +8,13 @@ import jax.numpy as jnp
 from annotated_types import Ge
 from jaxtyping import Array, Bool, Float
 
+from dovetail.registry import declares
 from dovetail_loss._arrays import LOG_RATIO_BOUND, clip, masked
 from dovetail_loss._clipped import ratio_metrics
 from dovetail_loss._ratio import indicator, log_ratio, mean_over_tokens
 
 
+@declares(pessimistic=True)
 def gmpo(
     logps: Float[Array, "seq token"],
     old_logps: Float[Array, "seq token"],

@@ -7,10 +7,12 @@ from typing import Annotated
 from annotated_types import Ge, Gt
 from jaxtyping import Array, Bool, Float
 
+from dovetail.registry import declares
 from dovetail_loss._ratio import Level
 from dovetail_loss.ppo import ppo
 
 
+@declares(on_policy_gradient=True, pessimistic=True)
 def grpo(
     logps: Float[Array, "seq token"],
     old_logps: Float[Array, "seq token"],

@@ -7,10 +7,12 @@ from typing import Annotated
 from annotated_types import Ge
 from jaxtyping import Array, Bool, Float
 
+from dovetail.registry import declares
 from dovetail_loss._clipped import clipped_surrogate, ratio_metrics
 from dovetail_loss._ratio import importance_ratio
 
 
+@declares(on_policy_gradient=True, pessimistic=True, surrogate=True)
 def gspo(
     logps: Float[Array, "seq token"],
     old_logps: Float[Array, "seq token"],

@@ -5,11 +5,13 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from dovetail.registry import declares
 from dovetail_loss._arrays import masked
 from dovetail_loss._clipped import ratio_metrics
 from dovetail_loss._ratio import importance_ratio
 
 
+@declares(on_policy_gradient=True)
 def importance_sampling(
     logps: Float[Array, "seq token"],
     old_logps: Float[Array, "seq token"],
@@ -40,8 +42,8 @@ def importance_sampling(
         The log-ratio is bounded to ±20 (gradient zero beyond). Tinker takes the sampler's log-probabilities for the
         old policy's.
 
-    >>> loss, _ = importance_sampling(jnp.log(jnp.array([[0.6]])), jnp.log(jnp.array([[0.4]])),
-    ...                               jnp.ones((1, 1)), jnp.ones((1, 1), bool))
+    >>> one = jnp.ones((1, 1))
+    >>> loss, _ = importance_sampling(jnp.log(0.6 * one), jnp.log(0.4 * one), one, one > 0)
     >>> loss
     Array([[-1.5]], dtype=float32)
     """

@@ -8,12 +8,14 @@ import jax.numpy as jnp
 from annotated_types import Ge
 from jaxtyping import Array, Bool, Float
 
+from dovetail.registry import declares
 from dovetail_loss._arrays import masked
 from dovetail_loss._clipped import ratio_metrics
 from dovetail_loss._divergence import probability
 from dovetail_loss._ratio import importance_ratio, indicator, log_ratio
 
 
+@declares(on_policy_gradient=True, regularised=True)
 def ipo(
     logps: Float[Array, "seq token"],
     rollout_logps: Float[Array, "seq token"],

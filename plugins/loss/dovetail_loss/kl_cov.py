@@ -8,10 +8,12 @@ import jax.numpy as jnp
 from annotated_types import Ge
 from jaxtyping import Array, Bool, Float
 
+from dovetail.registry import declares
 from dovetail_loss._ratio import indicator, log_ratio
 from dovetail_loss.importance_sampling import importance_sampling
 
 
+@declares(on_policy_gradient=True, regularised=True)
 def kl_cov(
     logps: Float[Array, "seq token"],
     old_logps: Float[Array, "seq token"],

@@ -7,9 +7,11 @@ from typing import Annotated
 from annotated_types import Ge
 from jaxtyping import Array, Bool, Float
 
+from dovetail.registry import declares
 from dovetail_loss.gspo import gspo
 
 
+@declares(on_policy_gradient=True, pessimistic=True, surrogate=True)
 def luspo(
     logps: Float[Array, "seq token"],
     old_logps: Float[Array, "seq token"],

@@ -5,9 +5,11 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from dovetail.registry import declares
 from dovetail_loss._arrays import masked
 
 
+@declares(on_policy_gradient=True)
 def reinforce(
     logps: Float[Array, "seq token"],
     advantages: Float[Array, "seq token"],

@@ -8,10 +8,12 @@ import jax.numpy as jnp
 from annotated_types import Ge
 from jaxtyping import Array, Bool, Float
 
+from dovetail.registry import declares
 from dovetail_loss._clipped import ratio_metrics
 from dovetail_loss._ratio import importance_ratio, indicator, weighted_score
 
 
+@declares(on_policy_gradient=True, surrogate=True)
 def rollout_is(
     logps: Float[Array, "seq token"],
     rollout_logps: Float[Array, "seq token"],

@@ -9,11 +9,13 @@ import jax.numpy as jnp
 from annotated_types import Gt
 from jaxtyping import Array, Bool, Float
 
+from dovetail.registry import declares
 from dovetail_loss._arrays import masked
 from dovetail_loss._clipped import ratio_metrics
 from dovetail_loss._ratio import Level, importance_ratio
 
 
+@declares(on_policy_gradient=True)
 def sapo(
     logps: Float[Array, "seq token"],
     old_logps: Float[Array, "seq token"],

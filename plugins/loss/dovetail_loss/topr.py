@@ -6,11 +6,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from dovetail.registry import declares
 from dovetail_loss._arrays import masked
 from dovetail_loss._clipped import ratio_metrics
 from dovetail_loss._ratio import importance_ratio, log_ratio, weighted_score
 
 
+@declares(on_policy_gradient=True, surrogate=True)
 def topr(
     logps: Float[Array, "seq token"],
     old_logps: Float[Array, "seq token"],

@@ -8,10 +8,12 @@ import jax
 from annotated_types import Ge, Gt
 from jaxtyping import Array, Bool, Float
 
+from dovetail.registry import declares
 from dovetail_loss._arrays import masked
 from dovetail_loss.ppo import ppo
 
 
+@declares(regularised=True)
 def vapo(
     logps: Float[Array, "seq token"],
     old_logps: Float[Array, "seq token"],

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from annotated_types import Ge
 from jaxtyping import Array, Bool, Float
 
+from dovetail.registry import declares
 from dovetail_loss._arrays import LOG_RATIO_BOUND, clip, masked
 from dovetail_loss._clipped import ratio_metrics
 from dovetail_loss._ratio import importance_ratio, weighted_score
@@ -18,6 +19,7 @@ LOWEST_LOG_WEIGHT = math.log(1e-8)
 """Lower bound of the log of a completion's ratio: the authors'."""
 
 
+@declares(on_policy_gradient=True, surrogate=True)
 def vespo(
     logps: Float[Array, "seq token"],
     old_logps: Float[Array, "seq token"],

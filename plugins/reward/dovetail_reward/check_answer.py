@@ -6,15 +6,19 @@ import math
 from collections.abc import Sequence
 from decimal import Decimal
 
-from dovetail_reward._declare import declares
+from dovetail.registry import declares
 from dovetail_reward._format import ANSWER_END, ANSWER_START, REASONING_END, REASONING_START, answer_in_format
 from dovetail_reward._numbers import Truth, number, spelled
 
 
 @declares(
     range=(-1, 3),
-    good={"completions": "<reasoning>6·7</reasoning><answer>42</answer>", "answer": "42"},
-    bad={"completions": "<reasoning>6·7</reasoning><answer>7</answer>", "answer": "42"},
+    examples=[
+        (
+            {"completions": "<reasoning>6·7</reasoning><answer>42</answer>", "answer": "42"},
+            {"completions": "<reasoning>6·7</reasoning><answer>7</answer>", "answer": "42"},
+        )
+    ],
 )
 def check_answer(
     completions: Sequence[str],

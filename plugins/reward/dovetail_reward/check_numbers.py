@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dovetail_reward._declare import declares
+from dovetail.registry import declares
 from dovetail_reward._format import ANSWER_END, ANSWER_START, first_answer
 from dovetail_reward._numbers import Truth, first_number, number, spelled
 
 
 @declares(
     range=(0, 1.5),
-    good={"completions": "<answer>42</answer>", "answer": "42"},
-    bad={"completions": "<answer>7</answer>", "answer": "42"},
+    examples=[
+        ({"completions": "<answer>42</answer>", "answer": "42"}, {"completions": "<answer>7</answer>", "answer": "42"})
+    ],
 )
 def check_numbers(
     completions: Sequence[str],

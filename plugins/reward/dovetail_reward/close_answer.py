@@ -9,15 +9,16 @@ from typing import Annotated
 
 from annotated_types import Ge
 
-from dovetail_reward._declare import declares
+from dovetail.registry import declares
 from dovetail_reward._format import ANSWER_END, ANSWER_START, last_answer
 from dovetail_reward._numbers import Truth, number, spelled
 
 
 @declares(
     range=(0, 1),
-    good={"completions": "<answer>40</answer>", "answer": "42"},
-    bad={"completions": "<answer>7</answer>", "answer": "42"},
+    examples=[
+        ({"completions": "<answer>40</answer>", "answer": "42"}, {"completions": "<answer>7</answer>", "answer": "42"})
+    ],
 )
 def close_answer(
     completions: Sequence[str],

@@ -13,8 +13,8 @@ import attrs
 from annotated_types import Ge, Gt
 
 from dovetail.errors import ConfigError
+from dovetail.registry import declares
 from dovetail_reward._cases import Case, read_cases
-from dovetail_reward._declare import declares
 from dovetail_reward._outputs import same_json, same_text
 from dovetail_reward._sandbox.outside import FULL, Ran, protections, run
 
@@ -30,8 +30,12 @@ _TEST = {"inputs": ["1\n"], "outputs": ["2\n"]}
 
 @declares(
     range=(0, 1),
-    good={"completions": "```python\nprint(int(input()) + 1)\n```", "tests": _TEST},
-    bad={"completions": "```python\nprint(3)\n```", "tests": _TEST},
+    examples=[
+        (
+            {"completions": "```python\nprint(int(input()) + 1)\n```", "tests": _TEST},
+            {"completions": "```python\nprint(3)\n```", "tests": _TEST},
+        )
+    ],
 )
 @attrs.frozen(kw_only=True)
 class Code:

@@ -13,7 +13,6 @@ import attrs
 from annotated_types import Ge, Gt
 
 from dovetail.errors import ConfigError
-from dovetail_reward._declare import declares
 from dovetail_reward._own import check_arguments, load_function
 from dovetail_reward._rate import shared_rate
 from dovetail_reward._workers import LATE, workers
@@ -25,7 +24,6 @@ Result = tuple[float | None, dict[str, float]]
 """A score, and what else the function says in numbers."""
 
 
-@declares()
 @attrs.frozen(kw_only=True)
 class ComputeScore:
     """What `compute_score(data_source, solution_str, ground_truth, extra_info)` in a file returns, for each completion.

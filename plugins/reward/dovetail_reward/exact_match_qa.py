@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from dovetail_reward._declare import declares
+from dovetail.registry import declares
 from dovetail_reward._format import ANSWER_END, ANSWER_START, last_answer
 from dovetail_reward._questions import Truths, normal, spellings
 
@@ -15,8 +15,12 @@ _VERL_TAGS = 10
 
 @declares(
     range=(0, 1),
-    good={"completions": "<answer>the Eiffel tower</answer>", "answer": ["Eiffel Tower"]},
-    bad={"completions": "<answer>Notre-Dame</answer>", "answer": ["Eiffel Tower"]},
+    examples=[
+        (
+            {"completions": "<answer>the Eiffel tower</answer>", "answer": ["Eiffel Tower"]},
+            {"completions": "<answer>Notre-Dame</answer>", "answer": ["Eiffel Tower"]},
+        )
+    ],
 )
 def exact_match_qa(
     completions: Sequence[str],

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from dovetail_reward._declare import declares
+from dovetail.registry import declares
 from dovetail_reward._format import ANSWER_END, ANSWER_START, last_answer
 from dovetail_reward._questions import Truths, normal, spellings
 
 
 @declares(
     range=(0, 1),
-    good={"completions": "<answer>the tower of Eiffel</answer>", "answer": "Eiffel Tower"},
-    bad={"completions": "<answer>Notre-Dame</answer>", "answer": "Eiffel Tower"},
+    examples=[
+        (
+            {"completions": "<answer>the tower of Eiffel</answer>", "answer": "Eiffel Tower"},
+            {"completions": "<answer>Notre-Dame</answer>", "answer": "Eiffel Tower"},
+        )
+    ],
 )
 def f1_qa(
     completions: Sequence[str],

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import attrs
 from annotated_types import Ge, Gt, Interval
 
-from dovetail_reward._declare import declares
+from dovetail.registry import declares
 from dovetail_reward._equivalence import equal, need_library
 from dovetail_reward._latex import boxed_answer, same_answer
 from dovetail_reward._numbers import Truth, number, spelled
@@ -23,8 +23,12 @@ _FRACTION = re.compile(r"-?(?:\d+/\d+|\\[dt]?frac\{-?\d+\}\{\d+\})")
 
 @declares(
     range=(0, 1),
-    good={"completions": r"<think>3·8/2</think> \boxed{12}", "answer": "12"},
-    bad={"completions": r"\boxed{24}", "answer": "12"},
+    examples=[
+        (
+            {"completions": r"<think>3·8/2</think> \boxed{12}", "answer": "12"},
+            {"completions": r"\boxed{24}", "answer": "12"},
+        )
+    ],
 )
 @attrs.frozen(kw_only=True)
 class Geo3k:

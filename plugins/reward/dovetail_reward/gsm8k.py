@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Literal
 
-from dovetail_reward._declare import declares
+from dovetail.registry import declares
 from dovetail_reward._numbers import Truth, last_number, leading_number, number, spelled
 
 _VERL_STRICT = re.compile(r"#### (-?[0-9.,]+)")
@@ -18,8 +18,7 @@ _VERL_READS = 300
 
 @declares(
     range=(0, 1),
-    good={"completions": "#### 42", "answer": "42"},
-    bad={"completions": "#### 7", "answer": "42"},
+    examples=[({"completions": "#### 42", "answer": "42"}, {"completions": "#### 7", "answer": "42"})],
 )
 def gsm8k(
     completions: Sequence[str],

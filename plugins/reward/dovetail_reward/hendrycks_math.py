@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dovetail_reward._declare import declares
+from dovetail.registry import declares
 from dovetail_reward._latex import boxed_answer, same_answer
 from dovetail_reward._numbers import Truth, spelled
 from dovetail_reward._verl import boxed_in_math, hendrycks
@@ -12,8 +12,12 @@ from dovetail_reward._verl import boxed_in_math, hendrycks
 
 @declares(
     range=(0, 1),
-    good={"completions": r"\boxed{\dfrac12}", "answer": r"\frac{1}{2}"},
-    bad={"completions": r"\boxed{2}", "answer": r"\frac{1}{2}"},
+    examples=[
+        (
+            {"completions": r"\boxed{\dfrac12}", "answer": r"\frac{1}{2}"},
+            {"completions": r"\boxed{2}", "answer": r"\frac{1}{2}"},
+        )
+    ],
 )
 def hendrycks_math(
     completions: Sequence[str], answer: Sequence[Truth], *, verl_compatible: bool = False

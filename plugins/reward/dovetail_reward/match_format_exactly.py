@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dovetail_reward._declare import declares
+from dovetail.registry import declares
 from dovetail_reward._format import ANSWER_END, ANSWER_START, REASONING_END, REASONING_START, answer_in_format
 
 
 @declares(
     range=(0, 3),
-    good={"completions": "<reasoning>6·7</reasoning><answer>42</answer>"},
-    bad={"completions": "42"},
+    examples=[({"completions": "<reasoning>6·7</reasoning><answer>42</answer>"}, {"completions": "42"})],
 )
 def match_format_exactly(
     completions: Sequence[str],

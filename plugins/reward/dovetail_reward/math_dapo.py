@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from dovetail_reward._declare import declares
+from dovetail.registry import declares
 from dovetail_reward._latex import bare, boxed_answer, same_answer, stated_answer
 from dovetail_reward._minerva import minerva
 from dovetail_reward._numbers import Truth, spelled
@@ -18,8 +18,7 @@ _VERL_ANSWER = re.compile(r"answer\s*:\s*([^\n]+)", re.IGNORECASE)
 
 @declares(
     range=(-1, 1),
-    good={"completions": "Answer: 42", "answer": "42"},
-    bad={"completions": "Answer: 7", "answer": "42"},
+    examples=[({"completions": "Answer: 42", "answer": "42"}, {"completions": "Answer: 7", "answer": "42"})],
 )
 def math_dapo(
     completions: Sequence[str],

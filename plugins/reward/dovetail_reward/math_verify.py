@@ -8,7 +8,7 @@ from typing import Annotated
 import attrs
 from annotated_types import Ge, Gt
 
-from dovetail_reward._declare import declares
+from dovetail.registry import declares
 from dovetail_reward._equivalence import equal, need_library
 from dovetail_reward._latex import bare, boxed_answer, same_answer, stated_answer
 from dovetail_reward._numbers import Truth, spelled
@@ -16,8 +16,9 @@ from dovetail_reward._numbers import Truth, spelled
 
 @declares(
     range=(0, 1),
-    good={"completions": r"\boxed{\frac{2}{4}}", "answer": "1/2"},
-    bad={"completions": r"\boxed{2}", "answer": "1/2"},
+    examples=[
+        ({"completions": r"\boxed{\frac{2}{4}}", "answer": "1/2"}, {"completions": r"\boxed{2}", "answer": "1/2"})
+    ],
 )
 @attrs.frozen(kw_only=True)
 class MathVerify:

@@ -17,7 +17,7 @@ import attrs
 from annotated_types import Ge, Gt
 
 from dovetail.errors import ConfigError, RewardError
-from dovetail_reward._declare import declares
+from dovetail.registry import declares
 from dovetail_reward._rate import shared_rate
 
 _PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504})

@@ -10,10 +10,7 @@ from typing import Annotated, Any, Literal
 import attrs
 from annotated_types import Ge
 
-from dovetail_reward._declare import declares
 
-
-@declares()
 @attrs.frozen(kw_only=True)
 class RewardModel:
     """The number that a reward model gives to a prompt with its completion.

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from dovetail_reward._declare import declares
+from dovetail.registry import declares
 
 _THINK = r"<think>.*?</think>"
 _CALLED, _SAID = r"\n<tool_call>\n.*?\n</tool_call>", r"\n<response>.*?</response>"
@@ -22,9 +22,9 @@ _RIGHT = '<think>so</think>\n<tool_call>\n{"name": "f", "parameters": {"a": 1}}\
 
 
 @declares(
+    expected_failures={"odd_answers": "an answer is the text of a whole completion; a number is in the wrong column"},
     range=(-_BEST, _BEST + 1),
-    good={"completions": _RIGHT, "answer": _RIGHT},
-    bad={"completions": _RIGHT.replace("1", "2"), "answer": _RIGHT},
+    examples=[({"completions": _RIGHT, "answer": _RIGHT}, {"completions": _RIGHT.replace("1", "2"), "answer": _RIGHT})],
 )
 def rlla(
     completions: Sequence[str], answer: Sequence[str | None], *, verl_compatible: bool = False

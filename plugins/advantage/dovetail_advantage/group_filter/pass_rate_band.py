@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from annotated_types import Gt, Lt
 from jaxtyping import Array, Bool, Float, Int
 
+from dovetail_advantage._arrays import full_precision
 from dovetail_advantage._groups import Groups
 
 
@@ -42,5 +43,5 @@ def pass_rate_band(
     Array([ True,  True, False, False], dtype=bool)
     """
     groups = Groups.of(group_ids, mask)
-    rate = groups.total((scores >= success_at).astype(jnp.float32)) / groups.sizes
+    rate = groups.total((full_precision(scores) >= success_at).astype(jnp.float32)) / groups.sizes
     return (rate > low) & (rate < high)

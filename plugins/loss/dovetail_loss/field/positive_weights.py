@@ -5,6 +5,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from dovetail_loss._arrays import full_precision
+
 
 def positive_weights(
     scores: Float[Array, "seq"], mask: Bool[Array, "seq token"], *, threshold: float = 0.0
@@ -27,6 +29,6 @@ def positive_weights(
     Array([[3., 0.],
            [0., 0.]], dtype=float32)
     """
-    positive = mask & (scores > threshold)[:, None]
+    positive = mask & (full_precision(scores) > threshold)[:, None]
     share = jnp.sum(mask, dtype=float) / jnp.maximum(jnp.sum(positive, dtype=float), 1.0)
     return jnp.where(positive, share, 0.0)

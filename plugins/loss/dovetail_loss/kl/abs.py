@@ -5,12 +5,12 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from dovetail.registry import declares
 from dovetail_loss._arrays import at_finite
-from dovetail_loss._declare import declares
 from dovetail_loss.kl._log_ratio import log_ratio
 
 
-@declares(unbiased_value=False, unbiased_gradient=False)
+@declares(non_negative=True)
 def absolute(logps: Float[Array, "seq token"], ref_logps: Float[Array, "seq token"]) -> Float[Array, "seq token"]:
     """The absolute log-ratio: a robust distance, not an estimate of the KL divergence.
 

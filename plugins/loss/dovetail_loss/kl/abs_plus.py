@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from jaxtyping import Array, Float
 
-from dovetail_loss._declare import declares
+from dovetail.registry import declares
 from dovetail_loss.kl._log_ratio import straight_through
 from dovetail_loss.kl.abs import absolute
 from dovetail_loss.kl.k2 import k2
 
 
-@declares(unbiased_value=False, unbiased_gradient=True)
+@declares(non_negative=True, unbiased_gradient=True)
 def abs_plus(logps: Float[Array, "seq token"], ref_logps: Float[Array, "seq token"]) -> Float[Array, "seq token"]:
     """The absolute log-ratio, straight through to `k2`.
 

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from dovetail.registry import declares
 from dovetail_loss._arrays import full_precision
-from dovetail_loss._declare import declares
 
 
 def full_kl(logits: Float[Array, "*batch vocab"], ref_logits: Float[Array, "*batch vocab"]) -> Float[Array, "*batch"]:
@@ -31,7 +31,7 @@ def full_kl(logits: Float[Array, "*batch vocab"], ref_logits: Float[Array, "*bat
     return jnp.sum(jnp.exp(logps) * (logps - ref_logps), axis=-1)
 
 
-@declares(unbiased_value=True, unbiased_gradient=True)
+@declares(non_negative=True, unbiased_gradient=True, unbiased_value=True)
 def full(full_kl: Float[Array, "seq token"]) -> Float[Array, "seq token"]:
     """The divergence over the whole vocabulary, no estimate: no variance at a position, exact value and gradient.
 

@@ -7,11 +7,11 @@ from typing import Annotated
 from annotated_types import Gt
 from jaxtyping import Array, Float
 
-from dovetail_loss._declare import declares
+from dovetail.registry import declares
 from dovetail_loss.kl._log_ratio import clamped, log_ratio
 
 
-@declares(unbiased_value=True, unbiased_gradient=False, zero_expected_gradient=True)
+@declares(unbiased_value=True, zero_expected_gradient=True)
 def k1(
     logps: Float[Array, "seq token"],
     ref_logps: Float[Array, "seq token"],

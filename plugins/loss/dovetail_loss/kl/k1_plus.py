@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jaxtyping import Array, Float
 
-from dovetail_loss._declare import declares
+from dovetail.registry import declares
 from dovetail_loss.kl._log_ratio import straight_through
 from dovetail_loss.kl.k1 import k1
 from dovetail_loss.kl.k2 import k2

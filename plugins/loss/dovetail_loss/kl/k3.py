@@ -8,12 +8,12 @@ import jax.numpy as jnp
 from annotated_types import Gt
 from jaxtyping import Array, Float
 
+from dovetail.registry import declares
 from dovetail_loss._arrays import LOG_RATIO_BOUND, at_finite, clip
-from dovetail_loss._declare import declares
 from dovetail_loss.kl._log_ratio import clamped, log_ratio
 
 
-@declares(unbiased_value=True, unbiased_gradient=False)
+@declares(non_negative=True, unbiased_value=True)
 def k3(
     logps: Float[Array, "seq token"],
     ref_logps: Float[Array, "seq token"],

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 from annotated_types import Gt
 from jaxtyping import Array, Float
 
-from dovetail_loss._declare import declares
+from dovetail.registry import declares
 from dovetail_loss._ratio import bounded
 from dovetail_loss.kl._log_ratio import log_ratio
 from dovetail_loss.kl.k3 import k3
 
 
-@declares(unbiased_value=True, unbiased_gradient=True)
+@declares(non_negative=True, unbiased_gradient=True, unbiased_value=True)
 def k3_corrected(
     logps: Float[Array, "seq token"],
     ref_logps: Float[Array, "seq token"],

@@ -7,13 +7,13 @@ from typing import Annotated
 from annotated_types import Gt
 from jaxtyping import Array, Float
 
-from dovetail_loss._declare import declares
+from dovetail.registry import declares
 from dovetail_loss.kl._log_ratio import straight_through
 from dovetail_loss.kl.k2 import k2
 from dovetail_loss.kl.k3 import k3
 
 
-@declares(unbiased_value=True, unbiased_gradient=True)
+@declares(non_negative=True, unbiased_gradient=True, unbiased_value=True)
 def k3_plus(
     logps: Float[Array, "seq token"],
     ref_logps: Float[Array, "seq token"],

@@ -5,7 +5,10 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from dovetail.registry import declares
 
+
+@declares(sums_to_one=True)
 def prompt_mean(mask: Bool[Array, "seq token"], group_ids: Int[Array, "seq"]) -> Float[Array, "seq token"]:
     """Mean over the tokens of all completions of a prompt, then mean over prompts.
 

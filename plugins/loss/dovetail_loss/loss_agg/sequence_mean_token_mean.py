@@ -5,7 +5,10 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from dovetail.registry import declares
 
+
+@declares(sums_to_one=True)
 def sequence_mean_token_mean(mask: Bool[Array, "seq token"]) -> Float[Array, "seq token"]:
     """Mean over the tokens of each completion, then over completions.
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from dovetail.registry import declares
 
+
+@declares(sums_to_one=True)
 def token_mean(mask: Bool[Array, "seq token"]) -> Float[Array, "seq token"]:
     """Mean over all policy tokens of the mini-batch.
 

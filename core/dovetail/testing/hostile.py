@@ -1,0 +1,51 @@
+"""Texts that a reward meets sooner or later, as policies in training write them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+
+def _formatted(answer: str) -> str:
+    return f"<reasoning>6·7</reasoning><answer>{answer}</answer>"
+
+
+LONG: Final = 200_000
+HOSTILE: Final = {
+    "empty": "",
+    "one tag over and over": "<reasoning>" * (LONG // 11),
+    "two tags in turn": "<reasoning></reasoning>" * (LONG // 23),
+    "all but the last tag": "<reasoning>x</reasoning><answer>y" * (LONG // 33),
+    "no line ends with the last tag": "<reasoning>x</reasoning><answer>" + "1</answer>." * (LONG // 11),
+    "closing tags first": "</answer></reasoning>" * (LONG // 21),
+    "white space before every tag": (" " * 50 + "<reasoning>") * (LONG // 61),
+    "white space after every tag": "<reasoning>x</reasoning><answer>y" + ("</answer>" + " " * 50 + ".") * (LONG // 60),
+    "white space alone": " \t\u2003\n" * (LONG // 4),
+    "a number without end": _formatted("9" * LONG),
+    "a number that does not end well": _formatted("9" * LONG + "x"),
+    "commas": _formatted(",".join(["123"] * (LONG // 4)) + "x"),
+    "periods": _formatted("." * LONG),
+    "digits and periods": _formatted("1." * (LONG // 2)),
+    "signs": _formatted("-$+" * (LONG // 3)),
+    "exponents": _formatted("1e" * (LONG // 2)),
+    "an enormous exponent": _formatted("1e" + "9" * 1000),
+    "lone surrogates": _formatted("\ud800\udc00\udfff"),
+    "NUL and friends": _formatted("\x00\x1f\x85\u2028\u200b\ufeff"),
+    "combining marks and right to left": _formatted("\u202e24\u0301"),
+    "superscript and roman digits": _formatted("²Ⅳ½"),
+    "boxes that open": r"\boxed{" * (LONG // 7),
+    "boxes in boxes": r"\boxed{" * (LONG // 8) + "}" * (LONG // 8),
+    "a box of braces": r"\boxed{" + "{}" * (LONG // 2) + "}",
+    "fractions": r"\boxed{" + r"\frac" * (LONG // 5) + "}",
+    "roots": r"\boxed{" + r"\sqrt" * (LONG // 5) + "}",
+    "units": r"\boxed{" + r"5\text{ " * 100 + "}",
+    "dollars": "Answer: " + "$" * LONG,
+    "answers": "Answer: " * (LONG // 8),
+    "answers without end": "Answer" + " " * LONG,
+    "a tower of powers": r"\boxed{9^{9^{9^9}}}",
+    "number signs": "#" * LONG,
+    "number signs before white space": "#### " * (LONG // 5),
+}
+"""Texts on which a careless expression takes minutes, or a careless conversion raises."""
+
+TRUTHS: Final = ("42", 42, 0, -1.5, "", "Paris", "inf", "nan", "1e999999999999999999999", None)
+"""What a dataset's answers may be."""

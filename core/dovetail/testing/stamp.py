@@ -1,0 +1,146 @@
+"""The record that a distribution has passed every check, kept in the user's cache folder. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+import attrs
+from packaging.utils import canonicalize_name
+
+from dovetail.errors import PluginError
+
+State = Literal["current", "stale", "none"]
+
+
+@attrs.frozen(kw_only=True)
+class Record:
+    """A complete run without failures.
+
+    Attributes:
+        distribution: what was checked.
+        version: its version then.
+        files: hash of the files of its packages then.
+        dovetail: the version of dovetail whose checks these were.
+        checks: how many were passed.
+        skipped: how many could not be carried out.
+        known: how many failed as declared.
+        date: when, in UTC.
+    """
+
+    distribution: str
+    version: str
+    files: str
+    dovetail: str
+    checks: int
+    skipped: int
+    known: int
+    date: str
+
+
+@attrs.frozen
+class Stamp:
+    """What is known of a distribution: `current`, `stale` with the reason, or `none`."""
+
+    state: State
+    record: Record | None = None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        if self.record is None:
+            return "not checked"
+        passed = f"{self.record.checks} checks passed on {self.record.date[:10]}"
+        return passed if self.state == "current" else f"{passed}, but {self.reason} since"
+
+
+def read(distribution: str) -> Stamp:
+    """Return what is known of an installed distribution's conformance.
+
+    Raises:
+        PluginError: if there is no such distribution.
+    """
+    try:
+        record = Record(**json.loads(path(distribution).read_text()))
+    except (OSError, ValueError, TypeError):  # none yet, or not ours
+        return Stamp("none")
+    changes = {
+        f"its version changed from {record.version}": record.version != _version(distribution),
+        f"dovetail changed from {record.dovetail}": record.dovetail != metadata.version("dovetail"),
+        "its files changed": record.files != hash_of(distribution),
+    }
+    reasons = [reason for reason, changed in changes.items() if changed]
+    return Stamp("stale", record, " and ".join(reasons)) if reasons else Stamp("current", record)
+
+
+def write(distribution: str, *, checks: int, skipped: int, known: int) -> Record:
+    """Keep the record of a complete run without failures."""
+    record = Record(
+        distribution=distribution,
+        version=_version(distribution),
+        files=hash_of(distribution),
+        dovetail=metadata.version("dovetail"),
+        checks=checks,
+        skipped=skipped,
+        known=known,
+        date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    )
+    place = path(distribution)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    draft = place.with_suffix(f".{os.getpid()}")
+    draft.write_text(json.dumps(attrs.asdict(record), indent=2) + "\n")
+    draft.replace(place)
+    return record
+
+
+def forget(distribution: str) -> None:
+    """Remove the record of a distribution that has failed a check."""
+    path(distribution).unlink(missing_ok=True)
+
+
+def path(distribution: str) -> Path:
+    """Return where the record is kept."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "dovetail" / "conformance" / f"{canonicalize_name(distribution)}.json"
+
+
+def hash_of(distribution: str) -> str:
+    """Return a hash of the Python files in the packages that a distribution announces; nothing is imported.
+
+    Raises:
+        PluginError: if there is no such distribution.
+    """
+    digest = hashlib.sha256()
+    for package in _packages(distribution):
+        for file in _files(package):
+            digest.update(f"{package}/{file.name}\0".encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _packages(distribution: str) -> list[str]:
+    try:
+        points = metadata.distribution(distribution).entry_points
+    except metadata.PackageNotFoundError:
+        raise PluginError(f"no distribution '{distribution}' is installed") from None
+    return sorted({point.module.partition(".")[0] for point in points.select(group="dovetail")})
+
+
+def _files(package: str) -> list[Path]:
+    spec = importlib.util.find_spec(package)
+    if spec is None:
+        return []
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    single = [Path(spec.origin)] if spec.origin and not folders else []
+    return single + sorted(file for folder in folders for file in folder.rglob("*.py"))
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        raise PluginError(f"no distribution '{distribution}' is installed") from None

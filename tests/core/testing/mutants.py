@@ -1,0 +1,39 @@
+"""A broken component, and the name of the check that must catch it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from dovetail.registry import Component, Origin
+
+MUTANTS: list[Mutant] = []
+
+
+@attrs.frozen(kw_only=True)
+class Mutant:
+    kind: str
+    check: str
+    target: Callable[..., Any]
+    slow: bool
+
+    @property
+    def id(self) -> str:
+        return f"{self.kind}-{self.target.__name__}"
+
+    @property
+    def component(self) -> Component:
+        origin = Origin("mutants", "0", self.target.__module__)
+        return Component(kind=self.kind, name=self.target.__name__.lower(), target=self.target, origin=origin)
+
+
+def caught_by(kind: str, check: str, *, slow: bool = False) -> Callable[[Any], Any]:
+    """Say which check must catch the component that follows."""
+
+    def note(target: Any) -> Any:
+        MUTANTS.append(Mutant(kind=kind, check=check, target=target, slow=slow))
+        return target
+
+    return note
