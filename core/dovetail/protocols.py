@@ -294,6 +294,14 @@ class Rollout(Protocol):
     A class may declare what it promises, `declares = {"batch_invariant": True}`; `dovetail.testing.rollout` checks it.
     """
 
+    def check(self) -> None:
+        """Refuse now, before anything is loaded, if what it needs is not there.
+
+        Raises:
+            ConfigError: with what to install, or which setting to mend.
+        """
+        ...
+
     def open(self, graphdef: Any, weights: Weights, tokenizer: Tokenizer) -> RolloutEngine:
         """Return an engine that samples from `nnx.merge(graphdef, *weights)`, which are version 0."""
         ...

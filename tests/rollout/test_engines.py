@@ -20,7 +20,13 @@ def case(name):
     return EngineCase.of(dovetail.get("rollout", name).bind(), *models, Numbers())
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+LONG = ("check_batch_does_not_matter", "check_cuts_draw_from_the_support")
+CASES = [
+    pytest.param(check, id=check.__name__, marks=[pytest.mark.slow] * (check.__name__ in LONG)) for check in CHECKS
+]
+
+
+@pytest.mark.parametrize("check", CASES)
 @pytest.mark.parametrize("name", ENGINES)
 def test_conformance(name, check):
     check(case(name))

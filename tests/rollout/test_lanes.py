@@ -22,8 +22,7 @@ def play(schedule, lengths):
         if not len(going) and not len(waiting):
             np.testing.assert_array_equal(drawn, lengths)
             return
-        for layout in schedule.moves(layout, going, waiting):
-            pass
+        layout = [layout, *schedule.moves(layout, going, waiting)][-1]
         assert set(going) <= set(layout.held), "what goes on keeps a lane"
         waiting = np.setdiff1d(waiting, layout.held)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -80,16 +81,16 @@ def reinforce(run: Run, start: Any, profiler: Profiler) -> None:
     """Train by reinforcement for `train.steps` steps."""
     learner = Learner.open(run, start)
     total, config = run.config.train.steps, run.config
-    if learner.first == 0:
-        learner.evaluate(0)
-    for step in range(learner.first, total):
-        clock = Clock()
-        with profiler.step(step + 1):
-            sampled, greedy, filtered = learner.sample(step, clock)
-            metrics = learner.learn(sampled, greedy, step, clock) | filtered
-        run.record(RL, step + 1, metrics, clock.timings(int(sampled.completions.mask.sum())) | memory())
-        if (step + 1) % config.eval.every == 0 or step + 1 == total:
-            learner.evaluate(step + 1)
-        if run.due(step + 1, total):
-            run.checkpoint(RL, step + 1, learner.state(), learner.stream.get_state())
-    learner.sampler.engine.close()
+    with contextlib.closing(learner.sampler.engine):
+        if learner.first == 0:
+            learner.evaluate(0)
+        for step in range(learner.first, total):
+            clock = Clock()
+            with profiler.step(step + 1):
+                sampled, greedy, filtered = learner.sample(step, clock)
+                metrics = learner.learn(sampled, greedy, step, clock) | filtered
+            run.record(RL, step + 1, metrics, clock.timings(int(sampled.completions.mask.sum())) | memory())
+            if (step + 1) % config.eval.every == 0 or step + 1 == total:
+                learner.evaluate(step + 1)
+            if run.due(step + 1, total):
+                run.checkpoint(RL, step + 1, learner.state(), learner.stream.get_state())

@@ -38,7 +38,8 @@ class Models:
             source = _base(nnx.merge_state(*policy))
             shared = _adapted(trunk) and bool(jax.tree.leaves(policy.frozen))
             nnx.update(trunk, source if shared else jax.tree.map(lambda x: x.copy(), source))
-        head = maker.value_head() if hasattr(maker, "value_head") else None
+        read_head = getattr(maker, "value_head", None)
+        head = read_head() if read_head else None
         return self._spread(_with_head(trunk, head))
 
     def shapes(self) -> tuple[Any, Weights]:

@@ -83,6 +83,7 @@ def set_up(config: Config, folder: Path, *, only_sft: bool = False) -> Setup:
     if not only_sft:
         scorer.check_columns(task.columns, config.choice("train.task").component.name)
         checks = make_checks(config, scorer, eval_task)
+        _build(config.choice("train.rollout")).check()
     if algorithm.plan.answers:
         _check_answers(config, task)
     tokenizer = _tokenizer(config, task, folder / TOKENIZER)

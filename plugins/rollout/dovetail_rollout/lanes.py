@@ -65,9 +65,7 @@ class Schedule:
         rows = self.prompts if self.together else self.lanes // share
         return self._filled(NONE, waiting, rows, share)
 
-    def moves(
-        self, layout: Layout, going: Int[np.ndarray, "seq"], waiting: Int[np.ndarray, "seq"]
-    ) -> Iterator[Layout]:
+    def moves(self, layout: Layout, going: Int[np.ndarray, "seq"], waiting: Int[np.ndarray, "seq"]) -> Iterator[Layout]:
         """Yield the layouts to move to, one after another, the last one to go on with; none that is not worth its copy.
 
         `going` are those of its completions that have not ended, `waiting` those that are yet to be begun. The number

@@ -62,6 +62,9 @@ class Vanilla:
 
     declares: ClassVar[MappingProxyType[str, bool]] = MappingProxyType({"batch_invariant": True})
 
+    def check(self) -> None:
+        """Do nothing: all that it needs is there."""
+
     def open(self, graphdef: Any, weights: Weights, tokenizer: Tokenizer) -> VanillaEngine:
         """Return an engine that samples from `nnx.merge(graphdef, *weights)`; its weights have version 0."""
         return VanillaEngine(

@@ -71,7 +71,7 @@ def test_trials_that_differ_in_numbers_compile_once(swept):
     store, executor = swept
     assert {store.state(trial).status for trial in store.trials} == {"done"}, store.last_words(store.trials[0], 40)
     first, *others = [compiled for _, compiled in executor.jobs]
-    assert len(first) > 3
+    assert first
     assert others == [[], []]
 
 

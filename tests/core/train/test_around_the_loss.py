@@ -177,6 +177,7 @@ def direct(graphdef, weights, other, batch):
     return jnp.sum(jnp.exp(logps) * (logps - ref_logps), axis=-1)
 
 
+@pytest.mark.slow
 def test_the_full_divergence_is_that_of_whole_logits_in_value_and_gradient(monkeypatch):
     algorithm, graphdef, weights = make(*PLAIN, "train.kl=full", "train.kl_coef=0.1", "train.policy_loss=reinforce")
     assert algorithm.plan.reference_in_update

@@ -45,6 +45,7 @@ def test_a_shared_prompt_changes_neither_loss_nor_gradient(rows_per_prompt):
     assert_close(gradient, plain_gradient)
 
 
+@pytest.mark.slow
 def test_the_critic_reads_a_shared_prompt_once_too():
     _, graphdef, weights = make()
     critic = ValueModel(nnx.merge(graphdef, *weights), 16)

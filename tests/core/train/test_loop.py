@@ -15,6 +15,7 @@ from dovetail.errors import DataError, RunError
 from dovetail.run.summary import read_lines, series, summarise
 from dovetail.train import forward
 from dovetail.train.loop import train
+from dovetail_rollout.vanilla import VanillaEngine
 
 
 def config(*overrides):
@@ -150,7 +151,12 @@ class _Interrupted(Exception):
     pass
 
 
-@pytest.mark.parametrize("stop_at", [("sft", 3), ("rl", 0), ("rl", 3)])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "stop_at", [pytest.param(("sft", 3), marks=SLOW), pytest.param(("rl", 0), marks=SLOW), ("rl", 3)]
+)
 def test_a_run_that_stops_anywhere_goes_on_bit_for_bit(finished, tmp_path, monkeypatch, stop_at):
     folder = tmp_path / "disturbed"
     from dovetail.run.journal import Journal
@@ -191,6 +197,7 @@ def test_a_finished_run_does_nothing_when_repeated(finished, tmp_path):
     assert (folder / "metrics.jsonl").read_bytes() == (finished / "metrics.jsonl").read_bytes()
 
 
+@pytest.mark.slow
 def test_sft_alone_then_train_is_one_run(tmp_path):
     run(tmp_path / "both")
     run(tmp_path / "chained", only_sft=True)
@@ -258,13 +265,15 @@ def test_a_step_compiles_once(tmp_path, caplog):
     assert len([m for m in compiled if "__call__" in m]) == 2  # the collector and the update
 
 
-def test_a_loss_that_is_no_number_stops_the_run_and_keeps_what_was_good(tmp_path):
+def test_a_loss_that_is_no_number_stops_the_run_and_keeps_what_was_good(tmp_path, monkeypatch):
     def poison(logps, advantages, mask, progress):
         """NaN from the third step on."""
         import jax.numpy as jnp
 
         return jnp.where(progress > 0.4, jnp.nan, -logps * advantages)
 
+    closed = []
+    monkeypatch.setattr(VanillaEngine, "close", lambda self: closed.append(self))
     dovetail.register("policy_loss", "poison", poison)
     with pytest.raises(RunError) as caught:
         run(tmp_path, "train.policy_loss=poison", "sft.steps=0")
@@ -275,6 +284,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_what_was_good(tmp_path
     assert {"tokens", "mask", "advantages", "scores"} <= set(np.load(dump).files)
     assert (tmp_path / "checkpoints" / "steps" / "2").exists()
     assert [step for step, _ in series(tmp_path, "reward/mean")] == [1, 2]
+    assert len(closed) == 1, "the engine is closed whatever ends the run"
 
 
 def test_a_folder_of_another_config_is_refused_with_the_difference(tmp_path):

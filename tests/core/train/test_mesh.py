@@ -84,6 +84,7 @@ WIDE = (*TINY, "model.decoder.width=32", "model.decoder.kv_heads=2", "train.kl_c
 HOST = ("memory.reference='host'", "memory.optimizer='host'")
 
 
+@pytest.mark.slow
 def test_what_waits_on_the_host_changes_nothing(tmp_path: Path) -> None:
     train(load(None, WIDE), tmp_path / "device")
     train(load(None, [*WIDE, *HOST]), tmp_path / "host")

@@ -97,7 +97,10 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("overrides", VARIANTS.values(), ids=VARIANTS)
+@pytest.mark.parametrize(
+    "overrides",
+    [pytest.param(v, id=name, marks=[] if "kl and" in name else pytest.mark.slow) for name, v in VARIANTS.items()],
+)
 def test_the_gradient_does_not_depend_on_the_micro_batch(overrides):
     algorithm, graphdef, params = make(*PLAIN, *overrides)
     batch, _ = collect(algorithm, graphdef, params, sampled())

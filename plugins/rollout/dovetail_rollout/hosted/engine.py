@@ -1,0 +1,193 @@
+"""The rollout protocol over a host that has the weights in a folder."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+import attrs
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, Key
+
+from dovetail.config.settings import Sampling
+from dovetail.errors import ConfigError, RunError
+from dovetail.protocols import Completions, Weights
+from dovetail_rollout.checks import check_prompts, unknown_ids
+from dovetail_rollout.hosted.handover import Handover
+from dovetail_rollout.hosted.host import Answer, Ends, Failure, Host, HostLost, Request
+
+T = TypeVar("T")
+SHOWN_FAILURES: Final = 3
+
+
+@attrs.define(kw_only=True, eq=False)
+class HostedEngine:
+    """An open engine whose model is served by `host`; see `dovetail.protocols.RolloutEngine`.
+
+    Prompts and completions travel as ids, and stop strings are looked for here, with the policy's own tokenizer: the
+    host needs none. Each completion has a seed made from its key.
+
+    Attributes:
+        name: of the component, for messages.
+        host: serves `folder`, which has the weights of `version`.
+        handover: writes weights that are synced.
+        restarts: how often a host that is lost may still be started again.
+    """
+
+    name: str
+    host: Host
+    handover: Handover
+    folder: Path
+    vocab_size: int
+    eos_ids: tuple[int, ...]
+    pad_id: int
+    decode: Callable[[Sequence[int]], str] = attrs.field(repr=False)
+    restarts: int
+    version: int = 0
+    closed: bool = False
+
+    def generate(
+        self,
+        prompt_tokens: Int[np.ndarray, "prompt position"],
+        prompt_mask: Bool[np.ndarray, "prompt position"],
+        keys: Key[Array, "prompt sample"],
+        sampling: Sampling,
+    ) -> Completions:
+        """Sample one completion for each key.
+
+        Raises:
+            ConfigError: for shapes that do not match, prompts padded on the right, or log-probabilities that the host
+                does not report.
+            RunError: after `close`, if the host is lost for good, or if every completion failed.
+        """
+        self._check_open()
+        check_prompts(prompt_tokens, prompt_mask, keys)
+        _check_reported(self.name, sampling)
+        mask, seeds = np.asarray(prompt_mask, bool), seeds_of(keys)
+        prompts = [row[kept].tolist() for row, kept in zip(np.asarray(prompt_tokens), mask, strict=True)]
+        refused = unknown_ids(prompt_tokens, mask, self.vocab_size) | ~mask.any(axis=1)
+        requests = [Request(prompts[p], int(seeds[p, s])) for p, s in np.ndindex(*keys.shape) if not refused[p]]
+        ends = Ends(eos_ids=self.eos_ids, stopped=stopped(sampling.stop, self.decode) if sampling.stop else None)
+        answers = iter(self._with_restarts(lambda: self.host.complete(requests, sampling, ends)) if requests else ())
+        unfit = Failure(f"a prompt is empty, or has ids outside the vocabulary of {self.vocab_size:,}")
+        drawn = [unfit if refused[p] else next(answers) for p, _ in np.ndindex(*keys.shape)]
+        return self._completions(drawn, sampling, ends)
+
+    def _completions(self, drawn: list[Answer | Failure], sampling: Sampling, ends: Ends) -> Completions:
+        """Put answers in arrays, cut at a stop string, and say how each came to its end."""
+        self._report_failures(drawn)
+        shape = (len(drawn), sampling.max_tokens)
+        tokens, lengths = np.full(shape, self.pad_id, np.int32), np.zeros(len(drawn), np.int32)
+        logps, finish = np.zeros(shape, np.float32), np.full(len(drawn), "length", "<U6")
+        for row, answer in enumerate(drawn):
+            if isinstance(answer, Failure):
+                finish[row] = "error"
+                continue
+            end = ends.stopped(answer.tokens) if ends.stopped else None
+            length = lengths[row] = len(answer.tokens) if end is None else end
+            tokens[row, :length], logps[row, :length] = answer.tokens[:length], answer.logps[:length]
+            if end is not None:
+                finish[row] = "stop"
+            elif answer.tokens[-1] in self.eos_ids:
+                finish[row] = "eos"
+        return Completions(
+            tokens=tokens,
+            mask=np.arange(sampling.max_tokens) < lengths[:, None],
+            logps=logps,
+            finish=finish,
+            versions=np.full(len(drawn), self.version, np.int32),
+        )
+
+    def _report_failures(self, drawn: list[Answer | Failure]) -> None:
+        failed = {row: answer.reason for row, answer in enumerate(drawn) if isinstance(answer, Failure)}
+        reasons = "; ".join(sorted(set(failed.values()))[:SHOWN_FAILURES])
+        if len(failed) == len(drawn):
+            raise RunError(f"every completion failed: {reasons}")
+        if failed:
+            warnings.warn(
+                f"completions {list(failed)} failed and are left out: {reasons}", RuntimeWarning, stacklevel=4
+            )
+
+    def sync(self, weights: Weights, version: int) -> None:
+        """Use these weights from now on.
+
+        Raises:
+            RunError: after `close`, if they cannot be written, or the host is lost for good.
+        """
+        self._check_open()
+        folder = self.handover.write(weights, version)
+        self.folder, self.version = folder, version
+        self._with_restarts(lambda: self.host.load(folder))
+        self.handover.keep(folder)
+
+    def close(self) -> None:
+        """End the host; a second call does nothing."""
+        self.closed = True
+        self.host.stop()
+        self.handover.close()
+
+    def _with_restarts(self, use: Callable[[], T]) -> T:
+        """Use the host; if it is lost, start it again with the newest weights and try once more.
+
+        Raises:
+            RunError: if it is lost more often than it may be started again.
+        """
+        while True:
+            try:
+                return use()
+            except HostLost as lost:
+                self.host.stop()
+                if not self.restarts:
+                    raise RunError(f"rollout engine '{self.name}' is lost: {lost}") from lost
+                self.restarts -= 1
+                warnings.warn(f"rollout engine '{self.name}' is started again: {lost}", RuntimeWarning, stacklevel=4)
+            self.host.start(self.folder)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise RunError(f"this rollout engine, '{self.name}', is closed; open another one")
+
+
+def seeds_of(keys: Key[Array, "prompt sample"]) -> Int[np.ndarray, "prompt sample"]:
+    """Return a seed of 63 bits for each key, whatever the kind of key."""
+    words = np.asarray(_words(keys)).astype(np.int64)
+    return ((words[..., 0] & 0x7FFFFFFF) << 32) | words[..., 1]
+
+
+@jax.jit
+def _words(keys: Key[Array, "prompt sample"]) -> Int[Array, "prompt sample word"]:
+    return jax.vmap(jax.vmap(lambda key: jax.random.bits(key, (2,), jnp.uint32)))(keys)
+
+
+def stopped(strings: tuple[str, ...], decode: Callable[[Sequence[int]], str]) -> Callable[[Sequence[int]], int | None]:
+    """Return what tells how many tokens there are when a text first has one of `strings`, or None if it has none.
+
+    >>> stopped(("b",), lambda tokens: "".join(map(chr, tokens)))([97, 98, 99])
+    2
+    """
+
+    def found(tokens: Sequence[int]) -> bool:
+        text = decode(tokens)
+        return any(string in text for string in strings)
+
+    def first(tokens: Sequence[int]) -> int | None:
+        if not found(tokens):
+            return None
+        return next(count for count in range(1, len(tokens) + 1) if found(tokens[:count]))
+
+    return first
+
+
+def _check_reported(name: str, sampling: Sampling) -> None:
+    """Refuse to report over the vocabulary where the host reports over the support, and the two differ."""
+    no_cut = {"top_k": (None,), "top_p": (None, 1.0), "min_p": (None, 0.0)}
+    cuts = [name for name, none in no_cut.items() if getattr(sampling, name) not in none]
+    if sampling.logps == "vocabulary" and cuts and sampling.temperature:
+        raise ConfigError(
+            f"sampling.logps = 'vocabulary' with sampling.{cuts[0]}: rollout engine '{name}' reports log-probabilities"
+            " over the support only; use 'support', take away the cut, or use the engine 'vanilla'"
+        )

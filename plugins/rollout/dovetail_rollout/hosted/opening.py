@@ -1,0 +1,82 @@
+"""Opening an engine whose model is hosted elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+from flax import nnx
+
+import dovetail
+from dovetail.errors import ConfigError
+from dovetail.protocols import ModelMaker, Tokenizer, Weights
+from dovetail_rollout.hosted.engine import HostedEngine
+from dovetail_rollout.hosted.handover import Handover
+from dovetail_rollout.hosted.host import Host
+
+
+@attrs.frozen(kw_only=True)
+class Opening:
+    """What it takes to open an engine of the component `name`; the other words are those of the components.
+
+    Attributes:
+        name: of the component.
+        host: not yet started.
+        folder: what the model was loaded from; None if it is a `model.decoder`.
+        adapter: whether the adapter alone is handed over.
+        handover: where weights are left.
+        restarts: how often a lost host is started again.
+    """
+
+    name: str
+    host: Host
+    folder: str | None
+    adapter: bool
+    handover: str | None
+    restarts: int
+
+    def open(self, graphdef: Any, weights: Weights, tokenizer: Tokenizer) -> HostedEngine:
+        """Write the weights, which are version 0, and start the host with them.
+
+        Raises:
+            ConfigError: if the weights cannot be written for other programs.
+            RunError: if the host does not start.
+        """
+        name, params = ("decoder", {}) if self.folder is None else ("pretrained", {"path": self.folder})
+        maker: Any = dovetail.get("model", name).bind(**params)
+        handover = Handover.open(self.handover, maker, graphdef, adapter=self.adapter)
+        try:
+            folder = handover.write(weights, 0)
+        except ConfigError as error:
+            handover.close()
+            raise ConfigError(
+                f"rollout '{self.name}': {error} (rollout.{self.name}.folder = {self.folder!r})"
+            ) from error
+        return self._start(handover, folder, nnx.merge(graphdef, *weights).vocab_size, tokenizer)
+
+    def open_folder(self, folder: Path, tokenizer: Tokenizer) -> HostedEngine:
+        """Start the host with a Hugging Face folder."""
+        maker: ModelMaker = dovetail.get("model", "pretrained").bind(path=str(folder))  # pyright: ignore[reportAssignmentType]
+        model: Any = maker.abstract(tokenizer.vocab_size)
+        handover = Handover.open(self.handover, maker, nnx.graphdef(model), adapter=self.adapter)
+        return self._start(handover, folder, model.vocab_size, tokenizer)
+
+    def _start(self, handover: Handover, folder: Path, vocab_size: int, tokenizer: Tokenizer) -> HostedEngine:
+        engine = HostedEngine(
+            name=self.name,
+            host=self.host,
+            handover=handover,
+            folder=folder,
+            vocab_size=vocab_size,
+            eos_ids=tuple(tokenizer.eos_ids),
+            pad_id=tokenizer.pad_id,
+            decode=tokenizer.decode,
+            restarts=self.restarts,
+        )
+        try:
+            self.host.start(folder)
+        except BaseException:
+            engine.close()
+            raise
+        return engine

@@ -1,0 +1,129 @@
+"""A process that serves us: started with a log, watched, and ended with everything that it has started."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from dovetail.errors import ConfigError, RunError
+
+GUARD = Path(__file__).with_name("guard.py")
+PATIENCE_SECONDS = 30.0
+MOMENT_SECONDS = 2.0
+LAST_LINES = 16
+EXCEPTION = re.compile(r"(?:^|\] )(\w*(?:Error|Exception): .*)")
+"""The last line of a traceback, behind a logger's prefix or not."""
+
+
+class GuardedProcess:
+    """A command that ends when it is closed, collected, or when this process ends in whatever way.
+
+    What it prints goes to the file `log`, which is removed with it, unless somebody has asked how it ended.
+    """
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], name: str) -> None:
+        self.name = name
+        self.log = Path(tempfile.mkdtemp(prefix=f"dovetail-{name}-")) / "log.txt"
+        self._mourned = threading.Event()
+        with self.log.open("ab") as out:
+            out.write(f"$ {shlex.join(command)}\n".encode())
+            out.flush()
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", str(GUARD), *command],
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=dict(environment),
+                start_new_session=True,
+            )
+        self._end = weakref.finalize(self, _end, self._process, self.log, self._mourned)
+
+    @property
+    def status(self) -> int | None:
+        """The exit status, or None while it runs."""
+        return self._process.poll()
+
+    def wait_for(self, ready: Callable[[], bool], seconds: float) -> None:
+        """Wait until `ready`.
+
+        Raises:
+            RunError: if it ends before, or takes longer; with the last lines of its log.
+        """
+        end = time.monotonic() + seconds
+        while not ready():
+            if self.status is not None:
+                raise RunError(f"{self.name} did not start: {self.epitaph()}")
+            if time.monotonic() > end:
+                raise RunError(f"{self.name} was not ready after {seconds:g} s: {self.epitaph()}")
+            time.sleep(0.2)
+
+    def close(self) -> None:
+        """End it; a second call does nothing."""
+        self._end()
+
+    def epitaph(self) -> str:
+        """Say how it ended, or that it does not end, with what its log says about that; the log stays."""
+        self._mourned.set()
+        try:
+            ended = f"ended with status {self._process.wait(MOMENT_SECONDS)}"
+        except subprocess.TimeoutExpired:
+            ended = "still runs"
+        error = first_error(self.log)
+        cause = f": {error}" if error else ""
+        return f"the process {ended}{cause}; the end of {self.log}:\n{last_lines(self.log)}"
+
+
+def _end(process: subprocess.Popen[bytes], log: Path, mourned: threading.Event) -> None:
+    assert process.stdin is not None, "it is a pipe"
+    process.stdin.close()
+    try:
+        process.wait(PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if not mourned.is_set():
+        shutil.rmtree(log.parent, ignore_errors=True)
+
+
+def last_lines(log: Path, number: int = LAST_LINES) -> str:
+    """Return the end of a log, indented."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 100 * 1024))
+        lines = file.read().decode(errors="replace").splitlines()
+    return "\n".join(f"  {line.rstrip()}" for line in lines[-number:])
+
+
+def first_error(log: Path) -> str:
+    """Return the first exception that a log shows, which is the cause of those that follow; empty if there is none."""
+    with log.open(errors="replace") as lines:
+        return next((found[1].strip() for line in lines if (found := EXCEPTION.search(line))), "")
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def find_python(given: str | None, setting: str, variable: str) -> str | None:
+    """Return the interpreter that a setting or else an environment variable names, or None.
+
+    Raises:
+        ConfigError: if there is no such program.
+    """
+    python = given or os.environ.get(variable)
+    if python is not None and shutil.which(python) is None:
+        raise ConfigError(f"{setting if given else variable} = {python!r}: there is no such interpreter")
+    return python

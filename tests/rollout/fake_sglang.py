@@ -1,0 +1,41 @@
+"""Stands in for `dovetail_sglang_server.py`: completes with the settings that it is asked for."""
+
+import json
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+FOLDER, PORT, OPTIONS = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.answer(200, {})
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        print(self.path, flush=True)
+        if OPTIONS.get("fail"):
+            self.answer(500, {"error": "on purpose"})
+        elif self.path == "/complete":
+            asked = body["settings"]
+            cuts = [int(100 * asked[name]) for name in ("temperature",)]
+            cuts += [asked["top_k"], int(100 * asked["top_p"]), int(100 * asked["min_p"])]
+            tokens = [asked["max_new_tokens"], *cuts, *asked["stop_token_ids"]]
+            self.answer(200, [{"tokens": tokens, "logps": [-1.0] * len(tokens)} for _ in body["requests"]])
+        else:
+            self.answer(200, None)
+
+    def answer(self, status, body):
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format, *args):
+        pass
+
+
+if __name__ == "__main__":
+    print("fake sgl-jax with", OPTIONS, flush=True)
+    HTTPServer(("127.0.0.1", PORT), Handler).serve_forever()

@@ -1,0 +1,69 @@
+"""Folders of weights: written, dropped, and removed when nobody needs them."""
+
+import pytest
+from flax import nnx
+
+from dovetail.errors import ConfigError, RunError
+from dovetail.protocols import Weights
+from dovetail_model.decoder import Decoder
+from dovetail_model.safetensors import open_folder
+from dovetail_rollout.hosted.handover import LOCK, Handover, adapted, dtype_of
+
+MAKER = Decoder(width=16, layers=1, heads=2, kv_heads=1, ffn=24)
+
+
+@pytest.fixture
+def weights():
+    graphdef, trained, frozen = nnx.split(MAKER.make(13, rngs=nnx.Rngs(0)), nnx.Param, ...)
+    return graphdef, Weights(trained, frozen)
+
+
+def opened(place, graphdef, *, adapter=False):
+    return Handover.open(str(place), MAKER, graphdef, adapter=adapter)
+
+
+def test_versions_are_folders_that_other_programs_read(tmp_path, weights):
+    handover = opened(tmp_path, weights[0])
+    first, second = handover.write(weights[1], 0), handover.write(weights[1], 1)
+    assert first != second
+    assert "model.embed_tokens.weight" in open_folder(first)
+    assert dtype_of(first) == "float32"
+    assert adapted(first) is None
+    handover.keep(second)
+    assert not first.exists()
+    assert second.exists()
+    handover.close()
+    handover.close()
+    assert not any(tmp_path.iterdir())
+
+
+def test_it_goes_with_its_owner(tmp_path, weights):
+    handover = opened(tmp_path, weights[0])
+    handover.write(weights[1], 0)
+    del handover
+    assert not any(tmp_path.iterdir())
+
+
+def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path, weights):
+    held = opened(tmp_path, weights[0])
+    left = tmp_path / "dovetail-weights-left"
+    left.mkdir()
+    (left / LOCK).touch()
+    (tmp_path / "dovetail-weights-in-the-making").mkdir()
+    (tmp_path / "mine").mkdir()
+    opened(tmp_path, weights[0])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [held.root.name, "dovetail-weights-in-the-making", "mine"]
+    )
+
+
+def test_no_room(tmp_path, weights):
+    handover = opened(tmp_path, weights[0])
+    (handover.root / "version-3").touch()
+    with pytest.raises(RunError, match="the weights of version 3 cannot be written to"):
+        handover.write(weights[1], 3)
+
+
+def test_what_cannot_be_written(tmp_path, weights):
+    with pytest.raises(ConfigError, match="comes from no folder that an adapter could refer to"):
+        opened(tmp_path, weights[0], adapter=True).write(weights[1], 0)
