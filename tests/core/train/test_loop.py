@@ -272,8 +272,11 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_what_was_good(tmp_path
 
         return jnp.where(progress > 0.4, jnp.nan, -logps * advantages)
 
+    def close(engine):
+        closed.append(engine)
+
     closed = []
-    monkeypatch.setattr(VanillaEngine, "close", lambda self: closed.append(self))
+    monkeypatch.setattr(VanillaEngine, "close", close)
     dovetail.register("policy_loss", "poison", poison)
     with pytest.raises(RunError) as caught:
         run(tmp_path, "train.policy_loss=poison", "sft.steps=0")
