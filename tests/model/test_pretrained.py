@@ -343,7 +343,7 @@ import jax
 import numpy as np
 from flax import nnx
 from dovetail.config.settings import Mesh
-from dovetail.train.mesh import Devices
+from dovetail.train.devices.mesh import Devices
 from dovetail_model.pretrained import Pretrained
 
 def load(place):

@@ -4,7 +4,7 @@ import json
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-FOLDER, PORT, OPTIONS = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+OPTIONS = {}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -37,5 +37,6 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
+    PORT, OPTIONS = int(sys.argv[2]), json.loads(sys.argv[3])
     print("fake sgl-jax with", OPTIONS, flush=True)
     HTTPServer(("127.0.0.1", PORT), Handler).serve_forever()

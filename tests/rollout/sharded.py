@@ -9,7 +9,7 @@ from flax import nnx
 from dovetail.config.settings import Mesh
 from dovetail.protocols import Sampling, Weights
 from dovetail.testing.rollout import Numbers
-from dovetail.train.mesh import Devices
+from dovetail.train.devices.mesh import Devices
 from dovetail_model.decoder import Decoder
 from dovetail_rollout.vanilla import Vanilla
 

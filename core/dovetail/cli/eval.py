@@ -39,8 +39,8 @@ def run(options: argparse.Namespace) -> int:
     path, config = load_policy_config(options, samples)
     config = with_preset(config, "eval", options.sampling)
     prepare()
-    from dovetail.train.policy import open_policy
-    from dovetail.train.report import evaluate
+    from dovetail.train.evaluation.policy import open_policy
+    from dovetail.train.evaluation.report import evaluate
 
     policy = open_policy(config, options.of)
     with progress() as watch:

@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
         raise RunError(f"'{options.out}' is no empty folder; name another")
     _, config = load_policy_config(options)
     prepare()
-    from dovetail.train.policy import open_policy
+    from dovetail.train.evaluation.policy import open_policy
 
     policy = open_policy(config, options.of)
     files = policy.export(options.out, adapter=options.adapter)

@@ -51,8 +51,8 @@ def run(options: argparse.Namespace) -> int:
     config = with_preset(config, "sampling", options.sampling)
     task = _task(options, config)
     prepare()
-    from dovetail.train.generate import Generator
-    from dovetail.train.policy import open_policy
+    from dovetail.train.evaluation.generate import Generator
+    from dovetail.train.evaluation.policy import open_policy
     from dovetail.train.setup import prompts
 
     policy = open_policy(config, options.of)

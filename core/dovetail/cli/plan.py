@@ -24,7 +24,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the plan."""
     from dovetail.config import load
     from dovetail.shipped import find
-    from dovetail.train.cost import estimate
+    from dovetail.train.devices.cost import estimate
 
     cost = estimate(load(find(options.config), options.overrides))
     if options.json:

@@ -11,7 +11,7 @@ import attrs
 from dovetail.config import Choice, Config, floats, statics
 from dovetail.plan import Plan, Reader, plan
 from dovetail.registry import Component, Registry, current
-from dovetail.train.compiled import NUMBERS
+from dovetail.train.devices.compiled import NUMBERS
 from dovetail.train.gradients import Optimiser
 from dovetail.train.parts import Floats, Part, traced
 

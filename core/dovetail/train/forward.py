@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Key
 
 from dovetail.protocols import LanguageModel, ValueHead, Weights
 from dovetail.registry import Component
-from dovetail.train.mesh import keep_rows_cut
+from dovetail.train.devices.mesh import keep_rows_cut
 
 LOGITS_PER_CHUNK = 1 << 24
 """Logits alive at a time, in float32: 64 MiB, so [seq, token, vocab] is never materialised."""

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from dovetail.train.compiled import NUMBERS
+from dovetail.train.devices.compiled import NUMBERS
 from dovetail.train.forward import split_rows
 from dovetail.train.parts import Floats, Part, Sums, merge
 

@@ -16,8 +16,8 @@ from dovetail.errors import RunError
 from dovetail.protocols import Weights
 from dovetail.train import keys
 from dovetail.train.collect import Collector
-from dovetail.train.compiled import share
-from dovetail.train.mesh import to_device, to_host
+from dovetail.train.devices.compiled import share
+from dovetail.train.devices.mesh import to_device, to_host
 from dovetail.train.metrics import Clock, means, rollout_metrics
 from dovetail.train.mismatch import effective_sample_size
 from dovetail.train.moment import Moment

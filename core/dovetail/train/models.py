@@ -11,8 +11,8 @@ from flax import nnx
 from dovetail.config import Choice, Config
 from dovetail.protocols import Adapter, ModelMaker, ValueHead, Weights
 from dovetail.train import keys
+from dovetail.train.devices.mesh import Devices
 from dovetail.train.forward import ValueModel
-from dovetail.train.mesh import Devices
 
 
 @attrs.frozen(kw_only=True)

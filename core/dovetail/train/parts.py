@@ -13,7 +13,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Float
 
 from dovetail.registry import Component
-from dovetail.train.compiled import NUMBERS
+from dovetail.train.devices.compiled import NUMBERS
 
 Floats = dict[str, Any]
 """A role's traced hyperparameters: float32 scalars, on the host or in a trace."""

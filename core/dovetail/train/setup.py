@@ -14,11 +14,11 @@ from dovetail.errors import ConfigError, listing, nearest
 from dovetail.protocols import Example, RolloutEngine, Split, Task, Tokenizer, Weights
 from dovetail.train.algorithm import Algorithm, assemble, part
 from dovetail.train.checks import Check, make_answers, make_checks
-from dovetail.train.evaluate import Evaluator
-from dovetail.train.mesh import Devices
-from dovetail.train.micro_batch import in_update
+from dovetail.train.devices.mesh import Devices
+from dovetail.train.devices.micro_batch import in_update
+from dovetail.train.devices.population import make_model
+from dovetail.train.evaluation.evaluate import Evaluator
 from dovetail.train.models import Models
-from dovetail.train.population import make_model
 from dovetail.train.prompts import LengthReport, Limit, Rendered, fit
 from dovetail.train.rewards import Scorer
 from dovetail.train.roles import Roles

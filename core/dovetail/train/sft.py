@@ -12,10 +12,10 @@ from jaxtyping import Array, Int, Key
 from dovetail.errors import DataError
 from dovetail.protocols import Example, Weights
 from dovetail.registry import Component
-from dovetail.train.compiled import share
+from dovetail.train.devices.compiled import share
+from dovetail.train.devices.micro_batch import in_warm_start
 from dovetail.train.forward import quantities
 from dovetail.train.gradients import Optimiser, accumulate
-from dovetail.train.micro_batch import in_warm_start
 from dovetail.train.parts import Floats, Sums, masked_sum
 from dovetail.train.prompts import LengthReport, Limit, Rendered, encode, encode_completions, fit
 from dovetail.train.setup import Setup, prompt_limit

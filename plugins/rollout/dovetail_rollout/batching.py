@@ -14,8 +14,8 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Int, Key
 
 from dovetail.protocols import Weights
-from dovetail.train.compiled import compiled
-from dovetail.train.mesh import ROWS
+from dovetail.train.devices.compiled import compiled
+from dovetail.train.devices.mesh import ROWS
 from dovetail_rollout.decode import Drawn, Fixed, begin, extend, move, take_rows
 from dovetail_rollout.lanes import Layout, Schedule
 from dovetail_rollout.sampling import Numbers

@@ -6,7 +6,7 @@ from tests.core.train.tiny import TINY
 
 from dovetail.config import load
 from dovetail.sweep import Point, Quiet, Store, Terms, drive, plan_trials, run_job
-from dovetail.train import population
+from dovetail.train.devices import population
 from dovetail.train.loop import train
 
 SETS = [*TINY, "sft.steps=2", "train.steps=2", "train.kl_coef=0.1"]

@@ -9,8 +9,8 @@ from flax import nnx
 
 from dovetail.config import load
 from dovetail.protocols import Weights
+from dovetail.train.devices.mesh import Devices
 from dovetail.train.forward import values
-from dovetail.train.mesh import Devices
 from dovetail.train.models import Models
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "models"

@@ -6,7 +6,7 @@ import attrs
 import jax.numpy as jnp
 import pytest
 
-from dovetail.train.compiled import NUMBERS, share
+from dovetail.train.devices.compiled import NUMBERS, share
 
 
 @attrs.frozen(kw_only=True)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dovetail.train.statistics import bootstrap, estimate, majority_at_k, pass_at_k, wilson
+from dovetail.train.evaluation.statistics import bootstrap, estimate, majority_at_k, pass_at_k, wilson
 
 
 @pytest.mark.parametrize(("n", "correct"), [(1, 1), (5, 0), (5, 2), (6, 5), (6, 6)])

@@ -8,9 +8,9 @@ import pytest
 from flax import nnx
 
 from dovetail.protocols import Weights
-from dovetail.train import population as module
-from dovetail.train.compiled import compiled
-from dovetail.train.population import Population, make_model
+from dovetail.train.devices import population as module
+from dovetail.train.devices.compiled import compiled
+from dovetail.train.devices.population import Population, make_model
 
 CALLS, PROGRAMS = [], []
 

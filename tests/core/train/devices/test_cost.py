@@ -10,8 +10,8 @@ from tests.core.train.tiny import TINY
 
 from dovetail.cli import main
 from dovetail.config import load
-from dovetail.train.cost import estimate
-from dovetail.train.mesh import Devices
+from dovetail.train.devices.cost import estimate
+from dovetail.train.devices.mesh import Devices
 from dovetail.train.models import Models
 
 

@@ -13,13 +13,13 @@ import numpy as np
 from dovetail.errors import DataError
 from dovetail.protocols import Task
 from dovetail.train.checks import make_answers, make_checks
-from dovetail.train.evaluate import Evaluator
-from dovetail.train.outcomes import Columns
-from dovetail.train.policy import Policy
+from dovetail.train.evaluation.evaluate import Evaluator
+from dovetail.train.evaluation.outcomes import Columns
+from dovetail.train.evaluation.policy import Policy
+from dovetail.train.evaluation.statistics import CONFIDENCE, Estimate, estimate
 from dovetail.train.prompts import LengthReport
 from dovetail.train.sampling import Sampler
 from dovetail.train.setup import make_scorer, prompts
-from dovetail.train.statistics import CONFIDENCE, Estimate, estimate
 
 ALL: Final = "all"
 SOURCE: Final = "data_source"

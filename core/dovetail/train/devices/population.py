@@ -1,10 +1,10 @@
 """Several runs in one process, trained as one: equal compiled calls of theirs become one vectorised call.
 
-Each run is an ordinary run in a thread of its own. Its compiled functions (`dovetail.train.compiled`) do not run at
-once: they wait until every run of the population waits in a call or at the end of a step. Then calls of one function
-whose arguments have the same shapes are stacked and run under `jax.vmap`; arguments that are the very same arrays in
-all runs, such as the frozen base under adapters, are not stacked, and there is one copy of them. Runs that have fallen
-behind, as one that samples another round, are served alone until they are level with the others.
+Each run is an ordinary run in a thread of its own. Its compiled functions (`dovetail.train.devices.compiled`) do not
+run at once: they wait until every run of the population waits in a call or at the end of a step. Then calls of one
+function whose arguments have the same shapes are stacked and run under `jax.vmap`; arguments that are the very same
+arrays in all runs, such as the frozen base under adapters, are not stacked, and there is one copy of them. Runs that
+have fallen behind, as one that samples another round, are served alone until they are level with the others.
 """
 
 from __future__ import annotations

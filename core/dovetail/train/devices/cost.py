@@ -19,10 +19,10 @@ from dovetail.config import Config
 from dovetail.errors import DovetailError
 from dovetail.protocols import Weights
 from dovetail.train.algorithm import Algorithm, assemble
+from dovetail.train.devices.mesh import Devices
+from dovetail.train.devices.micro_batch import in_update
 from dovetail.train.forward import LOGITS_PER_CHUNK
 from dovetail.train.gradients import Optimiser
-from dovetail.train.mesh import Devices
-from dovetail.train.micro_batch import in_update
 from dovetail.train.models import Models
 
 

@@ -15,7 +15,7 @@ from dovetail.protocols import Example, Sampling
 from dovetail.train import keys
 from dovetail.train.batch import in_full_batch
 from dovetail.train.checks import ACCURACY, Answers, Check
-from dovetail.train.outcomes import Columns, Outcomes
+from dovetail.train.evaluation.outcomes import Columns, Outcomes
 from dovetail.train.sampling import Sampled, Sampler
 
 

@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from dovetail.protocols import Example
 from dovetail.train.checks import Answers, Check
+from dovetail.train.evaluation.statistics import majority_at_k, pass_at_k
 from dovetail.train.sampling import Sampled
-from dovetail.train.statistics import majority_at_k, pass_at_k
 
 Columns = dict[str, Float[np.ndarray, "prompt"]]
 """One value a prompt for each metric, which is their mean; NaN where the prompt has none."""

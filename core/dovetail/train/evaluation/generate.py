@@ -15,7 +15,7 @@ from dovetail.protocols import Completions, Example, Sampling
 from dovetail.run.lines import Lines, open_lines
 from dovetail.train import keys
 from dovetail.train.batch import in_full_batch
-from dovetail.train.policy import Policy
+from dovetail.train.evaluation.policy import Policy
 from dovetail.train.prompts import Selected, encode
 
 Watch = Callable[[str, int, int], None]

@@ -12,7 +12,7 @@ from dovetail.config import load
 from dovetail.protocols import Weights
 from dovetail.train.algorithm import assemble
 from dovetail.train.collect import Collector
-from dovetail.train.mesh import Devices
+from dovetail.train.devices.mesh import Devices
 from dovetail.train.models import Models
 from dovetail.train.update import CriticUpdate, PolicyUpdate, Trained
 

@@ -7,7 +7,7 @@ from flax import nnx
 from tests.core.train.tiny import TINY
 
 from dovetail.config import load
-from dovetail.train.micro_batch import CPU_TOKENS, MEMORY_SHARE, Work, in_update, in_warm_start
+from dovetail.train.devices.micro_batch import CPU_TOKENS, MEMORY_SHARE, Work, in_update, in_warm_start
 from dovetail.train.models import split
 
 WORK = Work(rows=96, group_size=8, prompt_tokens=100, max_tokens=50)
@@ -58,7 +58,7 @@ def test_a_large_model_gets_less(monkeypatch):
     """Activations take a share of the memory at most, by what the backward pass of this very model keeps."""
     config, graphdef, weights = model()
     work = attrs.evolve(in_update(config), rows=64)
-    monkeypatch.setattr("dovetail.train.micro_batch._memory", lambda _: 1 << 20)
+    monkeypatch.setattr("dovetail.train.devices.micro_batch._memory", lambda _: 1 << 20)
     rows = work.choose(graphdef, weights)
     assert 1 <= rows < 64
     config, wide, wide_weights = model("model.decoder.layers=4")

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.core.train.sharded import MESHES, VARIANTS
+from tests.core.train.devices.sharded import MESHES, VARIANTS
 from tests.core.train.tiny import TINY
 
 from dovetail.config import load
 from dovetail.config.settings import Mesh
 from dovetail.errors import ConfigError
 from dovetail.run.summary import series
+from dovetail.train.devices.mesh import Devices, to_device, to_host
 from dovetail.train.loop import train
-from dovetail.train.mesh import Devices, to_device, to_host
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture(scope="module", params=VARIANTS)
@@ -32,7 +32,7 @@ def variant(request) -> str:
 def found(variant: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     path = tmp_path_factory.mktemp("mesh") / "found.npz"
     environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tests.core.train.sharded", str(path), variant]
+    command = [sys.executable, "-m", "tests.core.train.devices.sharded", str(path), variant]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return dict(np.load(path))

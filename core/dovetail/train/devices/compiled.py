@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 import jax
 
-from dovetail.train.population import CURRENT
+from dovetail.train.devices.population import CURRENT
 
 NUMBERS: Final = {"numbers": True}
 """Metadata of an attrs field that holds hyperparameters which compiled functions receive as arguments."""

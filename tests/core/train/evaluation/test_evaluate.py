@@ -8,8 +8,8 @@ from tests.core.train.tiny import TINY
 from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError
 from dovetail.train.checks import make_answers, make_checks
-from dovetail.train.evaluate import Evaluator
-from dovetail.train.report import figures
+from dovetail.train.evaluation.evaluate import Evaluator
+from dovetail.train.evaluation.report import figures
 from dovetail.train.sampling import Sampler
 from dovetail.train.setup import make_scorer, prompts
 

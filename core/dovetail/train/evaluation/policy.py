@@ -17,7 +17,7 @@ from dovetail.errors import RunError
 from dovetail.protocols import RolloutEngine, Task, Tokenizer, Weights
 from dovetail.run.checkpoint import Checkpoints
 from dovetail.run.folder import CONFIG, IDENTITY
-from dovetail.train.mesh import Devices
+from dovetail.train.devices.mesh import Devices
 from dovetail.train.models import Models
 from dovetail.train.session import SFT
 from dovetail.train.setup import TOKENIZER
