@@ -20,7 +20,7 @@ test-vllm: $(VENV)-vllm/.installed  ## the vllm engine with the real vLLM, in an
 	$(VENV)-vllm/bin/pytest tests/rollout/test_vllm_engine.py
 
 test-slow: $(VENV)/.others  ## what is marked slow
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow -n 2
 
 test-example: $(STAMP)  ## what is slow of examples/: installed into a clean environment, with its conformance checks and its config
 	$(BIN)/pytest tests/examples
