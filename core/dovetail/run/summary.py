@@ -47,6 +47,12 @@ def summarise(folder: Path) -> str:
     total = sum(line["time/step"] for line in timings)
     figures["seconds"] = _spent(timings) | {"total": total}
     lines.append(f"time         {total:.0f} s: {_shares(_spent(timings), total)}")
+    if compiled := [line for line in timings if "compile/programs" in line]:
+        programs, seconds = (sum(line[f"compile/{name}"] for line in compiled) for name in ("programs", "seconds"))
+        figures["compiled"] = {"programs": programs, "seconds": seconds, "last_step": compiled[-1]["step"]}
+        lines.append(
+            f"compiled     {programs:.0f} programs in {seconds:.0f} s, the last in step {compiled[-1]['step']}"
+        )
     lines.append(f"folder       {folder}")
     (folder / "summary.json").write_text(json.dumps(figures, indent=2) + "\n")
     return "\n".join(lines)

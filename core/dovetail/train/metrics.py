@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from typing import Any
@@ -48,11 +49,25 @@ def memory() -> dict[str, float]:
     return arrays | ({"memory/peak": float(max(peaks))} if any(peaks) else {})
 
 
+@functools.cache
+def _compilations() -> list[float]:
+    """Return the seconds of each compilation of this process, from the first call on; the list grows."""
+    found: list[float] = []
+
+    def heard(event: str, seconds: float, **_: str | int) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            found.append(seconds)
+
+    jax.monitoring.register_event_duration_secs_listener(heard)
+    return found
+
+
 class Clock:
     """Wall-clock seconds between marks of one step: what lies before a mark, back to the one before, is its time."""
 
     def __init__(self) -> None:
         """Start the clock."""
+        self._compiled = len(_compilations())
         self._began = time.perf_counter()
         self._marks: list[tuple[float, str]] = []
         self._watchers: list[threading.Thread] = []
@@ -77,7 +92,9 @@ class Clock:
         self._watchers.append(watcher)
 
     def timings(self, tokens: int) -> dict[str, float]:
-        """Return `time/*`; completion tokens per second of the whole step where tokens were made."""
+        """Return `time/*`, with completion tokens per second of the whole step where tokens were made, and `compile/*`
+        where something was compiled meanwhile.
+        """
         for watcher in self._watchers:
             watcher.join()
         found: dict[str, float] = {}
@@ -86,4 +103,8 @@ class Clock:
             found[f"time/{name}"] = found.get(f"time/{name}", 0.0) + moment - last
             last = moment
         found["time/step"] = time.perf_counter() - self._began
-        return found | ({"time/tokens_per_second": tokens / found["time/step"]} if tokens else {})
+        if tokens:
+            found["time/tokens_per_second"] = tokens / found["time/step"]
+        if compiled := _compilations()[self._compiled :]:
+            found |= {"compile/programs": float(len(compiled)), "compile/seconds": sum(compiled)}
+        return found
