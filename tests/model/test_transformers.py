@@ -12,7 +12,10 @@ from dovetail_model.export import save_adapter, save_pretrained
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-pytestmark = pytest.mark.filterwarnings("default")  # what they deprecate is not ours to mend
+pytestmark = [
+    pytest.mark.slow,  # `make test-slow` installs them
+    pytest.mark.filterwarnings("ignore"),  # what they deprecate is not ours to mend
+]
 
 TOKENS = np.array([[3, 1, 4, 1, 5, 9, 2, 6], [5, 3, 5, 8, 9, 7, 9, 3]])
 
