@@ -61,6 +61,21 @@ def test_nothing_compiles_twice():
     assert compiled() - there == first.compiled - 3 == 3
 
 
+def test_ragged_calls_meet_no_number_of_lanes_that_the_first_has_not_compiled():
+    """The completions of the first call are equal, and end together; those of later ones whenever they like."""
+    opened, before = engine(), compiled()
+    prompts, sampling = np.full((8, 3), 5), attrs.evolve(SAMPLING, temperature=2.0, top_p=None, max_tokens=40)
+    generate(opened, attrs.evolve(sampling, temperature=0.0), tokens=prompts, samples=8)
+    there = compiled()
+    assert there - before == opened.compiled
+    lengths = set()
+    for seed in range(6):
+        drawn = generate(opened, sampling, seed=seed, tokens=prompts, samples=8)
+        lengths |= set(drawn.mask.sum(axis=1).tolist())
+    assert len(lengths) > 20
+    assert compiled() == there
+
+
 def test_shapes_are_few_whatever_the_prompts_lengths():
     opened, before = engine(), compiled()
     sampling = attrs.evolve(SAMPLING, max_tokens=7)

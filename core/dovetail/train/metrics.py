@@ -54,9 +54,9 @@ def _compilations() -> list[float]:
     """Return the seconds of each compilation of this process, from the first call on; the list grows."""
     found: list[float] = []
 
-    def heard(event: str, seconds: float, **_: str | int) -> None:
+    def heard(event: str, duration_secs: float, **_: str | int) -> None:
         if event == "/jax/core/compile/backend_compile_duration":
-            found.append(seconds)
+            found.append(duration_secs)
 
     jax.monitoring.register_event_duration_secs_listener(heard)
     return found

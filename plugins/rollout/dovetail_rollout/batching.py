@@ -17,7 +17,7 @@ from dovetail.protocols import Weights
 from dovetail.train.devices.compiled import compiled
 from dovetail.train.devices.mesh import ROWS
 from dovetail_rollout.decode import Drawn, Fixed, begin, extend, move, take_rows
-from dovetail_rollout.lanes import Layout, Schedule
+from dovetail_rollout.lanes import NONE, Layout, Schedule
 from dovetail_rollout.sampling import Numbers
 from dovetail_rollout.stops import Stops
 
@@ -70,12 +70,20 @@ class Batch:
     compiled: set[tuple[Any, ...]]
 
     def run(self) -> Drawn:
-        """Draw all completions but the refused ones."""
+        """Draw all completions but the refused ones.
+
+        What a later call may need for fewer lanes is compiled with the first, so that no step waits for it then.
+        """
+        drawn, prompts = self._draw()
+        return self._prepare(drawn, prompts)
+
+    def _draw(self) -> tuple[Drawn, Any]:
+        """Return the completions, and the keys and values of the prompts."""
         self._note("begin", *self.prompts.tokens.shape, self.schedule.samples, self._static)
         drawn, prompts = _begin(self.graphdef, self.weights, self.prompts, self.numbers, self.fixed, self.cache_dtype)
         drawn, waiting = self._going(drawn, np.arange(self.prompts.keys.size))
         if not len(waiting):
-            return drawn
+            return drawn, prompts
         layout, going = self.schedule.first(waiting), np.array([], int)
         lanes = self._open(prompts, layout)
         waiting = np.setdiff1d(waiting, layout.held)
@@ -83,13 +91,30 @@ class Batch:
             drawn, lanes = self._extend(drawn, lanes, len(waiting))
             drawn, going = self._going(drawn, lanes.layout.held)
             if not len(going) and not len(waiting):
-                return drawn
+                return drawn, prompts
             longest = int(np.max(np.asarray(drawn.lengths)[going] - 1, initial=0))
             for layout in self.schedule.moves(lanes.layout, going, waiting):
                 lanes = self._move(prompts, lanes, layout, longest)
                 waiting = np.setdiff1d(waiting, layout.held)
             if lanes.filled == lanes.slots:
                 lanes = self._move(prompts, lanes, lanes.layout, longest)
+
+    def _prepare(self, drawn: Drawn, prompts: Any) -> Drawn:
+        """Go through all numbers of lanes that halving leads to, with nothing in them, if that has not been done.
+
+        Left out are lanes that completions wait for, which take more shapes, and caches that grow.
+        """
+        first = self.schedule.vacant()
+        if not self.schedule.together or self._slots(self.fixed.max_tokens - 2) > self._slots(0):
+            return drawn
+        shapes = [layout.shape for layout in self.schedule.moves(first, NONE, NONE)]
+        if all(self._extension(shape, self._slots(0)) in self.compiled for shape in shapes):
+            return drawn
+        lanes = self._open(prompts, first)
+        for layout in self.schedule.moves(first, NONE, NONE):
+            lanes = self._move(prompts, lanes, layout, 0)
+            drawn, lanes = self._extend(drawn, lanes, 0)
+        return drawn
 
     def _going(self, drawn: Drawn, seqs: Int[np.ndarray, "seq"]) -> tuple[Drawn, Int[np.ndarray, "seq"]]:
         """Return which of these completions have not ended, once stop strings are looked for."""
@@ -106,7 +131,7 @@ class Batch:
 
     def _extend(self, drawn: Drawn, lanes: Lanes, waiting: int) -> tuple[Drawn, Lanes]:
         """Draw tokens until a lane may be of use to another completion, or the lanes are full."""
-        self._note("extend", *lanes.layout.shape, lanes.slots, self.prompts.tokens.shape[1], self._static)
+        self._note(*self._extension(lanes.layout.shape, lanes.slots))
         steps = lanes.slots - lanes.filled
         if self.stops is not None:
             steps = min(steps, self.stops.every)
@@ -154,6 +179,9 @@ class Batch:
         while slots < filled + slack:
             slots *= 2
         return min(slots, max(1, self.fixed.max_tokens - 2 + slack))
+
+    def _extension(self, shape: tuple[int, int], slots: int) -> tuple[Any, ...]:
+        return ("extend", *shape, slots, self.prompts.tokens.shape[1], self._static)
 
     def _note(self, *shape: Any) -> None:
         self.compiled.add(shape)

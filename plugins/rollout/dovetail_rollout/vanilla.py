@@ -43,8 +43,9 @@ class Vanilla:
     What compiles, once per process: reading prompts, for every bucket of their length (64, 128, 256, … positions, up to
     the width given); decoding, for every number of lanes (halved with `shrink`, down to 16) and every length of the
     cache (128, 256, … slots, up to `max_tokens`), of which a call meets at most the sum of the two, more where lanes
-    are filled up; all again for another `max_tokens`, `top_k` or number of prompts. Temperature, `top_p` and `min_p`
-    change freely. `VanillaEngine.compiled` counts.
+    are filled up; all again for another `max_tokens`, `top_k` or number of prompts. Where the cache does not grow, the
+    first call compiles what later ones may need, so that no step waits for it. Temperature, `top_p` and `min_p` change
+    freely. `VanillaEngine.compiled` counts.
 
     Parameters are shared with the trainer, never copied: after an update that donates them, `sync` before the next
     `generate`.
