@@ -104,14 +104,15 @@ class Batch:
 
         Left out are lanes that completions wait for, which take more shapes, and caches that grow.
         """
-        first = self.schedule.vacant()
-        if not self.schedule.together or self._slots(self.fixed.max_tokens - 2) > self._slots(0):
+        slots = self._slots(0)
+        if not self.schedule.together or self._slots(self.fixed.max_tokens - 2) > slots:
             return drawn
-        shapes = [layout.shape for layout in self.schedule.moves(first, NONE, NONE)]
-        if all(self._extension(shape, self._slots(0)) in self.compiled for shape in shapes):
+        first = self.schedule.first(NONE)
+        layouts = list(self.schedule.moves(first, NONE, NONE))
+        if all(self._extension(layout.shape, slots) in self.compiled for layout in layouts):
             return drawn
         lanes = self._open(prompts, first)
-        for layout in self.schedule.moves(first, NONE, NONE):
+        for layout in layouts:
             lanes = self._move(prompts, lanes, layout, 0)
             drawn, lanes = self._extend(drawn, lanes, 0)
         return drawn

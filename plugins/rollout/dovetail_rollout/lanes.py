@@ -65,10 +65,6 @@ class Schedule:
         rows = self.prompts if self.together else self.lanes // share
         return self._filled(NONE, waiting, rows, share)
 
-    def vacant(self) -> Layout:
-        """Return the layout of the first lanes with nothing in them."""
-        return self.first(NONE)
-
     def moves(self, layout: Layout, going: Int[np.ndarray, "seq"], waiting: Int[np.ndarray, "seq"]) -> Iterator[Layout]:
         """Yield the layouts to move to, one after another, the last one to go on with; none that is not worth its copy.
 
