@@ -321,6 +321,45 @@ class RewardManager(Protocol):
         ...
 
 
+class Curriculum(Protocol):
+    """Kind `curriculum`: which prompts come next, from the scores so far. Runs on the host; its state is saved in
+    checkpoints."""
+
+    def init(self, examples: int) -> dict[str, np.ndarray]:
+        """Return the first state for a task of so many examples."""
+        ...
+
+    def choose(
+        self, state: Mapping[str, np.ndarray], count: int, rng: np.random.Generator
+    ) -> Int[np.ndarray, "prompt"]:
+        """Return the indices of the next `count` examples; the same state and generator give the same ones."""
+        ...
+
+    def update(
+        self, state: Mapping[str, np.ndarray], chosen: Int[np.ndarray, "prompt"], scores: Float[np.ndarray, "prompt n"]
+    ) -> dict[str, np.ndarray]:
+        """Return the next state, given the scores of the completions of each chosen prompt; NaN is no score."""
+        ...
+
+
+class Follower(Protocol):
+    """Kind `follower`: how the weights of a model role that is not trained move after each step.
+
+    A class that reads `weights`, `policy` and `step`. One that never changes them declares `constant=True`; weights
+    that move are saved in checkpoints.
+    """
+
+    def __call__(self, weights: Any, policy: Any, step: Int[Array, ""]) -> Any:
+        """Return the next weights, a pytree of the same shapes and types.
+
+        Args:
+            weights: the role's.
+            policy: the policy's after the step.
+            step: how many steps are done.
+        """
+        ...
+
+
 class KLController(Protocol):
     """Kind `kl_controller`: a coefficient with state, saved in checkpoints. Pure, so that it can be traced."""
 

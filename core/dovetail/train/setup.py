@@ -12,7 +12,7 @@ from dovetail.config import Choice, Config
 from dovetail.config.resolved import DEFAULT
 from dovetail.errors import ConfigError, listing, nearest
 from dovetail.protocols import Example, RolloutEngine, Split, Task, Tokenizer, Weights
-from dovetail.train.algorithm import Algorithm, assemble, part
+from dovetail.train.algorithm import Algorithm, assemble, check_roles, part
 from dovetail.train.checks import Check, make_answers, make_checks
 from dovetail.train.devices.mesh import Devices
 from dovetail.train.devices.micro_batch import in_update
@@ -21,7 +21,7 @@ from dovetail.train.evaluation.evaluate import Evaluator
 from dovetail.train.models import Models
 from dovetail.train.prompts import LengthReport, Limit, Rendered, fit
 from dovetail.train.rewards import Scorer
-from dovetail.train.roles import Roles
+from dovetail.train.speakers import Speakers
 from dovetail.train.sampling import Sampler
 
 TOKENIZER = "tokenizer"
@@ -45,7 +45,7 @@ class Setup:
     train_examples: Sequence[Example]
     eval_examples: Sequence[Example]
     reports: tuple[LengthReport, ...]
-    roles: Roles
+    speakers: Speakers
     devices: Devices
     models: Models
     graphdef: Any
@@ -84,17 +84,18 @@ def set_up(config: Config, folder: Path, *, only_sft: bool = False) -> Setup:
         scorer.check_columns(task.columns, config.choice("train.task").component.name)
         checks = make_checks(config, scorer, eval_task)
         _build(config.choice("train.rollout")).check()
-    if algorithm.plan.answers:
+    if "answers" in algorithm.plan.inputs:
         _check_answers(config, task)
     tokenizer = _tokenizer(config, task, folder / TOKENIZER)
     train_examples, train_report = prompts(config, task, "train", tokenizer)
     held_out, eval_report = prompts(config, eval_task, "eval", tokenizer)
     devices = Devices.open(config.mesh)
     models = Models(config=config, devices=devices, vocab_size=tokenizer.vocab_size)
+    check_roles(models, algorithm.follow)
     graphdef, weights = make_model(models.policy)
     if config.train.micro_batch_size is None:
         micro = in_update(config).choose(graphdef, weights, devices.parts)
-        algorithm = attrs.evolve(algorithm, micro_batch_size=micro)
+        algorithm = attrs.evolve(algorithm, sizes=attrs.evolve(algorithm.sizes, micro_batch_size=micro))
     return Setup(
         config=config,
         algorithm=algorithm,
@@ -106,7 +107,7 @@ def set_up(config: Config, folder: Path, *, only_sft: bool = False) -> Setup:
         train_examples=train_examples,
         eval_examples=held_out[: config.eval.examples],
         reports=(train_report, eval_report),
-        roles=_roles(config, task, train_examples) if algorithm.plan.roles else Roles(),
+        speakers=_speakers(config, task, train_examples) if "role_ids" in algorithm.plan else Speakers(),
         devices=devices,
         models=models,
         graphdef=graphdef,
@@ -145,20 +146,20 @@ def _check_answers(config: Config, task: Task) -> None:
     column = config.train.answer_column
     if column not in task.columns:
         raise ConfigError(
-            f"train.answer_column = '{column}' is no column of task {config.train.task}.{nearest(column, task.columns)}"
+            f"train.answer_column = '{column}' is not a column of task {config.choice('train.task').component.name}.{nearest(column, task.columns)}"
             f" Columns: {listing(task.columns)}"
         )
 
 
-def _roles(config: Config, task: Task, examples: Sequence[Example]) -> Roles:
+def _speakers(config: Config, task: Task, examples: Sequence[Example]) -> Speakers:
     """Number the roles that the task names; one that has no such column has one role, unless a column is asked for."""
     column = config.train.role_column
     if column in task.columns:
-        return Roles.of(examples, column)
+        return Speakers.of(examples, column)
     if config.origins["train.role_column"] == DEFAULT:
-        return Roles()
+        return Speakers()
     raise ConfigError(
-        f"train.role_column = '{column}' is no column of task {config.train.task}.{nearest(column, task.columns)}"
+        f"train.role_column = '{column}' is not a column of task {config.choice('train.task').component.name}.{nearest(column, task.columns)}"
         f" Columns: {listing(task.columns)}"
     )
 

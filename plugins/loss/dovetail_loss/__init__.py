@@ -140,11 +140,11 @@ def _corrections(register: Register) -> None:
 
 def _selections(register: Register) -> None:
     register(
-        "selection",
+        "loss_mask",
         "drop_truncated",
         "dovetail_loss.selection.drop_truncated:drop_truncated",
         aliases=("overlong_filtering", "mask_truncated_completions"),
     )
-    register("selection", "opsm", "dovetail_loss.selection.opsm:opsm")
-    register("selection", "pf_ppo", "dovetail_loss.selection.pf_ppo:pf_ppo")
-    register("selection", "top_entropy", "dovetail_loss.selection.top_entropy:top_entropy")
+    register("loss_mask", "opsm", "dovetail_loss.selection.opsm:opsm")
+    register("loss_mask", "pf_ppo", "dovetail_loss.selection.pf_ppo:pf_ppo")
+    register("loss_mask", "top_entropy", "dovetail_loss.selection.top_entropy:top_entropy")

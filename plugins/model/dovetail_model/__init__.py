@@ -17,3 +17,6 @@ def dovetail_components(register: Callable[..., None]) -> None:
     register("adapter", "lora", "dovetail_model.lora:LoRA")
     register("tokenizer", "huggingface", "dovetail_model.huggingface_tokenizer:HuggingFace")
     register("tokenizer", "sentencepiece", "dovetail_model.sentencepiece_tokenizer:SentencePiece")
+    register("follower", "ema", "dovetail_model.follower.ema:Ema")
+    register("follower", "frozen", "dovetail_model.follower.frozen:Frozen")
+    register("follower", "renewed", "dovetail_model.follower.renewed:Renewed")

@@ -1,4 +1,4 @@
-"""The roles in which completions are written: numbers for the values of a dataset column."""
+"""The roles in which completions are written (`role_ids`): numbers for the values of a dataset column."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dovetail.protocols import Example
 
 
 @attrs.frozen
-class Roles:
+class Speakers:
     """The values of a column, in an order that depends on nothing but the values; without a column, one role."""
 
     column: str | None = None
@@ -25,10 +25,10 @@ class Roles:
         return len(self.names)
 
     @classmethod
-    def of(cls, examples: Sequence[Example], column: str) -> Roles:
+    def of(cls, examples: Sequence[Example], column: str) -> Speakers:
         """Look through all examples, so that a role has the same number whenever it is met first.
 
-        >>> roles = Roles.of([{"role": "white"}, {"role": "black"}, {"role": "white"}], "role")
+        >>> roles = Speakers.of([{"role": "white"}, {"role": "black"}, {"role": "white"}], "role")
         >>> roles.names, roles.ids([{"role": "white"}]).tolist()
         (('black', 'white'), [1])
 
