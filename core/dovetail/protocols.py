@@ -342,6 +342,33 @@ class Curriculum(Protocol):
         ...
 
 
+class Replay(Protocol):
+    """Kind `replay`: which earlier completions a step learns from again. Runs on the host; its state is saved in
+    checkpoints, so all of its arrays keep their shapes and types.
+
+    Groups travel as the fields of a batch: [group, row, ...] arrays by name, `mask`, `scores` and `rollout_logps` among
+    them. Fields that models compute (`old_logps`, advantages) are computed anew when a group comes again.
+    """
+
+    @property
+    def groups(self) -> int:
+        """How many earlier groups join each step; fewer join as ones with empty masks."""
+        ...
+
+    def init(self, empty: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the first state; `empty` is one group, [row, ...], without any token."""
+        ...
+
+    def step(
+        self, state: Mapping[str, np.ndarray], fresh: Mapping[str, np.ndarray], rng: np.random.Generator
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Return the `groups` earlier groups to learn from beside the fresh ones, and the next state.
+
+        The same state, groups and generator give the same result.
+        """
+        ...
+
+
 class Follower(Protocol):
     """Kind `follower`: how the weights of a model role that is not trained move after each step.
 

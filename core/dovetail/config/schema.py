@@ -10,7 +10,7 @@ from typing import Any, Final
 import attrs
 
 from dovetail.config.settings import RoleModel, chosen
-from dovetail.kinds import Kind
+from dovetail.errors import PluginError
 from dovetail.registry import Registry
 
 ROLES: Final = "roles"
@@ -80,8 +80,7 @@ def schema(registry: Registry, roles: Iterable[str] = ()) -> Schema:
     sections = {name: section.load() for name, section in registry.sections.items()}
     sections["train"] = _with_kinds(sections["train"], registry)
     sections |= {role: _role_section(role) for role in opened}
-    fields = {role: chosen("follower", "frozen", scope=role) for role in opened}
-    sections[ROLES] = attrs.make_class("Roles", _annotated(fields, str), frozen=True, kw_only=True)
+    sections[ROLES] = _roles_section(opened)
     purposes = {name: section.purpose for name, section in registry.sections.items()}
     return Schema(
         sections=sections,
@@ -93,26 +92,49 @@ def schema(registry: Registry, roles: Iterable[str] = ()) -> Schema:
 
 
 def _with_kinds(base: type[Any], registry: Registry) -> type[Any]:
-    """Add to the section `train` the settings of the kinds that are chosen there."""
-    fields = {}
+    """Add to the section `train` the settings of the kinds that are chosen there.
+
+    Raises:
+        PluginError: if a kind's setting has the name of one of the engine's own.
+    """
+    chosen_there = []
     for kind in registry.kinds.values():
         section, _, name = (kind.path or "").partition(".")
-        if section == "train":
-            fields[name] = attrs.field(
-                default=kind.default, type=_hint(kind), metadata={"kind": kind.name, "scope": ""}
+        if section != "train":
+            continue
+        if name in attrs.fields_dict(base):
+            raise PluginError(
+                f"kind '{kind.name}' of {kind.origin} is chosen by '{kind.path}', which is a setting of the engine;"
+                " say setting='train.OTHER'"
             )
+        chosen_there.append((name, kind.name, kind.default, kind.many))
+    return _made(base, tuple(chosen_there))
+
+
+@functools.cache
+def _made(base: type[Any], chosen_there: tuple[tuple[str, str, Any, bool], ...]) -> type[Any]:
+    """Make a section's class; the same one for the same settings, so that equal configurations are equal."""
+    fields = {
+        name: attrs.field(
+            default=default,
+            type=tuple[str, ...] if many else str if isinstance(default, str) else str | None,
+            metadata={"kind": kind, "scope": ""},
+        )
+        for name, kind, default, many in chosen_there
+    }
     return attrs.make_class(base.__name__, fields, bases=(base,), frozen=True, kw_only=True)
 
 
-def _hint(kind: Kind) -> Any:
-    if kind.many:
-        return tuple[str, ...]
-    return str if isinstance(kind.default, str) else str | None
-
-
+@functools.cache
 def _role_section(role: str) -> type[Any]:
     fields = {name: chosen(name, None, scope=role) for name in attrs.fields_dict(RoleModel)}
     return attrs.make_class("RoleModel", _annotated(fields, str | None), frozen=True, kw_only=True)
+
+
+@functools.cache
+def _roles_section(roles: tuple[str, ...]) -> type[Any]:
+    fields = {role: chosen("follower", "frozen", scope=role) for role in roles}
+    return attrs.make_class("Roles", _annotated(fields, str), frozen=True, kw_only=True)
 
 
 def _annotated(fields: Mapping[str, Any], hint: Any) -> dict[str, Any]:

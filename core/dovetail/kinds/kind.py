@@ -85,6 +85,11 @@ class Kind:
                 f"kind '{self.name}' is called at stage '{self.stage}' and writes no field, so calling it would change"
                 " nothing; say writes=('FIELD',), or term=True at stage 'loss_terms'"
             )
+        if self.stage in ("drawn", "after_step") and self.reads == "fields":
+            raise PluginError(
+                f"kind '{self.name}': nothing is called with fields at stage '{self.stage}'; those that are:"
+                f" {', '.join(name for name in NAMES if name not in ('drawn', 'after_step'))}"
+            )
         if self.term != (self.stage == "loss_terms"):
             raise PluginError(f"kind '{self.name}': what is called at stage 'loss_terms' is a term, and nothing else is")
 

@@ -15,6 +15,7 @@ from dovetail.kinds.fields import ENGINE, HIDDEN, LOGITS
 from dovetail.plan.calls import calls, critic_calls
 from dovetail.plan.plan import COLUMN, Call, Entry, Pass, Plan
 from dovetail.plan.roles import CRITIC, OLD, POLICY, Quantity, logits_of, parse, spellings
+from dovetail.plan.sizes import mini_batch_size, rows_of_step
 from dovetail.registry import Component, Registry
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def plan_step(config: Config) -> Plan:
     )
     chosen = calls(config)
     _refuse_together(chosen)
+    _check_replay(config, chosen)
     for call in chosen:
         planner.read(call)
     for choice in config.several("train.monitor"):
@@ -52,9 +54,7 @@ def plan_step(config: Config) -> Plan:
 
 def _is_on_policy(config: Config) -> bool:
     """One update per collection, on all of it."""
-    train = config.train
-    rows = train.prompts * train.group_size
-    return train.epochs == 1 and (train.mini_batch_size or rows) >= rows
+    return config.train.epochs == 1 and mini_batch_size(config) == rows_of_step(config)
 
 
 def _missing(config: Config) -> dict[str, str]:
@@ -78,6 +78,17 @@ def _refuse_together(chosen: Sequence[Call]) -> None:
                         f"{call.label} does itself what a {kind} is for, so {other.label} would do it twice; set"
                         f" {other.path} to None, or choose another {call.kind.name}"
                     )
+
+
+def _check_replay(config: Config, chosen: Sequence[Call]) -> None:
+    """Refuse to learn from earlier completions as if the policy of today had sampled them."""
+    reads = {field for call in chosen if call.reads_fields for field in call.reads}
+    if "train.replay" in config.choices and "rollout_logps" not in reads:
+        raise PlanError(
+            f"train.replay = {config.choice('train.replay').component.name} learns from completions of earlier policies,"
+            " and no chosen component reads 'rollout_logps' to correct for that; set train.correction to a name"
+            " ('tis_token'), or take a policy loss that reads it"
+        )
 
 
 @attrs.frozen

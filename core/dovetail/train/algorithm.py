@@ -13,6 +13,7 @@ from dovetail.config import Choice, Config, floats, statics
 from dovetail.errors import ConfigError
 from dovetail.plan import Call, Plan, plan_step
 from dovetail.plan.roles import CRITIC, POLICY
+from dovetail.plan.sizes import mini_batch_size
 from dovetail.train.devices.compiled import NUMBERS
 from dovetail.train.gradients import Optimiser
 from dovetail.train.parts import Floats, Part, traced
@@ -109,6 +110,16 @@ class Algorithm:
         """Return the `field` components that a forward pass evaluates."""
         return {name: self.fields[name] for name in names}
 
+    @property
+    def filters(self) -> tuple[Part, ...]:
+        """What decides which groups are kept; others of its stage write fields."""
+        return tuple(part for part in self.at("filtered") if not part.writes)
+
+    @functools.cached_property
+    def whole_groups(self) -> bool:
+        """Whether some component needs the groups whole in every micro-batch."""
+        return any(call.component.declares.get("whole_groups") for call in self.plan.calls)
+
     @functools.cached_property
     def has_critic(self) -> bool:
         """Whether a critic is trained."""
@@ -147,7 +158,7 @@ def assemble(config: Config) -> Algorithm:
         controllers=controllers,
         schedule=schedule,
         monitor=tuple(choice.component.name for choice in config.several("train.monitor")),
-        sizes=_sizes(config),
+        sizes=_sizes(config, plan),
         critic_warmup=config.critic.warmup_steps,
         hyper=hyper,
     )
@@ -194,20 +205,23 @@ def _follow(role: str, config: Config) -> Follow:
     return Follow(role=role, part=part(f"follower.{role}", config.choice(f"roles.{role}")))
 
 
-def _sizes(config: Config) -> Sizes:
-    train, rows = config.train, sequences(config)
-    mini = min(train.mini_batch_size or rows, rows)
-    return Sizes(
+def _sizes(config: Config, plan: Plan) -> Sizes:
+    train, mini = config.train, mini_batch_size(config)
+    sizes = Sizes(
         epochs=train.epochs,
         group_size=train.group_size,
         mini_batch_size=mini,
         micro_batch_size=min(train.micro_batch_size or mini, mini),
     )
-
-
-def sequences(config: Config) -> int:
-    """Return how many completions a step collects."""
-    return config.train.prompts * config.train.group_size
+    for call in plan.calls:
+        cut = {"mini": sizes.mini_batch_size, "micro": sizes.micro_batch_size}
+        for name, size in cut.items():
+            if call.component.declares.get("whole_groups") and size % sizes.group_size:
+                raise ConfigError(
+                    f"{call.label} compares the completions of a group, and train.{name}_batch_size = {size} cuts groups"
+                    f" of train.group_size = {sizes.group_size}; take a multiple of it"
+                )
+    return sizes
 
 
 def warnings(config: Config) -> list[str]:

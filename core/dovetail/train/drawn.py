@@ -13,11 +13,14 @@ from dovetail.config import Choice
 from dovetail.data import at_random, prompt_stream
 from dovetail.errors import DataError
 from dovetail.plan.plan import Plan
-from dovetail.protocols import Curriculum, Example
+from dovetail.protocols import Completions, Curriculum, Example
 from dovetail.train import keys
+from dovetail.train.parts import Sums, merge
 from dovetail.train.prompts import answers, encode, encode_completions
+from dovetail.train.rewards import Scores
 from dovetail.train.sampling import Sampled
 from dovetail.train.setup import Setup
+from dovetail.train.view import View, run_stage
 
 MEMORY = "curriculum"
 
@@ -108,7 +111,48 @@ class Extras:
             batch["answer_tokens"], batch["answer_mask"] = self._completed(texts)
         if "demonstrations" in self._plan.inputs:
             batch |= self._demonstrated(step, len(sampled.texts))
-        return batch | {name: numbers(sampled.examples, name) for name in self._plan.columns}
+        return batch | self.columns(sampled)
+
+    def columns(self, sampled: Sampled) -> dict[str, np.ndarray]:
+        """Return the dataset columns that are read as fields."""
+        return {name: numbers(sampled.examples, name) for name in self._plan.columns}
+
+    def on_host(self, batch: dict[str, np.ndarray]) -> tuple[dict[str, Any], Sums]:
+        """Let components of a plugin's own kinds add fields before anything is scored by a model."""
+        algorithm, metrics = self.setup.algorithm, Sums()
+        view = View(batch, algorithm.fields, algorithm.hyper)
+        for stage in ("scored", "filtered"):
+            parts = tuple(part for part in algorithm.at(stage) if part.writes)
+            if parts:
+                view, found = run_stage(parts, view, algorithm.hyper)
+                metrics = merge(metrics, found)
+        return view.known(), metrics
+
+    def empty(self) -> dict[str, np.ndarray]:
+        """Return the fields of one group of empty completions, as `batch` makes them."""
+        config, size = self.setup.config, self.setup.config.train.group_size
+        shape = (size, config.sampling.max_tokens)
+        drawn = Completions(
+            tokens=np.zeros(shape, np.int32),
+            mask=np.zeros(shape, bool),
+            logps=np.zeros(shape, np.float32),
+            finish=np.full(size, "error"),
+            versions=np.zeros(size, np.int32),
+        )
+        names = tuple(choice.component.name for choice in config.several("train.rewards"))
+        sampled = Sampled(
+            examples=(self.setup.train_examples[0],) * size,
+            texts=("",) * size,
+            completions=drawn,
+            prompt_tokens=np.zeros((1, config.train.max_prompt_tokens), np.int32),
+            prompt_mask=np.zeros((1, config.train.max_prompt_tokens), bool),
+            scores=Scores(total=np.zeros(size), table=np.zeros((size, len(names))), names=names),
+            kept=np.zeros(size, bool),
+            process_rewards=np.zeros(shape, np.float32) if self.setup.process_scorer else None,
+        )
+        greedy = attrs.evolve(sampled, scores=attrs.evolve(sampled.scores, total=np.zeros(1)))
+        made = self.batch(sampled, greedy if "greedy_scores" in self._plan else None, 0)
+        return {name: np.asarray(array) for name, array in self.on_host(made)[0].items()}
 
     def _demonstrated(self, step: int, rows: int) -> dict[str, np.ndarray]:
         """Draw a demonstration for each group; its mask is that of the group's first row, so that it counts once."""

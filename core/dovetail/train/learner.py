@@ -22,12 +22,14 @@ from dovetail.train.drawn import Extras, Prompts
 from dovetail.train.metrics import Clock, means, rollout_metrics
 from dovetail.train.mismatch import effective_sample_size
 from dovetail.train.moment import Moment
-from dovetail.train.parts import Part, Sums, merge, once
+from dovetail.train.parts import Part, Sums, merge, once, sums
 from dovetail.train.refill import refill
+from dovetail.train.replay import REPLAY, Replaying
 from dovetail.train.role_models import RoleModels
 from dovetail.train.sampling import Sampled, Sampler
 from dovetail.train.session import RL, Run
 from dovetail.train.update import Trained, Update, mini_batches
+from dovetail.train.view import View
 
 
 @attrs.define(kw_only=True)
@@ -55,6 +57,7 @@ class Learner:
     sampler: Sampler
     prompts: Prompts
     extras: Extras
+    replay: Replaying | None
     first: int
     collect: Callable[..., Any]
     update_policy: Callable[..., Any]
@@ -76,6 +79,9 @@ class Learner:
         memory = {
             name: part.build().init(config.setting(name)) for name, part in algorithm.controllers.items()
         } | prompts.init()
+        extras, replay = Extras.of(setup), Replaying.of(config)
+        if replay is not None:
+            memory[REPLAY] = replay.init(extras.empty())
         if "state" in algorithm.plan:
             memory["estimator"] = _remembering(algorithm).build().init(setup.speakers.count)
         first = 0
@@ -89,6 +95,7 @@ class Learner:
             tokenizer=setup.tokenizer,
             scorer=setup.scorer,
             max_prompt_tokens=config.train.max_prompt_tokens,
+            process_scorer=setup.process_scorer,
         )
         collector = Collector(algorithm=algorithm, graphdefs=graphdefs)
         update_policy = Update(algorithm=algorithm, graphdefs=graphdefs)
@@ -102,7 +109,8 @@ class Learner:
             memory=memory,
             sampler=sampler,
             prompts=prompts,
-            extras=Extras.of(setup),
+            extras=extras,
+            replay=replay,
             first=first,
             collect=share(collector),
             update_policy=share(update_policy, donate=(0,)),
@@ -126,13 +134,14 @@ class Learner:
         """
         algorithm, train = self.run.setup.algorithm, self.run.config.train
         metrics: dict[str, float] = {}
-        filters = algorithm.at("filtered")
-        if not filters:
+        if not algorithm.filters:
             sampled = self._round(step, 0, clock)
         else:
+            reported: Sums = {}
             sampled, metrics = refill(
-                lambda number: self._round(step, number, clock), lambda s: self._keep(s, filters), train.refill_rounds
+                lambda number: self._round(step, number, clock), lambda s: self._keep(s, reported), train.refill_rounds
             )
+            metrics |= means(reported)
         if "greedy_scores" not in algorithm.plan:
             return sampled, None, metrics
         prompts = sampled.examples[:: train.group_size]
@@ -149,7 +158,7 @@ class Learner:
         per_sample = keys.per_sample(self._key(step), len(examples), self.run.config.train.group_size, first)
         drawn = self.sampler.draw(examples, per_sample, self.run.config.sampling)
         clock.mark("rollout")
-        sampled = self.sampler.score(examples, *drawn)
+        sampled = self.sampler.score(examples, *drawn, tokens_too=True)
         self.memory |= self.prompts.observe(self.memory, sampled.scores.total)
         clock.mark("reward")
         return sampled
@@ -157,37 +166,43 @@ class Learner:
     def _key(self, step: int) -> Key[Array, ""]:
         return keys.stream(self.run.config.run.seed, keys.SAMPLING, step)
 
-    def _keep(self, sampled: Sampled, filters: tuple[Part, ...]) -> Bool[np.ndarray, "prompt"]:
-        """Ask the filter, which answers for each completion, about each group."""
-        hyper = self.run.setup.algorithm.hyper
-        batch = jax.tree.map(jnp.asarray, sampled.batch())
+    def _keep(self, sampled: Sampled, reported: Sums) -> Bool[np.ndarray, "prompt"]:
+        """Ask the filter, which answers for each completion, about each group; what it reports is added up."""
+        algorithm = self.run.setup.algorithm
+        batch = jax.tree.map(jnp.asarray, self.extras.columns(sampled) | sampled.batch())
+        view = View(batch, algorithm.fields, algorithm.hyper)
         kept = np.ones(len(sampled.texts), bool)
-        for each in filters:
-            kept &= np.asarray(each(batch, hyper)[0])
+        for each in algorithm.filters:
+            answer, measured = each(view, algorithm.hyper)
+            kept &= np.asarray(answer)
+            reported |= merge(reported, sums(each.label, measured, batch["mask"]))
         return np.all(kept.reshape(len(sampled.prompt_tokens), -1), axis=1)
 
     def learn(self, sampled: Sampled, greedy: Sampled | None, step: int, clock: Clock) -> dict[str, float]:
         """Estimate advantages, update the critic and the policy, hand the new weights to the engine."""
         algorithm, hyper = self.run.setup.algorithm, self.run.setup.algorithm.hyper
         host_batch, moment = self.extras.batch(sampled, greedy, step), self._moment(step)
+        host_batch, found = self.extras.on_host(host_batch)
+        if self.replay is not None:
+            host_batch, self.memory[REPLAY] = self.replay(self.memory[REPLAY], host_batch, step)
         weights = self.roles.weights() | {POLICY: self.weights}
         if self.critic:
             weights[CRITIC] = Weights(self.critic.params, self.critic_frozen)
-        batch, sums, state = self.collect(
+        batch, measured, state = self.collect(
             weights, self.run.setup.devices.rows(host_batch), moment, hyper, self.memory.get("estimator")
         )
         clock.mark_when_ready("scoring", batch)
         if "state" in algorithm.plan:
             self.memory["estimator"] = state
-        sums = merge(sums, self._update(batch, moment, step))
+        measured = merge(found, merge(measured, self._update(batch, moment, step)))
         if not self._is_warming_up(step):
-            self._after_step(sums, step, len(host_batch["scores"]))
+            self._after_step(measured, step, len(host_batch["scores"]))
         terms = [*algorithm.terms[POLICY], *algorithm.penalties]
         coefficients = {
             f"{term.part.label}/coef": moment.coefficients[term.coefficient] for term in terms if term.coefficient
         }
         # the step's only wait for the devices after sampling: everything before has been dispatched, not computed
-        metrics = rollout_metrics(sampled) | means(merge(sums, once(coefficients)))
+        metrics = rollout_metrics(sampled) | means(merge(measured, once(coefficients)))
         if "mismatch/ratio_mean" in metrics:
             metrics["mismatch/effective_sample_size"] = effective_sample_size(metrics)
         clock.mark("update")
@@ -205,7 +220,7 @@ class Learner:
     def _update(self, batch: dict[str, Array], moment: Moment, step: int) -> Sums:
         """Update the critic and the policy on every mini-batch of every epoch."""
         algorithm, hyper = self.run.setup.algorithm, self.run.setup.algorithm.hyper
-        sizes, sums = algorithm.sizes, Sums()
+        sizes, measured = algorithm.sizes, Sums()
         self._bring_optimiser(to_device)
         beside = self.roles.weights(*algorithm.plan.roles_in_update) if algorithm.plan.roles_in_update else {}
         minis = mini_batches(batch, sizes.mini_batch_size, sizes.epochs, moment.key, sizes.rows_per_prompt)
@@ -213,14 +228,14 @@ class Learner:
             now = moment.replace(update=jnp.int32(number))
             if self.update_critic:
                 self.critic, found = self.update_critic(self.critic, self.critic_frozen, {}, mini, now, hyper)
-                sums = merge(sums, found)
+                measured = merge(measured, found)
             if not self._is_warming_up(step):
                 self.policy, found = self.update_policy(
                     self.policy, self.run.setup.weights.frozen, beside, mini, now, hyper
                 )
-                sums = merge(sums, found)
+                measured = merge(measured, found)
         self._bring_optimiser(to_host)
-        return sums
+        return measured
 
     def _moment(self, step: int) -> Moment:
         algorithm, config = self.run.setup.algorithm, self.run.config
@@ -234,13 +249,13 @@ class Learner:
             update=jnp.int32(0),
         )
 
-    def _after_step(self, sums: Sums, step: int, samples: int) -> None:
+    def _after_step(self, measured: Sums, step: int, samples: int) -> None:
         """Tell the controllers what the step has observed, and let the roles follow the policy."""
         algorithm = self.run.setup.algorithm
         for term in (*algorithm.terms[POLICY], *algorithm.penalties):
             controller = algorithm.controllers.get(term.coefficient or "")
             if controller and term.coefficient:
-                total, count = cast("tuple[Array, Array]", sums[f"{term.part.label}/mean"])
+                total, count = cast("tuple[Array, Array]", measured[f"{term.part.label}/mean"])
                 observed = total / jnp.maximum(count, 1.0)
                 self.memory[term.coefficient] = controller.build().update(
                     self.memory[term.coefficient], observed, samples

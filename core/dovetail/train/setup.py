@@ -19,8 +19,9 @@ from dovetail.train.devices.micro_batch import in_update
 from dovetail.train.devices.population import make_model
 from dovetail.train.evaluation.evaluate import Evaluator
 from dovetail.train.models import Models
+from dovetail.train.process_rewards import ENDS, ProcessScorer
 from dovetail.train.prompts import LengthReport, Limit, Rendered, fit
-from dovetail.train.rewards import Scorer
+from dovetail.train.rewards import ALWAYS, Scorer, check_columns
 from dovetail.train.speakers import Speakers
 from dovetail.train.sampling import Sampler
 
@@ -41,6 +42,7 @@ class Setup:
     eval_task: Task
     tokenizer: Tokenizer
     scorer: Scorer
+    process_scorer: ProcessScorer | None
     checks: tuple[Check, ...]
     train_examples: Sequence[Example]
     eval_examples: Sequence[Example]
@@ -94,7 +96,7 @@ def set_up(config: Config, folder: Path, *, only_sft: bool = False) -> Setup:
     check_roles(models, algorithm.follow)
     graphdef, weights = make_model(models.policy)
     if config.train.micro_batch_size is None:
-        micro = in_update(config).choose(graphdef, weights, devices.parts)
+        micro = in_update(config, whole_groups=algorithm.whole_groups).choose(graphdef, weights, devices.parts)
         algorithm = attrs.evolve(algorithm, sizes=attrs.evolve(algorithm.sizes, micro_batch_size=micro))
     return Setup(
         config=config,
@@ -103,6 +105,7 @@ def set_up(config: Config, folder: Path, *, only_sft: bool = False) -> Setup:
         eval_task=eval_task,
         tokenizer=tokenizer,
         scorer=scorer,
+        process_scorer=_process_scorer(config, task, tokenizer),
         checks=checks,
         train_examples=train_examples,
         eval_examples=held_out[: config.eval.examples],
@@ -140,6 +143,17 @@ def make_scorer(config: Config) -> Scorer:
     )
     scorer.check()
     return scorer
+
+
+def _process_scorer(config: Config, task: Task, tokenizer: Tokenizer) -> ProcessScorer | None:
+    """Return the process rewards, if there are any; one that lacks something says so now."""
+    parts = tuple(part("process_reward", choice) for choice in config.several("train.process_rewards"))
+    if not parts:
+        return None
+    check_columns(parts, task.columns, config.choice("train.task").component.name, (*ALWAYS, ENDS))
+    for each in parts:
+        each.build()
+    return ProcessScorer(rewards=parts, tokenizer=tokenizer)
 
 
 def _check_answers(config: Config, task: Task) -> None:
