@@ -84,7 +84,7 @@ def test_public_access():
     assert gspo.reads == ("logps", "old_logps", "advantages", "mask")
     assert dict(gspo.params) == {"epsilon_low": 3e-4, "epsilon_high": 4e-4}
     assert gspo.origin.distribution == "dovetail"
-    assert gspo.origin.module == "dovetail_loss.gspo"
+    assert gspo.origin.module == "dovetail_loss.policy_loss.gspo"
     assert "gspo" in dovetail.names("policy_loss")
 
 

@@ -8,8 +8,7 @@ import jax
 from annotated_types import Ge
 from jaxtyping import Array, Bool, Float
 
-from dovetail_loss._arrays import masked
-from dovetail_loss._ratio import log_ratio, mean_over_tokens
+from dovetail.arrays import log_ratio, masked, mean_over_tokens
 
 
 def opsm(

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from annotated_types import Ge
 from jaxtyping import Array, Bool, Float, Int
 
-from dovetail_loss._arrays import full_precision
+from dovetail.arrays import full_precision
 
 
 def pf_ppo(

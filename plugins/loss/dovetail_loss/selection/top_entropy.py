@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from annotated_types import Interval
 from jaxtyping import Array, Bool, Float
 
-from dovetail_loss._arrays import full_precision
+from dovetail.arrays import full_precision
 
 
 def top_entropy(
