@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.golden import load
+from tests.golden import Fact, load
 
 from dovetail_rollout import sampling
 
@@ -115,6 +115,11 @@ CASES = [
     "T2.0_p1.0_kNone",
     "T2.0_p1.0_k4",
 ]
+
+
+def facts():
+    """Tunix's cases of this file."""
+    return [Fact("tunix", "tunix.generate.sampler.sample_top_p", f"sample/top_p/{name}") for name in CASES]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -6,7 +7,8 @@ import pytest
 from dovetail.errors import ConfigError, DataError
 from dovetail_task.gsm8k import Gsm8k, split_answer
 
-SHARED = Path(__file__).parents[3] / "shared" / "data" / "gsm8k"
+EXTRACT = Path(__file__).parents[1] / "fixtures" / "gsm8k"
+"""Records of the data set itself: thousands separators, negative answers, `<` in a solution, none of its calculations marked."""
 
 
 def write(path, count, start=0):
@@ -128,15 +130,26 @@ def test_parameters_are_checked(parameters, message):
         Gsm8k(**parameters)
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="needs the GSM8K files in ../shared/data/gsm8k")
-def test_the_real_data_set():
-    task = Gsm8k(path=str(SHARED))
-    train, held = task.examples("train"), task.examples("eval")
-    assert (len(train), len(held)) == (7473, 1319)
-    assert train[0]["answer"] == "72"
-    assert held[2]["answer"] == "70000"
-    assert all(abs(float(example["answer"])) < 1e9 for example in held)
-    assert not any("<<" in example["solution"] or "####" in example["solution"] for example in held)
+def test_records_of_the_data_set():
+    task = Gsm8k(path=str(EXTRACT))
+    answers = {split: [example["answer"] for example in task.examples(split)] for split in ("train", "eval")}
+    assert answers["train"] == ["72", "10", "5", "1000", "50", "1080", "109200000", "-7", "-12"]
+    assert answers["eval"] == ["18", "3", "70000", "125", "2125", "-10"]
+    check_solutions(task)
+
+
+@pytest.mark.skipif("DOVETAIL_GSM8K" not in os.environ, reason="DOVETAIL_GSM8K does not name the data set's folder")
+def test_the_whole_data_set():
+    task = Gsm8k(path=os.environ["DOVETAIL_GSM8K"])
+    assert [len(task.examples(split)) for split in ("train", "eval")] == [7473, 1319]
+    check_solutions(task)
+
+
+def check_solutions(task):
+    for example in [*task.examples("train"), *task.examples("eval")]:
+        assert abs(float(example["answer"])) < 1e9
+        assert "<<" not in example["solution"]
+        assert "####" not in example["solution"]
 
 
 def test_the_question_may_be_asked_in_a_conversation(folder):
