@@ -28,7 +28,7 @@ FILES = (
     "tests.loss.test_golden_verl_policy",
     "tests.loss.correction.test_golden_verl",
     "tests.reward.test_golden_verl",
-    "tests.rollout.test_sampling",
+    "tests.rollout.decoding.test_sampling",
 )
 NO_COUNTERPART = {
     "masked_": "a helper of the library's own, whose users are compared",
