@@ -7,7 +7,7 @@ import pytest
 from tests.core.ab import stub
 
 from dovetail.sweep import driver
-from dovetail_executor.local import Local
+from dovetail_executor.executor.local import Local
 
 
 @pytest.fixture

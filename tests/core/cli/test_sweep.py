@@ -9,7 +9,7 @@ from tests.core.sweep import stub
 
 from dovetail.cli import main
 from dovetail.sweep import Store
-from dovetail_executor.local import Local
+from dovetail_executor.executor.local import Local
 
 
 @pytest.fixture(autouse=True)

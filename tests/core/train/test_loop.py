@@ -15,7 +15,7 @@ from dovetail.errors import DataError, RunError
 from dovetail.run.summary import read_lines, series, summarise
 from dovetail.train import forward
 from dovetail.train.loop import train
-from dovetail_rollout.vanilla import VanillaEngine
+from dovetail_rollout.rollout.vanilla import VanillaEngine
 
 
 def config(*overrides):

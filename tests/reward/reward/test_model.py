@@ -12,7 +12,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from dovetail.errors import ConfigError, DataError
-from dovetail_model.safetensors import open_folder, write_file
+from dovetail_model.huggingface.safetensors import open_folder, write_file
 from dovetail_reward.reward._reward_model import open_model
 from dovetail_reward.reward.model import RewardModel
 

@@ -17,12 +17,12 @@ from jaxtyping import Array, Bool, Float, Int
 
 from dovetail.errors import ConfigError, DataError
 from dovetail.protocols import ValueHead
-from dovetail_model.architectures.config import HuggingFaceConfig
-from dovetail_model.huggingface_tokenizer import HuggingFace, HuggingFaceTokenizer
-from dovetail_model.loading import load
-from dovetail_model.pretrained import read_spec
-from dovetail_model.score import BIAS, WEIGHT, read_score
+from dovetail_model.huggingface.config import HuggingFaceConfig
+from dovetail_model.huggingface.loading import load
+from dovetail_model.huggingface.score import BIAS, WEIGHT, read_score
+from dovetail_model.model.pretrained import read_spec
 from dovetail_model.spec import DType
+from dovetail_model.tokenizer.huggingface import HuggingFace, HuggingFaceTokenizer
 
 OTHER_HEAD: Final = "lm_head.weight"
 SHORTEST: Final = 32
