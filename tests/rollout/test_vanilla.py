@@ -13,7 +13,7 @@ from flax import nnx
 
 from dovetail.errors import ConfigError, RunError
 from dovetail.protocols import Sampling, Weights
-from dovetail.testing.rollout import Numbers
+from dovetail_kit.rollout import Numbers
 from dovetail_model.decoder import Decoder
 from dovetail_rollout import batching
 from dovetail_rollout.vanilla import Vanilla, _bucket

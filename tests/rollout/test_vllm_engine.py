@@ -20,7 +20,8 @@ from tests.rollout.test_vllm import process_of
 
 import dovetail
 from dovetail.config import load
-from dovetail.testing.rollout import (
+from dovetail.train.loop import train
+from dovetail_kit.rollout import (
     CHECKS,
     RANDOM,
     EngineCase,
@@ -31,7 +32,6 @@ from dovetail.testing.rollout import (
     expected_logps,
     make_keys,
 )
-from dovetail.train.loop import train
 from dovetail_model.pretrained import Pretrained
 
 HERE = importlib.util.find_spec("vllm") is not None

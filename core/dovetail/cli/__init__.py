@@ -12,8 +12,9 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from dovetail.cli import ab, configs, eval, export, generate, names, plan, plugin, report, sweep, train
+from dovetail.cli import ab, configs, eval, export, generate, names, plan, report, sweep, train
 from dovetail.errors import DovetailError, DovetailWarning
+from dovetail_kit import cli as plugin
 
 _FORMAT = warnings.formatwarning
 TRACEBACK = "DOVETAIL_TRACEBACK"

@@ -46,9 +46,9 @@ def component_names(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> l
 
 def distributions(prefix: str, **_: Any) -> list[str]:
     """Distributions with plugins."""
-    from dovetail.kit.doctor import third_parties
+    from dovetail.registry.discovery import entry_points
 
-    return _matching(prefix, ["dovetail", *third_parties()])
+    return _matching(prefix, [point.dist.name for point in entry_points() if point.dist])
 
 
 def configs(prefix: str, **_: Any) -> list[str]:
