@@ -1,23 +1,17 @@
-"""`dovetail plugins`, `dovetail plugin new`, `dovetail plugin doctor` and `dovetail completion`."""
+"""`dovetail plugins`, `dovetail plugin new` and `dovetail plugin doctor`."""
 
 from __future__ import annotations
 
 import argparse
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dovetail.cli.complete import SHELLS, completed, distributions, kinds
+from dovetail.cli.complete import completed, kinds
 from dovetail.cli.options import Commands
 
 if TYPE_CHECKING:
     from dovetail_kit.overview import Installed
-
-COMPLETION_HELP = """\
-bash: eval "$(dovetail completion bash)" in ~/.bashrc;
-zsh: eval "$(dovetail completion zsh)" in ~/.zshrc, after compinit;
-fish: dovetail completion fish > ~/.config/fish/completions/dovetail.fish
-"""
 
 
 def add(commands: Commands) -> None:
@@ -30,16 +24,6 @@ def add(commands: Commands) -> None:
     actions = plugin.add_subparsers(required=True, metavar="COMMAND")
     _add_new(actions)
     _add_doctor(actions)
-    summary = "print what makes a shell complete `dovetail` on Tab"
-    completion = commands.add_parser(
-        "completion",
-        help=summary,
-        description=f"{summary}.",
-        epilog=COMPLETION_HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    completion.add_argument("shell", choices=SHELLS)
-    completion.set_defaults(run=complete)
 
 
 def _add_new(actions: Commands) -> None:
@@ -58,6 +42,13 @@ def _add_doctor(actions: Commands) -> None:
     chosen = doctor.add_argument("distribution", nargs="?", help="one distribution (default: all but dovetail)")
     completed(chosen, distributions)
     doctor.set_defaults(run=examine)
+
+
+def distributions(prefix: str, **_: Any) -> list[str]:
+    """Return the distributions with plugins that begin with a prefix, for Tab."""
+    from dovetail.registry.discovery import entry_points
+
+    return sorted({point.dist.name for point in entry_points() if point.dist and point.dist.name.startswith(prefix)})
 
 
 def plugins(_: argparse.Namespace) -> int:
@@ -124,11 +115,3 @@ def examine(options: argparse.Namespace) -> int:
             print(f"  {finding}")
         errors += counts["error"]
     return 1 if errors else 0
-
-
-def complete(options: argparse.Namespace) -> int:
-    """Print a shell's script."""
-    from dovetail.cli.complete import script
-
-    print(script(options.shell))
-    return 0
