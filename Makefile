@@ -41,7 +41,7 @@ $(STAMP): pyproject.toml
 
 docs: $(STAMP)  ## rewrite the pages that are made from docstrings and the command line
 	$(BIN)/python docs/generate.py
-	$(BIN)/python -m dovetail.testing.page docs/conformance.md
+	$(BIN)/python -m dovetail_kit.conformance.page docs/conformance.md
 
 site: $(VENV)/.docs  ## the documentation as a site, in build/site; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -291,7 +291,7 @@ class RolloutEngine(Protocol):
 class Rollout(Protocol):
     """Kind `rollout`: opens an engine.
 
-    A class may declare what it promises, `declares = {"batch_invariant": True}`; `dovetail.testing.rollout` checks it.
+    A class may declare what it promises, `declares = {"batch_invariant": True}`; `dovetail_kit.rollout` checks it.
     """
 
     def check(self) -> None:

@@ -17,7 +17,7 @@ from flax import nnx
 
 import dovetail
 from dovetail.config.settings import Sampling
-from dovetail.testing.rollout import EngineCase, Numbers, expected_logps
+from dovetail_kit.rollout import EngineCase, Numbers, expected_logps
 from dovetail_model.model.pretrained import Pretrained
 
 LENGTH = 16

@@ -12,13 +12,14 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from dovetail.cli import ab, configs, eval, export, generate, names, plan, plugin, report, sweep, train
+from dovetail.cli import ab, completion, configs, eval, export, generate, names, plan, report, sweep, train
 from dovetail.errors import DovetailError, DovetailWarning
+from dovetail_kit import cli as plugin
 
 _FORMAT = warnings.formatwarning
 TRACEBACK = "DOVETAIL_TRACEBACK"
 
-GROUPS = (train, eval, generate, export, sweep, ab, report, plan, configs, names, plugin)
+GROUPS = (train, eval, generate, export, sweep, ab, report, plan, configs, names, plugin, completion)
 """In the order in which `dovetail --help` lists them."""
 
 

@@ -211,9 +211,8 @@ def read_interface(target: Callable[..., Any], owner: str) -> Interface:
     """Read the contract off a function's or an attrs class's signature.
 
     Raises:
-        PluginError: on `*args`, `**kwargs`, a positional parameter with a default, a class that is no frozen attrs
-        class,
-            or a class with positional fields; the message names `owner` and the file.
+        PluginError: on `*args`, `**kwargs`, a positional parameter with a default, a class that is not a frozen attrs
+            class, or a class with positional fields; the message names `owner` and the file.
     """
     reader = _ClassReader if inspect.isclass(target) else _FunctionReader
     return reader(target, owner).read()
@@ -288,33 +287,51 @@ class _FunctionReader:
 
 
 @attrs.frozen
+class _Frozen:
+    """Any frozen class: attrs gives all of them one and the same `__setattr__`."""
+
+
+@attrs.frozen
 class _ClassReader(_FunctionReader):
     def read(self) -> Interface:
         """Read a class's fields, and the positional parameters of its `__call__`."""
         cls = typing.cast("type[Any]", self.target)
         if not attrs.has(cls):
             raise self._broken("is a class without attrs; a stateful component is a frozen, keyword-only attrs class")
+        # A config id speaks for a run because nothing can change a hyperparameter after the config is read.
+        if cls.__setattr__ is not _Frozen.__setattr__:
+            raise self._broken("is an attrs class that is not frozen; write @attrs.frozen(kw_only=True)")
         fields = [field for field in attrs.fields(cls) if field.init]
         positional = [field.name for field in fields if not field.kw_only]
         if positional:
             raise self._broken(f"has positional fields {positional}; write @attrs.frozen(kw_only=True)")
-        params = {field.alias: _default(field) for field in fields}
-        reads: tuple[str, ...] = ()
-        if "__call__" in vars(cls):
-            call = _FunctionReader(vars(cls)["__call__"], self.owner).read()
-            if call.params:
-                raise self._broken(
-                    f"has keyword-only parameters {sorted(call.params)} in __call__; make them attrs fields"
-                )
-            reads = call.reads[1:]
-        return self._interface(reads, params, cls)
+        params = {field.alias: self._default(field) for field in fields}
+        return self._interface(self._called_with(cls), params, cls)
 
+    def _called_with(self, cls: type[Any]) -> tuple[str, ...]:
+        """Return what `__call__` reads; nothing if neither the class nor a base has one."""
+        # `cls.__call__` would find that of the metaclass, with which every class is called.
+        methods = (vars(base)["__call__"] for base in cls.__mro__ if "__call__" in vars(base))
+        method = next(methods, None)
+        if method is None:
+            return ()
+        call = _FunctionReader(method, self.owner).read()
+        if call.params:
+            raise self._broken(f"has keyword-only parameters {sorted(call.params)} in __call__; make them attrs fields")
+        return call.reads[1:]
 
-def _default(field: attrs.Attribute[Any]) -> Any:
-    if field.default is attrs.NOTHING:
-        return REQUIRED
-    factory = typing.cast("Any", field.default)
-    return factory.factory() if isinstance(field.default, attrs.Factory) else field.default  # pyright: ignore[reportArgumentType]
+    def _default(self, field: attrs.Attribute[Any]) -> Any:
+        if field.default is attrs.NOTHING:
+            return REQUIRED
+        if not isinstance(field.default, attrs.Factory):  # pyright: ignore[reportArgumentType]
+            return field.default
+        factory = typing.cast("Any", field.default)
+        if factory.takes_self:
+            raise self._broken(
+                f"computes the default of '{field.name}' from other fields; a config could not spell it out, so use"
+                " None and compute it where it is needed"
+            )
+        return factory.factory()
 
 
 def _is_static(hint: Any) -> bool:

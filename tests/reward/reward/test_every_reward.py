@@ -1,4 +1,4 @@
-"""What is asked of every built-in reward beyond `dovetail.testing`; a new one joins by being registered."""
+"""What is asked of every built-in reward beyond `dovetail_kit.conformance`; a new one joins by being registered."""
 
 from __future__ import annotations
 

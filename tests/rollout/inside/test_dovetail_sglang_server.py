@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dovetail.config.settings import Sampling
-from dovetail.testing.rollout import expected_logps
+from dovetail_kit.rollout import expected_logps
 from dovetail_rollout.inside.dovetail_sglang_server import cut, draw
 
 VOCAB = 11

@@ -13,7 +13,7 @@ from flax import nnx
 
 from dovetail.errors import ConfigError, RunError
 from dovetail.protocols import Sampling, Weights
-from dovetail.testing.rollout import Numbers
+from dovetail_kit.rollout import Numbers
 from dovetail_model.model.decoder import Decoder
 from dovetail_rollout.decoding import batching
 from dovetail_rollout.rollout.vanilla import Vanilla, _bucket

@@ -19,8 +19,8 @@ from tests.rollout.hosted_case import Drawer, case, qwen2
 import dovetail
 from dovetail.config import load
 from dovetail.errors import ConfigError, RunError
-from dovetail.testing.rollout import CHECKS, RANDOM, make_keys
 from dovetail.train.setup import set_up
+from dovetail_kit.rollout import CHECKS, RANDOM, make_keys
 
 QWEN2 = qwen2(width=16, head_dim=8)
 FAKE = f"{sys.executable} {Path(__file__).parents[1] / 'fake_vllm.py'}"

@@ -20,7 +20,8 @@ from tests.rollout.rollout.test_vllm import process_of
 
 import dovetail
 from dovetail.config import load
-from dovetail.testing.rollout import (
+from dovetail.train.loop import train
+from dovetail_kit.rollout import (
     CHECKS,
     RANDOM,
     EngineCase,
