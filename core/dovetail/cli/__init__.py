@@ -12,8 +12,9 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from dovetail.cli import ab, configs, eval, export, generate, names, plan, plugin, report, sweep, train
+from dovetail.cli import configs, eval, export, generate, names, plan, plugin, train
 from dovetail.errors import DovetailError, DovetailWarning
+from dovetail_lab.cli import ab, report, sweep
 
 _FORMAT = warnings.formatwarning
 TRACEBACK = "DOVETAIL_TRACEBACK"

@@ -1,0 +1,1 @@
+"""Many runs: sweeps, A/B tests with a verdict, and reports about them."""
