@@ -3,24 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from dovetail.cli.options import Commands, add_config
-
-COMMANDS = ("run", "status", "table", "kill", "export")
-
-
-def spell_out(arguments: Sequence[str]) -> list[str]:
-    """Let `dovetail sweep CONFIG` be short for `dovetail sweep run CONFIG`.
-
-    >>> spell_out(["sweep", "mine.gin", "--jobs", "2"]), spell_out(["sweep", "status", "sweeps/mine"])
-    (['sweep', 'run', 'mine.gin', '--jobs', '2'], ['sweep', 'status', 'sweeps/mine'])
-    """
-    first, *rest = [*arguments] or [""]
-    if first != "sweep" or (rest and rest[0] in (*COMMANDS, "-h", "--help")):
-        return [*arguments]
-    return [first, "run", *rest]
 
 
 def _command(name: str) -> Callable[[argparse.Namespace], int]:
@@ -35,10 +21,9 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
 def add(commands: Commands) -> None:
     """Declare the commands."""
     summary = "train many variants of a config: grids, random draws, seeds; resumes, shows, exports"
-    command = commands.add_parser("sweep", help=summary, description=summary)
-    commands = command.add_subparsers(required=True, metavar="COMMAND")
+    commands = commands.add_group("sweep", help=summary, default="run")
     summary = "run a sweep, or go on with it; `dovetail sweep CONFIG ...` is short for this"
-    run = commands.add_parser("run", help=summary, description=summary)
+    run = commands.add_parser("run", help=summary)
     add_config(run)
     _add_space(run)
     _add_terms(run)
@@ -49,7 +34,7 @@ def add(commands: Commands) -> None:
         ("kill", "end trials, or without any the whole sweep, which the same command then goes on with"),
         ("export", "write the trials with their values, states and metrics"),
     ):
-        each = commands.add_parser(name, help=summary, description=summary)
+        each = commands.add_parser(name, help=summary)
         each.add_argument("folder", type=Path, help="the sweep's folder")
         each.set_defaults(run=_command(name))
         if name == "kill":
