@@ -35,6 +35,11 @@ def dovetail_commands(commands: Commands) -> None:
 
 
 @hookspec
+def dovetail_configs(register: Callable[[str | Path], None]) -> None:
+    """Ship configs: after `register("configs")`, `dovetail train acme-rl/recipe` finds `recipe.gin` in that folder."""
+
+
+@hookspec
 def dovetail_run_start(folder: Path, config_id: str, run_id: str, config: Any) -> None:
     """A run begins or resumes: `print(f"{run_id} in {folder}")`."""
 
