@@ -447,7 +447,7 @@ class Worker(Protocol):
     def start(self, trials: Sequence[str]) -> None:
         """Begin a job and return at once: trials by id, several of them to be trained together as one population.
 
-        What becomes of them is written to the sweep's folder by `dovetail.sweep.run_job`, which the process calls.
+        What becomes of them is written to the sweep's folder by `dovetail_lab.sweep.run_job`, which the process calls.
         """
         ...
 

@@ -37,9 +37,9 @@ def component_names(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> l
 
 def configs(prefix: str, **_: Any) -> list[str]:
     """Shipped configs by name, and gin files and folders where the prefix leads."""
-    from dovetail.shipped import folder
+    from dovetail import shipped
 
-    return sorted([*_matching(prefix, [path.stem for path in folder().glob("*.gin")]), *_gin_files(prefix)])
+    return sorted([*_matching(prefix, shipped.configs()), *_gin_files(prefix)])
 
 
 def _gin_files(prefix: str) -> list[str]:

@@ -14,10 +14,8 @@ if TYPE_CHECKING:
 def add(commands: Commands) -> None:
     """Declare the commands."""
     summary = "print the plan: each field, who provides it, who reads it"
-    top = commands.add_parser("explain", help=summary, description=summary)
-    config = commands.add_parser("config", help="show, explain or compare configs").add_subparsers(
-        required=True, metavar="COMMAND"
-    )
+    top = commands.add_parser("explain", help=summary)
+    config = commands.add_group("config", help="show, explain or compare configs")
     shown = config.add_parser("show", help="print every value with where it comes from")
     also = config.add_parser("explain", help="same as `dovetail explain`")
     for command, function in ((top, explain), (also, explain), (shown, show)):

@@ -5,11 +5,11 @@ import threading
 import time
 
 import pytest
-from tests.core.sweep.test_worker import SETS
+from tests.lab.sweep.test_worker import SETS
 
 from dovetail.errors import ConfigError
-from dovetail.sweep import Point, Quiet, Store, Terms, drive, plan_trials
 from dovetail_executor.executor.ray import Ray
+from dovetail_lab.sweep import Point, Quiet, Store, Terms, drive, plan_trials
 
 PATIENCE_SECONDS = 300
 

@@ -32,7 +32,6 @@ from dovetail_kit.rollout import (
     expected_logps,
     make_keys,
 )
-from dovetail.train.loop import train
 from dovetail_model.model.pretrained import Pretrained
 
 HERE = importlib.util.find_spec("vllm") is not None

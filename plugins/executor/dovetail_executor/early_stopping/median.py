@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 from statistics import median as median_of
 
-from dovetail.sweep.stopping import Curve
+from dovetail_lab.sweep.stopping import Curve
 
 
 def median(curve: Curve, others: list[Curve], *, grace: int = 10, min_trials: int = 3) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail.sweep.stopping import Curve
+from dovetail_lab.sweep.stopping import Curve
 
 
 def successive_halving(

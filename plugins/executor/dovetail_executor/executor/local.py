@@ -35,7 +35,7 @@ class Local:
 
     def open(self, sweep: Path, jobs: int) -> LocalWorkers:
         """Return what starts workers for a sweep's folder."""
-        command = (sys.executable, "-m", "dovetail.sweep.worker", str(sweep.absolute()))
+        command = (sys.executable, "-m", "dovetail_lab.sweep.worker", str(sweep.absolute()))
         return LocalWorkers(sweep=sweep, command=command, gpus=self.gpus, shared=jobs > len(self.gpus))
 
 

@@ -82,14 +82,14 @@ class RayWorkers:
 
 
 class Runner:
-    """The actor: what `dovetail.sweep.worker` is on this machine."""
+    """The actor: what `dovetail_lab.sweep.worker` is on this machine."""
 
     def __init__(self, sweep: str) -> None:
         self._sweep = Path(sweep)
 
     def run(self, trials: list[str]) -> None:
         """Run a job."""
-        from dovetail.sweep import run_job
+        from dovetail_lab.sweep import run_job
 
         run_job(self._sweep, trials)
 
