@@ -24,7 +24,7 @@ READS_FIELDS = frozenset(
         "loss_agg",
         "policy_loss",
         "reward_shaping",
-        "selection",
+        "loss_mask",
         "value_loss",
     }
 )

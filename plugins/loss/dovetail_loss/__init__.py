@@ -1,5 +1,5 @@
 """Dovetail's built-in losses: policy and value losses, aggregations, KL estimators, controllers of the KL and of the
-entropy coefficient, off-policy corrections, selections of what is learnt from, and fields that some of the losses read.
+entropy coefficient, off-policy corrections, masks of what is learnt from, and fields that some of the losses read.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ def dovetail_components(register: Callable[..., None]) -> None:  # noqa: PLR0915
     add("policy_loss", "topr")
     add("policy_loss", "vapo")
     add("policy_loss", "vespo")
-    add("selection", "drop_truncated", aliases=("overlong_filtering", "mask_truncated_completions"))
-    add("selection", "opsm")
-    add("selection", "pf_ppo")
-    add("selection", "top_entropy")
+    add("loss_mask", "drop_truncated", aliases=("overlong_filtering", "mask_truncated_completions"))
+    add("loss_mask", "opsm")
+    add("loss_mask", "pf_ppo")
+    add("loss_mask", "top_entropy")
     add("value_loss", "mse")
     add("value_loss", "ppo")

@@ -101,7 +101,7 @@ def field(name: str, known: Fields) -> Any:
         raise Failed(f"it reads '{name}', which nobody provides: {error}") from None
     value = Subject(provider).bind()(*(_offered(read, prefix, provider, known) for read in provider.reads))
     value = np.asarray(value[0] if isinstance(value, tuple) else value)
-    if value.dtype == bool and value.shape == known["mask"].shape:  # a selection, of which defaults may leave nothing
+    if value.dtype == bool and value.shape == known["mask"].shape:  # a loss mask, of which defaults may leave nothing
         return np.random.default_rng(len(name)).random(value.shape) < 0.5
     return value
 

@@ -13,7 +13,7 @@ OWN = (
     "reward",
     "reward_shaping",
     "group_filter",
-    "selection",
+    "loss_mask",
     "correction",
     "mismatch",
     "critic",

@@ -14,11 +14,11 @@ from dovetail_kit.conformance.arrays import LEARNT, ArrayCase, finite, on_batch,
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
 
-PER_TOKEN = ("advantage", "correction", "kl", "loss_agg", "policy_loss", "reward_shaping", "selection", "value_loss")
+PER_TOKEN = ("advantage", "correction", "kl", "loss_agg", "policy_loss", "reward_shaping", "loss_mask", "value_loss")
 """Kinds that return a value for each token."""
 ZERO_OUTSIDE = tuple(kind for kind in PER_TOKEN if kind != "kl")
 ARRAYS = (*PER_TOKEN, "field", "group_filter")
-BOOLEAN = ("group_filter", "selection")
+BOOLEAN = ("group_filter", "loss_mask")
 GARBAGE = (np.nan, np.inf, 1e30, -1e30)
 ORDER = np.array([3, 0, 5, 7, 2, 4, 6, 1])
 

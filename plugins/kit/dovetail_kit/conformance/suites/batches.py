@@ -1,4 +1,4 @@
-"""What is claimed of corrections, selections, group filters and reward shaping, which see a whole batch."""
+"""What is claimed of corrections, loss masks, group filters and reward shaping, which see a whole batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.subject import Subject
 
 
-@check("correction", "selection", mend="End with kept & mask; where the mask is false, nothing is kept.")
+@check("correction", "loss_mask", mend="End with kept & mask; where the mask is false, nothing is kept.")
 def keeps_within_the_mask(subject: Subject) -> None:
     """What is kept are policy tokens, and what is not kept has no weight."""
     case = ArrayCase.of(subject)
@@ -78,7 +78,7 @@ def whole_groups(subject: Subject) -> None:
                 raise Failed(f"group {group} is kept in part")
 
 
-@check("selection", mend="Decide with a comparison that some token passes.")
+@check("loss_mask", mend="Decide with a comparison that some token passes.")
 def selects(subject: Subject) -> None:
     """Something of an ordinary batch is selected."""
     case = ArrayCase.of(subject)

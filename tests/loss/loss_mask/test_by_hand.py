@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dovetail_loss.selection.drop_truncated import drop_truncated
-from dovetail_loss.selection.opsm import opsm
-from dovetail_loss.selection.pf_ppo import pf_ppo
-from dovetail_loss.selection.top_entropy import top_entropy
+from dovetail_loss.loss_mask.drop_truncated import drop_truncated
+from dovetail_loss.loss_mask.opsm import opsm
+from dovetail_loss.loss_mask.pf_ppo import pf_ppo
+from dovetail_loss.loss_mask.top_entropy import top_entropy
 
 
 @pytest.mark.parametrize("fraction", [0.2, 0.5, 1.0])

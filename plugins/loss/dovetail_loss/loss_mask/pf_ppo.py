@@ -1,4 +1,4 @@
-"""Selection `pf_ppo`: completions weigh by how far their reward can be trusted."""
+"""Loss mask `pf_ppo`: completions weigh by how far their reward can be trusted."""
 
 from __future__ import annotations
 

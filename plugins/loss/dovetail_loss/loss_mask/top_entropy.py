@@ -1,4 +1,4 @@
-"""Selection `top_entropy`: the tokens at which the policy is least sure."""
+"""Loss mask `top_entropy`: the tokens at which the policy is least sure."""
 
 from __future__ import annotations
 

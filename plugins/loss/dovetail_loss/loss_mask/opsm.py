@@ -1,4 +1,4 @@
-"""Selection `opsm`: no failed completions that the policy has left behind."""
+"""Loss mask `opsm`: no failed completions that the policy has left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selection `drop_truncated`: no completions that were cut off."""
+"""Loss mask `drop_truncated`: no completions that were cut off."""
 
 from __future__ import annotations
 
