@@ -30,11 +30,9 @@ def dovetail_kinds(register_kind: Callable[..., None]) -> None:
 
 @hookimpl
 def dovetail_sections(register_section: Callable[..., None]) -> None:
-    """Open the engine's sections of a config file, and those of the commands over many runs."""
+    """Open the engine's sections of a config file."""
     for name, (settings, purpose) in SECTIONS.items():
         register_section(name, f"dovetail.config.settings:{settings}", purpose=purpose)
-    register_section("sweep", "dovetail.config.settings:Sweep", purpose="experiment")
-    register_section("ab", "dovetail.config.settings:AB", purpose="experiment")
 
 
 @hookimpl

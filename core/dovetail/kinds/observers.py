@@ -1,4 +1,4 @@
-"""The kinds that watch a run, or run many."""
+"""The kind that watches a run."""
 
 from __future__ import annotations
 
@@ -13,16 +13,4 @@ SINK: Final = Kind(
     scaffold="class",
 )
 
-EXECUTOR: Final = Kind(
-    name="executor",
-    summary="where trials and workers run",
-    protocol="dovetail.protocols:Executor",
-    scaffold="class",
-)
-
-EARLY_STOPPING: Final = Kind(
-    name="early_stopping",
-    summary="learning curves of a sweep's trials -> which of them to stop",
-)
-
-KINDS: Final = (SINK, EXECUTOR, EARLY_STOPPING)
+KINDS: Final = (SINK,)

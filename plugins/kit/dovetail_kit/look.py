@@ -9,27 +9,11 @@ from typing import Any
 
 from dovetail.config.resolved import defaults
 from dovetail.errors import DovetailError, listing, nearest
-from dovetail.plan.glossary import FIELDS, QUANTITY_READS
-from dovetail.plan.planner import VERSIONS
+from dovetail.kinds import FIELDS
+from dovetail.kinds.fields import HIDDEN, LOGITS
+from dovetail.plan.roles import REFERENCE, logits_of, spellings
 from dovetail.registry import Component, Registry, place_of
 from dovetail_kit.finding import Finding
-
-READS_FIELDS = frozenset(
-    {
-        "advantage",
-        "correction",
-        "field",
-        "group_filter",
-        "kl",
-        "loss_agg",
-        "policy_loss",
-        "reward_shaping",
-        "loss_mask",
-        "value_loss",
-    }
-)
-"""Kinds whose components read fields of the batch; those of the others read what their contract names."""
-
 
 def look_at_component(component: Component, registry: Registry) -> Iterator[Finding]:
     """Yield what is wrong with a component, or could be better."""
@@ -41,9 +25,9 @@ def look_at_component(component: Component, registry: Registry) -> Iterator[Find
         yield Finding("error", label, str(error))
         return
     yield from _owners(component, registry)
-    if component.kind in READS_FIELDS:
+    if registry.kinds[component.kind].reads == "fields":
         yield from _fields(component, registry)
-    yield from _methods(component, target)
+    yield from _methods(component, target, registry)
     yield from _old_params(component)
     place = component.place
     if not component.doc:
@@ -91,8 +75,9 @@ def _old_params(component: Component) -> Iterator[Finding]:
 
 def _fields(component: Component, registry: Registry) -> Iterator[Finding]:
     derived = registry.names("field")
-    known = {*FIELDS, *derived, *(prefix + name for prefix in VERSIONS for name in derived)}
-    known |= QUANTITY_READS if component.kind == "field" else set()
+    known = {*FIELDS, *derived, *(name for each in derived for name in spellings(each, (REFERENCE,)))}
+    known |= {field for kind in registry.kinds.values() for field in kind.writes}
+    known |= {LOGITS, HIDDEN, logits_of(REFERENCE)} if component.kind == "field" else set()
     for field in component.reads:
         if field not in known:
             yield Finding(
@@ -103,9 +88,9 @@ def _fields(component: Component, registry: Registry) -> Iterator[Finding]:
             )
 
 
-def _methods(component: Component, target: Any) -> Iterator[Finding]:
+def _methods(component: Component, target: Any, registry: Registry) -> Iterator[Finding]:
     """Compare a class with the protocol of its kind."""
-    contract = protocol_of(component.kind)
+    contract = registry.kinds[component.kind].load_protocol()
     if contract is None or not inspect.isclass(target) or (component.kind == "advantage" and not _remembers(component)):
         return
     for name, wanted in contract_methods(contract).items():
@@ -128,14 +113,6 @@ def _methods(component: Component, target: Any) -> Iterator[Finding]:
 def _remembers(component: Component) -> bool:
     """Whether an estimator is one of those that the protocol is about; the others' contract is their signature."""
     return "state" in component.reads
-
-
-def protocol_of(kind: str) -> type[Any] | None:
-    """Return the protocol in `dovetail.protocols` that says it is a kind's; None where a signature is the contract."""
-    from dovetail import protocols
-
-    found = (value for value in vars(protocols).values() if getattr(value, "_is_protocol", False))
-    return next((p for p in found if inspect.isclass(p) and f"Kind `{kind}`" in (p.__doc__ or "")), None)
 
 
 def contract_methods(contract: type[Any]) -> dict[str, Any]:

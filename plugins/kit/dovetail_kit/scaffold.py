@@ -15,29 +15,12 @@ from string import Template
 import attrs
 from packaging.utils import canonicalize_name
 
-from dovetail.config.resolved import ROLES
+from dovetail.config.schema import schema
 from dovetail.errors import ConfigError, PluginError, UnknownNameError, listing, nearest
-from dovetail.registry import Kind, Registry, normal
+from dovetail.registry import Kind, Registry, current, normal
 from dovetail.registry.compatibility import ENGINE
 
 _TEMPLATES = Path(__file__).parent / "templates"
-
-_CLASSES = frozenset(
-    {
-        "adapter",
-        "entropy_controller",
-        "executor",
-        "kl_controller",
-        "model",
-        "reward_manager",
-        "rollout",
-        "sampling_preset",
-        "sink",
-        "task",
-        "tokenizer",
-    }
-)
-"""Kinds whose template is a class."""
 
 _PACKAGE_FILES = {
     "pyproject.toml": "pyproject.toml.txt",
@@ -148,7 +131,7 @@ class NewPackage:
             "name": name,
             "Name": class_name,
             "module": name,
-            "attribute": class_name if kind.name in _CLASSES else name,
+            "attribute": class_name if kind.scaffold == "class" else name,
             "api": str(max(kind.versions)),
             "year": time.strftime("%Y"),
             "dependencies": ", ".join(f'"{name}>={version}"' for name, version in required.items()),
@@ -179,7 +162,7 @@ def _reads(summary: str) -> tuple[str, ...]:
 
 def _usage(plugin: NewPackage) -> str:
     """How a config uses the component, for the README; nothing where no setting chooses it."""
-    roles = [role for role in ROLES.values() if role.kind == plugin.kind.name]
+    roles = schema(current()).slots_of(plugin.kind.name)
     if not roles:
         return ""
     name = f"'{plugin.distribution}/{plugin.name}'"

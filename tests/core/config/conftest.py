@@ -101,7 +101,7 @@ def registry() -> Registry:
     made = Registry()
     for kind in KINDS:
         made.add_kind(kind, DOVETAIL)
-    for name, (settings, purpose) in (SECTIONS | {"sweep": ("Sweep", "experiment")}).items():
+    for name, (settings, purpose) in SECTIONS.items():
         made.add_section(
             Section(name=name, target=f"dovetail.config.settings:{settings}", purpose=purpose, origin=DOVETAIL)
         )

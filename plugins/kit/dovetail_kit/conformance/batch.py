@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dovetail.errors import UnknownNameError
-from dovetail.plan.glossary import QUANTITY_READS
+from dovetail.plan import is_quantity
 from dovetail.registry import Component, current
 from dovetail_kit.conformance.check import Failed
 from dovetail_kit.conformance.subject import Subject
@@ -108,7 +108,7 @@ def field(name: str, known: Fields) -> Any:
 
 def _offered(read: str, prefix: str, provider: Component, known: Fields) -> Any:
     """What a provider gets: from the forward pass of the model that the prefix names, or from the batch."""
-    of_model = prefix and set(provider.reads) & QUANTITY_READS
+    of_model = prefix and is_quantity(provider)
     own = f"{prefix}_{read}"
     return jnp.asarray(known[own]) if of_model and own in known else _array(field(read, known))
 

@@ -11,11 +11,11 @@ from typing import Any
 import attrs
 
 from dovetail.config import dump, load
-from dovetail.config.resolved import ROLES, defaults
-from dovetail.config.settings import SECTIONS
+from dovetail.config.resolved import defaults
+from dovetail.config.schema import schema
 from dovetail.config.types import Mismatch, fit, literal
 from dovetail.errors import DovetailError, PluginError, listing, nearest
-from dovetail.registry import REQUIRED
+from dovetail.registry import REQUIRED, current
 from dovetail_kit.conformance.check import Failed, check, checks
 from dovetail_kit.conformance.claims import CLAIMS
 from dovetail_kit.conformance.subject import Subject
@@ -57,7 +57,8 @@ def resolved_dump(subject: Subject) -> None:
     A run could not be reproduced from the configuration in its folder.
     """
     component = subject.component
-    role = next((r for r in ROLES.values() if r.kind == component.kind and r.section in SECTIONS), None)
+    allowed = schema(current())
+    role = next((slot for slot in allowed.slots_of(component.kind) if slot.section in allowed.of_runs), None)
     written = {name: _literal(name, value) for name, value in subject.params.items()}
     if role is None:
         for name, value in subject.params.items():
@@ -68,11 +69,11 @@ def resolved_dump(subject: Subject) -> None:
     chosen = f"{role.path}={[name]!r}" if role.many else f"{role.path}={name!r}"
     bindings = [f"{component.label}.{key}={value}" for key, value in written.items()]
     try:
-        config = load(None, [chosen, *bindings])
+        config = load(None, [chosen, *bindings], plan=False)
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "config.gin"
             file.write_text(dump(config))
-            again = load(file)
+            again = load(file, plan=False)
     except DovetailError as error:
         raise Failed(str(error)) from None
     if again != config:
@@ -143,9 +144,9 @@ def declarations(subject: Subject) -> None:
 
 
 def _built_in() -> frozenset[str]:
-    from dovetail.builtin import KINDS
+    from dovetail.kinds import KINDS
 
-    return frozenset(KINDS)
+    return frozenset(kind.name for kind in KINDS)
 
 
 BUILT_IN = _built_in()
