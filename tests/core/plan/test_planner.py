@@ -244,7 +244,7 @@ def test_derived_fields_are_computed_at_the_level_they_need(registry):
     assert (live.derived, live.before_split) == (("sharpness",), ())
     found = make(step(grpo, ranked), registry)
     assert (found.derived, found.before_split) == (("top",), ("top",))
-    assert passes(found, live=False)[AT_COLLECTION] == ("logps", "entropy")
+    assert passes(found, live=False)[AT_COLLECTION] == ("entropy",)
 
 
 def test_the_plan_names_readers_and_providers(registry):
