@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-
 from dovetail.hookspecs import hookimpl
 from dovetail.kinds import KINDS
 
@@ -38,5 +37,5 @@ def dovetail_sections(register_section: Callable[..., None]) -> None:
 @hookimpl
 def dovetail_components(register: Callable[..., None]) -> None:
     """Register the fields computed from the model's forward pass."""
-    register("field", "logps", "dovetail.fields:logps")
-    register("field", "entropy", "dovetail.fields:entropy")
+    register("field", "logps", "dovetail.field.logps:logps")
+    register("field", "entropy", "dovetail.field.entropy:entropy")

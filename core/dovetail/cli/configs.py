@@ -55,11 +55,11 @@ def explain(options: argparse.Namespace) -> int:
     loaded = load(find(options.config), options.overrides)
     plan = loaded.plan or plan_step(loaded)
     print(f"config {config_id(loaded)}   run {run_id(loaded)}\n")
-    _table(
-        [("stage", "what runs in it"), *((stage.name, "; ".join(said) or "-") for stage, said in by_stage(plan))]
-    )
+    _table([("stage", "what runs in it"), *((stage.name, "; ".join(said) or "-") for stage, said in by_stage(plan))])
     print()
-    rows = [(entry.field, entry.stage, entry.provider, entry.origin, ", ".join(entry.readers)) for entry in plan.entries]
+    rows = [
+        (entry.field, entry.stage, entry.provider, entry.origin, ", ".join(entry.readers)) for entry in plan.entries
+    ]
     _table([("field", "from stage", "provided by", "of", "read by"), *rows])
     print_notices(loaded)
     return 0

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from typing import Any
 
-from dovetail.config.dump import parameters, settings
+from dovetail.config.dump import filled, parameters
 from dovetail.config.resolved import Choice, Config
 from dovetail.config.types import literal
 
@@ -29,8 +29,12 @@ Versions = Callable[[Config], Mapping[str, str]]
 
 
 def versions(config: Config) -> dict[str, str]:
-    """Return the versions of dovetail and of the distributions that own the components that say what is computed."""
+    """Return the versions of dovetail and of the distributions that own what says what is computed.
+
+    Owners of components, and of sections that are part of the id.
+    """
     origins = [choice.component.origin for choice in _choices(config)]
+    origins += [section.origin for section in config.registry.sections.values() if section.purpose == "what"]
     owned = {origin.distribution: origin.version for origin in origins}
     return {"dovetail": metadata.version("dovetail")} | owned
 
@@ -52,7 +56,7 @@ def _choices(config: Config) -> list[Choice]:
 
 
 def _settings(config: Config) -> Iterator[str]:
-    for entry in settings(config):
+    for entry in filled(config):
         if entry.key.partition(".")[0] not in config.schema.where:
             yield f"{entry.key} = {literal(_qualified(config, entry.key, entry.value))}"
 

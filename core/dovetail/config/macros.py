@@ -13,9 +13,7 @@ from dovetail.config.problems import Problems
 from dovetail.errors import listing, nearest
 
 
-def expand(
-    bindings: Sequence[Binding], problems: Problems, sections: Mapping[str, type[Any]] = {}
-) -> list[Binding]:
+def expand(bindings: Sequence[Binding], problems: Problems, sections: Mapping[str, type[Any]] = {}) -> list[Binding]:
     """Return the bindings that define no macro, with macros replaced by their values.
 
     As in gin, what counts is a macro's last definition, wherever it stands. Macros that are unknown, used nowhere or

@@ -13,7 +13,7 @@ from dovetail.config.parameters import resolve_parameters
 from dovetail.config.parse import Binding, read
 from dovetail.config.presets import apply_presets
 from dovetail.config.resolved import DEFAULT, Choice, Config, Unused
-from dovetail.config.schema import ROLES, Schema, schema
+from dovetail.config.schema import ROLES, Schema, is_taken, schema
 from dovetail.config.sections import FORMS, Sections, resolve_sections
 from dovetail.registry import Registry, current
 
@@ -87,10 +87,6 @@ def load_experiment(
     return settings, {path: choice for path, choice in found.choices.items() if path.startswith(f"{section}.")}
 
 
-TAKEN = frozenset({"policy", "old", "ref", "answer", "demo", "greedy", "rollout", "token", "row"})
-"""Words that begin the names of fields that have nothing to do with a role."""
-
-
 @attrs.frozen(kw_only=True)
 class _Found:
     sections: Sections
@@ -109,7 +105,7 @@ def _resolve(path: str | os.PathLike[str] | None, overrides: Sequence[str], regi
     for binding in bindings:
         if len(binding.path) > 3:
             problems.add(binding.place, f"'{binding.key}' has too many parts; {FORMS}")
-    allowed = schema(registry, _opened_roles(bindings, registry, problems))
+    allowed = schema(registry, _opened_roles(bindings, registry))
     sections = resolve_sections([b for b in bindings if len(b.path) == 2], allowed, registry, problems)
     parameters = [b for b in bindings if len(b.path) == 3]
     choices, unused = resolve_parameters(parameters, sections.chosen, allowed, registry, problems)
@@ -119,17 +115,11 @@ def _resolve(path: str | os.PathLike[str] | None, overrides: Sequence[str], regi
     return _Found(sections=sections, schema=allowed, choices=choices, unused=unused, registry=registry)
 
 
-def _opened_roles(bindings: Sequence[Binding], registry: Registry, problems: Problems) -> list[str]:
+def _opened_roles(bindings: Sequence[Binding], registry: Registry) -> list[str]:
     """Return the model roles that `roles.NAME = ...` opens; each has a section and a scope of its name."""
-    names = []
-    for binding in bindings:
-        if len(binding.path) == 2 and binding.path[0] == ROLES and not binding.scope:
-            name = binding.path[1]
-            if name in registry.sections or name in registry.kinds or name in TAKEN:
-                problems.add(binding.place, f"'{name}' cannot be the name of a model role: it has a meaning already")
-            else:
-                names.append(name)
-    return names
+    names = [b.path[1] for b in bindings if len(b.path) == 2 and b.path[0] == ROLES and not b.scope]
+    # the others are no settings, which is where they are refused
+    return [name for name in names if name.isidentifier() and not is_taken(name, registry)]
 
 
 def _is_experiment(path: str, schema: Schema) -> bool:

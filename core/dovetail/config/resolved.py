@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 DEFAULT = "default"
 """The origin of what nobody set."""
 
+
 @attrs.frozen(kw_only=True)
 class Choice:
     """A chosen component with every hyperparameter, defaults spelled out.

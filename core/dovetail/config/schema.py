@@ -18,6 +18,9 @@ ROLES: Final = "roles"
 
 REFERENCE: Final = "reference"
 
+TAKEN: Final = frozenset({"policy", "old", "ref", "answer", "demo", "greedy", "rollout", "token", "row"})
+"""Words that begin the names of fields that have nothing to do with a role."""
+
 
 @attrs.frozen(kw_only=True)
 class Slot:
@@ -70,11 +73,16 @@ class Schema:
         return [slot for slot in self.slots.values() if slot.kind == kind and scope in ("", slot.scope)]
 
 
+def is_taken(role: str, registry: Registry) -> bool:
+    """Tell whether a word means something else already, so that no model role can have it as its name."""
+    return role == ROLES or role in TAKEN or role in registry.sections or role in registry.kinds
+
+
 def schema(registry: Registry, roles: Iterable[str] = ()) -> Schema:
     """Return what a configuration may hold that opens these model roles.
 
     Raises:
-        PluginError: if a plugin's section cannot be imported.
+        PluginError: if a plugin's section cannot be imported, or a kind is chosen by what is not a setting for it.
     """
     opened = tuple(dict.fromkeys((REFERENCE, *roles)))
     sections = {name: section.load() for name, section in registry.sections.items()}
@@ -82,11 +90,18 @@ def schema(registry: Registry, roles: Iterable[str] = ()) -> Schema:
     sections |= {role: _role_section(role) for role in opened}
     sections[ROLES] = _roles_section(opened)
     purposes = {name: section.purpose for name, section in registry.sections.items()}
+    slots = _slots(sections)
+    for kind in registry.kinds.values():
+        if kind.path is not None and (kind.path not in slots or slots[kind.path].kind != kind.name):
+            raise PluginError(
+                f"kind '{kind.name}' of {kind.origin} is chosen by '{kind.path}', which is not a setting that chooses"
+                " components of it; say setting='train.NAME', or open a section that has one (dovetail_sections)"
+            )
     return Schema(
         sections=sections,
         where=frozenset(name for name, purpose in purposes.items() if purpose == "where"),
         experiments=frozenset(name for name, purpose in purposes.items() if purpose == "experiment"),
-        slots=_slots(sections),
+        slots=slots,
         roles=opened,
     )
 
@@ -163,7 +178,4 @@ def fields_of(cls: type[Any]) -> dict[str, tuple[Any, attrs.Attribute[Any]]]:
     for base in reversed(cls.__mro__):
         if attrs.has(base):
             hints |= typing.get_type_hints(base, include_extras=True)
-    return {
-        field.name: (field.type if field.name not in hints else hints[field.name], field)
-        for field in attrs.fields(cls)
-    }
+    return {field.name: (hints.get(field.name, field.type), field) for field in attrs.fields(cls)}

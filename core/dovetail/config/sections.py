@@ -12,7 +12,8 @@ from dovetail.config.grammar import Word
 from dovetail.config.parse import Binding
 from dovetail.config.problems import Problems
 from dovetail.config.resolved import DEFAULT
-from dovetail.config.schema import ROLES, Schema, Slot, fields_of
+from dovetail.config.schema import ROLES, Schema, Slot, fields_of, is_taken
+from dovetail.config.settings import RoleModel
 from dovetail.config.types import Mismatch, describe, fit, suggestion
 from dovetail.errors import UnknownNameError, listing, nearest
 from dovetail.registry import Component, Registry
@@ -67,7 +68,7 @@ class _SectionResolver:
         """Tell whether a setting of that name exists."""
         section, field = binding.path[0], binding.path[-1]
         if section not in self.schema.sections:
-            self.problems.add(binding.place, self._unknown_section(section))
+            self.problems.add(binding.place, self._unknown_section(section, field))
         elif binding.scope:
             self.problems.add(binding.place, f"'{binding.key}': a setting has no scope; write {section}.{field}")
         elif field not in attrs.fields_dict(self.schema.sections[section]):
@@ -77,14 +78,16 @@ class _SectionResolver:
             return True
         return False
 
-    def _unknown_section(self, section: str) -> str:
+    def _unknown_section(self, section: str, field: str) -> str:
         if section in self.registry.kinds:
             slots = [slot.path for slot in self.schema.slots_of(section)]
             choose = f"{' or '.join(slots)} = NAME to choose one, " if slots else ""
             return f"'{section}' is a kind: write {choose}{section}.NAME.PARAMETER = value to set a parameter"
         known = [*self.schema.sections, *self.registry.kinds]
-        listed = listing(self.schema.sections)
-        return f"unknown section '{section}'.{nearest(section, known)} Sections: {listed}; {FORMS}"
+        hint = nearest(section, known)
+        if not hint and field in attrs.fields_dict(RoleModel) and not is_taken(section, self.registry):
+            hint = f" {ROLES}.{section} = 'frozen' would open the model role '{section}'."
+        return f"unknown section '{section}'.{hint} Sections: {listing(self.schema.sections)}; {FORMS}"
 
     def resolve(self, section: str, field: attrs.Attribute[Any], hint: Any, binding: Binding | None) -> None:
         """Fit one setting's value, or its default, and find the components that it names."""
@@ -132,6 +135,8 @@ class _SectionResolver:
             raise UnknownNameError(f"{error}{suggestion(text, hint)}") from None
 
     def _unknown_field(self, section: str, field: str) -> str:
+        if section == ROLES and field.isidentifier():
+            return f"'{field}' cannot be the name of a model role: it has a meaning already; take another name"
         if section == ROLES:
             return f"'{field}' is not a name for a model role; use letters, digits and '_'"
         fields = attrs.fields_dict(self.schema.sections[section])

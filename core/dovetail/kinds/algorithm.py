@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from dovetail.kinds.kind import Kind
 from dovetail.kinds.fields import FIELDS
+from dovetail.kinds.kind import Kind
 
 FIELD: Final = Kind(
     name="field",

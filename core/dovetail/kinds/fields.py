@@ -59,9 +59,7 @@ FIELDS: Final[dict[str, FieldInfo]] = {
     ),
     "demo_prompt_tokens": FieldInfo("[seq, prompt] int", "drawn", "the demonstration's prompt, padded on the left"),
     "demo_prompt_mask": FieldInfo("[seq, prompt] bool", "drawn", "true on the tokens of the demonstration's prompt"),
-    "role_ids": FieldInfo(
-        "[seq] int", "drawn", "number of the role that wrote it, from the column train.role_column"
-    ),
+    "role_ids": FieldInfo("[seq] int", "drawn", "number of the role that wrote it, from the column train.role_column"),
     "scores": FieldInfo("[seq]", "scored", "one total reward per completion"),
     "score_table": FieldInfo("[seq, reward]", "scored", "each reward by itself; NaN where it abstained"),
     "greedy_scores": FieldInfo("[seq]", "scored", "score of the prompt's greedy completion"),

@@ -91,7 +91,9 @@ class Kind:
                 f" {', '.join(name for name in NAMES if name not in ('drawn', 'after_step'))}"
             )
         if self.term != (self.stage == "loss_terms"):
-            raise PluginError(f"kind '{self.name}': what is called at stage 'loss_terms' is a term, and nothing else is")
+            raise PluginError(
+                f"kind '{self.name}': what is called at stage 'loss_terms' is a term, and nothing else is"
+            )
 
     @property
     def path(self) -> str | None:

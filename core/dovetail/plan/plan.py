@@ -1,4 +1,4 @@
-"""What a step computes, and for whom: data that the collector and the update carry out and `dovetail explain` prints."""
+"""What a step computes, and for whom: data, which the collector and the update carry out and `explain` prints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import attrs
 from dovetail.kinds import STAGES, Kind, Stage
 from dovetail.plan.roles import CRITIC, INPUTS, POLICY
 from dovetail.registry import Component
-
 
 COLUMN = "column of the task"
 """Who provides a field that is a dataset column."""
@@ -178,4 +177,3 @@ def by_stage(plan: Plan) -> Iterable[tuple[Stage, list[str]]]:
 def _said(call: Call) -> str:
     becomes = "" if call.term else " -> " + ", ".join(call.kind.writes) if call.kind.writes else ""
     return call.label + becomes
-

@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 from dovetail.errors import PluginError, UnknownNameError, listing, nearest
 from dovetail.kinds import Kind
 from dovetail.registry.component import Component, Origin, read_interface
+from dovetail.registry.places import raised_at
 from dovetail.registry.renamed import Renamed
 
 
@@ -37,18 +38,22 @@ class Section:
         """Import the settings.
 
         Raises:
-            PluginError: if that fails, naming the distribution.
+            PluginError: if that fails, or they are not an attrs class, naming the distribution.
         """
-        if not isinstance(self.target, str):
-            return self.target
-        module, _, attribute = self.target.partition(":")
-        try:
-            return getattr(importlib.import_module(module), attribute)
-        except Exception as error:
-            raise PluginError(
-                f"section '{self.name}' of {self.origin.distribution} {self.origin.version} cannot be imported from"
-                f" '{self.target}': {type(error).__name__}: {error}"
-            ) from error
+        owner = f"section '{self.name}' of {self.origin.distribution} {self.origin.version}"
+        settings = self.target
+        if isinstance(settings, str):
+            module, _, attribute = settings.partition(":")
+            try:
+                settings = getattr(importlib.import_module(module), attribute)
+            except Exception as error:
+                raise PluginError(
+                    f"{owner} cannot be imported from '{self.target}': {type(error).__name__}:"
+                    f" {error}{raised_at(error)}"
+                ) from error
+        if not (isinstance(settings, type) and attrs.has(settings)):
+            raise PluginError(f"{owner} has the settings {settings!r}; write a class with @attrs.frozen(kw_only=True)")
+        return settings
 
 
 @attrs.frozen
@@ -67,6 +72,9 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.word} plugin {self.distribution} {self.version}: {self.reason}"
+
+
+_ROLE_SECTIONS = ("roles", "reference")
 
 
 def normal(name: str) -> str:
@@ -97,6 +105,7 @@ class Registry:
                 f"kind '{name}' of {origin.distribution} exists already:"
                 f" {self._kinds[name].origin.distribution} opened it; register components of it, or take another name"
             )
+        self._check_no_section(name, f"kind '{name}' of {origin.distribution}")
         kind.check()
         for other in self._kinds.values():
             if kind.path is not None and kind.path == other.path:
@@ -112,13 +121,19 @@ class Registry:
         Raises:
             PluginError: if the name is taken or is not an identifier.
         """
+        owner = f"section '{section.name}' of {section.origin.distribution}"
         _check_name(section.name, f"section of {section.origin.distribution}")
-        if section.name in self.sections:
-            raise PluginError(
-                f"section '{section.name}' of {section.origin.distribution} exists already:"
-                f" {self.sections[section.name].origin.distribution} opened it; take another name"
-            )
+        self._check_no_section(section.name, owner)
+        if section.name in self._kinds:
+            raise PluginError(f"{owner} has the name of a kind; take another name")
         self.sections[section.name] = section
+
+    def _check_no_section(self, name: str, owner: str) -> None:
+        if name in _ROLE_SECTIONS:
+            raise PluginError(f"{owner} has the name of a section that the engine makes of model roles; take another")
+        if name in self.sections:
+            other = self.sections[name].origin.distribution
+            raise PluginError(f"{owner} exists already as a section: {other} opened it; take another name")
 
     def add(
         self,
@@ -195,12 +210,15 @@ class Registry:
                 )
 
     def remove(self, distribution: str) -> None:
-        """Forget all that a distribution has registered."""
+        """Forget all that a distribution has registered, but for kinds of which others have components."""
+        self.sections = {n: s for n, s in self.sections.items() if s.origin.distribution != distribution}
         for key in list(self._owners):
             kept = [c for c in self._owners[key] if c.origin.distribution != distribution]
             self._owners[key] = kept
             if not kept:
                 del self._owners[key]
+        used = {kind for kind, _ in self._owners}
+        self._kinds = {n: k for n, k in self._kinds.items() if n in used or k.origin.distribution != distribution}
 
     @property
     def kinds(self) -> dict[str, Kind]:

@@ -144,11 +144,14 @@ def assemble(config: Config) -> Algorithm:
     }
     schedule = next((part("schedule", choice) for choice in config.several("train.schedule")), None)
     follow = {role: _follow(role, config) for role in plan.roles if role != CRITIC}
-    hyper = _hyper([*(each for _, each in bound), *fields.values(), *([schedule] if schedule else [])], optimisers.values())
+    hyper = _hyper(
+        [*(each for _, each in bound), *fields.values(), *([schedule] if schedule else [])], optimisers.values()
+    )
     hyper["train"] |= traced({"temperature": config.sampling.temperature})
     hyper |= {each.part.role: traced(each.part.floats) for each in follow.values()}
     return Algorithm(
-        plan=plan,
+        # runs that differ in their task or reward share what is compiled: it does not depend on them
+        plan=attrs.evolve(plan, calls=tuple(call for call in plan.calls if call.reads_fields)),
         parts={model: _by_stage(bound, model) for model in models},
         terms={model: _terms(bound, model, "loss_terms") for model in models},
         penalties=_terms(bound, POLICY, "token_rewards"),
@@ -218,8 +221,8 @@ def _sizes(config: Config, plan: Plan) -> Sizes:
         for name, size in cut.items():
             if call.component.declares.get("whole_groups") and size % sizes.group_size:
                 raise ConfigError(
-                    f"{call.label} compares the completions of a group, and train.{name}_batch_size = {size} cuts groups"
-                    f" of train.group_size = {sizes.group_size}; take a multiple of it"
+                    f"{call.label} compares the completions of a group, and train.{name}_batch_size = {size} cuts"
+                    f" groups of train.group_size = {sizes.group_size}; take a multiple of it"
                 )
     return sizes
 

@@ -109,11 +109,12 @@ class Collector:
             value, measured = term.part(view, hyper)
             metrics |= sums(term.part.label, {"mean": value} | measured, mask)
             rewards = rewards - jnp.where(mask, moment.coefficients[str(term.coefficient)] * value, 0.0)
-        # what shaping and KL took from the tokens, an estimator that reads whole scores must see too
-        scores = jnp.sum(jnp.where(mask, rewards, 0.0), axis=-1)
-        return view.take({"token_rewards": rewards, "scores": scores}), metrics
+        return view.take({"token_rewards": rewards}), metrics
 
     def _advantages(self, view: View, _: Any, __: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
+        # what shaping and KL took from the tokens, an estimator that reads whole scores must see too, and nobody else
+        scores, mask = view["scores"], view["mask"]
+        view = view.take({"scores": jnp.sum(jnp.where(mask, view["token_rewards"], 0.0), axis=-1)})
         after, metrics = run_stage(self.algorithm.at("advantages"), view, hyper)
         if "state" in self.algorithm.plan:
             (reader,) = (part for part in self.algorithm.at("advantages") if "state" in part.component.reads)
@@ -124,7 +125,7 @@ class Collector:
                 f"advantage {estimator.component.name} reads 'values', so a critic is trained, but returns no 'returns'"
                 " for it to learn; return (advantages, returns)"
             )
-        return after, metrics
+        return after.take({"scores": scores}), metrics
 
     def _loss_masks(self, view: View, _: Any, __: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
         """Ask every loss mask that may rank: weights multiply, and a token stays if all that return a mask keep it."""

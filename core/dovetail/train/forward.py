@@ -106,9 +106,7 @@ def quantities(
     reads = {read for part in by_position.values() for read in part.component.reads}
     others = {name: other.merge() for name, other in (beside or {}).items() if name in reads}
     cut = {"hidden_states": hidden, "tokens": batch["tokens"]}
-    cut |= {
-        name: jax.lax.stop_gradient(hidden_states(other, batch, rows_per_prompt)) for name, other in others.items()
-    }
+    cut |= {name: jax.lax.stop_gradient(hidden_states(other, batch, rows_per_prompt)) for name, other in others.items()}
     scale = jnp.where(temperature > 0, temperature, 1.0)
 
     def chunk(piece: dict[str, Array]) -> dict[str, Array]:
@@ -139,9 +137,9 @@ def _evaluated(
         if jnp.shape(value) != positions:
             component = part.component
             raise PluginError(
-                f"{component.label} of {component.origin} returned {jnp.shape(value)} for {positions} positions; a field"
-                " that reads logits or hidden states returns one number for each position, or reads 'mask' too and then"
-                f" sees whole completions{component.place}"
+                f"{component.label} of {component.origin} returned {jnp.shape(value)} for {positions} positions; a"
+                " field that reads logits or hidden states returns one number for each position, or reads 'mask' too and"
+                f" then sees whole completions{component.place}"
             )
         found[name] = value
         found |= {f"{name}/{metric}": jnp.broadcast_to(each, positions) for metric, each in measured.items()}

@@ -41,7 +41,9 @@ class ProcessScorer:
         """
         given = given_to_rewards(examples, texts, drawn, group_size)
         if any(ENDS in part.component.reads for part in self.rewards):
-            given[ENDS] = [_ends(row[mask].tolist(), self.tokenizer) for row, mask in zip(drawn.tokens, drawn.mask, strict=True)]
+            given[ENDS] = [
+                _ends(row[mask].tolist(), self.tokenizer) for row, mask in zip(drawn.tokens, drawn.mask, strict=True)
+            ]
         total = np.zeros(drawn.mask.shape, np.float32)
         metrics = {}
         for part, function in zip(self.rewards, self._functions, strict=True):

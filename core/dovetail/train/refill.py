@@ -55,7 +55,9 @@ def join(parts: list[Sampled]) -> Sampled:
         prompt_mask=np.concatenate([part.prompt_mask for part in parts]),
         scores=Scores.joined([part.scores for part in parts]),
         kept=np.concatenate([part.kept for part in parts]),
-        process_rewards=None if parts[0].process_rewards is None else np.concatenate([p.process_rewards for p in parts]),
+        process_rewards=None
+        if parts[0].process_rewards is None
+        else np.concatenate([p.process_rewards for p in parts]),
         process_metrics=parts[-1].process_metrics,
     )
 

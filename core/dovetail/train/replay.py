@@ -44,6 +44,8 @@ class Replaying:
         }
         rng = np.random.default_rng([self.seed % 2**32, keys.REPLAY, step])
         earlier, state = self.replay.step(state, fresh, rng)
-        rows = {name: np.concatenate([fresh[name], earlier[name]]).reshape(-1, *fresh[name].shape[2:]) for name in fresh}
+        rows = {
+            name: np.concatenate([fresh[name], earlier[name]]).reshape(-1, *fresh[name].shape[2:]) for name in fresh
+        }
         groups = len(rows["group_ids"]) // self.group_size
         return rows | {"group_ids": np.repeat(np.arange(groups, dtype=np.int32), self.group_size)}, state

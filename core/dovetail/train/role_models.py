@@ -51,9 +51,9 @@ class RoleModels:
         graphdefs, weights = {}, {}
         begun = [role for role in follow if not setup.models.has_own(role)]
         kept = _beginning(run, start) if begun else None
-        for role in follow:
+        for role, each in follow.items():
             if role in begun:
-                weights[role] = Weights(_copy(kept) if follow[role].moves else kept, setup.weights.frozen)
+                weights[role] = Weights(_copy(kept) if each.moves else kept, setup.weights.frozen)
             else:
                 graphdefs[role], weights[role] = make_model(lambda role=role: setup.models.role(role))
         if on_host:

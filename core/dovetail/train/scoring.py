@@ -24,7 +24,9 @@ class Scoring:
     algorithm: Algorithm
     graphdefs: Mapping[str, Any]
 
-    def batch(self, weights: Mapping[str, Weights], batch: dict[str, Array], hyper: dict[str, Floats]) -> dict[str, Any]:
+    def batch(
+        self, weights: Mapping[str, Weights], batch: dict[str, Array], hyper: dict[str, Floats]
+    ) -> dict[str, Any]:
         """Carry out the passes of the stage `passes`, in micro-batches."""
         found: dict[str, Any] = {}
         for each in self.algorithm.plan.passes_of(live=False):

@@ -22,8 +22,8 @@ from dovetail.train.models import Models
 from dovetail.train.process_rewards import ENDS, ProcessScorer
 from dovetail.train.prompts import LengthReport, Limit, Rendered, fit
 from dovetail.train.rewards import ALWAYS, Scorer, check_columns
-from dovetail.train.speakers import Speakers
 from dovetail.train.sampling import Sampler
+from dovetail.train.speakers import Speakers
 
 TOKENIZER = "tokenizer"
 
@@ -157,12 +157,16 @@ def _process_scorer(config: Config, task: Task, tokenizer: Tokenizer) -> Process
 
 
 def _check_answers(config: Config, task: Task) -> None:
-    column = config.train.answer_column
-    if column not in task.columns:
-        raise ConfigError(
-            f"train.answer_column = '{column}' is not a column of task {config.choice('train.task').component.name}.{nearest(column, task.columns)}"
-            f" Columns: {listing(task.columns)}"
-        )
+    if config.train.answer_column not in task.columns:
+        raise _no_column(config, task, "train.answer_column")
+
+
+def _no_column(config: Config, task: Task, setting: str) -> ConfigError:
+    column, name = config.setting(setting), config.choice("train.task").component.name
+    return ConfigError(
+        f"{setting} = '{column}' is not a column of task {name}.{nearest(column, task.columns)} Columns:"
+        f" {listing(task.columns)}"
+    )
 
 
 def _speakers(config: Config, task: Task, examples: Sequence[Example]) -> Speakers:
@@ -172,10 +176,7 @@ def _speakers(config: Config, task: Task, examples: Sequence[Example]) -> Speake
         return Speakers.of(examples, column)
     if config.origins["train.role_column"] == DEFAULT:
         return Speakers()
-    raise ConfigError(
-        f"train.role_column = '{column}' is not a column of task {config.choice('train.task').component.name}.{nearest(column, task.columns)}"
-        f" Columns: {listing(task.columns)}"
-    )
+    raise _no_column(config, task, "train.role_column")
 
 
 def _build(choice: Choice) -> Any:

@@ -106,10 +106,9 @@ class Update:
 
     def _loss(self, view: View, moment: Moment, hyper: dict[str, Floats]) -> tuple[Array, Sums]:
         """Add up the terms: ∑_j c_j · ∑_t w_t · f_t · l_jt, f what corrections and loss masks multiply by."""
-        algorithm, mask = self.algorithm, view["mask"]
         factors, metrics = self._factors(view, hyper)
-        loss = jnp.float32(0.0)
-        for index, term in enumerate(algorithm.terms[self.model]):
+        summands = []
+        for term in self.algorithm.terms[self.model]:
             value, measured = term.part(view, hyper)
             about = view[INPUTS[term.inputs].fields["mask"]]
             weights = view[f"{INPUTS[term.inputs].prefix}weights"]
@@ -118,9 +117,8 @@ class Update:
             if self.model == POLICY and not term.corrected:
                 measured = {"mean": value} | measured
             metrics = merge(metrics, sums(term.part.label, measured, about))
-            summed = masked_sum(weights, value) * self._coefficient(term, view, moment, hyper)
-            loss = summed if index == 0 else loss + summed
-        return loss, merge(metrics, self._watched(view))
+            summands.append(masked_sum(weights, value) * self._coefficient(term, view, moment, hyper))
+        return sum(summands[1:], summands[0]), merge(metrics, self._watched(view))
 
     def _coefficient(self, term: Term, view: View, moment: Moment, hyper: dict[str, Floats]) -> Any:
         coefficient = moment.coefficients[term.coefficient] if term.coefficient else 1.0

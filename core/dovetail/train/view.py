@@ -116,9 +116,10 @@ def combine_of(field: str) -> Combine:
 
 
 def _combined(how: Combine, before: Any, new: Any) -> Any:
-    if before is None:
-        return new
-    return before & new if how == "and" else before * jnp.asarray(new).astype(before.dtype)
+    if how == "and":
+        return new if before is None else before & new
+    weights = jnp.asarray(new, dtype=float)  # a mask is a weight too
+    return weights if before is None else before * weights
 
 
 def stopped(values: Mapping[str, Any], detached: Mapping[str, str]) -> dict[str, Any]:

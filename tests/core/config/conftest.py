@@ -80,6 +80,18 @@ def probe(logits: Any, *, chunk: int = 64) -> Any:
     return logits, chunk
 
 
+def logps(logits: Any, tokens: Any) -> Any:
+    return logits, tokens
+
+
+def nll(logps: Any, mask: Any, *, margin: float = 0.0) -> Any:
+    return logps, mask, margin
+
+
+def follow(weights: Any, policy: Any, *, decay: Annotated[float, Interval(ge=0, le=1)] = 0.99) -> Any:
+    return weights, policy, decay
+
+
 SPECIFIC: list[tuple[str, str, Any, tuple[str, ...]]] = [
     ("policy_loss", "grpo", grpo, ()),
     ("policy_loss", "gspo", gspo, ()),
@@ -92,12 +104,15 @@ SPECIFIC: list[tuple[str, str, Any, tuple[str, ...]]] = [
     ("reward", "length", stub, ()),
     ("task", "jsonl", Jsonl, ()),
     ("field", "probe", probe, ()),
+    ("field", "logps", logps, ()),
+    ("loss_term", "nll", nll, ()),
+    ("follower", "ema", follow, ()),
 ]
 
 
 @pytest.fixture
-def registry() -> Registry:
-    """The components above, and a stub for every other default of the settings."""
+def bare() -> Registry:
+    """The engine's kinds and sections, without any component."""
     made = Registry()
     for kind in KINDS:
         made.add_kind(kind, DOVETAIL)
@@ -105,6 +120,13 @@ def registry() -> Registry:
         made.add_section(
             Section(name=name, target=f"dovetail.config.settings:{settings}", purpose=purpose, origin=DOVETAIL)
         )
+    return made
+
+
+@pytest.fixture
+def registry(bare: Registry) -> Registry:
+    """The components above, and a stub for every other default of the settings."""
+    made = bare
     for kind, name, target, aliases in SPECIFIC:
         made.add(kind, name, target, origin=DOVETAIL, aliases=aliases)
     for cls in schema(made).sections.values():
@@ -133,7 +155,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path
 @pytest.fixture
 def load_text(write: Callable[..., Path], registry: Registry) -> Callable[..., Config]:
     """Write a gin file, and load it with overrides."""
-    return lambda text, *overrides: load(write(text), overrides, registry=registry, plan=False)
+    return lambda text, *overrides: load(write(text), overrides, registry=registry)
 
 
 @pytest.fixture

@@ -99,7 +99,7 @@ def collect(algorithm, graphdef, weights, batch, critic=None, now=None):
     return collected, metrics
 
 
-def whole(batch):
+def one_mini_batch(batch):
     """A batch as the one mini-batch of an epoch."""
     return batch if "draw_ids" in batch else mini_batches(batch, len(batch["tokens"]), 1, jax.random.key(0))[0]
 
@@ -108,7 +108,7 @@ def change(algorithm, graphdef, weights, batch, now=None):
     policy = Trained(weights.trained, algorithm.optimisers["train"].init(weights.trained))
     update = jax.jit(Update(algorithm=algorithm, graphdefs={"policy": graphdef}).__call__)
     beside = others(algorithm, weights, *algorithm.plan.roles_in_update)
-    after, metrics = update(policy, weights.frozen, beside, whole(batch), now or moment(), algorithm.hyper)
+    after, metrics = update(policy, weights.frozen, beside, one_mini_batch(batch), now or moment(), algorithm.hyper)
     return jax.tree.map(lambda new, old: new - old, after.params, weights.trained), metrics
 
 
@@ -263,7 +263,7 @@ def test_the_critic_learns_the_returns():
 
     before = error(critic.params)
     for _ in range(60):
-        critic, _ = update(critic, weights.frozen, {}, whole(batch), moment(), algorithm.hyper)
+        critic, _ = update(critic, weights.frozen, {}, one_mini_batch(batch), moment(), algorithm.hyper)
     assert error(critic.params) < 0.7 * before  # the first values of a group are one state with four returns
 
 

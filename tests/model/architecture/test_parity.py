@@ -10,7 +10,7 @@ import pytest
 from flax import nnx
 from tests.golden import GOLDEN
 
-from dovetail.fields import logps
+from dovetail.field.logps import logps
 from dovetail_model.huggingface.config import HuggingFaceConfig
 from dovetail_model.huggingface.lookup import read_spec
 from dovetail_model.model.pretrained import Pretrained

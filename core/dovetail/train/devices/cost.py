@@ -61,7 +61,9 @@ def estimate(config: Config) -> Cost:
     models = Models(config=config, devices=devices, vocab_size=_vocabulary(config, notes))
     policy = _Model(config, devices, *models.shapes(), trunk=lambda model: model)
     if config.train.micro_batch_size is None:
-        micro = in_update(config, whole_groups=algorithm.whole_groups).choose(policy.graphdef, policy.weights, devices.parts)
+        micro = in_update(config, whole_groups=algorithm.whole_groups).choose(
+            policy.graphdef, policy.weights, devices.parts
+        )
         algorithm = attrs.evolve(algorithm, sizes=attrs.evolve(algorithm.sizes, micro_batch_size=micro))
     memory = policy.memory(algorithm.optimisers["train"], algorithm, host=config.memory.optimizer == "host")
     memory |= policy.rollout_memory()

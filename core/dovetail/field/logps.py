@@ -1,10 +1,4 @@
-"""Fields that every run may ask for, as plain components of kind `field`.
-
-A field that reads `logits` or `hidden_states` is a *quantity* of a forward pass: the engine computes it position by
-position, in chunks, so that no [seq, token, vocab] array is ever kept. Its bare name is the policy being trained
-(with gradient, for
-losses); `old_NAME` and `ref_NAME` are the policy at collection and the reference.
-"""
+"""Field `logps`: log-probabilities of the tokens as they are."""
 
 from __future__ import annotations
 
@@ -27,17 +21,6 @@ def logps(logits: Float[Array, "*batch vocab"], tokens: Int[Array, "*batch"]) ->
     return _logps(logits, tokens)
 
 
-def entropy(logits: Float[Array, "*batch vocab"]) -> Float[Array, "*batch"]:
-    """Entropy of the next-token distribution in nats: log-sum-exp of the logits minus their mean under the softmax.
-
-        H = log ∑_v exp(z_v) - ∑_v π(v)·z_v,   ∂H / ∂z_v = -π(v)·(log π(v) + H)
-
-    >>> entropy(jnp.zeros((1, 4))).round(3)
-    Array([1.386], dtype=float32)
-    """
-    return _entropy(logits)
-
-
 @jax.custom_vjp
 def _logps(logits: Array, tokens: Array) -> Array:
     return _logps_forward(logits, tokens)[0]
@@ -58,23 +41,3 @@ def _logps_backward(kept: tuple[Array, Array, Array], cotangent: Array) -> tuple
 
 
 _logps.defvjp(_logps_forward, _logps_backward)
-
-
-@jax.custom_vjp
-def _entropy(logits: Array) -> Array:
-    return _entropy_forward(logits)[0]
-
-
-def _entropy_forward(logits: Array) -> tuple[Array, tuple[Array, Array, Array]]:
-    normaliser = jax.nn.logsumexp(logits, axis=-1)
-    value = normaliser - jnp.sum(jnp.exp(logits - normaliser[..., None]) * logits, axis=-1)
-    return value, (logits, normaliser, value)
-
-
-def _entropy_backward(kept: tuple[Array, Array, Array], cotangent: Array) -> tuple[Array]:
-    logits, normaliser, value = kept
-    log_probabilities = logits - normaliser[..., None]
-    return (-cotangent[..., None] * jnp.exp(log_probabilities) * (log_probabilities + value[..., None]),)
-
-
-_entropy.defvjp(_entropy_forward, _entropy_backward)
