@@ -15,7 +15,7 @@ from dovetail.config.resolved import ROLES, defaults
 from dovetail.config.settings import SECTIONS
 from dovetail.config.types import Mismatch, fit, literal
 from dovetail.errors import DovetailError, PluginError, listing, nearest
-from dovetail.registry import REQUIRED
+from dovetail.registry import REQUIRED, current
 from dovetail.testing.check import Failed, check, checks
 from dovetail.testing.claims import CLAIMS
 from dovetail.testing.subject import Subject
@@ -134,12 +134,16 @@ def declarations(subject: Subject) -> None:
     for name in declared.get("expected_failures", {}):
         if name not in names:
             raise Failed(f"expected_failures names '{name}', no check of a {kind}.{nearest(name, names)}")
-    for name in declared.get("settings", {}):
-        if name not in subject.component.params:
-            raise Failed(
-                f"settings names '{name}', no hyperparameter.{nearest(name, subject.component.params)}"
-                f" Hyperparameters: {listing(subject.component.params)}"
-            )
+    for name in declared.get("excludes", ()):
+        if name not in current().kinds:
+            raise Failed(f"excludes names '{name}', which is not a kind.{nearest(name, current().kinds)}")
+    for claim in ("settings", "per_reward"):
+        for name in declared.get(claim, ()):
+            if name not in subject.component.params:
+                raise Failed(
+                    f"{claim} names '{name}', no hyperparameter.{nearest(name, subject.component.params)}"
+                    f" Hyperparameters: {listing(subject.component.params)}"
+                )
 
 
 def _built_in() -> frozenset[str]:
