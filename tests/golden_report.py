@@ -30,7 +30,7 @@ FILES = (
 )
 ELSEWHERE = {
     "tunix.generate.sampler.sample_top_p": "tests/rollout/test_sampling.py",
-    "process_validation_metrics": "tests/core/train/test_evaluate.py",
+    "process_validation_metrics": "tests/core/train/evaluation/test_golden_verl.py",
 }
 """Functions whose cases are run by a test of something larger."""
 NO_COUNTERPART = {
