@@ -17,7 +17,7 @@ test: $(STAMP)  ## the whole test suite but what is marked slow
 	$(BIN)/pytest -m "not slow" -n 2
 
 test-vllm: $(VENV)-vllm/.installed  ## the vllm engine with the real vLLM, in an environment of its own
-	$(VENV)-vllm/bin/pytest tests/rollout/test_vllm_engine.py
+	$(VENV)-vllm/bin/pytest tests/rollout/rollout/test_vllm_engine.py
 
 test-slow: $(VENV)/.others  ## what is marked slow
 	$(BIN)/pytest -m slow -n 2
@@ -41,7 +41,7 @@ $(STAMP): pyproject.toml
 
 docs: $(STAMP)  ## rewrite the pages that are made from docstrings and the command line
 	$(BIN)/python docs/generate.py
-	$(BIN)/python -m dovetail.testing.page docs/conformance.md
+	$(BIN)/python -m dovetail_kit.conformance.page docs/conformance.md
 
 site: $(VENV)/.docs  ## the documentation as a site, in build/site; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

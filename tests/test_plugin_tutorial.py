@@ -89,8 +89,8 @@ def put(here, text, language):
 
 
 def test_the_tree_that_it_shows_is_what_is_written(tmp_path):
-    from dovetail.kit.scaffold import NewPackage
     from dovetail.registry import current
+    from dovetail_kit.scaffold import NewPackage
 
     files = NewPackage.of("acme-rl", "policy_loss", "soft_clip", current()).files()
     (tree,) = re.findall(r"```text\nacme-rl/\n(.*?)```", PAGE, re.S)

@@ -26,7 +26,12 @@ def dovetail_components(register: Callable[..., None]) -> None:
 
 @hookspec
 def dovetail_kinds(register_kind: Callable[..., None]) -> None:
-    """Open a new kind of component: `register_kind("verifier", "completion -> proof", versions=(1,))`."""
+    """Open a new kind: `register_kind("verifier", "tokens -> doubt", stage="corrections", writes=("doubt",))`."""
+
+
+@hookspec
+def dovetail_sections(register_section: Callable[..., None]) -> None:
+    """Open a section of config files: `register_section("acme", "acme.settings:Acme")`, an attrs class."""
 
 
 @hookspec

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import dovetail
-from dovetail.testing.batch import ROWS, TOKENS, field, known_fields, take_rows
-from dovetail.testing.subject import Subject
+from dovetail_kit.conformance.batch import ROWS, TOKENS, field, known_fields, take_rows
+from dovetail_kit.conformance.subject import Subject
 
 LOSSES = [(kind, name) for kind in ("policy_loss", "value_loss") for name in dovetail.names(kind)]
 CASES = [

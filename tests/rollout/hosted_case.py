@@ -17,8 +17,8 @@ from flax import nnx
 
 import dovetail
 from dovetail.config.settings import Sampling
-from dovetail.testing.rollout import EngineCase, Numbers, expected_logps
-from dovetail_model.pretrained import Pretrained
+from dovetail_kit.rollout import EngineCase, Numbers, expected_logps
+from dovetail_model.model.pretrained import Pretrained
 
 LENGTH = 16
 

@@ -1,4 +1,4 @@
-"""Every engine passes `dovetail.testing.rollout`. An engine joins by being listed."""
+"""Every engine passes `dovetail_kit.rollout`. An engine joins by being listed."""
 
 import functools
 
@@ -6,8 +6,8 @@ import pytest
 from flax import nnx
 
 import dovetail
-from dovetail.testing.rollout import CHECKS, EngineCase, Numbers
-from dovetail_model.decoder import Decoder
+from dovetail_kit.rollout import CHECKS, EngineCase, Numbers
+from dovetail_model.model.decoder import Decoder
 
 TINY = Decoder(width=16, layers=2, heads=2, kv_heads=1, ffn=24, init_std=0.4)
 

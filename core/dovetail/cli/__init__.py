@@ -13,14 +13,14 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from dovetail.cli import configs, eval, export, generate, names, plan, plugin, train
+from dovetail.cli import completion, configs, eval, export, generate, names, plan, train
 from dovetail.cli.commands import collect, parser_of
 from dovetail.errors import DovetailError, DovetailWarning
 
 _FORMAT = warnings.formatwarning
 TRACEBACK = "DOVETAIL_TRACEBACK"
 
-GROUPS = (train, eval, generate, export, plan, configs, names, plugin)
+GROUPS = (train, eval, generate, export, plan, configs, names, completion)
 """The engine's own, in the order in which `dovetail --help` lists them; those of plugins follow."""
 
 

@@ -6,9 +6,7 @@ import argparse
 import io
 import os
 from collections.abc import Callable
-from typing import Any, Final
-
-SHELLS: Final = ("bash", "zsh", "fish")
+from typing import Any
 
 Completer = Callable[..., list[str]]
 
@@ -25,13 +23,6 @@ def answer(parser: argparse.ArgumentParser) -> None:
     argcomplete.autocomplete(parser, always_complete_options="long")
 
 
-def script(shell: str) -> str:
-    """Return what a shell must evaluate once so that Tab completes `dovetail`."""
-    from argcomplete.shell_integration import shellcode
-
-    return shellcode(["dovetail"], shell=shell)
-
-
 def kinds(prefix: str, **_: Any) -> list[str]:
     """Kinds of components."""
     from dovetail.registry import current
@@ -42,13 +33,6 @@ def kinds(prefix: str, **_: Any) -> list[str]:
 def component_names(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
     """Names of the kind that stands before."""
     return _names(parsed_args.kind, prefix)
-
-
-def distributions(prefix: str, **_: Any) -> list[str]:
-    """Distributions with plugins."""
-    from dovetail.kit.doctor import third_parties
-
-    return _matching(prefix, ["dovetail", *third_parties()])
 
 
 def configs(prefix: str, **_: Any) -> list[str]:

@@ -8,7 +8,6 @@ from typing import Any
 import attrs
 
 from dovetail.config.resolved import Choice, Config
-from dovetail.config.settings import SECTIONS
 from dovetail.config.types import literal
 
 
@@ -36,10 +35,10 @@ def explain_origin(config: Config) -> tuple[Entry, ...]:
 
 def settings(config: Config) -> Iterator[Entry]:
     """Yield the sections' values."""
-    for section, cls in SECTIONS.items():
-        for field in attrs.fields(cls):
+    for section, values in config.sections.items():
+        for field in attrs.fields(type(values)):
             key = f"{section}.{field.name}"
-            yield Entry(key, getattr(getattr(config, section), field.name), config.origins[key])
+            yield Entry(key, getattr(values, field.name), config.origins[key])
 
 
 def parameters(choices: Iterable[Choice]) -> tuple[Entry, ...]:

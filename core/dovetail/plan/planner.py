@@ -3,261 +3,380 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+import typing
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from dovetail.errors import PlanError, listing, nearest
-from dovetail.plan.glossary import (
-    ADVANTAGE,
-    CORRECTION,
-    CRITIC,
-    DATASET,
-    FIELDS,
-    FORWARD_READS,
-    GREEDY,
-    LOGITS,
-    QUANTITY_READS,
-    REWARD,
-    ROLE,
-    ROLLOUT,
-    SCHEDULE,
-)
-from dovetail.plan.plan import Entry, Level, Plan, Version
+from dovetail.kinds import FIELDS, STAGE, Kind, comes_before
+from dovetail.kinds.fields import ENGINE, HIDDEN, LOGITS
+from dovetail.plan.calls import calls, critic_calls
+from dovetail.plan.plan import COLUMN, Call, Entry, Pass, Plan
+from dovetail.plan.roles import CRITIC, OLD, POLICY, Quantity, logits_of, parse, spellings
+from dovetail.plan.sizes import mini_batch_size, rows_of_step
 from dovetail.registry import Component, Registry
 
-OLD, REF, ANSWER = "old_", "ref_", "answer_"
-VERSIONS: dict[str, Version] = {OLD: "old", REF: "ref", ANSWER: "answer"}
+if TYPE_CHECKING:
+    from dovetail.config import Config
+
+WATCH = Kind(name="monitor", summary="a quantity that is logged", reads="fields")
 
 
-@attrs.frozen(kw_only=True)
-class Reader:
-    """A chosen component, in the role in which it reads.
-
-    `update` readers see the policy being trained; the others run at collection, where the policy at hand is the one
-    that sampled: there a bare quantity such as `entropy` means `old_entropy`. `renames` says so for one reader more,
-    and `refused` maps fields it must not read to the reason. One that runs at collection sees the advantages only if it
-    comes `after_advantages`.
-    """
-
-    role: str
-    component: Component
-    update: bool
-    whole_batch: bool = False
-    sampled_only: bool = False
-    after_advantages: bool = False
-    renames: dict[str, str] = attrs.field(factory=dict)
-    refused: dict[str, str] = attrs.field(factory=dict)
-    reads: tuple[str, ...] | None = None
-
-    @property
-    def label(self) -> str:
-        """`role = name`, for messages and for the printed plan."""
-        return f"{self.role} = {self.component.spelled}"
-
-
-def plan(
-    readers: Sequence[Reader], registry: Registry, *, on_policy: bool, has_correction: bool, has_schedule: bool
-) -> Plan:
-    """Work out the plan.
-
-    Args:
-        readers: the chosen components in the order in which a step calls them.
-        registry: where `field` components are looked up.
-        on_policy: one update per collection, on all of it.
-        has_correction: an off-policy correction is chosen, so `is_weights` exists.
-        has_schedule: a schedule is chosen, so `schedule_weight` exists.
+def plan_step(config: Config) -> Plan:
+    """Plan a step of this configuration.
 
     Raises:
-        PlanError: when a component reads a field that nobody provides, or that does not exist yet where it runs.
+        PlanError: when a component reads a field that nobody provides, or that does not exist yet where it is called.
     """
-    missing = {} if has_correction else {CORRECTION: "a correction provides; set train.correction to a name"}
-    missing |= {} if has_schedule else {SCHEDULE: "a schedule provides; set train.schedule to a name"}
-    planner = _Planner(registry=registry, missing=missing)
-    for reader in readers:
-        planner.read_all(reader)
-    return planner.finish(on_policy)
+    planner = Planner(
+        registry=config.registry,
+        roles=config.schema.roles,
+        missing=_missing(config),
+        columns=_Columns(config),
+        on_policy=_is_on_policy(config),
+        estimator=config.choice("train.advantage").component,
+    )
+    chosen = calls(config)
+    _refuse_together(chosen)
+    _check_replay(config, chosen)
+    for call in chosen:
+        planner.read(call)
+    for choice in config.several("train.monitor"):
+        planner.watch("train.monitor", choice.component)
+    if planner.needs_critic:
+        for call in (more := critic_calls(config)):
+            planner.read(call)
+        chosen = (*chosen, *more)
+    return planner.finish(chosen)
 
 
-@attrs.define
-class _Planner:
+def _is_on_policy(config: Config) -> bool:
+    """One update per collection, on all of it."""
+    return config.train.epochs == 1 and mini_batch_size(config) == rows_of_step(config)
+
+
+def _missing(config: Config) -> dict[str, str]:
+    """Fields that this configuration does not have, and what to set in order to have them."""
+    there = {
+        "is_weights": config.several("train.correction"),
+        "loss_weights": config.several("train.loss_mask"),
+        "schedule_weight": config.several("train.schedule"),
+        "process_rewards": config.several("train.process_rewards"),
+    }
+    return {field: FIELDS[field].without for field, chosen in there.items() if not chosen}
+
+
+def _refuse_together(chosen: Sequence[Call]) -> None:
+    """Refuse a component beside one of a kind that it says it replaces: both would do the same thing."""
+    for call in chosen:
+        for kind in call.component.declares.get("excludes", ()):
+            for other in chosen:
+                if other.kind.name == kind:
+                    raise PlanError(
+                        f"{call.label} does itself what a {kind} is for, so {other.label} would do it twice; set"
+                        f" {other.path} to None, or choose another {call.kind.name}"
+                    )
+
+
+def _check_replay(config: Config, chosen: Sequence[Call]) -> None:
+    """Refuse to learn from earlier completions as if the policy of today had sampled them."""
+    reads = {field for call in chosen if call.reads_fields for field in call.reads}
+    if "train.replay" in config.choices and "rollout_logps" not in reads:
+        raise PlanError(
+            f"train.replay = {config.choice('train.replay').component.name} learns from completions of earlier policies,"
+            " and no chosen component reads 'rollout_logps' to correct for that; set train.correction to a name"
+            " ('tis_token'), or take a policy loss that reads it"
+        )
+
+
+@attrs.frozen
+class _Columns(Collection[str]):
+    """The columns of the task, asked for when a component reads a name that is no field."""
+
+    config: Config
+
+    def _names(self) -> tuple[str, ...]:
+        task: Any = self.config.choice("train.task").bind()
+        return tuple(getattr(task, "columns", ()))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names()
+
+    def __iter__(self) -> typing.Iterator[str]:
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+
+@attrs.define(kw_only=True)
+class Planner:
+    """Reads calls one after another, and gathers what they need.
+
+    Attributes:
+        registry: where `field` components are looked up.
+        roles: model roles beside policy and critic.
+        missing: fields that this configuration does not have, and what to set in order to have them.
+        columns: columns of the task, which are fields if they hold numbers.
+        on_policy: one update per collection, on all of it.
+        estimator: the chosen one, which may or may not return `returns`.
+        written: fields that calls write which are not the engine's own, by name.
+    """
+
     registry: Registry
-    missing: dict[str, str]
-    """Stages that this configuration has not, and who would provide their fields."""
-    entries: dict[str, Entry] = attrs.field(factory=dict)
-    quantities: dict[str, list[str]] = attrs.field(factory=lambda: {"old": [], "ref": [], "answer": [], "now": []})
-    derived: dict[Level, list[str]] = attrs.field(factory=lambda: {"collect": [], "mini": [], "micro": []})
-    old_logps_before_update: bool = False
-    reference: bool = False
-    reference_in_update: bool = False
-    answers: bool = False
-    critic: bool = False
-    greedy: bool = False
-    kl: bool = False
-    roles: bool = False
-    state: bool = False
+    roles: tuple[str, ...] = ("reference",)
+    missing: Mapping[str, str] = attrs.field(factory=dict)
+    columns: Collection[str] = ()
+    on_policy: bool = True
+    estimator: Component | None = None
+    written: dict[str, Call] = attrs.field(factory=dict)
+    _entries: dict[str, Entry] = attrs.field(factory=dict)
+    _passes: dict[tuple[str, str, bool], dict[str, None]] = attrs.field(factory=dict)
+    _beside: dict[tuple[str, str, bool], dict[str, None]] = attrs.field(factory=dict)
+    _derived: dict[str, None] = attrs.field(factory=dict)
+    _before_split: dict[str, None] = attrs.field(factory=dict)
+    _needs_old_logps: bool = False
 
-    def read_all(self, reader: Reader) -> None:
-        self.kl = self.kl or reader.component.kind == "kl"
-        for field in reader.component.reads if reader.reads is None else reader.reads:
-            live = self.need(reader.renames.get(field, field), reader, reader.update)
-            if live and reader.whole_batch:
+    @property
+    def needs_critic(self) -> bool:
+        """Whether a critic is trained."""
+        return any(role == CRITIC for role, _, _ in self._passes)
+
+    def read(self, call: Call) -> None:
+        """Plan the fields that a call reads."""
+        if not call.reads_fields:
+            return
+        for field in call.reads:
+            live = self._need(call.renames.get(field, field), call)
+            if live and call.stage.level == "mini":
                 raise PlanError(
-                    f"{reader.label} reads '{field}', which changes during the update; it is computed once on the whole"
+                    f"{call.label} reads '{field}', which changes during the update; it is computed once on the whole"
                     f" mini-batch, before the split, so it can read 'old_{field}' but not '{field}'"
                 )
+        for field in call.kind.writes:
+            if field not in FIELDS:
+                self.written[field] = call
 
-    def need(self, field: str, reader: Reader, update: bool) -> bool:
+    def watch(self, path: str, component: Component) -> None:
+        """Plan a quantity that is logged in the update."""
+        call = Call(path=path, kind=WATCH, component=component, stage=STAGE["loss_terms"], reads=(component.name,))
+        self.read(call)
+
+    def _need(self, field: str, call: Call) -> bool:
         """Plan one field for one reader; tell whether it is differentiable there."""
-        if field in reader.refused:
-            raise PlanError(f"{reader.label} cannot read '{field}': {reader.refused[field]}")
-        if reader.sampled_only and (field not in FIELDS or FIELDS[field].stage not in (ROLLOUT, REWARD)):
-            known = [name for name, info in FIELDS.items() if info.stage in (ROLLOUT, REWARD)]
-            raise PlanError(
-                f"{reader.label} reads '{field}', but decides which groups are trained on right after they are scored;"
-                f" it can read {listing(known)}"
-            )
         if field in FIELDS:
-            return self._engine_field(field, reader, update)
-        for prefix, version in VERSIONS.items():
-            if field.startswith(prefix) and self._is_quantity(field.removeprefix(prefix)):
-                self._forward(version, field.removeprefix(prefix), reader)
-                if field == "old_logps" and (not update or reader.whole_batch):
-                    self.old_logps_before_update = True
-                return False
-        if self._is_quantity(field):
-            if not update:
-                return self.need(OLD + field, reader, update)
-            self._forward("now", field, reader)
-            return True
+            return self._engine_field(field, call)
+        if field in self.written:
+            return self._written_field(field, call)
+        quantity = parse(field, self.roles, self._is_quantity)
+        if quantity:
+            return self._quantity(quantity, call)
         if self.registry.has("field", field):
-            return self._derived_field(field, reader, update)
-        raise self._nobody(field, reader)
+            return self._derived_field(field, call)
+        if field in self.columns:
+            self._note(field, "drawn", COLUMN, "dataset", call)
+            return False
+        raise self._nobody(field, call)
 
-    def _engine_field(self, field: str, reader: Reader, update: bool) -> bool:
+    def _engine_field(self, field: str, call: Call) -> bool:
         info = FIELDS[field]
-        if info.stage == ADVANTAGE and not (update or reader.after_advantages):
-            raise PlanError(f"{reader.label} reads '{field}', which does not exist before the advantages are estimated")
-        if info.stage in self.missing:
-            raise PlanError(f"{reader.label} reads '{field}', which {self.missing[info.stage]}")
+        if field in self.missing:
+            raise PlanError(f"{call.label} reads '{field}', which {self.missing[field]}")
+        if field == "values" and (call.model != CRITIC or call.stage.level != "micro"):
+            return self._engine_field("old_values", call)
+        if field in ("values", "old_values"):
+            self._pass(CRITIC, "completions", "values", live=field == "values")
+            self._pass(CRITIC, "completions", "values", live=False)
+        self._check_time(field, info.stage, call, begun=info.begun)
         if field == "state":
-            _check_state(reader)
-            self.state = True
-        self.answers = self.answers or info.stage == DATASET
-        self.roles = self.roles or info.stage == ROLE
-        self.critic = self.critic or info.stage == CRITIC
-        self.greedy = self.greedy or info.stage == GREEDY
-        if field == "values" and not update:
-            return self._engine_field("old_values", reader, update)
-        self._note(field, info.stage, "dovetail", reader)
+            _check_state(call)
+        if field == "key" and call.stage.level == "micro":
+            raise PlanError(
+                f"{call.label} reads 'key', and is called for one micro-batch at a time, so that its draws would depend"
+                " on the split; read 'row_keys', one for each completion"
+            )
+        if field == "returns":
+            self._check_returns(call)
+        self._note(field, info.stage, info.stage, "dovetail", call)
         return field == "values"
 
-    def _forward(self, version: Version, quantity: str, reader: Reader) -> None:
-        component = self.registry.get("field", quantity)
-        stray = [read for read in component.reads if read not in FORWARD_READS]
+    def _written_field(self, field: str, call: Call) -> bool:
+        writer = self.written[field]
+        self._check_time(field, writer.stage.name, call)
+        self._note(field, writer.stage.name, writer.label, str(writer.component.origin), call)
+        return writer.stage.level == "micro"
+
+    def _check_time(self, field: str, stage: str, call: Call, *, begun: bool = False) -> None:
+        """Refuse a field that does not exist yet when its reader is called."""
+        if stage == ENGINE or comes_before(stage, call.stage.name) or (begun and stage == call.stage.name):
+            return
+        known = [name for name, info in FIELDS.items() if info.stage == ENGINE or _exists(info.stage, call)]
+        raise PlanError(
+            f"{call.label} reads '{field}', which does not exist before the stage '{stage}' is over; it is called at"
+            f" '{call.stage.name}' and can read {listing(known, 40)}"
+        )
+
+    def _quantity(self, quantity: Quantity, call: Call) -> bool:
+        if call.stage.level == "host":
+            self._check_time(quantity.field, "passes", call)
+        update = call.stage.level in ("mini", "micro")
+        if quantity.live and not update:
+            if quantity.name == "logps" and quantity.inputs == "completions":
+                raise PlanError(
+                    f"{call.label} cannot read 'logps': it is the policy being trained, which only losses see; what runs"
+                    " before the update can read 'old_logps'"
+                )
+            return self._need(OLD + quantity.field, call)
+        if call.model == CRITIC and quantity.live:
+            raise PlanError(f"{call.label} reads '{quantity.field}' of the policy being trained, which the critic's"
+                            f" update does not compute; read '{OLD}{quantity.field}'")
+        component = self._forward_component(quantity)
+        beside = [role for role in self.roles if logits_of(role) in component.reads]
+        self._pass(quantity.role, quantity.inputs, quantity.name, live=quantity.live, beside=beside)
+        if quantity.field == "old_logps" and (call.stage.level != "micro" or call.model == CRITIC):
+            self._needs_old_logps = True
+        who = Pass(role=quantity.role, inputs=quantity.inputs, quantities=(), live=quantity.live, beside=tuple(beside))
+        stage = "loss_terms" if quantity.live else "passes"
+        gradient = ", with gradient" if quantity.live else ""
+        said = f"forward pass: {str(who).removesuffix(': ')}{gradient}"
+        self._note(quantity.field, stage, said, str(component.origin), call)
+        return quantity.live
+
+    def _forward_component(self, quantity: Quantity) -> Component:
+        component = self.registry.get("field", quantity.name)
+        offered = self._forward_reads()
+        stray = [read for read in component.reads if read not in offered]
         if stray:
             raise PlanError(
                 f"field {component.name} of {component.origin} reads {stray[0]!r} besides the forward pass; a field"
-                f" that reads {' or '.join(sorted(QUANTITY_READS))} may read only {', '.join(sorted(FORWARD_READS))}"
+                f" that reads {' or '.join(sorted({LOGITS, HIDDEN}))} may read only {', '.join(sorted(offered))}"
             )
-        logits = LOGITS.intersection(component.reads)
+        logits = [read for read in component.reads if read.endswith(LOGITS)]
         if logits and "mask" in component.reads:
             raise PlanError(
                 f"field {component.name} of {component.origin} reads 'mask' and '{min(logits)}'; a field that reads"
                 " 'mask' sees whole completions, and logits exist for a few positions at a time only"
             )
-        besides = "ref_logits" in component.reads
-        self.reference = self.reference or besides or version == "ref"
-        self.reference_in_update = self.reference_in_update or (besides and version == "now")
-        self.answers = self.answers or version == "answer"
-        if quantity not in self.quantities[version]:
-            self.quantities[version].append(quantity)
-        name, who = {
-            "old": (OLD + quantity, "forward pass of the policy at collection"),
-            "ref": (REF + quantity, "forward pass of the reference"),
-            "answer": (ANSWER + quantity, "forward pass of the policy at collection, on the task's answer"),
-            "now": (quantity, f"forward pass of the update{' and of the reference' * besides}, with gradient"),
-        }[version]
-        self._note(name, who, str(component.origin), reader)
+        return component
 
-    def _derived_field(self, field: str, reader: Reader, update: bool) -> bool:
+    def _pass(self, role: str, inputs: str, quantity: str, *, live: bool, beside: Iterable[str] = ()) -> None:
+        key = (role, inputs, live)
+        self._passes.setdefault(key, {})[quantity] = None
+        self._beside.setdefault(key, {}).update(dict.fromkeys(beside))
+
+    def _derived_field(self, field: str, call: Call) -> bool:
         component = self.registry.get("field", field)
-        inner = Reader(role="field", component=component, update=update, after_advantages=reader.after_advantages)
-        live = [self.need(read, inner, update) for read in component.reads]
-        level: Level = ("micro" if any(live) else "mini") if update else "collect"
-        if level == "mini" and "old_logps" in component.reads:
-            self.old_logps_before_update = True
-        if component.name not in self.derived[level]:
-            self.derived[level].append(component.name)
-        self._note(field, f"field component, per {_LEVELS[level]}", str(component.origin), reader)
+        inner = attrs.evolve(call, path="field", component=component, reads=component.reads, renames={})
+        live = [self._need(read, inner) for read in component.reads]
+        level = call.stage.level
+        if level in ("mini", "micro") and not any(live):
+            # whatever ranks must see the whole mini-batch, whichever way it is split afterwards
+            self._before_split[component.name] = None
+            self._needs_old_logps = self._needs_old_logps or "old_logps" in component.reads
+        self._derived[component.name] = None
+        where = "micro-batch" if any(live) else "mini-batch" if level in ("mini", "micro") else "collection"
+        self._note(field, call.stage.name, f"field component, per {where}", str(component.origin), call)
         return any(live)
 
+    def _forward_reads(self) -> set[str]:
+        return {LOGITS, HIDDEN, "tokens", "mask", *(logits_of(role) for role in self.roles)}
+
     def _is_quantity(self, field: str) -> bool:
-        return self.registry.has("field", field) and bool(
-            QUANTITY_READS.intersection(self.registry.get("field", field).reads)
-        )
+        """Whether a field component is evaluated inside a forward pass."""
+        if not self.registry.has("field", field):
+            return False
+        return is_quantity(self.registry.get("field", field))
 
-    def _note(self, field: str, provider: str, origin: str, reader: Reader) -> None:
-        entry = self.entries.setdefault(field, Entry(field, provider, origin))
-        if reader.label not in entry.readers:
-            entry.readers.append(reader.label)
+    def _check_returns(self, call: Call) -> None:
+        """`returns` are there if the estimator says that it returns them."""
+        if self.estimator is not None and _returns_one(self.estimator):
+            raise PlanError(
+                f"{call.label} reads 'returns', which advantage {self.estimator.name} does not return; choose an"
+                " estimator that returns (advantages, returns)"
+            )
 
-    def _nobody(self, field: str, reader: Reader) -> PlanError:
-        known = [*FIELDS, *_with_versions(self.registry)]
+    def _note(self, field: str, stage: str, provider: str, origin: str, call: Call) -> None:
+        entry = self._entries.setdefault(field, Entry(field, stage, provider, origin))
+        label = call.label
+        if label not in entry.readers:
+            entry.readers.append(label)
+
+    def _nobody(self, field: str, call: Call) -> PlanError:
+        known = [*FIELDS, *self.written, *_known_fields(self.registry, self.roles)]
+        role = field.partition("_")[0]
+        opened = ""
+        if role and self._is_quantity(field.removeprefix(f"{role}_")):
+            opened = f" roles.{role} = 'frozen' would open the model role '{role}', and {role}.model say which model."
         return PlanError(
-            f"{reader.label} ({reader.component.origin}) reads the field '{field}', which nobody provides."
+            f"{call.label} ({call.component.origin}) reads the field '{field}', which nobody provides.{opened}"
             f"{nearest(field, known)} Known: {listing(known, 40)}. A plugin provides a field by registering a component"
-            f" of kind 'field' under its name{reader.component.place}"
+            f" of kind 'field' under its name; a column of the task that holds numbers is one too{call.component.place}"
         )
 
-    def finish(self, on_policy: bool) -> Plan:
-        old = list(self.quantities["old"])
-        from_update = on_policy and "old_logps" in self.entries and not self.old_logps_before_update
-        if from_update:
-            old.remove("logps")
-            self.entries["old_logps"].provider = "stop_gradient(logps): the update is on-policy"
+    def finish(self, chosen: Sequence[Call]) -> Plan:
+        """Return the plan."""
+        detached = {}
+        key = (POLICY, "completions", False)
+        if self.on_policy and "old_logps" in self._entries and not self._needs_old_logps:
+            del self._passes[key]["logps"]
+            detached = {"old_logps": "logps"}
+            self._pass(POLICY, "completions", "logps", live=True)
+            self._entries["old_logps"].provider = "stop_gradient(logps): the update is on-policy"
+        passes = [
+            Pass(role=role, inputs=inputs, quantities=tuple(names), live=live, beside=tuple(self._beside[role, inputs, live]))
+            for (role, inputs, live), names in self._passes.items()
+            if names
+        ]
         return Plan(
-            entries=tuple(self.entries.values()),
-            old=tuple(old),
-            ref=tuple(self.quantities["ref"]),
-            answer=tuple(self.quantities["answer"]),
-            answers=self.answers,
-            reference=self.reference,
-            reference_in_update=self.reference_in_update,
-            now=tuple(self.quantities["now"]),
-            old_logps_from_update=from_update,
-            critic=self.critic,
-            greedy=self.greedy,
-            kl=self.kl,
-            roles=self.roles,
-            state=self.state,
-            derived={level: tuple(names) for level, names in self.derived.items()},
+            calls=tuple(chosen),
+            passes=tuple(passes),
+            entries=tuple(self._entries.values()),
+            derived=tuple(self._derived),
+            before_split=tuple(self._before_split),
+            detached=detached,
         )
 
 
-_LEVELS: dict[Level, str] = {"collect": "collection", "mini": "mini-batch", "micro": "micro-batch"}
+def is_quantity(component: Component) -> bool:
+    """Whether a `field` component is evaluated inside a forward pass: it reads logits or hidden states."""
+    return any(read == HIDDEN or read.endswith(LOGITS) for read in component.reads)
 
 
-def _check_state(reader: Reader) -> None:
-    """Refuse a reader of `state` that is no estimator, or that does not say how the state begins and goes on."""
-    if reader.component.kind != "advantage":
-        raise PlanError(f"{reader.label} reads 'state', which estimators (kind 'advantage') alone keep")
-    target = reader.component.load()
+def _exists(stage: str, call: Call) -> bool:
+    return comes_before(stage, call.stage.name)
+
+
+def _known_fields(registry: Registry, roles: Iterable[str]) -> Iterable[str]:
+    for name in registry.names("field"):
+        if is_quantity(registry.get("field", name)):
+            yield from spellings(name, roles)
+        else:
+            yield name
+
+
+def _returns_one(estimator: Component) -> bool:
+    """Whether an estimator's annotation says that it returns advantages and nothing else."""
+    target = estimator.load()
+    function = getattr(target, "__call__", target) if inspect.isclass(target) else target
+    hint = inspect.signature(function).return_annotation
+    return hint is not inspect.Signature.empty and "tuple" not in str(hint).lower()
+
+
+def _check_state(call: Call) -> None:
+    """Refuse a reader of `state` that is not an estimator, or does not say how the state begins and goes on."""
+    if call.kind.name != "advantage":
+        raise PlanError(f"{call.label} reads 'state', which estimators (kind 'advantage') alone keep")
+    target = call.component.load()
     if not (callable(getattr(target, "init", None)) and callable(getattr(target, "update", None))):
         raise PlanError(
-            f"{reader.label} reads 'state' and does not say how it begins and goes on: make it a class with"
+            f"{call.label} reads 'state' and does not say how it begins and goes on: make it a class with"
             " init(self, roles), and update(self, ...) that reads what __call__ reads and returns the next state"
         )
     reads = tuple(inspect.signature(target.update).parameters)[1:]  # pyright: ignore[reportFunctionMemberAccess]
-    if reads != reader.component.reads:
+    if reads != call.component.reads:
         raise PlanError(
-            f"{reader.label}: update reads {', '.join(reads)}; it is called with what __call__ reads,"
-            f" {', '.join(reader.component.reads)}"
+            f"{call.label}: update reads {', '.join(reads)}; it is called with what __call__ reads,"
+            f" {', '.join(call.component.reads)}"
         )
-
-
-def _with_versions(registry: Registry) -> Iterable[str]:
-    for name in registry.names("field"):
-        yield name
-        if QUANTITY_READS.intersection(registry.get("field", name).reads):
-            yield from (prefix + name for prefix in VERSIONS)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -82,6 +82,8 @@ class Component:
     origin: Origin
     aliases: tuple[str, ...] = ()
     renamed: tuple[Renamed, ...] = ()
+    common: Mapping[str, Any] = attrs.field(factory=dict)
+    """Hyperparameters that every component of the kind has, with their defaults: the engine uses them, not `target`."""
     _loaded: dict[str, Any] = attrs.field(factory=dict, init=False, repr=False)
 
     @property
@@ -122,7 +124,8 @@ class Component:
         """
         if "object" not in self._loaded:
             target = self.target if callable(self.target) else self._import(self.target)
-            self._loaded["interface"] = read_interface(target, f"{self.label} of {self.origin}")
+            owner = f"{self.label} of {self.origin}"
+            self._loaded["interface"] = _with_common(read_interface(target, owner), self.common, owner)
             self._loaded["object"] = target
         return self._loaded["object"]
 
@@ -185,7 +188,8 @@ class Component:
     def bind(self, **params: Any) -> Callable[..., Any]:
         """Return what the engine calls: the function, or the class's instance, with its hyperparameters set."""
         target = self.load()
-        return _Bound(target, params) if not isinstance(target, type) else target(**params)
+        own = {name: value for name, value in params.items() if name not in self.common}
+        return _Bound(target, own) if not isinstance(target, type) else target(**own)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, or build the class, with arguments as given."""
@@ -207,12 +211,25 @@ def read_interface(target: Callable[..., Any], owner: str) -> Interface:
     """Read the contract off a function's or an attrs class's signature.
 
     Raises:
-        PluginError: on `*args`, `**kwargs`, a positional parameter with a default, a class that is no frozen attrs
-        class,
-            or a class with positional fields; the message names `owner` and the file.
+        PluginError: on `*args`, `**kwargs`, a positional parameter with a default, a class that is not a frozen attrs
+            class, or a class with positional fields; the message names `owner` and the file.
     """
     reader = _ClassReader if inspect.isclass(target) else _FunctionReader
     return reader(target, owner).read()
+
+
+def _with_common(interface: Interface, common: Mapping[str, Any], owner: str) -> Interface:
+    """Add the hyperparameters that all components of a kind have."""
+    taken = [name for name in common if name in interface.params]
+    if taken:
+        raise PluginError(f"{owner} has a parameter '{taken[0]}', which the engine gives every component of its kind")
+    hints = {name: type(value) for name, value in common.items()}
+    return Interface(
+        reads=interface.reads,
+        params=interface.params | dict(common),
+        hints=interface.hints | hints,
+        static=interface.static | {name for name, hint in hints.items() if hint is not float},
+    )
 
 
 def has_float(hint: Any) -> bool:
@@ -270,33 +287,51 @@ class _FunctionReader:
 
 
 @attrs.frozen
+class _Frozen:
+    """Any frozen class: attrs gives all of them one and the same `__setattr__`."""
+
+
+@attrs.frozen
 class _ClassReader(_FunctionReader):
     def read(self) -> Interface:
         """Read a class's fields, and the positional parameters of its `__call__`."""
         cls = typing.cast("type[Any]", self.target)
         if not attrs.has(cls):
             raise self._broken("is a class without attrs; a stateful component is a frozen, keyword-only attrs class")
+        # A config id speaks for a run because nothing can change a hyperparameter after the config is read.
+        if cls.__setattr__ is not _Frozen.__setattr__:
+            raise self._broken("is an attrs class that is not frozen; write @attrs.frozen(kw_only=True)")
         fields = [field for field in attrs.fields(cls) if field.init]
         positional = [field.name for field in fields if not field.kw_only]
         if positional:
             raise self._broken(f"has positional fields {positional}; write @attrs.frozen(kw_only=True)")
-        params = {field.alias: _default(field) for field in fields}
-        reads: tuple[str, ...] = ()
-        if "__call__" in vars(cls):
-            call = _FunctionReader(vars(cls)["__call__"], self.owner).read()
-            if call.params:
-                raise self._broken(
-                    f"has keyword-only parameters {sorted(call.params)} in __call__; make them attrs fields"
-                )
-            reads = call.reads[1:]
-        return self._interface(reads, params, cls)
+        params = {field.alias: self._default(field) for field in fields}
+        return self._interface(self._called_with(cls), params, cls)
 
+    def _called_with(self, cls: type[Any]) -> tuple[str, ...]:
+        """Return what `__call__` reads; nothing if neither the class nor a base has one."""
+        # `cls.__call__` would find that of the metaclass, with which every class is called.
+        methods = (vars(base)["__call__"] for base in cls.__mro__ if "__call__" in vars(base))
+        method = next(methods, None)
+        if method is None:
+            return ()
+        call = _FunctionReader(method, self.owner).read()
+        if call.params:
+            raise self._broken(f"has keyword-only parameters {sorted(call.params)} in __call__; make them attrs fields")
+        return call.reads[1:]
 
-def _default(field: attrs.Attribute[Any]) -> Any:
-    if field.default is attrs.NOTHING:
-        return REQUIRED
-    factory = typing.cast("Any", field.default)
-    return factory.factory() if isinstance(field.default, attrs.Factory) else field.default  # pyright: ignore[reportArgumentType]
+    def _default(self, field: attrs.Attribute[Any]) -> Any:
+        if field.default is attrs.NOTHING:
+            return REQUIRED
+        if not isinstance(field.default, attrs.Factory):  # pyright: ignore[reportArgumentType]
+            return field.default
+        factory = typing.cast("Any", field.default)
+        if factory.takes_self:
+            raise self._broken(
+                f"computes the default of '{field.name}' from other fields; a config could not spell it out, so use"
+                " None and compute it where it is needed"
+            )
+        return factory.factory()
 
 
 def _is_static(hint: Any) -> bool:

@@ -14,7 +14,7 @@ def declares(
     expected_failures: Mapping[str, str] | None = None,
     **claims: Any,
 ) -> Callable[[Target], Target]:
-    """Attach to a component, as its attribute `declares`, what it promises; `dovetail.testing` holds it to that.
+    """Attach to a component, as its attribute `declares`, what it promises; `dovetail_kit` holds it to that.
 
     Args:
         settings: hyperparameters under which it is checked, where the defaults do not do, or there are none.

@@ -2,37 +2,53 @@
 
 from __future__ import annotations
 
+import importlib
 import keyword
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 from packaging.utils import canonicalize_name
 
 from dovetail.errors import PluginError, UnknownNameError, listing, nearest
+from dovetail.kinds import Kind
 from dovetail.registry.component import Component, Origin, read_interface
 from dovetail.registry.renamed import Renamed
 
 
-@attrs.frozen
-class Kind:
-    """A family of interchangeable components.
+@attrs.frozen(kw_only=True)
+class Section:
+    """A section of a config file that a plugin opens.
 
     Attributes:
-        name: what configs and registrations call it.
-        summary: what a component of it reads and returns.
+        name: what stands before the dot.
+        target: an attrs class with the settings, or where it is, `module:Class`.
+        purpose: `what` a run computes, which is part of the config id; `where` and how it does; or an `experiment` of
+            many runs, whose settings no single run has.
         origin: who opened it.
-        versions: of its contract, those that `origin` understands, the last being today's.
-        exclusive: a name has one owner, since those who use it cannot say whose they mean.
-        reserved: names that no component may have.
     """
 
     name: str
-    summary: str
+    target: str | type[Any]
+    purpose: Literal["what", "where", "experiment"] = "what"
     origin: Origin
-    versions: tuple[int, ...] = (1,)
-    exclusive: bool = False
-    reserved: frozenset[str] = frozenset()
+
+    def load(self) -> type[Any]:
+        """Import the settings.
+
+        Raises:
+            PluginError: if that fails, naming the distribution.
+        """
+        if not isinstance(self.target, str):
+            return self.target
+        module, _, attribute = self.target.partition(":")
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except Exception as error:
+            raise PluginError(
+                f"section '{self.name}' of {self.origin.distribution} {self.origin.version} cannot be imported from"
+                f" '{self.target}': {type(error).__name__}: {error}"
+            ) from error
 
 
 @attrs.frozen
@@ -66,20 +82,43 @@ class Registry:
     _kinds: dict[str, Kind] = attrs.field(factory=dict)
     _owners: dict[tuple[str, str], list[Component]] = attrs.field(factory=dict)
     problems: list[Problem] = attrs.field(factory=list)
+    sections: dict[str, Section] = attrs.field(factory=dict)
 
-    def add_kind(self, name: str, summary: str, origin: Origin, **options: Any) -> None:
-        """Open a new kind; options as in `Kind`.
+    def add_kind(self, kind: Kind, origin: Origin) -> None:
+        """Open a new kind.
 
         Raises:
-            PluginError: if the name is taken or is no identifier.
+            PluginError: if the name is taken or is not an identifier, or the record cannot be carried out.
         """
+        name = kind.name
         _check_name(name, f"kind of {origin.distribution}")
         if name in self._kinds:
             raise PluginError(
                 f"kind '{name}' of {origin.distribution} exists already:"
                 f" {self._kinds[name].origin.distribution} opened it; register components of it, or take another name"
             )
-        self._kinds[name] = Kind(name, summary, origin, **options)
+        kind.check()
+        for other in self._kinds.values():
+            if kind.path is not None and kind.path == other.path:
+                raise PluginError(
+                    f"kind '{name}' of {origin.distribution} is chosen by '{kind.path}', which chooses the kind"
+                    f" '{other.name}' of {other.origin.distribution}; say setting='train.OTHER'"
+                )
+        self._kinds[name] = attrs.evolve(kind, origin=origin)
+
+    def add_section(self, section: Section) -> None:
+        """Open a section of config files.
+
+        Raises:
+            PluginError: if the name is taken or is not an identifier.
+        """
+        _check_name(section.name, f"section of {section.origin.distribution}")
+        if section.name in self.sections:
+            raise PluginError(
+                f"section '{section.name}' of {section.origin.distribution} exists already:"
+                f" {self.sections[section.name].origin.distribution} opened it; take another name"
+            )
+        self.sections[section.name] = section
 
     def add(
         self,
@@ -123,6 +162,7 @@ class Registry:
             origin=origin,
             aliases=tuple(normal(a) for a in aliases),
             renamed=tuple(renamed),
+            common=self._kinds[kind].parameters,
         )
         for each in component.renamed:
             each.check(f"{kind} {owner}")

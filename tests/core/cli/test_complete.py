@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from dovetail.cli import main
-from dovetail.cli.complete import SHELLS, component_names, configs, distributions, kinds, overrides
+from dovetail.cli.complete import component_names, configs, kinds, overrides
+from dovetail.cli.completion import SHELLS
 from dovetail.registry import Origin, current
 
 
@@ -62,7 +63,6 @@ def test_kinds_and_names():
     assert kinds("policy") == ["policy_loss"]
     assert "gspo" in component_names("g", Namespace(kind="policy_loss"))
     assert component_names("g", Namespace(kind="no_such_kind")) == []
-    assert distributions("dove") == ["dovetail"]
 
 
 def test_a_name_with_two_owners_is_offered_with_the_owner():

@@ -8,11 +8,12 @@ import attrs
 import pytest
 from annotated_types import Interval
 
-from dovetail.builtin import KINDS
+from dovetail.builtin import SECTIONS
 from dovetail.config import Config, load
-from dovetail.config.settings import ALL_SECTIONS
+from dovetail.config.schema import fields_of, schema
 from dovetail.errors import ConfigError
-from dovetail.registry import STATIC, Origin, Registry
+from dovetail.kinds import KINDS
+from dovetail.registry import STATIC, Origin, Registry, Section
 
 DOVETAIL = Origin("dovetail", "0.1.0", "tests")
 
@@ -98,12 +99,16 @@ SPECIFIC: list[tuple[str, str, Any, tuple[str, ...]]] = [
 def registry() -> Registry:
     """The components above, and a stub for every other default of the settings."""
     made = Registry()
-    for kind, summary in KINDS.items():
-        made.add_kind(kind, summary, DOVETAIL)
+    for kind in KINDS:
+        made.add_kind(kind, DOVETAIL)
+    for name, (settings, purpose) in SECTIONS.items():
+        made.add_section(
+            Section(name=name, target=f"dovetail.config.settings:{settings}", purpose=purpose, origin=DOVETAIL)
+        )
     for kind, name, target, aliases in SPECIFIC:
         made.add(kind, name, target, origin=DOVETAIL, aliases=aliases)
-    for cls in ALL_SECTIONS.values():
-        for field in attrs.fields(cls):
+    for cls in schema(made).sections.values():
+        for _, field in fields_of(cls).values():
             default = (field.default,) if isinstance(field.default, str) else field.default
             for name in default or () if "kind" in field.metadata else ():
                 if not made.has(field.metadata["kind"], name):
@@ -128,7 +133,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path
 @pytest.fixture
 def load_text(write: Callable[..., Path], registry: Registry) -> Callable[..., Config]:
     """Write a gin file, and load it with overrides."""
-    return lambda text, *overrides: load(write(text), overrides, registry=registry)
+    return lambda text, *overrides: load(write(text), overrides, registry=registry, plan=False)
 
 
 @pytest.fixture

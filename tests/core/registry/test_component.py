@@ -74,6 +74,26 @@ def test_a_class_has_its_fields_as_hyperparameters_and_reads_what_its_call_takes
     assert found.bind(scale=3.0)(["x"], ["y"]) == [3.0]
 
 
+def test_a_call_may_be_inherited():
+    @attrs.frozen(kw_only=True)
+    class Halved(Reward):
+        """The same reward, halved."""
+
+        scale: float = 0.5
+
+    found = component(Halved)
+    assert found.reads == ("completions", "answer")
+    assert dict(found.params) == {"names": (), "scale": 0.5}
+
+
+def test_a_class_without_a_call_reads_nothing():
+    @attrs.frozen(kw_only=True)
+    class Settings:
+        """Values alone."""
+
+    assert component(Settings).reads == ()
+
+
 def test_bound_functions_pickle():
     bound = pickle.loads(pickle.dumps(component("math:isclose").bind(rel_tol=0.5)))
     assert bound(1.0, 1.4)
@@ -84,7 +104,7 @@ def test_public_access():
     assert gspo.reads == ("logps", "old_logps", "advantages", "mask")
     assert dict(gspo.params) == {"epsilon_low": 3e-4, "epsilon_high": 4e-4}
     assert gspo.origin.distribution == "dovetail"
-    assert gspo.origin.module == "dovetail_loss.gspo"
+    assert gspo.origin.module == "dovetail_loss.policy_loss.gspo"
     assert "gspo" in dovetail.names("policy_loss")
 
 
@@ -122,6 +142,27 @@ class _Positional:
     scale: float = 1.0
 
 
+@attrs.define(kw_only=True)
+class _Mutable:
+    scale: float = 1.0
+
+
+@attrs.frozen(kw_only=True)
+class _TakesSelf:
+    scale: float = 1.0
+    twice: float = attrs.field(default=attrs.Factory(lambda self: 2 * self.scale, takes_self=True))
+
+
+@attrs.frozen(kw_only=True)
+class _Keyword:
+    def __call__(self, completions, *, scale=1.0):
+        return [scale] * len(completions)
+
+
+class _InheritsKeyword(_Keyword):
+    pass
+
+
 @pytest.mark.parametrize(
     ("target", "message"),
     [
@@ -135,6 +176,10 @@ class _Positional:
         (_long, r"says of 'names' what is not checked: Ge\(ge=2\) on <class 'str'>, which is no number"),
         (_Plain, "is a class without attrs"),
         (_Positional, r"has positional fields \['scale'\]; write @attrs.frozen\(kw_only=True\)"),
+        (_Mutable, r"is an attrs class that is not frozen; write @attrs.frozen\(kw_only=True\)"),
+        (_TakesSelf, "computes the default of 'twice' from other fields; a config could not spell it out"),
+        (_Keyword, r"has keyword-only parameters \['scale'\] in __call__; make them attrs fields"),
+        (_InheritsKeyword, r"has keyword-only parameters \['scale'\] in __call__"),
     ],
 )
 def test_a_broken_signature_is_refused_at_registration(target, message):

@@ -95,12 +95,12 @@ def test_the_mismatch_is_measured_at_collection_or_on_policy_in_the_update():
 
 
 def test_a_selection_narrows_any_loss():
-    algorithm, graphdef, weights = make(*PLAIN, "train.policy_loss=gspo", "train.selection=top_entropy")
+    algorithm, graphdef, weights = make(*PLAIN, "train.policy_loss=gspo", "train.loss_mask=top_entropy")
     batch, metrics = collect(algorithm, graphdef, weights, sampled())
-    chosen = np.asarray(batch["selection_weights"])
+    chosen = np.asarray(batch["loss_weights"])
     assert 0 < chosen.sum() < np.asarray(batch["mask"]).sum()
     np.testing.assert_array_equal(batch["mask"], sampled()["mask"])
-    close(means(metrics)["selection/weight_mean"], chosen[np.asarray(batch["mask"])].mean())
+    close(means(metrics)["loss_mask/weight_mean"], chosen[np.asarray(batch["mask"])].mean())
     whole, _ = change(algorithm, graphdef, weights, batch)
     split, _ = change(attrs.evolve(algorithm, micro_batch_size=5), graphdef, weights, batch)
     same(split, whole)
@@ -112,7 +112,7 @@ def test_a_selection_narrows_any_loss():
 def test_truncated_completions_are_in_the_statistics_and_in_no_loss():
     truncated = jnp.arange(12) % 3 == 0
     given = sampled() | {"truncated": truncated}
-    algorithm, graphdef, weights = make(*PLAIN, "train.selection=drop_truncated", "train.advantage=rloo")
+    algorithm, graphdef, weights = make(*PLAIN, "train.loss_mask=drop_truncated", "train.advantage=rloo")
     batch, _ = collect(algorithm, graphdef, weights, given)
     everyone, _ = collect(attrs.evolve(algorithm, selections=()), graphdef, weights, given)
     np.testing.assert_array_equal(batch["advantages"], everyone["advantages"])
@@ -124,13 +124,13 @@ def test_truncated_completions_are_in_the_statistics_and_in_no_loss():
 
 
 def test_a_selection_that_reads_the_policy_being_trained_is_asked_with_the_loss():
-    opsm = ("train.selection=opsm", "selection.opsm.threshold=0.0")
+    opsm = ("train.loss_mask=opsm", "loss_mask.opsm.threshold=0.0")
     algorithm, graphdef, weights = make(*PLAIN, "train.policy_loss=cispo", *opsm)
     assert algorithm.live_selections
     batch, _ = collect(algorithm, graphdef, weights, sampled())
-    assert "selection_weights" not in batch
+    assert "loss_weights" not in batch
     learnt, metrics = change(algorithm, graphdef, weights, batch)
-    assert 0 < means(metrics)["selection/weight_mean"] < 1
+    assert 0 < means(metrics)["loss_mask/weight_mean"] < 1
     plain = attrs.evolve(algorithm, live_selections=())
     positive = batch | {"advantages": jnp.maximum(batch["advantages"], 0.0)}
     gap = means(metrics)["mismatch/kl_k1"]  # mean(log μ - log π): with this model every completion is beyond 0
@@ -144,10 +144,10 @@ def test_a_selection_asked_with_the_loss_cannot_change_the_mask():
         """Return a mask as well."""
         return mask, mask
 
-    dovetail.register("selection", "wrong", wrong)
-    algorithm, graphdef, weights = make("train.selection=wrong")
+    dovetail.register("loss_mask", "wrong", wrong)
+    algorithm, graphdef, weights = make("train.loss_mask=wrong")
     batch, _ = collect(algorithm, graphdef, weights, sampled())
-    with pytest.raises(PluginError, match=r"selection.wrong of .* reads 'logps', so it is asked with the loss"):
+    with pytest.raises(PluginError, match=r"loss_mask.wrong of .* reads 'logps', so it is asked with the loss"):
         change(algorithm, graphdef, weights, batch)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.lab.ab import stub
 
-from dovetail_executor.local import Local
+from dovetail_executor.executor.local import Local
 from dovetail_lab.sweep import driver
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.lab.sweep import stub
 
 from dovetail.cli import main
-from dovetail_executor.local import Local
+from dovetail_executor.executor.local import Local
 from dovetail_lab.sweep import Store
 
 

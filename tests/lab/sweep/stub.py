@@ -1,4 +1,4 @@
-"""Workers as `dovetail_executor.local` starts them, except that a trial takes no training: its learning rate says how it
+"""Workers as `dovetail_executor.executor.local` starts them, except that a trial takes no training: its learning rate says how it
 behaves. Run as a script, this is the worker; `drive` runs a driver for tests that kill it.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from dovetail.config import load, run_id
 from dovetail.errors import RunError
 from dovetail.registry import plugin_manager
-from dovetail_executor.local import LocalWorkers
+from dovetail_executor.executor.local import LocalWorkers
 from dovetail_lab.sweep import Planned, Point, Quiet, Space, Store, Terms, Trial, drive
 
 GOOD, SLOW, HANGS, FAILS, DIES, DIES_ONCE, CRASHES = 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7

@@ -1,4 +1,4 @@
-"""Options that several corrections have, and their names; what holds for every correction is in `dovetail.testing`."""
+"""Options that several corrections have, and their names; what holds for every correction is in `dovetail_kit.conformance`."""
 
 from __future__ import annotations
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import attrs
 
-from dovetail.config import AB, Choice, load_experiment
+from dovetail.config import Choice, load_experiment
 from dovetail.errors import ConfigError
 from dovetail.shipped import find
+from dovetail_lab.settings import AB
 from dovetail_lab.ab import experiment
 from dovetail_lab.ab.analysis import Analysis, analyse
 from dovetail_lab.ab.design import Arm, Design, Window, parse_stop_rule

@@ -7,19 +7,6 @@ from collections.abc import Iterator
 from dovetail.config import Config
 from dovetail.errors import ConfigError, listing, nearest
 
-OWN = (
-    "policy_loss",
-    "advantage",
-    "reward",
-    "reward_shaping",
-    "group_filter",
-    "selection",
-    "correction",
-    "mismatch",
-    "critic",
-)
-"""Roles whose components report what they like; the name behind the slash is checked with the first finished run."""
-
 ALWAYS = (
     *(f"reward/{name}" for name in ("mean", "std")),
     *(f"completion/{name}" for name in ("length_mean", "length_max", "truncated")),
@@ -35,7 +22,8 @@ def check_metric(metric: str, config: Config) -> None:
     """
     known = [*evaluated(config), *trained(config)]
     section, slash, name = metric.partition("/")
-    if metric in known or (slash and name and section in OWN):
+    # components report what they like under the name of their kind; that is checked with the first finished run
+    if metric in known or (slash and name and section in {*config.registry.kinds, "critic", "mismatch"}):
         return
     if metric.startswith(("eval/pass@", "eval/maj@", "eval/sampled_")) and not config.eval.samples:
         raise ConfigError(f"metric {metric} needs several samples of each prompt: set eval.samples, which is 0")
@@ -48,7 +36,7 @@ def evaluated(config: Config) -> Iterator[str]:
     """Yield the metrics of an evaluation."""
     settings = config.eval
     checks = ["accuracy", *(f"{name}_accuracy" for name in ("partial", "format") if getattr(settings, name))]
-    rewards = [f"reward/{choice.component.name}" for choice in config.rewards]
+    rewards = [f"reward/{choice.component.name}" for choice in config.several("train.rewards")]
     for name in (*checks, *rewards, "reward_mean", "length_mean", "truncated"):
         yield f"eval/{name}"
     if settings.samples:
@@ -61,7 +49,7 @@ def evaluated(config: Config) -> Iterator[str]:
 def trained(config: Config) -> Iterator[str]:
     """Yield the metrics of a training step that the engine records."""
     yield from ALWAYS
-    yield from (f"reward/{choice.component.name}" for choice in config.rewards)
-    yield from ("policy_loss/loss", *(f"{name}/mean" for name in config.train.monitor))
+    yield from (f"reward/{choice.component.name}" for choice in config.several("train.rewards"))
+    yield from ("policy_loss/loss", *(f"{choice.component.name}/mean" for choice in config.several("train.monitor")))
     if config.train.kl_coef:
         yield from ("kl/mean", "kl/coef")

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import attrs
 
-from dovetail.config import Choice, Sweep, load_experiment
+from dovetail.config import Choice, load_experiment
 from dovetail.errors import ConfigError, RunError
 from dovetail.shipped import find
+from dovetail_lab.settings import Sweep
 from dovetail_lab.sweep.distributions import Distribution
 from dovetail_lab.sweep.driver import Terms, count, drive
 from dovetail_lab.sweep.export import export as export_text

@@ -17,7 +17,7 @@ from dovetail_lab.sweep.store import FINAL, State, Status, Store
 from dovetail_lab.sweep.trial import Trial
 
 if TYPE_CHECKING:  # what it is made of imports jax
-    from dovetail.protocols import Executor, Worker, Workers
+    from dovetail_lab.kinds import Executor, Worker, Workers
 
 TICK_SECONDS = 0.1
 START_SECONDS = 300.0

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import attrs
 
 from dovetail.config import Config, floats, load, run_id, statics
-from dovetail.config.settings import SECTIONS, WHERE
 from dovetail.config.types import literal
 from dovetail.errors import ConfigError, DovetailError
 from dovetail_lab.sweep.space import Point
@@ -128,11 +127,7 @@ def plan_trials(
 
 def _read(path: str | os.PathLike[str] | None, overrides: Sequence[str]) -> Config:
     """Read a config and plan its step; the folder is the sweep's affair."""
-    from dovetail.train.algorithm import make_plan
-
-    config = load(path, (*overrides, "run.folder=None"))
-    make_plan(config)
-    return config
+    return load(path, (*overrides, "run.folder=None"))
 
 
 def _base(path: str | os.PathLike[str] | None, sets: Sequence[str]) -> Config | None:
@@ -160,12 +155,13 @@ def group_of(config: Config) -> str:
 
 
 def _compile_time(config: Config) -> Iterator[str]:
-    for section, cls in SECTIONS.items():
-        for field in attrs.fields(cls):
-            value = getattr(getattr(config, section), field.name)
-            if section not in WHERE:
+    where = config.schema.where
+    for section, values in config.sections.items():
+        for field in attrs.fields(type(values)):
+            value = getattr(values, field.name)
+            if section not in where:
                 yield f"{section}.{field.name} = {value != 0 if isinstance(value, float) else literal(value)}"
     for role, choice in sorted(config.choices.items()):
-        if role.partition(".")[0] not in WHERE:
+        if role.partition(".")[0] not in where:
             zero = {name: value != 0 for name, value in floats(choice).items()}
             yield f"{role} {choice.component.qualified_name} {literal(statics(choice))} {literal(zero)}"

@@ -1,1 +1,0 @@
-"""The checks, in modules by what they look at; `dovetail.testing.checks` imports them all."""

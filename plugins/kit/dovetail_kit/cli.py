@@ -1,0 +1,116 @@
+"""`dovetail plugins`, `dovetail plugin new` and `dovetail plugin doctor`."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dovetail.cli.complete import completed, kinds
+from dovetail.cli.options import Commands
+
+if TYPE_CHECKING:
+    from dovetail_kit.overview import Installed
+
+
+def add(commands: Commands) -> None:
+    """Declare the commands."""
+    summary = "list the installed plugins, what they register, and what is broken"
+    listed = commands.add_parser("plugins", help=summary)
+    listed.set_defaults(run=plugins)
+    summary = "begin a plugin, or examine one"
+    actions = commands.add_group("plugin", help=summary)
+    _add_new(actions)
+    _add_doctor(actions)
+
+
+def _add_new(actions: Commands) -> None:
+    summary = "write a package with one component, its tests and all that publishing takes"
+    new = actions.add_parser("new", help=summary)
+    new.add_argument("distribution", help="its name, as pip will know it: acme-rl")
+    completed(new.add_argument("kind", help="what it is: policy_loss, advantage, reward, ..."), kinds)
+    new.add_argument("name", help="what configs will call it: soft_clip")
+    new.add_argument("--out", type=Path, metavar="FOLDER", help="where to (default: a new folder named like it)")
+    new.set_defaults(run=new_plugin)
+
+
+def _add_doctor(actions: Commands) -> None:
+    summary = "examine a plugin: entry points, imports, hooks, signatures, docstrings, fields, names, files"
+    doctor = actions.add_parser("doctor", help=summary)
+    chosen = doctor.add_argument("distribution", nargs="?", help="one distribution (default: all but dovetail)")
+    completed(chosen, distributions)
+    doctor.set_defaults(run=examine)
+
+
+def distributions(prefix: str, **_: Any) -> list[str]:
+    """Return the distributions with plugins that begin with a prefix, for Tab."""
+    from dovetail.registry.discovery import entry_points
+
+    return sorted({point.dist.name for point in entry_points() if point.dist and point.dist.name.startswith(prefix)})
+
+
+def plugins(_: argparse.Namespace) -> int:
+    """Print each distribution with what it registers, its contracts and its stamp; then what is broken."""
+    from dovetail.registry import discover
+    from dovetail_kit.overview import installed
+
+    registry, _manager = discover()
+    found = installed(registry)
+    for each in found:
+        print(_headline(each))
+        what = ", ".join(f"{kind} {count}" for kind, count in each.counts.items())
+        if what:
+            print(textwrap.fill(what, 100, initial_indent="  ", subsequent_indent="  "))
+        for problem in each.problems:
+            print(f"  {problem.word}: {problem.reason}")
+    return 1 if any(problem.fatal for problem in registry.problems) else 0
+
+
+def _headline(each: Installed) -> str:
+    total = sum(each.counts.values())
+    parts = [f"{each.distribution} {each.version}: {total} component{'s' * (total != 1)}"]
+    if each.disabled:
+        parts.append("switched off by DOVETAIL_DISABLE")
+    if each.api:
+        parts.append(f"written for {', '.join(f'{kind} v{version}' for kind, version in sorted(each.api.items()))}")
+    if each.distribution != "dovetail":
+        parts.append(f"conformance {each.stamp}")
+    return "; ".join(parts)
+
+
+def new_plugin(options: argparse.Namespace) -> int:
+    """Write a package, and say what to do next."""
+    from dovetail.registry import current
+    from dovetail_kit.scaffold import NewPackage
+
+    plugin = NewPackage.of(options.distribution, options.kind, options.name, current())
+    folder = plugin.write(options.out)
+    files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    print(f"{folder} has {len(files)} files: {', '.join(map(str, files))}\n")
+    print(f"  cd {folder}\n  pip install -e '.[dev]'\n  pytest\n")
+    print(f"The formula goes into {plugin.component_file}; README.md has a config that uses it.")
+    for note in plugin.notes(current()):
+        print(note)
+    return 0
+
+
+def examine(options: argparse.Namespace) -> int:
+    """Print what a plugin's author should know; status 1 if something does not work."""
+    from dovetail.registry import discover
+    from dovetail_kit.doctor import examine, third_parties
+
+    registry, _ = discover()
+    chosen = [options.distribution] if options.distribution else third_parties()
+    if not chosen:
+        print("no plugin is installed but dovetail's own; `dovetail plugin new` begins one")
+    errors = 0
+    for name in chosen:
+        findings = examine(name, registry)
+        counts = {level: sum(f.level == level for f in findings) for level in ("error", "warning", "note")}
+        said = ", ".join(f"{count} {level}{'s' * (count > 1)}" for level, count in counts.items() if count)
+        print(f"{name}: {said or 'nothing to say'}")
+        for finding in findings:
+            print(f"  {finding}")
+        errors += counts["error"]
+    return 1 if errors else 0

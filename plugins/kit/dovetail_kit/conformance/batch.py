@@ -1,0 +1,188 @@
+"""A small batch with every field that a component may read, made consistent: log-probabilities come from logits.
+
+Its mask has padding, holes and a row without any policy token; its groups are of sizes 4, 2 and 2, interleaved, under
+labels that mean nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dovetail.errors import UnknownNameError
+from dovetail.plan import is_quantity
+from dovetail.registry import Component, current
+from dovetail_kit.conformance.check import Failed
+from dovetail_kit.conformance.subject import Subject
+
+ROWS, TOKENS, PROMPT, VOCABULARY, WIDTH, REWARDS, ROLES = 8, 9, 4, 7, 5, 2, 2
+LENGTHS: Final = (9, 5, 0, 1, 3, 6, 4, 8)
+HOLES: Final = ((1, 2), (5, 1), (5, 3))
+GROUP_IDS: Final = (5, -3, 5, 40, -3, 5, 40, 5)
+PREFIXES: Final = ("old", "ref", "answer")
+
+Fields = dict[str, Any]
+
+
+def make_mask() -> np.ndarray:
+    """Return the mask."""
+    mask = np.arange(TOKENS) < np.array(LENGTHS)[:, None]
+    for hole in HOLES:
+        mask[hole] = False
+    return mask
+
+
+@functools.cache
+def known_fields(seed: int = 0) -> Fields:
+    """Return every field that the engine provides, and what a forward pass offers."""
+    rng = np.random.default_rng(seed)
+
+    def normal(*shape: int, scale: float = 1.0) -> np.ndarray:
+        return rng.normal(scale=scale, size=shape or (ROWS, TOKENS)).astype(np.float32)
+
+    mask = make_mask()
+    old_logits = normal(ROWS, TOKENS, VOCABULARY, scale=1.5)
+    old_values = normal()
+    lengths = mask.sum(axis=1).astype(np.int32)
+    fields = {
+        "prompt_tokens": rng.integers(0, VOCABULARY, (ROWS, PROMPT)).astype(np.int32),
+        "prompt_mask": np.ones((ROWS, PROMPT), bool),
+        "tokens": rng.integers(0, VOCABULARY, (ROWS, TOKENS)).astype(np.int32),
+        "answer_tokens": rng.integers(0, VOCABULARY, (ROWS, TOKENS)).astype(np.int32),
+        "answer_mask": mask[::-1].copy(),
+        "mask": mask,
+        "group_ids": np.array(GROUP_IDS, np.int32),
+        "role_ids": (np.arange(ROWS, dtype=np.int32) // 2) % ROLES,
+        "lengths": lengths,
+        "truncated": lengths == TOKENS,
+        "logits": old_logits + normal(ROWS, TOKENS, VOCABULARY, scale=0.3),
+        "old_logits": old_logits,
+        "ref_logits": old_logits + normal(ROWS, TOKENS, VOCABULARY, scale=0.3),
+        "hidden_states": normal(ROWS, TOKENS, WIDTH),
+        "old_hidden_states": normal(ROWS, TOKENS, WIDTH),
+        "ref_hidden_states": normal(ROWS, TOKENS, WIDTH),
+        "answer_hidden_states": normal(ROWS, TOKENS, WIDTH),
+        "answer_logits": normal(ROWS, TOKENS, VOCABULARY),
+        "values": old_values + normal(scale=0.3),
+        "old_values": old_values,
+        "returns": old_values + normal(),
+        "advantages": np.where(mask, normal(), 0).astype(np.float32),
+        "is_weights": np.where(mask, np.exp(normal(scale=0.2)), 0).astype(np.float32),
+        "scores": np.abs(normal(ROWS)),
+        "greedy_scores": normal(ROWS),
+        "score_table": np.abs(normal(ROWS, REWARDS)),
+        "token_rewards": np.where(mask, normal(), 0).astype(np.float32),
+        "schedule_weight": np.float32(0.5),
+        "progress": np.float32(0.25),
+        "key": jax.random.key(seed),
+    }
+    fields["rollout_logps"] = field("old_logps", fields) + normal(scale=0.1)
+    fields["weights"] = np.where(mask, rng.uniform(0.5, 1.5, mask.shape), 0).astype(np.float32)
+    return fields
+
+
+def field(name: str, known: Fields) -> Any:
+    """Return a field, asking its provider where the engine has none.
+
+    Raises:
+        Failed: if nobody provides it.
+    """
+    if name in known:
+        return known[name]
+    prefix, _, bare = name.partition("_")
+    prefix, bare = (prefix, bare) if prefix in PREFIXES else ("", name)
+    try:
+        provider = current().get("field", bare)
+    except UnknownNameError as error:
+        raise Failed(f"it reads '{name}', which nobody provides: {error}") from None
+    value = Subject(provider).bind()(*(_offered(read, prefix, provider, known) for read in provider.reads))
+    value = np.asarray(value[0] if isinstance(value, tuple) else value)
+    if value.dtype == bool and value.shape == known["mask"].shape:  # a loss mask, of which defaults may leave nothing
+        return np.random.default_rng(len(name)).random(value.shape) < 0.5
+    return value
+
+
+def _offered(read: str, prefix: str, provider: Component, known: Fields) -> Any:
+    """What a provider gets: from the forward pass of the model that the prefix names, or from the batch."""
+    of_model = prefix and is_quantity(provider)
+    own = f"{prefix}_{read}"
+    return jnp.asarray(known[own]) if of_model and own in known else _array(field(read, known))
+
+
+def _array(value: Any) -> Any:
+    return value if isinstance(value, jax.Array) else jnp.asarray(value)
+
+
+def read_by(component: Component, seed: int = 0) -> Fields:
+    """Return the fields that a component reads, with the mask, and weights for a sum over tokens."""
+    known = known_fields(seed)
+    names = dict.fromkeys((*component.reads, "mask", "weights"))
+    return {name: field(name, known) for name in names if name != "state"}
+
+
+def is_array(value: Any) -> bool:
+    """Tell whether a field is an array with a row for each completion."""
+    return isinstance(value, np.ndarray) and value.ndim > 0 and value.shape[0] == ROWS
+
+
+def has_tokens(value: Any) -> bool:
+    """Tell whether a field has a position for each token."""
+    return is_array(value) and value.ndim > 1 and value.shape[1] == TOKENS
+
+
+def is_float(value: Any) -> bool:
+    """Tell whether a field is an array of floating numbers, of any precision."""
+    return is_array(value) and jnp.issubdtype(value.dtype, jnp.floating)
+
+
+def take_rows(fields: Fields, rows: Any) -> Fields:
+    """Pick or reorder completions."""
+    return {name: value[rows] if is_array(value) else value for name, value in fields.items()}
+
+
+def widened(fields: Fields, columns: int) -> Fields:
+    """Add padding on the right, of NaN where that can be."""
+
+    def wide(value: np.ndarray) -> np.ndarray:
+        filling = np.nan if is_float(value) else 0
+        more = np.full((len(value), columns, *value.shape[2:]), filling, value.dtype)
+        return np.concatenate([value, more], axis=1)
+
+    wide_fields = {name: wide(value) if has_tokens(value) else value for name, value in fields.items()}
+    return wide_fields | {"weights": np.nan_to_num(wide_fields["weights"])}
+
+
+def spoilt(fields: Fields, value: float) -> Fields:
+    """Write a value where nobody may look: outside the mask, and in completions without policy tokens."""
+    mask = fields["mask"]
+
+    def spoil(array: np.ndarray) -> np.ndarray:
+        seen = mask if has_tokens(array) else mask.any(axis=1)
+        return np.where(seen.reshape(seen.shape + (1,) * (array.ndim - seen.ndim)), array, np.float32(value))
+
+    dirty = {name: spoil(array) for name, array in fields.items() if is_float(array) and name != "weights"}
+    return fields | dirty
+
+
+def with_mask(fields: Fields, mask: np.ndarray) -> Fields:
+    """Replace the mask, and what follows from it."""
+    lengths = mask.sum(axis=1).astype(np.int32)
+    follow = {"mask": mask, "lengths": lengths, "truncated": lengths == mask.shape[1]}
+    return fields | {name: value for name, value in follow.items() if name in fields}
+
+
+def with_scores(fields: Fields, scores: Any) -> Fields:
+    """Replace rewards in every form: scores, their table, and rewards on tokens (on the last policy token)."""
+    scores = np.asarray(scores, np.float32)
+    mask = fields["mask"]
+    last = mask & (np.cumsum(mask[:, ::-1], axis=1)[:, ::-1] == 1)
+    forms = {
+        "scores": scores,
+        "score_table": np.repeat(scores[:, None], REWARDS, axis=1),
+        "token_rewards": np.where(last, scores[:, None], 0).astype(np.float32),
+    }
+    return fields | {name: value for name, value in forms.items() if name in fields}

@@ -1,0 +1,117 @@
+"""A check: what is claimed, of which components, what a failure means, and how to mend it."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import attrs
+
+from dovetail.registry import Component
+
+
+class Failed(AssertionError):
+    """A check that a component does not pass; the message holds the figures seen."""
+
+
+class Inapplicable(Exception):
+    """A check that cannot be carried out here; the message says why, and what to do."""
+
+
+@attrs.frozen(kw_only=True)
+class Check:
+    """One claim about components of some kinds.
+
+    Attributes:
+        name: what reports and `expected_failures` call it; once per kind.
+        kinds: of which kinds; empty for all.
+        reads: fields that a component must read for this to apply.
+        when: what else must hold of a component for this to apply.
+        claim: what a component must declare for this to apply, as in `on_policy_gradient`.
+        unless: what a component may declare so that this does not apply.
+        slow: takes more than a second for one component.
+        summary: the claim, in a sentence.
+        meaning: what it means where this fails.
+        mend: what to do then.
+        function: raises `Failed` on a subject that does not pass.
+    """
+
+    name: str
+    kinds: tuple[str, ...]
+    reads: tuple[str, ...]
+    when: Callable[[Component], bool] | None
+    claim: str | None
+    unless: str | None
+    slow: bool
+    summary: str
+    meaning: str
+    mend: str
+    function: Callable[[Any], None]
+
+    def applies(self, component: Component) -> bool:
+        """Tell whether a component is to be held to this."""
+        if self.kinds and component.kind not in self.kinds:
+            return False
+        declared = component.declares
+        if (self.claim and not declared.get(self.claim)) or (self.unless and declared.get(self.unless)):
+            return False
+        return set(self.reads) <= set(component.reads) and (self.when is None or self.when(component))
+
+
+_CHECKS: list[Check] = []
+
+
+def check(
+    *kinds: str,
+    mend: str,
+    name: str | None = None,
+    reads: Iterable[str] = (),
+    when: Callable[[Component], bool] | None = None,
+    claim: str | None = None,
+    unless: str | None = None,
+    slow: bool = False,
+) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
+    """Make a check of a function, whose docstring says what is claimed and, below, what a failure means."""
+
+    def register(function: Callable[[Any], None]) -> Callable[[Any], None]:
+        summary, _, meaning = (inspect.getdoc(function) or "").partition("\n\n")
+        _CHECKS.append(
+            Check(
+                name=name or function.__name__,
+                kinds=kinds,
+                reads=tuple(reads),
+                when=when,
+                claim=claim,
+                unless=unless,
+                slow=slow,
+                summary=" ".join(summary.split()),
+                meaning=" ".join(meaning.split()),
+                mend=mend,
+                function=function,
+            )
+        )
+        return function
+
+    return register
+
+
+def checks(kind: str | None = None) -> tuple[Check, ...]:
+    """Return the checks that a component of a kind may be held to, or all, sorted by name.
+
+    >>> "padding" in {check.name for check in checks("policy_loss")}
+    True
+    """
+    from dovetail_kit.conformance import suites
+
+    for module in pkgutil.iter_modules(suites.__path__):
+        importlib.import_module(f"{suites.__name__}.{module.name}")
+    found = [each for each in _CHECKS if kind is None or not each.kinds or kind in each.kinds]
+    return tuple(sorted(found, key=lambda each: (each.name, each.kinds)))
+
+
+def applicable(component: Component) -> tuple[Check, ...]:
+    """Return the checks that this component is held to."""
+    return tuple(each for each in checks(component.kind) if each.applies(component))

@@ -1,0 +1,27 @@
+"""Time what importing each component costs once jax is there; a program that `suites.devices` runs.
+
+It reads what `dovetail_kit.conformance.sharded` reads and writes seconds of processor time by name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import time
+
+
+def main() -> None:
+    """Import what standard input lists."""
+    for module in ("jax.numpy", "flax.nnx", "optax", "numpy", "dovetail.protocols"):
+        importlib.import_module(module)
+    took = {}
+    for name, _, _, _, target, _ in json.load(sys.stdin):
+        began = time.process_time()
+        importlib.import_module(target.partition(":")[0])
+        took[name] = time.process_time() - began
+    print(json.dumps(took))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""What a check looks at: a component with settings, and what has been computed from it so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from dovetail.errors import DovetailError
+from dovetail.ranges import bounds, plain, union_of
+from dovetail.registry import REQUIRED, Component, has_float
+from dovetail_kit.conformance.check import Inapplicable
+
+GUESSES = (8, 1, 0.5)
+"""Tried in turn for a number without a default."""
+
+
+@attrs.define(eq=False)
+class Subject:
+    """A component under test.
+
+    Attributes:
+        component: what is tested.
+        given: hyperparameters that take the place of its defaults.
+        memory: what checks have computed and others may use, by their own keys.
+        crowd: the subjects that are checked along with it, and what they share.
+    """
+
+    component: Component
+    given: Mapping[str, Any] = attrs.field(factory=dict)
+    memory: dict[Any, Any] = attrs.field(factory=dict, repr=False)
+    crowd: dict[str, Any] = attrs.field(factory=dict, repr=False)
+
+    @property
+    def declared(self) -> Mapping[str, Any]:
+        """What the component promises."""
+        return self.component.declares
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """All hyperparameters: as given, as its `settings` say, the defaults, or some number where there is none.
+
+        Raises:
+            Inapplicable: if one has no default, and is no number.
+        """
+        values = dict(self.component.params) | dict(self.declared.get("settings", {})) | dict(self.given)
+        return {name: self._guess(name) if value is REQUIRED else value for name, value in values.items()}
+
+    @property
+    def floats(self) -> dict[str, Any]:
+        """The hyperparameters that the engine traces, as it passes them."""
+        import numpy as np
+
+        return {name: np.float32(value) for name, value in self.params.items() if self._is_traced(name, value)}
+
+    @property
+    def statics(self) -> dict[str, Any]:
+        """The hyperparameters that are compile-time constants."""
+        return {name: value for name, value in self.params.items() if not self._is_traced(name, value)}
+
+    def bind(self, **params: Any) -> Any:
+        """Return the function, or the class's instance, with its hyperparameters, some of them replaced.
+
+        Raises:
+            Inapplicable: if the component cannot be built here: it needs a library, or a file.
+        """
+        try:
+            return self.component.bind(**(self.params | params))
+        except (DovetailError, ImportError) as error:
+            raise Inapplicable(f"it cannot be built here: {error}") from error
+
+    def once(self, key: Any, make: Any) -> Any:
+        """Return what `make()` returned the first time."""
+        if key not in self.memory:
+            self.memory[key] = make()
+        return self.memory[key]
+
+    def forget(self) -> None:
+        """Free what was computed."""
+        self.memory.clear()
+
+    def _is_traced(self, name: str, value: Any) -> bool:
+        number = isinstance(value, float | int) and not isinstance(value, bool)
+        return number and name not in self.component.static and has_float(self.component.hints[name])
+
+    def _guess(self, name: str) -> Any:
+        hint = self.component.hints[name]
+        numbers = {int, float} & {plain(option) for option in union_of(plain(hint))}
+        for guess in GUESSES if numbers else ():
+            if all(bound.holds(guess) for bound in bounds(hint)) and (float in numbers or isinstance(guess, int)):
+                return guess
+        raise Inapplicable(
+            f"hyperparameter '{name}' has no default: declare one to test with, dovetail.declares(settings={{'{name}':"
+            " ...}), or return it from the hook pytest_dovetail_settings in a conftest.py"
+        )

@@ -1,0 +1,131 @@
+"""What is claimed of advantage estimators."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dovetail_kit.conformance import batch
+from dovetail_kit.conformance.arrays import ArrayCase, same
+from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.subject import Subject
+
+GROUPED = ["group_ids"]
+SEVEN_AND_ONE = np.array([1, 1, 1, 8, 1, 1, 1, 1], np.int32)
+"""Seven equal numbers: their sum is rounded, and their mean is not what they are."""
+
+
+@check("advantage", mend="Subtract a baseline from the scores, and give every policy token of the completion the rest.")
+def signal(subject: Subject) -> None:
+    """Scores that differ give advantages that are not all zero."""
+    case = ArrayCase.of(subject)
+    largest = np.abs(case.run(case.fields()).value).max()
+    if not largest > 1e-3:
+        raise Failed(f"the largest advantage is {largest:.6g}")
+
+
+@check(
+    "advantage",
+    reads=GROUPED,
+    mend="Take the group's least score off before the mean, and divide by (deviation + ε), or by 1 where it is zero.",
+)
+def constant_group(subject: Subject) -> None:
+    """A group of equal scores gets exactly zero, or what whitening over the batch moves it to.
+
+    0/0 is NaN; and a rounding error of 1e-8 over a deviation of 1e-8 is an advantage of 1 for nothing.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    for score in (0.0, 1.0, 0.7, -0.1, 0.3, 1 / 3, 1.7, 1e6 + 0.3):
+        scores = np.full(batch.ROWS, score, np.float32)
+        scores[3] = 2.0
+        found = case.run(batch.with_scores(fields | {"group_ids": SEVEN_AND_ONE}, scores)).value
+        seen = fields["mask"] & (SEVEN_AND_ONE == 1)[:, None]
+        _same_for_all(subject, found[seen], f"in a group where all scores are {score:g}")
+
+
+@check("advantage", reads=GROUPED, mend="Divide by max(n - 1, 1), and let a group of one be its own baseline.")
+def group_of_one(subject: Subject) -> None:
+    """A completion that is alone in its group gets zero, or what whitening over the batch moves it to.
+
+    Nothing is known of whether its score is good: the raw score as its advantage, and NaN from dividing by n - 1, are
+    both real bugs of well-known libraries.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields() | {"group_ids": np.array([1, 2, 2, 3, 4, 4, 4, 4], np.int32)}
+    scores = np.array([1.7, 0.0, 1.0, -4.0, 2.0, 0.0, 1.0, 0.0])
+    mask = fields["mask"] | (np.arange(batch.TOKENS) < 1)  # the empty row gets a token, so that its group has two
+    found = case.run(batch.with_scores(batch.with_mask(fields, mask), scores)).value
+    alone = mask & np.isin(np.arange(batch.ROWS), [0, 3])[:, None]
+    _same_for_all(subject, found[alone], "of completions that are alone in their groups")
+
+
+def _same_for_all(subject: Subject, advantages: np.ndarray, where: str) -> None:
+    wanted = advantages.flat[0] if subject.declared.get("whitened") else 0.0
+    wrong = advantages[~(advantages == wanted)]
+    if wrong.size:
+        raise Failed(f"an advantage {where} is {wrong.flat[0]:.6g}, not {wanted:.6g}")
+
+
+@check(
+    "advantage",
+    reads=GROUPED,
+    unless="whitened",
+    mend="Take statistics over the rows of one group only; declare whitened=True if it is meant.",
+)
+def no_leak(subject: Subject) -> None:
+    """The scores of one group do not change the advantages of another."""
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    changed = fields["group_ids"] == 5
+    base = np.linspace(-1, 1, batch.ROWS)
+    before = case.run(batch.with_scores(fields, base)).value
+    after = case.run(batch.with_scores(fields, base + 3 * changed * np.arange(batch.ROWS))).value
+    same(after[~changed], before[~changed], "after other scores in another group: the advantage of row")
+
+
+@check("advantage", reads=GROUPED, claim="shift_invariant", mend="Take the claim back, or subtract the group's mean.")
+def shift_invariance(subject: Subject) -> None:
+    """A constant added to all scores of a group changes nothing."""
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    base = np.linspace(-1, 1, batch.ROWS) ** 3
+    shift = np.where(fields["group_ids"] == 40, 2.0, -1.0)
+    before = case.run(batch.with_scores(fields, base)).value
+    after = case.run(batch.with_scores(fields, base + shift)).value
+    same(after, before, "after a constant added to the scores: the advantage", within=1e-4)
+
+
+@check("advantage", reads=GROUPED, claim="zero_mean", mend="Take the claim back, or use the mean as the baseline.")
+def zero_mean(subject: Subject) -> None:
+    """The advantages of a group's completions add up to zero."""
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    found = case.run(fields).value
+    per_row = np.where(fields["mask"], found, 0).sum(axis=1) / np.maximum(fields["mask"].sum(axis=1), 1)
+    for group in np.unique(fields["group_ids"]):
+        total = per_row[fields["group_ids"] == group].sum()
+        same(total, 0.0, f"the sum of the advantages of group {group}")
+
+
+@check(
+    "advantage",
+    unless="by_position",
+    mend="Count policy tokens with jnp.cumsum(mask), not positions; carry traces over what the mask leaves out.",
+)
+def holes(subject: Subject) -> None:
+    """A hole in the mask, where a tool has answered, is as if it were not there.
+
+    The next policy token is the next step: a discount, a trace or a value that counts the tool's tokens punishes long
+    answers of tools.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    order = np.argsort(~fields["mask"], axis=1, kind="stable")
+
+    def moved(value: np.ndarray) -> np.ndarray:
+        index = order.reshape(order.shape + (1,) * (value.ndim - 2))
+        return np.take_along_axis(value, index, axis=1)
+
+    closed = {name: moved(value) if batch.has_tokens(value) else value for name, value in fields.items()}
+    for ours, theirs in zip(case.run(closed).values, case.run(fields).values, strict=True):
+        same(ours[closed["mask"]], theirs[fields["mask"]], "with the holes closed: the advantages of policy tokens")

@@ -1,0 +1,39 @@
+"""What is claimed of aggregations: the weights of tokens in the loss."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dovetail_kit.conformance.arrays import ArrayCase, same
+from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.subject import Subject
+
+
+@check("loss_agg", mend="Return a share of the whole for every policy token.")
+def positive_weights(subject: Subject) -> None:
+    """Every policy token has a positive weight."""
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    weights = case.run(fields).value
+    if not (weights[fields["mask"]] > 0).all():
+        row, token = np.argwhere(~(weights > 0) & fields["mask"])[0]
+        raise Failed(f"the weight at [{row}, {token}] is {weights[row, token]:.6g}")
+
+
+@check("loss_agg", mend="Read the mask, groups and the like; what depends on the policy belongs into the loss.")
+def linearity(subject: Subject) -> None:
+    """The weights do not depend on what is being learnt, so that the total is linear in the loss of every token."""
+    case = ArrayCase.of(subject)
+    if case.variables:
+        raise Failed(f"it reads {', '.join(case.variables)}, which change with every micro-batch's forward pass")
+
+
+@check("loss_agg", claim="sums_to_one", mend="Divide by the sum of what is above the line, over the rows that count.")
+def normaliser(subject: Subject) -> None:
+    """The weights add up to 1, so that the loss is a mean, whatever the lengths."""
+    case = ArrayCase.of(subject)
+    for seed in range(2):
+        fields = case.fields(seed)
+        mask = fields["mask"] if seed == 0 else fields["mask"][::-1].copy()
+        total = case.run(fields | {"mask": mask}).value.sum()
+        same(total, 1.0, "the sum of the weights")

@@ -1,0 +1,99 @@
+"""What is claimed of corrections, loss masks, group filters and reward shaping, which see a whole batch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dovetail_kit.conformance import batch
+from dovetail_kit.conformance.arrays import ArrayCase, Result, finite, same
+from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.subject import Subject
+
+
+@check("correction", "loss_mask", mend="End with kept & mask; where the mask is false, nothing is kept.")
+def keeps_within_the_mask(subject: Subject) -> None:
+    """What is kept are policy tokens, and what is not kept has no weight."""
+    case = ArrayCase.of(subject)
+    fields = _mismatched(case.fields())
+    result = case.run(fields)
+    if subject.component.kind == "correction" and len(result.values) != 2:
+        raise Failed(f"it returns {len(result.values)} values, not (is_weights, mask to keep)")
+    kept = _kept(result, fields)
+    if kept.dtype != bool:
+        raise Failed(f"the mask to keep has type {kept.dtype}")
+    if (kept & ~fields["mask"]).any():
+        raise Failed(f"{(kept & ~fields['mask']).sum()} tokens outside the mask are kept")
+    if subject.component.kind == "correction" and result.value[~kept].any():
+        raise Failed("a token that is not kept has a weight")
+
+
+@check("correction", mend="Divide probabilities of the same token: exp(old_logps - rollout_logps), which is 1 here.")
+def no_mismatch(subject: Subject) -> None:
+    """Where sampler and trainer agree nothing is corrected: weights 1, and all is kept."""
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    result = case.run(fields | {"rollout_logps": fields["old_logps"]} if "old_logps" in fields else fields)
+    same(result.value, fields["mask"].astype(np.float32), "without mismatch: the weight")
+    same(_kept(result, fields), fields["mask"], "without mismatch: the mask to keep")
+
+
+@check("correction", mend="Bound the log-ratio before it goes into an exponential.")
+def extremes(subject: Subject) -> None:
+    """Log-ratios of ±200 and ±10⁴ give finite weights."""
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    for shift in (200.0, -200.0, 1e4, -1e4):
+        moved = (fields["rollout_logps"] + np.float32(shift)).astype(np.float32)
+        finite(case.run(fields | {"rollout_logps": moved}).value, f"with rollout_logps moved by {shift:g}: the weight")
+
+
+@check("correction", mend="Let comparisons with NaN reject nothing: write ~(ratio > bound) in place of ratio <= bound.")
+def nan_is_seen(subject: Subject) -> None:
+    """A NaN at a policy token is neither corrected away nor rejected.
+
+    A rejected NaN hides that something is wrong with the sampler.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    broken = fields["old_logps"].copy()
+    broken[0, 0] = np.nan
+    result = case.run(fields | {"rollout_logps": broken})
+    kept = _kept(result, fields)
+    if not kept[0, 0]:
+        raise Failed("rollout_logps[0, 0] is NaN, and the token is rejected")
+    if not np.isnan(result.value[0, 0]) and not (result.value[fields["mask"]] == 1).all():
+        raise Failed(f"rollout_logps[0, 0] is NaN, and the weight there {result.value[0, 0]:.6g}")
+
+
+@check("group_filter", mend="Reduce over each group, and give every row of it the same answer.")
+def whole_groups(subject: Subject) -> None:
+    """A group is kept or left out as a whole."""
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    for scores in (np.arange(batch.ROWS) % 2, np.arange(batch.ROWS) > 3, np.linspace(0, 1, batch.ROWS)):
+        kept = case.run(batch.with_scores(fields, scores)).value
+        live = fields["mask"].any(axis=1)
+        for group in np.unique(fields["group_ids"]):
+            if len(set(kept[live & (fields["group_ids"] == group)].tolist())) > 1:
+                raise Failed(f"group {group} is kept in part")
+
+
+@check("loss_mask", mend="Decide with a comparison that some token passes.")
+def selects(subject: Subject) -> None:
+    """Something of an ordinary batch is selected."""
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    if not (case.run(fields).value[fields["mask"]] != 0).any():
+        raise Failed("every weight is zero")
+
+
+def _kept(result: Result, fields: batch.Fields) -> np.ndarray:
+    return result.values[1] if len(result.values) > 1 else fields["mask"]
+
+
+def _mismatched(fields: batch.Fields) -> batch.Fields:
+    """Return the fields with a sampler so far off that corrections find something to do."""
+    if not {"rollout_logps", "old_logps"} <= fields.keys():
+        return fields
+    noise = np.random.default_rng(0).normal(scale=1.0, size=fields["mask"].shape).astype(np.float32)
+    return fields | {"rollout_logps": fields["old_logps"] + noise}

@@ -1,0 +1,105 @@
+"""What is claimed of a component in a fresh process: on several devices, whose number jax fixes as it starts, and of
+what importing it costs. One process answers for all components that are checked together.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+
+from dovetail_kit.conformance.arrays import ArrayCase, Result, on_batch, same_results
+from dovetail_kit.conformance.check import Failed, Inapplicable, check
+from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.suites.arrays import ARRAYS
+
+SLOW_IMPORT_SECONDS = 3.0
+"""Of processor time, for what a component's module imports beyond jax, flax and optax, which the engine has anyway."""
+
+
+def share_processes(subjects: list[Subject]) -> None:
+    """Let these subjects be asked in one process, not in one each."""
+    crowd: dict[str, Any] = {"of": subjects}
+    for subject in subjects:
+        subject.crowd = crowd
+
+
+@check(
+    *ARRAYS,
+    when=on_batch,
+    slow=True,
+    mend="Use operations on whole arrays, and neither name devices nor count them.",
+)
+def sharded(subject: Subject) -> None:
+    """With its rows on two devices it gives what it gives on one.
+
+    A mean taken on each device by itself, or a factor for the number of devices, is wrong on every mesh but that of a
+    laptop.
+    """
+    told = _answers("sharded", subject).get(_name(subject))
+    if not told:
+        raise Inapplicable("it cannot be called in a fresh process")
+    if "error" in told:
+        raise Failed(f"on two devices: {told['error']}")
+    values = tuple(np.array(value) for value in told["values"])
+    metrics, gradients = ({name: np.array(x) for name, x in told[key].items()} for key in ("metrics", "gradients"))
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    same_results(Result(values, metrics, gradients), case.run(fields), "on two devices", where=fields["mask"])
+
+
+@check(slow=True, mend="Import what is heavy in the function that needs it.")
+def import_time(subject: Subject) -> None:
+    """Its module is imported in a moment, once jax is there.
+
+    Every process of a sweep, and every reward worker, imports it again.
+    """
+    seconds = _answers("imports", subject).get(_name(subject), 0.0)
+    if seconds > SLOW_IMPORT_SECONDS:
+        raise Failed(f"importing it takes {seconds:.1f} s of processor time")
+
+
+def _name(subject: Subject) -> str:
+    return f"{subject.component.origin.distribution}/{subject.component.label}"
+
+
+def _answers(program: str, subject: Subject) -> dict[str, Any]:
+    """Return what a program of `dovetail_kit.conformance` says of each component, running it once for all."""
+    crowd = subject.crowd or {"of": [subject]}
+    if program not in crowd:
+        crowd[program] = _run(program, crowd["of"])
+    if isinstance(crowd[program], Inapplicable):
+        raise crowd[program]
+    return crowd[program]
+
+
+def _run(program: str, subjects: list[Subject]) -> dict[str, Any] | Inapplicable:
+    asked = []
+    for subject in subjects:
+        target, component = subject.component.load(), subject.component
+        if program == "imports" or (component.kind in ARRAYS and on_batch(component)):
+            place = f"{target.__module__}:{target.__qualname__}"
+            origin = component.origin.distribution
+            asked.append([_name(subject), component.kind, component.name, origin, place, dict(subject.given)])
+    flags = "--xla_force_host_platform_device_count=2"
+    environment = os.environ | {
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip(),
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", f"dovetail_kit.conformance.{program}"],
+        input=json.dumps(asked, default=str),
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        told = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]
+        return Inapplicable(f"a fresh process failed: {told[0]}")
+    return json.loads(done.stdout.splitlines()[-1])

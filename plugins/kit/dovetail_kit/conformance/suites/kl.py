@@ -1,0 +1,150 @@
+"""What is claimed of KL estimators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dovetail.registry import current
+from dovetail_kit.conformance import batch
+from dovetail_kit.conformance.arrays import ArrayCase, finite, same
+from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.subject import Subject
+
+SHIFTS = (200.0, -200.0, 1e4, -1e4)
+EXACT = (
+    "The expectation is taken over the whole vocabulary instead of samples, so that this is exact: no false alarm, and"
+    " any bias above 0.1 % of a nat is seen."
+)
+
+
+@check(
+    "kl", mend="Check which of the two log-probabilities is subtracted from which, and constants such as the -1 of k3."
+)
+def zero_at_equality(subject: Subject) -> None:
+    """Between equal policies the estimate is zero at every token."""
+    case = ArrayCase.of(subject)
+    known = batch.known_fields() | {name: batch.known_fields()["logits"] for name in ("old_logits", "ref_logits")}
+    fields = _fields(case, known)
+    same(case.run(fields).value, np.zeros(fields["mask"].shape), "at equality: the value", where=fields["mask"])
+
+
+@check("kl", mend="Bound the log-ratio before it goes into an exponential.")
+def extremes(subject: Subject) -> None:
+    """Log-ratios of ±200 and ±10⁴ give finite estimates and gradients."""
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    for shift in SHIFTS:
+        for name in case.variables:
+            result = case.run(fields | {name: (fields[name] + np.float32(shift)).astype(np.float32)})
+            finite(np.where(fields["mask"], result.value, 0), f"with {name} moved by {shift:g}: the value")
+            for variable, gradient in result.gradients.items():
+                finite(gradient, f"with {name} moved by {shift:g}: the gradient by {variable}")
+
+
+@check("kl", mend="Replace what is not finite by nothing; positions without weight are left out by the engine.")
+def nan_is_seen(subject: Subject) -> None:
+    """A NaN at a policy token stays a NaN.
+
+    One that becomes a number hides that something is wrong with the model.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    for name in case.variables:
+        broken = fields[name].copy()
+        broken[0, 0] = np.nan
+        value = case.run(fields | {name: broken}).value[0, 0]
+        if np.isfinite(value):
+            raise Failed(f"{name}[0, 0] is NaN, and the value there {value:.6g}")
+
+
+@check("kl", claim="non_negative", mend="Take the claim back, or use an estimate such as k2 or k3.")
+def non_negative(subject: Subject) -> None:
+    """No estimate is below zero."""
+    case = ArrayCase.of(subject)
+    for seed in range(3):
+        fields = case.fields(seed)
+        least = case.run(fields).value[fields["mask"]].min()
+        if least < -1e-6:
+            raise Failed(f"the least value is {least:.6g}")
+
+
+@check("kl", claim="unbiased_value", mend=f"Take the claim back, or correct the formula. {EXACT}")
+def unbiased_value(subject: Subject) -> None:
+    """The expectation of the estimate over the policy's samples is KL(π || π_ref)."""
+    expected, _ = _divergence(subject)
+    value, _ = _expectation(subject)
+    same(value, expected, "the expected value, by position,", within=1e-3)
+
+
+@check("kl", claim="unbiased_gradient", mend=f"Take the claim back, or correct the formula. {EXACT}")
+def unbiased_gradient(subject: Subject) -> None:
+    """The expectation of the estimate's gradient, through what is differentiable, is that of KL(π || π_ref).
+
+    As a loss it pulls somewhere else. k1 pulls nowhere, k3 towards the other divergence.
+    """
+    _, expected = _divergence(subject)
+    _, gradient = _expectation(subject)
+    same(gradient, expected, "the expected gradient, by position and logit,", within=1e-3)
+
+
+@check("kl", claim="zero_expected_gradient", mend=f"Take the claim back. {EXACT}")
+def zero_expected_gradient(subject: Subject) -> None:
+    """The expectation of the gradient is zero, which the engine warns of where it is used as a loss."""
+    _, gradient = _expectation(subject)
+    same(gradient, np.zeros_like(gradient), "the expected gradient, by position and logit,", within=1e-4)
+
+
+def _fields(case: ArrayCase, known: batch.Fields) -> batch.Fields:
+    reads = {name: batch.field(name, known) for name in case.component.reads}
+    return reads | {name: known[name] for name in ("mask", "weights")}
+
+
+def _enumerated() -> batch.Fields:
+    """Rows that go through the vocabulary at every position, with the same logits; the policy at hand sampled them."""
+    known = batch.known_fields()
+    tokens = np.repeat((np.arange(batch.ROWS) % batch.VOCABULARY)[:, None], batch.TOKENS, axis=1).astype(np.int32)
+    logits = np.repeat(known["logits"][:1], batch.ROWS, axis=0)
+    reference = logits + np.float32(0.5) * np.repeat(known["answer_logits"][:1], batch.ROWS, axis=0)  # within clamps
+    probabilities = np.array(jax.nn.softmax(logits, axis=-1)[0].T)  # by token, then position
+    weights = np.concatenate([probabilities, np.zeros((batch.ROWS - batch.VOCABULARY, batch.TOKENS), np.float32)])
+    return known | {
+        "tokens": tokens,
+        "logits": logits,
+        "old_logits": logits,
+        "ref_logits": reference,
+        "mask": weights > 0,
+        "weights": weights.astype(np.float32),
+    }
+
+
+def _expectation(subject: Subject) -> tuple[np.ndarray, np.ndarray]:
+    """Return E[k] by position, and its gradient by the logits, the samples staying what they are."""
+    case = ArrayCase.of(subject)
+    known = _enumerated()
+    fields = _fields(case, known)
+    result = case.run(fields)
+    gradient = np.zeros_like(known["logits"])
+    for name, cotangent in result.gradients.items():
+        provider: Any = current().get("field", name)
+        others = {read: jnp.asarray(known[read]) for read in provider.reads if read != "logits"}
+
+        def provided(logits: jax.Array, provider: Any = provider, others: Any = others) -> jax.Array:
+            return provider(*(logits if read == "logits" else others[read] for read in provider.reads))
+
+        _, pull = jax.vjp(provided, jnp.asarray(known["logits"]))
+        gradient += np.asarray(pull(jnp.asarray(cotangent))[0])
+    value = np.where(fields["mask"], fields["weights"] * result.value, 0).sum(axis=0)
+    return value, gradient.sum(axis=0)
+
+
+def _divergence(subject: Subject) -> tuple[np.ndarray, np.ndarray]:
+    """Return KL(π || π_ref) by position, and its gradient by the logits."""
+    known = _enumerated()
+    logps, ref_logps = (np.asarray(jax.nn.log_softmax(known[name][0])) for name in ("logits", "ref_logits"))
+    p = np.exp(logps)
+    value = np.sum(p * (logps - ref_logps), axis=-1)
+    return value, p * (logps - ref_logps - value[:, None])

@@ -1,0 +1,210 @@
+"""What is claimed of policy and value losses."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dovetail_kit.conformance import batch
+from dovetail_kit.conformance.arrays import ArrayCase, Result, finite, same
+from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.subject import Subject
+
+LOSSES = ("policy_loss", "value_loss")
+BEHAVIOUR = ("old_logps", "ref_logps", "rollout_logps")
+SHIFTS = (200.0, -200.0, 1e4, -1e4)
+STEP = 2e-3
+"""Of finite differences, in nats: large enough for float32, small against any clip range."""
+
+
+@check(*LOSSES, mend="Multiply by no mask that is not there; check the sign of what is clipped.")
+def learns_from_policy_tokens(subject: Subject) -> None:
+    """The gradient is exactly zero outside the mask, and not zero everywhere inside."""
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    result = case.run(fields)
+    inside = False
+    for name, gradient in result.gradients.items():
+        finite(gradient, f"the gradient by {name}")
+        if gradient[~fields["mask"]].any():
+            row, token = np.argwhere((gradient != 0) & ~fields["mask"])[0]
+            raise Failed(f"the gradient by {name}[{row}, {token}] is {gradient[row, token]:.6g}, outside the mask")
+        inside |= bool(gradient[fields["mask"]].any())
+    if not inside:
+        raise Failed(f"the gradients by {', '.join(result.gradients) or 'no field'} are zero everywhere")
+
+
+@check(*LOSSES, mend="Move the statistic to a component of kind 'field' or 'advantage', which see the whole batch.")
+def micro_batches(subject: Subject) -> None:
+    """A completion's loss and gradient do not depend on the others in its micro-batch, nor on how many there are.
+
+    Micro-batches add up to the whole only if each row stands by itself. A mean, a rank or a deviation over the batch
+    inside a loss makes the result depend on how memory happened to split it.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    result = case.run(fields)
+    halves = batch.ROWS // 2
+    others = case.fields(seed=1)
+    others = batch.take_rows(others, np.arange(batch.ROWS)[::-1])
+    mixed = {
+        name: np.concatenate([value[:halves], others[name][halves:]]) if batch.is_array(value) else value
+        for name, value in fields.items()
+    }
+    swapped = case.run(mixed)
+    same(swapped.value[:halves], result.value[:halves], "with other completions beside it: the value")
+    for name, gradient in result.gradients.items():
+        what = f"with other completions beside it: the gradient by {name}"
+        same(swapped.gradients[name][:halves], gradient[:halves], what)
+    if subject.once("fits others", lambda: False):  # it has been called on fewer rows, with the same result
+        return
+    rows = [0, 1, 5]
+    few = case.eager(batch.take_rows(fields, rows))
+    same(few.value, result.value[rows], "in a micro-batch of three: the value")
+
+
+@check(*LOSSES, mend="Bound what goes into an exponential before it: exp(clip(x, -20, 20)), not clip(exp(x), ...).")
+def extremes(subject: Subject) -> None:
+    """Log-ratios of ±200 and ±10⁴ give finite losses and gradients, for both signs of the advantage.
+
+    A stale policy, or a token that the sampler could not have drawn, has such a ratio; exp of it overflows, and
+    infinity times zero is NaN even where a clip discards it.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    variable = next((name for name in ("logps", "values") if name in case.variables), case.variable)
+    signs = (1.0, -1.0) if "advantages" in fields else (1.0,)
+    for shift in SHIFTS:
+        for sign in signs:
+            moved = fields | {variable: (fields[variable] + np.float32(shift)).astype(np.float32)}
+            if "advantages" in fields:
+                moved["advantages"] = np.where(fields["mask"], sign * (np.abs(fields["advantages"]) + 0.1), 0)
+                moved["advantages"] = moved["advantages"].astype(np.float32)
+            what = f"with {variable} moved by {shift:g}" + (f" and A {'>' if sign > 0 else '<'} 0" * len(signs[1:]))
+            result = case.run(moved)
+            finite(result.value, f"{what}: the value")
+            for name, gradient in result.gradients.items():
+                finite(gradient, f"{what}: the gradient by {name}")
+
+
+@check(
+    *LOSSES,
+    unless="surrogate",
+    mend="Find the jax.lax.stop_gradient, or the custom derivative, that is in the way; declare surrogate=True if it is"
+    " meant.",
+)
+def finite_differences(subject: Subject) -> None:
+    """The gradient is that of the value, by central differences in random directions.
+
+    It is not where a stop-gradient is in the way, or a derivative written by hand is wrong.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    result = case.run(fields)
+    rng = np.random.default_rng(0)
+    told = []
+    for _ in range(4):  # a direction may step over a kink, such as a clip bound; four hardly ever
+        total = 0.0
+        moved = {name: rng.normal(size=fields[name].shape).astype(np.float32) for name in case.variables}
+        for name, gradient in result.gradients.items():
+            total += float(np.sum(gradient.astype(np.float64) * moved[name]))
+        sides = [
+            case.run(fields | {name: (fields[name] + sign * STEP * moved[name]).astype(np.float32) for name in moved})
+            for sign in (1.0, -1.0)
+        ]
+        slope = (_total(sides[0], fields) - _total(sides[1], fields)) / (2 * STEP)
+        if np.isclose(slope, total, rtol=2e-2, atol=2e-2):
+            return
+        told.append(f"{total:.5g} instead of {slope:.5g}")
+    raise Failed(f"the slope in four directions is {', '.join(told)}")
+
+
+def _total(result: Result, fields: batch.Fields) -> float:
+    return float(np.sum(fields["weights"].astype(np.float64) * result.value))
+
+
+@check(
+    "policy_loss",
+    claim="on_policy_gradient",
+    mend="Write the loss such that its derivative by log π at ratio 1 is -A; a weight that multiplies log π must be"
+    " under jax.lax.stop_gradient.",
+)
+def on_policy_gradient(subject: Subject) -> None:
+    """On policy, where all log-probabilities are the same, the gradient of a token's loss by its log π is -A."""
+    case = ArrayCase.of(subject)
+    fields = on_policy(case.fields())
+    result = case.run(fields)
+    expected = -np.where(fields["mask"], fields["advantages"], 0) * fields["weights"]
+    same(result.gradients["logps"], expected, "on policy: the gradient by logps")
+
+
+@check("policy_loss", reads=["advantages"], unless="regularised", mend="Multiply every term by the advantage.")
+def zero_advantage(subject: Subject) -> None:
+    """Where the advantage is zero, so is the gradient.
+
+    A completion that is neither better nor worse than its group teaches nothing. A term of another kind, a penalty or a
+    regulariser, is declared: regularised=True.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    result = case.run(fields | {"advantages": np.zeros_like(fields["advantages"])})
+    for name, gradient in result.gradients.items():
+        same(gradient, np.zeros_like(gradient), f"with A = 0: the gradient by {name}", within=1e-7)
+
+
+@check(
+    "policy_loss",
+    reads=["advantages", "logps"],
+    unless="regularised",
+    mend="Check the sign, and which side is clipped.",
+)
+def gradient_direction(subject: Subject) -> None:
+    """No token of a completion with A > 0 is made less likely, and none with A < 0 more likely.
+
+    A sign that is wrong, or an advantage that is taken from another row, trains the policy away from what is good.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    signs = np.where(np.arange(batch.ROWS) % 2, -1.0, 1.0)[:, None].astype(np.float32)
+    advantages = np.where(fields["mask"], signs, 0).astype(np.float32)
+    gradient = case.run(fields | {"advantages": advantages}).gradients["logps"]
+    wrong = (gradient * advantages > 1e-6) & fields["mask"]
+    if wrong.any():
+        row, token = np.argwhere(wrong)[0]
+        raise Failed(
+            f"A[{row}, {token}] is {advantages[row, token]:g}, and the gradient of the loss by logps"
+            f" {gradient[row, token]:.6g}: descending makes it"
+            f" {'less' if advantages[row, token] > 0 else 'more'} likely"
+        )
+
+
+@check(
+    "policy_loss",
+    claim="pessimistic",
+    mend="Take jnp.maximum(-A * r, -A * clip(r, 1 - ε, 1 + ε)), the larger loss, whatever the sign of A.",
+)
+def clip_side(subject: Subject) -> None:
+    """The gradient stops where the ratio has moved far in the direction of A, and never where it has moved against it.
+
+    Clipping the wrong side for A < 0 frees the policy to forget, and stops it from mending what it got wrong.
+    """
+    case = ArrayCase.of(subject)
+    fields = on_policy(case.fields())
+    mask = fields["mask"]
+    for sign in (1.0, -1.0):
+        for shift in (3.0, -3.0):
+            moved = fields | {
+                "advantages": np.where(mask, np.float32(sign), 0).astype(np.float32),
+                "logps": fields["logps"] + np.float32(shift),
+            }
+            gradient = case.run(moved).gradients["logps"][mask]
+            stopped = not (np.abs(gradient) > 1e-6).any()
+            where = f"where A {'>' if sign > 0 else '<'} 0 and the log-ratio is {shift:+g}"
+            if sign * shift > 0 and not stopped:
+                raise Failed(f"{where}, the gradient by logps is {gradient[np.argmax(np.abs(gradient))]:.6g}, not 0")
+            if sign * shift < 0 and (np.abs(gradient) < 1e-6).any():
+                raise Failed(f"{where}, the gradient by logps is 0 at {np.sum(np.abs(gradient) < 1e-6)} tokens")
+
+
+def on_policy(fields: batch.Fields) -> batch.Fields:
+    """Return the fields with all policies the same."""
+    return fields | {name: fields["logps"].copy() for name in BEHAVIOUR if name in fields}

@@ -1,0 +1,192 @@
+"""What is claimed of models, adapters and rollout engines."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from dovetail.errors import ConfigError, DovetailError
+from dovetail.registry import current
+from dovetail_kit import rollout
+from dovetail_kit.conformance.arrays import same
+from dovetail_kit.conformance.check import Failed, Inapplicable, check
+from dovetail_kit.conformance.subject import Subject
+
+VOCABULARY, ROWS, LENGTH = 13, 4, 8
+TINY = {"width": 16, "layers": 2, "heads": 2, "kv_heads": 1, "ffn": 24, "init_std": 0.4}
+"""Of the built-in architecture, where one is needed to check something else."""
+WITHIN = 2e-4
+
+
+class _Model:
+    """A model as pure functions of arrays, compiled once for each shape."""
+
+    def __init__(self, model: nnx.Module) -> None:
+        graphdef, weights = nnx.split(model)
+
+        @jax.jit
+        def whole(tokens: Any, mask: Any) -> Any:
+            merged: Any = nnx.merge(graphdef, weights)
+            hidden, _ = merged(tokens, mask)
+            return hidden, merged.logits(hidden)
+
+        @jax.jit
+        def cached(tokens: Any, mask: Any) -> Any:
+            merged: Any = nnx.merge(graphdef, weights)
+            cache, parts = merged.init_cache(len(tokens), LENGTH), []
+            for begin, end in ((0, 5), (5, 7), (7, LENGTH)):
+                hidden, cache = merged(tokens[:, begin:end], mask[:, begin:end], cache)
+                parts.append(hidden)
+            return jnp.concatenate(parts, axis=1)
+
+        @jax.jit
+        def prefixed(tokens: Any, mask: Any) -> Any:
+            merged: Any = nnx.merge(graphdef, weights)
+            _, prefix = merged(tokens[::2, :5], mask[::2, :5], merged.init_cache(ROWS // 2, 5))
+            return merged(tokens[:, 5:], mask[:, 5:], prefix=prefix)[0]
+
+        self.whole, self.cached, self.prefixed = whole, cached, prefixed
+
+
+def _model(subject: Subject) -> _Model:
+    return subject.once("model", lambda: _Model(_make(subject)))
+
+
+def _make(subject: Subject, seed: int = 0) -> Any:
+    try:
+        return subject.bind().make(VOCABULARY, rngs=nnx.Rngs(seed), place=lambda axes, shape: None)
+    except (DovetailError, OSError) as error:
+        raise Inapplicable(f"it cannot be made here: {error}") from error
+
+
+def _tiny(vocab_size: int, seed: int = 0) -> Any:
+    maker: Any = current().get("model", "decoder").bind(**TINY)
+    return maker.make(vocab_size, rngs=nnx.Rngs(seed), place=lambda axes, shape: None)
+
+
+def _batch() -> tuple[np.ndarray, np.ndarray]:
+    """Two prompts of five tokens, the second with padding on the left, twice each, with three tokens that differ."""
+    rng = np.random.default_rng(0)
+    prompts = np.repeat(rng.integers(0, VOCABULARY, (ROWS // 2, 5)), 2, axis=0)
+    tokens = np.concatenate([prompts, rng.integers(0, VOCABULARY, (ROWS, 3))], axis=1).astype(np.int32)
+    mask = np.arange(LENGTH) >= np.array([0, 0, 2, 2])[:, None]
+    return tokens, mask
+
+
+@check(
+    "model", slow=True, mend="Project to float32 logits of vocab_size, and let `width` be the hidden states' last axis."
+)
+def logits(subject: Subject) -> None:
+    """Hidden states have the model's width, and logits are finite float32 numbers over its vocabulary."""
+    tokens, mask = _batch()
+    hidden, found = _model(subject).whole(tokens, mask)
+    width = _make(subject).width
+    if hidden.shape != (ROWS, LENGTH, width):
+        raise Failed(f"hidden states have shape {list(hidden.shape)}, not {[ROWS, LENGTH, width]}")
+    if found.shape != (ROWS, LENGTH, VOCABULARY) or found.dtype != jnp.float32:
+        raise Failed(f"logits are {found.dtype}{list(found.shape)}, not float32{[ROWS, LENGTH, VOCABULARY]}")
+    if not np.isfinite(np.asarray(found)[mask]).all():
+        raise Failed("some logits are not finite")
+
+
+@check("model", slow=True, mend="Mask attention to later positions, and keep rows apart.")
+def causal(subject: Subject) -> None:
+    """A token changes nothing before it, and nothing in other rows."""
+    tokens, mask = _batch()
+    model = _model(subject)
+    before, _ = model.whole(tokens, mask)
+    changed = tokens.copy()
+    changed[1, 6] = (changed[1, 6] + 1) % VOCABULARY
+    after, _ = model.whole(changed, mask)
+    seen = mask.copy()
+    seen[1, 6:] = False
+    same(after, before, "after another token at [1, 6]: the hidden state", within=WITHIN, where=seen)
+    if np.allclose(after[1, 6], before[1, 6]):
+        raise Failed("another token at [1, 6] changes nothing there")
+
+
+@check(
+    "model", slow=True, mend="Give new tokens the positions that follow the cached ones, and let them attend to these."
+)
+def cache(subject: Subject) -> None:
+    """With a cache, in pieces of 5, 2 and 1 tokens, hidden states are what they are at once.
+
+    Sampling would come from another policy than the one that is trained.
+    """
+    tokens, mask = _batch()
+    model = _model(subject)
+    whole, _ = model.whole(tokens, mask)
+    same(model.cached(tokens, mask), whole, "with a cache: the hidden state", within=WITHIN, where=mask)
+
+
+@check("model", slow=True, mend="Count positions over the true tokens of a row: jnp.cumsum(mask) - 1.")
+def left_padding(subject: Subject) -> None:
+    """Padding on the left changes nothing: positions count a row's true tokens.
+
+    Prompts of one batch have different lengths; one that is read at shifted positions is answered by another policy.
+    """
+    tokens, mask = _batch()
+    model = _model(subject)
+    padded, _ = model.whole(tokens, mask)
+    moved = np.roll(tokens, -2, axis=1)
+    whole, _ = model.whole(moved, np.roll(mask, -2, axis=1) & (np.arange(LENGTH) < LENGTH - 2))
+    same(padded[2:, 2:], whole[2:, :-2], "with two positions of padding on the left: the hidden state", within=WITHIN)
+    garbage = np.where(mask, tokens, (tokens + 3) % VOCABULARY)
+    other, _ = model.whole(garbage, mask)
+    same(other, padded, "with other tokens in the padding: the hidden state", within=WITHIN, where=mask)
+
+
+@check("model", slow=True, mend="Let row i of tokens attend to row i // (rows // prefix rows) of the prefix.")
+def prefix(subject: Subject) -> None:
+    """Continuing a prompt that was computed once, for the rows that share it, gives what each row gives whole."""
+    tokens, mask = _batch()
+    model = _model(subject)
+    whole, _ = model.whole(tokens, mask)
+    same(model.prefixed(tokens, mask), whole[:, 5:], "after a shared prefix: the hidden state", within=WITHIN)
+
+
+@check("adapter", slow=True, mend="Begin with an update of zero, and make the new parameters nnx.LoRAParam.")
+def begins_as_the_base(subject: Subject) -> None:
+    """An adapter changes nothing before it is trained, and what it adds is of type nnx.LoRAParam."""
+    tokens, mask = _batch()
+    model = _tiny(VOCABULARY)
+    before = np.asarray(model(tokens, mask)[0])
+    adapted = subject.bind().apply(model, rngs=nnx.Rngs(1))
+    same(adapted(tokens, mask)[0], before, "with the adapter: the hidden state", within=WITHIN, where=mask)
+    if not jax.tree.leaves(nnx.state(adapted, nnx.LoRAParam)):
+        raise Failed("it adds no parameter of type nnx.LoRAParam, so that nothing would be trained")
+
+
+def _engine_case(subject: Subject) -> rollout.EngineCase:
+    def make() -> rollout.EngineCase:
+        numbers: Any = rollout.Numbers()
+        first, second = (_tiny(numbers.vocab_size, seed) for seed in (0, 1))
+        case = rollout.EngineCase.of(subject.bind(), first, second, numbers)
+        try:
+            case.open().close()
+        except ConfigError as error:
+            raise Inapplicable(str(error)) from error
+        return case
+
+    return subject.once("case", make)
+
+
+def _add_engine_check(function: Any) -> None:
+    def engine_check(subject: Subject) -> None:
+        try:
+            function(_engine_case(subject))
+        except AssertionError as error:
+            raise Failed(" ".join(str(error).split())) from None
+
+    engine_check.__doc__ = inspect.getdoc(function)
+    mend = "See RolloutEngine in dovetail.protocols; dovetail_kit.rollout runs this on a tiny model of your own."
+    check("rollout", name=function.__name__.removeprefix("check_"), slow=True, mend=mend)(engine_check)
+
+
+for _function in rollout.CHECKS:
+    _add_engine_check(_function)

@@ -1,0 +1,220 @@
+"""What is claimed of schedules, controllers, optimisers and rules of early stopping."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from dovetail.registry import Component
+from dovetail_kit.conformance.arrays import finite, same
+from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.subject import Subject
+
+SCHEDULES = ("lr_schedule", "schedule")
+CONTROLLERS = ("entropy_controller", "kl_controller")
+TOTAL = 40
+
+
+@check(*SCHEDULES, mend="Compute with jnp on float32 scalars, and guard divisions by a number of steps.")
+def every_step(subject: Subject) -> None:
+    """From the first step to the last it gives a finite float32 number, not negative, in a run of one step too."""
+    for total in (TOTAL, 1):
+        for step, value in enumerate(_curve(subject, total)):
+            finite(value, f"at step {step} of {total} the value")
+            if value.shape != () or value.dtype != np.float32:
+                raise Failed(
+                    f"at step {step} of {total} it gives {value.dtype}{list(value.shape)}, not a float32 scalar"
+                )
+            if value < 0:
+                raise Failed(f"at step {step} of {total} it gives {value:.6g}")
+
+
+@check(*SCHEDULES, mend="Use jnp.where instead of if; steps and hyperparameters are traced.")
+def schedule_jit(subject: Subject) -> None:
+    """It can be compiled, once for all steps and hyperparameters, and gives the same as eagerly."""
+    traces = []
+
+    @jax.jit
+    def compiled(step: Any, total: Any, floats: Any) -> Any:
+        traces.append(step)
+        return subject.bind(**floats)(step, total)
+
+    curve = _curve(subject, TOTAL)
+    try:
+        for step in (0, 7, TOTAL):
+            value = compiled(jnp.int32(step), jnp.int32(TOTAL), subject.floats)
+            same(value, curve[step], f"compiled, at step {step}: the value", within=1e-6)
+        compiled(jnp.int32(1), jnp.int32(90), {name: value * np.float32(0.9) for name, value in subject.floats.items()})
+    except jax.errors.JAXTypeError as error:
+        raise Failed(f"it cannot be traced: {str(error).strip().splitlines()[0]}") from None
+    if len(traces) != 1:
+        raise Failed(f"it was traced {len(traces)} times")
+
+
+def _curve(subject: Subject, total: int) -> list[np.ndarray]:
+    def curve() -> list[np.ndarray]:
+        schedule = subject.bind(**subject.floats)
+        return [np.asarray(schedule(jnp.int32(step), jnp.int32(total))) for step in range(total + 1)]
+
+    return subject.once(("curve", total), curve)
+
+
+@check(*CONTROLLERS, mend="Return the coefficient itself from coef(init(coef)).")
+def starts_at_the_coefficient(subject: Subject) -> None:
+    """The first coefficient is the one in the configuration."""
+    controller = subject.bind(**subject.floats)
+    same(controller.coef(controller.init(0.25)), 0.25, "the first coefficient", within=1e-7)
+
+
+@check(*CONTROLLERS, mend="Keep the state in a dict of arrays whose shapes and types never change; use jnp.where.")
+def state_under_scan(subject: Subject) -> None:
+    """The state is a dict of arrays of fixed shapes and types, and updates are the same compiled as eagerly.
+
+    It is saved in checkpoints, and travels through compiled loops; one that changes its type compiles anew every step.
+    """
+    observed = jnp.array([0.0, 0.5, 0.1, 5.0])
+
+    @jax.jit
+    def scanned(floats: Any) -> Any:
+        controller = subject.bind(**floats)
+
+        def step(state: Any, value: Any) -> Any:
+            state = controller.update(state, value, jnp.int32(64))
+            return state, controller.coef(state)
+
+        return jax.lax.scan(step, controller.init(0.1), observed)[1]
+
+    try:
+        found = scanned(subject.floats)
+    except (TypeError, jax.errors.JAXTypeError) as error:
+        raise Failed(f"the state does not go through a compiled loop: {str(error).strip().splitlines()[0]}") from None
+    states = _states(subject, observed)
+    controller = subject.bind(**subject.floats)
+    for number, state in enumerate(states[1:]):
+        same(found[number], controller.coef(state), f"compiled, after {number + 1} updates: the coefficient")
+    if not isinstance(states[0], dict) or not all(isinstance(value, jax.Array) for value in states[0].values()):
+        raise Failed(f"the state is {states[0]!r}, not a dict of arrays")
+
+
+@check(*CONTROLLERS, mend="Keep everything that is remembered in the state, and nothing on the instance.")
+def state_through_a_checkpoint(subject: Subject) -> None:
+    """A state that was saved, loaded in another process, and used on gives what it would have given.
+
+    A resumed run would go on with another coefficient.
+    """
+    observed = jnp.array([0.3, 0.0, 0.9, 0.2])
+    expected = _states(subject, observed)
+    saved = pickle.dumps(jax.device_get(expected[2]))
+    controller = subject.bind(**subject.floats)
+    state = jax.tree.map(jnp.asarray, pickle.loads(saved))
+    for number in (2, 3):
+        state = controller.update(state, observed[number], jnp.int32(64))
+        for name, value in state.items():
+            same(
+                value, expected[number + 1][name], f"after {number + 1} updates and a checkpoint: '{name}'", within=0.0
+            )
+
+
+@check(*CONTROLLERS, mend="Hold the state where samples is zero: jnp.where(samples > 0, new, old).")
+def nothing_observed(subject: Subject) -> None:
+    """A step without samples, in which every completion was filtered out, leaves the coefficient finite."""
+    controller = subject.bind(**subject.floats)
+    state = controller.update(controller.init(0.25), jnp.float32(np.nan), jnp.int32(0))
+    finite(controller.coef(state), "after a step without samples: the coefficient")
+
+
+@check(*CONTROLLERS, claim="constant", mend="Take the claim back.")
+def constant(subject: Subject) -> None:
+    """The coefficient never changes."""
+    controller = subject.bind(**subject.floats)
+    for state in _states(subject, jnp.array([0.0, 9.0, 0.1])):
+        same(controller.coef(state), 0.1, "the coefficient", within=1e-7)
+
+
+def _states(subject: Subject, observed: Any) -> list[Any]:
+    controller = subject.bind(**subject.floats)
+    states = [controller.init(0.1)]
+    for value in observed:
+        states.append(controller.update(states[-1], value, jnp.int32(64)))
+    return states
+
+
+def _remembers(component: Component) -> bool:
+    return "state" in component.reads
+
+
+@check("advantage", when=_remembers, mend="Return arrays of the shapes and types of init() from update().")
+def remembered_state(subject: Subject) -> None:
+    """What it remembers keeps its shapes and types, is finite, and is moved by no completion without policy tokens."""
+    from dovetail_kit.conformance import batch
+    from dovetail_kit.conformance.arrays import ArrayCase
+
+    case = ArrayCase.of(subject)
+    bound = subject.bind(**subject.floats)
+    fields = case.fields()
+    first = bound.init(batch.ROLES)
+
+    def update(fields: batch.Fields) -> Any:
+        return bound.update(*(jax.tree.map(jnp.asarray, fields[name]) for name in subject.component.reads))
+
+    following = update(fields | {"state": first})
+    shapes = [jax.tree.map(lambda x: (x.shape, x.dtype.name), state) for state in (first, following)]
+    if shapes[0] != shapes[1]:
+        raise Failed(f"init() gives {shapes[0]}, update() {shapes[1]}")
+    spoilt = update(batch.spoilt(fields, np.nan) | {"state": first})
+    for ours, theirs in zip(jax.tree.leaves(spoilt), jax.tree.leaves(following), strict=True):
+        same(ours, theirs, "with NaN as the score of an empty row: the state")
+
+
+@check("optimizer", mend="Return an optax.GradientTransformation that scales its update by the learning rate.")
+def optimises(subject: Subject) -> None:
+    """Updates lower a quadratic loss, vanish where the learning rate is zero, and are finite for a zero gradient."""
+    params = {"w": jnp.array([1.0, -2.0]), "b": jnp.array(0.5)}
+
+    @jax.jit
+    def step(rate: Any, params: Any, gradient: Any) -> Any:
+        optimizer = subject.bind(**subject.floats)(rate)
+        if not isinstance(optimizer, optax.GradientTransformation):
+            raise Failed(f"it returns {type(optimizer).__name__}, not an optax.GradientTransformation")
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes its step count with floats
+            updates, _ = optimizer.update(gradient, optimizer.init(params), params)
+        return optax.apply_updates(params, updates)
+
+    def loss(params: Any) -> float:
+        return float(sum(jnp.sum(x**2) for x in jax.tree.leaves(params)))
+
+    moved = step(jnp.float32(1e-2), params, params)
+    if not loss(moved) < loss(params):
+        raise Failed(f"a step along the gradient takes the loss from {loss(params):.6g} to {loss(moved):.6g}")
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    for name, value in step(jnp.float32(0.0), params, params).items():
+        same(value, params[name], f"with learning rate 0: '{name}'", within=1e-7)
+    for name, value in step(jnp.float32(1e-2), params, zeros).items():
+        finite(value, f"with a zero gradient: '{name}'")
+
+
+@check("early_stopping", mend="Judge by the arguments alone, and return a bool.")
+def judges(subject: Subject) -> None:
+    """It says True or False, the same every time, changes no argument, and stops no trial that is the only one."""
+    others = [[(step, 0.1 * trial) for step in range(0, 100, 10)] for trial in range(1, 6)]
+    curve = [(step, 0.0) for step in range(0, 60, 10)]
+    offered = {"curve": curve, "others": others, "total_steps": 100}
+    before = repr(offered)
+    rule = subject.bind()
+
+    def ask(**changed: Any) -> Any:
+        known = offered | changed
+        return rule(*(known[name] for name in subject.component.reads))
+
+    answers = [ask(), ask()]
+    if not all(isinstance(answer, bool | np.bool_) for answer in answers) or answers[0] != answers[1]:
+        raise Failed(f"asked twice it says {answers[0]!r} and {answers[1]!r}")
+    if repr(offered) != before:
+        raise Failed("it changes its arguments")
+    if ask(others=[]):
+        raise Failed("it stops the only trial there is")

@@ -1,0 +1,61 @@
+"""What is claimed of fields that are computed position by position in a forward pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dovetail_kit.conformance import batch
+from dovetail_kit.conformance.arrays import finite, is_quantity, same
+from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.subject import Subject
+
+
+def _arguments(subject: Subject) -> list[Any]:
+    known = batch.known_fields()
+    return [jnp.asarray(batch.field(name, known)) for name in subject.component.reads]
+
+
+def _values(subject: Subject) -> np.ndarray:
+    return subject.once("values", lambda: np.asarray(subject.bind()(*_arguments(subject))))
+
+
+@check("field", when=is_quantity, mend="Reduce over the last axis only, whatever axes stand before it.")
+def by_position(subject: Subject) -> None:
+    """Chunks of positions give what the whole gives.
+
+    The engine never has the logits of all positions at a time, and its chunks have other shapes than [seq, token].
+    """
+    whole = _values(subject)
+    chunk = subject.bind()(*(value.reshape(-1, *value.shape[2:])[5:12] for value in _arguments(subject)))
+    same(chunk, whole.reshape(-1, *whole.shape[2:])[5:12], "for a chunk of 7 positions: the value")
+
+
+@check("field", when=is_quantity, mend="Use jnp, and no Python that looks at numbers.")
+def quantity_jit(subject: Subject) -> None:
+    """It can be compiled, and gives the same as eagerly, in float32."""
+
+    @jax.jit
+    def jitted(*arguments: Any) -> Any:
+        return subject.bind()(*arguments)
+
+    try:
+        compiled = jitted(*_arguments(subject))
+    except jax.errors.JAXTypeError as error:
+        raise Failed(f"it cannot be traced: {str(error).strip().splitlines()[0]}") from None
+    same(compiled, _values(subject), "compiled against eager: the value")
+    if compiled.dtype.name in ("bfloat16", "float16"):
+        raise Failed(f"the value has type {compiled.dtype}")
+
+
+@check("field", when=is_quantity, mend="Go through jax.nn.log_softmax or logsumexp; never take the log of a softmax.")
+def quantity_extremes(subject: Subject) -> None:
+    """Logits of ±10⁴, as a sure model has them, give finite values and gradients."""
+    arguments = [value * 1e4 if jnp.issubdtype(value.dtype, jnp.floating) else value for value in _arguments(subject)]
+    floats = tuple(i for i, value in enumerate(arguments) if jnp.issubdtype(value.dtype, jnp.floating))
+    finite(subject.bind()(*arguments), "the value")
+    for gradient in jax.grad(lambda *all_: jnp.sum(subject.bind()(*all_)), argnums=floats)(*arguments):
+        finite(gradient, "a gradient")

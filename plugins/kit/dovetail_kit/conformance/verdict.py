@@ -1,0 +1,56 @@
+"""Carry out one check on one component, and say in words what came of it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+
+from dovetail.registry.places import place_of, raised_at
+from dovetail_kit.conformance.check import Check, Failed, Inapplicable
+from dovetail_kit.conformance.subject import Subject
+
+Outcome = Literal["passed", "failed", "known", "skipped"]
+
+
+@attrs.frozen(kw_only=True)
+class Verdict:
+    """What came of a check: `known` is a failure that the component declares; `seen` says why, or what failed."""
+
+    outcome: Outcome
+    seen: str = ""
+
+
+def judge(check: Check, subject: Subject) -> Verdict:
+    """Carry out a check."""
+    reason = subject.declared.get("expected_failures", {}).get(check.name)
+    try:
+        check.function(subject)
+    except Inapplicable as why:
+        return Verdict(outcome="skipped", seen=str(why))
+    except Exception as error:
+        if reason is not None:
+            return Verdict(outcome="known", seen=f"declared: {reason}")
+        return Verdict(outcome="failed", seen=_seen(error))
+    if reason is not None:
+        return Verdict(
+            outcome="failed", seen=f"it passes, and is declared as an expected failure ({reason!r}): take that out"
+        )
+    return Verdict(outcome="passed")
+
+
+def report(check: Check, subject: Subject, verdict: Verdict) -> str:
+    """Say what a failure is, what it means and how to mend it."""
+    component = subject.component
+    lines = [f"{component.label} of {component.origin.distribution} {component.origin.version} fails '{check.name}'"]
+    lines += [f"  claimed: {check.summary}", f"  seen:    {verdict.seen}"]
+    lines += [f"  means:   {check.meaning}"] if check.meaning else []
+    lines += [f"  mend:    {check.mend}", f"  where:  {place_of(component.load())}"]
+    return "\n".join(lines)
+
+
+def _seen(error: Exception) -> str:
+    if isinstance(error, Failed):
+        return str(error)
+    first = str(error).strip().split("\n", 1)[0]
+    return f"{type(error).__name__}: {first}{raised_at(error)}"

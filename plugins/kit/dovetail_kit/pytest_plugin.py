@@ -1,0 +1,56 @@
+"""The pytest plugin: `pytest --dovetail-dist=acme-rl` turns every component of that distribution into tests.
+
+pytest loads this wherever Dovetail is installed, so it imports nothing until the option, or the setting
+`dovetail_dist` in pytest's configuration, names a distribution.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+class Hooks:
+    """What a conftest.py may implement."""
+
+    @pytest.hookspec(firstresult=True)
+    def pytest_dovetail_settings(self, component: Any) -> dict[str, Any] | None:
+        """Return hyperparameters to check a component with, which only a test can make: a file, a server.
+
+        >>> def pytest_dovetail_settings(component):
+        ...     return {"path": "tests/cases.csv"} if component.label == "task.acme" else None
+        """
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option and the setting."""
+    parser.getgroup("dovetail", "conformance of Dovetail plugins").addoption(
+        "--dovetail-dist",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="check every component of this installed distribution (repeatable)",
+    )
+    parser.addini(
+        "dovetail_dist",
+        "distributions whose components are checked where pytest is called without files",
+        type="args",
+        default=[],
+    )
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Announce the hooks."""
+    pluginmanager.add_hookspecs(Hooks)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start only where a distribution is named."""
+    named = list(config.getoption("--dovetail-dist") or ())
+    if config.args_source is not pytest.Config.ArgsSource.ARGS:
+        named += config.getini("dovetail_dist")
+    if named:
+        from dovetail_kit.conformance.session import Conformance
+
+        config.pluginmanager.register(Conformance(config, tuple(dict.fromkeys(named))), "dovetail-conformance")

@@ -1,0 +1,43 @@
+"""Every built-in component passes what third parties' are held to; a new one joins by being registered."""
+
+from __future__ import annotations
+
+import pytest
+from tests.kit.conformance.subjects import cases, subject
+
+from dovetail_kit.conformance.verdict import judge, report
+
+CASES = [
+    pytest.param(
+        component.kind,
+        component.name,
+        variant,
+        check,
+        id=f"{component.kind}/{component.name}{'(verl)' * variant}::{check.name}",
+        marks=[pytest.mark.slow] * check.slow,
+    )
+    for component, variant, check in cases()
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "variant", "check"), CASES)
+def test_it_conforms(kind, name, variant, check):
+    tested = subject(kind, name, variant)
+    verdict = judge(check, tested)
+    if verdict.outcome == "skipped":
+        pytest.skip(verdict.seen)
+    assert verdict.outcome in ("passed", "known"), report(check, tested, verdict)
+
+
+def test_little_is_skipped():
+    """Where a check cannot be carried out, that is for a reason that is known here."""
+    found = {}
+    for kind, name, variant, check in (case.values for case in CASES if not case.marks):
+        if check.name in ("picklable", "one_for_each", "records", "round_trip", "shapes"):
+            verdict = judge(check, subject(kind, name, variant))
+            if verdict.outcome == "skipped":
+                found[f"{kind}.{name}"] = verdict.seen
+    assert set(found) <= {"reward.compute_score", "reward.model", "reward.math_verify", "reward.geo3k"} | {
+        "tokenizer.huggingface",
+        "model.pretrained",
+    }, found

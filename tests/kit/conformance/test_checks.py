@@ -1,0 +1,95 @@
+"""What a check is made of; and the page that lists them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import dovetail
+from dovetail.registry import Component, Origin
+from dovetail_kit.conformance import Failed, Inapplicable, applicable, checks, stamp
+from dovetail_kit.conformance.claims import CLAIMS
+from dovetail_kit.conformance.page import page
+from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.verdict import judge
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def component(target, kind="policy_loss"):
+    return Component(kind=kind, name=target.__name__, target=target, origin=Origin("acme", "1", __name__))
+
+
+def test_every_check_says_what_it_claims_and_how_to_mend_it():
+    for check in checks():
+        assert check.summary.endswith("."), check.name
+        assert check.mend.endswith((".", "seen.")), check.name
+        assert set(check.kinds) <= set(dovetail.registry.current().kinds), check.name
+        assert {check.claim, check.unless} <= {None, *CLAIMS}, check.name
+
+
+@pytest.mark.parametrize("kind", dovetail.registry.current().kinds)
+def test_names_are_unique_in_a_kind(kind):
+    names = [check.name for check in checks(kind)]
+    assert len(names) == len(set(names))
+    assert {"docstring", "picklable", "resolved_dump"} <= set(names)
+
+
+def test_every_claim_is_read_by_somebody():
+    used = {each for check in checks() for each in (check.claim, check.unless)}
+    elsewhere = {"settings", "expected_failures", "whitened", "deterministic", "batch_invariant", "vocabulary_logps"}
+    assert set(CLAIMS) <= used | elsewhere
+
+
+def test_claims_decide_what_applies():
+    @dovetail.declares(on_policy_gradient=True, surrogate=True)
+    def claims(logps, advantages, mask): ...
+
+    def plain(logps, mask): ...
+
+    names = {check.name for check in applicable(component(claims))}
+    assert "on_policy_gradient" in names
+    assert "finite_differences" not in names
+    names = {check.name for check in applicable(component(plain))}
+    assert "on_policy_gradient" not in names
+    assert "finite_differences" in names
+    assert "zero_advantage" not in names
+
+
+@pytest.mark.parametrize(
+    ("declared", "raised", "outcome"),
+    [
+        ({}, None, "passed"),
+        ({}, Failed("4 instead of 5"), "failed"),
+        ({}, Inapplicable("no file"), "skipped"),
+        ({}, ZeroDivisionError("oops"), "failed"),
+        ({"it": "known"}, Failed("4 instead of 5"), "known"),
+        ({"it": "known"}, None, "failed"),
+    ],
+)
+def test_outcomes(declared, raised, outcome):
+    @dovetail.declares(expected_failures=declared)
+    def target(logps, mask): ...
+
+    def function(subject):
+        if raised:
+            raise raised
+
+    check = checks()[0]
+    import attrs
+
+    verdict = judge(attrs.evolve(check, name="it", function=function), Subject(component(target)))
+    assert verdict.outcome == outcome
+    if isinstance(raised, ZeroDivisionError):
+        assert verdict.seen.startswith("ZeroDivisionError: oops [")
+
+
+def test_the_page_lists_every_check():
+    assert (DOCS / "conformance.md").read_text() == page((DOCS / "conformance.md").read_text())
+
+
+def test_a_distribution_that_is_not_there():
+    with pytest.raises(dovetail.DovetailError, match="no distribution 'nothing-at-all' is installed"):
+        stamp.hash_of("nothing-at-all")
+    assert stamp.read("nothing-at-all").state == "none"

@@ -1,0 +1,36 @@
+"""The suite is worth what it catches: every broken component here fails the check that it names."""
+
+from __future__ import annotations
+
+import jax
+import pytest
+from tests.kit.conformance import mutants_batches, mutants_losses, mutants_others
+from tests.kit.conformance.mutants import MUTANTS
+
+from dovetail_kit.conformance import checks
+from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.suites import texts
+from dovetail_kit.conformance.verdict import judge, report
+
+MODULES = (mutants_batches, mutants_losses, mutants_others)
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [pytest.param(m, id=m.id, marks=[pytest.mark.slow] if m.slow else []) for m in MUTANTS],
+)
+def test_it_is_caught(mutant, monkeypatch):
+    monkeypatch.setattr(texts, "SECONDS", 0.5)
+    (check,) = (each for each in checks(mutant.kind) if each.name == mutant.check)
+    assert check.applies(mutant.component)
+    subject = Subject(mutant.component)
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # as third parties have it
+        verdict = judge(check, subject)
+    assert verdict.outcome == "failed", verdict
+    text = report(check, subject, verdict)
+    assert all(word in text for word in ("claimed:", "seen:", "mend:", "where:", __name__.split(".")[0]))
+
+
+def test_there_are_enough_of_them():
+    assert len(MUTANTS) >= 100
+    assert {m.target.__module__ for m in MUTANTS} == {module.__name__ for module in MODULES}

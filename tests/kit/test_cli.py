@@ -1,0 +1,8 @@
+"""What Tab offers for the commands of the kit."""
+
+from dovetail_kit.cli import distributions
+
+
+def test_distributions_with_plugins_are_offered():
+    assert distributions("dove") == ["dovetail"]
+    assert distributions("no-such-") == []

@@ -1,0 +1,145 @@
+"""The doctor finds what is wrong with a plugin, and says of each thing what to do."""
+
+import sys
+
+import pytest
+from tests.distribution import write_distribution
+
+from dovetail.cli import main
+from dovetail.errors import UnknownNameError
+from dovetail.registry import discover
+from dovetail_kit.conformance import stamp
+from dovetail_kit.doctor import examine
+
+INIT = """
+import dovetail
+
+@dovetail.hookimpl
+def dovetail_components(register):
+    register({what})
+"""
+GOOD = '''
+def soft(logps, mask, *, scale: float = 1.0):
+    """A loss of logps on the mask, times scale."""
+    return logps
+'''
+
+
+@pytest.fixture
+def sick(tmp_path, monkeypatch):
+    """Return a function that installs `acme-sick` and returns what the doctor finds."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "vllm.py").write_text("")  # a heavy library that costs these tests nothing
+
+    def found(source=GOOD, what='"policy_loss", "soft", "acme_sick.losses:soft"', init="", points=None, **options):
+        for module in [name for name in sys.modules if name.partition(".")[0] == "acme_sick"]:
+            del sys.modules[module]
+        files = {"acme_sick/__init__.py": init or INIT.format(what=what), "acme_sick/losses.py": source}
+        points = {"dovetail": {"sick": "acme_sick"}, "dovetail.api": {"policy_loss": "v1"}} | (points or {})
+        write_distribution(tmp_path, "acme-sick", files, points, **options)
+        return [str(finding) for finding in examine("acme-sick", discover()[0])]
+
+    return found
+
+
+def test_a_sound_plugin_has_notes_at_most(sick, tmp_path):
+    (note,) = sick()
+    assert note == "note: conformance: not checked; run: pytest --dovetail-dist=acme-sick"
+    stamp.write("acme-sick", checks=9, skipped=0, known=0)
+    assert examine("acme-sick", discover()[0]) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "finding"),
+    [
+        ({"source": GOOD.replace("logps, mask,", "logps, maks,")}, "error: policy_loss.soft: it reads the field 'maks', which nobody provides. Did you mean 'mask'?"),
+        ({"source": GOOD.replace("*, scale", "*args, scale")}, "error: policy_loss.soft: policy_loss.soft of acme-sick 1.0 (acme_sick.losses) has '*args'"),
+        ({"source": GOOD.replace("= 1.0", "= 'a'")}, "error: policy_loss.soft: default of policy_loss.soft.scale"),
+        ({"source": GOOD.replace("soft(", "other(")}, "error: policy_loss.soft: policy_loss.soft of acme-sick 1.0 cannot be imported from 'acme_sick.losses:soft'"),
+        ({"source": "import absent\n" + GOOD}, "ModuleNotFoundError: No module named 'absent' ["),
+        ({"source": GOOD.replace("times scale", "")}, "warning: policy_loss.soft: its docstring says nothing of scale"),
+        ({"source": GOOD.replace("scale: float", "scale")}, "warning: policy_loss.soft: no annotation of scale"),
+        ({"source": GOOD.replace('"""A loss', 'f"""A loss')}, "warning: policy_loss.soft: it has no docstring"),
+        ({"what": '"policy_loss", "gspo", "acme_sick.losses:soft"'}, "warning: policy_loss.gspo: dovetail has a policy_loss 'gspo' too, so every config must say whose: 'acme-sick/gspo' or 'dovetail/gspo'"),
+        ({"what": '"policy_los", "soft", "acme_sick.losses:soft"'}, "error: broken: component 'soft' of acme-sick has the unknown kind 'policy_los'"),
+        ({"init": INIT.replace("components", "component").format(what="")}, "error: broken: plugin acme-sick implements the unknown hook 'dovetail_component'"),
+        ({"init": "import vllm\n" + INIT.format(what='"policy_loss", "soft", "acme_sick.losses:soft"')}, "warning: import: 'acme_sick' imports vllm and takes "),
+        ({"what": '"policy_loss", "soft", "acme_sick.losses:soft", renamed=[dovetail.Renamed("a", to="b", since="1", removed_in="2")]'}, "error: policy_loss.soft: it is registered with 'a' renamed to 'b', and its parameters are scale ["),
+        ({"requires": []}, "warning: dependencies: it does not require dovetail; write dependencies = [\"dovetail>="),
+        ({"requires": ["dovetail>=99"]}, "error: incompatible: not imported: it requires 'dovetail>=99'"),
+        ({"points": {"dovetail.api": {}}}, "note: contract: it does not say for which contract of 'policy_loss' it is written, so v1 is assumed"),
+        ({"points": {"dovetail.api": {"policy_loss": "v1", "policy_los": "v1"}}}, "warning: contract: it says for which contract of kind 'policy_los' it is written, and nobody opens that kind. Did you mean 'policy_loss'?"),
+        ({"points": {"dovetail.api": {"policy_loss": "one"}}}, "error: incompatible: not imported: its metadata has policy_loss = 'one'"),
+        ({"points": {"dovetail": {}}}, "error: entry point: it announces no plugin; write in its pyproject.toml: [project.entry-points.dovetail]"),
+        ({"record": ["acme_sick/__init__.py"]}, "error: files: 'acme_sick.losses' is "),
+        ({"record": ["acme_sick/__init__.py", "acme_sick/losses.py"]}, "note: files: no package of it has a file py.typed"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_found(sick, options, finding):
+    found = sick(**options)
+    assert any(finding in each for each in found), found
+
+
+SINK = '''
+import attrs
+
+@attrs.frozen(kw_only=True)
+class Soft:
+    """A sink."""
+
+    def open(self, folder{more}):
+        """Open."""
+'''
+
+
+@pytest.mark.parametrize(
+    ("source", "finding"),
+    [
+        (SINK.format(more=""), "its open(folder) cannot be called as kind 'sink' is, open(folder, total_steps, start_step) ["),
+        (SINK.format(more="").replace("def open", "def opened"), "it has no 'open'; kind 'sink' wants open(folder, total_steps, start_step) ["),
+        (SINK.format(more=", steps, begin, extra=1"), None),
+    ],
+)  # fmt: skip
+def test_a_class_is_compared_with_the_protocol_of_its_kind(sick, source, finding):
+    found = sick(source, what='"sink", "soft", "acme_sick.losses:Soft"')
+    errors = [each for each in found if each.startswith("error")]
+    assert not errors if finding is None else finding in errors[0]
+
+
+def test_an_unknown_distribution_gets_the_nearest(sick):
+    sick()
+    with pytest.raises(
+        UnknownNameError, match="no distribution 'acme-sik' is installed here. Did you mean 'acme-sick'"
+    ):
+        examine("acme-sik", discover()[0])
+
+
+def test_the_command_exits_with_1_on_errors(sick, capsys):
+    sick(GOOD.replace("logps, mask,", "logps, maks,"))
+    assert main(["plugin", "doctor", "acme-sick"]) == 1
+    assert capsys.readouterr().out.startswith("acme-sick: 1 error, 1 note\n  error: policy_loss.soft: it reads")
+    assert main(["plugin", "doctor"]) == 1
+
+
+def test_plugins_lists_contracts_stamp_and_problems(sick, capsys):
+    sick()
+    assert main(["plugins"]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("acme-sick"))
+    assert line == "acme-sick 1.0: 1 component; written for policy_loss v1; conformance not checked"
+
+
+def test_plugins_lists_what_is_incompatible_with_the_reason(sick, capsys):
+    sick(requires=["dovetail>=99"])
+    assert main(["plugins"]) == 1
+    out = capsys.readouterr().out
+    assert "acme-sick 1.0: 0 components" in out
+    assert "  incompatible: not imported: it requires 'dovetail>=99', and dovetail 0" in out
+
+
+def test_plugins_says_what_is_switched_off(sick, capsys, monkeypatch):
+    monkeypatch.setenv("DOVETAIL_DISABLE", "acme_sick")
+    sick()
+    assert main(["plugins"]) == 0
+    assert "acme-sick 1.0: 0 components; switched off by DOVETAIL_DISABLE;" in capsys.readouterr().out

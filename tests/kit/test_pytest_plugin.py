@@ -1,0 +1,139 @@
+"""`pytest --dovetail-dist=NAME` on small distributions, as their authors would run it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+GOOD = '''
+import dovetail
+import jax.numpy as jnp
+
+
+@dovetail.declares(on_policy_gradient=True, expected_failures={"vmap": "a reason"} if FAILS else {})
+def plain(logps, advantages, mask, *, scale: float = 1.0):
+    """Policy gradient: L = -scale·A·log π, of logps, advantages and mask, times scale."""
+    a, x = (jnp.where(mask, value.astype(jnp.float32), 0.0) for value in (advantages, logps))
+    return -scale * a * x
+
+
+def square(completions):
+    """A score for each of the completions: its length, squared."""
+    return [float(len(text) ** 2) for text in completions]
+'''
+FINE = GOOD.replace("FAILS", "False")
+INIT = """
+import dovetail
+
+
+@dovetail.hookimpl
+def dovetail_components(register):
+    register("policy_loss", "plain", "acme.parts:plain")
+    register("reward", "square", "acme.parts:square")
+"""
+
+
+@pytest.fixture
+def acme(tmp_path):
+    """A distribution `acme-rl`, as pip leaves one behind, and a function that runs pytest on it."""
+    site, work = tmp_path / "site", tmp_path / "work"
+    for folder in (site / "acme", site / "acme_rl-1.0.dist-info", work):
+        folder.mkdir(parents=True)
+    (site / "acme_rl-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-rl\nVersion: 1.0\n")
+    (site / "acme_rl-1.0.dist-info" / "entry_points.txt").write_text("[dovetail]\nacme = acme\n")
+    (site / "acme" / "__init__.py").write_text(INIT)
+    (work / "pytest.ini").write_text("[pytest]\n")
+
+    def run(*arguments, parts=FINE, program=("-m", "pytest"), **environment):
+        (site / "acme" / "parts.py").write_text(parts)
+        known = os.environ | {"PYTHONPATH": str(site), "XDG_CACHE_HOME": str(tmp_path / "cache")} | environment
+        command = [sys.executable, *program, *arguments]
+        return subprocess.run(command, cwd=work, env=known, capture_output=True, text=True, check=False)
+
+    run.site, run.work = site, work
+    return run
+
+
+STAMP = "from dovetail_kit.conformance import stamp; print(stamp.read('acme-rl').state, stamp.read('acme-rl'))"
+
+
+@pytest.mark.slow
+def test_a_good_distribution_gets_a_stamp_that_its_files_outdate(acme):
+    before = acme("-c", STAMP, program=())
+    assert before.stdout == "none not checked\n"
+    done = acme("--dovetail-dist=Acme_RL", "-v", "-p", "no:cacheprovider")
+    assert done.returncode == 0, done.stdout
+    assert "policy_loss/plain::padding PASSED" in done.stdout
+    assert "reward/square::hostile_texts PASSED" in done.stdout
+    assert "acme-rl::registration PASSED" in done.stdout
+    assert "acme-rl 1.0 conforms to dovetail" in done.stdout
+    assert acme("-c", STAMP, program=()).stdout.startswith("current ")
+    changed = acme("-c", STAMP, program=(), parts=GOOD.replace("FAILS", "0"))
+    assert changed.stdout.startswith("stale ")
+    assert "its files changed since" in changed.stdout
+
+
+def test_a_failure_says_what_it_means_and_how_to_mend_it(acme):
+    broken = GOOD.replace("FAILS", "True").replace("-scale * a * x", "-scale * a * x / mask.shape[1]")
+    done = acme("--dovetail-dist=acme-rl", "-k", "plain and (padding or vmap or row_order)", parts=broken)
+    assert done.returncode == 1
+    assert "2 failed, 1 passed" in done.stdout
+    for words in (
+        "policy_loss.plain of acme-rl 1.0 fails 'padding'",
+        "seen:    with three more columns of padding: the value[",
+        "mend:    Divide by counts of the mask",
+        "parts.py:6]",
+        "it passes, and is declared as an expected failure ('a reason'): take that out",
+    ):
+        assert words in done.stdout, done.stdout
+    assert "Traceback" not in done.stdout
+    assert acme("-c", STAMP, program=()).stdout == "none not checked\n"
+
+
+def test_an_unknown_distribution_is_refused_with_the_nearest_name(acme):
+    done = acme("--dovetail-dist=acme-lr")
+    assert done.returncode != 0
+    assert "Did you mean 'acme-rl'?" in done.stderr
+
+
+def test_a_broken_plugin_fails_and_says_why(acme):
+    (acme.site / "acme" / "__init__.py").write_text("import nothing_of_that_name")
+    done = acme("--dovetail-dist=acme-rl", "-W", "ignore")
+    assert done.returncode == 1
+    assert "acme-rl::registration" in done.stdout
+    assert "No module named 'nothing_of_that_name'" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_setting_applies_where_no_files_are_named(acme):
+    (acme.work / "pytest.ini").write_text("[pytest]\ndovetail_dist = acme-rl\n")
+    (acme.work / "test_own.py").write_text("def test_own(): pass\n")
+    assert "policy_loss/plain::padding" in acme("--collect-only", "-q").stdout
+    assert "policy_loss" not in acme("--collect-only", "-q", "test_own.py").stdout
+
+
+@pytest.mark.slow
+def test_settings_from_a_conftest(acme):
+    parts = (
+        GOOD.replace("FAILS", "False")
+        .replace("scale: float = 1.0", "scale: tuple[float, ...]")
+        .replace("-scale *", "-scale[0] *")
+    )
+    asked = ("--dovetail-dist=acme-rl", "-k", "plain and (fields_are_known or picklable)", "-rs")
+    assert "declare one to test with" in acme(*asked, parts=parts).stdout
+    (acme.work / "conftest.py").write_text(
+        "def pytest_dovetail_settings(component):\n    return {'scale': (1.0,)} if component.name == 'plain' else None\n"
+    )
+    assert "2 passed" in acme(*asked, parts=parts).stdout
+
+
+def test_pytest_without_the_option_imports_nothing_heavy(acme):
+    (acme.work / "test_light.py").write_text(
+        "import sys\ndef test_light():\n"
+        "    assert not {'jax', 'flax', 'dovetail_kit.conformance.session', 'dovetail.config'} & set(sys.modules)\n"
+    )
+    done = acme("test_light.py", "-W", "error")
+    assert done.returncode == 0, done.stdout

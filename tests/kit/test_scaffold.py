@@ -1,0 +1,139 @@
+"""`dovetail plugin new` writes, for every kind, a package that lints, registers, passes its tests and conforms."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from tests.distribution import write_distribution
+
+from dovetail.cli import main
+from dovetail.errors import DovetailError
+from dovetail.registry import Origin, Registry, current, discover
+from dovetail_kit.scaffold import NewPackage
+
+KINDS = sorted(current().kinds)
+
+
+def of(distribution="acme-rl", kind="policy_loss", name="soft_clip", registry=None):
+    return NewPackage.of(distribution, kind, name, registry or current())
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    """A folder with a package for every kind, each on a path as if it were installed."""
+    folder = tmp_path_factory.mktemp("packages")
+    for kind in KINDS:
+        place = of(f"acme-{kind}".replace("_", "-"), kind, "gspo_plus").write(folder / kind)
+        project = tomllib.loads((place / "pyproject.toml").read_text())["project"]
+        name, requires = project["name"], project["dependencies"]
+        write_distribution(place, name, {}, project["entry-points"], version=project["version"], requires=requires)
+    return folder
+
+
+def test_every_package_is_formatted_and_linted(packages):
+    for command in (["format", "--check"], ["check"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "."], cwd=packages, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_long_names_are_formatted_as_well(tmp_path):
+    for kind in KINDS:
+        of("acme-reinforcement", kind, "soft_sequence_clipped_ratio").write(tmp_path / kind)
+    for command in (["format", "--check"], ["check"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "."], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_package_registers_what_was_asked_for(packages, monkeypatch):
+    for kind in KINDS:
+        monkeypatch.syspath_prepend(str(packages / kind))
+    registry, _ = discover()
+    assert registry.problems == []
+    for kind in KINDS:
+        component = registry.get(kind, f"acme-{kind}/gspo_plus".replace("_", "-"))
+        assert component.interface, kind
+        assert component.summary, kind
+
+
+@pytest.mark.slow
+def test_every_package_passes_its_tests_and_conforms(packages):
+    path = os.pathsep.join(str(packages / kind) for kind in KINDS)
+    names = [f"--dovetail-dist=acme-{kind}".replace("_", "-") for kind in KINDS]
+    tests = [str(place) for kind in KINDS for place in (packages / kind / "tests", packages / kind / f"acme_{kind}")]
+    options = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "--doctest-modules", "-W", "error"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, f"--rootdir={packages}", *names, *tests],
+        cwd=packages,
+        env=os.environ | {"PYTHONPATH": path, "XDG_CACHE_HOME": str(packages / "cache"), "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
+    assert len(re.findall(r"conforms to dovetail", done.stdout)) == len(KINDS)
+
+
+def test_the_command_says_what_to_do_next(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["plugin", "new", "acme-rl", "policy_loss", "gspo"]) == 0
+    out = capsys.readouterr().out
+    assert "acme-rl has 9 files" in out
+    assert "cd acme-rl\n  pip install -e '.[dev]'\n  pytest" in out
+    assert "The formula goes into acme_rl/gspo.py" in out
+    assert "dovetail has a policy_loss 'gspo' too; with both installed every config must say whose" in out
+    assert "train.policy_loss = 'acme-rl/gspo'" in (tmp_path / "acme-rl" / "README.md").read_text()
+
+
+def test_nothing_is_overwritten(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "acme-rl").mkdir()
+    (tmp_path / "acme-rl" / "thesis.tex").write_text("years of work")
+    assert main(["plugin", "new", "acme-rl", "reward", "r"]) == 1
+    assert capsys.readouterr().err == (
+        "error: 'acme-rl' exists already, and nothing in it is overwritten; say --out FOLDER\n"
+    )
+    assert [path.name for path in (tmp_path / "acme-rl").iterdir()] == ["thesis.tex"]
+    assert main(["plugin", "new", "acme-rl", "reward", "r", "--out", "elsewhere"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"distribution": "acme rl"}, "'acme rl' is no name for a distribution; use letters, digits"),
+        ({"distribution": "-x"}, "'-x' is no name for a distribution"),
+        ({"distribution": "json"}, "'json' is a word of Python, so no package can be imported by it"),
+        ({"distribution": "class"}, "'class' is a word of Python"),
+        ({"distribution": "attrs"}, "a package 'attrs' is installed already, and would be hidden"),
+        ({"distribution": "Dovetail"}, "a package 'dovetail' is installed already"),
+        ({"kind": "policyloss"}, "unknown kind 'policyloss'. Did you mean 'policy_loss'"),
+        ({"name": "2fast"}, "'2fast' is no name for a component; use letters, digits and '_'"),
+        ({"name": "lambda"}, "'lambda' is no name for a component"),
+        ({"name": "_private"}, "'_private' is no name for a component"),
+    ],
+)
+def test_wrong_words_are_refused_in_one_line(words, message):
+    with pytest.raises(DovetailError, match=re.escape(message)) as caught:
+        of(**words)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_hyphen_in_a_name_is_an_underscore():
+    assert of(name="soft-clip").component_file == "acme_rl/soft_clip.py"
+
+
+def test_a_kind_of_another_plugin_has_a_template_from_its_own_words():
+    registry = Registry()
+    registry.add_kind("verifier", "completion, proof -> score", Origin("lean-kinds", "2.1", "lean"), versions=(1, 4))
+    files = of(kind="verifier", name="lean", registry=registry).files()
+    project = tomllib.loads(files["pyproject.toml"])["project"]
+    assert "lean-kinds>=2.1" in project["dependencies"]
+    assert project["entry-points"]["dovetail.api"] == {"verifier": "v4"}
+    assert "    completion: Any,\n    proof: Any,\n    *,\n" in files["acme_rl/lean.py"]
+    assert "completion, proof -> score." in files["acme_rl/lean.py"]
