@@ -92,7 +92,7 @@ def test_several_tokens_may_end_a_row_and_none_need_to():
     np.testing.assert_array_equal(drawn.lengths, [6, 6])
 
 
-def test_a_row_whose_logits_are_no_numbers_fails_alone():
+def test_a_row_whose_logits_are_nan_fails_alone():
     drawn, *_ = run([11, 6])
     np.testing.assert_array_equal(drawn.failed, [True, False])
     np.testing.assert_array_equal(drawn.lengths, [3, 3])

@@ -155,7 +155,7 @@ def test_one_prompt_that_fails_is_named():
     assert drawn.finish[2:].tolist() == ["error", "error"]
 
 
-def test_a_policy_without_numbers_is_no_batch_of_errors():
+def test_a_policy_whose_logits_are_nan_raises():
     graphdef, params = weights()
     broken = jax.tree.map(lambda x: x * jnp.nan, params)
     opened = Vanilla().open(graphdef, broken, Numbers())
@@ -170,7 +170,7 @@ def test_a_folder_opens_too():
         warnings.simplefilter("error")
         opened = Vanilla().open_folder(folder, tokenizer)
     assert set(generate(opened).versions) == {0}
-    with pytest.raises(ConfigError, match="is no folder"):
+    with pytest.raises(ConfigError, match="is not a folder"):
         Vanilla().open_folder(folder / "nowhere", tokenizer)
 
 
