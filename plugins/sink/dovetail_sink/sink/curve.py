@@ -1,4 +1,4 @@
-"""Learning curves as a picture: reward and held-out accuracy against the step."""
+"""Learning curves as a picture: reward and held-out accuracy by step."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ GREY: Final = "#4D4D4D"
 """Colours of Okabe and Ito's palette, which colour-blind readers can tell apart."""
 
 WINDOW: Final = 0.05
-"""Width of the running mean of the reward, as a share of the steps."""
+"""Width of the reward's running mean, as a fraction of the steps."""
 
 WARM_START: Final = 0.05
-"""Width of the band that stands for the warm start, as a share of the steps: its own steps are of another kind."""
+"""Width of the band for the warm start, as a fraction of the steps, since its own steps are not comparable."""
 
 STYLE: Final[Any] = {
     "axes.axisbelow": True,
@@ -60,10 +60,10 @@ class Picture:
     folder: Path
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Do nothing: the picture is drawn from the run's own record, which a resume puts in order."""
+        """Do nothing: the picture is drawn from `metrics.jsonl`, which a resume keeps consistent."""
 
     def close(self) -> None:
-        """Draw the picture, if the run has got as far as reinforcement learning."""
+        """Draw the picture if the run has reached reinforcement learning."""
         points = read(self.folder)
         if points.reward or points.accuracy:
             for name in ("curve.png", "curve.svg"):
@@ -71,19 +71,19 @@ class Picture:
 
 
 def draw(folders: Sequence[Path], path: Path, title: str | None = None) -> None:
-    """Draw the learning curves of one run, or of several in one picture, such as the seeds of a config.
+    """Draw the learning curves of one run, or of several such as the seeds of a config, in one picture.
 
-    Above is the mean reward of a step's completions, with its running mean; below, the accuracy on the held-out
-    examples. Of several runs, each has a thin line, and their mean, at the steps that all of them have, a bold one. A
-    band left of step 0 stands for the warm start.
+    The upper panel has the mean reward of a step's completions with its running mean, the lower one the accuracy on the
+    held-out examples. With several runs, each has a thin line, and their mean at the steps they have in common a bold
+    one. A band left of step 0 stands for the warm start.
 
     Args:
         folders: run folders.
-        path: the picture; its suffix (.png, .svg, .pdf) says the format.
-        title: what stands above it; None: the folders' names.
+        path: the picture, whose suffix (.png, .svg, .pdf) gives the format.
+        title: the title; None is the folders' names.
 
     Raises:
-        DataError: if no folder holds a step of reinforcement learning; on a broken record.
+        DataError: if no folder has a step of reinforcement learning, or for a broken record.
     """
     import matplotlib as mpl
 
