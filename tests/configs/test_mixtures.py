@@ -134,7 +134,9 @@ def test_few_mixtures_are_refused_and_no_component_is_left_out() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [seed for seed in range(8) if not lacking(configured(seed)) | clashing(configured(seed))][:4])
+@pytest.mark.parametrize(
+    "seed", [seed for seed in range(8) if not lacking(configured(seed)) | clashing(configured(seed))][:4]
+)
 def test_whole_runs_of_mixtures(seed: int, tmp_path) -> None:
     """The same through rollout, rewards, controllers and checkpoints."""
     brief = ("sft.steps=0", "train.steps=2", "eval.every=2", "eval.examples=1", "train.refill_rounds=1")

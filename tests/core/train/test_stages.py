@@ -23,7 +23,9 @@ def register(kind, function):
 
 def open_kind(name, stage, **options):
     """Open a kind as a plugin would; it is forgotten after the test."""
-    current().add_kind(Kind(name=name, summary=name, stage=stage, reads="fields", **options), Origin("session", "0", ""))
+    current().add_kind(
+        Kind(name=name, summary=name, stage=stage, reads="fields", **options), Origin("session", "0", "")
+    )
 
 
 def close(actual, expected, tolerance=1e-5):

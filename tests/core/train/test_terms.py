@@ -269,9 +269,7 @@ def test_a_third_party_s_kind_of_terms_may_give_them_coefficients():
     with_it = (*BASE, "train.regulariser=['square']")
     algorithm, graphdef, weights = make(*with_it, "regulariser.square.coef=0.5")
     batch, _ = collect(algorithm, graphdef, weights, sampled())
-    half, whole = (
-        change(only(made, "square"), graphdef, weights, batch)[0] for made in (algorithm, make(*with_it)[0])
-    )
+    half, whole = (change(only(made, "square"), graphdef, weights, batch)[0] for made in (algorithm, make(*with_it)[0]))
     same(scaled(2, half), whole, 1e-4)
 
 
@@ -286,7 +284,9 @@ def test_a_term_s_coefficient_is_not_a_parameter_of_its_own():
 
 def test_sizes_that_do_not_divide_one_another():
     """128 rows, mini-batches of 64 and micro-batches of at most 100: a micro-batch is no larger than its mini-batch."""
-    algorithm, *_ = make("train.prompts=16", "train.group_size=8", "train.mini_batch_size=64", "train.micro_batch_size=100")
+    algorithm, *_ = make(
+        "train.prompts=16", "train.group_size=8", "train.mini_batch_size=64", "train.micro_batch_size=100"
+    )
     sizes = algorithm.sizes
     assert (sizes.mini_batch_size, sizes.micro_batch_size, sizes.rows_per_prompt) == (64, 64, 8)
 

@@ -145,7 +145,9 @@ def test_a_component_may_leave_out_the_last_of_what_its_kind_writes_but_not_add_
     after, _ = run_stage((part(advantages, "advantage", ("advantages", "returns")),), view(scores=jnp.ones(2)), {})
     assert "advantages" in after
     assert "returns" not in after
-    with pytest.raises(PluginError, match="advantage.three of acme 1 .* returned 3 values, .* writes advantages, returns"):
+    with pytest.raises(
+        PluginError, match="advantage.three of acme 1 .* returned 3 values, .* writes advantages, returns"
+    ):
         run_stage((part(three, "advantage", ("advantages", "returns")),), view(scores=jnp.ones(2)), {})
 
 
