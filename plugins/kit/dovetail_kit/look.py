@@ -15,6 +15,7 @@ from dovetail.plan.roles import REFERENCE, logits_of, spellings
 from dovetail.registry import Component, Registry, place_of
 from dovetail_kit.finding import Finding
 
+
 def look_at_component(component: Component, registry: Registry) -> Iterator[Finding]:
     """Yield what is wrong with a component, or could be better."""
     label = component.label

@@ -15,6 +15,7 @@ import attrs
 from packaging.utils import canonicalize_name
 
 from dovetail.errors import PluginError
+from dovetail.run.files import write_whole
 
 State = Literal["current", "stale", "none"]
 
@@ -92,9 +93,7 @@ def write(distribution: str, *, checks: int, skipped: int, known: int) -> Record
     )
     place = path(distribution)
     place.parent.mkdir(parents=True, exist_ok=True)
-    draft = place.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps(attrs.asdict(record), indent=2) + "\n")
-    draft.replace(place)
+    write_whole(place, json.dumps(attrs.asdict(record), indent=2) + "\n")
     return record
 
 
