@@ -73,10 +73,10 @@ def test_a_good_distribution_gets_a_stamp_that_its_files_outdate(acme):
     assert acme("-c", STAMP, program=()).stdout.startswith("current ")
     changed = acme("-c", STAMP, program=(), parts=GOOD.replace("FAILS", "0"))
     assert changed.stdout.startswith("stale ")
-    assert "its files changed since" in changed.stdout
+    assert "but since then its files changed" in changed.stdout
 
 
-def test_a_failure_says_what_it_means_and_how_to_mend_it(acme):
+def test_a_failure_says_what_it_means_and_how_to_fix_it(acme):
     broken = GOOD.replace("FAILS", "True").replace("-scale * a * x", "-scale * a * x / mask.shape[1]")
     done = acme("--dovetail-dist=acme-rl", "-k", "plain and (padding or vmap or row_order)", parts=broken)
     assert done.returncode == 1
@@ -84,9 +84,9 @@ def test_a_failure_says_what_it_means_and_how_to_mend_it(acme):
     for words in (
         "policy_loss.plain of acme-rl 1.0 fails 'padding'",
         "seen:    with three more columns of padding: the value[",
-        "mend:    Divide by counts of the mask",
+        "fix:     Divide by counts of the mask",
         "parts.py:6]",
-        "it passes, and is declared as an expected failure ('a reason'): take that out",
+        "it passes, but is declared as an expected failure ('a reason'): remove the declaration",
     ):
         assert words in done.stdout, done.stdout
     assert "Traceback" not in done.stdout

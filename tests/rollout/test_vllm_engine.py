@@ -21,17 +21,9 @@ from tests.rollout.test_vllm import process_of
 import dovetail
 from dovetail.config import load
 from dovetail.train.loop import train
-from dovetail_kit.rollout import (
-    CHECKS,
-    RANDOM,
-    EngineCase,
-    Numbers,
-    check_close,
-    check_reported_logps,
-    check_sync,
-    expected_logps,
-    make_keys,
-)
+from dovetail_kit.rollout import CHECKS, EngineCase, Numbers, check_close, expected_logps
+from dovetail_kit.rollout.case import make_keys
+from dovetail_kit.rollout.checks import RANDOM, check_reported_logps, check_sync
 from dovetail_model.pretrained import Pretrained
 
 HERE = importlib.util.find_spec("vllm") is not None

@@ -69,7 +69,7 @@ def nested_repetition(completions, answer):
     return [float(bool(re.match(r"(\s*[\w<>/·]+\s*)+$", text))) for text in completions]
 
 
-@caught_by("reward", "hostile_texts")
+@caught_by("reward", "hostile_texts", raises="IndexError")
 @exact
 def raises_on_an_empty_completion(completions, answer):
     return [
@@ -78,19 +78,19 @@ def raises_on_an_empty_completion(completions, answer):
     ]
 
 
-@caught_by("reward", "odd_answers")
+@caught_by("reward", "odd_answers", raises="AttributeError")
 @exact
 def strips_a_number(completions, answer):
     return [float(text == truth.strip()) for text, truth in zip(completions, answer, strict=True)]
 
 
-@caught_by("reward", "odd_answers")
+@caught_by("reward", "odd_answers", raises="ValueError")
 @exact
 def converts_without_care(completions, answer):
     return [float(text == str(int(truth))) for text, truth in zip(completions, answer, strict=True)]
 
 
-@caught_by("reward", "picklable")
+@caught_by("reward", "picklable", raises="AttributeError")
 @attrs.frozen(kw_only=True)
 class HoldsALambda:
     same: Any = attrs.field(factory=lambda: lambda a, b: a == b)
@@ -353,7 +353,7 @@ class LoadsAnother:
         return _Longer()
 
 
-@caught_by("sink", "takes_any_figures")
+@caught_by("sink", "takes_any_figures", raises="KeyError")
 @attrs.frozen(kw_only=True)
 class WantsTheLoss:
     def open(self, folder, total_steps, start_step):

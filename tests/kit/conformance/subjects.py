@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.registry import Component, current
-from dovetail_kit.conformance import Check, applicable
+from dovetail_kit.conformance.check import Check, applicable
 from dovetail_kit.conformance.subject import Subject
 
 HERE = Path(__file__).parent

@@ -1,7 +1,7 @@
-"""A small batch with every field that a component may read, made consistent: log-probabilities come from logits.
+"""A small batch with every field that a component may read. It is consistent: log-probabilities come from logits.
 
-Its mask has padding, holes and a row without any policy token; its groups are of sizes 4, 2 and 2, interleaved, under
-labels that mean nothing.
+Its mask has padding, holes and a row without any policy token; its groups have sizes 4, 2 and 2, are interleaved, and
+have arbitrary labels.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def make_mask() -> np.ndarray:
 
 @functools.cache
 def known_fields(seed: int = 0) -> Fields:
-    """Return every field that the engine provides, and what a forward pass offers."""
+    """Return every field that the engine provides, and what a forward pass offers to a field."""
     rng = np.random.default_rng(seed)
 
     def normal(*shape: int, scale: float = 1.0) -> np.ndarray:
@@ -86,7 +86,7 @@ def known_fields(seed: int = 0) -> Fields:
 
 
 def field(name: str, known: Fields) -> Any:
-    """Return a field, asking its provider where the engine has none.
+    """Return a field: one that is known, or what the component that provides it computes from those.
 
     Raises:
         Failed: if nobody provides it.
@@ -101,13 +101,13 @@ def field(name: str, known: Fields) -> Any:
         raise Failed(f"it reads '{name}', which nobody provides: {error}") from None
     value = Subject(provider).bind()(*(_offered(read, prefix, provider, known) for read in provider.reads))
     value = np.asarray(value[0] if isinstance(value, tuple) else value)
-    if value.dtype == bool and value.shape == known["mask"].shape:  # a selection, of which defaults may leave nothing
+    if value.dtype == bool and value.shape == known["mask"].shape:  # a selection, which may be empty by default
         return np.random.default_rng(len(name)).random(value.shape) < 0.5
     return value
 
 
 def _offered(read: str, prefix: str, provider: Component, known: Fields) -> Any:
-    """What a provider gets: from the forward pass of the model that the prefix names, or from the batch."""
+    """What a provider reads: of the forward pass of the model that the prefix names, or of the batch."""
     of_model = prefix and set(provider.reads) & QUANTITY_READS
     own = f"{prefix}_{read}"
     return jnp.asarray(known[own]) if of_model and own in known else _array(field(read, known))
@@ -118,7 +118,7 @@ def _array(value: Any) -> Any:
 
 
 def read_by(component: Component, seed: int = 0) -> Fields:
-    """Return the fields that a component reads, with the mask, and weights for a sum over tokens."""
+    """Return the fields that a component reads, the mask, and weights for a sum over tokens."""
     known = known_fields(seed)
     names = dict.fromkeys((*component.reads, "mask", "weights"))
     return {name: field(name, known) for name in names if name != "state"}
@@ -135,17 +135,17 @@ def has_tokens(value: Any) -> bool:
 
 
 def is_float(value: Any) -> bool:
-    """Tell whether a field is an array of floating numbers, of any precision."""
+    """Tell whether a field is an array of floats, of any precision."""
     return is_array(value) and jnp.issubdtype(value.dtype, jnp.floating)
 
 
 def take_rows(fields: Fields, rows: Any) -> Fields:
-    """Pick or reorder completions."""
+    """Select or reorder completions."""
     return {name: value[rows] if is_array(value) else value for name, value in fields.items()}
 
 
 def widened(fields: Fields, columns: int) -> Fields:
-    """Add padding on the right, of NaN where that can be."""
+    """Add padding on the right: NaN in arrays of floats, elsewhere zero."""
 
     def wide(value: np.ndarray) -> np.ndarray:
         filling = np.nan if is_float(value) else 0
@@ -169,14 +169,14 @@ def spoilt(fields: Fields, value: float) -> Fields:
 
 
 def with_mask(fields: Fields, mask: np.ndarray) -> Fields:
-    """Replace the mask, and what follows from it."""
+    """Replace the mask, and the fields that follow from it."""
     lengths = mask.sum(axis=1).astype(np.int32)
     follow = {"mask": mask, "lengths": lengths, "truncated": lengths == mask.shape[1]}
     return fields | {name: value for name, value in follow.items() if name in fields}
 
 
 def with_scores(fields: Fields, scores: Any) -> Fields:
-    """Replace rewards in every form: scores, their table, and rewards on tokens (on the last policy token)."""
+    """Replace the rewards in every form: scores, their table, and rewards on tokens (on the last policy token)."""
     scores = np.asarray(scores, np.float32)
     mask = fields["mask"]
     last = mask & (np.cumsum(mask[:, ::-1], axis=1)[:, ::-1] == 1)
