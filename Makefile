@@ -17,7 +17,7 @@ test: $(STAMP)  ## the whole test suite but what is marked slow
 	$(BIN)/pytest -m "not slow" -n 2
 
 test-vllm: $(VENV)-vllm/.installed  ## the vllm engine with the real vLLM, in an environment of its own
-	$(VENV)-vllm/bin/pytest tests/rollout/test_vllm_engine.py
+	$(VENV)-vllm/bin/pytest tests/rollout/rollout/test_vllm_engine.py
 
 test-slow: $(VENV)/.others  ## what is marked slow
 	$(BIN)/pytest -m slow -n 2

@@ -40,9 +40,9 @@ def write(folder: Path, gib: float, dtype: str) -> None:
     """Write the folder."""
     from flax import nnx
 
-    from dovetail_model.names import is_transposed, tensor_name
-    from dovetail_model.pretrained import Pretrained
-    from dovetail_model.safetensors import write_folder
+    from dovetail_model.huggingface.names import is_transposed, tensor_name
+    from dovetail_model.huggingface.safetensors import write_folder
+    from dovetail_model.model.pretrained import Pretrained
 
     layer = 2 * WIDTH * (WIDTH + 128) + 3 * WIDTH * FFN
     layers = max(1, round((gib * 2**30 / DTYPES[dtype].itemsize - VOCAB * WIDTH) / layer))
@@ -72,7 +72,7 @@ def load(folder: Path, dtype: str) -> dict[str, float]:
     import jax
     from flax import nnx
 
-    from dovetail_model.pretrained import Pretrained
+    from dovetail_model.model.pretrained import Pretrained
 
     jax.devices()
     before, start = _resident_mib("VmRSS"), time.perf_counter()

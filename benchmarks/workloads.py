@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 import dovetail
 from dovetail.protocols import Example, Split
-from dovetail_model.decoder import Decoder
+from dovetail_model.model.decoder import Decoder
 
 VOCAB, LONGEST, SHORTEST, EOS = 4096, 64, 4, 0
 

@@ -1,4 +1,4 @@
-"""How many of the shared golden cases are reproduced, and every departure with its reason: `docs/golden.md`.
+"""How many of the golden cases are reproduced, and every departure with its reason: `docs/golden.md`.
 
     python -m tests.golden_report
 
@@ -20,6 +20,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "golden.md"
 FILES = (
     "tests.advantage.test_golden",
     "tests.advantage.test_golden_catalogue",
+    "tests.core.train.evaluation.test_golden_verl",
     "tests.loss.test_golden_around",
     "tests.loss.test_golden_trl",
     "tests.loss.test_golden_tunix",
@@ -27,12 +28,8 @@ FILES = (
     "tests.loss.test_golden_verl_policy",
     "tests.loss.correction.test_golden_verl",
     "tests.reward.test_golden_verl",
+    "tests.rollout.decoding.test_sampling",
 )
-ELSEWHERE = {
-    "tunix.generate.sampler.sample_top_p": "tests/rollout/test_sampling.py",
-    "process_validation_metrics": "tests/core/train/test_evaluate.py",
-}
-"""Functions whose cases are run by a test of something larger."""
 NO_COUNTERPART = {
     "masked_": "a helper of the library's own, whose users are compared",
     "compute_advantage, ": "the library's dispatch to the estimators above",
@@ -77,9 +74,6 @@ def rest(run: list[Fact]) -> list[Fact]:
 
 
 def _reason(function: str, case: str) -> str:
-    for part, file in ELSEWHERE.items():
-        if part == function:
-            return f"run by {file}"
     for part, reason in NO_COUNTERPART.items():
         if part in function:
             return reason
@@ -90,13 +84,13 @@ def page() -> str:
     """Return the report."""
     run = facts()
     departing = sum(bool(fact.departure) for fact in run)
-    versions = ", ".join(dict.fromkeys(LIBRARIES.values()))
+    versions = ", ".join(dict.fromkeys(title.split(",")[0] for title in LIBRARIES.values()))
     lines = [
         "# Golden facts",
         "",
-        "Inputs and outputs of other libraries' own released code, and how the components here compare: values and gradients, at 1e-9 in",
-        "float64 and 1e-5 in float32. Made by `python -m tests.golden_report` from the tables of the tests that run the cases; a test",
-        f"checks that this page is what the tables say. Libraries: {versions}.",
+        "Inputs and outputs of other libraries' own released code (`tests/golden`), and how the components here compare: values and",
+        "gradients, at 1e-9 in float64 and 1e-5 in float32. `python -m tests.golden_report` writes this page from the tables of the",
+        f"tests that run the cases, and a test checks that it is up to date. Libraries: {versions}.",
         "",
         f"**{len(run)} cases are run: {len(run) - departing} reproduced, {departing} departures, each with its reason below and a test of"
         " what is so instead.**",

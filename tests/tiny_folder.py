@@ -10,8 +10,8 @@ from typing import Any
 from flax import nnx
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from dovetail_model.export import save_pretrained
-from dovetail_model.pretrained import Pretrained
+from dovetail_model.huggingface.export import save_pretrained
+from dovetail_model.model.pretrained import Pretrained
 
 PAD, END = "<|endoftext|>", "<|im_end|>"
 CHAT = (

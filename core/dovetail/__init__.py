@@ -1,4 +1,7 @@
-"""Dovetail: reinforcement-learning post-training of language models, assembled from named components."""
+"""Dovetail: reinforcement-learning post-training of language models, assembled from named components.
+
+`core/README.md` says in which order to read the engine.
+"""
 
 from dovetail.errors import DovetailError
 from dovetail.hookspecs import hookimpl

@@ -41,6 +41,18 @@ def prompt_stream(examples: Sequence[Example], seed: int, batch: int) -> grain.D
     return iter(dataset.to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)))
 
 
+def at_random(examples: Sequence[Example], seed: int, start: int, count: int) -> list[Example]:
+    """Return examples `start` to `start + count` of the endless shuffled order, without going through those before.
+
+    >>> [e["prompt"] for e in at_random([{"prompt": letter} for letter in "abc"], seed=0, start=3, count=3)] != []
+    True
+    """
+    import grain
+
+    dataset = grain.MapDataset.source(examples).shuffle(seed=seed % 2**32).repeat()
+    return [dataset[index] for index in range(start, start + count)]
+
+
 def in_order(examples: Sequence[Example], batch: int, limit: int | None = None) -> Iterator[list[Example]]:
     """Yield the first `limit` examples (all, if None) in batches; the last one may be short.
 

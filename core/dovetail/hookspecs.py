@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pluggy
+
+if TYPE_CHECKING:
+    from dovetail.cli.options import Commands
 
 hookspec = pluggy.HookspecMarker("dovetail")
 hookimpl = pluggy.HookimplMarker("dovetail")
@@ -23,7 +26,22 @@ def dovetail_components(register: Callable[..., None]) -> None:
 
 @hookspec
 def dovetail_kinds(register_kind: Callable[..., None]) -> None:
-    """Open a new kind of component: `register_kind("verifier", "completion -> proof", versions=(1,))`."""
+    """Open a new kind: `register_kind("verifier", "tokens -> doubt", stage="corrections", writes=("doubt",))`."""
+
+
+@hookspec
+def dovetail_sections(register_section: Callable[..., None]) -> None:
+    """Open a section of config files: `register_section("acme", "acme.settings:Acme")`, an attrs class."""
+
+
+@hookspec
+def dovetail_commands(commands: Commands) -> None:
+    """Add commands to `dovetail`: `commands.add_parser("board", help="rank the runs").set_defaults(run=board)`."""
+
+
+@hookspec
+def dovetail_configs(register: Callable[[str | Path], None]) -> None:
+    """Ship configs: after `register("configs")`, `dovetail train acme-rl/recipe` finds `recipe.gin` in that folder."""
 
 
 @hookspec

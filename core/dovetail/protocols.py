@@ -321,6 +321,72 @@ class RewardManager(Protocol):
         ...
 
 
+class Curriculum(Protocol):
+    """Kind `curriculum`: which prompts come next, from the scores so far. Runs on the host; its state is saved in
+    checkpoints."""
+
+    def init(self, examples: int) -> dict[str, np.ndarray]:
+        """Return the first state for a task of so many examples."""
+        ...
+
+    def choose(
+        self, state: Mapping[str, np.ndarray], count: int, rng: np.random.Generator
+    ) -> Int[np.ndarray, "prompt"]:
+        """Return the indices of the next `count` examples; the same state and generator give the same ones."""
+        ...
+
+    def update(
+        self, state: Mapping[str, np.ndarray], chosen: Int[np.ndarray, "prompt"], scores: Float[np.ndarray, "prompt n"]
+    ) -> dict[str, np.ndarray]:
+        """Return the next state, given the scores of the completions of each chosen prompt; NaN is no score."""
+        ...
+
+
+class Replay(Protocol):
+    """Kind `replay`: which earlier completions a step learns from again. Runs on the host; its state is saved in
+    checkpoints, so all of its arrays keep their shapes and types.
+
+    Groups travel as the fields of a batch: [group, row, ...] arrays by name, `mask`, `scores` and `rollout_logps` among
+    them. Fields that models compute (`old_logps`, advantages) are computed anew when a group comes again.
+    """
+
+    @property
+    def groups(self) -> int:
+        """How many earlier groups join each step; fewer join as ones with empty masks."""
+        ...
+
+    def init(self, empty: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the first state; `empty` is one group, [row, ...], without any token."""
+        ...
+
+    def step(
+        self, state: Mapping[str, np.ndarray], fresh: Mapping[str, np.ndarray], rng: np.random.Generator
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Return the `groups` earlier groups to learn from beside the fresh ones, and the next state.
+
+        The same state, groups and generator give the same result.
+        """
+        ...
+
+
+class Follower(Protocol):
+    """Kind `follower`: how the weights of a model role that is not trained move after each step.
+
+    A class that reads `weights`, `policy` and `step`. One that never changes them declares `constant=True`; weights
+    that move are saved in checkpoints.
+    """
+
+    def __call__(self, weights: Any, policy: Any, step: Int[Array, ""]) -> Any:
+        """Return the next weights, a pytree of the same shapes and types.
+
+        Args:
+            weights: the role's.
+            policy: the policy's after the step.
+            step: how many steps are done.
+        """
+        ...
+
+
 class KLController(Protocol):
     """Kind `kl_controller`: a coefficient with state, saved in checkpoints. Pure, so that it can be traced."""
 
@@ -372,51 +438,4 @@ class SinkMaker(Protocol):
     def open(self, folder: Path, total_steps: int, start_step: int) -> Sink:
         """Return a sink for a run folder; `start_step` RL steps are done already, which is 0
         but for a resumed run."""
-        ...
-
-
-class Worker(Protocol):
-    """A process that runs the trials of a sweep, one job after another, so that they share what is compiled."""
-
-    def start(self, trials: Sequence[str]) -> None:
-        """Begin a job and return at once: trials by id, several of them to be trained together as one population.
-
-        What becomes of them is written to the sweep's folder by `dovetail.sweep.run_job`, which the process calls.
-        """
-        ...
-
-    def finished(self) -> bool:
-        """Tell whether the job has ended.
-
-        Raises:
-            WorkerLost: if the process, or its machine, is gone.
-        """
-        ...
-
-    def kill(self) -> None:
-        """End the process and its children now, in the middle of a job or between jobs."""
-        ...
-
-
-class Workers(Protocol):
-    """An open executor."""
-
-    def open_worker(self, number: int) -> Worker:
-        """Start worker `number`, counted from 0; the number of one that was killed may come again."""
-        ...
-
-    def close(self) -> None:
-        """Let go of everything but the workers, which are killed before."""
-        ...
-
-
-class Executor(Protocol):
-    """Kind `executor`: where the trials of a sweep run."""
-
-    def open(self, sweep: Path, jobs: int) -> Workers:
-        """Return what starts up to `jobs` workers at a time for a sweep's folder, which they all see.
-
-        Raises:
-            ConfigError: if it cannot be used here, and what to install or start.
-        """
         ...

@@ -1,20 +1,43 @@
-"""Configs that ship with the package."""
+"""Configs that ship in packages: dovetail's own by name, `quickstart`, a plugin's with the owner, `acme-rl/recipe`.
+
+A plugin announces a folder of them with the hook `dovetail_configs`.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import os
 from pathlib import Path
 
-from dovetail.errors import ConfigError, listing, nearest
+import attrs
+import pluggy
+from packaging.utils import canonicalize_name
+
+from dovetail.errors import ConfigError, PluginError, listing, nearest
+from dovetail.registry import plugin_manager
+from dovetail.registry.calls import Asked, ask_all
+from dovetail.registry.compatibility import ENGINE
 
 DEFAULT = "quickstart"
+ENDING = ".gin"
 
 _PACKAGE = Path(__file__).parent
 
 
 def folder() -> Path:
-    """Where they are: inside an installed package, or `configs/gin` of a checkout."""
+    """Where dovetail's own are: inside an installed package, or `configs/gin` of a checkout."""
     installed = _PACKAGE / "configs"
     return installed if installed.exists() else _PACKAGE.parents[1] / "configs" / "gin"
+
+
+def configs() -> dict[str, Path]:
+    """Return every shipped config by the name that a command line gives it."""
+    found = {file.stem: file for file in sorted(folder().glob(f"*{ENDING}"))}
+    for distribution, places in _of_plugins(plugin_manager()).items():
+        for place in places:
+            found |= {f"{distribution}/{name}": file for name, file in _named(place).items()}
+    return found
 
 
 def find(config: str | None) -> Path:
@@ -27,10 +50,82 @@ def find(config: str | None) -> Path:
     path = Path(config)
     if path.is_file():
         return path
-    named = folder() / f"{config}.gin"
-    if named.is_file():
+    shipped = configs()
+    named = shipped.get(_canonical(config))
+    if named is not None:
         return named
-    names = sorted(p.stem for p in folder().glob("*.gin"))
-    raise ConfigError(
-        f"there is no config file '{config}'.{nearest(path.stem, names)} Shipped configs, by name: {listing(names)}"
-    )
+    meant = nearest(config.removesuffix(ENDING), shipped) or nearest(path.stem, shipped)
+    raise ConfigError(f"there is no config file '{config}'.{meant} Shipped configs, by name: {listing(shipped)}")
+
+
+def included(name: str, file: Path) -> Path:
+    """Return the file that `include 'name'` means in a file.
+
+    That is one beside it; else, in a config that ships in a package, one of that name in the package's folder; else a
+    shipped config: `'grpo.gin'`, `'acme-rl/base.gin'`. Where there is none of them, it is where one should be.
+    """
+    beside = Path(os.path.normpath(file.parent / name))
+    if beside.exists():
+        return beside
+    plugins = _of_plugins(plugin_manager())
+    for places in ((folder(),), *plugins.values()):
+        if any(file.resolve().is_relative_to(place.resolve()) for place in places):
+            there = [place / name for place in places if (place / name).is_file()]
+            if there:
+                return there[0]
+    shipped = configs().get(_canonical(name.removesuffix(ENDING))) if name.endswith(ENDING) else None
+    if shipped is not None:
+        return shipped
+    owner, _, rest = _canonical(name).partition("/")
+    return plugins[owner][0] / rest if owner in plugins else beside
+
+
+def _canonical(name: str) -> str:
+    """A name with its owner as pip spells it, and dovetail's own configs without one."""
+    owner, slash, rest = name.partition("/")
+    if not slash:
+        return name
+    owner = canonicalize_name(owner)
+    return rest if owner == ENGINE else f"{owner}/{rest}"
+
+
+@attrs.define
+class _Register:
+    """What the hook `dovetail_configs` is called with."""
+
+    plugin: Asked
+    folders: list[Path] = attrs.field(factory=list)
+
+    def __call__(self, folder: str | Path) -> None:
+        """Take a folder of configs in, relative to the plugin's module.
+
+        Raises:
+            PluginError: if it holds none, or one that the plugin has under that name already.
+        """
+        module = self.plugin.module
+        place = Path(inspect.getfile(module if inspect.ismodule(module) else type(module))).parent / folder
+        names = _named(place)
+        if not names:
+            raise PluginError(f"the folder '{place}' holds no {ENDING} file; a wheel must ship its configs")
+        twice = [name for other in self.folders for name in _named(other) if name in names]
+        if twice:
+            raise PluginError(
+                f"the config '{twice[0]}' is in the folder '{place}' and in one that is registered before"
+            )
+        self.folders.append(place)
+
+
+def _named(place: Path) -> dict[str, Path]:
+    """The configs in a folder and below it, by the name that they have in their package."""
+    files = sorted(place.rglob(f"*{ENDING}"))
+    return {file.relative_to(place).with_suffix("").as_posix(): file for file in files}
+
+
+@functools.cache
+def _of_plugins(manager: pluggy.PluginManager) -> dict[str, tuple[Path, ...]]:
+    """Folders of configs by distribution."""
+    found: dict[str, tuple[Path, ...]] = {}
+    for plugin, register in ask_all(manager, "dovetail_configs", _Register):
+        owner = canonicalize_name(plugin.distribution)
+        found[owner] = (*found.get(owner, ()), *register.folders)
+    return {owner: folders for owner, folders in found.items() if folders}

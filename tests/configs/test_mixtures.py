@@ -25,7 +25,7 @@ SIZES = (
     "reward_shaping.overlong.max_tokens=5",
     "reward_shaping.overlong.buffer=3",
 )
-KINDS = ("advantage", "policy_loss", "loss_agg", "kl", "correction", "selection", "reward_shaping", "group_filter")
+KINDS = ("advantage", "policy_loss", "loss_agg", "kl", "correction", "loss_mask", "reward_shaping", "group_filter")
 KINDS += ("schedule", "value_loss", "optimizer", "lr_schedule", "kl_controller", "entropy_controller")
 PROVIDED_BY = {"is_weights": "correction", "schedule_weight": "schedule"}
 """Fields that exist only where a setting chooses their provider."""
@@ -54,7 +54,7 @@ def mixture(seed: int) -> dict[str, str]:
         **{f"train.{kind}": dealt(kind) for kind in ("lr_schedule", "kl_controller", "entropy_controller")},
         **{f"train.{kind}": maybe(kind) for kind in ("group_filter", "schedule")},
         "train.correction": some("correction", 2),
-        "train.selection": some("selection", 2),
+        "train.loss_mask": some("loss_mask", 2),
         "train.reward_shaping": some("reward_shaping", 2),
         "critic.value_loss": dealt("value_loss"),
         "critic.loss_agg": chance.choice(dovetail.names("loss_agg")),

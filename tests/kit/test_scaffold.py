@@ -11,6 +11,7 @@ from tests.distribution import write_distribution
 
 from dovetail.cli import main
 from dovetail.errors import DovetailError
+from dovetail.kinds import Kind
 from dovetail.registry import Origin, Registry, current, discover
 from dovetail_kit.scaffold import NewPackage
 
@@ -130,7 +131,8 @@ def test_a_hyphen_in_a_name_is_an_underscore():
 
 def test_a_kind_of_another_plugin_has_a_template_from_its_own_words():
     registry = Registry()
-    registry.add_kind("verifier", "completion, proof -> score", Origin("lean-kinds", "2.1", "lean"), versions=(1, 4))
+    verifier = Kind(name="verifier", summary="completion, proof -> score", versions=(1, 4))
+    registry.add_kind(verifier, Origin("lean-kinds", "2.1", "lean"))
     files = of(kind="verifier", name="lean", registry=registry).files()
     project = tomllib.loads(files["pyproject.toml"])["project"]
     assert "lean-kinds>=2.1" in project["dependencies"]

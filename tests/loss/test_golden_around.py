@@ -151,7 +151,7 @@ def test_truncated_completions_are_masked_and_counted() -> None:
     kept = TRL_ARRAYS["adv/mask_truncated/completion_mask"].astype(bool)
     mask = as_sampled(case)["mask"]
     truncated = ~kept.any(axis=1)
-    select = dovetail.get("selection", "mask_truncated_completions").load()
+    select = dovetail.get("loss_mask", "mask_truncated_completions").load()
     np.testing.assert_array_equal(select(jnp.asarray(truncated), jnp.asarray(mask))[1], kept)
     table = TRL_ARRAYS[case["rewards"]]
     judged = mask & ~np.isnan(table).all(axis=1)[:, None]

@@ -102,7 +102,7 @@ def selected(case: dict[str, Any], fields: dict[str, np.ndarray]) -> np.ndarray:
     kept = np.ones_like(fields["mask"])
     with precision("float64"):
         for name, params in chosen.items():
-            selection = dovetail.get("selection", name)
+            selection = dovetail.get("loss_mask", name)
             kept = kept & selection.bind(**params)(*(jnp.asarray(at_hand[read]) for read in selection.reads))
     return np.asarray(kept)
 

@@ -14,7 +14,7 @@ from tests.golden import Fact, load
 from tests.loss.cases import Case, check, compute
 
 from dovetail import fields as quantities
-from dovetail_loss._arrays import LOG_RATIO_BOUND
+from dovetail.arrays import LOG_RATIO_BOUND
 
 CASES, ARRAYS = load("tunix")
 

@@ -14,7 +14,7 @@ from tests.loss.cases import Case, check, compute, precision, weights_of
 from tests.loss.verl import ARRAYS, CASES, DTYPES, aggregation, cases, inputs
 
 import dovetail
-from dovetail_loss._arrays import LOG_RATIO_BOUND
+from dovetail.arrays import LOG_RATIO_BOUND
 
 COMPONENTS = {
     "vanilla": "ppo",

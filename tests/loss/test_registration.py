@@ -17,7 +17,7 @@ ALIASES = {
         "seq-mean-token-sum-norm": "sequence_mean_token_scale",
         "sequence-mean-token-scale": "sequence_mean_token_scale",
     },
-    "selection": {
+    "loss_mask": {
         "overlong_filtering": "drop_truncated",
         "mask_truncated_completions": "drop_truncated",
     },
@@ -39,7 +39,7 @@ def test_peers_spellings_are_aliases(kind: str, alias: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["policy_loss", "value_loss", "loss_agg", "kl", "kl_controller", "entropy_controller", "selection", "field"]
+    "kind", ["policy_loss", "value_loss", "loss_agg", "kl", "kl_controller", "entropy_controller", "loss_mask", "field"]
 )
 def test_every_component_loads_and_says_what_it_is(kind: str) -> None:
     for name in dovetail.names(kind):

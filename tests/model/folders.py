@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from dovetail_model.safetensors import open_folder, write_folder
+from dovetail_model.huggingface.safetensors import open_folder, write_folder
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "models"
 ARCHITECTURES = ("gemma2", "gemma3_text", "llama", "mistral", "qwen2", "qwen3")

@@ -19,9 +19,9 @@ from tests.reward.verl_rows import (
     theirs,
 )
 
-from dovetail_reward._minerva import minerva
 from dovetail_reward._verl import hendrycks
-from dovetail_reward.gsm8k import gsm8k
+from dovetail_reward.reward._minerva import minerva
+from dovetail_reward.reward.gsm8k import gsm8k
 
 ROWS = rows()
 TEXTS = {

@@ -18,7 +18,7 @@ from flax import nnx
 import dovetail
 from dovetail.config.settings import Sampling
 from dovetail_kit.rollout import EngineCase, Numbers, expected_logps
-from dovetail_model.pretrained import Pretrained
+from dovetail_model.model.pretrained import Pretrained
 
 LENGTH = 16
 

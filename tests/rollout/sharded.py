@@ -10,8 +10,8 @@ from dovetail.config.settings import Mesh
 from dovetail.protocols import Sampling, Weights
 from dovetail.train.devices.mesh import Devices
 from dovetail_kit.rollout import Numbers
-from dovetail_model.decoder import Decoder
-from dovetail_rollout.vanilla import Vanilla
+from dovetail_model.model.decoder import Decoder
+from dovetail_rollout.rollout.vanilla import Vanilla
 
 SPEC = Decoder(width=16, layers=2, heads=4, kv_heads=2, ffn=24, init_std=0.4)
 PROMPTS, SAMPLES, LENGTH = 8, 6, 5

@@ -7,7 +7,7 @@ from flax import nnx
 
 import dovetail
 from dovetail_kit.rollout import CHECKS, EngineCase, Numbers
-from dovetail_model.decoder import Decoder
+from dovetail_model.model.decoder import Decoder
 
 TINY = Decoder(width=16, layers=2, heads=2, kv_heads=1, ffn=24, init_std=0.4)
 

@@ -1,6 +1,7 @@
-"""The command `dovetail`: one module for each group of commands, each with `add`, which declares them.
+"""The command `dovetail`: one module for each group of the engine's commands, each with `add`, which declares them.
 
-Commands import what they need when they run, so that `--help` costs next to nothing.
+Other commands come from plugins, with the hook `dovetail_commands`. All import what they need when they run, so that
+`--help` costs next to nothing.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from dovetail.cli import ab, completion, configs, eval, export, generate, names, plan, report, sweep, train
+from dovetail.cli import completion, configs, eval, export, generate, names, plan, train
+from dovetail.cli.commands import collect, parser_of
 from dovetail.errors import DovetailError, DovetailWarning
-from dovetail_kit import cli as plugin
 
 _FORMAT = warnings.formatwarning
 TRACEBACK = "DOVETAIL_TRACEBACK"
 
-GROUPS = (train, eval, generate, export, sweep, ab, report, plan, configs, names, plugin, completion)
-"""In the order in which `dovetail --help` lists them."""
+GROUPS = (train, eval, generate, export, plan, configs, names, completion)
+"""The engine's own, in the order in which `dovetail --help` lists them; those of plugins follow."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,8 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from dovetail.cli.complete import answer
 
         answer(parser())
-    options = parse(sys.argv[1:] if arguments is None else arguments)
     warnings.formatwarning = _format_warning
+    options = parse(sys.argv[1:] if arguments is None else arguments)
     try:
         return options.run(options) or 0
     except DovetailError as error:
@@ -51,19 +52,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read a command line; `run` of what it returns is the function that carries it out."""
-    return parser().parse_args(sweep.spell_out(arguments))
+    commands = collect(GROUPS)
+    return parser_of(commands).parse_args(commands.spell_out(arguments))
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
-    parser = argparse.ArgumentParser(
-        prog="dovetail",
-        description="Reinforcement-learning post-training of language models from named, replaceable components.",
-    )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for group in GROUPS:
-        group.add(commands)
-    return parser
+    return parser_of(collect(GROUPS))
 
 
 def _format_warning(message: Warning | str, category: type[Warning], *where: Any) -> str:

@@ -37,9 +37,9 @@ def component_names(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> l
 
 def configs(prefix: str, **_: Any) -> list[str]:
     """Shipped configs by name, and gin files and folders where the prefix leads."""
-    from dovetail.shipped import folder
+    from dovetail import shipped
 
-    return sorted([*_matching(prefix, [path.stem for path in folder().glob("*.gin")]), *_gin_files(prefix)])
+    return sorted([*_matching(prefix, shipped.configs()), *_gin_files(prefix)])
 
 
 def _gin_files(prefix: str) -> list[str]:
@@ -57,12 +57,12 @@ def overrides(prefix: str, **_: Any) -> list[str]:
     """`section.field=`, `kind.name.parameter=`, and after `=` the names that a setting may hold."""
     import attrs
 
-    from dovetail.config.settings import ALL_SECTIONS
+    from dovetail.config.schema import schema
+    from dovetail.registry import current
 
     key, equals, value = prefix.partition("=")
-    settings = {
-        f"{section}.{field.name}": field for section, cls in ALL_SECTIONS.items() for field in attrs.fields(cls)
-    }
+    sections = schema(current()).sections
+    settings = {f"{section}.{field.name}": field for section, cls in sections.items() for field in attrs.fields(cls)}
     if not equals:
         return _matching(prefix, [*(f"{setting}=" for setting in settings), *_selectors(key)])
     kind = settings[key].metadata.get("kind") if key in settings else None

@@ -14,10 +14,8 @@ if TYPE_CHECKING:
 def add(commands: Commands) -> None:
     """Declare the commands."""
     summary = "print the plan: each field, who provides it, who reads it"
-    top = commands.add_parser("explain", help=summary, description=summary)
-    config = commands.add_parser("config", help="show, explain or compare configs").add_subparsers(
-        required=True, metavar="COMMAND"
-    )
+    top = commands.add_parser("explain", help=summary)
+    config = commands.add_group("config", help="show, explain or compare configs")
     shown = config.add_parser("show", help="print every value with where it comes from")
     also = config.add_parser("explain", help="same as `dovetail explain`")
     for command, function in ((top, explain), (also, explain), (shown, show)):
@@ -51,20 +49,27 @@ def diff(options: argparse.Namespace) -> int:
 def explain(options: argparse.Namespace) -> int:
     """Print the plan of a config."""
     from dovetail.config import config_id, load, run_id
+    from dovetail.plan import by_stage, plan_step
     from dovetail.shipped import find
-    from dovetail.train.algorithm import make_plan
 
     loaded = load(find(options.config), options.overrides)
-    plan = make_plan(loaded)
-    print(f"config {config_id(loaded)}   run {run_id(loaded)}")
-    print(f"forward passes beside sampling and update: {', '.join(plan.forwards) or 'none'}\n")
-    rows = [("field", "provided by", "from", "read by")]
-    rows += [(entry.field, entry.provider, entry.origin, ", ".join(entry.readers)) for entry in plan.entries]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, (*widths, 0), strict=True)).rstrip())
+    plan = loaded.plan or plan_step(loaded)
+    print(f"config {config_id(loaded)}   run {run_id(loaded)}\n")
+    _table([("stage", "what runs in it"), *((stage.name, "; ".join(said) or "-") for stage, said in by_stage(plan))])
+    print()
+    rows = [
+        (entry.field, entry.stage, entry.provider, entry.origin, ", ".join(entry.readers)) for entry in plan.entries
+    ]
+    _table([("field", "from stage", "provided by", "of", "read by"), *rows])
     print_notices(loaded)
     return 0
+
+
+def _table(rows: list[tuple[str, ...]]) -> None:
+    """Print rows in columns; the last one is as wide as it likes."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, (*widths, 0), strict=True)).rstrip())
 
 
 def print_notices(config: Config) -> None:

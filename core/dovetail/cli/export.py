@@ -12,7 +12,7 @@ from dovetail.errors import RunError
 def add(commands: Commands) -> None:
     """Declare the command."""
     summary = "write a run's model as a Hugging Face folder, its tokenizer and chat template with it"
-    command = commands.add_parser("export", help=summary, description=summary)
+    command = commands.add_parser("export", help=summary)
     command.add_argument("of", metavar="RUN", type=Path, help="the run's folder; its newest checkpoint is taken")
     command.add_argument("--out", type=Path, required=True, help="the folder to write, new or empty")
     command.add_argument("--adapter", action="store_true", help="the adapter alone (default: merged into the model)")

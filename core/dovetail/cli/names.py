@@ -13,11 +13,11 @@ from dovetail.errors import DovetailWarning
 def add(commands: Commands) -> None:
     """Declare the commands."""
     summary = "list the components of a kind, or of all kinds"
-    names = commands.add_parser("names", help=summary, description=summary)
+    names = commands.add_parser("names", help=summary)
     completed(names.add_argument("kind", nargs="?"), kinds)
     names.set_defaults(run=list_names)
     summary = "print a component's formula, fields, parameters and origin"
-    described = commands.add_parser("describe", help=summary, description=summary)
+    described = commands.add_parser("describe", help=summary)
     completed(described.add_argument("kind"), kinds)
     completed(described.add_argument("name"), component_names)
     described.set_defaults(run=describe)

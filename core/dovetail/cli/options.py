@@ -1,14 +1,129 @@
-"""Options that several commands share."""
+"""What modules of commands use: how commands are added, and the options that several of them share.
+
+A module of commands, the engine's or a plugin's, has a function `add(commands: Commands)`.
+"""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any
+
+import attrs
 
 from dovetail.cli.complete import completed, configs, overrides
+from dovetail.errors import PluginError
 
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+@attrs.define
+class Commands:
+    """The commands of `dovetail`, or those of a group such as `dovetail sweep`.
+
+        board = commands.add_parser("leaderboard", help="rank the runs in a folder")
+        board.add_argument("folder", type=Path)
+        board.set_defaults(run=leaderboard)
+
+    `run` takes the parsed options and returns the exit status; None is 0. What it imports costs nothing before.
+
+    Attributes:
+        owner: the distribution whose commands these are.
+        prog: what stands before the name of a command.
+        default: of a group: the command that is meant where none is named.
+        members: the commands, by name.
+    """
+
+    owner: str
+    prog: str = "dovetail"
+    default: str | None = None
+    members: dict[str, Command] = attrs.field(factory=dict)
+
+    def add_parser(self, name: str, *, help: str, **options: Any) -> argparse.ArgumentParser:
+        """Add a command and return its parser, to which it adds its arguments.
+
+        Args:
+            name: what the user types.
+            help: one line of plain text for the list of commands, and the description unless that is given.
+            options: of `argparse.ArgumentParser`.
+
+        Raises:
+            PluginError: if the name is taken or cannot be typed as one word.
+        """
+        if name in self.members:
+            raise PluginError(f"the command '{self.prog} {name}' is added twice")
+        if not name or name.startswith("-") or len(name.split()) != 1:
+            raise PluginError(f"'{name}' cannot be the name of a command; use one word")
+        parser = argparse.ArgumentParser(prog=f"{self.prog} {name}", **{"description": help} | options)
+        parser.set_defaults(run=_nothing_to_run)
+        self.members[name] = Command(name, help, parser, (self.owner,))
+        return parser
+
+    def add_group(self, name: str, *, help: str, default: str | None = None, **options: Any) -> Commands:
+        """Add a command that consists of others, and return what these are added to.
+
+        Args:
+            name: as in `add_parser`, and so are `help` and `options`.
+            help: what the group is for.
+            default: the member that is meant where none is named: with "run", `dovetail sweep mine.gin` is short for
+                `dovetail sweep run mine.gin`.
+            options: of `argparse.ArgumentParser`.
+        """
+        parser = self.add_parser(name, help=help, **options)
+        group = Commands(self.owner, parser.prog, default)
+        self.members[name] = attrs.evolve(self.members[name], group=group)
+        return group
+
+    def install(self, parser: argparse.ArgumentParser) -> None:
+        """Let a parser know these commands."""
+        # argparse would make the parsers itself, and could not take back those of a plugin that turns out to be broken
+        commands = parser.add_subparsers(
+            required=True,
+            metavar="COMMAND",
+            parser_class=lambda *, made, **_: made,  # pyright: ignore[reportArgumentType]
+        )
+        for command in self.members.values():
+            if command.group:
+                command.group.install(command.parser)
+            commands.add_parser(command.name, help=command.listed.replace("%", "%%"), made=command.parser)
+
+    def spell_out(self, arguments: Sequence[str]) -> list[str]:
+        """Put in the default commands that a command line leaves out.
+
+        >>> commands = Commands("dovetail")
+        >>> sweep = commands.add_group("sweep", help="train many variants", default="run")
+        >>> run, status = sweep.add_parser("run", help="run it"), sweep.add_parser("status", help="show it")
+        >>> commands.spell_out(["sweep", "mine.gin", "--jobs", "2"])
+        ['sweep', 'run', 'mine.gin', '--jobs', '2']
+        >>> commands.spell_out(["sweep", "status", "sweeps/mine"])
+        ['sweep', 'status', 'sweeps/mine']
+        """
+        first, *rest = [*arguments] or [""]
+        command = self.members.get(first)
+        if command and command.group:
+            return [first, *command.group.spell_out(rest)]
+        if command or self.default is None or first in ("-h", "--help"):
+            return [*arguments]
+        return [self.default, *arguments]
+
+
+@attrs.frozen
+class Command:
+    """A command or a group of commands, and the distributions that add it: more than one do so by mistake."""
+
+    name: str
+    summary: str
+    parser: argparse.ArgumentParser
+    owners: tuple[str, ...]
+    group: Commands | None = None
+
+    @property
+    def listed(self) -> str:
+        """What the list of commands says of it."""
+        return self.summary if self.owners == ("dovetail",) else f"{self.summary}  [{', '.join(self.owners)}]"
+
+
+def _nothing_to_run(options: argparse.Namespace) -> int:
+    raise PluginError("this command names nothing to run; its plugin must call parser.set_defaults(run=function)")
 
 
 def add_config(command: argparse.ArgumentParser) -> None:

@@ -14,7 +14,7 @@ from dovetail.cli.options import Commands, add_config
 def add(commands: Commands) -> None:
     """Declare the command."""
     summary = "print parameters, memory per device, tokens and operations of a step; needs neither weights nor data"
-    command = commands.add_parser("plan", help=summary, description=summary)
+    command = commands.add_parser("plan", help=summary)
     add_config(command)
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(run=run)

@@ -52,4 +52,4 @@ def with_preset(config: Config, section: Literal["sampling", "eval"], name: str 
     unknown = preset.params.keys() - attrs.fields_dict(type(settings)).keys()
     if unknown:
         raise ConfigError(f"{preset.component.label} gives '{min(unknown)}', which {section} has not")
-    return attrs.evolve(config, **{section: attrs.evolve(settings, **preset.params)})
+    return attrs.evolve(config, sections={**config.sections, section: attrs.evolve(settings, **preset.params)})

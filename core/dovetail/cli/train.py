@@ -14,7 +14,7 @@ def add(commands: Commands) -> None:
         ("train", "train: the warm start, if the config asks for one, then reinforcement learning"),
         ("sft", "only the supervised warm start; `train` with the same config and folder goes on from it"),
     ):
-        command = commands.add_parser(name, help=summary, description=summary)
+        command = commands.add_parser(name, help=summary)
         add_config(command)
         command.add_argument(
             "--folder", type=Path, help="run folder (default: runs/CONFIG-RUNID); resumes if it has begun"

@@ -5,10 +5,9 @@ from dovetail.config.ids import config_id, run_id, versions
 from dovetail.config.render import difference, render_diff, render_show
 from dovetail.config.resolve import load, load_experiment
 from dovetail.config.resolved import Choice, Config, Unused, floats, statics
-from dovetail.config.settings import AB, Critic, Eval, Run, Sampling, Sft, Sweep, Train
+from dovetail.config.settings import Critic, Eval, Run, Sampling, Sft, Train, chosen
 
 __all__ = [
-    "AB",
     "Choice",
     "Config",
     "Critic",
@@ -17,9 +16,9 @@ __all__ = [
     "Run",
     "Sampling",
     "Sft",
-    "Sweep",
     "Train",
     "Unused",
+    "chosen",
     "config_id",
     "difference",
     "dump",

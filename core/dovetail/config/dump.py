@@ -8,7 +8,6 @@ from typing import Any
 import attrs
 
 from dovetail.config.resolved import Choice, Config
-from dovetail.config.settings import SECTIONS
 from dovetail.config.types import literal
 
 
@@ -36,10 +35,24 @@ def explain_origin(config: Config) -> tuple[Entry, ...]:
 
 def settings(config: Config) -> Iterator[Entry]:
     """Yield the sections' values."""
-    for section, cls in SECTIONS.items():
-        for field in attrs.fields(cls):
+    for section, values in config.sections.items():
+        for field in attrs.fields(type(values)):
             key = f"{section}.{field.name}"
-            yield Entry(key, getattr(getattr(config, section), field.name), config.origins[key])
+            yield Entry(key, getattr(values, field.name), config.origins[key])
+
+
+def filled(config: Config) -> Iterator[Entry]:
+    """Yield the sections' values, without the settings of plugins' kinds that choose nothing.
+
+    A plugin that is installed and not used leaves no trace: neither in a file that has to be read where it is not
+    installed, nor in the id of a run that is the same there.
+    """
+    for entry in settings(config):
+        slot = config.schema.slots.get(entry.key)
+        kind = config.registry.kinds[slot.kind] if slot else None
+        is_plugins = kind is not None and kind.path == entry.key and kind.origin.distribution != "dovetail"
+        if entry.value or not is_plugins or kind.default:
+            yield entry
 
 
 def parameters(choices: Iterable[Choice]) -> tuple[Entry, ...]:
@@ -71,7 +84,7 @@ def dump(config: Config) -> str:
     """
     text = "# Every value of one configuration, defaults spelled out.\n"
     group = ""
-    for entry in explain_origin(config):
+    for entry in (*filled(config), *parameters(config.choices.values())):
         if entry.group != group:
             text, group = text + "\n", entry.group
         text += f"{entry}\n"

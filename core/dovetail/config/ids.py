@@ -2,8 +2,8 @@
 
 A config id is the start of a SHA-256 over
 
-* every setting outside `WHERE` (`run`, `mesh`, `memory`), and every parameter of the components that these settings
-  choose, as `dump` writes them;
+* every setting outside the sections that say where a run happens (`run`, `mesh`, `memory`), and every parameter of the
+  components that these settings choose or the plan adds, as `dump` writes them;
 * the components themselves as `distribution/name`, so that an alias or a qualified spelling is the same id;
 * the versions of their distributions, and of dovetail.
 
@@ -19,25 +19,28 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from typing import Any
 
-from dovetail.config.dump import parameters, settings
-from dovetail.config.resolved import ROLES, Choice, Config
-from dovetail.config.settings import WHERE
+from dovetail.config.dump import filled, parameters
+from dovetail.config.resolved import Choice, Config
 from dovetail.config.types import literal
 
-FORMAT = "dovetail config 1"
+FORMAT = "dovetail config 2"
 
 Versions = Callable[[Config], Mapping[str, str]]
 
 
 def versions(config: Config) -> dict[str, str]:
-    """Return the versions of dovetail and of the distributions that own the components chosen outside `WHERE`."""
+    """Return the versions of dovetail and of the distributions that own what says what is computed.
+
+    Owners of components, and of sections that are part of the id.
+    """
     origins = [choice.component.origin for choice in _choices(config)]
+    origins += [section.origin for section in config.registry.sections.values() if section.purpose == "what"]
     owned = {origin.distribution: origin.version for origin in origins}
     return {"dovetail": metadata.version("dovetail")} | owned
 
 
 def config_id(config: Config, versions: Versions = versions) -> str:
-    """Return ten hexadecimal digits that stand for everything but the sections of `WHERE`."""
+    """Return ten hexadecimal digits that stand for everything but where and how the run happens."""
     lines = [*_settings(config), *map(str, parameters(_choices(config)))]
     lines += [f"{distribution} {version}" for distribution, version in versions(config).items()]
     return hashlib.sha256("\n".join([FORMAT, *sorted(lines)]).encode()).hexdigest()[:10]
@@ -49,19 +52,19 @@ def run_id(config: Config, versions: Versions = versions) -> str:
 
 
 def _choices(config: Config) -> list[Choice]:
-    return [choice for path, choice in config.choices.items() if path.partition(".")[0] not in WHERE]
+    return [choice for path, choice in config.choices.items() if path.partition(".")[0] not in config.schema.where]
 
 
 def _settings(config: Config) -> Iterator[str]:
-    for entry in settings(config):
-        if entry.key.partition(".")[0] not in WHERE:
+    for entry in filled(config):
+        if entry.key.partition(".")[0] not in config.schema.where:
             yield f"{entry.key} = {literal(_qualified(config, entry.key, entry.value))}"
 
 
 def _qualified(config: Config, path: str, value: Any) -> Any:
     """A setting's value, with names of components as `distribution/name`."""
-    if path not in ROLES or value is None:
+    if path not in config.schema.slots or value is None:
         return value
-    if ROLES[path].many:
+    if config.schema.slots[path].many:
         return tuple(choice.component.qualified_name for choice in config.several(path))
     return config.choice(path).component.qualified_name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -10,11 +10,10 @@ import attrs
 from dovetail.config.grammar import Macro
 from dovetail.config.parse import Binding
 from dovetail.config.problems import Problems
-from dovetail.config.settings import ALL_SECTIONS
 from dovetail.errors import listing, nearest
 
 
-def expand(bindings: Sequence[Binding], problems: Problems) -> list[Binding]:
+def expand(bindings: Sequence[Binding], problems: Problems, sections: Mapping[str, type[Any]] = {}) -> list[Binding]:
     """Return the bindings that define no macro, with macros replaced by their values.
 
     As in gin, what counts is a macro's last definition, wherever it stands. Macros that are unknown, used nowhere or
@@ -32,13 +31,13 @@ def expand(bindings: Sequence[Binding], problems: Problems) -> list[Binding]:
     expanded = list(expander.bindings(binding for binding in bindings if len(binding.path) > 1))
     for name, binding in macros.items():
         if name not in expander.used:
-            problems.add(binding.place, f"macro '{name}' is used nowhere.{_meant(name)}")
+            problems.add(binding.place, f"macro '{name}' is used nowhere.{_meant(name, sections)}")
     return expanded
 
 
-def _meant(name: str) -> str:
+def _meant(name: str, classes: Mapping[str, type[Any]]) -> str:
     """The setting that somebody may have meant who wrote its bare name."""
-    sections = [section for section, cls in ALL_SECTIONS.items() if name in attrs.fields_dict(cls)]
+    sections = [section for section, cls in classes.items() if name in attrs.fields_dict(cls)]
     return f" Did you mean {' or '.join(f'{section}.{name}' for section in sections)}?" if sections else ""
 
 

@@ -10,23 +10,23 @@ import attrs
 
 from dovetail.config.parse import Binding
 from dovetail.config.problems import Problems
-from dovetail.config.resolved import DEFAULT, PLANNED_KINDS, ROLES, SCOPES, Choice, Role, Unused, defaults
+from dovetail.config.resolved import DEFAULT, Choice, Unused, defaults
+from dovetail.config.schema import Schema
 from dovetail.config.sections import FORMS, Chosen
-from dovetail.config.settings import ALL_SECTIONS
 from dovetail.config.types import Mismatch, fit
 from dovetail.errors import DovetailError, PluginError, UnknownNameError, listing, nearest
 from dovetail.registry import REQUIRED, Component, Registry, Renamed, normal
 
 
 def resolve_parameters(
-    bindings: Iterable[Binding], chosen: Mapping[str, Chosen], registry: Registry, problems: Problems
+    bindings: Iterable[Binding], chosen: Mapping[str, Chosen], schema: Schema, registry: Registry, problems: Problems
 ) -> tuple[dict[str, Choice], tuple[Unused, ...]]:
-    """Give every chosen component its parameters: of its role's scope, else of no scope, else the default.
+    """Give every chosen component its parameters: of its slot's scope, else of no scope, else the default.
 
     Returns:
-        The choices by role, and the bindings that are good but have no effect.
+        The choices by slot, and the bindings that are good but have no effect.
     """
-    resolver = _ParameterResolver(chosen, registry, problems)
+    resolver = _ParameterResolver(chosen, schema, registry, problems)
     for binding in bindings:
         resolver.take(binding)
     choices = resolver.choices()
@@ -42,6 +42,7 @@ class _Given:
 @attrs.define
 class _ParameterResolver:
     chosen: Mapping[str, Chosen]
+    schema: Schema
     registry: Registry
     problems: Problems
     _given: dict[tuple[str, Component, str], _Given] = attrs.field(factory=dict)
@@ -98,14 +99,15 @@ class _ParameterResolver:
 
     def _check_kind(self, scope: str, kind: str) -> str:
         """Say what is wrong with a binding's kind and scope, if anything is."""
-        if kind in ALL_SECTIONS and kind not in self.registry.kinds:
+        if kind in self.schema.sections and kind not in self.registry.kinds:
             return f"'{kind}' is a section; {FORMS}"
         if kind not in self.registry.kinds:
             return f"unknown kind '{kind}'.{nearest(kind, self.registry.kinds)} Kinds: {listing(self.registry.kinds)}"
-        if scope and scope not in SCOPES:
-            return f"unknown scope '{scope}'.{nearest(scope, SCOPES)} Scopes: {listing(SCOPES)}"
-        if scope and not _roles(scope, kind):
-            held = {role.kind for role in ROLES.values() if role.scope == scope}
+        scopes = self.schema.scopes
+        if scope and scope not in scopes:
+            return f"unknown scope '{scope}'.{nearest(scope, scopes)} Scopes: {listing(scopes)}"
+        if scope and not self.schema.slots_of(kind, scope):
+            held = {slot.kind for slot in self.schema.slots.values() if slot.scope == scope}
             return f"scope '{scope}' chooses no {kind}, only: {listing(held)}"
         return ""
 
@@ -120,7 +122,7 @@ class _ParameterResolver:
         found = named or [c for c in self.registry.components(kind) if name in (*c.aliases, *c.old_names)]
         active = {choice.component for choice in self.chosen.values()}
         chosen = [component for component in found if component in active]
-        if chosen or len(found) == 1 or (found and not _is_free(kind)):
+        if chosen or len(found) == 1 or (found and not self._is_free(kind)):
             return chosen or found
         return [self.registry.get(kind, word)]
 
@@ -135,10 +137,10 @@ class _ParameterResolver:
         self._given[key] = _Given(value, binding)
 
     def choices(self) -> dict[str, Choice]:
-        """Make the choices of all roles, and of configured components that the planner may pick."""
-        made = {path: self._choice(c.component, c.role.scope, c.place) for path, c in self.chosen.items()}
+        """Make the choices of all slots, and of configured components that the planner may pick."""
+        made = {path: self._choice(c.component, c.slot.scope, c.place) for path, c in self.chosen.items()}
         for (scope, component, _), given in self._given.items():
-            if _is_free(component.kind) and given.binding not in self._used:
+            if self._is_free(component.kind) and given.binding not in self._used:
                 made[component.label] = self._choice(component, scope, given.binding.place)
         found = {path: choice for path, choice in made.items() if choice is not None}
         self._check_distinct()
@@ -178,7 +180,7 @@ class _ParameterResolver:
         holders: dict[tuple[str, str], Chosen] = {}
         for chosen in self.chosen.values():
             component = chosen.component
-            other = holders.setdefault((chosen.role.scope, component.label), chosen)
+            other = holders.setdefault((chosen.slot.scope, component.label), chosen)
             if other.component is not component:
                 self.problems.add(
                     chosen.place,
@@ -194,24 +196,18 @@ class _ParameterResolver:
         reasons = [(binding, self._reason(binding.scope, component)) for binding, component in idle.items()]
         return tuple(Unused(key=b.key, place=b.place, reason=reason) for b, reason in [*reasons, *self._unchecked])
 
+    def _is_free(self, kind: str) -> bool:
+        """Whether a component of this kind may be used although no setting chooses it: the planner picks fields."""
+        return self.registry.kinds[kind].exclusive or not self.schema.slots_of(kind)
+
     def _reason(self, scope: str, component: Component) -> str:
         said = []
-        for role in _roles(scope, component.kind):
-            names = [repr(c.component.name) for c in self.chosen.values() if c.role is role]
-            if any(c.component is component for c in self.chosen.values() if c.role is role):
-                return f"{role.scope}/{component.label} sets its own"
-            said.append(f"{role.path} is {' and '.join(names) or None}")
+        for slot in self.schema.slots_of(component.kind, scope):
+            names = [repr(c.component.name) for c in self.chosen.values() if c.slot is slot]
+            if any(c.component is component for c in self.chosen.values() if c.slot is slot):
+                return f"{slot.scope}/{component.label} sets its own"
+            said.append(f"{slot.path} is {' and '.join(names) or None}")
         return ", ".join(said)
-
-
-def _roles(scope: str, kind: str) -> list[Role]:
-    """The roles of a kind that a binding with this scope reaches; without scope, all."""
-    return [role for role in ROLES.values() if role.kind == kind and scope in ("", role.scope)]
-
-
-def _is_free(kind: str) -> bool:
-    """Whether a component of this kind may be used although no setting chooses it."""
-    return kind in PLANNED_KINDS or not _roles("", kind)
 
 
 def _renamed(component: Component, old: Renamed) -> str:

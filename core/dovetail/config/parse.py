@@ -1,8 +1,8 @@
 """Gin files and `--set` overrides to bindings, each with the place it was written.
 
 gin is used as a grammar: its parser, none of its registries. A config is data, so `import` statements and `@references`
-are refused, which run code. Includes are relative to the including file, or name a shipped config; a file that is
-included twice is read once.
+are refused, which run code. Includes are relative to the including file, or name a shipped config, dovetail's or a
+plugin's; a file that is included twice is read once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gin import config_parser as gin
 from dovetail.config.grammar import PARSE_ERRORS, Parser, Word, parse_value, reason
 from dovetail.config.problems import Problems
 from dovetail.errors import nearest
-from dovetail.shipped import folder
+from dovetail.shipped import included
 
 _KEY = re.compile(r"((?P<scope>[\w/]+)/)?(?P<path>\w[\w.-]*)")
 _UNQUOTED = re.compile(r"[\w./:~+-]+")
@@ -97,7 +97,7 @@ class _Reader:
             if isinstance(statement, gin.BindingStatement):
                 self.reading.bindings.append(_binding(statement, place, str(path)))
             elif isinstance(statement, gin.IncludeStatement):
-                self.read_file(_included(statement.filename, path), chain, place)
+                self.read_file(included(statement.filename, path), chain, place)
             elif isinstance(statement, gin.ImportStatement):
                 self.reading.problems.add(
                     place,
@@ -147,13 +147,6 @@ class _Reader:
         """Note a problem that may have lost bindings."""
         self.reading.problems.add(place, text)
         self.reading.complete = False
-
-
-def _included(name: str, file: Path) -> Path:
-    """The file that `include 'name'` in a file means: one beside it, else the shipped config of that name."""
-    beside = Path(os.path.normpath(file.parent / name))
-    shipped = folder() / name
-    return shipped if not beside.exists() and Path(name).name == name and shipped.is_file() else beside
 
 
 def _binding(statement: Any, place: str, file: str) -> Binding:

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dovetail.config.problems import Problems
-from dovetail.config.resolved import DEFAULT, ROLES, Choice
+from dovetail.config.resolved import DEFAULT, Choice
+from dovetail.config.schema import Schema
 from dovetail.config.sections import Sections
 from dovetail.errors import listing, nearest
 
 KIND = "sampling_preset"
 
 
-def apply_presets(sections: Sections, choices: Mapping[str, Choice], problems: Problems) -> None:
+def apply_presets(sections: Sections, schema: Schema, choices: Mapping[str, Choice], problems: Problems) -> None:
     """Give each setting that nobody has set the value of its section's preset, if that has one."""
     for path, choice in choices.items():
-        if path not in ROLES or ROLES[path].kind != KIND:
+        if path not in schema.slots or schema.slots[path].kind != KIND:
             continue
-        section = ROLES[path].section
+        section = schema.slots[path].section
         for name, value in choice.params.items():
             setting, known = f"{section}.{name}", sections.values[section]
             if name not in known:

@@ -10,16 +10,20 @@ import attrs
 
 from dovetail.config.macros import expand
 from dovetail.config.parameters import resolve_parameters
-from dovetail.config.parse import read
+from dovetail.config.parse import Binding, read
 from dovetail.config.presets import apply_presets
-from dovetail.config.resolved import Choice, Config, Unused
+from dovetail.config.resolved import DEFAULT, Choice, Config, Unused
+from dovetail.config.schema import ROLES, Schema, is_taken, schema
 from dovetail.config.sections import FORMS, Sections, resolve_sections
-from dovetail.config.settings import EXPERIMENTS, SECTIONS
 from dovetail.registry import Registry, current
 
 
 def load(
-    path: str | os.PathLike[str] | None, overrides: Sequence[str] = (), *, registry: Registry | None = None
+    path: str | os.PathLike[str] | None,
+    overrides: Sequence[str] = (),
+    *,
+    registry: Registry | None = None,
+    plan: bool = True,
 ) -> Config:
     """Read a gin file and overrides into a checked, complete configuration.
 
@@ -27,22 +31,44 @@ def load(
         path: the gin file; None for the defaults.
         overrides: `key=value` texts, as given to `--set`, that go before what the file says.
         registry: where names are looked up; by default the installed plugins.
+        plan: plan the step too; the fields that the plan adds are part of the configuration.
 
     Raises:
         ConfigError: with one line for each thing that is wrong, each with its place.
+        PlanError: if a chosen component reads what nobody provides.
 
     >>> config = load(None, ["train.policy_loss=gspo", "policy_loss.gspo.epsilon_low=1e-4"])
     >>> config.choice("train.policy_loss").params
     {'epsilon_low': 0.0001, 'epsilon_high': 0.0004}
     """
     found = _resolve(path, overrides, registry or current())
-    return Config(
-        **{name: cls(**found.sections.values[name]) for name, cls in SECTIONS.items()},
-        choices={path: choice for path, choice in found.choices.items() if not _experiments(path)},
-        origins={path: origin for path, origin in found.sections.origins.items() if not _experiments(path)},
+    of_runs = found.schema.of_runs
+    config = Config(
+        sections={name: found.schema.sections[name](**found.sections.values[name]) for name in of_runs},
+        choices={path: choice for path, choice in found.choices.items() if not _is_experiment(path, found.schema)},
+        schema=found.schema,
+        origins={k: origin for k, origin in found.sections.origins.items() if not _is_experiment(k, found.schema)},
         unused=found.unused,
         registry=found.registry,
     )
+    return _planned(config) if plan else config
+
+
+def _planned(config: Config) -> Config:
+    """Plan the step; the fields that it needs become choices, so that they are dumped, hashed and reported."""
+    from dovetail.plan import plan_step
+
+    plan = plan_step(config)
+    fields = {f"field.{name}": config.component("field", name) for name in plan.field_components}
+    idle = [choice for path, choice in config.choices.items() if path.startswith("field.") and path not in fields]
+    kept = {path: choice for path, choice in config.choices.items() if choice not in idle}
+    unused = [
+        Unused(key=f"{choice.component.label}.{name}", place=origin, reason="no chosen component reads this field")
+        for choice in idle
+        for name, origin in choice.origins.items()
+        if origin != DEFAULT
+    ]
+    return attrs.evolve(config, plan=plan, choices=kept | fields, unused=(*config.unused, *unused))
 
 
 def load_experiment(
@@ -51,19 +77,20 @@ def load_experiment(
     """Read the section of a command over many runs, such as `sweep`, from the same file and overrides.
 
     Returns:
-        Its settings, and the components that they choose by the path of the role.
+        Its settings, and the components that they choose by the path of the slot.
 
     Raises:
         ConfigError: as `load`.
     """
     found = _resolve(path, overrides, current())
-    settings = EXPERIMENTS[section](**found.sections.values[section])
+    settings = found.schema.sections[section](**found.sections.values[section])
     return settings, {path: choice for path, choice in found.choices.items() if path.startswith(f"{section}.")}
 
 
 @attrs.frozen(kw_only=True)
 class _Found:
     sections: Sections
+    schema: Schema
     choices: dict[str, Choice]
     unused: tuple[Unused, ...]
     registry: Registry
@@ -74,19 +101,27 @@ def _resolve(path: str | os.PathLike[str] | None, overrides: Sequence[str], regi
     problems = reading.problems
     if not reading.complete:
         problems.raise_if_any()
-    bindings = expand(reading.bindings, problems)
+    bindings = expand(reading.bindings, problems, schema(registry).sections)
     for binding in bindings:
         if len(binding.path) > 3:
             problems.add(binding.place, f"'{binding.key}' has too many parts; {FORMS}")
-    sections = resolve_sections([b for b in bindings if len(b.path) == 2], registry, problems)
+    allowed = schema(registry, _opened_roles(bindings, registry))
+    sections = resolve_sections([b for b in bindings if len(b.path) == 2], allowed, registry, problems)
     parameters = [b for b in bindings if len(b.path) == 3]
-    choices, unused = resolve_parameters(parameters, sections.chosen, registry, problems)
-    apply_presets(sections, choices, problems)
+    choices, unused = resolve_parameters(parameters, sections.chosen, allowed, registry, problems)
+    apply_presets(sections, allowed, choices, problems)
     problems.raise_if_any()
     problems.warn_if_any()
-    return _Found(sections=sections, choices=choices, unused=unused, registry=registry)
+    return _Found(sections=sections, schema=allowed, choices=choices, unused=unused, registry=registry)
 
 
-def _experiments(path: str) -> bool:
-    """Whether a setting or role belongs to a command over many runs."""
-    return path.partition(".")[0] in EXPERIMENTS
+def _opened_roles(bindings: Sequence[Binding], registry: Registry) -> list[str]:
+    """Return the model roles that `roles.NAME = ...` opens; each has a section and a scope of its name."""
+    names = [b.path[1] for b in bindings if len(b.path) == 2 and b.path[0] == ROLES and not b.scope]
+    # the others are no settings, which is where they are refused
+    return [name for name in names if name.isidentifier() and not is_taken(name, registry)]
+
+
+def _is_experiment(path: str, schema: Schema) -> bool:
+    """Whether a setting or slot belongs to a command over many runs."""
+    return path.partition(".")[0] in schema.experiments

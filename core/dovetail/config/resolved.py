@@ -1,54 +1,23 @@
-"""A configuration once it is resolved: typed settings, and a component with all its parameters for every role."""
+"""A configuration once it is resolved: typed settings, and a component with all its parameters for every slot."""
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from dovetail.config.settings import ALL_SECTIONS, Critic, Eval, Memory, Mesh, Run, Sampling, Sft, Train
+from dovetail.config.schema import Schema
+from dovetail.config.settings import Critic, Eval, Memory, Mesh, Run, Sampling, Sft, Train
 from dovetail.config.types import Mismatch, fit
 from dovetail.errors import ConfigError, PluginError, nearest
 from dovetail.registry import REQUIRED, Component, Registry
 
+if TYPE_CHECKING:
+    from dovetail.plan import Plan
+
 DEFAULT = "default"
 """The origin of what nobody set."""
-
-PLANNED_KINDS = frozenset({"field"})
-"""Kinds of which the planner picks components itself: they may be configured without being chosen by a setting."""
-
-
-@attrs.frozen(kw_only=True)
-class Role:
-    """A setting that chooses a component, as `train.policy_loss`; `many` if it holds a tuple of names."""
-
-    path: str
-    kind: str
-    scope: str
-    many: bool
-
-    @property
-    def section(self) -> str:
-        """The part of the path before the dot."""
-        return self.path.partition(".")[0]
-
-
-def _roles() -> dict[str, Role]:
-    found = {}
-    for section, cls in ALL_SECTIONS.items():
-        hints = typing.get_type_hints(cls)
-        for field in attrs.fields(cls):
-            if "kind" in field.metadata:
-                path = f"{section}.{field.name}"
-                many = typing.get_origin(hints[field.name]) is tuple
-                found[path] = Role(path=path, many=many, **field.metadata)
-    return found
-
-
-ROLES: Mapping[str, Role] = _roles()
-SCOPES = tuple(dict.fromkeys(role.scope for role in ROLES.values() if role.scope))
 
 
 @attrs.frozen(kw_only=True)
@@ -111,52 +80,96 @@ class Unused:
 class Config:
     """All that a run is configured with; equal configs have equal settings, components and parameters.
 
-    `choices` maps the path of a role to what it chooses, with an index where the role holds several:
-    `train.policy_loss`, `train.rewards[0]`. Roles that hold None are not in it, except `eval.task`, which then is the
-    training task with the parameters that the scope `eval` gives it. A configured component that no setting chooses but
-    the planner may (kind `field`), or that is of a kind without role, is under `kind.name`.
+    `choices` maps the path of a slot to what it chooses, with an index where the slot holds several:
+    `train.policy_loss`, `train.rewards[0]`. Slots that hold None are not in it, except `eval.task`, which then is the
+    training task with the parameters that the scope `eval` gives it. A component that the plan adds (a field), or that
+    is configured and of a kind without a slot, is under `kind.name`.
+
+    Attributes:
+        sections: the settings, by the name of their section.
+        choices: the chosen components.
+        plan: the work of a step; None if the configuration was read without planning it.
+        schema: what a configuration may hold.
+        origins: where each setting comes from.
+        unused: good bindings that have no effect.
+        registry: where names were looked up.
     """
 
-    train: Train
-    critic: Critic
-    sft: Sft
-    sampling: Sampling
-    eval: Eval
-    run: Run
-    mesh: Mesh
-    memory: Memory
+    sections: Mapping[str, Any]
     choices: Mapping[str, Choice]
+    plan: Plan | None = attrs.field(default=None, eq=False, repr=False)
+    schema: Schema = attrs.field(eq=False, repr=False)
     origins: Mapping[str, str] = attrs.field(eq=False, repr=False)
     unused: tuple[Unused, ...] = attrs.field(eq=False, repr=False)
     registry: Registry = attrs.field(eq=False, repr=False)
 
-    def choice(self, role: str) -> Choice:
-        """Return what a role chooses.
+    @property
+    def train(self) -> Train:
+        """The training loop."""
+        return self.sections["train"]
+
+    @property
+    def critic(self) -> Critic:
+        """The critic."""
+        return self.sections["critic"]
+
+    @property
+    def sft(self) -> Sft:
+        """The supervised warm start."""
+        return self.sections["sft"]
+
+    @property
+    def sampling(self) -> Sampling:
+        """How completions are sampled."""
+        return self.sections["sampling"]
+
+    @property
+    def eval(self) -> Eval:
+        """The evaluation."""
+        return self.sections["eval"]
+
+    @property
+    def run(self) -> Run:
+        """How and where the run happens."""
+        return self.sections["run"]
+
+    @property
+    def mesh(self) -> Mesh:
+        """How many devices share the work."""
+        return self.sections["mesh"]
+
+    @property
+    def memory(self) -> Memory:
+        """Where what is needed for a moment only is kept meanwhile."""
+        return self.sections["memory"]
+
+    def setting(self, path: str) -> Any:
+        """Return a setting's value: `config.setting('train.kl_coef')`.
 
         Raises:
-            KeyError: if the role is unknown, or holds None.
+            KeyError: if there is none of that path.
         """
-        if role not in self.choices:
-            raise KeyError(f"'{role}' chooses no component.{nearest(role, self.choices)}")
-        return self.choices[role]
+        section, _, field = path.partition(".")
+        if section not in self.sections or not hasattr(self.sections[section], field):
+            raise KeyError(f"'{path}' is not a setting.{nearest(path, self.origins)}")
+        return getattr(self.sections[section], field)
 
-    def several(self, role: str) -> tuple[Choice, ...]:
-        """Return what a role that holds a tuple of names chooses, in order."""
-        return tuple(self.choices[f"{role}[{i}]"] for i in range(len(self._names(role))))
+    def choice(self, path: str) -> Choice:
+        """Return what a slot chooses.
 
-    def _names(self, role: str) -> tuple[str, ...]:
-        section, _, field = role.partition(".")
-        return getattr(getattr(self, section), field)
+        Raises:
+            KeyError: if the slot is unknown, or holds None.
+        """
+        if path not in self.choices:
+            raise KeyError(f"'{path}' chooses no component.{nearest(path, self.choices)}")
+        return self.choices[path]
 
-    @property
-    def rewards(self) -> tuple[Choice, ...]:
-        """What `train.rewards` chooses."""
-        return self.several("train.rewards")
-
-    @property
-    def sinks(self) -> tuple[Choice, ...]:
-        """What `run.sinks` chooses."""
-        return self.several("run.sinks")
+    def several(self, path: str) -> tuple[Choice, ...]:
+        """Return what a slot chooses, in order: none, one, or several."""
+        held = self.setting(path)
+        if isinstance(held, tuple):
+            return tuple(self.choices[f"{path}[{i}]"] for i in range(len(held)))
+        return (self.choices[path],) if path in self.choices else ()
 
     def component(self, kind: str, name: str) -> Choice:
         """Return a component as it is configured without scope, else with its defaults.

@@ -1,6 +1,7 @@
 """The engine's own settings: one attrs class per section of a gin file.
 
 `train.steps = 100` sets `Train.steps`. A field made with `chosen(kind)` holds the name of a component of that kind.
+Plugins open sections of their own with the hook `dovetail_sections`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import math
 from typing import Annotated, Any, Literal
 
 import attrs
-from annotated_types import Ge, Gt, Interval, Lt
+from annotated_types import Ge, Gt, Interval
 
 from dovetail.errors import ConfigError
 from dovetail.ranges import in_range
@@ -27,35 +28,13 @@ def chosen(kind: str, default: Any = attrs.NOTHING, *, scope: str = "") -> Any:
 class Train:
     """The training loop: which components make up the algorithm, and the sizes of a step."""
 
-    # what is trained, on what
-    task: str = chosen("task", "arithmetic")
-    tokenizer: str = chosen("tokenizer", "sentencepiece")
-    model: str = chosen("model", "decoder")
-    adapter: str | None = chosen("adapter", None)
-    rollout: str = chosen("rollout", "vanilla")
-    rewards: tuple[str, ...] = chosen("reward", ("check_answer",))
-    reward_manager: str = chosen("reward_manager", "weighted_sum")
-    reward_shaping: tuple[str, ...] = chosen("reward_shaping", ())
-    schedule: str | None = chosen("schedule", None)
+    # beside the settings of the kinds, `train.policy_loss` and so on, which the registry's records make
     answer_column: str = "answer"
     role_column: str = "role"
-
-    group_filter: str | None = chosen("group_filter", None)
     refill_rounds: Annotated[int, Ge(0)] = attrs.field(default=3, validator=in_range)
-
-    # the algorithm
-    advantage: str = chosen("advantage", "grpo")
-    policy_loss: str = chosen("policy_loss", "grpo")
-    loss_agg: str = chosen("loss_agg", "token_mean")
-    correction: tuple[str, ...] = chosen("correction", ())
-    selection: tuple[str, ...] = chosen("selection", ())
-    kl: str = chosen("kl", "k3")
     kl_coef: Annotated[float, Ge(0)] = attrs.field(default=0.0, validator=in_range)
     kl_in: Literal["loss", "reward"] = "loss"
-    kl_controller: str = chosen("kl_controller", "fixed")
     entropy_coef: float = 0.0
-    entropy_controller: str = chosen("entropy_controller", "fixed")
-    monitor: tuple[str, ...] = chosen("field", ("entropy",))
 
     # the sizes of a step
     steps: Annotated[int, Ge(0)] = attrs.field(default=100, validator=in_range)
@@ -68,9 +47,7 @@ class Train:
     long_prompts: Literal["error", "truncate", "filter"] = "error"
 
     # the optimiser
-    optimizer: str = chosen("optimizer", "adamw")
     lr: Annotated[float, Ge(0)] = attrs.field(default=1e-4, validator=in_range)
-    lr_schedule: str = chosen("lr_schedule", "warmup_cosine")
     max_grad_norm: Annotated[float, Gt(0)] = attrs.field(default=1.0, validator=in_range)
 
 
@@ -181,64 +158,11 @@ class Memory:
 
 
 @attrs.frozen(kw_only=True)
-class Sweep:
-    """What `dovetail sweep` tries, and how; see `docs/sweeps.md`."""
+class RoleModel:
+    """The section of a model role that `roles` opens, or of the reference: where its weights begin.
 
-    # what is tried
-    grid: dict[str, tuple[Any, ...]] = attrs.field(default={})
-    zip: dict[str, tuple[Any, ...]] = attrs.field(default={})
-    random: dict[str, str] = attrs.field(default={})
-    draws: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
-    draw_seed: int = 0
-    seeds: str | int | tuple[int, ...] | None = None
-    exclude: tuple[str, ...] = ()
-    max_trials: Annotated[int, Ge(1)] = attrs.field(default=1000, validator=in_range)
+    Without a model they begin as the policy's do when reinforcement learning begins.
+    """
 
-    # how it runs
-    executor: str = chosen("executor", "local")
-    jobs: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
-    vectorize: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
-    retry: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
-    timeout: str | None = None
-    fail_fast: bool = False
-
-    # what is compared
-    metric: str = "eval/accuracy"
-    goal: Literal["max", "min"] = "max"
-    early_stopping: str | None = chosen("early_stopping", None)
-
-
-@attrs.frozen(kw_only=True)
-class AB:
-    """What `dovetail ab` registers; see `docs/ab.md`. How the runs are made is `sweep`'s to say."""
-
-    arms: dict[str, tuple[str, ...]] = attrs.field(default={})
-    control: str | None = None
-    seeds: str | int | tuple[int, ...] = 8
-    metric: str = "eval/accuracy"
-    goal: Literal["max", "min"] = "max"
-    window: str = "last10%"
-    min_effect: Annotated[float, Ge(0)] = attrs.field(default=0.0, validator=in_range)
-    alpha: Annotated[float, Gt(0), Lt(1)] = attrs.field(default=0.05, validator=in_range)
-    sequential: str = "fixed"
-    deviation: Annotated[float, Gt(0)] | None = attrs.field(default=None, validator=in_range)
-
-
-SECTIONS: dict[str, type[Any]] = {
-    "train": Train,
-    "critic": Critic,
-    "sft": Sft,
-    "sampling": Sampling,
-    "eval": Eval,
-    "run": Run,
-    "mesh": Mesh,
-    "memory": Memory,
-}
-
-WHERE = frozenset({"run", "mesh", "memory"})
-"""Sections that say how and where a run happens, not what is computed: no part of the config id."""
-
-EXPERIMENTS: dict[str, type[Any]] = {"sweep": Sweep, "ab": AB}
-"""Sections for commands over many runs: a config file may have them, no run's configuration does."""
-
-ALL_SECTIONS = SECTIONS | EXPERIMENTS
+    model: str | None = chosen("model", None)
+    adapter: str | None = chosen("adapter", None)

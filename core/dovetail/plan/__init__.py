@@ -1,7 +1,7 @@
 """The planner: from the chosen components to the work of a step."""
 
-from dovetail.plan.glossary import FIELDS, FieldInfo
-from dovetail.plan.plan import Entry, Plan
-from dovetail.plan.planner import Reader, plan
+from dovetail.plan.needs import Planner, is_quantity
+from dovetail.plan.plan import Call, Entry, Pass, Plan, by_stage
+from dovetail.plan.planner import plan_step
 
-__all__ = ["FIELDS", "Entry", "FieldInfo", "Plan", "Reader", "plan"]
+__all__ = ["Call", "Entry", "Pass", "Plan", "Planner", "by_stage", "is_quantity", "plan_step"]

@@ -10,6 +10,7 @@ from typing import Any
 import pluggy
 
 from dovetail.errors import DovetailWarning
+from dovetail.kinds import Kind
 from dovetail.registry.component import (
     REQUIRED,
     STATIC,
@@ -22,7 +23,7 @@ from dovetail.registry.component import (
 from dovetail.registry.declares import declares
 from dovetail.registry.discovery import discover
 from dovetail.registry.places import place_of
-from dovetail.registry.registry import Kind, Problem, Registry, normal
+from dovetail.registry.registry import Problem, Registry, Section, normal
 from dovetail.registry.renamed import Renamed
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Problem",
     "Registry",
     "Renamed",
+    "Section",
     "current",
     "declares",
     "discover",

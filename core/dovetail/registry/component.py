@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -82,6 +82,8 @@ class Component:
     origin: Origin
     aliases: tuple[str, ...] = ()
     renamed: tuple[Renamed, ...] = ()
+    common: Mapping[str, Any] = attrs.field(factory=dict)
+    """Hyperparameters that every component of the kind has, with their defaults: the engine uses them, not `target`."""
     _loaded: dict[str, Any] = attrs.field(factory=dict, init=False, repr=False)
 
     @property
@@ -122,7 +124,8 @@ class Component:
         """
         if "object" not in self._loaded:
             target = self.target if callable(self.target) else self._import(self.target)
-            self._loaded["interface"] = read_interface(target, f"{self.label} of {self.origin}")
+            owner = f"{self.label} of {self.origin}"
+            self._loaded["interface"] = _with_common(read_interface(target, owner), self.common, owner)
             self._loaded["object"] = target
         return self._loaded["object"]
 
@@ -185,7 +188,8 @@ class Component:
     def bind(self, **params: Any) -> Callable[..., Any]:
         """Return what the engine calls: the function, or the class's instance, with its hyperparameters set."""
         target = self.load()
-        return _Bound(target, params) if not isinstance(target, type) else target(**params)
+        own = {name: value for name, value in params.items() if name not in self.common}
+        return _Bound(target, own) if not isinstance(target, type) else target(**own)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, or build the class, with arguments as given."""
@@ -212,6 +216,20 @@ def read_interface(target: Callable[..., Any], owner: str) -> Interface:
     """
     reader = _ClassReader if inspect.isclass(target) else _FunctionReader
     return reader(target, owner).read()
+
+
+def _with_common(interface: Interface, common: Mapping[str, Any], owner: str) -> Interface:
+    """Add the hyperparameters that all components of a kind have."""
+    taken = [name for name in common if name in interface.params]
+    if taken:
+        raise PluginError(f"{owner} has a parameter '{taken[0]}', which the engine gives every component of its kind")
+    hints = {name: type(value) for name, value in common.items()}
+    return Interface(
+        reads=interface.reads,
+        params=interface.params | dict(common),
+        hints=interface.hints | hints,
+        static=interface.static | {name for name, hint in hints.items() if hint is not float},
+    )
 
 
 def has_float(hint: Any) -> bool:

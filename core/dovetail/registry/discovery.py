@@ -17,10 +17,11 @@ from packaging.utils import canonicalize_name
 
 from dovetail import hookspecs
 from dovetail.errors import DovetailError, PluginError, nearest
+from dovetail.kinds import Kind
 from dovetail.registry.compatibility import ENGINE, check_api, check_requirements, declared_api
 from dovetail.registry.component import Origin
 from dovetail.registry.places import place_of, raised_at
-from dovetail.registry.registry import Problem, Registry
+from dovetail.registry.registry import Problem, Registry, Section
 from dovetail.registry.renamed import Renamed
 
 GROUP = "dovetail"
@@ -186,11 +187,17 @@ def take_kinds(registry: Registry, manager: pluggy.PluginManager, plugin: Plugin
     _check_hooks(plugin.module, plugin.distribution)
     manager.register(plugin.module, name=f"{plugin.distribution}:{plugin.origin.module}")
 
-    def register_kind(name: str, summary: str, **options: Any) -> None:
-        registry.add_kind(name, summary, plugin.origin, **options)
+    def register_kind(kind: Kind | str, summary: str = "", **options: Any) -> None:
+        record = kind if isinstance(kind, Kind) else Kind(name=kind, summary=summary, **options)
+        registry.add_kind(record, plugin.origin)
+
+    def register_section(name: str, target: str | type[Any], *, purpose: Any = "what") -> None:
+        registry.add_section(Section(name=name, target=target, purpose=purpose, origin=plugin.origin))
 
     if hasattr(plugin.module, "dovetail_kinds"):
         plugin.module.dovetail_kinds(register_kind)
+    if hasattr(plugin.module, "dovetail_sections"):
+        plugin.module.dovetail_sections(register_section)
 
 
 def take_components(registry: Registry, _: pluggy.PluginManager, plugin: Plugin) -> None:

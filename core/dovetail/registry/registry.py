@@ -2,37 +2,58 @@
 
 from __future__ import annotations
 
+import importlib
 import keyword
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 from packaging.utils import canonicalize_name
 
 from dovetail.errors import PluginError, UnknownNameError, listing, nearest
+from dovetail.kinds import Kind
 from dovetail.registry.component import Component, Origin, read_interface
+from dovetail.registry.places import raised_at
 from dovetail.registry.renamed import Renamed
 
 
-@attrs.frozen
-class Kind:
-    """A family of interchangeable components.
+@attrs.frozen(kw_only=True)
+class Section:
+    """A section of a config file that a plugin opens.
 
     Attributes:
-        name: what configs and registrations call it.
-        summary: what a component of it reads and returns.
+        name: what stands before the dot.
+        target: an attrs class with the settings, or where it is, `module:Class`.
+        purpose: `what` a run computes, which is part of the config id; `where` and how it does; or an `experiment` of
+            many runs, whose settings no single run has.
         origin: who opened it.
-        versions: of its contract, those that `origin` understands, the last being today's.
-        exclusive: a name has one owner, since those who use it cannot say whose they mean.
-        reserved: names that no component may have.
     """
 
     name: str
-    summary: str
+    target: str | type[Any]
+    purpose: Literal["what", "where", "experiment"] = "what"
     origin: Origin
-    versions: tuple[int, ...] = (1,)
-    exclusive: bool = False
-    reserved: frozenset[str] = frozenset()
+
+    def load(self) -> type[Any]:
+        """Import the settings.
+
+        Raises:
+            PluginError: if that fails, or they are not an attrs class, naming the distribution.
+        """
+        owner = f"section '{self.name}' of {self.origin.distribution} {self.origin.version}"
+        settings = self.target
+        if isinstance(settings, str):
+            module, _, attribute = settings.partition(":")
+            try:
+                settings = getattr(importlib.import_module(module), attribute)
+            except Exception as error:
+                raise PluginError(
+                    f"{owner} cannot be imported from '{self.target}': {type(error).__name__}:"
+                    f" {error}{raised_at(error)}"
+                ) from error
+        if not (isinstance(settings, type) and attrs.has(settings)):
+            raise PluginError(f"{owner} has the settings {settings!r}; write a class with @attrs.frozen(kw_only=True)")
+        return settings
 
 
 @attrs.frozen
@@ -53,6 +74,9 @@ class Problem:
         return f"{self.word} plugin {self.distribution} {self.version}: {self.reason}"
 
 
+_ROLE_SECTIONS = ("roles", "reference")
+
+
 def normal(name: str) -> str:
     """Read `-` as `_`, in the name only: `acme-rl/token-mean` becomes `acme-rl/token_mean`."""
     owner, slash, last = name.rpartition("/")
@@ -66,20 +90,50 @@ class Registry:
     _kinds: dict[str, Kind] = attrs.field(factory=dict)
     _owners: dict[tuple[str, str], list[Component]] = attrs.field(factory=dict)
     problems: list[Problem] = attrs.field(factory=list)
+    sections: dict[str, Section] = attrs.field(factory=dict)
 
-    def add_kind(self, name: str, summary: str, origin: Origin, **options: Any) -> None:
-        """Open a new kind; options as in `Kind`.
+    def add_kind(self, kind: Kind, origin: Origin) -> None:
+        """Open a new kind.
 
         Raises:
-            PluginError: if the name is taken or is no identifier.
+            PluginError: if the name is taken or is not an identifier, or the record cannot be carried out.
         """
+        name = kind.name
         _check_name(name, f"kind of {origin.distribution}")
         if name in self._kinds:
             raise PluginError(
                 f"kind '{name}' of {origin.distribution} exists already:"
                 f" {self._kinds[name].origin.distribution} opened it; register components of it, or take another name"
             )
-        self._kinds[name] = Kind(name, summary, origin, **options)
+        self._check_no_section(name, f"kind '{name}' of {origin.distribution}")
+        kind.check()
+        for other in self._kinds.values():
+            if kind.path is not None and kind.path == other.path:
+                raise PluginError(
+                    f"kind '{name}' of {origin.distribution} is chosen by '{kind.path}', which chooses the kind"
+                    f" '{other.name}' of {other.origin.distribution}; say setting='train.OTHER'"
+                )
+        self._kinds[name] = attrs.evolve(kind, origin=origin)
+
+    def add_section(self, section: Section) -> None:
+        """Open a section of config files.
+
+        Raises:
+            PluginError: if the name is taken or is not an identifier.
+        """
+        owner = f"section '{section.name}' of {section.origin.distribution}"
+        _check_name(section.name, f"section of {section.origin.distribution}")
+        self._check_no_section(section.name, owner)
+        if section.name in self._kinds:
+            raise PluginError(f"{owner} has the name of a kind; take another name")
+        self.sections[section.name] = section
+
+    def _check_no_section(self, name: str, owner: str) -> None:
+        if name in _ROLE_SECTIONS:
+            raise PluginError(f"{owner} has the name of a section that the engine makes of model roles; take another")
+        if name in self.sections:
+            other = self.sections[name].origin.distribution
+            raise PluginError(f"{owner} exists already as a section: {other} opened it; take another name")
 
     def add(
         self,
@@ -123,6 +177,7 @@ class Registry:
             origin=origin,
             aliases=tuple(normal(a) for a in aliases),
             renamed=tuple(renamed),
+            common=self._kinds[kind].parameters,
         )
         for each in component.renamed:
             each.check(f"{kind} {owner}")
@@ -155,12 +210,15 @@ class Registry:
                 )
 
     def remove(self, distribution: str) -> None:
-        """Forget all that a distribution has registered."""
+        """Forget all that a distribution has registered, but for kinds of which others have components."""
+        self.sections = {n: s for n, s in self.sections.items() if s.origin.distribution != distribution}
         for key in list(self._owners):
             kept = [c for c in self._owners[key] if c.origin.distribution != distribution]
             self._owners[key] = kept
             if not kept:
                 del self._owners[key]
+        used = {kind for kind, _ in self._owners}
+        self._kinds = {n: k for n, k in self._kinds.items() if n in used or k.origin.distribution != distribution}
 
     @property
     def kinds(self) -> dict[str, Kind]:

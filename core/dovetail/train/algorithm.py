@@ -2,62 +2,63 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
 
 from dovetail.config import Choice, Config, floats, statics
-from dovetail.plan import Plan, Reader, plan
-from dovetail.registry import Component, Registry, current
+from dovetail.errors import ConfigError
+from dovetail.plan import Call, Plan, plan_step
+from dovetail.plan.roles import CRITIC, POLICY
+from dovetail.plan.sizes import mini_batch_size
 from dovetail.train.devices.compiled import NUMBERS
 from dovetail.train.gradients import Optimiser
 from dovetail.train.parts import Floats, Part, traced
 
-NO_LOGPS_YET = (
-    "it is the policy being trained, which only losses see; an estimator runs before the update, read 'old_logps'"
-)
+
+@attrs.frozen(kw_only=True)
+class Term:
+    """A term of the loss.
+
+    Attributes:
+        part: what returns its per-token values.
+        coefficient: the setting with its coefficient, which a controller may move; None if it has its own.
+        scheduled: what `train.schedule` gives multiplies it.
+        corrected: off-policy weights and loss masks multiply it.
+        inputs: the tokens that it is about, over which the aggregation weighs it.
+    """
+
+    part: Part
+    coefficient: str | None
+    scheduled: bool
+    corrected: bool
+    inputs: str
 
 
 @attrs.frozen(kw_only=True)
-class CriticParts:
-    """What trains the critic."""
+class Follow:
+    """A model role beside policy and critic, and what moves its weights after a step."""
 
-    value_loss: Part
-    loss_agg: Part
-    optimiser: Optimiser
-    warmup_steps: int
+    role: str
+    part: Part
+
+    @property
+    def moves(self) -> bool:
+        """Whether the weights change at all, so that they are part of a checkpoint."""
+        return not self.part.component.declares.get("constant")
 
 
 @attrs.frozen(kw_only=True)
-class Algorithm:
-    """A plan with the parts that carry it out, and the sizes of a step."""
+class Sizes:
+    """The sizes of a step, in completions."""
 
-    plan: Plan
-    advantage: Part
-    policy_loss: Part
-    loss_agg: Part
-    kl: Part | None
-    kl_in: str
-    kl_controller: Part
-    corrections: tuple[Part, ...]
-    reward_shaping: tuple[Part, ...]
-    selections: tuple[Part, ...]
-    live_selections: tuple[Part, ...]
-    schedule: Part | None
-    group_filter: Part | None
-    entropy: bool
-    entropy_controller: Part
-    monitor: tuple[str, ...]
-    fields: Mapping[str, Part]
-    optimiser: Optimiser
-    critic: CriticParts | None
     epochs: int
     group_size: int
     mini_batch_size: int
     micro_batch_size: int
-    hyper: Mapping[str, Floats] = attrs.field(metadata=NUMBERS)
 
     @property
     def rows_per_prompt(self) -> int:
@@ -67,86 +68,163 @@ class Algorithm:
         rows; so it is the group's size where mini- and micro-batches are made of whole groups, and a divisor of it
         where they cut them.
         """
-        return math.gcd(self.group_size, self.mini_batch_size, min(self.micro_batch_size, self.mini_batch_size))
-
-    def quantities(self, names: tuple[str, ...]) -> dict[str, Component]:
-        """Return the `field` components that a forward pass evaluates."""
-        return {name: self.fields[name].component for name in names}
+        return math.gcd(self.group_size, self.mini_batch_size, self.micro_batch_size)
 
 
-def make_plan(config: Config, registry: Registry | None = None) -> Plan:
-    """Plan a step from the chosen components' signatures.
+@attrs.frozen(kw_only=True)
+class Algorithm:
+    """A plan with the parts that carry it out, and the sizes of a step.
 
-    Raises:
-        PlanError: when a component reads a field that nobody provides.
+    Attributes:
+        plan: what is computed, stage by stage.
+        parts: what is called at each stage, by model and stage; terms of the loss are apart.
+        terms: the terms of a model's loss.
+        penalties: terms that are charged to the rewards of tokens instead.
+        fields: `field` components that the plan evaluates.
+        optimisers: of the policy, and of the critic where the plan has one.
+        follow: the other roles that the plan needs.
+        sizes: of a step.
+        critic_warmup: steps in which the critic learns alone.
+        hyper: every traced number, by the role of its part.
     """
-    registry = registry or current()
-    on_policy = config.train.epochs == 1 and _mini_batch_size(config) == _sequences(config)
-    options: dict[str, Any] = {
-        "on_policy": on_policy,
-        "has_correction": bool(config.train.correction),
-        "has_schedule": config.train.schedule is not None,
-    }
-    readers = _policy_readers(config, registry)
-    first = plan(readers, registry, **options)
-    return plan([*readers, *_critic_readers(config)], registry, **options) if first.critic else first
+
+    plan: Plan
+    parts: Mapping[str, Mapping[str, tuple[Part, ...]]]
+    terms: Mapping[str, tuple[Term, ...]]
+    penalties: tuple[Term, ...]
+    fields: Mapping[str, Part]
+    optimisers: Mapping[str, Optimiser]
+    follow: Mapping[str, Follow]
+    controllers: Mapping[str, Part]
+    schedule: Part | None
+    monitor: tuple[str, ...]
+    sizes: Sizes
+    critic_warmup: int
+    hyper: Mapping[str, Floats] = attrs.field(metadata=NUMBERS)
+
+    def at(self, stage: str, model: str = POLICY) -> tuple[Part, ...]:
+        """Return what is called at a stage, the terms of the loss left out."""
+        return self.parts.get(model, {}).get(stage, ())
+
+    def quantities(self, names: Iterable[str]) -> dict[str, Part]:
+        """Return the `field` components that a forward pass evaluates."""
+        return {name: self.fields[name] for name in names}
+
+    @property
+    def filters(self) -> tuple[Part, ...]:
+        """What decides which groups are kept; others of its stage write fields."""
+        return tuple(part for part in self.at("filtered") if not part.writes)
+
+    @functools.cached_property
+    def whole_groups(self) -> bool:
+        """Whether some component needs the groups whole in every micro-batch."""
+        return any(call.component.declares.get("whole_groups") for call in self.plan.calls)
+
+    @functools.cached_property
+    def has_critic(self) -> bool:
+        """Whether a critic is trained."""
+        return CRITIC in self.optimisers
+
+
+Bound = list[tuple[Call, Part]]
 
 
 def assemble(config: Config) -> Algorithm:
-    """Plan the step and bind every part that it needs."""
-    planned = make_plan(config)
-    train = config.train
-    needed = dict.fromkeys(
-        (*planned.old, *planned.ref, *planned.answer, *planned.now, *(n for d in planned.derived.values() for n in d))
+    """Bind every part that the plan of a step needs."""
+    plan = config.plan or plan_step(config)
+    bound = [(call, _part_of(call, config)) for call in plan.calls if call.reads_fields]
+    models = dict.fromkeys(call.model for call in plan.calls)
+    fields = {name: part(f"field.{name}", config.component("field", name)) for name in plan.field_components}
+    optimisers = {"train": _optimiser("train", config, config.train)}
+    if CRITIC in models:
+        optimisers[CRITIC] = _optimiser("critic", config, config.critic)
+    controllers = {
+        f"train.{name}_coef": part(f"{name}_controller", config.choice(f"train.{name}_controller"))
+        for name in ("kl", "entropy")
+    }
+    schedule = next((part("schedule", choice) for choice in config.several("train.schedule")), None)
+    follow = {role: _follow(role, config) for role in plan.roles if role != CRITIC}
+    hyper = _hyper(
+        [*(each for _, each in bound), *fields.values(), *([schedule] if schedule else [])], optimisers.values()
     )
-    parts = {
-        role: part(role, config.choice(f"train.{role}"))
-        for role in ("advantage", "policy_loss", "loss_agg", "kl", "kl_controller", "entropy_controller")
-    }
-    optional = {
-        role: part(role, config.choice(f"train.{role}")) if getattr(train, role) else None
-        for role in ("group_filter", "schedule")
-    }
-    several = {role: _several(config, role) for role in ("correction", "reward_shaping", "selection")}
-    fields = {name: part(f"field.{name}", config.component("field", name)) for name in needed}
-    kl = attrs.evolve(parts["kl"], renames={"logps": "old_logps"} if train.kl_in == "reward" else {})
-    optimiser = _optimiser("train", config, train)
-    critic = _critic(config) if planned.critic else None
-    settings = {
-        "kl_coef": train.kl_coef,
-        "temperature": config.sampling.temperature,
-    }
-    chosen = [*parts.values(), *filter(None, optional.values()), *sum(several.values(), ()), *fields.values()]
-    hyper = _hyper(chosen, [optimiser])
-    if critic:
-        hyper |= _hyper([critic.value_loss, critic.loss_agg], [critic.optimiser])
-    hyper["train"] |= traced(settings)
+    hyper["train"] |= traced({"temperature": config.sampling.temperature})
+    hyper |= {each.part.role: traced(each.part.floats) for each in follow.values()}
     return Algorithm(
-        plan=planned,
-        advantage=parts["advantage"],
-        policy_loss=parts["policy_loss"],
-        loss_agg=parts["loss_agg"],
-        kl=kl if planned.kl else None,
-        kl_in=train.kl_in,
-        kl_controller=parts["kl_controller"],
-        corrections=several["correction"],
-        reward_shaping=several["reward_shaping"],
-        selections=tuple(part for part in several["selection"] if not _is_live(part.component)),
-        live_selections=tuple(part for part in several["selection"] if _is_live(part.component)),
-        schedule=optional["schedule"],
-        group_filter=optional["group_filter"],
-        entropy=_has_entropy(config),
-        entropy_controller=parts["entropy_controller"],
-        monitor=train.monitor,
+        # runs that differ in their task or reward share what is compiled: it does not depend on them
+        plan=attrs.evolve(plan, calls=tuple(call for call in plan.calls if call.reads_fields)),
+        parts={model: _by_stage(bound, model) for model in models},
+        terms={model: _terms(bound, model, "loss_terms") for model in models},
+        penalties=_terms(bound, POLICY, "token_rewards"),
         fields=fields,
-        optimiser=optimiser,
-        critic=critic,
-        epochs=train.epochs,
-        group_size=train.group_size,
-        mini_batch_size=_mini_batch_size(config),
-        micro_batch_size=train.micro_batch_size or _mini_batch_size(config),
+        optimisers=optimisers,
+        follow=follow,
+        controllers=controllers,
+        schedule=schedule,
+        monitor=tuple(choice.component.name for choice in config.several("train.monitor")),
+        sizes=_sizes(config, plan),
+        critic_warmup=config.critic.warmup_steps,
         hyper=hyper,
     )
+
+
+def _by_stage(bound: Bound, model: str) -> dict[str, tuple[Part, ...]]:
+    found: dict[str, tuple[Part, ...]] = {}
+    for call, each in bound:
+        if call.model == model and call.reads_fields and not call.term:
+            found[call.stage.name] = (*found.get(call.stage.name, ()), each)
+    return found
+
+
+def _terms(bound: Bound, model: str, stage: str) -> tuple[Term, ...]:
+    return tuple(
+        Term(
+            part=each,
+            coefficient=call.kind.coefficient,
+            scheduled=bool(each.statics.get("scheduled")),
+            corrected=call.kind.corrected,
+            inputs=call.inputs,
+        )
+        for call, each in bound
+        if call.model == model and call.term and call.stage.name == stage
+    )
+
+
+def _part_of(call: Call, config: Config) -> Part:
+    kind, component = call.kind, call.component
+    choices = [choice for choice in config.several(call.path) if choice.component is component] if kind.origin else []
+    choice = choices[0] if choices else Choice(component=component, params={})
+    section = call.path.partition(".")[0]
+    role = kind.name if section == "train" else f"{section}.{kind.name}"
+    names_itself = kind.term and kind.many
+    return attrs.evolve(
+        part(f"{role}.{component.name}" if kind.many else role, choice),
+        label=f"{kind.name}/{component.name}" if names_itself else section if section == CRITIC else kind.name,
+        renames=dict(call.renames),
+        writes=kind.writes,
+    )
+
+
+def _follow(role: str, config: Config) -> Follow:
+    return Follow(role=role, part=part(f"follower.{role}", config.choice(f"roles.{role}")))
+
+
+def _sizes(config: Config, plan: Plan) -> Sizes:
+    train, mini = config.train, mini_batch_size(config)
+    sizes = Sizes(
+        epochs=train.epochs,
+        group_size=train.group_size,
+        mini_batch_size=mini,
+        micro_batch_size=min(train.micro_batch_size or mini, mini),
+    )
+    for call in plan.calls:
+        cut = {"mini": sizes.mini_batch_size, "micro": sizes.micro_batch_size}
+        for name, size in cut.items():
+            if call.component.declares.get("whole_groups") and size % sizes.group_size:
+                raise ConfigError(
+                    f"{call.label} compares the completions of a group, and train.{name}_batch_size = {size} cuts"
+                    f" groups of train.group_size = {sizes.group_size}; take a multiple of it"
+                )
+    return sizes
 
 
 def warnings(config: Config) -> list[str]:
@@ -158,90 +236,31 @@ def warnings(config: Config) -> list[str]:
             f"train.kl = {kl.name} has zero expected gradient: in the loss it adds noise and pulls nowhere; set"
             " train.kl_in = 'reward', or choose an estimator with a gradient"
         )
-    schedule = config.train.schedule
-    if schedule and not any(entry.field == "schedule_weight" for entry in make_plan(config).entries):
+    plan = config.plan or plan_step(config)
+    schedule = config.setting("train.schedule")
+    scheduled = any(choice.params.get("scheduled") for choice in config.several("train.loss_terms"))
+    if schedule and "schedule_weight" not in plan and not scheduled:
         found.append(f"train.schedule = {schedule} has no effect: no chosen component reads 'schedule_weight'")
     return found
 
 
-def _sequences(config: Config) -> int:
-    return config.train.prompts * config.train.group_size
+def check_roles(models: Any, follow: Mapping[str, Follow]) -> None:
+    """Refuse a role that is to follow the policy and has a model of its own.
 
-
-def _mini_batch_size(config: Config) -> int:
-    return min(config.train.mini_batch_size or _sequences(config), _sequences(config))
-
-
-def _policy_readers(config: Config, registry: Registry) -> list[Reader]:
-    """The readers of a step, in the order in which it calls them."""
-    train = config.train
-
-    def reader(role: str, *, update: bool, **options: Any) -> Reader:
-        return Reader(
-            role=f"train.{role}", component=config.choice(f"train.{role}").component, update=update, **options
-        )
-
-    def every(role: str) -> list[Component]:
-        return [choice.component for choice in config.several(f"train.{role}")]
-
-    readers = [reader("group_filter", update=False, sampled_only=True)] if train.group_filter else []
-    readers += [
-        Reader(role=f"train.{role}", component=component, update=False)
-        for role in ("correction", "reward_shaping")
-        for component in every(role)
-    ]
-    if train.kl_coef and train.kl_in == "reward":
-        readers.append(reader("kl", update=False, renames={"logps": "old_logps"}))
-    readers += [
-        reader("advantage", update=False, refused={"logps": NO_LOGPS_YET}),
-        *(
-            Reader(role="train.selection", component=component, update=_is_live(component), after_advantages=True)
-            for component in every("selection")
-        ),
-        reader("loss_agg", update=True, whole_batch=True),
-        reader("policy_loss", update=True),
-    ]
-    if train.kl_coef and train.kl_in == "loss":
-        readers.append(reader("kl", update=True))
-    watched = [("train.entropy_coef", "entropy")] if _has_entropy(config) else []
-    watched += [("train.monitor", name) for name in train.monitor]
-    readers += [
-        Reader(role=role, component=registry.get("field", name), update=True, reads=(name,)) for role, name in watched
-    ]
-    return readers
-
-
-def _critic_readers(config: Config) -> list[Reader]:
-    return [
-        Reader(
-            role="critic.loss_agg",
-            component=config.choice("critic.loss_agg").component,
-            update=True,
-            whole_batch=True,
-        ),
-        Reader(role="critic.value_loss", component=config.choice("critic.value_loss").component, update=True),
-    ]
+    Raises:
+        ConfigError: naming the settings.
+    """
+    for role, each in follow.items():
+        if each.moves and models.has_own(role):
+            raise ConfigError(
+                f"roles.{role} = '{each.part.component.name}' follows the policy, so its weights must be the policy's;"
+                f" set {role}.model to None, or roles.{role} = 'frozen'"
+            )
 
 
 def part(role: str, choice: Choice) -> Part:
     """Bind a choice's hyperparameters in a role."""
-    return Part(role=role, component=choice.component, statics=statics(choice), floats=floats(choice))
-
-
-def _several(config: Config, role: str) -> tuple[Part, ...]:
-    """Bind the choices of a role that holds several; their floats travel under the component's own name."""
-    return tuple(part(f"{role}.{choice.component.name}", choice) for choice in config.several(f"train.{role}"))
-
-
-def _is_live(selection: Component) -> bool:
-    """A selection that reads the policy being trained is asked with the loss; others, once for the whole batch."""
-    return "logps" in selection.reads
-
-
-def _has_entropy(config: Config) -> bool:
-    """There is a bonus if the coefficient is not zero, or a controller may make it so."""
-    controller = config.choice("train.entropy_controller").component
-    return config.train.entropy_coef != 0 or not controller.declares.get("constant")
+    return Part(role=role, label=role, component=choice.component, statics=statics(choice), floats=floats(choice))
 
 
 def _optimiser(section: str, config: Config, settings: Any) -> Optimiser:
@@ -259,16 +278,7 @@ def sft_optimiser(config: Config) -> tuple[Optimiser, dict[str, Floats]]:
     return optimiser, _hyper([], [optimiser])
 
 
-def _critic(config: Config) -> CriticParts:
-    return CriticParts(
-        value_loss=part("critic.value_loss", config.choice("critic.value_loss")),
-        loss_agg=part("critic.loss_agg", config.choice("critic.loss_agg")),
-        optimiser=_optimiser("critic", config, config.critic),
-        warmup_steps=config.critic.warmup_steps,
-    )
-
-
-def _hyper(parts: list[Part], optimisers: list[Optimiser]) -> dict[str, Floats]:
+def _hyper(parts: Iterable[Part], optimisers: Iterable[Optimiser]) -> dict[str, Floats]:
     found = {part.role: traced(part.floats) for part in parts}
     for optimiser in optimisers:
         found |= {p.role: traced(p.floats) for p in (optimiser.optimizer, optimiser.schedule)}

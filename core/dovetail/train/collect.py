@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from dovetail.errors import PlanError
+from dovetail.errors import PlanError, PluginError
+from dovetail.kinds import at
 from dovetail.protocols import Weights
 from dovetail.train.algorithm import Algorithm
-from dovetail.train.forward import by_micro_batch, quantities, values
 from dovetail.train.mismatch import corrected, mismatch
 from dovetail.train.moment import Moment
-from dovetail.train.parts import FieldScope, Floats, Sums, sums
+from dovetail.train.parts import Floats, Sums, merge, sums
+from dovetail.train.scoring import Scoring
+from dovetail.train.view import View, run_stage
 
 
 @attrs.frozen(kw_only=True)
 class Collector:
-    """Runs the forward passes that the plan asks for, then the estimator."""
+    """Carries out the stages of a step that see all of its completions at once.
+
+    `graphdefs` has the structure of each role's model; a role that is not there has the policy's.
+    """
 
     algorithm: Algorithm
-    graphdef: Any
-    critic_graphdef: Any
+    graphdefs: Mapping[str, Any]
 
     def __call__(
         self,
-        policy: Weights,
-        reference: Weights | None,
-        critic: Weights | None,
+        weights: dict[str, Weights],
         batch: dict[str, Array],
         moment: Moment,
         hyper: dict[str, Floats],
@@ -37,127 +40,102 @@ class Collector:
     ) -> tuple[dict[str, Array], Sums, Any]:
         """Return the batch with what the update reads, metric sums, and what the estimator remembers from now on.
 
-        `batch` holds the sampled tokens, `scores`, and `greedy_scores`, answers and roles where the plan has them.
-        `policy` is the one that sampled; `reference` and `critic` are None where the plan has no such pass, and `state`
-        is where the estimator keeps none.
+        `batch` holds what the host's stages provide. `weights` are by role, of all that the plan has passes for; the
+        policy's are those that sampled. `state` is None where the estimator keeps none.
         """
         algorithm = self.algorithm
-        batch = batch | self._forwards(policy, reference, critic, batch, hyper)
-        metrics: Sums = {}
         constants = moment.fields(algorithm.schedule, hyper)
-        scope = FieldScope(batch | constants, algorithm.fields, hyper, at_collection=True)
-        if "old_logps" in batch:
-            metrics |= mismatch(batch["old_logps"], batch["rollout_logps"], batch["mask"])
-        if algorithm.corrections:
-            found, measured = self._correct(scope, hyper)
-            metrics |= measured
-            batch |= found
-            scope.update(batch)
-        rewards, found = self._token_rewards(scope, moment.kl_coef, hyper)
-        metrics |= found
-        scope["token_rewards"] = batch["token_rewards"] = rewards
-        # what shaping and KL took from the tokens, an estimator that reads whole scores must see too
-        scope["scores"] = jnp.sum(jnp.where(batch["mask"], rewards, 0.0), axis=-1)
-        scope["state"] = state
-        estimate, found = algorithm.advantage(scope, hyper)
-        state = algorithm.advantage.next_state(scope, hyper) if algorithm.plan.state else state
-        metrics |= sums("advantage", found, batch["mask"])
-        batch["advantages"], returns = estimate if isinstance(estimate, tuple) else (estimate, None)
-        if algorithm.critic:
-            if returns is None:
-                raise PlanError(
-                    f"advantage {algorithm.advantage.component.name} reads 'values', so a critic is trained, but"
-                    " returns no 'returns' for it to learn; return (advantages, returns)"
-                )
-            batch["returns"] = returns
-        if algorithm.selections:
-            scope.update(batch)
-            found, measured = self._select(scope, hyper)
-            batch |= found
-            metrics |= measured
+        view = View(
+            batch | constants | moment.rows(batch) | {"state": state}, algorithm.fields, hyper, at_collection=True
+        )
+        metrics: Sums = {}
+        for stage in at("batch"):
+            view, found = getattr(self, f"_{stage.name}")(view, weights, moment, hyper)
+            metrics = merge(metrics, found)
+        metrics = merge(metrics, view.metrics())
         if "schedule_weight" in constants:
-            metrics |= sums("schedule", {"weight": constants["schedule_weight"]}, batch["mask"])
-        return batch, metrics, state
+            metrics |= sums("schedule", {"weight": constants["schedule_weight"]}, view["mask"])
+        left = {name: view[name] for name in view if name not in constants and name not in ("state", "row_keys")}
+        self._check_rows(left)
+        return left, metrics, view["state"]
 
-    def _correct(self, scope: FieldScope, hyper: dict[str, Floats]) -> tuple[dict[str, Array], Sums]:
+    def _check_rows(self, batch: Mapping[str, Any]) -> None:
+        """Refuse what cannot be split into mini-batches with the completions.
+
+        Raises:
+            PluginError: naming who wrote it.
+        """
+        rows = batch["tokens"].shape[0]
+        for call in self.algorithm.plan.calls:
+            for field in call.kind.writes:
+                if field in batch and jnp.shape(batch[field])[:1] != (rows,):
+                    raise PluginError(
+                        f"{call.label} of {call.component.origin} gives '{field}' the shape {jnp.shape(batch[field])};"
+                        f" a field of the batch has a row for each of its {rows} completions{call.component.place}"
+                    )
+
+    def _passes(self, view: View, weights: Any, _: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
+        scored = Scoring(algorithm=self.algorithm, graphdefs=self.graphdefs).batch(weights, view.known(), hyper)
+        found = {name: value for name, value in scored.items() if "/" not in name}
+        metrics: Sums = {}
+        for name, value in scored.items():
+            if name not in found:
+                metrics |= sums("field", {name: value}, view["mask"])
+        view = view.take(found)
+        if "old_logps" in found:
+            metrics |= mismatch(found["old_logps"], view["rollout_logps"], view["mask"])
+        view, more = run_stage(self.algorithm.at("passes"), view, hyper)
+        return view, merge(metrics, more)
+
+    def _corrections(self, view: View, _: Any, __: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
         """Ask every correction about the batch as sampled: weights multiply, and a token stays if all keep it."""
-        mask = scope["mask"]
-        is_weights, kept = jnp.where(mask, 1.0, 0.0), mask
-        metrics: Sums = {}
-        for correction in self.algorithm.corrections:
-            (weights, keep), found = correction(scope, hyper)
-            metrics |= sums("correction", found, mask)
-            is_weights, kept = is_weights * weights, kept & keep
-        return {"is_weights": is_weights, "mask": kept}, metrics | corrected(jnp.where(kept, is_weights, 0.0), mask)
+        parts, mask = self.algorithm.at("corrections"), view["mask"]
+        after, metrics = run_stage(parts, view, hyper)
+        if "is_weights" in after:
+            is_weights = jnp.where(mask, after["is_weights"], 0.0)
+            after = after.take({"is_weights": is_weights})
+            metrics |= corrected(jnp.where(after["mask"], is_weights, 0.0), mask)
+        return after, metrics
 
-    def _select(self, scope: FieldScope, hyper: dict[str, Floats]) -> tuple[dict[str, Array], Sums]:
-        """Ask every selection that may rank: weights multiply, and a token stays if all that return a mask keep it."""
-        mask = scope["mask"]
-        total, kept = jnp.where(mask, 1.0, 0.0), mask
-        metrics: Sums = {}
-        for selection in self.algorithm.selections:
-            chosen, found = selection(scope, hyper)
-            metrics |= sums("selection", found, mask)
-            weights, keep = chosen if isinstance(chosen, tuple) else (chosen, mask)
-            total, kept = total * weights.astype(total.dtype), kept & keep
-        metrics |= sums("selection", {"weight_mean": jnp.where(kept, total, 0.0)}, mask)
-        return {"selection_weights": total, "mask": kept}, metrics
+    def _token_rewards(self, view: View, _: Any, moment: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
+        """Place the scores on tokens, add what process rewards gave to tokens, shape, and charge penalties."""
+        mask = view["mask"]
+        rewards = on_last_token(view["scores"], mask)
+        if "process_rewards" in view:
+            rewards = rewards + jnp.where(mask, view["process_rewards"], 0.0)
+        view, metrics = run_stage(self.algorithm.at("token_rewards"), view.take({"token_rewards": rewards}), hyper)
+        rewards = view["token_rewards"]
+        for term in self.algorithm.penalties:
+            value, measured = term.part(view, hyper)
+            metrics |= sums(term.part.label, {"mean": value} | measured, mask)
+            rewards = rewards - jnp.where(mask, moment.coefficients[str(term.coefficient)] * value, 0.0)
+        return view.take({"token_rewards": rewards}), metrics
 
-    def _forwards(
-        self,
-        policy: Weights,
-        reference: Weights | None,
-        critic: Weights | None,
-        batch: dict[str, Array],
-        hyper: dict[str, Floats],
-    ) -> dict[str, Array]:
-        plan, size, shared = self.algorithm.plan, self.algorithm.micro_batch_size, self.algorithm.rows_per_prompt
-        temperature = hyper["train"]["temperature"]
-        found: dict[str, Array] = {}
-        for prefix, names, weights in (("old_", plan.old, policy), ("ref_", plan.ref, reference)):
-            if names and weights is not None:
-                wanted = self.algorithm.quantities(names)
-                scored = by_micro_batch(
-                    lambda micro, w=weights, q=wanted: quantities(
-                        self.graphdef, w, micro, q, temperature, reference, shared
-                    ),
-                    _model_inputs(batch),
-                    size,
-                )
-                found |= {prefix + name: value for name, value in scored.items()}
-        if plan.answer:
-            wanted = self.algorithm.quantities(plan.answer)
-            scored = by_micro_batch(
-                lambda micro: quantities(self.graphdef, policy, micro, wanted, temperature, reference),
-                _answer_inputs(batch, self.algorithm.group_size),
-                size,
+    def _advantages(self, view: View, _: Any, __: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
+        # what shaping and KL took from the tokens, an estimator that reads whole scores must see too, and nobody else
+        scores, mask = view["scores"], view["mask"]
+        view = view.take({"scores": jnp.sum(jnp.where(mask, view["token_rewards"], 0.0), axis=-1)})
+        after, metrics = run_stage(self.algorithm.at("advantages"), view, hyper)
+        if "state" in self.algorithm.plan:
+            (reader,) = (part for part in self.algorithm.at("advantages") if "state" in part.component.reads)
+            after = after.take({"state": reader.next_state(view, hyper)})
+        if self.algorithm.has_critic and "returns" not in after:
+            (estimator,) = self.algorithm.at("advantages")
+            raise PlanError(
+                f"advantage {estimator.component.name} reads 'values', so a critic is trained, but returns no 'returns'"
+                " for it to learn; return (advantages, returns)"
             )
-            found |= {
-                f"answer_{name}": jnp.repeat(value, self.algorithm.group_size, axis=0) for name, value in scored.items()
-            }
-        if plan.critic and critic is not None:
-            found["old_values"] = by_micro_batch(
-                lambda micro: {"values": values(self.critic_graphdef, critic, micro, shared)},
-                _model_inputs(batch),
-                size,
-            )["values"]
-        return found
+        return after.take({"scores": scores}), metrics
 
-    def _token_rewards(
-        self, scope: FieldScope, kl_coef: Float[Array, ""], hyper: dict[str, Floats]
-    ) -> tuple[Float[Array, "seq token"], Sums]:
-        algorithm, mask = self.algorithm, scope["mask"]
-        metrics: Sums = {}
-        rewards = on_last_token(scope["scores"], mask)
-        for shaping in algorithm.reward_shaping:
-            scope["token_rewards"] = rewards
-            rewards, found = shaping(scope, hyper)
-            metrics |= sums("reward_shaping", found, mask)
-        if algorithm.kl and algorithm.kl_in == "reward":
-            divergence, _ = algorithm.kl(scope, hyper)
-            metrics |= sums("kl", {"mean": divergence}, mask)
-            rewards = rewards - jnp.where(mask, kl_coef * divergence, 0.0)
-        return rewards, metrics
+    def _loss_masks(self, view: View, _: Any, __: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
+        """Ask every loss mask that may rank: weights multiply, and a token stays if all that return a mask keep it."""
+        mask = view["mask"]
+        after, metrics = run_stage(self.algorithm.at("loss_masks"), view, hyper)
+        if "loss_weights" in after:
+            weights = jnp.where(mask, after["loss_weights"], 0.0)
+            after = after.take({"loss_weights": weights})
+            metrics |= sums("loss_mask", {"weight_mean": jnp.where(after["mask"], weights, 0.0)}, mask)
+        return after, metrics
 
 
 def on_last_token(scores: Float[Array, "seq"], mask: Bool[Array, "seq token"]) -> Float[Array, "seq token"]:
@@ -168,14 +146,3 @@ def on_last_token(scores: Float[Array, "seq"], mask: Bool[Array, "seq token"]) -
     """
     later = jnp.cumsum(mask[:, ::-1], axis=1)[:, ::-1]
     return jnp.where(mask & (later == 1), scores[:, None], 0.0)
-
-
-def _model_inputs(batch: dict[str, Array]) -> dict[str, Array]:
-    return {name: batch[name] for name in ("prompt_tokens", "prompt_mask", "tokens", "mask")}
-
-
-def _answer_inputs(batch: dict[str, Array], group_size: int) -> dict[str, Array]:
-    """The task's answers in the place of completions, one for each prompt: rows of a prompt are consecutive."""
-    renamed = {"answer_tokens": "tokens", "answer_mask": "mask"}
-    inputs = {renamed.get(name, name): batch[name] for name in ("prompt_tokens", "prompt_mask", *renamed)}
-    return {name: array[::group_size] for name, array in inputs.items()}

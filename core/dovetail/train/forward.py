@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import attrs
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Key
 
+from dovetail.errors import PluginError
 from dovetail.protocols import LanguageModel, ValueHead, Weights
-from dovetail.registry import Component
 from dovetail.train.devices.mesh import keep_rows_cut
+from dovetail.train.parts import Floats, Part
 
 LOGITS_PER_CHUNK = 1 << 24
 """Logits alive at a time, in float32: 64 MiB, so [seq, token, vocab] is never materialised."""
@@ -47,64 +49,101 @@ def hidden_states(
     return jnp.concatenate([first, hidden], axis=1)
 
 
+@attrs.frozen
+class Model:
+    """A model's structure and weights."""
+
+    graphdef: Any
+    weights: Weights
+
+    def merge(self) -> Any:
+        """Return the module."""
+        return nnx.merge(self.graphdef, *self.weights)
+
+
 def quantities(
-    graphdef: Any,
-    weights: Weights,
+    model: Model,
     batch: Mapping[str, Array],
-    wanted: Mapping[str, Component],
+    wanted: Mapping[str, Part],
     temperature: Float[Array, ""],
-    reference: Weights | None = None,
+    hyper: Mapping[str, Floats],
+    *,
+    beside: Mapping[str, Model] | None = None,
     rows_per_prompt: int = 1,
     dropout: Key[Array, ""] | None = None,
 ) -> dict[str, Array]:
     """Evaluate `field` components inside a forward pass.
 
     Args:
-        graphdef: the model's structure.
-        weights: its parameters.
+        model: whose forward pass.
         batch: `prompt_tokens`, `prompt_mask`, `tokens`, and `mask` where a component reads it.
-        wanted: name -> component reading some of `logits` and `ref_logits` (float32, divided by the temperature),
-        `hidden_states`, `tokens`; with `mask`, it gets whole completions and no logits.
+        wanted: name -> component reading some of `logits` and those of other models (float32, divided by the
+            temperature), `hidden_states`, `tokens`; with `mask`, it gets whole completions and no logits.
         temperature: the sampling temperature; 0 (greedy) counts as 1.
-        reference: the weights behind `ref_logits`; None where nobody reads them.
+        hyper: the traced hyperparameters of components.
+        beside: other models, by the name under which their logits are read: `ref_logits`.
         rows_per_prompt: how many consecutive rows have the same prompt; see `hidden_states`.
         dropout: a key where the model is being trained, which then also reads `draw_ids`.
 
     Returns:
-        One [seq, token] array per name, and what it likes from a component that reads `mask`. Logits are computed in
-        chunks of positions and recomputed for the gradient.
+        One [seq, token] array per name, and what it likes from a component that reads `mask`; its metrics as
+        `NAME/METRIC`. Logits are computed in chunks of positions and recomputed for the gradient.
+
+    Raises:
+        PluginError: if a component's result does not have the shape of its positions.
     """
-    model = nnx.merge(graphdef, *weights)
-    hidden = hidden_states(model, batch, rows_per_prompt, dropout)
-    whole = {name: c for name, c in wanted.items() if "mask" in c.reads}
+    merged = model.merge()
+    hidden = hidden_states(merged, batch, rows_per_prompt, dropout)
     known = {**batch, "hidden_states": hidden}
-    found = {name: c(*(known[read] for read in c.reads)) for name, c in whole.items()}
-    wanted = {name: c for name, c in wanted.items() if name not in whole}
-    if not wanted:
+    found: dict[str, Array] = {}
+    for name, part in wanted.items():
+        if "mask" in part.component.reads:
+            value, measured = part(known, hyper)
+            found |= {name: value} | {f"{name}/{metric}": each for metric, each in measured.items()}
+    by_position = {name: part for name, part in wanted.items() if name not in found}
+    if not by_position:
         return found
-    rows, columns, _ = hidden.shape
+    reads = {read for part in by_position.values() for read in part.component.reads}
+    others = {name: other.merge() for name, other in (beside or {}).items() if name in reads}
     cut = {"hidden_states": hidden, "tokens": batch["tokens"]}
-    other = None
-    if any("ref_logits" in component.reads for component in wanted.values()):
-        assert reference is not None, "the plan says where the reference is needed"
-        other = nnx.merge(graphdef, *reference)
-        cut["ref_hidden_states"] = jax.lax.stop_gradient(hidden_states(other, batch, rows_per_prompt))
+    cut |= {name: jax.lax.stop_gradient(hidden_states(other, batch, rows_per_prompt)) for name, other in others.items()}
     scale = jnp.where(temperature > 0, temperature, 1.0)
 
     def chunk(piece: dict[str, Array]) -> dict[str, Array]:
-        offered = dict(piece)
-        if any("logits" in component.reads for component in wanted.values()):
-            offered["logits"] = model.logits(piece["hidden_states"]).astype(jnp.float32) / scale
-        if other is not None:
-            offered["ref_logits"] = other.logits(piece["ref_hidden_states"]).astype(jnp.float32) / scale
-        return {name: c(*(offered[read] for read in c.reads)) for name, c in wanted.items()}
+        offered = {name: piece[name] for name in ("hidden_states", "tokens")}
+        if "logits" in reads:
+            offered["logits"] = merged.logits(piece["hidden_states"]).astype(jnp.float32) / scale
+        for name, other in others.items():
+            offered[name] = other.logits(piece[name]).astype(jnp.float32) / scale
+        return _evaluated(by_position, offered, hyper)
 
-    pieces = {name: _cut(array, model.vocab_size) for name, array in cut.items()}
+    rows, columns, _ = hidden.shape
+    pieces = {name: _cut(array, merged.vocab_size) for name, array in cut.items()}
     if pieces["tokens"].shape[0] == 1:
         values = chunk({name: piece[0] for name, piece in pieces.items()})
     else:
         values = jax.lax.map(jax.checkpoint(chunk), pieces)
     return found | {name: value.reshape(-1)[: rows * columns].reshape(rows, columns) for name, value in values.items()}
+
+
+def _evaluated(
+    wanted: Mapping[str, Part], offered: Mapping[str, Array], hyper: Mapping[str, Floats]
+) -> dict[str, Array]:
+    """Evaluate components on a chunk of positions; one number for each, of them and of their metrics."""
+    positions = offered["tokens"].shape
+    found = {}
+    for name, part in wanted.items():
+        value, measured = part(offered, hyper)
+        if jnp.shape(value) != positions:
+            component = part.component
+            raise PluginError(
+                f"{component.label} of {component.origin} returned {jnp.shape(value)} for {positions} positions; a"
+                " field that reads logits or hidden states returns one number for each position, or reads 'mask' too and"
+                f" then sees whole completions{component.place}"
+            )
+        found[name] = value
+        found |= {f"{name}/{metric}": jnp.broadcast_to(each, positions) for metric, each in measured.items()}
+    return found
 
 
 def _cut(array: Array, vocab_size: int) -> Array:

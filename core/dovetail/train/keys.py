@@ -14,7 +14,13 @@ SAMPLING: Final = 2
 STEP: Final = 3
 EVALUATION: Final = 4
 GENERATION: Final = 5
+DEMONSTRATIONS: Final = 6
+ROLE_INIT: Final = 7
+PROMPTS: Final = 8
+REPLAY: Final = 9
 DROPOUT: Final = 0xFFFFFFFF
+ROWS: Final = 0xFFFFFFFE
+UPDATE: Final = 0xFFFFFFFD
 """Also folded into the key of a step, beside the numbers of its epochs."""
 
 

@@ -11,36 +11,53 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Key
 
-from dovetail.data import prompt_stream
-from dovetail.errors import RunError
+from dovetail.plan.roles import CRITIC, POLICY
 from dovetail.protocols import Weights
 from dovetail.train import keys
+from dovetail.train.algorithm import Algorithm
 from dovetail.train.collect import Collector
 from dovetail.train.devices.compiled import share
 from dovetail.train.devices.mesh import to_device, to_host
+from dovetail.train.drawn import Extras, Prompts
 from dovetail.train.metrics import Clock, means, rollout_metrics
 from dovetail.train.mismatch import effective_sample_size
 from dovetail.train.moment import Moment
-from dovetail.train.parts import Sums, merge, once
-from dovetail.train.prompts import answers, encode_completions
+from dovetail.train.parts import Part, Sums, merge, once, sums
 from dovetail.train.refill import refill
+from dovetail.train.replay import REPLAY, Replaying
+from dovetail.train.role_models import RoleModels
 from dovetail.train.sampling import Sampled, Sampler
 from dovetail.train.session import RL, Run
-from dovetail.train.update import CriticUpdate, PolicyUpdate, Trained, mini_batches
+from dovetail.train.update import Trained, Update, mini_batches
+from dovetail.train.view import View
 
 
 @attrs.define(kw_only=True)
 class Learner:
-    """The state of the RL phase and the compiled functions that advance it."""
+    """The state of the RL phase and the compiled functions that advance it.
+
+    Attributes:
+        run: the run that it belongs to.
+        policy: what is trained.
+        critic: likewise, where the plan has one.
+        critic_frozen: what of the critic is not trained.
+        roles: the models beside them.
+        memory: what controllers, the estimator and the curriculum remember, by name.
+        sampler: the open engine.
+        prompts: where the next prompts come from.
+        first: steps done when the process began.
+    """
 
     run: Run
     policy: Trained
     critic: Trained | None
     critic_frozen: Any
-    controllers: dict[str, Any]
-    reference: Weights | None
+    roles: RoleModels
+    memory: dict[str, Any]
     sampler: Sampler
-    stream: Any
+    prompts: Prompts
+    extras: Extras
+    replay: Replaying | None
     first: int
     collect: Callable[..., Any]
     update_policy: Callable[..., Any]
@@ -51,42 +68,49 @@ class Learner:
     def open(cls, run: Run, start: Any) -> Learner:
         """Build the state, or restore it, and compile nothing yet."""
         setup, algorithm, config = run.setup, run.setup.algorithm, run.config
-        reference = _reference(run, start)
-        policy = Trained(start, algorithm.optimiser.init(start))
-        critic_graphdef, critic, critic_frozen = None, None, None
-        if algorithm.critic:
-            critic_graphdef, (weights, critic_frozen) = setup.models.critic(Weights(start, setup.weights.frozen))
-            critic = Trained(weights, algorithm.critic.optimiser.init(weights))
-        stream = prompt_stream(setup.train_examples, config.run.seed, config.train.prompts)
-        controllers = {
-            "kl": algorithm.kl_controller.build().init(config.train.kl_coef),
-            "entropy": algorithm.entropy_controller.build().init(config.train.entropy_coef),
-        }
-        if algorithm.plan.state:
-            controllers["advantage"] = algorithm.advantage.build().init(setup.roles.count)
+        roles = RoleModels.open(run, start)
+        policy = Trained(start, algorithm.optimisers["train"].init(start))
+        graphdefs = {POLICY: setup.graphdef, **roles.graphdefs}
+        critic, critic_frozen = None, None
+        if algorithm.has_critic:
+            graphdefs[CRITIC], (weights, critic_frozen) = setup.models.critic(Weights(start, setup.weights.frozen))
+            critic = Trained(weights, algorithm.optimisers[CRITIC].init(weights))
+        prompts = Prompts.of(setup)
+        memory = {
+            name: part.build().init(config.setting(name)) for name, part in algorithm.controllers.items()
+        } | prompts.init()
+        extras, replay = Extras.of(setup), Replaying.of(config)
+        if replay is not None:
+            memory[REPLAY] = replay.init(extras.empty())
+        if "state" in algorithm.plan:
+            memory["estimator"] = _remembering(algorithm).build().init(setup.speakers.count)
         first = 0
         if saved := run.resumes(RL):
-            policy, critic, controllers = run.restore((policy, critic, controllers))
-            stream.set_state(saved.data)
+            policy, critic, memory, following = run.restore((policy, critic, memory, roles.state()))
+            roles.restore(following)
+            prompts.set_state(saved.data)
             first = saved.step
         sampler = Sampler(
             engine=setup.engine(Weights(policy.params, setup.weights.frozen)),
             tokenizer=setup.tokenizer,
             scorer=setup.scorer,
             max_prompt_tokens=config.train.max_prompt_tokens,
+            process_scorer=setup.process_scorer,
         )
-        collector = Collector(algorithm=algorithm, graphdef=setup.graphdef, critic_graphdef=critic_graphdef)
-        update_policy = PolicyUpdate(algorithm=algorithm, graphdef=setup.graphdef)
-        update_critic = CriticUpdate(algorithm=algorithm, graphdef=critic_graphdef) if algorithm.critic else None
+        collector = Collector(algorithm=algorithm, graphdefs=graphdefs)
+        update_policy = Update(algorithm=algorithm, graphdefs=graphdefs)
+        update_critic = Update(algorithm=algorithm, graphdefs=graphdefs, model=CRITIC) if critic else None
         return cls(
             run=run,
             policy=policy,
             critic=critic,
             critic_frozen=critic_frozen,
-            controllers=controllers,
-            reference=reference,
+            roles=roles,
+            memory=memory,
             sampler=sampler,
-            stream=stream,
+            prompts=prompts,
+            extras=extras,
+            replay=replay,
             first=first,
             collect=share(collector),
             update_policy=share(update_policy, donate=(0,)),
@@ -101,7 +125,7 @@ class Learner:
 
     def state(self) -> tuple[Any, ...]:
         """Everything that a checkpoint holds."""
-        return self.policy, self.critic, self.controllers
+        return self.policy, self.critic, self.memory, self.roles.state()
 
     def sample(self, step: int, clock: Clock) -> tuple[Sampled, Sampled | None, dict[str, float]]:
         """Sample a group of completions per prompt, and greedy ones where an estimator reads their scores.
@@ -110,11 +134,15 @@ class Learner:
         """
         algorithm, train = self.run.setup.algorithm, self.run.config.train
         metrics: dict[str, float] = {}
-        if algorithm.group_filter is None:
+        if not algorithm.filters:
             sampled = self._round(step, 0, clock)
         else:
-            sampled, metrics = refill(lambda number: self._round(step, number, clock), self._keep, train.refill_rounds)
-        if not algorithm.plan.greedy:
+            reported: Sums = {}
+            sampled, metrics = refill(
+                lambda number: self._round(step, number, clock), lambda s: self._keep(s, reported), train.refill_rounds
+            )
+            metrics |= means(reported)
+        if "greedy_scores" not in algorithm.plan:
             return sampled, None, metrics
         prompts = sampled.examples[:: train.group_size]
         greedy = attrs.evolve(self.run.config.sampling, temperature=0.0)
@@ -124,61 +152,57 @@ class Learner:
 
     def _round(self, step: int, number: int, clock: Clock) -> Sampled:
         """Sample and score the next prompts; the prompts of a step are counted through its rounds."""
-        examples = next(self.stream)
+        examples = self.prompts.next(self.memory, step, number)
         clock.mark("waiting")
         first = number * len(examples)
         per_sample = keys.per_sample(self._key(step), len(examples), self.run.config.train.group_size, first)
         drawn = self.sampler.draw(examples, per_sample, self.run.config.sampling)
         clock.mark("rollout")
-        sampled = self.sampler.score(examples, *drawn)
+        sampled = self.sampler.score(examples, *drawn, tokens_too=True)
+        self.memory |= self.prompts.observe(self.memory, sampled.scores.total)
         clock.mark("reward")
         return sampled
 
     def _key(self, step: int) -> Key[Array, ""]:
         return keys.stream(self.run.config.run.seed, keys.SAMPLING, step)
 
-    def _keep(self, sampled: Sampled) -> Bool[np.ndarray, "prompt"]:
-        """Ask the filter, which answers for each completion, about each group."""
+    def _keep(self, sampled: Sampled, reported: Sums) -> Bool[np.ndarray, "prompt"]:
+        """Ask the filter, which answers for each completion, about each group; what it reports is added up."""
         algorithm = self.run.setup.algorithm
-        assert algorithm.group_filter is not None, "only a run with a filter asks it"
-        kept, _ = algorithm.group_filter(jax.tree.map(jnp.asarray, sampled.batch()), algorithm.hyper)
-        return np.all(np.asarray(kept).reshape(len(sampled.prompt_tokens), -1), axis=1)
+        batch = jax.tree.map(jnp.asarray, self.extras.columns(sampled) | sampled.batch())
+        view = View(batch, algorithm.fields, algorithm.hyper)
+        kept = np.ones(len(sampled.texts), bool)
+        for each in algorithm.filters:
+            answer, measured = each(view, algorithm.hyper)
+            kept &= np.asarray(answer)
+            reported |= merge(reported, sums(each.label, measured, batch["mask"]))
+        return np.all(kept.reshape(len(sampled.prompt_tokens), -1), axis=1)
 
     def learn(self, sampled: Sampled, greedy: Sampled | None, step: int, clock: Clock) -> dict[str, float]:
         """Estimate advantages, update the critic and the policy, hand the new weights to the engine."""
-        algorithm, hyper, config = self.run.setup.algorithm, self.run.setup.algorithm.hyper, self.run.config
-        host_batch, moment = self._batch(sampled, greedy), self._moment(step)
-        reference = to_device(self.reference) if config.memory.reference == "host" else self.reference
-        batch, sums, state = self.collect(
-            self.weights,
-            reference,
-            Weights(self.critic.params, self.critic_frozen) if self.critic else None,
-            self.run.setup.devices.rows(host_batch),
-            moment,
-            hyper,
-            self.controllers.get("advantage"),
+        algorithm, hyper = self.run.setup.algorithm, self.run.setup.algorithm.hyper
+        host_batch, moment = self.extras.batch(sampled, greedy, step), self._moment(step)
+        host_batch, found = self.extras.on_host(host_batch)
+        if self.replay is not None:
+            host_batch, self.memory[REPLAY] = self.replay(self.memory[REPLAY], host_batch, step)
+        weights = self.roles.weights() | {POLICY: self.weights}
+        if self.critic:
+            weights[CRITIC] = Weights(self.critic.params, self.critic_frozen)
+        batch, measured, state = self.collect(
+            weights, self.run.setup.devices.rows(host_batch), moment, hyper, self.memory.get("estimator")
         )
         clock.mark_when_ready("scoring", batch)
-        if algorithm.plan.state:
-            self.controllers["advantage"] = state
-        self._bring_optimiser(to_device)
-        warming_up = algorithm.critic is not None and step < algorithm.critic.warmup_steps
-        beside = reference if algorithm.plan.reference_in_update else None
-        shared = algorithm.rows_per_prompt
-        for mini in mini_batches(batch, algorithm.mini_batch_size, algorithm.epochs, moment.key, shared):
-            if self.update_critic:
-                self.critic, found = self.update_critic(self.critic, self.critic_frozen, mini, moment, hyper)
-                sums = merge(sums, found)
-            if not warming_up:
-                self.policy, found = self.update_policy(self.policy, self.weights.frozen, beside, mini, moment, hyper)
-                sums = merge(sums, found)
-        self._bring_optimiser(to_host)
-        if not warming_up:
-            self._control(sums, len(host_batch["scores"]))
-        coefficients = {"kl/coef": moment.kl_coef} if algorithm.kl else {}
-        coefficients |= {"entropy/coef": moment.entropy_coef} if algorithm.entropy else {}
+        if "state" in algorithm.plan:
+            self.memory["estimator"] = state
+        measured = merge(found, merge(measured, self._update(batch, moment, step)))
+        if not self._is_warming_up(step):
+            self._after_step(measured, step, len(host_batch["scores"]))
+        terms = [*algorithm.terms[POLICY], *algorithm.penalties]
+        coefficients = {
+            f"{term.part.label}/coef": moment.coefficients[term.coefficient] for term in terms if term.coefficient
+        }
         # the step's only wait for the devices after sampling: everything before has been dispatched, not computed
-        metrics = rollout_metrics(sampled) | means(sums | once(coefficients))
+        metrics = rollout_metrics(sampled) | means(merge(measured, once(coefficients)))
         if "mismatch/ratio_mean" in metrics:
             metrics["mismatch/effective_sample_size"] = effective_sample_size(metrics)
         clock.mark("update")
@@ -188,20 +212,30 @@ class Learner:
         clock.mark("sync")
         return metrics
 
-    def _batch(self, sampled: Sampled, greedy: Sampled | None) -> dict[str, np.ndarray]:
-        """Return what was sampled, with the scores of greedy completions and the task's answers where they are read."""
-        train, batch = self.run.config.train, sampled.batch()
-        if greedy is not None:
-            baseline = np.repeat(greedy.scores.total.astype(np.float32), train.group_size)
-            batch["greedy_scores"] = np.nan_to_num(baseline)
-            batch["mask"] = batch["mask"] & ~np.isnan(baseline)[:, None]  # no score, no baseline
-        if self.run.setup.algorithm.plan.roles:
-            batch["role_ids"] = self.run.setup.roles.ids(sampled.examples)
-        if self.run.setup.algorithm.plan.answers:
-            tokenizer, limit = self.run.setup.tokenizer, self.run.config.sampling.max_tokens
-            texts = answers(sampled.examples, train.answer_column)
-            batch["answer_tokens"], batch["answer_mask"] = encode_completions(texts, tokenizer, limit)
-        return batch
+    def _is_warming_up(self, step: int) -> bool:
+        """Whether the critic still learns alone."""
+        algorithm = self.run.setup.algorithm
+        return algorithm.has_critic and step < algorithm.critic_warmup
+
+    def _update(self, batch: dict[str, Array], moment: Moment, step: int) -> Sums:
+        """Update the critic and the policy on every mini-batch of every epoch."""
+        algorithm, hyper = self.run.setup.algorithm, self.run.setup.algorithm.hyper
+        sizes, measured = algorithm.sizes, Sums()
+        self._bring_optimiser(to_device)
+        beside = self.roles.weights(*algorithm.plan.roles_in_update) if algorithm.plan.roles_in_update else {}
+        minis = mini_batches(batch, sizes.mini_batch_size, sizes.epochs, moment.key, sizes.rows_per_prompt)
+        for number, mini in enumerate(minis):
+            now = moment.replace(update=jnp.int32(number))
+            if self.update_critic:
+                self.critic, found = self.update_critic(self.critic, self.critic_frozen, {}, mini, now, hyper)
+                measured = merge(measured, found)
+            if not self._is_warming_up(step):
+                self.policy, found = self.update_policy(
+                    self.policy, self.run.setup.weights.frozen, beside, mini, now, hyper
+                )
+                measured = merge(measured, found)
+        self._bring_optimiser(to_host)
+        return measured
 
     def _moment(self, step: int) -> Moment:
         algorithm, config = self.run.setup.algorithm, self.run.config
@@ -209,21 +243,24 @@ class Learner:
             step=jnp.int32(step),
             total=jnp.int32(config.train.steps),
             key=keys.stream(config.run.seed, keys.STEP, step),
-            kl_coef=jnp.float32(algorithm.kl_controller.build().coef(self.controllers["kl"])),
-            entropy_coef=jnp.float32(algorithm.entropy_controller.build().coef(self.controllers["entropy"])),
+            coefficients={
+                name: jnp.float32(part.build().coef(self.memory[name])) for name, part in algorithm.controllers.items()
+            },
+            update=jnp.int32(0),
         )
 
-    def _control(self, sums: Sums, samples: int) -> None:
-        """Tell the controllers what the step has observed."""
+    def _after_step(self, measured: Sums, step: int, samples: int) -> None:
+        """Tell the controllers what the step has observed, and let the roles follow the policy."""
         algorithm = self.run.setup.algorithm
-        for name, part, used in (
-            ("kl", algorithm.kl_controller, algorithm.kl),
-            ("entropy", algorithm.entropy_controller, algorithm.entropy),
-        ):
-            if used:
-                total, count = cast("tuple[Array, Array]", sums[f"{name}/mean"])
+        for term in (*algorithm.terms[POLICY], *algorithm.penalties):
+            controller = algorithm.controllers.get(term.coefficient or "")
+            if controller and term.coefficient:
+                total, count = cast("tuple[Array, Array]", measured[f"{term.part.label}/mean"])
                 observed = total / jnp.maximum(count, 1.0)
-                self.controllers[name] = part.build().update(self.controllers[name], observed, samples)
+                self.memory[term.coefficient] = controller.build().update(
+                    self.memory[term.coefficient], observed, samples
+                )
+        self.roles.move(self.policy.params, step + 1, algorithm.hyper)
 
     def _bring_optimiser(self, move: Callable[[Any], Any]) -> None:
         """Between updates the policy's optimiser may wait in the host's memory."""
@@ -240,18 +277,6 @@ class Learner:
         self.run.folder.journal.samples(RL, step, found.records)
 
 
-def _reference(run: Run, start: Any) -> Weights | None:
-    """The weights with which RL began, kept apart from those being trained; None if no component reads them.
-
-    What is not trained is shared, so that with an adapter this is no second copy of the model.
-    """
-    if not run.setup.algorithm.plan.reference:
-        return None
-    if run.resumes(RL):
-        kept = run.checkpoints.restore_start(start)
-        if kept is None:
-            raise RunError(f"'{run.folder.checkpoints}' has lost the reference weights (start); the run cannot resume")
-    else:
-        run.checkpoints.save_start(start)
-        kept = jax.tree.map(jnp.copy, start)
-    return Weights(to_host(kept) if run.config.memory.reference == "host" else kept, run.setup.weights.frozen)
+def _remembering(algorithm: Algorithm) -> Part:
+    """The estimator that reads `state`."""
+    return next(part for part in algorithm.at("advantages") if "state" in part.component.reads)

@@ -93,4 +93,4 @@ def reinforce(run: Run, start: Any, profiler: Profiler) -> None:
             if (step + 1) % config.eval.every == 0 or step + 1 == total:
                 learner.evaluate(step + 1)
             if run.due(step + 1, total):
-                run.checkpoint(RL, step + 1, learner.state(), learner.stream.get_state())
+                run.checkpoint(RL, step + 1, learner.state(), learner.prompts.get_state())

@@ -30,7 +30,7 @@ def rollout_metrics(sampled: Sampled) -> dict[str, float]:
         metrics["reward/unscored"] = float(unscored.mean())
     if (failed := sampled.completions.finish == "error").any():
         metrics["completion/failed"] = float(failed.mean())
-    return metrics | scores.means()
+    return metrics | scores.means() | dict(sampled.process_metrics)
 
 
 def means(sums: Sums) -> dict[str, float]:

@@ -42,9 +42,21 @@ class Models:
         head = read_head() if read_head else None
         return self._spread(_with_head(trunk, head))
 
+    def role(self, name: str) -> tuple[Any, Weights]:
+        """Return the structure and weights of a model role that has a model of its own."""
+        return self._spread(self._make(name, keys.ROLE_INIT))
+
+    def has_own(self, name: str) -> bool:
+        """Whether a role has a model of its own; otherwise it begins as the policy does."""
+        return f"{name}.model" in self.config.choices
+
     def shapes(self) -> tuple[Any, Weights]:
         """Return the policy's structure and the shapes of its weights; nothing is read or allocated."""
         return split(self._abstract("train"))
+
+    def role_shapes(self, name: str) -> tuple[Any, Weights]:
+        """Return those of a model role that has a model of its own."""
+        return split(self._abstract(name))
 
     def critic_shapes(self) -> tuple[Any, Weights]:
         """Return the critic's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,12 +13,16 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Float
 
+from dovetail.errors import PluginError
 from dovetail.registry import Component
 from dovetail.train.devices.compiled import NUMBERS
 
 Floats = dict[str, Any]
 """A role's traced hyperparameters: float32 scalars, on the host or in a trace."""
 Fields = Mapping[str, Any]
+
+KEY = "key"
+"""The field of which each reader gets a key of its own."""
 
 
 @struct.dataclass
@@ -36,18 +41,22 @@ class Part:
     """One component in its role.
 
     Attributes:
-        role: `policy_loss`, `kl`, ...: the name under which its floats travel and its metrics are logged.
+        role: the name under which its floats travel.
+        label: the name under which its metrics are logged.
         component: what is called.
         statics: hyperparameters that are compile-time constants.
         floats: hyperparameters that are traced, so that trials which differ in them share one executable.
         renames: fields it gets under another name, such as `old_logps` for `logps` where KL is a reward.
+        writes: the fields that its result becomes.
     """
 
     role: str
+    label: str
     component: Component
     statics: dict[str, Any]
     floats: Mapping[str, float] = attrs.field(metadata=NUMBERS)
-    renames: dict[str, str] = attrs.field(factory=dict)
+    renames: Mapping[str, str] = attrs.field(factory=dict)
+    writes: tuple[str, ...] = ()
 
     def build(self, floats: Mapping[str, Any] | None = None) -> Any:
         """Return the function with its hyperparameters set, or the class's instance."""
@@ -55,13 +64,34 @@ class Part:
 
     def __call__(self, fields: Fields, hyper: Mapping[str, Floats]) -> tuple[Any, dict[str, Array]]:
         """Call it on the fields it reads; return its value and its metrics (empty where it reports none)."""
-        arguments = [fields[self.renames.get(name, name)] for name in self.component.reads]
-        return split_metrics(self.build(hyper.get(self.role, {}))(*arguments))
+        return split_metrics(self.build(hyper.get(self.role, {}))(*self._arguments(fields)))
 
     def next_state(self, fields: Fields, hyper: Mapping[str, Floats]) -> Any:
         """Return what a component that reads `state` remembers after this step: its `update`, on the same fields."""
-        arguments = [fields[self.renames.get(name, name)] for name in self.component.reads]
-        return self.build(hyper.get(self.role, {})).update(*arguments)
+        return self.build(hyper.get(self.role, {})).update(*self._arguments(fields))
+
+    def _arguments(self, fields: Fields) -> list[Any]:
+        return [self._argument(fields, self.renames.get(name, name)) for name in self.component.reads]
+
+    def _argument(self, fields: Fields, name: str) -> Any:
+        if name != KEY:
+            return fields[name]
+        # readers of one key would draw the same numbers, and a loss mask the same tokens as a field that ranks
+        return jax.random.fold_in(fields[KEY], zlib.crc32(self.component.qualified_name.encode()))
+
+    def named(self, value: Any) -> dict[str, Any]:
+        """Return a result by the names of the fields that it becomes.
+
+        Raises:
+            PluginError: if there are more results than fields.
+        """
+        values = value if isinstance(value, tuple) else (value,)
+        if len(values) > len(self.writes):
+            raise PluginError(
+                f"{self.component.label} of {self.component.origin} returned {len(values)} values, and its kind writes"
+                f" {', '.join(self.writes)}{self.component.place}"
+            )
+        return dict(zip(self.writes, values, strict=False))
 
 
 def split_metrics(result: Any) -> tuple[Any, dict[str, Array]]:
@@ -76,35 +106,6 @@ def split_metrics(result: Any) -> tuple[Any, dict[str, Array]]:
         return result, {}
     *values, metrics = result
     return (values[0] if len(values) == 1 else tuple(values)), metrics
-
-
-class FieldScope(dict[str, Any]):
-    """Fields at hand, computing a derived one when it is first read.
-
-    At collection a bare quantity such as `entropy` is that of the policy at collection, `old_entropy`.
-    """
-
-    def __init__(
-        self,
-        known: Fields,
-        derived: Mapping[str, Part],
-        hyper: Mapping[str, Floats],
-        *,
-        at_collection: bool = False,
-    ) -> None:
-        super().__init__(known)
-        self._derived = derived
-        self._hyper = hyper
-        self._at_collection = at_collection
-
-    def __missing__(self, name: str) -> Any:
-        if self._at_collection and f"old_{name}" in self:
-            return self[f"old_{name}"]
-        if name not in self._derived:
-            raise KeyError(name)
-        value, _ = self._derived[name](self, self._hyper)
-        self[name] = value
-        return value
 
 
 def traced(floats: Mapping[str, float]) -> Floats:

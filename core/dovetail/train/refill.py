@@ -55,6 +55,10 @@ def join(parts: list[Sampled]) -> Sampled:
         prompt_mask=np.concatenate([part.prompt_mask for part in parts]),
         scores=Scores.joined([part.scores for part in parts]),
         kept=np.concatenate([part.kept for part in parts]),
+        process_rewards=None
+        if parts[0].process_rewards is None
+        else np.concatenate([p.process_rewards for p in parts]),
+        process_metrics=parts[-1].process_metrics,
     )
 
 
@@ -71,4 +75,6 @@ def select(sampled: Sampled, prompts: Int[np.ndarray, "prompt"]) -> Sampled:
         prompt_mask=sampled.prompt_mask[prompts],
         scores=sampled.scores.rows(rows),
         kept=sampled.kept[rows],
+        process_rewards=None if sampled.process_rewards is None else sampled.process_rewards[rows],
+        process_metrics=sampled.process_metrics,
     )

@@ -12,13 +12,15 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from dovetail.errors import DovetailError, PlanError, RewardError, listing, nearest
-from dovetail.protocols import Example
+from dovetail.protocols import Completions, Example
 from dovetail.train.parts import Part, split_metrics
 
 EXAMPLES = "examples"
 """A reward that reads this gets whole records; the columns that it needs of them are the values of its hyperparameters
 `columns` and `..._column`, and are checked as if it read them by name."""
-ALWAYS = ("completions", "prompts", EXAMPLES)
+ALWAYS = ("completions", "prompts", EXAMPLES, "group_ids", "tokens", "logps")
+"""What every reward may read by name, beside the columns: texts, prompts, records, and of each completion the number of
+its prompt (so that a reward may rank a group), the ids of its tokens and their log-probabilities as sampled."""
 
 
 @attrs.frozen(kw_only=True)
@@ -94,7 +96,7 @@ class Scorer:
         Raises:
             DovetailError: if a reward lacks a file or a library that it needs, or the manager refuses the names.
         """
-        assert len(self._functions) == len(self.rewards)
+        _ = self._functions  # building them is the check
         self._combine(np.zeros((0, len(self.rewards))), self._names)
 
     def check_columns(self, columns: Sequence[str], task: str) -> None:
@@ -103,42 +105,73 @@ class Scorer:
         Raises:
             PlanError: naming the reward, the column, the task's columns and the nearest of them.
         """
-        for part in self.rewards:
-            for name in _columns(part):
-                if name not in (*ALWAYS, *columns):
-                    raise PlanError(
-                        f"reward {part.component.name} reads the column '{name}', which task {task} does not have."
-                        f"{nearest(name, columns)} Columns: {listing(columns)}; always there: {', '.join(ALWAYS)}"
-                    )
+        check_columns(self.rewards, columns, task, ALWAYS)
 
-    def __call__(self, examples: Sequence[Example], completions: Sequence[str]) -> Scores:
-        """Score completions; `examples[i]` is the record that `completions[i]` answers.
+    def __call__(
+        self,
+        examples: Sequence[Example],
+        completions: Sequence[str],
+        drawn: Completions | None = None,
+        group_size: int = 1,
+    ) -> Scores:
+        """Score completions; `examples[i]` is the record that `completions[i]` answers, `drawn` what was sampled.
+
+        Each `group_size` consecutive completions answer one prompt.
 
         Raises:
             RewardError: if a reward raises, or returns a wrong number of scores or something that is no finite number;
                 the message names the reward and the sample.
         """
-        table, metrics = self._score(examples, completions)
+        table, metrics = self._score(examples, completions, drawn, group_size)
         return Scores(total=self._combine(table, self._names), table=table, names=self._names, metrics=metrics)
 
-    def table(self, examples: Sequence[Example], completions: Sequence[str]) -> Float[np.ndarray, "seq reward"]:
+    def table(
+        self,
+        examples: Sequence[Example],
+        completions: Sequence[str],
+        drawn: Completions | None = None,
+        group_size: int = 1,
+    ) -> Float[np.ndarray, "seq reward"]:
         """Return each reward's scores; NaN where it abstained. Errors as in a call."""
-        return self._score(examples, completions)[0]
+        return self._score(examples, completions, drawn, group_size)[0]
 
     def _score(
-        self, examples: Sequence[Example], completions: Sequence[str]
+        self, examples: Sequence[Example], completions: Sequence[str], drawn: Completions | None, group_size: int
     ) -> tuple[Float[np.ndarray, "seq reward"], dict[str, Float[np.ndarray, "seq"]]]:
-        given = {
-            "completions": list(completions),
-            "prompts": [example["prompt"] for example in examples],
-            EXAMPLES: list(examples),
-        }
+        given = given_to_rewards(examples, completions, drawn, group_size)
         columns, metrics = [], {}
         for part, function in zip(self.rewards, self._functions, strict=True):
             column, found = _called(part, function, examples, given)
             columns.append(column)
             metrics |= {f"{part.component.name}/{name}": value for name, value in found.items()}
         return np.stack(columns, axis=1), metrics
+
+
+def check_columns(parts: Sequence[Part], columns: Sequence[str], task: str, always: Sequence[str]) -> None:
+    """Refuse rewards that read a column which the task does not have; see `Scorer.check_columns`."""
+    for part in parts:
+        for name in _columns(part):
+            if name not in (*always, *columns):
+                raise PlanError(
+                    f"{part.component.kind} {part.component.name} reads the column '{name}', which task {task} does not"
+                    f" have.{nearest(name, columns)} Columns: {listing(columns)}; always there: {', '.join(always)}"
+                )
+
+
+def given_to_rewards(
+    examples: Sequence[Example], completions: Sequence[str], drawn: Completions | None, group_size: int
+) -> dict[str, list[Any]]:
+    """Return what rewards may read beside the columns, by name, each with an entry for every completion."""
+    given = {
+        "completions": list(completions),
+        "prompts": [example["prompt"] for example in examples],
+        EXAMPLES: list(examples),
+        "group_ids": [row // group_size for row in range(len(examples))],
+    }
+    if drawn is not None:
+        given["tokens"] = [row[mask].tolist() for row, mask in zip(drawn.tokens, drawn.mask, strict=True)]
+        given["logps"] = [row[mask].tolist() for row, mask in zip(drawn.logps, drawn.mask, strict=True)]
+    return given
 
 
 def _columns(part: Part) -> tuple[str, ...]:
@@ -164,7 +197,7 @@ def _called(
     except Exception as error:
         raise RewardError(
             f"reward {name} ({part.component.origin}) raised {type(error).__name__}: {error}; first completion:"
-            f" {_shown(given['completions'][0])}"
+            f" {shown(given['completions'][0])}"
         ) from error
     if len(returned) != len(examples):
         raise RewardError(f"reward {name} returned {len(returned)} scores for {len(examples)} completions")
@@ -181,8 +214,8 @@ def _number(score: Any, name: str, index: int, given: dict[str, list[Any]]) -> f
         number = math.nan
     if not math.isfinite(number):
         raise RewardError(
-            f"reward {name} gave {score!r} to sample {index}, prompt {_shown(given['prompts'][index])}, completion"
-            f" {_shown(given['completions'][index])}; return a finite number, or None to abstain"
+            f"reward {name} gave {score!r} to sample {index}, prompt {shown(given['prompts'][index])}, completion"
+            f" {shown(given['completions'][index])}; return a finite number, or None to abstain"
         )
     return number
 
@@ -193,10 +226,11 @@ def _metric(value: Any, name: str, size: int) -> Float[np.ndarray, "seq"]:
         return np.array(np.broadcast_to(array, (size,)))
     except (TypeError, ValueError) as error:
         raise RewardError(
-            f"metric {name} of a reward is {_shown(repr(value))}; return one number, or one for each of the {size}"
+            f"metric {name} of a reward is {shown(repr(value))}; return one number, or one for each of the {size}"
             " completions (NaN where there is none)"
         ) from error
 
 
-def _shown(text: str, limit: int = 80) -> str:
+def shown(text: str, limit: int = 80) -> str:
+    """Return a text for a message, cut where it is long."""
     return repr(text if len(text) <= limit else text[:limit] + "...")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 import numpy as np
 from jaxtyping import Array, Key
 
 from dovetail.protocols import Completions, Example, RolloutEngine, Sampling, Tokenizer
+from dovetail.train.process_rewards import ProcessScorer
 from dovetail.train.prompts import encode
 from dovetail.train.rewards import Scorer, Scores
 
@@ -24,6 +25,13 @@ class Sampled:
     prompt_mask: np.ndarray
     scores: Scores
     kept: np.ndarray
+    process_rewards: np.ndarray | None = None
+    process_metrics: Mapping[str, float] = attrs.field(factory=dict)
+
+    @property
+    def group_size(self) -> int:
+        """Completions of each prompt."""
+        return len(self.texts) // len(self.prompt_tokens)
 
     def batch(self) -> dict[str, np.ndarray]:
         """Return the fields of stages `rollout` and `reward`, one row per completion.
@@ -31,10 +39,10 @@ class Sampled:
         A completion without a score, or not kept by the group filter, has an empty mask: it is in no loss, no statistic
         and no group's baseline.
         """
-        n = len(self.texts) // len(self.prompt_tokens)
-        drawn = self.completions
+        n, drawn = self.group_size, self.completions
         mask = drawn.mask & (self.kept & ~np.isnan(self.scores.total))[:, None]
-        return {
+        placed = {} if self.process_rewards is None else {"process_rewards": self.process_rewards}
+        return placed | {
             "prompt_tokens": np.repeat(self.prompt_tokens, n, axis=0),
             "prompt_mask": np.repeat(self.prompt_mask, n, axis=0),
             "tokens": drawn.tokens,
@@ -56,6 +64,7 @@ class Sampler:
     tokenizer: Tokenizer
     scorer: Scorer
     max_prompt_tokens: int
+    process_scorer: ProcessScorer | None = None
 
     def draw(
         self, examples: Sequence[Example], keys: Key[Array, "prompt sample"], sampling: Sampling
@@ -75,12 +84,17 @@ class Sampler:
         drawn: Completions,
         prompt_tokens: np.ndarray,
         prompt_mask: np.ndarray,
+        *,
+        tokens_too: bool = False,
     ) -> Sampled:
-        """Decode completions and score them; one that failed has no score."""
+        """Decode completions and score them, and their tokens where asked; one that failed has no score."""
         n = len(drawn.tokens) // len(examples)
         texts = [self.tokenizer.decode(row[kept].tolist()) for row, kept in zip(drawn.tokens, drawn.mask, strict=True)]
         repeated = tuple(example for example in examples for _ in range(n))
-        scores, failed = self.scorer(repeated, texts), drawn.finish == "error"
+        scores, failed = self.scorer(repeated, texts, drawn, n), drawn.finish == "error"
+        process, measured = None, {}
+        if tokens_too and self.process_scorer is not None:
+            process, measured = self.process_scorer(repeated, texts, drawn, n)
         return Sampled(
             examples=repeated,
             texts=tuple(texts),
@@ -93,4 +107,6 @@ class Sampler:
                 table=np.where(failed[:, None], np.nan, scores.table),
             ),
             kept=np.ones(len(texts), bool),
+            process_rewards=process,
+            process_metrics=measured,
         )

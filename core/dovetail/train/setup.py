@@ -12,17 +12,18 @@ from dovetail.config import Choice, Config
 from dovetail.config.resolved import DEFAULT
 from dovetail.errors import ConfigError, listing, nearest
 from dovetail.protocols import Example, RolloutEngine, Split, Task, Tokenizer, Weights
-from dovetail.train.algorithm import Algorithm, assemble, part
+from dovetail.train.algorithm import Algorithm, assemble, check_roles, part
 from dovetail.train.checks import Check, make_answers, make_checks
 from dovetail.train.devices.mesh import Devices
 from dovetail.train.devices.micro_batch import in_update
 from dovetail.train.devices.population import make_model
 from dovetail.train.evaluation.evaluate import Evaluator
 from dovetail.train.models import Models
+from dovetail.train.process_rewards import ENDS, ProcessScorer
 from dovetail.train.prompts import LengthReport, Limit, Rendered, fit
-from dovetail.train.rewards import Scorer
-from dovetail.train.roles import Roles
+from dovetail.train.rewards import ALWAYS, Scorer, check_columns
 from dovetail.train.sampling import Sampler
+from dovetail.train.speakers import Speakers
 
 TOKENIZER = "tokenizer"
 
@@ -41,11 +42,12 @@ class Setup:
     eval_task: Task
     tokenizer: Tokenizer
     scorer: Scorer
+    process_scorer: ProcessScorer | None
     checks: tuple[Check, ...]
     train_examples: Sequence[Example]
     eval_examples: Sequence[Example]
     reports: tuple[LengthReport, ...]
-    roles: Roles
+    speakers: Speakers
     devices: Devices
     models: Models
     graphdef: Any
@@ -84,17 +86,18 @@ def set_up(config: Config, folder: Path, *, only_sft: bool = False) -> Setup:
         scorer.check_columns(task.columns, config.choice("train.task").component.name)
         checks = make_checks(config, scorer, eval_task)
         _build(config.choice("train.rollout")).check()
-    if algorithm.plan.answers:
+    if "answers" in algorithm.plan.inputs:
         _check_answers(config, task)
     tokenizer = _tokenizer(config, task, folder / TOKENIZER)
     train_examples, train_report = prompts(config, task, "train", tokenizer)
     held_out, eval_report = prompts(config, eval_task, "eval", tokenizer)
     devices = Devices.open(config.mesh)
     models = Models(config=config, devices=devices, vocab_size=tokenizer.vocab_size)
+    check_roles(models, algorithm.follow)
     graphdef, weights = make_model(models.policy)
     if config.train.micro_batch_size is None:
-        micro = in_update(config).choose(graphdef, weights, devices.parts)
-        algorithm = attrs.evolve(algorithm, micro_batch_size=micro)
+        micro = in_update(config, whole_groups=algorithm.whole_groups).choose(graphdef, weights, devices.parts)
+        algorithm = attrs.evolve(algorithm, sizes=attrs.evolve(algorithm.sizes, micro_batch_size=micro))
     return Setup(
         config=config,
         algorithm=algorithm,
@@ -102,11 +105,12 @@ def set_up(config: Config, folder: Path, *, only_sft: bool = False) -> Setup:
         eval_task=eval_task,
         tokenizer=tokenizer,
         scorer=scorer,
+        process_scorer=_process_scorer(config, task, tokenizer),
         checks=checks,
         train_examples=train_examples,
         eval_examples=held_out[: config.eval.examples],
         reports=(train_report, eval_report),
-        roles=_roles(config, task, train_examples) if algorithm.plan.roles else Roles(),
+        speakers=_speakers(config, task, train_examples) if "role_ids" in algorithm.plan else Speakers(),
         devices=devices,
         models=models,
         graphdef=graphdef,
@@ -141,26 +145,38 @@ def make_scorer(config: Config) -> Scorer:
     return scorer
 
 
+def _process_scorer(config: Config, task: Task, tokenizer: Tokenizer) -> ProcessScorer | None:
+    """Return the process rewards, if there are any; one that lacks something says so now."""
+    parts = tuple(part("process_reward", choice) for choice in config.several("train.process_rewards"))
+    if not parts:
+        return None
+    check_columns(parts, task.columns, config.choice("train.task").component.name, (*ALWAYS, ENDS))
+    for each in parts:
+        each.build()
+    return ProcessScorer(rewards=parts, tokenizer=tokenizer)
+
+
 def _check_answers(config: Config, task: Task) -> None:
-    column = config.train.answer_column
-    if column not in task.columns:
-        raise ConfigError(
-            f"train.answer_column = '{column}' is no column of task {config.train.task}.{nearest(column, task.columns)}"
-            f" Columns: {listing(task.columns)}"
-        )
+    if config.train.answer_column not in task.columns:
+        raise _no_column(config, task, "train.answer_column")
 
 
-def _roles(config: Config, task: Task, examples: Sequence[Example]) -> Roles:
+def _no_column(config: Config, task: Task, setting: str) -> ConfigError:
+    column, name = config.setting(setting), config.choice("train.task").component.name
+    return ConfigError(
+        f"{setting} = '{column}' is not a column of task {name}.{nearest(column, task.columns)} Columns:"
+        f" {listing(task.columns)}"
+    )
+
+
+def _speakers(config: Config, task: Task, examples: Sequence[Example]) -> Speakers:
     """Number the roles that the task names; one that has no such column has one role, unless a column is asked for."""
     column = config.train.role_column
     if column in task.columns:
-        return Roles.of(examples, column)
+        return Speakers.of(examples, column)
     if config.origins["train.role_column"] == DEFAULT:
-        return Roles()
-    raise ConfigError(
-        f"train.role_column = '{column}' is no column of task {config.train.task}.{nearest(column, task.columns)}"
-        f" Columns: {listing(task.columns)}"
-    )
+        return Speakers()
+    raise _no_column(config, task, "train.role_column")
 
 
 def _build(choice: Choice) -> Any:

@@ -11,12 +11,12 @@ from jaxtyping import Array, Int, Key
 
 from dovetail.errors import DataError
 from dovetail.protocols import Example, Weights
-from dovetail.registry import Component
+from dovetail.train.algorithm import part
 from dovetail.train.devices.compiled import share
 from dovetail.train.devices.micro_batch import in_warm_start
-from dovetail.train.forward import quantities
+from dovetail.train.forward import Model, quantities
 from dovetail.train.gradients import Optimiser, accumulate
-from dovetail.train.parts import Floats, Sums, masked_sum
+from dovetail.train.parts import Floats, Part, Sums, masked_sum
 from dovetail.train.prompts import LengthReport, Limit, Rendered, encode, encode_completions, fit
 from dovetail.train.setup import Setup, prompt_limit
 from dovetail.train.update import Trained
@@ -61,7 +61,7 @@ class SftUpdate:
     """One optimiser step on the mean negative log-likelihood of completion tokens, their EOS included."""
 
     graphdef: Any
-    logps: Component
+    logps: Part
     optimiser: Optimiser
     micro_batch_size: int
 
@@ -83,7 +83,8 @@ class SftUpdate:
 
         def loss_fn(params: Any, micro: dict[str, Array]) -> tuple[Array, Sums]:
             one = jnp.float32(1)
-            found = quantities(self.graphdef, Weights(params, frozen), micro, wanted, one, dropout=dropout)
+            model = Model(self.graphdef, Weights(params, frozen))
+            found = quantities(model, micro, wanted, one, hyper, dropout=dropout)
             return masked_sum(micro["weights"], -found["logps"]), {}
 
         grads, loss, _ = accumulate(loss_fn, policy.params, batch, self.micro_batch_size)
@@ -97,7 +98,7 @@ def compile_sft(setup: Setup, optimiser: Optimiser) -> Any:
     config = setup.config
     update = SftUpdate(
         graphdef=setup.graphdef,
-        logps=config.component("field", "logps").component,
+        logps=part("field.logps", config.component("field", "logps")),
         optimiser=optimiser,
         micro_batch_size=config.sft.micro_batch_size
         or in_warm_start(config).choose(setup.graphdef, setup.weights, setup.devices.parts),

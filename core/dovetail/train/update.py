@@ -1,7 +1,8 @@
-"""One optimiser step on one mini-batch, for the policy and for the critic."""
+"""One optimiser step on one mini-batch, for the policy or for the critic."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -11,13 +12,15 @@ from flax import struct
 from jaxtyping import Array, Key
 
 from dovetail.errors import PluginError
+from dovetail.plan.roles import CRITIC, INPUTS, POLICY
 from dovetail.protocols import Weights
-from dovetail.train.algorithm import Algorithm
-from dovetail.train.forward import quantities, values
+from dovetail.train.algorithm import Algorithm, Term
 from dovetail.train.gradients import accumulate
 from dovetail.train.mismatch import mismatch
 from dovetail.train.moment import Moment
-from dovetail.train.parts import FieldScope, Floats, Part, Sums, masked_sum, once, sums
+from dovetail.train.parts import Floats, Sums, masked_sum, merge, once, sums
+from dovetail.train.scoring import Scoring
+from dovetail.train.view import View, run_stage, stopped
 
 
 @struct.dataclass
@@ -29,134 +32,129 @@ class Trained:
 
 
 @attrs.frozen(kw_only=True)
-class PolicyUpdate:
-    """Weights, gradients in micro-batches, optimiser."""
+class Update:
+    """One optimiser step of a model: weights of the aggregation, gradients in micro-batches, optimiser.
+
+    Attributes:
+        algorithm: what is computed.
+        graphdefs: the structure of each role's model; a role that is not there has the policy's.
+        model: which is trained, `policy` or `critic`.
+    """
 
     algorithm: Algorithm
-    graphdef: Any
+    graphdefs: Mapping[str, Any]
+    model: str = POLICY
 
     def __call__(
         self,
-        policy: Trained,
+        trained: Trained,
         frozen: Any,
-        reference: Weights | None,
+        others: dict[str, Weights],
         batch: dict[str, Array],
         moment: Moment,
         hyper: dict[str, Floats],
     ) -> tuple[Trained, Sums]:
-        """Return the updated policy and metric sums.
+        """Return the updated model and metric sums.
 
-        `frozen` is what of its model is not trained; `reference` is None unless the plan needs it in the update.
+        `frozen` is what of it is not trained; `others` are the weights that it is compared with in every update.
         """
         algorithm = self.algorithm
-        constants = moment.fields(algorithm.schedule, hyper)
-        batch = dict(batch) | prepare(algorithm, algorithm.loss_agg, batch, constants, hyper)
+        constants = moment.fields(algorithm.schedule, hyper, in_update=True)
+        batch, metrics = self._before_split(batch, moment, constants, hyper)
+        scoring = Scoring(algorithm=algorithm, graphdefs=self.graphdefs)
 
         def loss_fn(params: Any, micro: dict[str, Array]) -> tuple[Array, Sums]:
-            now = quantities(
-                self.graphdef,
-                Weights(params, frozen),
-                micro,
-                algorithm.quantities(algorithm.plan.now),
-                hyper["train"]["temperature"],
-                reference,
-                algorithm.rows_per_prompt,
-                moment.dropout,
-            )
-            if algorithm.plan.old_logps_from_update:
-                now["old_logps"] = jax.lax.stop_gradient(now["logps"])
-            return self._loss(FieldScope(micro | now | constants, algorithm.fields, hyper), moment, hyper)
+            weights = others | {self.model: Weights(params, frozen)}
+            now = scoring.live(self.model, weights, micro, hyper, moment.dropout)
+            found = {name: value for name, value in now.items() if "/" not in name}
+            if self.model == POLICY:
+                found |= stopped(found, algorithm.plan.detached)
+            view = View(micro | found | constants | moment.rows(micro), algorithm.fields, hyper)
+            loss, measured = self._loss(view, moment, hyper)
+            for name in now.keys() - found.keys():
+                measured |= sums("field", {name: now[name]}, view["mask"])
+            return loss, merge(measured, view.metrics())
 
-        grads, loss, metrics = accumulate(loss_fn, policy.params, batch, algorithm.micro_batch_size)
-        params, state, found = algorithm.optimiser.apply(
-            policy.params, policy.optimiser, grads, moment.step, moment.total, hyper
+        size = algorithm.sizes.micro_batch_size
+        grads, loss, found = accumulate(loss_fn, trained.params, batch, size)
+        optimiser = algorithm.optimisers["train" if self.model == POLICY else self.model]
+        params, state, measured = optimiser.apply(
+            trained.params, trained.optimiser, grads, moment.step, moment.total, hyper
         )
-        metrics |= once({"policy_loss/loss": loss} | {f"optimizer/{name}": value for name, value in found.items()})
-        return Trained(params, state), metrics
+        names = ("policy_loss", "optimizer") if self.model == POLICY else (self.model, self.model)
+        report = {f"{names[0]}/loss": loss} | {f"{names[1]}/{name}": value for name, value in measured.items()}
+        return Trained(params, state), merge(metrics, merge(found, once(report)))
 
-    def _loss(self, scope: FieldScope, moment: Moment, hyper: dict[str, Floats]) -> tuple[Array, Sums]:
-        algorithm, mask, weights = self.algorithm, scope["mask"], scope["weights"]
-        per_token, found = algorithm.policy_loss(scope, hyper)
-        metrics = sums("policy_loss", found, mask)
-        factors, found = self._factors(scope, hyper)
-        loss = masked_sum(jnp.where(mask, weights * factors, 0.0), per_token)
-        metrics |= found
-        if algorithm.kl and algorithm.kl_in == "loss":
-            divergence, _ = algorithm.kl(scope, hyper)
-            metrics |= sums("kl", {"mean": divergence}, mask)
-            loss = loss + moment.kl_coef * masked_sum(weights, divergence)
-        if algorithm.entropy:
-            metrics |= sums("entropy", {"mean": scope["entropy"]}, mask)
-            loss = loss - moment.entropy_coef * masked_sum(weights, scope["entropy"])
-        if "logps" not in algorithm.plan.old and "logps" in scope:
-            metrics |= mismatch(jax.lax.stop_gradient(scope["logps"]), scope["rollout_logps"], mask)
+    def _before_split(
+        self, batch: dict[str, Array], moment: Moment, constants: dict[str, Any], hyper: dict[str, Floats]
+    ) -> tuple[dict[str, Array], Sums]:
+        """Compute what belongs to the whole mini-batch: weights of the aggregation, and fields that rank."""
+        algorithm = self.algorithm
+        view = View(batch | constants | moment.rows(batch), algorithm.fields, hyper)
+        ranked = {name: view[name] for name in algorithm.plan.before_split}
+        parts = algorithm.at("mini_batch", self.model)
+        after, metrics = run_stage(parts, view, hyper)
+        written = {name: after[name] for name in after if name not in view}
+        (aggregation,) = (part for part in parts if "weights" in part.writes)
+        for name in dict.fromkeys(["completions", *(term.inputs for term in algorithm.terms[self.model])]):
+            inputs = INPUTS[name]
+            mask, weights = inputs.fields["mask"], after["weights"]
+            if mask != "mask":
+                weights, _ = attrs.evolve(aggregation, renames={"mask": mask})(view, hyper)
+            written[f"{inputs.prefix}weights"] = jax.lax.stop_gradient(jnp.where(view[mask], weights, 0.0))
+        return batch | ranked | written, merge(metrics, view.metrics())
+
+    def _loss(self, view: View, moment: Moment, hyper: dict[str, Floats]) -> tuple[Array, Sums]:
+        """Add up the terms: ∑_j c_j · ∑_t w_t · f_t · l_jt, f what corrections and loss masks multiply by."""
+        factors, metrics = self._factors(view, hyper)
+        summands = []
+        for term in self.algorithm.terms[self.model]:
+            value, measured = term.part(view, hyper)
+            about = view[INPUTS[term.inputs].fields["mask"]]
+            weights = view[f"{INPUTS[term.inputs].prefix}weights"]
+            if term.corrected:
+                weights = jnp.where(about, weights * factors, 0.0)
+            if self.model == POLICY and not term.corrected:
+                measured = {"mean": value} | measured
+            metrics = merge(metrics, sums(term.part.label, measured, about))
+            summands.append(masked_sum(weights, value) * self._coefficient(term, view, moment, hyper))
+        return sum(summands[1:], summands[0]), merge(metrics, self._watched(view))
+
+    def _coefficient(self, term: Term, view: View, moment: Moment, hyper: dict[str, Floats]) -> Any:
+        coefficient = moment.coefficients[term.coefficient] if term.coefficient else 1.0
+        coefficient = hyper.get(term.part.role, {}).get("coef", coefficient)
+        return coefficient * view["schedule_weight"] if term.scheduled else coefficient
+
+    def _watched(self, view: View) -> Sums:
+        """Measure what is logged of the model being trained."""
+        algorithm, mask = self.algorithm, view["mask"]
+        if self.model == CRITIC:
+            return sums(CRITIC, {"value_mean": view["values"]}, mask)
+        metrics: Sums = {}
         for name in algorithm.monitor:
-            metrics |= sums(name, {"mean": scope[name]}, mask)
-        return loss, metrics
+            metrics |= sums(name, {"mean": view[name]}, mask)
+        if "logps" in view and not algorithm.plan.evaluates(POLICY, "logps", live=False):
+            metrics |= mismatch(jax.lax.stop_gradient(view["logps"]), view["rollout_logps"], mask)
+        return metrics
 
-    def _factors(self, scope: FieldScope, hyper: dict[str, Floats]) -> tuple[Array, Sums]:
-        """What corrections and selections multiply the policy loss by."""
-        algorithm, mask = self.algorithm, scope["mask"]
-        factors, metrics = jnp.ones(mask.shape), {}
-        if algorithm.corrections:
-            factors = factors * scope["is_weights"]
-        if algorithm.selections:
-            factors = factors * scope["selection_weights"]
-        for selection in algorithm.live_selections:
-            chosen, found = selection(scope, hyper)
+    def _factors(self, view: View, hyper: dict[str, Floats]) -> tuple[Array, Sums]:
+        """What corrections and loss masks multiply the policy loss by."""
+        mask = view["mask"]
+        factors, metrics = jnp.ones(mask.shape), Sums()
+        for field in ("is_weights", "loss_weights"):
+            if field in view:
+                factors = factors * view[field]
+        for part in self.algorithm.at("loss_terms", self.model):
+            chosen, found = part(view, hyper)
             if isinstance(chosen, tuple):
                 raise PluginError(
-                    f"{selection.component.label} of {selection.component.origin} reads 'logps', so it is asked with"
-                    " the loss, a micro-batch at a time, and cannot change the mask; return weights only"
+                    f"{part.component.label} of {part.component.origin} reads 'logps', so it is asked with the loss, a"
+                    " micro-batch at a time, and cannot change the mask; return weights only"
                 )
-            factors = factors * jax.lax.stop_gradient(chosen).astype(factors.dtype)
-            metrics |= sums("selection", found | {"weight_mean": factors}, mask)
+            chosen = jax.lax.stop_gradient(chosen).astype(factors.dtype)
+            factors = factors * chosen
+            metrics = merge(metrics, sums(part.label, found | {"weight_mean": chosen}, mask))
         return factors, metrics
-
-
-@attrs.frozen(kw_only=True)
-class CriticUpdate:
-    """The same for the critic."""
-
-    algorithm: Algorithm
-    graphdef: Any
-
-    def __call__(
-        self, critic: Trained, frozen: Any, batch: dict[str, Array], moment: Moment, hyper: dict[str, Floats]
-    ) -> tuple[Trained, Sums]:
-        """Return the updated critic and metric sums."""
-        algorithm, parts = self.algorithm, self.algorithm.critic
-        assert parts is not None, "a critic is trained only where the plan has one"
-        constants = moment.fields(algorithm.schedule, hyper)
-        batch = dict(batch) | prepare(algorithm, parts.loss_agg, batch, constants, hyper)
-
-        def loss_fn(params: Any, micro: dict[str, Array]) -> tuple[Array, Sums]:
-            weights = Weights(params, frozen)
-            now = {"values": values(self.graphdef, weights, micro, algorithm.rows_per_prompt, moment.dropout)}
-            per_token, found = parts.value_loss(FieldScope(micro | now | constants, algorithm.fields, hyper), hyper)
-            metrics = sums("critic", found | {"value_mean": now["values"]}, micro["mask"])
-            return masked_sum(micro["weights"], per_token), metrics
-
-        grads, loss, metrics = accumulate(loss_fn, critic.params, batch, algorithm.micro_batch_size)
-        params, state, found = parts.optimiser.apply(
-            critic.params, critic.optimiser, grads, moment.step, moment.total, hyper
-        )
-        metrics |= once({"critic/loss": loss} | {f"critic/{name}": value for name, value in found.items()})
-        return Trained(params, state), metrics
-
-
-def prepare(
-    algorithm: Algorithm,
-    loss_agg: Part,
-    batch: dict[str, Array],
-    constants: dict[str, Any],
-    hyper: dict[str, Floats],
-) -> dict[str, Array]:
-    """Compute what belongs to the whole mini-batch before it is split: the weights and the fields ranked over it."""
-    scope = FieldScope(batch | constants, algorithm.fields, hyper)
-    found = {name: scope[name] for name in algorithm.plan.derived["mini"]}
-    weights, _ = loss_agg(scope, hyper)
-    return found | {"weights": jax.lax.stop_gradient(jnp.where(batch["mask"], weights, 0.0))}
 
 
 def mini_batches(

@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import dovetail
-import jax
-import jax.numpy as jnp
 from annotated_types import Interval
+from dovetail.arrays import Groups, masked, per_token
 from jaxtyping import Array, Bool, Float, Int
-
-from dovetail_acme._arrays import masked
 
 
 @dovetail.declares(shift_invariant=True)
@@ -39,17 +36,10 @@ def hesitant(
     Returns:
         A, zero outside the mask, in a group of one, and in a group of equal scores.
 
+    >>> import jax.numpy as jnp
     >>> sure = jnp.array([[1.0], [0.5]])
     >>> hesitant(jnp.array([1.0, 0.0]), jnp.array([5, 5]), sure, jnp.ones((2, 1), bool), strength=1.0).tolist()
     [[0.0], [-0.25]]
     """
-    live = jnp.any(mask, axis=-1)
-    rows = scores.shape[0]
-    _, groups = jnp.unique(group_ids, return_inverse=True, size=rows)
-    scores = masked(scores, live)
-    # from the group's lowest score up, so that equal scores differ from their mean by exactly zero
-    lowest = jax.ops.segment_min(jnp.where(live, scores, jnp.inf), groups, rows)[groups]
-    above = jnp.where(live, scores - jnp.where(live, lowest, 0.0), 0.0)
-    sizes = jnp.maximum(jax.ops.segment_sum(live.astype(above.dtype), groups, rows), 1.0)
-    means = (jax.ops.segment_sum(above, groups, rows) / sizes)[groups]
-    return jnp.where(mask, (above - means)[:, None] * (1.0 - strength * masked(old_top_probability, mask)), 0.0)
+    above = Groups.of(group_ids, mask).deviations(scores)
+    return masked(per_token(above, mask) * (1.0 - strength * masked(old_top_probability, mask)), mask)

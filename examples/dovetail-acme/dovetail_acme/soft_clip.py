@@ -7,9 +7,8 @@ from typing import Annotated
 import dovetail
 import jax.numpy as jnp
 from annotated_types import Gt
+from dovetail.arrays import masked
 from jaxtyping import Array, Bool, Float
-
-from dovetail_acme._arrays import masked
 
 
 @dovetail.declares(on_policy_gradient=True)

@@ -10,7 +10,7 @@ from dovetail.hookspecs import hookimpl
 @hookimpl
 def dovetail_components(register: Callable[..., None]) -> None:
     """Register the components of this package."""
-    register("executor", "local", "dovetail_executor.local:Local")
-    register("executor", "ray", "dovetail_executor.ray:Ray")
-    register("early_stopping", "median", "dovetail_executor.median:median")
-    register("early_stopping", "successive_halving", "dovetail_executor.successive_halving:successive_halving")
+    register("executor", "local", "dovetail_executor.executor.local:Local")
+    register("executor", "ray", "dovetail_executor.executor.ray:Ray")
+    for name in ("median", "successive_halving"):
+        register("early_stopping", name, f"dovetail_executor.early_stopping.{name}:{name}")

@@ -17,18 +17,17 @@ if TYPE_CHECKING:
 def add(commands: Commands) -> None:
     """Declare the commands."""
     summary = "list the installed plugins, what they register and what is broken"
-    listed = commands.add_parser("plugins", help=summary, description=summary)
+    listed = commands.add_parser("plugins", help=summary)
     listed.set_defaults(run=plugins)
     summary = "write a new plugin, or examine an installed one"
-    plugin = commands.add_parser("plugin", help=summary, description=summary)
-    actions = plugin.add_subparsers(required=True, metavar="COMMAND")
+    actions = commands.add_group("plugin", help=summary)
     _add_new(actions)
     _add_doctor(actions)
 
 
 def _add_new(actions: Commands) -> None:
     summary = "write a package with one component, its tests and everything needed to publish it"
-    new = actions.add_parser("new", help=summary, description=summary)
+    new = actions.add_parser("new", help=summary)
     new.add_argument("distribution", help="its name for pip: acme-rl")
     completed(new.add_argument("kind", help="kind of the component: policy_loss, advantage, reward, ..."), kinds)
     new.add_argument("name", help="name of the component in a config: soft_clip")
@@ -38,7 +37,7 @@ def _add_new(actions: Commands) -> None:
 
 def _add_doctor(actions: Commands) -> None:
     summary = "examine a plugin: entry points, imports, hooks, signatures, docstrings, fields, names, files"
-    doctor = actions.add_parser("doctor", help=summary, description=summary)
+    doctor = actions.add_parser("doctor", help=summary)
     chosen = doctor.add_argument("distribution", nargs="?", help="one distribution (default: all except dovetail)")
     completed(chosen, distributions)
     doctor.set_defaults(run=examine)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import keyword
 import re
 import sys
@@ -15,10 +16,12 @@ from string import Template
 import attrs
 from packaging.utils import canonicalize_name
 
+from dovetail.config.schema import schema
 from dovetail.errors import ConfigError, PluginError, UnknownNameError, listing, nearest
-from dovetail.registry import Kind, Registry, normal
+from dovetail.kinds import Kind
+from dovetail.registry import Registry, current, normal
 from dovetail.registry.compatibility import ENGINE
-from dovetail_kit.kinds import is_class, settings_of
+from dovetail_kit.doctor.methods import contract_methods
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -29,6 +32,9 @@ _PACKAGE_FILES = {
     ".gitignore": "gitignore.txt",
     ".github/workflows/tests.yml": "ci.yml.txt",
 }
+
+_GENERIC = {"function": "generic", "class": "generic_class"}
+"""Templates for kinds without one of their own, such as those of other plugins."""
 
 
 @attrs.frozen(kw_only=True)
@@ -72,7 +78,7 @@ class NewPackage:
     @property
     def usage(self) -> str:
         """How a config uses the component, for the README; empty if no setting chooses its kind."""
-        settings = settings_of(self.kind)
+        settings = schema(current()).slots_of(self.kind.name)
         if not settings:
             return ""
         name = f"'{self.distribution}/{self.name}'"
@@ -112,7 +118,7 @@ class NewPackage:
         words = self._words
         found = {path: _fill(f"package/{template}", words) for path, template in _PACKAGE_FILES.items()}
         special = (_TEMPLATES / "kinds" / f"{self.kind.name}.py.txt").exists()
-        stem = self.kind.name if special else "generic"
+        stem = self.kind.name if special else _GENERIC[self.kind.scaffold]
         return found | {
             f"{self.package}/__init__.py": _fill("package/init.py.txt", words),
             f"{self.package}/py.typed": "",
@@ -132,7 +138,7 @@ class NewPackage:
             "kind": kind.name,
             "name": name,
             "Name": class_name,
-            "attribute": class_name if is_class(kind) else name,
+            "attribute": class_name if kind.scaffold == "class" else name,
             "api": str(max(kind.versions)),
             "year": time.strftime("%Y"),
             "dependencies": ", ".join(f'"{name}>={version}"' for name, version in required.items()),
@@ -143,6 +149,7 @@ class NewPackage:
             "arguments": "\n".join(
                 f"        {read}: one of the things it reads; say its shape and unit." for read in reads
             ),
+            "methods": "\n\n".join(_stubs(kind)),
             "ones": ", ".join(["1.0"] * len(reads)),
             "threes": ", ".join(f"{read}=3.0" for read in reads),
         }
@@ -161,6 +168,26 @@ def _reads(summary: str) -> tuple[str, ...]:
     left, arrow, _ = summary.partition("->")
     names = tuple(name.strip() for name in left.split(",")) if arrow else ()
     return names if names and all(name.isidentifier() and not keyword.iskeyword(name) for name in names) else ("value",)
+
+
+def _stubs(kind: Kind) -> Iterator[str]:
+    """Yield the methods that a class of a kind must have, to be written by the author."""
+    contract = kind.load_protocol()
+    for name, method in contract_methods(contract).items() if contract else ():
+        function = method.fget if isinstance(method, property) else method
+        arguments = ", ".join(_parameters(function))
+        doc = (inspect.getdoc(function) or "Say what it does.").split("\n", 1)[0]
+        prefix = "    @property\n" if isinstance(method, property) else ""
+        yield f'{prefix}    def {name}({arguments}) -> Any:\n        """{doc}"""\n        raise NotImplementedError'
+
+
+def _parameters(function: Any) -> Iterator[str]:
+    star = False
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and not star:
+            star = True
+            yield "*"
+        yield parameter.name if parameter.name == "self" else f"{parameter.name}: Any"
 
 
 def _package_of(distribution: str) -> str:

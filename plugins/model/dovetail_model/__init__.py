@@ -10,10 +10,12 @@ from dovetail.hookspecs import hookimpl
 @hookimpl
 def dovetail_components(register: Callable[..., None]) -> None:
     """Register the components of this package."""
-    register("model", "decoder", "dovetail_model.decoder:Decoder")
-    register("model", "pretrained", "dovetail_model.pretrained:Pretrained")
+    register("model", "decoder", "dovetail_model.model.decoder:Decoder")
+    register("model", "pretrained", "dovetail_model.model.pretrained:Pretrained")
     for name in ("gemma2", "gemma3_text", "llama", "mistral", "qwen2", "qwen3"):
-        register("architecture", name, f"dovetail_model.architectures.{name}:{name}")
-    register("adapter", "lora", "dovetail_model.lora:LoRA")
-    register("tokenizer", "huggingface", "dovetail_model.huggingface_tokenizer:HuggingFace")
-    register("tokenizer", "sentencepiece", "dovetail_model.sentencepiece_tokenizer:SentencePiece")
+        register("architecture", name, f"dovetail_model.architecture.{name}:{name}")
+    register("adapter", "lora", "dovetail_model.adapter.lora:LoRA")
+    register("tokenizer", "huggingface", "dovetail_model.tokenizer.huggingface:HuggingFace")
+    register("tokenizer", "sentencepiece", "dovetail_model.tokenizer.sentencepiece:SentencePiece")
+    for name, attribute in (("ema", "Ema"), ("frozen", "Frozen"), ("renewed", "Renewed")):
+        register("follower", name, f"dovetail_model.follower.{name}:{attribute}")

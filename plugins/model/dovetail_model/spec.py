@@ -7,9 +7,9 @@ from typing import Literal
 
 import attrs
 
+from dovetail_model.huggingface.names import LLAMA
 from dovetail_model.layers.glu import Activation
 from dovetail_model.layers.rope import Rope
-from dovetail_model.names import LLAMA
 
 DType = Literal["float32", "bfloat16"]
 Remat = Literal["none", "dots", "dots_no_batch", "full"]
@@ -58,7 +58,7 @@ class Spec:
         out_std: of those that write to the residual stream; None is `init_std`.
         dtype: of activations and cache; logits, softmax and norms are float32.
         param_dtype: of the weights.
-        names: our modules -> what a Hugging Face folder calls them; see `dovetail_model.names`.
+        names: our modules -> what a Hugging Face folder calls them; see `dovetail_model.huggingface.names`.
         remat: what the backward pass recomputes block by block: nothing ('none'), everything but matrix products
             ('dots'), everything but products of weights and activations ('dots_no_batch'), everything ('full').
     """

@@ -1,4 +1,4 @@
-"""Optimisers from optax, learning-rate schedules (`schedules`) and schedules of a weight (`weight_schedules`)."""
+"""Optimizers from optax, schedules of the learning rate, and schedules of a weight."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from dovetail.hookspecs import hookimpl
 @hookimpl
 def dovetail_components(register: Callable[..., None]) -> None:
     """Register the components of this package."""
-    register("optimizer", "adamw", "dovetail_optim.adamw:adamw", aliases=("adam_w",))
-    register("optimizer", "sgd", "dovetail_optim.sgd:sgd")
-    register("lr_schedule", "constant", "dovetail_optim.schedules:constant")
-    register("lr_schedule", "warmup_cosine", "dovetail_optim.schedules:warmup_cosine", aliases=("cosine",))
-    register("lr_schedule", "warmup_linear", "dovetail_optim.schedules:warmup_linear", aliases=("linear",))
-    register("schedule", "cosine", "dovetail_optim.weight_schedules:cosine")
-    register("schedule", "exponential", "dovetail_optim.weight_schedules:exponential")
-    register("schedule", "linear", "dovetail_optim.weight_schedules:linear")
-    register("schedule", "sigmoid", "dovetail_optim.weight_schedules:sigmoid")
-    register("schedule", "step", "dovetail_optim.weight_schedules:step")
+
+    def add(kind: str, name: str, attribute: str = "", aliases: tuple[str, ...] = ()) -> None:
+        register(kind, name, f"dovetail_optim.{kind}.{name}:{attribute or name}", aliases=aliases)
+
+    add("lr_schedule", "constant")
+    add("lr_schedule", "warmup_cosine", aliases=("cosine",))
+    add("lr_schedule", "warmup_linear", aliases=("linear",))
+    add("optimizer", "adamw", aliases=("adam_w",))
+    add("optimizer", "sgd")
+    add("schedule", "cosine")
+    add("schedule", "exponential")
+    add("schedule", "linear")
+    add("schedule", "sigmoid")
+    add("schedule", "step")

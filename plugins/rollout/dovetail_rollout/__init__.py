@@ -10,9 +10,9 @@ from dovetail.hookspecs import hookimpl
 @hookimpl
 def dovetail_components(register: Callable[..., None]) -> None:
     """Register the components of this package."""
-    register("rollout", "sglang_jax", "dovetail_rollout.sglang_jax:SglangJax")
-    register("rollout", "vanilla", "dovetail_rollout.vanilla:Vanilla")
-    register("rollout", "vllm", "dovetail_rollout.vllm:Vllm")
-    register("sampling_preset", "greedy", "dovetail_rollout.presets:Greedy")
-    register("sampling_preset", "liberal", "dovetail_rollout.presets:Liberal")
-    register("sampling_preset", "standard", "dovetail_rollout.presets:Standard")
+    register("rollout", "sglang_jax", "dovetail_rollout.rollout.sglang_jax:SglangJax")
+    register("rollout", "vanilla", "dovetail_rollout.rollout.vanilla:Vanilla")
+    register("rollout", "vllm", "dovetail_rollout.rollout.vllm:Vllm")
+    register("sampling_preset", "greedy", "dovetail_rollout.sampling_preset.greedy:Greedy")
+    register("sampling_preset", "liberal", "dovetail_rollout.sampling_preset.liberal:Liberal")
+    register("sampling_preset", "standard", "dovetail_rollout.sampling_preset.standard:Standard")

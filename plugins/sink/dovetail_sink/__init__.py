@@ -10,6 +10,6 @@ from dovetail.hookspecs import hookimpl
 @hookimpl
 def dovetail_components(register: Callable[..., None]) -> None:
     """Register the components of this package."""
-    register("sink", "console", "dovetail_sink.console:Console")
-    register("sink", "curve", "dovetail_sink.curve:Curve")
-    register("sink", "tensorboard", "dovetail_sink.tensorboard:TensorBoard")
+    register("sink", "console", "dovetail_sink.sink.console:Console")
+    register("sink", "curve", "dovetail_sink.sink.curve:Curve")
+    register("sink", "tensorboard", "dovetail_sink.sink.tensorboard:TensorBoard")

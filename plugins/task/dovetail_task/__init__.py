@@ -10,7 +10,7 @@ from dovetail.hookspecs import hookimpl
 @hookimpl
 def dovetail_components(register: Callable[..., None]) -> None:
     """Register the components of this package."""
-    register("task", "arithmetic", "dovetail_task.arithmetic:Arithmetic")
-    register("task", "gsm8k", "dovetail_task.gsm8k:Gsm8k")
+    register("task", "arithmetic", "dovetail_task.task.arithmetic:Arithmetic")
+    register("task", "gsm8k", "dovetail_task.task.gsm8k:Gsm8k")
     # The format follows the file's suffix, so that the other names only say what a config expects to read.
-    register("task", "records", "dovetail_task.records:Records", aliases=("jsonl", "csv", "parquet"))
+    register("task", "records", "dovetail_task.task.records:Records", aliases=("jsonl", "csv", "parquet"))

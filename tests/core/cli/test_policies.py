@@ -142,7 +142,7 @@ def test_generate_takes_conversations_and_presets(trained, tmp_path, capsys):
     ]
     assert main(arguments) == 1
     assert "the tokenizer has no chat template" in capsys.readouterr().err
-    from dovetail_model.chat_template import ChatTemplate
+    from dovetail_model.huggingface.chat_template import ChatTemplate
 
     tokenizer = trained / "tokenizer"
     ChatTemplate(source="{{ messages[-1].content }}", place="", tokens={}, options={}, moment="").save(tokenizer)

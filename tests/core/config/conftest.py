@@ -8,11 +8,12 @@ import attrs
 import pytest
 from annotated_types import Interval
 
-from dovetail.builtin import KINDS
+from dovetail.builtin import SECTIONS
 from dovetail.config import Config, load
-from dovetail.config.settings import ALL_SECTIONS
+from dovetail.config.schema import fields_of, schema
 from dovetail.errors import ConfigError
-from dovetail.registry import STATIC, Origin, Registry
+from dovetail.kinds import KINDS
+from dovetail.registry import STATIC, Origin, Registry, Section
 
 DOVETAIL = Origin("dovetail", "0.1.0", "tests")
 
@@ -79,6 +80,18 @@ def probe(logits: Any, *, chunk: int = 64) -> Any:
     return logits, chunk
 
 
+def logps(logits: Any, tokens: Any) -> Any:
+    return logits, tokens
+
+
+def nll(logps: Any, mask: Any, *, margin: float = 0.0) -> Any:
+    return logps, mask, margin
+
+
+def follow(weights: Any, policy: Any, *, decay: Annotated[float, Interval(ge=0, le=1)] = 0.99) -> Any:
+    return weights, policy, decay
+
+
 SPECIFIC: list[tuple[str, str, Any, tuple[str, ...]]] = [
     ("policy_loss", "grpo", grpo, ()),
     ("policy_loss", "gspo", gspo, ()),
@@ -91,19 +104,33 @@ SPECIFIC: list[tuple[str, str, Any, tuple[str, ...]]] = [
     ("reward", "length", stub, ()),
     ("task", "jsonl", Jsonl, ()),
     ("field", "probe", probe, ()),
+    ("field", "logps", logps, ()),
+    ("loss_term", "nll", nll, ()),
+    ("follower", "ema", follow, ()),
 ]
 
 
 @pytest.fixture
-def registry() -> Registry:
-    """The components above, and a stub for every other default of the settings."""
+def bare() -> Registry:
+    """The engine's kinds and sections, without any component."""
     made = Registry()
-    for kind, summary in KINDS.items():
-        made.add_kind(kind, summary, DOVETAIL)
+    for kind in KINDS:
+        made.add_kind(kind, DOVETAIL)
+    for name, (settings, purpose) in SECTIONS.items():
+        made.add_section(
+            Section(name=name, target=f"dovetail.config.settings:{settings}", purpose=purpose, origin=DOVETAIL)
+        )
+    return made
+
+
+@pytest.fixture
+def registry(bare: Registry) -> Registry:
+    """The components above, and a stub for every other default of the settings."""
+    made = bare
     for kind, name, target, aliases in SPECIFIC:
         made.add(kind, name, target, origin=DOVETAIL, aliases=aliases)
-    for cls in ALL_SECTIONS.values():
-        for field in attrs.fields(cls):
+    for cls in schema(made).sections.values():
+        for _, field in fields_of(cls).values():
             default = (field.default,) if isinstance(field.default, str) else field.default
             for name in default or () if "kind" in field.metadata else ():
                 if not made.has(field.metadata["kind"], name):

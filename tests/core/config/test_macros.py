@@ -17,7 +17,7 @@ def test_macros_nest_in_containers_and_in_macros(load_text: LoadText):
         "k = 2\nks = (1, %k)\neval.pass_at = %ks\nreward.assorted.table = {'a': %k}\ntrain.rewards = assorted\n"
     )
     assert config.eval.pass_at == (1, 2)
-    assert config.rewards[0].params["table"] == {"a": 2.0}
+    assert config.choice("train.rewards[0]").params["table"] == {"a": 2.0}
 
 
 def test_a_macro_may_hold_a_name(load_text: LoadText):

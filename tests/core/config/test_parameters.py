@@ -7,6 +7,7 @@ from annotated_types import Gt
 
 from dovetail.config import Config, load
 from dovetail.errors import ConfigError
+from dovetail.kinds import Kind
 from dovetail.registry import Origin, Registry
 
 LoadText = Callable[..., Config]
@@ -20,6 +21,10 @@ def momentum(lr: Any, *, b1: float = 0.5, nesterov: bool = False) -> Any:
 
 def broken_default(mask: Any, *, size: int = None) -> Any:  # noqa: RUF013  # pyright: ignore[reportArgumentType]
     return mask, size
+
+
+def probing(logps: Any, probe: Any, mask: Any) -> Any:
+    return logps, probe, mask
 
 
 def params(config: Config, role: str) -> dict[str, Any]:
@@ -77,7 +82,7 @@ def test_a_missing_required_parameter_is_named(complaints: Complaints):
         ("policy_loss.grpo.epsilon = 1", "policy_loss.grpo has no parameter 'epsilon'."),
         ("policy_loss.dr_grpo.x = 1", "policy_loss.dr_grpo has no parameter 'x'. Parameters: (none)"),
         ("policy_loss.gspo.mask = 1", "'mask' is a field that policy_loss.gspo reads, not a parameter"),
-        ("critc/optimizer.adamw.b1 = 1", "unknown scope 'critc'. Did you mean 'critic'? Scopes: critic, eval, sft"),
+        ("critc/optimizer.adamw.b1 = 1", "unknown scope 'critc'. Did you mean 'critic'? Scopes: critic, eval, reference, sft"),
         ("a/critic/optimizer.adamw.b1 = 1", "unknown scope 'a/critic'. Did you mean 'critic'?"),
         ("critic/policy_loss.gspo.epsilon_low = 1", "scope 'critic' chooses no policy_loss, only: "),
         ("policy_loss.gspo.epsilon_low = 'x'", "policy_loss.gspo.epsilon_low: expected float, got 'x'."),
@@ -133,15 +138,25 @@ def test_a_component_that_cannot_be_imported_fails_only_who_chooses_it(
     assert line.startswith("x.gin:2: rollout.engine of acme-rl 2.0 cannot be imported")
 
 
-def test_a_field_may_be_configured_without_being_chosen(load_text: LoadText):
-    config = load_text("field.probe.chunk = 3\n")
+def test_a_field_may_be_configured_without_being_chosen(registry: Registry, load_text: LoadText):
+    registry.add("policy_loss", "probing", probing, origin=ACME)
+    config = load_text("train.policy_loss = probing\nfield.probe.chunk = 3\n")
     assert not config.unused
     assert config.component("field", "probe").params == {"chunk": 3}
     assert load_text("").component("field", "probe").params == {"chunk": 64}
 
 
+def test_a_configured_field_that_nothing_reads_is_listed(load_text: LoadText):
+    config = load_text("field.probe.chunk = 3\n")
+    assert [str(unused) for unused in config.unused] == [
+        "field.probe.chunk (x.gin:1): no chosen component reads this field"
+    ]
+    assert "field.probe" not in config.choices
+    assert config == load_text("")
+
+
 def test_a_component_of_a_kind_that_no_setting_chooses_may_be_configured(registry: Registry, load_text: LoadText):
-    registry.add_kind("verifier", "completion -> proof", ACME)
+    registry.add_kind(Kind(name="verifier", summary="completion -> proof"), ACME)
     registry.add("verifier", "lean", momentum, origin=ACME)
     config = load_text("verifier.lean.b1 = 1\n")
     assert config.component("verifier", "lean").params == {"b1": 1.0, "nesterov": False}
@@ -149,9 +164,11 @@ def test_a_component_of_a_kind_that_no_setting_chooses_may_be_configured(registr
 
 
 def test_a_name_that_two_distributions_own_is_ambiguous_for_the_planner(registry: Registry, complaints: Complaints):
-    registry.add("field", "probe", momentum, origin=ACME)
-    (line,) = complaints("field.probe.chunk = 3\n")
-    assert line.startswith("x.gin:1: field 'probe' is registered by dovetail 0.1.0 (tests) and acme-rl 2.0")
+    registry.add_kind(Kind(name="verifier", summary="completion -> proof"), ACME)
+    registry.add("verifier", "lean", momentum, origin=ACME)
+    registry.add("verifier", "lean", momentum, origin=Origin("beta-rl", "1.0", "beta"))
+    (line,) = complaints("verifier.lean.b1 = 1\n")
+    assert line.startswith("x.gin:1: verifier 'lean' is registered by acme-rl 2.0 (tests) and beta-rl 1.0 (beta)")
 
 
 def test_components_of_one_name_are_told_apart_by_what_is_chosen(registry: Registry, load_text: LoadText):

@@ -28,8 +28,8 @@ def test_a_difference_shows_both_values(load_text: LoadText):
     a = load_text("train.policy_loss = gspo\n")
     b = load_text("train.policy_loss = grpo\ntrain.lr = 0.5\ncritic/optimizer.adamw.b2 = 0.5\n")
     assert difference(a, b) == [
-        "train.policy_loss = 'gspo' -> 'grpo'",
         "train.lr = 0.0001 -> 0.5",
+        "train.policy_loss = 'gspo' -> 'grpo'",
         "policy_loss.gspo.epsilon_low = 0.0003 -> (none)",
         "policy_loss.gspo.epsilon_high = 0.0004 -> (none)",
         "critic/optimizer.adamw.b2 = 0.999 -> 0.5",

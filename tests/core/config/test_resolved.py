@@ -4,18 +4,10 @@ from collections.abc import Callable
 import pytest
 
 from dovetail.config import Choice, Config, floats, statics
-from dovetail.config.resolved import ROLES, SCOPES
 from dovetail.errors import ConfigError, UnknownNameError
 from dovetail.registry import Registry
 
 LoadText = Callable[..., Config]
-
-
-def test_roles_come_from_the_settings():
-    assert ROLES["train.policy_loss"].kind == "policy_loss"
-    assert ROLES["train.rewards"].many
-    assert not ROLES["train.group_filter"].many
-    assert SCOPES == ("critic", "sft", "eval")
 
 
 def test_floats_are_traced_unless_marked_static(load_text: LoadText):
@@ -36,7 +28,7 @@ def test_a_choice_binds_its_parameters(load_text: LoadText):
     assert (task.path, task.limit) == ("a", 10)  # pyright: ignore[reportFunctionMemberAccess]
 
 
-def test_an_empty_role_has_no_choice(load_text: LoadText):
+def test_an_empty_slot_has_no_choice(load_text: LoadText):
     config = load_text("")
     with pytest.raises(KeyError, match=r"'train.group_filter' chooses no component"):
         config.choice("train.group_filter")
@@ -44,7 +36,23 @@ def test_an_empty_role_has_no_choice(load_text: LoadText):
         config.choice("train.policy_los")
 
 
-def test_a_component_outside_any_role_is_given_with_its_defaults(load_text: LoadText, registry: Registry):
+def test_a_setting_is_read_by_its_path(load_text: LoadText):
+    config = load_text("train.steps = 7\n")
+    assert config.setting("train.steps") == config.train.steps == 7
+    with pytest.raises(KeyError, match=r"'train.step' is not a setting. Did you mean 'train.steps'"):
+        config.setting("train.step")
+    with pytest.raises(KeyError, match=r"'trian.steps' is not a setting. Did you mean 'train.steps'"):
+        config.setting("trian.steps")
+
+
+def test_a_slot_holds_none_one_or_several(load_text: LoadText):
+    config = load_text("train.rewards = (length, assorted)\n")
+    assert [choice.component.name for choice in config.several("train.rewards")] == ["length", "assorted"]
+    assert config.several("train.policy_loss") == (config.choice("train.policy_loss"),)
+    assert config.several("train.group_filter") == config.several("train.correction") == ()
+
+
+def test_a_component_outside_any_slot_is_given_with_its_defaults(load_text: LoadText, registry: Registry):
     config = load_text("policy_loss.grpo.epsilon_low = 0.5\ntrain.policy_loss = grpo\n")
     assert config.component("policy_loss", "grpo").params["epsilon_low"] == 0.5
     gspo = config.component("policy_loss", "gspo")
@@ -62,8 +70,9 @@ def test_equality_is_about_values_not_origins(load_text: LoadText):
     assert load_text("kl.k3.clamp = 1\ntrain.kl = k3") != load_text("train.kl = k3")
 
 
-def test_settings_and_parameters_pickle(load_text: LoadText):
-    config = load_text("train.steps = 7\n")
-    assert pickle.loads(pickle.dumps(config.train)) == config.train
+def test_what_goes_to_other_processes_pickles(load_text: LoadText):
+    """Engines of their own process get the sampling settings, and workers get parameters."""
+    config = load_text("sampling.max_tokens = 7\n")
+    assert pickle.loads(pickle.dumps(config.sampling)) == config.sampling
     params = config.choice("train.optimizer").params
     assert pickle.loads(pickle.dumps(params)) == params

@@ -3,11 +3,15 @@
 import attrs
 import pytest
 
+import dovetail
+from dovetail.config import load
 from dovetail.errors import PlanError
-from dovetail.plan import Reader, plan
-from dovetail.registry import Component, Origin, Registry
+from dovetail.kinds import FIELDS, KINDS, STAGE, Kind
+from dovetail.plan import Call, Planner, plan_step
+from dovetail.registry import Component, Origin, Registry, declares, discover
 
 ORIGIN = Origin("acme", "1", "acme")
+KIND = {kind.name: kind for kind in KINDS}
 
 
 def grpo(scores, group_ids, mask):
@@ -93,7 +97,7 @@ def greedy_pool(logits, mask):
 @pytest.fixture
 def registry() -> Registry:
     made = Registry()
-    made.add_kind("field", "", ORIGIN)
+    made.add_kind(KIND["field"], ORIGIN)
     for function in (logps, entropy, sum_pi_squared, sharpness, top, stray, divergence, pooled, greedy_pool):
         made.add("field", function.__name__, function, origin=ORIGIN)
     return made
@@ -139,94 +143,114 @@ def remembering(logps, state, mask):
     """Loss that reads a state."""
 
 
-def reader(kind, function, *, update, **options):
-    component = Component(kind=kind, name=function.__name__, target=function, origin=ORIGIN)
-    return Reader(role=f"train.{kind}", component=component, update=update, **options)
+def call(kind, function, *, stage=None, model="policy", **options):
+    record = kind if isinstance(kind, Kind) else KIND[kind]
+    component = Component(kind=record.name, name=function.__name__, target=function, origin=ORIGIN)
+    where = STAGE[stage or record.stage]
+    term = where.name == "loss_terms"
+    section = "critic" if model == "critic" else "train"
+    path = f"{section}.{record.name}"
+    return Call(path=path, kind=record, component=component, stage=where, model=model, term=term, **options)
 
 
 def step(advantage=grpo, loss=ppo, agg=token_mean, *more):
-    return [
-        reader("advantage", advantage, update=False, refused={"logps": "no policy being trained yet"}),
-        reader("loss_agg", agg, update=True, whole_batch=True),
-        reader("policy_loss", loss, update=True),
-        *more,
-    ]
+    return [call("advantage", advantage), call("loss_agg", agg), call("policy_loss", loss), *more]
 
 
-def make(readers, registry, *, on_policy=False, has_correction=False, has_schedule=False):
-    return plan(readers, registry, on_policy=on_policy, has_correction=has_correction, has_schedule=has_schedule)
+def kl_in_the_reward(function):
+    return call("kl", function, stage="token_rewards", renames={"logps": "old_logps"})
+
+
+def make(calls, registry, *, on_policy=False, there=(), **options):
+    """Plan calls; `there` are the fields that need a component of their own, and have one."""
+    missing = {name: info.without for name, info in FIELDS.items() if info.without and name not in there}
+    planner = Planner(registry=registry, missing=missing, on_policy=on_policy, **options)
+    for each in calls:
+        planner.read(each)
+    return planner.finish(calls)
+
+
+def passes(plan, *, live):
+    """Which role's model is evaluated on what, and for which quantities."""
+    return {(each.role, each.inputs): each.quantities for each in plan.passes_of(live=live)}
+
+
+AT_COLLECTION = ("policy", "completions")
+REFERENCE = ("reference", "completions")
+CRITIC = ("critic", "completions")
 
 
 def test_reinforce_without_kl_needs_no_forward_pass_but_the_update(registry):
     found = make(step(grpo, reinforce), registry)
-    assert found.forwards == ()
-    assert found.now == ("logps",)
+    assert passes(found, live=False) == {}
+    assert passes(found, live=True) == {("policy", "completions"): ("logps",)}
+    assert found.roles == ()
 
 
 def test_kl_adds_just_the_reference(registry):
-    found = make(step(grpo, reinforce, token_mean, reader("kl", k3, update=True)), registry)
-    assert found.forwards == ("reference",)
-    assert found.ref == ("logps",)
+    found = make([*step(grpo, reinforce), call("kl", k3)], registry)
+    assert passes(found, live=False) == {REFERENCE: ("logps",)}
+    assert found.roles == ("reference",)
+    assert found.roles_in_update == ()
 
 
 def test_kl_in_the_reward_reads_the_policy_at_collection(registry):
-    kl = reader("kl", k3, update=False, renames={"logps": "old_logps"})
-    found = make([kl, *step(grpo, reinforce)], registry)
-    assert found.forwards == ("old policy", "reference")
+    found = make([kl_in_the_reward(k3), *step(grpo, reinforce)], registry)
+    assert passes(found, live=False) == {AT_COLLECTION: ("logps",), REFERENCE: ("logps",)}
 
 
 def test_off_policy_updates_score_the_policy_at_collection_once(registry):
     found = make(step(grpo, ppo), registry)
-    assert found.forwards == ("old policy",)
-    assert found.old == ("logps",)
-    assert not found.old_logps_from_update
+    assert passes(found, live=False) == {AT_COLLECTION: ("logps",)}
+    assert not found.detached
 
 
 def test_on_policy_old_logps_come_from_the_update_itself(registry):
     found = make(step(grpo, ppo), registry, on_policy=True)
-    assert found.forwards == ()
-    assert found.old_logps_from_update
+    assert passes(found, live=False) == {}
+    assert found.detached == {"old_logps": "logps"}
 
 
 def test_on_policy_old_logps_are_scored_when_something_reads_them_earlier(registry):
-    kl = reader("kl", k3, update=False, renames={"logps": "old_logps"})
-    found = make([kl, *step(grpo, ppo)], registry, on_policy=True)
-    assert found.old == ("logps",)
-    assert not found.old_logps_from_update
+    found = make([kl_in_the_reward(k3), *step(grpo, ppo)], registry, on_policy=True)
+    assert passes(found, live=False)[AT_COLLECTION] == ("logps",)
+    assert not found.detached
 
 
 def test_an_estimator_that_reads_values_brings_a_critic(registry):
     found = make(step(gae, ppo), registry, on_policy=True)
-    assert found.forwards == ("critic",)
-    both = make([*step(gae, ppo), reader("value_loss", value_loss, update=True)], registry, on_policy=True)
-    assert {entry.field for entry in both.entries} >= {"values", "old_values", "returns"}
+    assert passes(found, live=False) == {CRITIC: ("values",)}
+    learning = call("value_loss", value_loss, stage="loss_terms", model="critic")
+    both = make([*step(gae, ppo), learning], registry, on_policy=True)
+    assert {"values", "old_values", "returns"} <= {entry.field for entry in both.entries}
+    assert passes(both, live=True)[CRITIC] == ("values",)
+    assert passes(both, live=False) == {CRITIC: ("values",)}
 
 
 def test_bare_quantities_at_collection_are_those_of_the_policy_that_sampled(registry):
     found = make(step(otb, reinforce), registry)
-    assert found.old == ("sum_pi_squared", "entropy")
-    assert found.now == ("logps",)
+    assert passes(found, live=False) == {AT_COLLECTION: ("sum_pi_squared", "entropy")}
+    assert passes(found, live=True) == {("policy", "completions"): ("logps",)}
 
 
 def test_an_estimator_that_remembers_brings_its_state_and_the_roles(registry):
     found = make(step(Tracker, reinforce), registry)
-    assert found.state
-    assert found.roles
     assert {entry.field for entry in found.entries} >= {"state", "role_ids"}
-    assert not make(step(grpo, reinforce), registry).state
+    assert "state" not in make(step(grpo, reinforce), registry)
 
 
 def test_derived_fields_are_computed_at_the_level_they_need(registry):
-    assert make(step(grpo, sharp), registry).derived["micro"] == ("sharpness",)
+    live = make(step(grpo, sharp), registry)
+    assert (live.derived, live.before_split) == (("sharpness",), ())
     found = make(step(grpo, ranked), registry)
-    assert found.derived["mini"] == ("top",)
-    assert found.old == ("entropy",)
+    assert (found.derived, found.before_split) == (("top",), ("top",))
+    assert passes(found, live=False)[AT_COLLECTION] == ("entropy",)
 
 
 def test_the_plan_names_readers_and_providers(registry):
     found = make(step(grpo, ppo), registry)
     entry = next(e for e in found.entries if e.field == "old_logps")
-    assert entry.provider == "forward pass of the policy at collection"
+    assert entry.provider == "forward pass: policy at collection on completions"
     assert entry.readers == ["train.policy_loss = acme/ppo"]
 
 
@@ -239,34 +263,85 @@ def aligned(token_rewards, pooled, answer_pooled, schedule_weight):
 
 
 def flat(old_logps, advantages, mask):
-    """Selection, once the advantages are there."""
+    """Loss mask, once the advantages are there."""
 
 
 def test_two_models_meet_in_the_update_or_at_collection(registry):
-    in_loss = make(step(grpo, reinforce, token_mean, reader("kl", full_kl, update=True)), registry, on_policy=True)
-    assert (in_loss.now, in_loss.forwards) == (("logps", "divergence"), ())
-    assert in_loss.reference
-    assert in_loss.reference_in_update
-    in_reward = make([reader("kl", full_kl, update=False), *step(grpo, reinforce)], registry)
-    assert in_reward.old == ("divergence",)
-    assert in_reward.reference
-    assert not in_reward.reference_in_update
+    in_loss = make([*step(grpo, reinforce), call("kl", full_kl)], registry, on_policy=True)
+    (update,) = in_loss.passes
+    assert (update.role, update.live, update.quantities) == ("policy", True, ("logps", "divergence"))
+    assert update.beside == in_loss.roles_in_update == in_loss.roles == ("reference",)
+    in_reward = make([call("kl", full_kl, stage="token_rewards"), *step(grpo, reinforce)], registry)
+    (scoring,) = in_reward.passes_of(live=False)
+    assert (scoring.role, scoring.quantities, scoring.beside) == ("policy", ("divergence",), ("reference",))
+    assert in_reward.roles == ("reference",)
+    assert in_reward.roles_in_update == ()
 
 
 def test_answers_pass_through_the_policy_at_collection(registry):
-    shaped = [reader("reward_shaping", aligned, update=False), *step(grpo, reinforce)]
-    found = make(shaped, registry, has_schedule=True)
-    assert (found.old, found.answer, found.answers) == (("pooled",), ("pooled",), True)
-    assert found.forwards == ("old policy", "answers")
-    assert not make(step(), registry).answers
+    found = make([call("reward_shaping", aligned), *step(grpo, reinforce)], registry, there=("schedule_weight",))
+    assert passes(found, live=False) == {AT_COLLECTION: ("pooled",), ("policy", "answers"): ("pooled",)}
+    assert found.inputs == ("answers",)
+    assert make(step(), registry).inputs == ()
 
 
-def test_a_selection_reads_advantages_and_the_policy_at_collection(registry):
-    found = make(
-        [*step(grpo, ppo), reader("selection", flat, update=False, after_advantages=True)], registry, on_policy=True
-    )
-    assert found.old == ("logps",)
-    assert not found.old_logps_from_update
+def test_a_loss_mask_reads_advantages_and_the_policy_at_collection(registry):
+    found = make([*step(grpo, ppo), call("loss_mask", flat)], registry, on_policy=True)
+    assert passes(found, live=False) == {AT_COLLECTION: ("logps",)}
+    assert not found.detached
+
+
+def nll(demo_logps, demo_mask):
+    """Term on demonstrations."""
+
+
+def test_a_term_on_demonstrations_is_a_pass_of_every_update_and_about_their_tokens(registry):
+    term = call("loss_term", nll)
+    found = make([*step(grpo, reinforce), term], registry)
+    assert passes(found, live=True)["policy", "demonstrations"] == ("logps",)
+    assert found.inputs == ("demonstrations",)
+    assert term.inputs == "demonstrations"
+    assert call("policy_loss", ppo).inputs == "completions"
+
+
+def weighed(logps, advantages, difficulty, mask):
+    """Loss that reads a dataset column."""
+
+
+def test_a_column_of_the_task_is_a_field_and_a_field_goes_before_it(registry):
+    found = make(step(grpo, weighed), registry, columns=("difficulty", "mask"))
+    assert found.columns == ("difficulty",)
+    entry = next(e for e in found.entries if e.field == "difficulty")
+    assert (entry.stage, entry.origin) == ("drawn", "dataset")
+
+
+# --- kinds of a third party
+
+VERIFIER = Kind(name="verifier", summary="", stage="corrections", reads="fields", writes=("doubt",), origin=ORIGIN)
+
+
+def doubting(old_entropy, mask):
+    """What a kind of a third party calls."""
+
+
+def cautious(scores, doubt, mask):
+    """Estimator that reads what it writes."""
+
+
+def test_what_a_third_party_s_kind_writes_is_there_from_the_next_stage_on(registry):
+    found = make([call(VERIFIER, doubting), *step(cautious, reinforce)], registry)
+    entry = next(e for e in found.entries if e.field == "doubt")
+    assert (entry.stage, entry.provider) == ("corrections", "train.verifier = acme/doubting")
+    assert passes(found, live=False) == {AT_COLLECTION: ("entropy",)}
+    with pytest.raises(PlanError, match="reads 'doubt', which does not exist before the stage 'corrections' is over"):
+        make([call(VERIFIER, doubting), call("correction", doubtful), *step()], registry)
+
+
+def doubtful(doubt, mask):
+    """Correction that reads what another component of its stage writes."""
+
+
+# --- what is refused
 
 
 def misspelt(logps, old_logp, advantages, mask):
@@ -297,13 +372,21 @@ def fading(logps, schedule_weight, mask):
     """Loss that reads a schedule's field."""
 
 
+def gambling(logps, key, mask):
+    """Loss that draws."""
+
+
+def distilled(logps, teacher_logps, mask):
+    """Loss that reads a role which is not there."""
+
+
 @pytest.mark.parametrize(
-    ("readers", "message"),
+    ("calls", "message"),
     [
-        (step(grpo, misspelt), r"train.policy_loss = acme/misspelt \(acme 1 \(acme\)\) reads the field 'old_logp', which nobody provides. Did you mean 'old_logps'\?.* under its name \[.*test_planner.py:\d+\]"),
+        (step(grpo, misspelt), r"train.policy_loss = acme/misspelt \(acme 1 \(acme\)\) reads the field 'old_logp', which nobody provides. Did you mean 'old_logps'\?.* under its name.* \[.*test_planner.py:\d+\]"),
         (step(grpo, corrected), "reads 'is_weights', which a correction provides; set train.correction"),
         (step(early, ppo), "train.advantage = acme/early reads 'advantages', which does not exist before"),
-        (step(peeking, ppo), "train.advantage = acme/peeking cannot read 'logps': no policy being trained yet"),
+        (step(peeking, ppo), "train.advantage = acme/peeking cannot read 'logps': it is the policy being trained, .* 'old_logps'"),
         (step(grpo, ppo, bad_agg), "train.loss_agg = acme/bad_agg reads 'entropy', which changes during the update; .* 'old_entropy'"),
         (step(Forgetful, ppo), r"train.advantage = acme/Forgetful reads 'state' .* class with init\(self, roles\), and update"),
         (step(Crooked, ppo), "update reads state, mask, scores; it is called with .* state, scores, mask"),
@@ -311,8 +394,144 @@ def fading(logps, schedule_weight, mask):
         (step(grpo, straying), "field stray of acme 1 .* reads 'advantages' besides the forward pass"),
         (step(grpo, pooling), "field greedy_pool of acme 1 .* reads 'mask' and 'logits'; .* whole completions"),
         (step(grpo, fading), "reads 'schedule_weight', which a schedule provides; set train.schedule to a name"),
+        (step(grpo, gambling), "train.policy_loss = acme/gambling reads 'key', .* one micro-batch at a time, .* read 'row_keys'"),
+        (step(grpo, distilled), r"reads the field 'teacher_logps', which nobody provides. roles.teacher = 'frozen' would open the model role 'teacher'"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_planned_is_refused(registry, readers, message):
+def test_what_cannot_be_planned_is_refused(registry, calls, message):
     with pytest.raises(PlanError, match=message):
-        make(readers, registry)
+        make(calls, registry)
+
+
+def paid(token_rewards, mask):
+    """Correction that reads what a later stage makes."""
+
+
+def chained(is_weights, mask):
+    """Correction that reads what its own stage makes."""
+
+
+def shaped(token_rewards, mask):
+    """Shaping, which has a first value to shape."""
+
+
+def weighted(old_logps, is_weights, mask):
+    """Estimator after the corrections."""
+
+
+@pytest.mark.parametrize(
+    ("function", "field", "stage"), [(paid, "token_rewards", "token_rewards"), (chained, "is_weights", "corrections")]
+)
+def test_a_correction_cannot_read_what_comes_after_it(registry, function, field, stage):
+    refused = (
+        f"train.correction = acme/{function.__name__} reads '{field}', which does not exist before the stage"
+        f" '{stage}' is over; it is called at 'corrections' and can read"
+    )
+    with pytest.raises(PlanError, match=refused) as caught:
+        make([call("correction", function), *step()], registry, there=("is_weights",))
+    known = str(caught.value).partition("can read")[2]
+    assert "rollout_logps" in known
+    assert "advantages" not in known
+
+
+def test_what_a_stage_begins_with_or_an_earlier_one_made_may_be_read(registry):
+    plan = make([call("reward_shaping", shaped), *step(weighted, ppo)], registry, there=("is_weights",))
+    assert {"token_rewards", "is_weights"} <= {entry.field for entry in plan.entries}
+
+
+def returning(logps, returns, mask):
+    """Loss that reads returns."""
+
+
+def one(scores, mask) -> float:
+    """Estimator whose annotation says that it returns advantages."""
+    return scores
+
+
+def two(scores, mask) -> tuple[float, float]:
+    """Estimator that returns both."""
+    return scores, mask
+
+
+@attrs.frozen(kw_only=True)
+class OneOfAClass:
+    """The same as a class."""
+
+    def __call__(self, scores, mask) -> float:
+        """Estimate."""
+        return scores
+
+
+@pytest.mark.parametrize("estimator", [one, OneOfAClass])
+def test_returns_are_refused_where_the_estimator_says_that_it_makes_none(registry, estimator):
+    calls = step(estimator, returning)
+    with pytest.raises(PlanError, match=f"reads 'returns', which advantage {estimator.__name__} does not return"):
+        make(calls, registry, estimator=calls[0].component)
+
+
+@pytest.mark.parametrize("estimator", [two, grpo])
+def test_returns_are_there_where_the_estimator_makes_them_or_does_not_say(registry, estimator):
+    calls = step(estimator, returning)
+    assert "returns" in make(calls, registry, estimator=calls[0].component)
+
+
+# --- plans of whole configurations
+
+
+def test_a_correction_that_cannot_be_planned_is_refused_when_the_config_is_read():
+    dovetail.register("correction", "paid", paid)
+    with pytest.raises(PlanError, match="train.correction = session/paid reads 'token_rewards'"):
+        load(None, ["train.correction=paid"])
+
+
+def test_a_loss_that_reads_returns_needs_an_estimator_that_returns_them():
+    def hindsight(logps, returns, mask):
+        """Loss that learns from returns."""
+
+    dovetail.register("policy_loss", "hindsight", hindsight)
+    with pytest.raises(PlanError, match="session/hindsight reads 'returns', which advantage grpo does not return"):
+        load(None, ["train.policy_loss=hindsight"])
+    assert "returns" in load(None, ["train.policy_loss=hindsight", "train.advantage=gae"]).plan
+
+
+def test_a_loss_that_corrects_by_itself_refuses_another_correction():
+    @declares(excludes=("correction",))
+    def own_correction(logps, rollout_logps, advantages, mask):
+        """Loss that weighs by the sampler's own probabilities."""
+
+    dovetail.register("policy_loss", "own_correction", own_correction)
+    alone = ["train.policy_loss=own_correction"]
+    assert load(None, alone).plan
+    with pytest.raises(PlanError) as caught:
+        load(None, [*alone, "train.correction=tis_token"])
+    assert str(caught.value) == (
+        "train.policy_loss = session/own_correction does itself what a correction is for, so train.correction ="
+        " tis_token would do it twice; set train.correction to None, or choose another policy_loss"
+    )
+
+
+def test_the_plan_looks_up_names_where_the_config_did():
+    def novelty(old_logps, mask):
+        """A field that only one registry has."""
+
+    def novel(logps, advantages, novelty, mask):
+        """A loss that reads it."""
+
+    own, _ = discover()
+    for kind, function in (("field", novelty), ("policy_loss", novel)):
+        own.add(kind, function.__name__, function, origin=ORIGIN)
+    config = load(None, ["train.policy_loss=novel"], registry=own)
+    assert plan_step(config).derived == ("novelty",)
+    assert config.plan.derived == ("novelty",)
+
+
+def test_a_role_that_a_config_opens_has_fields():
+    def distance(logps, teacher_logps, mask):
+        """A loss that compares with a teacher."""
+
+    dovetail.register("policy_loss", "distance", distance)
+    with pytest.raises(PlanError, match="roles.teacher = 'frozen' would open the model role 'teacher'"):
+        load(None, ["train.policy_loss=distance"])
+    plan = load(None, ["train.policy_loss=distance", "roles.teacher=frozen", "teacher.model=decoder"]).plan
+    assert passes(plan, live=False) == {("teacher", "completions"): ("logps",)}
+    assert plan.roles == ("teacher",)

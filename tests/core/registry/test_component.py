@@ -9,6 +9,7 @@ from annotated_types import Ge, Gt, MultipleOf
 
 import dovetail
 from dovetail.errors import PluginError
+from dovetail.kinds import Kind
 from dovetail.registry import REQUIRED, Component, Origin, Registry, read_interface
 
 ORIGIN = Origin("acme-rl", "1.2", "acme.losses")
@@ -104,7 +105,7 @@ def test_public_access():
     assert gspo.reads == ("logps", "old_logps", "advantages", "mask")
     assert dict(gspo.params) == {"epsilon_low": 3e-4, "epsilon_high": 4e-4}
     assert gspo.origin.distribution == "dovetail"
-    assert gspo.origin.module == "dovetail_loss.gspo"
+    assert gspo.origin.module == "dovetail_loss.policy_loss.gspo"
     assert "gspo" in dovetail.names("policy_loss")
 
 
@@ -184,7 +185,7 @@ class _InheritsKeyword(_Keyword):
 )
 def test_a_broken_signature_is_refused_at_registration(target, message):
     registry = Registry()
-    registry.add_kind("policy_loss", "", ORIGIN)
+    registry.add_kind(Kind(name="policy_loss", summary=""), ORIGIN)
     with pytest.raises(PluginError, match=message) as caught:
         registry.add("policy_loss", "x", target, origin=ORIGIN)
     assert "acme-rl" in str(caught.value)

@@ -5,11 +5,14 @@ import re
 import subprocess
 import sys
 
+import attrs
 import pytest
 from tests.distribution import write_distribution
 
 import dovetail
-from dovetail.builtin import API
+from dovetail import builtin
+from dovetail.config import load
+from dovetail.kinds import KINDS
 from dovetail.registry import discover
 
 GOOD = """
@@ -18,6 +21,30 @@ import dovetail
 @dovetail.hookimpl
 def dovetail_components(register):
     register("policy_loss", "acme_loss", "{module}.losses:acme_loss")
+"""
+
+OPENER = """
+import attrs
+import dovetail
+
+@attrs.frozen(kw_only=True)
+class Acme:
+    rounds: int = 3
+
+def lean(mask):
+    return mask * 1.0
+
+@dovetail.hookimpl
+def dovetail_kinds(register_kind):
+    register_kind("verifier", "mask -> doubt", reads="fields", stage="corrections", writes=("doubt",))
+
+@dovetail.hookimpl
+def dovetail_sections(register_section):
+    register_section("acme", "{module}:Acme")
+
+@dovetail.hookimpl
+def dovetail_components(register):
+    register("verifier", "lean", "{module}:lean")
 """
 
 
@@ -98,6 +125,26 @@ def test_an_entry_point_named_like_a_built_in_hides_nothing(install):
         ),
         (GOOD.replace("policy_loss", "field").replace("acme_loss", "entropy"), "exists already: dovetail 0"),
         (GOOD.replace('"acme_loss"', "acme_loss"), "NameError: name 'acme_loss' is not defined"),
+        (
+            OPENER.replace('stage="corrections"', 'stage="corections"'),
+            "kind 'verifier': unknown stage 'corections'. Did you mean 'corrections'?",
+        ),
+        (
+            OPENER.replace(', writes=("doubt",)', ""),
+            "kind 'verifier' is called at stage 'corrections' and writes no field, so calling it would change nothing",
+        ),
+        (
+            OPENER.replace("verifier", "correction"),
+            "kind 'correction' of acme-rl exists already: dovetail opened it; register components of it",
+        ),
+        (
+            OPENER.replace('stage="corrections"', 'stage="corrections", setting="train.correction"'),
+            "is chosen by 'train.correction', which chooses the kind 'correction' of dovetail; say setting='train.OTHER'",
+        ),
+        (
+            OPENER.replace('register_section("acme"', 'register_section("train"'),
+            "section 'train' of acme-rl exists already as a section: dovetail opened it; take another name",
+        ),
         ("def broken(:\n", "SyntaxError: invalid syntax"),
         ("import sys\nsys.exit(3)\n", "SystemExit: 3 ["),
     ],
@@ -191,14 +238,39 @@ def test_a_compatible_one_is_taken_in(install, requires, api):
     assert registry.get("policy_loss", "acme_loss")
 
 
+def understand(monkeypatch, kind: str, versions: tuple[int, ...]) -> None:
+    """Let the engine understand these versions of a kind's contract."""
+    records = [attrs.evolve(each, versions=versions) if each.name == kind else each for each in KINDS]
+    monkeypatch.setattr(builtin, "KINDS", records)
+
+
 def test_an_older_contract_that_is_still_understood_is_fine(install, monkeypatch):
     install("acme-rl", "acme_g", GOOD, api={"policy_loss": "v1"})
-    monkeypatch.setitem(API, "policy_loss", (1, 2))
+    understand(monkeypatch, "policy_loss", (1, 2))
     assert discover()[0].problems == []
-    monkeypatch.setitem(API, "policy_loss", (2, 3))
+    understand(monkeypatch, "policy_loss", (2, 3))
     (problem,) = discover()[0].problems
     assert "v1 of kind 'policy_loss', and dovetail" in problem.reason
     assert "understands v2, v3; upgrade acme-rl, or install an older dovetail" in problem.reason
+
+
+def test_a_plugin_opens_a_kind_and_a_section_and_a_config_chooses_of_them(install):
+    install("acme-rl", "acme_l", OPENER)
+    registry, _ = discover()
+    assert registry.problems == []
+    config = load(None, ["train.verifier=lean", "acme.rounds=5"], registry=registry)
+    assert config.setting("acme.rounds") == 5
+    assert [call.label for call in config.plan.at("corrections")] == ["train.verifier = acme-rl/lean"]
+    assert "train.verifier" not in load(None, registry=registry).choices
+
+
+def test_neither_kind_nor_section_of_a_broken_plugin_stays(install):
+    install("acme-rl", "acme_m", OPENER.replace('register("verifier"', 'register("verifer"'))
+    registry, _ = discover()
+    (problem,) = registry.problems
+    assert "unknown kind 'verifer'. Did you mean 'verifier'" in problem.reason
+    assert "verifier" not in registry.kinds
+    assert "acme" not in registry.sections
 
 
 @pytest.mark.parametrize(("declared", "old"), [({}, "raise AssertionError('imported')"), ({"verifier": "v3"}, GOOD)])

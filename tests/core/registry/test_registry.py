@@ -3,17 +3,19 @@
 import pytest
 
 from dovetail.errors import PluginError, UnknownNameError
-from dovetail.registry import Origin, Registry
+from dovetail.kinds import Kind
+from dovetail.registry import Origin, Registry, Section
 
 OURS = Origin("dovetail", "0.1", "ours")
 ACME = Origin("acme-rl", "1.0", "acme")
+VERIFIER = Kind(name="verifier", summary="completion -> proof")
 
 
 @pytest.fixture
 def registry() -> Registry:
     made = Registry()
-    made.add_kind("loss_agg", "weights", OURS)
-    made.add_kind("policy_loss", "losses", OURS)
+    made.add_kind(Kind(name="loss_agg", summary="weights"), OURS)
+    made.add_kind(Kind(name="policy_loss", summary="losses"), OURS)
     made.add("policy_loss", "grpo", "ours:grpo", origin=OURS)
     made.add("policy_loss", "gspo", "ours:gspo", origin=OURS, aliases=("sequence-ratio",))
     made.add("loss_agg", "token_mean", "ours:token_mean", origin=OURS)
@@ -83,14 +85,89 @@ def test_a_target_is_module_and_attribute(registry):
 
 
 def test_a_third_party_opens_a_kind_once(registry):
-    registry.add_kind("verifier", "completion -> proof", ACME)
+    registry.add_kind(VERIFIER, ACME)
     registry.add("verifier", "lean", "acme:lean", origin=ACME)
     assert registry.names("verifier") == ("lean",)
+    assert registry.kinds["verifier"].origin == ACME
     with pytest.raises(PluginError, match="kind 'verifier' of dovetail exists already: acme-rl opened it"):
-        registry.add_kind("verifier", "", OURS)
+        registry.add_kind(VERIFIER, OURS)
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"name": "2fast"}, "kind of acme-rl: '2fast' is no Python identifier"),
+        ({"stage": "corection"}, "kind 'doubter': unknown stage 'corection'. Did you mean 'corrections'? Stages: adv"),
+        (
+            {"writes": ("doubt",), "stage": "corrections", "moved": {"train.kl_in": {"reward": "rewards"}}},
+            "kind 'doubter': unknown stage 'rewards'. Did you mean 'token_rewards'?",
+        ),
+        (
+            {"stage": "corrections"},
+            "kind 'doubter' is called at stage 'corrections' and writes no field, so calling it would change nothing; say",
+        ),
+        ({"stage": "loss_terms", "writes": ("doubt",)}, "what is called at stage 'loss_terms' is a term, and nothing"),
+        ({"stage": "corrections", "term": True}, "what is called at stage 'loss_terms' is a term, and nothing else is"),
+        (
+            {"setting": "train.verifier"},
+            "kind 'doubter' of acme-rl is chosen by 'train.verifier', which chooses the kind 'verifier' of dovetail; say"
+            " setting='train.OTHER'",
+        ),
+    ],
+)
+def test_a_kind_that_cannot_be_carried_out_is_refused(registry, record, message):
+    registry.add_kind(Kind(name="verifier", summary="", stage="corrections", writes=("proof",)), OURS)
+    with pytest.raises(PluginError) as caught:
+        registry.add_kind(Kind(**{"name": "doubter", "summary": "mask -> doubt"} | record), ACME)
+    assert message in str(caught.value)
+    assert "doubter" not in registry.kinds
+
+
+def test_what_the_host_calls_need_not_write_a_field(registry):
+    registry.add_kind(Kind(name="watcher", summary="completions -> nothing", stage="scored"), ACME)
+    assert registry.kinds["watcher"].path == "train.watcher"
+    assert registry.kinds["policy_loss"].path is None
+
+
+def test_a_section_is_opened_once(registry):
+    registry.add_section(Section(name="acme", target="acme:Acme", origin=ACME))
+    with pytest.raises(PluginError, match="section 'acme' of dovetail exists already as a section: acme-rl opened it"):
+        registry.add_section(Section(name="acme", target="ours:Ours", origin=OURS))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a b", "section of acme-rl: 'a b' is no Python identifier"),
+        ("policy_loss", "section 'policy_loss' of acme-rl has the name of a kind"),
+        ("roles", "section 'roles' of acme-rl has the name of a section that the engine makes of model roles"),
+        ("reference", "section 'reference' of acme-rl has the name of a section that the engine makes of model roles"),
+    ],
+)
+def test_a_section_has_a_name_of_its_own(registry, name, message):
+    with pytest.raises(PluginError, match=message):
+        registry.add_section(Section(name=name, target="acme:Acme", origin=ACME))
+    assert name not in registry.sections
+
+
+def test_a_kind_is_not_called_as_a_section_is(registry):
+    registry.add_section(Section(name="verifier", target="ours:Ours", origin=OURS))
+    with pytest.raises(PluginError, match="kind 'verifier' of acme-rl exists already as a section: dovetail opened it"):
+        registry.add_kind(VERIFIER, ACME)
 
 
 def test_removing_a_distribution_forgets_all_of_it(registry):
     registry.add("policy_loss", "gspo", "acme:gspo", origin=ACME)
+    registry.add_kind(VERIFIER, ACME)
+    registry.add_section(Section(name="acme", target="acme:Acme", origin=ACME))
     registry.remove("acme-rl")
     assert registry.get("policy_loss", "gspo").origin == OURS
+    assert "verifier" not in registry.kinds
+    assert registry.sections == {}
+
+
+def test_a_kind_of_which_others_have_components_stays_for_them(registry):
+    registry.add_kind(VERIFIER, ACME)
+    registry.add("verifier", "lean", "ours:lean", origin=OURS)
+    registry.remove("acme-rl")
+    assert registry.names("verifier") == ("lean",)

@@ -3,9 +3,9 @@
 import pytest
 
 import dovetail
-from dovetail.builtin import KINDS
 from dovetail.config import dump, load
 from dovetail.errors import ConfigError, DovetailWarning, PluginError, UnknownNameError
+from dovetail.kinds import Kind
 from dovetail.registry import Origin, Registry, Renamed, current
 
 
@@ -20,6 +20,7 @@ RENAMED = (
 )
 CONFIG = "train.policy_loss = 'tanh-clip'\npolicy_loss.tanh_clip.tau = 0.5\n"
 NEW = "write 'soft'"
+KL = Kind(name="kl", summary="")
 
 
 @pytest.fixture
@@ -30,8 +31,10 @@ def make(tmp_path):
 
     def made(version: str) -> Registry:
         registry = Registry()
-        for kind in KINDS:
-            registry.add_kind(kind, "", Origin("dovetail", "0", "dovetail"))
+        for kind in current().kinds.values():
+            registry.add_kind(kind, Origin("dovetail", "0", "dovetail"))
+        for section in current().sections.values():
+            registry.add_section(section)
         for component in current().components():
             registry.add(component.kind, component.name, component.target, origin=component.origin)
         registry.add("policy_loss", "soft", soft, origin=Origin("acme-rl", version, "acme"), renamed=RENAMED)
@@ -111,7 +114,7 @@ def test_in_a_notebook_too():
 )
 def test_versions_are_checked_at_registration(since, removed_in, message):
     registry = Registry()
-    registry.add_kind("kl", "", Origin("dovetail", "0", "dovetail"))
+    registry.add_kind(KL, Origin("dovetail", "0", "dovetail"))
     with pytest.raises(PluginError, match=message):
         registry.add(
             "kl",
@@ -124,7 +127,7 @@ def test_versions_are_checked_at_registration(since, removed_in, message):
 
 def test_an_old_name_is_nobody_elses():
     registry = Registry()
-    registry.add_kind("kl", "", Origin("dovetail", "0", "dovetail"))
+    registry.add_kind(KL, Origin("dovetail", "0", "dovetail"))
     origin = Origin("acme-rl", "1", "a")
     old = [Renamed("y", since="1", removed_in="2")]
     registry.add("kl", "x", soft, origin=origin, renamed=old)
@@ -137,7 +140,7 @@ def test_an_old_name_is_nobody_elses():
 def test_an_old_name_that_is_gone_stands_in_nobodys_way():
     for version, owners in (("1", 2), ("2", 1)):
         registry = Registry()
-        registry.add_kind("kl", "", Origin("dovetail", "0", "dovetail"))
+        registry.add_kind(KL, Origin("dovetail", "0", "dovetail"))
         old = [Renamed("y", since="1", removed_in="2")]
         registry.add("kl", "x", soft, origin=Origin("acme-rl", version, "a"), renamed=old)
         registry.add("kl", "y", soft, origin=Origin("beta-rl", "1", "b"))

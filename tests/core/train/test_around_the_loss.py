@@ -1,4 +1,4 @@
-"""Corrections, selections, shaping and the full divergence in a step of a tiny model."""
+"""Corrections, loss masks, shaping and the full divergence in a step of a tiny model."""
 
 import attrs
 import jax
@@ -6,13 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from tests.core.train.test_update import PLAIN, VOCAB, change, collect, make, reference, sampled
+from tests.core.train.test_update import PLAIN, VOCAB, change, collect, in_micro_batches, make, reference, sampled
 
 import dovetail
 from dovetail.config import load
 from dovetail.errors import ConfigError, DataError, PlanError, PluginError
 from dovetail.train import forward
-from dovetail.train.algorithm import make_plan, warnings
+from dovetail.train.algorithm import warnings
 from dovetail.train.metrics import means
 from dovetail.train.prompts import answers
 
@@ -53,7 +53,7 @@ def test_weights_of_corrections_multiply_and_masks_meet():
 
 def test_a_single_name_none_and_a_tuple_are_all_right():
     for text, names in (("tis_token", ("tis_token",)), ("None", ()), ("['tis','reject']", ("tis_token", "reject"))):
-        assert load(None, [f"train.correction={text}"]).train.correction == names
+        assert load(None, [f"train.correction={text}"]).setting("train.correction") == names
     with pytest.raises(ConfigError, match="'tis_token' is named twice"):
         load(None, ["train.correction=['tis_token', 'tis']"])
     with pytest.raises(ConfigError, match="unknown correction 'rejekt'. Did you mean 'reject'"):
@@ -78,7 +78,7 @@ def test_the_mismatch_is_measured_at_collection_or_on_policy_in_the_update():
     for loss in ("ppo", "reinforce"):
         algorithm, graphdef, weights = make(*PLAIN, f"train.policy_loss={loss}")
         batch, at_collection = collect(algorithm, graphdef, weights, sampled())
-        _, in_update = change(attrs.evolve(algorithm, micro_batch_size=4), graphdef, weights, batch)
+        _, in_update = change(in_micro_batches(algorithm, 4), graphdef, weights, batch)
         assert not any(name.startswith("mismatch") for name in at_collection)
         found = {name: value for name, value in means(in_update).items() if name.startswith("mismatch")}
         algorithm, graphdef, weights = make("train.kl_coef=0.1", "train.kl_in=reward")
@@ -91,47 +91,53 @@ def test_the_mismatch_is_measured_at_collection_or_on_policy_in_the_update():
         close([found["mismatch/abs_mean"], found["mismatch/abs_max"]], [gap.mean(), gap.max()], 1e-4)
 
 
-# --- selections
+# --- loss masks
 
 
-def test_a_selection_narrows_any_loss():
-    algorithm, graphdef, weights = make(*PLAIN, "train.policy_loss=gspo", "train.selection=top_entropy")
+def without_loss_masks(algorithm, stage="loss_masks"):
+    """The same algorithm, whose loss masks of a stage are not asked."""
+    return attrs.evolve(algorithm, parts={"policy": {**algorithm.parts["policy"], stage: ()}})
+
+
+
+def test_a_loss_mask_narrows_any_loss():
+    algorithm, graphdef, weights = make(*PLAIN, "train.policy_loss=gspo", "train.loss_mask=top_entropy")
     batch, metrics = collect(algorithm, graphdef, weights, sampled())
-    chosen = np.asarray(batch["selection_weights"])
+    chosen = np.asarray(batch["loss_weights"])
     assert 0 < chosen.sum() < np.asarray(batch["mask"]).sum()
     np.testing.assert_array_equal(batch["mask"], sampled()["mask"])
-    close(means(metrics)["selection/weight_mean"], chosen[np.asarray(batch["mask"])].mean())
+    close(means(metrics)["loss_mask/weight_mean"], chosen[np.asarray(batch["mask"])].mean())
     whole, _ = change(algorithm, graphdef, weights, batch)
-    split, _ = change(attrs.evolve(algorithm, micro_batch_size=5), graphdef, weights, batch)
+    split, _ = change(in_micro_batches(algorithm, 5), graphdef, weights, batch)
     same(split, whole)
-    plain = attrs.evolve(algorithm, selections=())
-    without, _ = change(plain, graphdef, weights, batch | {"advantages": batch["advantages"] * chosen})
+    weighed = {name: value for name, value in batch.items() if name != "loss_weights"}
+    without, _ = change(algorithm, graphdef, weights, weighed | {"advantages": batch["advantages"] * chosen})
     same(without, whole)
 
 
 def test_truncated_completions_are_in_the_statistics_and_in_no_loss():
     truncated = jnp.arange(12) % 3 == 0
     given = sampled() | {"truncated": truncated}
-    algorithm, graphdef, weights = make(*PLAIN, "train.selection=drop_truncated", "train.advantage=rloo")
+    algorithm, graphdef, weights = make(*PLAIN, "train.loss_mask=drop_truncated", "train.advantage=rloo")
     batch, _ = collect(algorithm, graphdef, weights, given)
-    everyone, _ = collect(attrs.evolve(algorithm, selections=()), graphdef, weights, given)
+    everyone, _ = collect(without_loss_masks(algorithm), graphdef, weights, given)
     np.testing.assert_array_equal(batch["advantages"], everyone["advantages"])
     np.testing.assert_array_equal(batch["mask"], given["mask"] & ~truncated[:, None])
     dropped, _ = change(algorithm, graphdef, weights, batch)
-    emptied = everyone | {"mask": batch["mask"]}
-    expected, _ = change(attrs.evolve(algorithm, selections=()), graphdef, weights, emptied)
+    expected, _ = change(algorithm, graphdef, weights, everyone | {"mask": batch["mask"]})
     same(dropped, expected)
 
 
-def test_a_selection_that_reads_the_policy_being_trained_is_asked_with_the_loss():
-    opsm = ("train.selection=opsm", "selection.opsm.threshold=0.0")
+def test_a_loss_mask_that_reads_the_policy_being_trained_is_asked_with_the_loss():
+    opsm = ("train.loss_mask=opsm", "loss_mask.opsm.threshold=0.0")
     algorithm, graphdef, weights = make(*PLAIN, "train.policy_loss=cispo", *opsm)
-    assert algorithm.live_selections
+    assert [part.component.name for part in algorithm.at("loss_terms")] == ["opsm"]
+    assert not algorithm.at("loss_masks")
     batch, _ = collect(algorithm, graphdef, weights, sampled())
-    assert "selection_weights" not in batch
+    assert "loss_weights" not in batch
     learnt, metrics = change(algorithm, graphdef, weights, batch)
-    assert 0 < means(metrics)["selection/weight_mean"] < 1
-    plain = attrs.evolve(algorithm, live_selections=())
+    assert 0 < means(metrics)["loss_mask/weight_mean"] < 1
+    plain = without_loss_masks(algorithm, "loss_terms")
     positive = batch | {"advantages": jnp.maximum(batch["advantages"], 0.0)}
     gap = means(metrics)["mismatch/kl_k1"]  # mean(log μ - log π): with this model every completion is beyond 0
     assert gap > 0
@@ -139,15 +145,15 @@ def test_a_selection_that_reads_the_policy_being_trained_is_asked_with_the_loss(
     same(without, learnt)
 
 
-def test_a_selection_asked_with_the_loss_cannot_change_the_mask():
+def test_a_loss_mask_asked_with_the_loss_cannot_change_the_mask():
     def wrong(logps, mask):
         """Return a mask as well."""
         return mask, mask
 
-    dovetail.register("selection", "wrong", wrong)
-    algorithm, graphdef, weights = make("train.selection=wrong")
+    dovetail.register("loss_mask", "wrong", wrong)
+    algorithm, graphdef, weights = make("train.loss_mask=wrong")
     batch, _ = collect(algorithm, graphdef, weights, sampled())
-    with pytest.raises(PluginError, match=r"selection.wrong of .* reads 'logps', so it is asked with the loss"):
+    with pytest.raises(PluginError, match=r"loss_mask.wrong of .* reads 'logps', so it is asked with the loss"):
         change(algorithm, graphdef, weights, batch)
 
 
@@ -157,8 +163,8 @@ def test_advantages_are_read_after_they_are_estimated_only():
         return token_rewards
 
     dovetail.register("reward_shaping", "eager", eager)
-    with pytest.raises(PlanError, match="reads 'advantages', which does not exist before the advantages are estimated"):
-        make_plan(load(None, ["train.reward_shaping=eager"]))
+    with pytest.raises(PlanError, match="reads 'advantages', which does not exist before the stage 'advantages' is over"):
+        load(None, ["train.reward_shaping=eager"])
 
 
 # --- the full divergence
@@ -180,8 +186,8 @@ def direct(graphdef, weights, other, batch):
 @pytest.mark.slow
 def test_the_full_divergence_is_that_of_whole_logits_in_value_and_gradient(monkeypatch):
     algorithm, graphdef, weights = make(*PLAIN, "train.kl=full", "train.kl_coef=0.1", "train.policy_loss=reinforce")
-    assert algorithm.plan.reference_in_update
-    assert algorithm.plan.forwards == ()
+    assert algorithm.plan.roles_in_update == ("reference",)
+    assert algorithm.plan.passes_of(live=False) == ()
     batch, _ = collect(algorithm, graphdef, weights, sampled())
     batch = batch | {"advantages": jnp.zeros_like(batch["advantages"])}  # so that nothing else has a gradient
     whole, metrics = change(algorithm, graphdef, weights, batch)
@@ -195,12 +201,12 @@ def test_the_full_divergence_is_that_of_whole_logits_in_value_and_gradient(monke
     close(0.1 * means(metrics)["kl/mean"], value, 1e-4)
     same(whole, jax.tree.map(lambda g: -g, gradient))
     monkeypatch.setattr(forward, "LOGITS_PER_CHUNK", VOCAB * 7)
-    same(change(attrs.evolve(algorithm, micro_batch_size=5), graphdef, weights, batch)[0], whole)
+    same(change(in_micro_batches(algorithm, 5), graphdef, weights, batch)[0], whole)
 
 
 def test_the_full_divergence_in_the_reward_is_that_of_the_policy_at_collection():
     algorithm, graphdef, weights = make("train.kl=full", "train.kl_coef=0.1", "train.kl_in=reward")
-    assert not algorithm.plan.reference_in_update
+    assert algorithm.plan.roles_in_update == ()
     batch, _ = collect(algorithm, graphdef, weights, sampled())
     close(batch["old_full_kl"], direct(graphdef, weights, reference(algorithm, weights), batch), 1e-4)
 
@@ -212,7 +218,7 @@ SHAPED = ("train.schedule=linear", "schedule.linear.max_weight=0.5", "schedule.l
 
 def test_the_references_likelihood_is_blended_in():
     algorithm, graphdef, weights = make("train.reward_shaping=reference_quality", *SHAPED)
-    assert algorithm.plan.forwards == ("reference",)
+    assert [(each.role, each.inputs) for each in algorithm.plan.passes_of(live=False)] == [("reference", "completions")]
     batch, metrics = collect(algorithm, graphdef, weights, sampled())
     mask = np.asarray(batch["mask"])
     quality = np.exp(np.where(mask, batch["ref_logps"], 0).sum(1) / np.maximum(mask.sum(1), 1))
@@ -227,13 +233,14 @@ def test_answers_pass_through_the_policy_once_per_prompt():
         "reward_shaping.representation_alignment.entropy_threshold=0.0",
         *SHAPED,
     )
-    assert algorithm.plan.forwards == ("old policy", "answers")
+    scored = [(each.role, each.inputs) for each in algorithm.plan.passes_of(live=False)]
+    assert scored == [("policy", "completions"), ("policy", "answers")]
     given = sampled()
     answered = {"answer_tokens": given["tokens"][::4].repeat(4, 0), "answer_mask": given["mask"][::4].repeat(4, 0)}
     batch, metrics = collect(algorithm, graphdef, weights, given | answered)
     for group in range(3):  # the first completion of each prompt is the answer itself
-        close(batch["answer_mean_hidden_states"][4 * group], batch["old_mean_hidden_states"][4 * group])
-        close(batch["answer_mean_hidden_states"][4 * group + 3], batch["old_mean_hidden_states"][4 * group])
+        close(batch["old_answer_mean_hidden_states"][4 * group], batch["old_mean_hidden_states"][4 * group])
+        close(batch["old_answer_mean_hidden_states"][4 * group + 3], batch["old_mean_hidden_states"][4 * group])
     bonus = np.asarray(batch["token_rewards"]).sum(1) - np.asarray(given["scores"])
     close(bonus[::4], 0.5, 1e-4)
     assert (np.abs(bonus) <= 0.5 + 1e-5).all()
@@ -242,7 +249,7 @@ def test_answers_pass_through_the_policy_once_per_prompt():
 
 def test_a_schedule_is_missed_when_the_config_is_read():
     with pytest.raises(PlanError, match="reads 'schedule_weight', which a schedule provides; set train.schedule"):
-        make_plan(load(None, ["train.reward_shaping=reference_quality"]))
+        load(None, ["train.reward_shaping=reference_quality"])
 
 
 def test_a_schedule_that_nobody_reads_is_noticed():

@@ -15,7 +15,7 @@ from dovetail.errors import DataError, RunError
 from dovetail.run.summary import read_lines, series, summarise
 from dovetail.train import forward
 from dovetail.train.loop import train
-from dovetail_rollout.vanilla import VanillaEngine
+from dovetail_rollout.rollout.vanilla import VanillaEngine
 
 
 def config(*overrides):
@@ -44,7 +44,7 @@ EVERYTHING = (
     "train.entropy_controller=adaptive",
     "entropy_controller.adaptive.target=99.0",
     "train.correction=['tis_token', 'reject']",
-    "train.selection=['top_entropy', 'pf_ppo', 'opsm']",
+    "train.loss_mask=['top_entropy', 'pf_ppo', 'opsm']",
     "train.reward_shaping=['reference_quality', 'representation_alignment']",
     "train.schedule=linear",
     "train.epochs=2",

@@ -12,12 +12,12 @@ from dovetail.config import load
 from dovetail.protocols import Weights
 from dovetail.train.algorithm import assemble
 from dovetail.train.collect import Collector, on_last_token
-from dovetail.train.forward import ValueModel, hidden_states, quantities, values
+from dovetail.train.forward import Model, ValueModel, hidden_states, quantities, values
 from dovetail.train.metrics import means
 from dovetail.train.models import split
 from dovetail.train.moment import Moment
-from dovetail.train.parts import masked_sum
-from dovetail.train.update import CriticUpdate, PolicyUpdate, Trained, mini_batches
+from dovetail.train.parts import Part, masked_sum
+from dovetail.train.update import Trained, Update, mini_batches
 
 VOCAB = 23
 MODEL = ["model.decoder.width=16", "model.decoder.layers=1", "model.decoder.heads=2", "model.decoder.kv_heads=1"]
@@ -58,34 +58,64 @@ def sampled(rows=12, prompt=3, token=5, seed=0):
     return jax.tree.map(jnp.asarray, batch)
 
 
-def moment(seed=0, step=0, entropy_coef=0.01):
+def moment(seed=0, step=0, entropy_coef=0.01, update=0):
     return Moment(
         step=jnp.int32(step),
         total=jnp.int32(10),
         key=jax.random.key(seed),
-        kl_coef=jnp.float32(0.1),
-        entropy_coef=jnp.float32(entropy_coef),
+        coefficients={"train.kl_coef": jnp.float32(0.1), "train.entropy_coef": jnp.float32(entropy_coef)},
+        update=jnp.int32(update),
     )
 
 
-def collect(algorithm, graphdef, weights, batch, critic=(None, None)):
-    collector = Collector(algorithm=algorithm, graphdef=graphdef, critic_graphdef=critic[0])
-    collected, metrics, _ = jax.jit(collector.__call__)(
-        weights, reference(algorithm, weights), critic[1], batch, moment(seed=1), algorithm.hyper
-    )
-    return collected, metrics
+def fields(*names):
+    """Components of kind `field` as parts, with their defaults."""
+    found = {name: dovetail.get("field", name) for name in names}
+    return {
+        name: Part(role=f"field.{name}", label=name, component=component, statics={}, floats=dict(component.params))
+        for name, component in found.items()
+    }
+
+
+def in_micro_batches(algorithm, size):
+    return attrs.evolve(algorithm, sizes=attrs.evolve(algorithm.sizes, micro_batch_size=size))
+
+
+def others(algorithm, weights, *roles):
+    """The models beside the policy: a little away from it, each another way."""
+    numbered = {role: number for number, role in enumerate(algorithm.follow, 1)}
+    return {role: jax.tree.map(lambda x, n=numbered[role]: x * (1 + 0.01 * n), weights) for role in roles}
 
 
 def reference(algorithm, weights):
-    return jax.tree.map(lambda x: x * 1.01, weights) if algorithm.plan.reference else None
+    return others(algorithm, weights, "reference")["reference"]
 
 
-def change(algorithm, graphdef, weights, batch):
-    policy = Trained(weights.trained, algorithm.optimiser.init(weights.trained))
-    update = jax.jit(PolicyUpdate(algorithm=algorithm, graphdef=graphdef).__call__)
-    beside = reference(algorithm, weights) if algorithm.plan.reference_in_update else None
-    after, metrics = update(policy, weights.frozen, beside, batch, moment(), algorithm.hyper)
+def collect(algorithm, graphdef, weights, batch, critic=None, now=None):
+    collector = Collector(algorithm=algorithm, graphdefs={"policy": graphdef} | ({"critic": critic[0]} if critic else {}))
+    by_role = {"policy": weights} | others(algorithm, weights, *algorithm.follow)
+    by_role |= {"critic": critic[1]} if critic else {}
+    collected, metrics, _ = jax.jit(collector.__call__)(by_role, batch, now or moment(seed=1), algorithm.hyper)
+    return collected, metrics
+
+
+def one_mini_batch(batch):
+    """A batch as the one mini-batch of an epoch."""
+    return batch if "draw_ids" in batch else mini_batches(batch, len(batch["tokens"]), 1, jax.random.key(0))[0]
+
+
+def change(algorithm, graphdef, weights, batch, now=None):
+    policy = Trained(weights.trained, algorithm.optimisers["train"].init(weights.trained))
+    update = jax.jit(Update(algorithm=algorithm, graphdefs={"policy": graphdef}).__call__)
+    beside = others(algorithm, weights, *algorithm.plan.roles_in_update)
+    after, metrics = update(policy, weights.frozen, beside, one_mini_batch(batch), now or moment(), algorithm.hyper)
     return jax.tree.map(lambda new, old: new - old, after.params, weights.trained), metrics
+
+
+def evaluate(graphdef, weights, batch, wanted, temperature, **options):
+    """Quantities of one model's forward pass."""
+    model = Model(graphdef=graphdef, weights=weights)
+    return quantities(model, batch, wanted, jnp.float32(temperature), {}, **options)
 
 
 PLAIN = ("train.optimizer=sgd", "train.lr=1.0", "train.max_grad_norm=1e9", "train.lr_schedule=constant")
@@ -104,11 +134,11 @@ VARIANTS = {
 def test_the_gradient_does_not_depend_on_the_micro_batch(overrides):
     algorithm, graphdef, params = make(*PLAIN, *overrides)
     batch, _ = collect(algorithm, graphdef, params, sampled())
-    whole, metrics = change(algorithm, graphdef, params, batch)
+    expected_change, metrics = change(algorithm, graphdef, params, batch)
     for size in (1, 4, 5):
-        split, others = change(attrs.evolve(algorithm, micro_batch_size=size), graphdef, params, batch)
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), whole, split)
-        expected, found = means(metrics), means(others)
+        split, measured = change(in_micro_batches(algorithm, size), graphdef, params, batch)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), expected_change, split)
+        expected, found = means(metrics), means(measured)
         assert found.keys() == expected.keys()
         for name, value in expected.items():
             np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
@@ -120,12 +150,12 @@ def test_what_lora_drops_belongs_to_the_row_and_the_epoch():
     algorithm, graphdef, weights = make_adapted(*overrides, "adapter.lora.dropout=0.5")
     batch = sampled()
     batch["advantages"] = jnp.where(batch["mask"], batch["scores"][:, None], 0.0)
-    policy = Trained(weights.trained, algorithm.optimiser.init(weights.trained))
+    policy = Trained(weights.trained, algorithm.optimisers["train"].init(weights.trained))
 
     def trained(micro_batch_size, *minis):
-        smaller = attrs.evolve(algorithm, micro_batch_size=micro_batch_size)
-        update = jax.jit(PolicyUpdate(algorithm=smaller, graphdef=graphdef).__call__)
-        return [update(policy, weights.frozen, None, mini, moment(), algorithm.hyper)[0].params for mini in minis]
+        smaller = in_micro_batches(algorithm, micro_batch_size)
+        update = jax.jit(Update(algorithm=smaller, graphdefs={"policy": graphdef}).__call__)
+        return [update(policy, weights.frozen, {}, mini, moment(), algorithm.hyper)[0].params for mini in minis]
 
     first, second = mini_batches(batch, 12, 2, jax.random.key(0))
     (whole, again), (split,) = trained(12, first, second), trained(4, first)
@@ -158,31 +188,30 @@ def test_the_update_norm_is_the_length_of_the_step():
 
 def test_collection_does_not_depend_on_the_micro_batch():
     algorithm, graphdef, params = make("train.kl_coef=0.1", "train.kl_in=reward")
-    whole, _ = collect(algorithm, graphdef, params, sampled())
-    split, _ = collect(attrs.evolve(algorithm, micro_batch_size=5), graphdef, params, sampled())
-    assert whole.keys() == split.keys()
-    assert {"old_logps", "ref_logps", "advantages"} <= whole.keys()
-    for name in whole:
-        np.testing.assert_allclose(whole[name], split[name], rtol=1e-5, atol=1e-6, err_msg=name)
+    at_once, _ = collect(algorithm, graphdef, params, sampled())
+    split, _ = collect(in_micro_batches(algorithm, 5), graphdef, params, sampled())
+    assert at_once.keys() == split.keys()
+    assert {"old_logps", "ref_logps", "advantages"} <= at_once.keys()
+    for name in at_once:
+        np.testing.assert_allclose(at_once[name], split[name], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 def test_empty_rows_change_nothing():
     algorithm, graphdef, params = make(*PLAIN, "train.loss_agg=sequence_mean_token_mean")
     batch, _ = collect(algorithm, graphdef, params, sampled())
     padded = jax.tree.map(lambda x: jnp.pad(x, [(0, 3)] + [(0, 0)] * (x.ndim - 1)), batch)
-    whole, _ = change(algorithm, graphdef, params, batch)
+    without, _ = change(algorithm, graphdef, params, batch)
     more, _ = change(algorithm, graphdef, params, padded)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), whole, more)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), without, more)
 
 
 def test_on_policy_old_logps_from_the_update_equal_scored_ones():
     algorithm, graphdef, params = make(*PLAIN, "train.policy_loss=ppo")
-    assert algorithm.plan.old_logps_from_update
+    assert algorithm.plan.detached == {"old_logps": "logps"}
     batch, _ = collect(algorithm, graphdef, params, sampled())
     without, _ = change(algorithm, graphdef, params, batch)
-    wanted = {"logps": dovetail.get("field", "logps")}
-    scored = quantities(graphdef, params, batch, wanted, jnp.float32(1))["logps"]
-    plan = attrs.evolve(algorithm.plan, old_logps_from_update=False)
+    scored = evaluate(graphdef, params, batch, fields("logps"), 1.0)["logps"]
+    plan = attrs.evolve(algorithm.plan, detached={})
     with_pass, _ = change(attrs.evolve(algorithm, plan=plan), graphdef, params, batch | {"old_logps": scored})
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), without, with_pass)
 
@@ -196,10 +225,10 @@ def test_an_all_masked_batch_changes_nothing():
 
 def test_logits_are_chunked_without_changing_the_result(monkeypatch):
     _, graphdef, params = make()
-    wanted = {"logps": dovetail.get("field", "logps"), "entropy": dovetail.get("field", "entropy")}
-    whole = quantities(graphdef, params, sampled(), wanted, jnp.float32(0.7))
+    wanted = fields("logps", "entropy")
+    whole = evaluate(graphdef, params, sampled(), wanted, 0.7)
     monkeypatch.setattr("dovetail.train.forward.LOGITS_PER_CHUNK", VOCAB * 7)
-    chunked = quantities(graphdef, params, sampled(), wanted, jnp.float32(0.7))
+    chunked = evaluate(graphdef, params, sampled(), wanted, 0.7)
     for name in wanted:
         np.testing.assert_allclose(whole[name], chunked[name], rtol=1e-5, atol=1e-6)
 
@@ -207,13 +236,12 @@ def test_logits_are_chunked_without_changing_the_result(monkeypatch):
 def test_log_probabilities_are_at_the_sampling_temperature():
     _, graphdef, params = make()
     batch = sampled()
-    wanted = {"logps": dovetail.get("field", "logps")}
     model = nnx.merge(graphdef, *params)
     tokens = jnp.concatenate([batch["prompt_tokens"], batch["tokens"]], axis=1)
     visible = jnp.concatenate([batch["prompt_mask"], jnp.ones((12, 5), bool)], axis=1)
     logits = model.logits(model(tokens, visible)[0])[:, 2:-1]
     for temperature, divisor in ((0.5, 0.5), (0.0, 1.0)):
-        found = quantities(graphdef, params, batch, wanted, jnp.float32(temperature))["logps"]
+        found = evaluate(graphdef, params, batch, fields("logps"), temperature)["logps"]
         table = jax.nn.log_softmax(logits / divisor)
         expected = jnp.take_along_axis(table, batch["tokens"][..., None], -1)[..., 0]
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
@@ -221,12 +249,13 @@ def test_log_probabilities_are_at_the_sampling_temperature():
 
 def test_the_critic_learns_the_returns():
     algorithm, graphdef, params = make("train.advantage=gae", "train.policy_loss=ppo", "critic.lr=0.03")
-    assert algorithm.critic is not None
+    assert algorithm.has_critic
     critic_graphdef, weights = split(ValueModel(nnx.merge(graphdef, *params), 16))
     batch, _ = collect(algorithm, graphdef, params, sampled(), (critic_graphdef, weights))
     assert {"old_values", "returns", "advantages"} <= batch.keys()
-    critic = Trained(weights.trained, algorithm.critic.optimiser.init(weights.trained))
-    update = jax.jit(CriticUpdate(algorithm=algorithm, graphdef=critic_graphdef).__call__)
+    critic = Trained(weights.trained, algorithm.optimisers["critic"].init(weights.trained))
+    graphdefs = {"policy": graphdef, "critic": critic_graphdef}
+    update = jax.jit(Update(algorithm=algorithm, graphdefs=graphdefs, model="critic").__call__)
 
     def error(params):
         found = values(critic_graphdef, Weights(params, weights.frozen), batch)
@@ -234,9 +263,7 @@ def test_the_critic_learns_the_returns():
 
     before = error(critic.params)
     for _ in range(60):
-        critic, _ = update(
-            critic, weights.frozen, batch | {"old_values": batch["old_values"]}, moment(), algorithm.hyper
-        )
+        critic, _ = update(critic, weights.frozen, {}, one_mini_batch(batch), moment(), algorithm.hyper)
     assert error(critic.params) < 0.7 * before  # the first values of a group are one state with four returns
 
 

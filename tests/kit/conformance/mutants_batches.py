@@ -167,12 +167,12 @@ def rejects_nan(old_logps, rollout_logps, mask):
     return jnp.where(kept, ratio, 0.0), kept
 
 
-@caught_by("selection", "selects")
+@caught_by("loss_mask", "selects")
 def selects_nothing(old_entropy, mask):
     return mask & (old_entropy > 1e9)
 
 
-@caught_by("selection", "garbage")
+@caught_by("loss_mask", "garbage")
 def ranks_the_padding_too(old_entropy, mask):
     return mask & (old_entropy >= jnp.quantile(old_entropy, 0.5))
 

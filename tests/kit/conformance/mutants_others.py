@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import attrs
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -408,3 +409,25 @@ class SeesTheFuture:
             return hidden + 0.1 * jnp.mean(hidden, axis=1, keepdims=True), cache
 
         return _decoder(__call__=call)
+
+
+@caught_by("follower", "same_shapes")
+@attrs.frozen(kw_only=True)
+class AveragesInFloat32:
+    def __call__(self, weights, policy):
+        return jax.tree.map(lambda w, theta: 0.9 * w.astype(jnp.float32) + 0.1 * theta, weights, policy)
+
+
+@caught_by("follower", "same_shapes", raises="TracerBoolConversionError")
+@attrs.frozen(kw_only=True)
+class CopiesWithAnIf:
+    def __call__(self, weights, policy, step):
+        return policy if step % 10 == 0 else weights
+
+
+@caught_by("follower", "constant_weights")
+@dovetail.declares(constant=True)
+@attrs.frozen(kw_only=True)
+class SaysThatItIsConstant:
+    def __call__(self, weights, policy):
+        return policy

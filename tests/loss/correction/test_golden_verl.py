@@ -12,7 +12,7 @@ from tests.loss.cases import TOLERANCE, Case, check, compute, precision
 from tests.loss.correction.run import correct, measured
 from tests.loss.verl import ARRAYS, CASES, DTYPES, aggregation, cases, inputs
 
-from dovetail_loss._arrays import LOG_RATIO_BOUND
+from dovetail.arrays import LOG_RATIO_BOUND
 
 ALL = cases("rollout_correction")
 BYPASS = cases("policy_loss", "bypass_mode")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dovetail
-from dovetail_loss.kl.full import full_kl
+from dovetail_loss.field.full_kl import full_kl
 
 KL = dovetail.names("kl")
 FACTS = {"unbiased_value", "unbiased_gradient", "zero_expected_gradient"}

@@ -5,8 +5,8 @@ from flax import nnx
 
 from dovetail.errors import ConfigError, RunError
 from dovetail.protocols import Weights
-from dovetail_model.decoder import Decoder
-from dovetail_model.safetensors import open_folder
+from dovetail_model.huggingface.safetensors import open_folder
+from dovetail_model.model.decoder import Decoder
 from dovetail_rollout.hosted.handover import LOCK, Handover, adapted, dtype_of
 
 MAKER = Decoder(width=16, layers=1, heads=2, kv_heads=1, ffn=24)

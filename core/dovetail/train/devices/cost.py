@@ -17,6 +17,7 @@ from flax import nnx
 
 from dovetail.config import Config
 from dovetail.errors import DovetailError
+from dovetail.plan.roles import CRITIC, INPUTS
 from dovetail.protocols import Weights
 from dovetail.train.algorithm import Algorithm, assemble
 from dovetail.train.devices.mesh import Devices
@@ -60,22 +61,24 @@ def estimate(config: Config) -> Cost:
     models = Models(config=config, devices=devices, vocab_size=_vocabulary(config, notes))
     policy = _Model(config, devices, *models.shapes(), trunk=lambda model: model)
     if config.train.micro_batch_size is None:
-        micro = in_update(config).choose(policy.graphdef, policy.weights, devices.parts)
-        algorithm = attrs.evolve(algorithm, micro_batch_size=micro)
-    memory = policy.memory(algorithm.optimiser, algorithm, host=config.memory.optimizer == "host")
+        micro = in_update(config, whole_groups=algorithm.whole_groups).choose(
+            policy.graphdef, policy.weights, devices.parts
+        )
+        algorithm = attrs.evolve(algorithm, sizes=attrs.evolve(algorithm.sizes, micro_batch_size=micro))
+    memory = policy.memory(algorithm.optimisers["train"], algorithm, host=config.memory.optimizer == "host")
     memory |= policy.rollout_memory()
-    if algorithm.plan.reference:
-        memory["reference"] = devices.bytes(policy.weights.trained)
+    memory |= _role_memory(algorithm, models, devices, policy.weights)
     forward, factor = policy.work(lambda model, hidden: model.logits(hidden))
-    scoring = forward * sum(map(bool, (algorithm.plan.old, algorithm.plan.ref)))
-    flops = {"rollout": forward, "scoring": scoring, "update": forward * factor * algorithm.epochs}
-    if algorithm.critic:
+    epochs = algorithm.sizes.epochs
+    flops = {"rollout": forward * (1 + ("greedy_scores" in algorithm.plan) / config.train.group_size)}
+    flops |= {"scoring": forward * _scored(algorithm), "update": forward * factor * epochs * _updated(algorithm)}
+    if algorithm.has_critic:
         critic = _Model(config, devices, *models.critic_shapes(), trunk=lambda model: model.trunk)
         memory |= {
-            f"critic's {name}": size for name, size in critic.memory(algorithm.critic.optimiser, algorithm).items()
+            f"critic's {name}": size for name, size in critic.memory(algorithm.optimisers[CRITIC], algorithm).items()
         }
         forward, factor = critic.work(lambda model, hidden: hidden @ model.weight[...].astype(hidden.dtype))
-        flops["critic"] = forward * (1 + factor * algorithm.epochs)
+        flops["critic"] = forward * (1 + factor * epochs)
     return Cost(
         parameters=_count(policy.weights),
         trained=_count(policy.weights.trained),
@@ -84,6 +87,31 @@ def estimate(config: Config) -> Cost:
         flops={name: count for name, count in flops.items() if count},
         notes=tuple(notes),
     )
+
+
+def _role_memory(algorithm: Algorithm, models: Models, devices: Devices, policy: Weights) -> dict[str, int]:
+    """Bytes per device of the models beside policy and critic; what begins as the policy shares its frozen weights."""
+    found = {}
+    for role in algorithm.follow:
+        weights = models.role_shapes(role)[1] if models.has_own(role) else policy.trained
+        found[role] = devices.bytes(weights)
+    return found
+
+
+def _scored(algorithm: Algorithm) -> float:
+    """How many passes over all completions the scoring of a step is worth, a pass over answers one per group."""
+    passes = [each for each in algorithm.plan.passes_of(live=False) if each.role != CRITIC]
+    return sum(_share(algorithm, each.inputs) * (1 + len(each.beside)) for each in passes)
+
+
+def _updated(algorithm: Algorithm) -> float:
+    """The same of an update's passes."""
+    passes = [each for each in algorithm.plan.passes_of(live=True) if each.role != CRITIC]
+    return sum(_share(algorithm, each.inputs) for each in passes)
+
+
+def _share(algorithm: Algorithm, inputs: str) -> float:
+    return 1 / algorithm.sizes.group_size if INPUTS[inputs].shared else 1.0
 
 
 @attrs.frozen
@@ -109,7 +137,7 @@ class _Model:
             "parameters": self.devices.bytes(self.weights),
             "gradients": self.devices.bytes(trained),
             "optimizer": 0 if host else self.devices.bytes(state),
-            "activations": per_row * algorithm.micro_batch_size // self.devices.parts,
+            "activations": per_row * algorithm.sizes.micro_batch_size // self.devices.parts,
         }
 
     def rollout_memory(self) -> dict[str, int]:

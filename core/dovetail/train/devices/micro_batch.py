@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from dovetail.config import Config
+from dovetail.plan.sizes import mini_batch_size
 from dovetail.protocols import Weights
 
 CPU_TOKENS: Final = 1536
@@ -36,6 +37,7 @@ class Work:
     group_size: int
     prompt_tokens: int
     max_tokens: int
+    whole_groups: bool = False
 
     def choose(self, graphdef: Any, weights: Weights, devices: int = 1) -> int:
         """Return a number of rows for `devices` devices, over which rows are cut."""
@@ -59,21 +61,23 @@ class Work:
         together = math.gcd(self.group_size, self.rows)
         groups = self.rows // together
         at_once = tokens * devices // (self.prompt_tokens + together * self.max_tokens)
-        if at_once:
+        if at_once or self.whole_groups:
+            at_once = max(at_once, 1)
             return together * -(-groups // -(-groups // at_once))
         divisors = [n for n in range(1, together) if together % n == 0]
         fitting = [n for n in divisors if self.prompt_tokens + n * self.max_tokens <= tokens * devices]
         return max(fitting, default=min(devices, together))
 
 
-def in_update(config: Config) -> Work:
-    """Return the work of an update."""
-    train, rows = config.train, config.train.prompts * config.train.group_size
+def in_update(config: Config, *, whole_groups: bool = False) -> Work:
+    """Return the work of an update; groups may be needed whole in every micro-batch."""
+    train = config.train
     return Work(
-        rows=min(train.mini_batch_size or rows, rows),
+        rows=mini_batch_size(config),
         group_size=train.group_size,
         prompt_tokens=train.max_prompt_tokens,
         max_tokens=config.sampling.max_tokens,
+        whole_groups=whole_groups,
     )
 
 

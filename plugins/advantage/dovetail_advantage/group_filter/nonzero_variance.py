@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from annotated_types import Ge
 from jaxtyping import Array, Bool, Float, Int
 
-from dovetail_advantage._groups import Groups
+from dovetail.arrays import Groups
 
 
 def nonzero_variance(

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 from annotated_types import Gt, Lt
 from jaxtyping import Array, Bool, Float, Int
 
-from dovetail_advantage._arrays import full_precision
-from dovetail_advantage._groups import Groups
+from dovetail.arrays import Groups, full_precision
 
 
 def pass_rate_band(

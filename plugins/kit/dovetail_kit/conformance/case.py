@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dovetail.plan.glossary import QUANTITY_READS
+from dovetail.plan import is_quantity as is_of_a_pass
 from dovetail.registry import Component, current
 from dovetail.train.parts import masked_sum, split_metrics
 from dovetail_kit.conformance import batch
@@ -170,8 +170,7 @@ class ArrayCase:
 
 def is_quantity(component: Component) -> bool:
     """Tell whether it is a field computed position by position in a forward pass."""
-    of_a_pass = component.kind == "field" and bool(set(component.reads) & QUANTITY_READS)
-    return of_a_pass and "mask" not in component.reads
+    return component.kind == "field" and is_of_a_pass(component) and "mask" not in component.reads
 
 
 def on_batch(component: Component) -> bool:
@@ -188,7 +187,7 @@ def _is_differentiable(name: str) -> bool:
     if name in ("logps", "values"):
         return True
     registry = current()
-    return registry.has("field", name) and bool(set(registry.get("field", name).reads) & QUANTITY_READS)
+    return registry.has("field", name) and is_of_a_pass(registry.get("field", name))
 
 
 def _generators() -> tuple[Any, str]:

@@ -42,7 +42,9 @@ CLAIMS: Final[dict[str, Claim]] = {
     "zero_expected_gradient": Claim(("kl",), "the expectation of its gradient is zero: as a loss it only adds noise"),
     "non_negative": Claim(("kl",), "never below zero"),
     "sums_to_one": Claim(("loss_agg",), "the weights add up to 1 if there is any policy token"),
-    "constant": Claim(("kl_controller", "entropy_controller"), "the coefficient never changes"),
+    "constant": Claim(
+        ("kl_controller", "entropy_controller", "follower"), "the coefficient, or the weights, never change"
+    ),
     "range": Claim(("reward",), "the lowest and the highest score, with the default settings"),
     "examples": Claim(("reward",), "pairs of records, each a dict of columns: the first scores higher than the second"),
     "deterministic": Claim(

@@ -8,16 +8,17 @@ from typing import Any
 
 from dovetail.registry import Component, Registry, place_of
 from dovetail_kit.doctor.finding import Finding
-from dovetail_kit.kinds import protocol_of
 
 
 def examine_methods(component: Component, registry: Registry) -> Iterator[Finding]:
     """Yield the methods of its protocol that a class lacks, or that cannot be called as the engine calls them."""
     target = component.load()
-    contract = protocol_of(registry.kinds[component.kind])
+    contract = registry.kinds[component.kind].load_protocol()
     if contract is None or not inspect.isclass(target) or not _has_a_protocol(component):
         return
     for name, wanted in contract_methods(contract).items():
+        if name == "__call__":  # reads by the names of its parameters, as many as it needs
+            continue
         method = inspect.getattr_static(target, name, None)
         if method is None:
             text = f"it has no '{name}'; kind '{component.kind}' wants {name}{_arguments(wanted)}{component.place}"
@@ -38,7 +39,7 @@ def _has_a_protocol(component: Component) -> bool:
 
 def contract_methods(contract: type[Any]) -> dict[str, Any]:
     """Return what a protocol asks for, methods and properties, by name."""
-    public = {name: value for name, value in vars(contract).items() if not name.startswith("_")}
+    public = {name: value for name, value in vars(contract).items() if name == "__call__" or not name.startswith("_")}
     return {name: value for name, value in public.items() if inspect.isfunction(value) or isinstance(value, property)}
 
 

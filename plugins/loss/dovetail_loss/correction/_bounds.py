@@ -7,7 +7,7 @@ from typing import Literal
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from dovetail_loss._ratio import bounded, mean_over_tokens
+from dovetail.arrays import bounded, mean_over_tokens
 
 Divergence = Literal["k1", "k2", "k3"]
 """Estimator of KL(μ‖π) from one token that μ has drawn."""

@@ -7,7 +7,7 @@ from typing import Literal
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from dovetail_loss._ratio import bounded, mean_over_tokens
+from dovetail.arrays import bounded, mean_over_tokens
 
 Level = Literal["token", "sequence", "geometric"]
 """Whose ratio: the token's own, the product over the completion, or the product's geometric mean."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from dovetail_loss._ratio import log_ratio
+from dovetail.arrays import log_ratio
 from dovetail_loss.correction._bounds import Divergence, Over, within
 from dovetail_loss.correction._corrected import Corrected, corrected
 

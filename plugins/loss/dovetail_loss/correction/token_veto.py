@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from annotated_types import Gt
 from jaxtyping import Array, Bool, Float
 
-from dovetail_loss._ratio import log_ratio
+from dovetail.arrays import log_ratio
 from dovetail_loss.correction._bounds import without_catastrophe
 from dovetail_loss.correction._corrected import Corrected, corrected
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from dovetail_loss._arrays import masked
+from dovetail.arrays import masked
 
 
 def first(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from dovetail_loss._arrays import full_precision
+from dovetail.arrays import full_precision
 
 
 def positive_weights(

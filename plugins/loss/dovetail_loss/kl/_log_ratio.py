@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 from jaxtyping import Array, Float
 
-from dovetail_loss._arrays import clip, full_precision
+from dovetail.arrays import clip, full_precision
 
 
 def log_ratio(logps: Float[Array, "*shape"], ref_logps: Float[Array, "*shape"]) -> Float[Array, "*shape"]:

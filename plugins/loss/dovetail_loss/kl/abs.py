@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from dovetail.arrays import at_finite
 from dovetail.registry import declares
-from dovetail_loss._arrays import at_finite
 from dovetail_loss.kl._log_ratio import log_ratio
 
 

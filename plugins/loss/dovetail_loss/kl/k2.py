@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from annotated_types import Gt
 from jaxtyping import Array, Float
 
+from dovetail.arrays import at_finite
 from dovetail.registry import declares
-from dovetail_loss._arrays import at_finite
 from dovetail_loss.kl._log_ratio import clamped, log_ratio
 
 

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from annotated_types import Gt
 from jaxtyping import Array, Float
 
+from dovetail.arrays import bounded
 from dovetail.registry import declares
-from dovetail_loss._ratio import bounded
 from dovetail_loss.kl._log_ratio import log_ratio
 from dovetail_loss.kl.k3 import k3
 

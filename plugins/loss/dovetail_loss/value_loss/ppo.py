@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from annotated_types import Ge
 from jaxtyping import Array, Bool, Float
 
-from dovetail_loss._arrays import clip, masked
+from dovetail.arrays import clip, masked
 
 
 def ppo(

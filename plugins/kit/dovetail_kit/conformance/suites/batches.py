@@ -1,4 +1,4 @@
-"""What is claimed of corrections, selections and group filters, which see a whole batch."""
+"""What is claimed of corrections, loss masks and group filters, which see a whole batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dovetail_kit.conformance.compare import Result, finite, same
 from dovetail_kit.conformance.subject import Subject
 
 
-@check("correction", "selection", fix="End with kept & mask, so that nothing is kept where the mask is false.")
+@check("correction", "loss_mask", fix="End with kept & mask, so that nothing is kept where the mask is false.")
 def keeps_within_the_mask(subject: Subject) -> None:
     """Only policy tokens are kept, and what is not kept has weight zero."""
     case = ArrayCase.of(subject)
@@ -82,9 +82,9 @@ def whole_groups(subject: Subject) -> None:
                 raise Failed(f"group {group} is kept only in part")
 
 
-@check("selection", fix="Compare with a bound that some token passes.")
+@check("loss_mask", fix="Compare with a bound that some token passes.")
 def selects(subject: Subject) -> None:
-    """It selects something of an ordinary batch."""
+    """It keeps something of an ordinary batch."""
     case = ArrayCase.of(subject)
     fields = case.fields()
     if not (case.run(fields).value[fields["mask"]] != 0).any():

@@ -12,18 +12,27 @@ import attrs
 
 from dovetail.config import dump, load
 from dovetail.config.resolved import defaults
-from dovetail.config.settings import SECTIONS
+from dovetail.config.schema import schema
 from dovetail.config.types import Mismatch, fit, literal
 from dovetail.errors import DovetailError, PluginError, listing, nearest
-from dovetail.registry import REQUIRED, Kind, current
+from dovetail.registry import REQUIRED, current
+from dovetail.registry.compatibility import ENGINE
 from dovetail_kit.conformance.check import Failed, check, checks
 from dovetail_kit.conformance.claims import CLAIMS
 from dovetail_kit.conformance.subject import Subject
-from dovetail_kit.kinds import is_formula, is_ours, settings_of
 
-
-def _kind(subject: Subject) -> Kind:
-    return current().kinds[subject.component.kind]
+FORMULAS = (
+    "advantage",
+    "correction",
+    "kl",
+    "loss_agg",
+    "loss_term",
+    "policy_loss",
+    "reward_shaping",
+    "schedule",
+    "value_loss",
+)
+"""Kinds whose components are formulas, which a docstring can write down."""
 
 
 @check(doctor="warning", fix="Change the default, or the annotation and its range.")
@@ -50,7 +59,8 @@ def resolved_dump(subject: Subject) -> None:
     Otherwise a run could not be reproduced from the config in its folder.
     """
     component = subject.component
-    setting = next((s for s in settings_of(_kind(subject)) if s.section in SECTIONS), None)
+    allowed = schema(current())
+    setting = next((slot for slot in allowed.slots_of(component.kind) if slot.section in allowed.of_runs), None)
     written = {name: _literal(name, value) for name, value in subject.params.items()}
     if setting is None:
         for name, value in subject.params.items():
@@ -61,11 +71,11 @@ def resolved_dump(subject: Subject) -> None:
     chosen = f"{setting.path}={[name]!r}" if setting.many else f"{setting.path}={name!r}"
     bindings = [f"{component.label}.{key}={value}" for key, value in written.items()]
     try:
-        config = load(None, [chosen, *bindings])
+        config = load(None, [chosen, *bindings], plan=False)
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "config.gin"
             file.write_text(dump(config))
-            again = load(file)
+            again = load(file, plan=False)
     except DovetailError as error:
         raise Failed(str(error)) from None
     if again != config:
@@ -103,15 +113,15 @@ def docstring(subject: Subject) -> None:
 
     `dovetail describe` and the pages of the documentation are made from it.
     """
-    component, kind = subject.component, _kind(subject)
+    component = subject.component
     if not component.doc:
         raise Failed("it has no docstring, which is what `dovetail describe` prints")
     if not component.summary.rstrip().endswith((".", ":")):
         raise Failed(f"the first line of its docstring is not a sentence: {component.summary!r}")
     text = "\n".join(line for line in component.doc.split("\n") if not line.lstrip().startswith((">>>", "...")))
-    if is_formula(kind) and not re.search(r"[=←≤≥⇔~∝]|\bis\b", text):
+    if component.kind in FORMULAS and not re.search(r"[=←≤≥⇔~∝]|\bis\b", text):
         raise Failed("its docstring has no formula")
-    reads = component.reads if is_formula(kind) or kind.name in ("field", "reward") else ()
+    reads = component.reads if component.kind in (*FORMULAS, "field", "reward") else ()
     missing = [word for word in (*reads, *component.params) if not re.search(rf"\b{re.escape(word)}\b", text)]
     if missing and not re.search(r"as (for|in) `\w+`", text):
         raise Failed(f"its docstring does not mention {listing(missing)}")
@@ -124,9 +134,10 @@ def declarations(subject: Subject) -> None:
     Nothing checks a claim under an unknown name.
     """
     component, kind = subject.component, subject.component.kind
+    opened_by = current().kinds[kind].origin.distribution
     known = {name for name, claim in CLAIMS.items() if not claim.kinds or kind in claim.kinds}
     for name in subject.declared:
-        if name not in known and is_ours(_kind(subject)):
+        if name not in known and opened_by == ENGINE:  # another plugin may have claims of its own
             raise Failed(f"'{name}' is not a claim of kind {kind}.{nearest(name, known)} Claims: {listing(known)}")
     names = {each.name for each in checks(kind)}
     for name in subject.declared.get("expected_failures", {}):

@@ -12,25 +12,24 @@ from dovetail_kit.conformance.case import ArrayCase, on_batch
 from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.compare import finite, read_where, same
 from dovetail_kit.conformance.subject import Subject
-from dovetail_kit.fields import provided
-from dovetail_kit.kinds import reading_fields
+from dovetail_kit.fields import provided, quantity_in
 
-ARRAYS = reading_fields()
+ARRAYS = tuple(kind.name for kind in current().kinds.values() if kind.reads == "fields")
 BY_TOKEN = tuple(kind for kind in ARRAYS if kind not in ("field", "group_filter"))
 """Kinds that return a value for each token."""
 ZERO_OUTSIDE = tuple(kind for kind in BY_TOKEN if kind != "kl")
-BOOLEAN = ("group_filter", "selection")
+BOOLEAN = ("group_filter", "loss_mask")
 
 
 @check(*ARRAYS, doctor="error", fix="Correct the spelling, or register a component of kind 'field' that provides it.")
 def fields_are_known(subject: Subject) -> None:
-    """Every field that it reads is provided by the engine, or by a component of kind 'field'.
+    """No field that it reads is a misspelt one: what is not known and is not close to a known name may be a column.
 
-    Positional parameters are fields; hyperparameters go behind a `*`.
+    Positional parameters are fields, or columns of the task that hold numbers; hyperparameters go behind a `*`.
     """
     known = provided(subject.component, current())
     for name in subject.component.reads:
-        if name not in known:
+        if name not in known and nearest(name, known) and not quantity_in(name, current()):
             raise Failed(
                 f"it reads the field '{name}', which nobody provides.{nearest(name, known)} Known:"
                 f" {listing(known, 40)}; hyperparameters go behind '*'"

@@ -1,0 +1,49 @@
+"""What formulas over tokens and groups share, and have to get right: for every author of a component.
+
+`from dovetail.arrays import masked`. Masks that no NaN passes, precision, statistics of groups, sums over the rest of a
+completion, whitening, and importance ratios. Importing it imports jax, so it belongs in the modules of components, not
+in the `__init__` of a plugin.
+"""
+
+from dovetail.arrays.groups import Groups
+from dovetail.arrays.masks import (
+    at_finite,
+    clip,
+    full_precision,
+    in_units_of,
+    indicator,
+    masked,
+    mean_over_tokens,
+    per_token,
+)
+from dovetail.arrays.ratios import (
+    LOG_RATIO_BOUND,
+    LOG_SEQUENCE_RATIO_BOUND,
+    Level,
+    bounded,
+    importance_ratio,
+    log_ratio,
+)
+from dovetail.arrays.traces import gae_trace, returns_to_go
+from dovetail.arrays.whitening import whiten
+
+__all__ = [
+    "LOG_RATIO_BOUND",
+    "LOG_SEQUENCE_RATIO_BOUND",
+    "Groups",
+    "Level",
+    "at_finite",
+    "bounded",
+    "clip",
+    "full_precision",
+    "gae_trace",
+    "importance_ratio",
+    "in_units_of",
+    "indicator",
+    "log_ratio",
+    "masked",
+    "mean_over_tokens",
+    "per_token",
+    "returns_to_go",
+    "whiten",
+]

@@ -1,0 +1,53 @@
+"""Sums over the rest of a completion, from each policy token on."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from dovetail.arrays.masks import masked
+
+Row = Float[Array, "seq"]
+
+
+def gae_trace(
+    rewards: Float[Array, "seq token"],
+    values: Float[Array, "seq token"],
+    mask: Bool[Array, "seq token"],
+    gamma: float,
+    lam: float | Row,
+) -> Float[Array, "seq token"]:
+    """A_t = r_t + γ·V_{t+1} - V_t + γ·λ·A_{t+1}, with V = A = 0 after the last policy token.
+
+    t + 1 is the next policy token: over other tokens in between, V and A are carried unchanged. λ may differ from
+    completion to completion. Zero outside the mask.
+
+    >>> rewards, values = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([[0.5, 9.0, 0.5]])
+    >>> gae_trace(rewards, values, jnp.array([[True, False, True]]), gamma=0.5, lam=1.0)
+    Array([[0. , 0. , 0.5]], dtype=float32)
+    """
+    rewards, values = masked(rewards, mask), masked(values, mask)
+
+    def step(after: tuple[Row, Row], now: tuple[Row, Row, Bool[Array, "seq"]]) -> tuple[tuple[Row, Row], Row]:
+        next_value, next_advantage = after
+        reward, value, policy = now
+        advantage = reward + gamma * next_value - value + gamma * lam * next_advantage
+        carried = (jnp.where(policy, value, next_value), jnp.where(policy, advantage, next_advantage))
+        return carried, advantage
+
+    nothing = jnp.zeros_like(values, shape=values.shape[:1])
+    _, by_time = jax.lax.scan(step, (nothing, nothing), (rewards.T, values.T, mask.T), reverse=True)
+    return masked(by_time.T, mask)
+
+
+def returns_to_go(
+    rewards: Float[Array, "seq token"], mask: Bool[Array, "seq token"], gamma: float
+) -> Float[Array, "seq token"]:
+    """G_t = r_t + γ·G_{t+1} over the policy tokens; zero elsewhere.
+
+    >>> returns_to_go(jnp.array([[0.0, 7.0, 1.0]]), jnp.array([[True, False, True]]), gamma=0.5)
+    Array([[0.5, 0. , 1. ]], dtype=float32)
+    """
+    rewards = masked(rewards, mask)
+    return gae_trace(rewards, jnp.zeros_like(rewards), mask, gamma, 1.0)

@@ -1,0 +1,38 @@
+"""Field `entropy`: how undecided the policy is at each position."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+def entropy(logits: Float[Array, "*batch vocab"]) -> Float[Array, "*batch"]:
+    """Entropy of the next-token distribution in nats: log-sum-exp of the logits minus their mean under the softmax.
+
+        H = log ∑_v exp(z_v) - ∑_v π(v)·z_v,   ∂H / ∂z_v = -π(v)·(log π(v) + H)
+
+    >>> entropy(jnp.zeros((1, 4))).round(3)
+    Array([1.386], dtype=float32)
+    """
+    return _entropy(logits)
+
+
+@jax.custom_vjp
+def _entropy(logits: Array) -> Array:
+    return _entropy_forward(logits)[0]
+
+
+def _entropy_forward(logits: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+    normaliser = jax.nn.logsumexp(logits, axis=-1)
+    value = normaliser - jnp.sum(jnp.exp(logits - normaliser[..., None]) * logits, axis=-1)
+    return value, (logits, normaliser, value)
+
+
+def _entropy_backward(kept: tuple[Array, Array, Array], cotangent: Array) -> tuple[Array]:
+    logits, normaliser, value = kept
+    log_probabilities = logits - normaliser[..., None]
+    return (-cotangent[..., None] * jnp.exp(log_probabilities) * (log_probabilities + value[..., None]),)
+
+
+_entropy.defvjp(_entropy_forward, _entropy_backward)

@@ -1,0 +1,157 @@
+"""The kinds that make up an algorithm: what is called, stage by stage, between sampling and the optimiser."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dovetail.kinds.fields import FIELDS
+from dovetail.kinds.kind import Kind
+
+FIELD: Final = Kind(
+    name="field",
+    summary="fields -> one new field",
+    reads="fields",
+    setting="train.monitor",
+    many=True,
+    default=("entropy",),
+    exclusive=True,
+    reserved=frozenset(FIELDS),
+)
+
+GROUP_FILTER: Final = Kind(
+    name="group_filter",
+    summary="scores, group_ids -> which groups to keep",
+    stage="filtered",
+    reads="fields",
+)
+
+CORRECTION: Final = Kind(
+    name="correction",
+    summary="old_logps, rollout_logps, mask -> (is_weights, mask to keep)",
+    stage="corrections",
+    many=True,
+    default=(),
+    reads="fields",
+    writes=("is_weights", "mask"),
+)
+
+REWARD_SHAPING: Final = Kind(
+    name="reward_shaping",
+    summary="token_rewards -> token_rewards",
+    stage="token_rewards",
+    many=True,
+    default=(),
+    reads="fields",
+    writes=("token_rewards",),
+)
+
+ADVANTAGE: Final = Kind(
+    name="advantage",
+    summary="fields -> advantages, or (advantages, returns)",
+    stage="advantages",
+    default="grpo",
+    reads="fields",
+    writes=("advantages", "returns"),
+    protocol="dovetail.protocols:StatefulAdvantage",
+)
+
+LOSS_MASK: Final = Kind(
+    name="loss_mask",
+    summary="fields, advantages among them -> weights of tokens in the policy loss, and maybe which to keep",
+    stage="loss_masks",
+    many=True,
+    default=(),
+    reads="fields",
+    writes=("loss_weights", "mask"),
+)
+
+LOSS_AGG: Final = Kind(
+    name="loss_agg",
+    summary="mask (and group_ids, ...) -> per-token weights of the whole mini-batch",
+    stage="mini_batch",
+    default="token_mean",
+    reads="fields",
+    writes=("weights",),
+)
+
+POLICY_LOSS: Final = Kind(
+    name="policy_loss",
+    summary="fields -> per-token loss",
+    stage="loss_terms",
+    default="grpo",
+    reads="fields",
+    term=True,
+    corrected=True,
+)
+
+KL: Final = Kind(
+    name="kl",
+    summary="logps, ref_logps -> per-token estimate of the divergence from the reference",
+    stage="loss_terms",
+    default="k3",
+    reads="fields",
+    term=True,
+    coefficient="train.kl_coef",
+    moved={"train.kl_in": {"reward": "token_rewards"}},
+)
+
+LOSS_TERM: Final = Kind(
+    name="loss_term",
+    summary="fields -> per-token loss, added to the policy loss with a coefficient",
+    stage="loss_terms",
+    setting="train.loss_terms",
+    many=True,
+    default=(),
+    reads="fields",
+    term=True,
+    parameters={"coef": 1.0, "scheduled": False},
+)
+
+VALUE_LOSS: Final = Kind(
+    name="value_loss",
+    summary="fields -> per-token loss of the critic",
+    reads="fields",
+)
+
+KL_CONTROLLER: Final = Kind(
+    name="kl_controller",
+    summary="observed KL -> coefficient, with state",
+    stage="after_step",
+    setting="train.kl_controller",
+    default="fixed",
+    protocol="dovetail.protocols:KLController",
+    scaffold="class",
+)
+
+ENTROPY_CONTROLLER: Final = Kind(
+    name="entropy_controller",
+    summary="observed entropy -> coefficient of the entropy bonus, with state",
+    stage="after_step",
+    setting="train.entropy_controller",
+    default="fixed",
+    protocol="dovetail.protocols:KLController",
+    scaffold="class",
+)
+
+SCHEDULE: Final = Kind(
+    name="schedule",
+    summary="step, total_steps -> coefficient",
+    setting="train.schedule",
+)
+
+KINDS: Final = (
+    FIELD,
+    GROUP_FILTER,
+    CORRECTION,
+    REWARD_SHAPING,
+    ADVANTAGE,
+    LOSS_MASK,
+    LOSS_AGG,
+    POLICY_LOSS,
+    KL,
+    LOSS_TERM,
+    VALUE_LOSS,
+    KL_CONTROLLER,
+    ENTROPY_CONTROLLER,
+    SCHEDULE,
+)

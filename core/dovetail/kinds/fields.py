@@ -1,0 +1,116 @@
+"""The batch fields that the engine itself provides; plugins add others as components of kind `field`, or as what the
+components of a kind of their own write.
+
+This table is the glossary: `docs/glossary.md` is checked against it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import attrs
+
+Combine = Literal["replace", "multiply", "and"]
+"""What becomes of the results of several components that write one field: the last one stays, and each sees what the
+one before has made of it; or they are multiplied, or joined by a logical and, and are seen when the stage is over."""
+
+ENGINE = "engine"
+"""There at every stage."""
+
+
+@attrs.frozen
+class FieldInfo:
+    """Shape, meaning, and the stage of a step that provides a field.
+
+    `begun` says that it has a first value when its stage begins, so that what writes it may read it. `without` says, of
+    a field that not every run has, what to set in order to have it.
+    """
+
+    shape: str
+    stage: str
+    meaning: str
+    combine: Combine = "replace"
+    begun: bool = False
+    without: str = ""
+
+
+FIELDS: Final[dict[str, FieldInfo]] = {
+    "prompt_tokens": FieldInfo("[seq, prompt] int", "drawn", "the prompt, padded on the left"),
+    "prompt_mask": FieldInfo("[seq, prompt] bool", "drawn", "true on the prompt's tokens"),
+    "tokens": FieldInfo("[seq, token] int", "drawn", "the completion as sampled, padded on the right"),
+    "mask": FieldInfo(
+        "[seq, token] bool", "drawn", "true where the policy wrote the token, its EOS included", combine="and"
+    ),
+    "group_ids": FieldInfo("[seq] int", "drawn", "which prompt a completion answers"),
+    "rollout_logps": FieldInfo(
+        "[seq, token]", "drawn", "log-probabilities as the sampler reports them; `sampling.logps` says over what"
+    ),
+    "lengths": FieldInfo("[seq] int", "drawn", "policy tokens of a completion"),
+    "truncated": FieldInfo("[seq] bool", "drawn", "hit the length limit without an EOS"),
+    "answer_tokens": FieldInfo("[seq, token] int", "drawn", "the task's answer, in the form of a completion"),
+    "answer_mask": FieldInfo("[seq, token] bool", "drawn", "true on the answer's tokens, its EOS included"),
+    "demo_tokens": FieldInfo(
+        "[seq, token] int", "drawn", "a demonstration of the task, in the form of a completion; one for each group"
+    ),
+    "demo_mask": FieldInfo(
+        "[seq, token] bool",
+        "drawn",
+        "true on the demonstration's tokens, its EOS included, in the first of the rows that share it",
+    ),
+    "demo_prompt_tokens": FieldInfo("[seq, prompt] int", "drawn", "the demonstration's prompt, padded on the left"),
+    "demo_prompt_mask": FieldInfo("[seq, prompt] bool", "drawn", "true on the tokens of the demonstration's prompt"),
+    "role_ids": FieldInfo("[seq] int", "drawn", "number of the role that wrote it, from the column train.role_column"),
+    "scores": FieldInfo("[seq]", "scored", "one total reward per completion"),
+    "score_table": FieldInfo("[seq, reward]", "scored", "each reward by itself; NaN where it abstained"),
+    "greedy_scores": FieldInfo("[seq]", "scored", "score of the prompt's greedy completion"),
+    "process_rewards": FieldInfo(
+        "[seq, token]",
+        "scored",
+        "what process rewards gave to tokens, summed",
+        without="set train.process_rewards to names",
+    ),
+    "old_values": FieldInfo("[seq, token]", "passes", "the critic at collection"),
+    "is_weights": FieldInfo(
+        "[seq, token]",
+        "corrections",
+        "off-policy correction; multiplies the per-token loss",
+        combine="multiply",
+        without="a correction provides; set train.correction to a name",
+    ),
+    "token_rewards": FieldInfo(
+        "[seq, token]", "token_rewards", "rewards on tokens; the score sits on the last policy token", begun=True
+    ),
+    "state": FieldInfo("pytree", "advantages", "what the estimator that reads it remembers", begun=True),
+    "advantages": FieldInfo("[seq, token]", "advantages", "zero outside the mask"),
+    "returns": FieldInfo("[seq, token]", "advantages", "regression target of the critic"),
+    "loss_weights": FieldInfo(
+        "[seq, token]",
+        "loss_masks",
+        "what loss masks multiply the policy loss by",
+        combine="multiply",
+        without="a loss mask provides; set train.loss_mask to a name",
+    ),
+    "weights": FieldInfo("[seq, token]", "mini_batch", "the aggregation's weights of the whole mini-batch"),
+    "values": FieldInfo(
+        "[seq, token]", "passes", "the critic now (differentiable in its loss; at collection elsewhere)"
+    ),
+    "schedule_weight": FieldInfo(
+        "[]",
+        ENGINE,
+        "what train.schedule gives at this step",
+        without="a schedule provides; set train.schedule to a name",
+    ),
+    "key": FieldInfo(
+        "PRNG key",
+        ENGINE,
+        "a key of the step for each of its readers; before a mini-batch is split another one for each mini-batch",
+    ),
+    "row_keys": FieldInfo("[seq] PRNG key", ENGINE, "a key of the step for each row, whatever the split"),
+    "progress": FieldInfo("[]", ENGINE, "share of the training steps done, 0 to 1"),
+}
+
+LOGITS: Final = "logits"
+"""Offered for a chunk of positions at a time; `ref_logits` and other roles' beside."""
+
+HIDDEN: Final = "hidden_states"
+"""With it or logits, what only a forward pass can offer: a `field` that reads one is evaluated inside the pass."""

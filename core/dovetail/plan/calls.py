@@ -1,0 +1,98 @@
+"""The calls of a step: for every kind with a stage, the components that a configuration chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from dovetail.kinds import STAGE, STAGES, Kind
+from dovetail.plan.plan import Call
+from dovetail.plan.roles import CRITIC, OLD
+from dovetail.registry import Component, Origin
+
+if TYPE_CHECKING:
+    from dovetail.config import Config
+
+LIVE: Final = "logps"
+"""Who reads it sees the policy being trained, which exists in the update only."""
+
+
+def entropy_bonus(entropy: Any) -> Any:
+    """Return -H, which a positive coefficient turns into a bonus for entropy; what is logged is H."""
+    return -entropy, {"mean": entropy}
+
+
+ENTROPY: Final = Kind(
+    name="entropy",
+    summary="entropy -> per-token loss",
+    stage="loss_terms",
+    reads="fields",
+    term=True,
+    coefficient="train.entropy_coef",
+)
+"""The entropy bonus is a term like any other; there is nothing to choose about it but its coefficient."""
+
+_BONUS: Final = Component(
+    kind="entropy", name="entropy_bonus", target=entropy_bonus, origin=Origin("dovetail", "", __name__)
+)
+
+
+def calls(config: Config) -> tuple[Call, ...]:
+    """Return the calls of the policy's part of a step, stage by stage."""
+    found = [*_chosen(config), *_entropy(config)]
+    order = [stage.name for stage in STAGES]
+    return tuple(sorted(found, key=lambda call: order.index(call.stage.name)))
+
+
+def critic_calls(config: Config) -> tuple[Call, ...]:
+    """Return the calls of the critic's updates."""
+    kinds = config.registry.kinds
+
+    def call(role: str, stage: str) -> Call:
+        choice = config.choice(f"critic.{role}")
+        return Call(
+            path=f"critic.{role}",
+            kind=kinds[role],
+            component=choice.component,
+            stage=STAGE[stage],
+            model=CRITIC,
+            term=stage == "loss_terms",
+        )
+
+    return call("loss_agg", "mini_batch"), call("value_loss", "loss_terms")
+
+
+def _chosen(config: Config) -> Iterator[Call]:
+    for kind in config.registry.kinds.values():
+        if kind.stage is None or kind.path is None or (kind.coefficient and not config.setting(kind.coefficient)):
+            continue
+        stage = STAGE[_moved(kind, config) or kind.stage]
+        for choice in config.several(kind.path):
+            component = choice.component
+            # whatever compares the policy being trained with something cannot run before the update
+            beside = stage.level == "batch" and not kind.term and LIVE in component.reads and kind.writes[0] == WEIGHTS
+            yield Call(
+                path=kind.path,
+                kind=kind,
+                component=component,
+                stage=STAGE["loss_terms"] if beside else stage,
+                term=kind.term,
+                renames={LIVE: OLD + LIVE} if stage.name != kind.stage else {},
+            )
+
+
+WEIGHTS: Final = "loss_weights"
+
+
+def _moved(kind: Kind, config: Config) -> str | None:
+    for setting, where in kind.moved.items():
+        if config.setting(setting) in where:
+            return where[config.setting(setting)]
+    return None
+
+
+def _entropy(config: Config) -> Iterator[Call]:
+    """There is a bonus if the coefficient is not zero, or a controller may make it so."""
+    controller = config.choice("train.entropy_controller").component
+    if config.setting("train.entropy_coef") != 0 or not controller.declares.get("constant"):
+        yield Call(path="train.entropy_coef", kind=ENTROPY, component=_BONUS, stage=STAGE["loss_terms"], term=True)

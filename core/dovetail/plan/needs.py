@@ -1,0 +1,298 @@
+"""What the calls of a step need: fields with their providers, and forward passes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from dovetail.errors import PlanError, listing, nearest
+from dovetail.kinds import FIELDS, STAGE, Kind, comes_before
+from dovetail.kinds.fields import ENGINE, HIDDEN, LOGITS
+from dovetail.plan.plan import COLUMN, Call, Entry, Pass, Plan
+from dovetail.plan.roles import CRITIC, OLD, POLICY, Quantity, logits_of, parse, spellings
+from dovetail.registry import Component, Registry
+
+WATCH: Final = Kind(name="monitor", summary="a quantity that is logged", reads="fields")
+
+
+@attrs.define(kw_only=True)
+class Planner:
+    """Reads calls one after another, and gathers what they need.
+
+    Attributes:
+        registry: where `field` components are looked up.
+        roles: model roles beside policy and critic.
+        missing: fields that this configuration does not have, and what to set in order to have them.
+        columns: columns of the task, which are fields if they hold numbers.
+        on_policy: one update per collection, on all of it.
+        estimator: the chosen one, which may or may not return `returns`.
+        written: fields that calls write which are not the engine's own, by name.
+    """
+
+    registry: Registry
+    roles: tuple[str, ...] = ("reference",)
+    missing: Mapping[str, str] = attrs.field(factory=dict)
+    columns: Collection[str] = ()
+    on_policy: bool = True
+    estimator: Component | None = None
+    written: dict[str, Call] = attrs.field(factory=dict)
+    _entries: dict[str, Entry] = attrs.field(factory=dict)
+    _passes: dict[tuple[str, str, bool], dict[str, None]] = attrs.field(factory=dict)
+    _beside: dict[tuple[str, str, bool], dict[str, None]] = attrs.field(factory=dict)
+    _derived: dict[str, None] = attrs.field(factory=dict)
+    _before_split: dict[str, None] = attrs.field(factory=dict)
+    _needs_old_logps: bool = False
+    _writers: dict[str, str] = attrs.field(factory=dict)
+
+    @property
+    def needs_critic(self) -> bool:
+        """Whether a critic is trained."""
+        return any(role == CRITIC for role, _, _ in self._passes)
+
+    def read(self, call: Call) -> None:
+        """Plan the fields that a call reads."""
+        if not call.reads_fields:
+            return
+        for field in call.reads:
+            live = self._need(call.renames.get(field, field), call)
+            if live and call.stage.level == "mini":
+                raise PlanError(
+                    f"{call.label} reads '{field}', which changes during the update; it is computed once on the whole"
+                    f" mini-batch, before the split, so it can read 'old_{field}' but not '{field}'"
+                )
+        for field in call.kind.writes:
+            if field not in FIELDS:
+                self.written[field] = call
+            elif FIELDS[field].stage == call.stage.name:
+                self._writers[field] = call.label
+
+    def watch(self, path: str, component: Component) -> None:
+        """Plan a quantity that is logged in the update."""
+        call = Call(path=path, kind=WATCH, component=component, stage=STAGE["loss_terms"], reads=(component.name,))
+        self.read(call)
+
+    def _need(self, field: str, call: Call) -> bool:
+        """Plan one field for one reader; tell whether it is differentiable there."""
+        if field in FIELDS:
+            return self._engine_field(field, call)
+        if field in self.written:
+            return self._written_field(field, call)
+        quantity = parse(field, self.roles, self._is_quantity)
+        if quantity:
+            return self._quantity(quantity, call)
+        if self.registry.has("field", field):
+            return self._derived_field(field, call)
+        if field in self.columns:
+            self._note(field, "drawn", COLUMN, "dataset", call)
+            return False
+        raise self._nobody(field, call)
+
+    def _engine_field(self, field: str, call: Call) -> bool:
+        info = FIELDS[field]
+        if field in self.missing:
+            raise PlanError(f"{call.label} reads '{field}', which {self.missing[field]}")
+        if field == "values" and (call.model != CRITIC or call.stage.level != "micro"):
+            return self._engine_field("old_values", call)
+        if field in ("values", "old_values"):
+            self._pass(CRITIC, "completions", "values", live=field == "values")
+            self._pass(CRITIC, "completions", "values", live=False)
+        self._check_time(field, info.stage, call, begun=info.begun)
+        if field == "state":
+            _check_state(call)
+        if field == "key" and call.stage.level == "micro":
+            raise PlanError(
+                f"{call.label} reads 'key', and is called for one micro-batch at a time, so that its draws would depend"
+                " on the split; read 'row_keys', one for each completion"
+            )
+        if field == "returns":
+            self._check_returns(call)
+        self._note(field, info.stage, self._writers.get(field, "the engine"), "dovetail", call)
+        return field == "values"
+
+    def _written_field(self, field: str, call: Call) -> bool:
+        writer = self.written[field]
+        self._check_time(field, writer.stage.name, call)
+        self._note(field, writer.stage.name, writer.label, str(writer.component.origin), call)
+        return writer.stage.level == "micro"
+
+    def _check_time(self, field: str, stage: str, call: Call, *, begun: bool = False) -> None:
+        """Refuse a field that does not exist yet when its reader is called."""
+        if stage == ENGINE or comes_before(stage, call.stage.name) or (begun and stage == call.stage.name):
+            return
+        known = [
+            name for name, info in FIELDS.items() if info.stage == ENGINE or comes_before(info.stage, call.stage.name)
+        ]
+        raise PlanError(
+            f"{call.label} reads '{field}', which does not exist before the stage '{stage}' is over; it is called at"
+            f" '{call.stage.name}' and can read {listing(known, 40)}"
+        )
+
+    def _quantity(self, quantity: Quantity, call: Call) -> bool:
+        if call.stage.level == "host":
+            self._check_time(quantity.field, "passes", call)
+        update = call.stage.level in ("mini", "micro")
+        if quantity.live and not update:
+            if quantity.name == "logps" and quantity.inputs == "completions":
+                raise PlanError(
+                    f"{call.label} cannot read 'logps': it is the policy being trained, which only losses see; what"
+                    " runs before the update can read 'old_logps'"
+                )
+            return self._need(OLD + quantity.field, call)
+        if call.model == CRITIC and quantity.live:
+            raise PlanError(
+                f"{call.label} reads '{quantity.field}' of the policy being trained, which the critic's"
+                f" update does not compute; read '{OLD}{quantity.field}'"
+            )
+        component = self._forward_component(quantity)
+        beside = [role for role in self.roles if logits_of(role) in component.reads]
+        self._pass(quantity.role, quantity.inputs, quantity.name, live=quantity.live, beside=beside)
+        if quantity.field == "old_logps" and (call.stage.level != "micro" or call.model == CRITIC):
+            self._needs_old_logps = True
+        who = Pass(role=quantity.role, inputs=quantity.inputs, quantities=(), live=quantity.live, beside=tuple(beside))
+        stage = "loss_terms" if quantity.live else "passes"
+        gradient = ", with gradient" if quantity.live else ""
+        said = f"forward pass: {str(who).removesuffix(': ')}{gradient}"
+        self._note(quantity.field, stage, said, str(component.origin), call)
+        return quantity.live
+
+    def _forward_component(self, quantity: Quantity) -> Component:
+        component = self.registry.get("field", quantity.name)
+        offered = self._forward_reads()
+        stray = [read for read in component.reads if read not in offered]
+        if stray:
+            raise PlanError(
+                f"field {component.name} of {component.origin} reads {stray[0]!r} besides the forward pass; a field"
+                f" that reads {' or '.join(sorted({LOGITS, HIDDEN}))} may read only {', '.join(sorted(offered))}"
+            )
+        logits = [read for read in component.reads if read.endswith(LOGITS)]
+        if logits and "mask" in component.reads:
+            raise PlanError(
+                f"field {component.name} of {component.origin} reads 'mask' and '{min(logits)}'; a field that reads"
+                " 'mask' sees whole completions, and logits exist for a few positions at a time only"
+            )
+        return component
+
+    def _pass(self, role: str, inputs: str, quantity: str, *, live: bool, beside: Iterable[str] = ()) -> None:
+        key = (role, inputs, live)
+        self._passes.setdefault(key, {})[quantity] = None
+        self._beside.setdefault(key, {}).update(dict.fromkeys(beside))
+
+    def _derived_field(self, field: str, call: Call) -> bool:
+        component = self.registry.get("field", field)
+        inner = attrs.evolve(call, path="field", component=component, reads=component.reads, renames={})
+        live = [self._need(read, inner) for read in component.reads]
+        level = call.stage.level
+        if level in ("mini", "micro") and not any(live):
+            # whatever ranks must see the whole mini-batch, whichever way it is split afterwards
+            self._before_split[component.name] = None
+            self._needs_old_logps = self._needs_old_logps or "old_logps" in component.reads
+        self._derived[component.name] = None
+        where = "micro-batch" if any(live) else "mini-batch" if level in ("mini", "micro") else "collection"
+        self._note(field, call.stage.name, f"field component, per {where}", str(component.origin), call)
+        return any(live)
+
+    def _forward_reads(self) -> set[str]:
+        return {LOGITS, HIDDEN, "tokens", "mask", *(logits_of(role) for role in self.roles)}
+
+    def _is_quantity(self, field: str) -> bool:
+        """Whether a field component is evaluated inside a forward pass."""
+        if not self.registry.has("field", field):
+            return False
+        return is_quantity(self.registry.get("field", field))
+
+    def _check_returns(self, call: Call) -> None:
+        """`returns` are there if the estimator says that it returns them."""
+        if self.estimator is not None and _returns_one(self.estimator):
+            raise PlanError(
+                f"{call.label} reads 'returns', which advantage {self.estimator.name} does not return; choose an"
+                " estimator that returns (advantages, returns)"
+            )
+
+    def _note(self, field: str, stage: str, provider: str, origin: str, call: Call) -> None:
+        entry = self._entries.setdefault(field, Entry(field, stage, provider, origin))
+        label = call.label
+        if label not in entry.readers:
+            entry.readers.append(label)
+
+    def _nobody(self, field: str, call: Call) -> PlanError:
+        known = [*FIELDS, *self.written, *_known_fields(self.registry, self.roles)]
+        role = field.partition("_")[0]
+        opened = ""
+        if role and self._is_quantity(field.removeprefix(f"{role}_")):
+            opened = f" roles.{role} = 'frozen' would open the model role '{role}', and {role}.model say which model."
+        return PlanError(
+            f"{call.label} ({call.component.origin}) reads the field '{field}', which nobody provides.{opened}"
+            f"{nearest(field, known)} Known: {listing(known, 40)}. A plugin provides a field by registering a component"
+            f" of kind 'field' under its name; a column of the task that holds numbers is one too{call.component.place}"
+        )
+
+    def finish(self, chosen: Sequence[Call]) -> Plan:
+        """Return the plan."""
+        detached = {}
+        key = (POLICY, "completions", False)
+        if self.on_policy and "old_logps" in self._entries and not self._needs_old_logps:
+            del self._passes[key]["logps"]
+            detached = {"old_logps": "logps"}
+            self._pass(POLICY, "completions", "logps", live=True)
+            self._entries["old_logps"].provider = "stop_gradient(logps): the update is on-policy"
+        passes = [
+            Pass(
+                role=role,
+                inputs=inputs,
+                quantities=tuple(names),
+                live=live,
+                beside=tuple(self._beside[role, inputs, live]),
+            )
+            for (role, inputs, live), names in self._passes.items()
+            if names
+        ]
+        return Plan(
+            calls=tuple(chosen),
+            passes=tuple(passes),
+            entries=tuple(self._entries.values()),
+            derived=tuple(self._derived),
+            before_split=tuple(self._before_split),
+            detached=detached,
+        )
+
+
+def is_quantity(component: Component) -> bool:
+    """Whether a `field` component is evaluated inside a forward pass: it reads logits or hidden states."""
+    return any(read == HIDDEN or read.endswith(LOGITS) for read in component.reads)
+
+
+def _known_fields(registry: Registry, roles: Iterable[str]) -> Iterable[str]:
+    for name in registry.names("field"):
+        if is_quantity(registry.get("field", name)):
+            yield from spellings(name, roles)
+        else:
+            yield name
+
+
+def _returns_one(estimator: Component) -> bool:
+    """Whether an estimator's annotation says that it returns advantages and nothing else."""
+    target = estimator.load()
+    function = vars(target).get("__call__", target) if inspect.isclass(target) else target
+    hint = inspect.signature(function).return_annotation
+    return hint is not inspect.Signature.empty and "tuple" not in str(hint).lower()
+
+
+def _check_state(call: Call) -> None:
+    """Refuse a reader of `state` that is not an estimator, or does not say how the state begins and goes on."""
+    if call.kind.name != "advantage":
+        raise PlanError(f"{call.label} reads 'state', which estimators (kind 'advantage') alone keep")
+    target = call.component.load()
+    if not (callable(getattr(target, "init", None)) and callable(getattr(target, "update", None))):
+        raise PlanError(
+            f"{call.label} reads 'state' and does not say how it begins and goes on: make it a class with"
+            " init(self, roles), and update(self, ...) that reads what __call__ reads and returns the next state"
+        )
+    reads = tuple(inspect.signature(target.update).parameters)[1:]  # pyright: ignore[reportFunctionMemberAccess]
+    if reads != call.component.reads:
+        raise PlanError(
+            f"{call.label}: update reads {', '.join(reads)}; it is called with what __call__ reads,"
+            f" {', '.join(call.component.reads)}"
+        )

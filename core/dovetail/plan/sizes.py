@@ -1,0 +1,27 @@
+"""How many completions a step learns from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dovetail.config import Config
+
+
+def replayed_groups(config: Config) -> int:
+    """Return how many earlier groups join those that a step samples."""
+    if "train.replay" not in config.choices:
+        return 0
+    replay: Any = config.choice("train.replay").bind()
+    return replay.groups
+
+
+def rows_of_step(config: Config) -> int:
+    """Return how many completions a step learns from: those that it samples, and earlier ones."""
+    return (config.train.prompts + replayed_groups(config)) * config.train.group_size
+
+
+def mini_batch_size(config: Config) -> int:
+    """Return how many of them an update takes."""
+    rows = rows_of_step(config)
+    return min(config.train.mini_batch_size or rows, rows)

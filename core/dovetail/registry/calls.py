@@ -1,0 +1,66 @@
+"""Ask every plugin for what a hook offers; one that raises is named, and the others are asked all the same."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from typing import Any, TypeVar
+
+import attrs
+import pluggy
+
+from dovetail.errors import DovetailError, DovetailWarning
+from dovetail.registry.compatibility import ENGINE
+from dovetail.registry.places import raised_at
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Asked:
+    """A plugin that implements a hook: its distribution and its module."""
+
+    distribution: str
+    module: Any
+
+    @property
+    def label(self) -> str:
+        """`acme-rl 1.0`, or the name alone of what is not installed."""
+        try:
+            return f"{self.distribution} {metadata.version(self.distribution)}"
+        except metadata.PackageNotFoundError:
+            return self.distribution
+
+    def warn(self, reason: str) -> None:
+        """Tell the user in one line what is wrong with the plugin and what becomes of it."""
+        said = " ".join(f"broken plugin {self.label}: {reason}; mend it, or set DOVETAIL_DISABLE".split())
+        warnings.warn(f"{said}={self.distribution}", DovetailWarning, stacklevel=2)
+
+
+def ask_all(manager: pluggy.PluginManager, hook: str, offer: Callable[[Asked], T]) -> Iterator[tuple[Asked, T]]:
+    """Call a hook of one parameter in every plugin, the engine's own first, then by distribution.
+
+    pluggy's own call stops at the first plugin that raises, and does not say which.
+
+    Args:
+        manager: of the plugins.
+        hook: its name.
+        offer: makes what a plugin is called with: it is to put there what it has.
+
+    Yields:
+        Each plugin with what it was called with, but for those that raised, of which the user is told.
+    """
+    caller = getattr(manager.hook, hook)
+    asked = [(Asked(each.plugin_name.partition(":")[0], each.plugin), each) for each in caller.get_hookimpls()]
+    for plugin, implementation in sorted(
+        asked, key=lambda pair: (pair[0].distribution != ENGINE, pair[0].distribution)
+    ):
+        offered = offer(plugin)
+        try:
+            implementation.function(*[offered for _ in implementation.argnames])
+        except (Exception, SystemExit) as error:
+            what = str(error) if isinstance(error, DovetailError) else f"{type(error).__name__}: {error}"
+            plugin.warn(f"its {hook} raised {what}{raised_at(error)}; nothing that it offers there is taken")
+            continue
+        yield plugin, offered

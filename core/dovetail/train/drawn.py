@@ -1,0 +1,198 @@
+"""What the host puts into a batch: the next prompts, and fields beside those of the completions themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+from jaxtyping import Float, Int
+
+from dovetail.config import Choice
+from dovetail.data import at_random, prompt_stream
+from dovetail.errors import DataError
+from dovetail.plan.plan import Plan
+from dovetail.protocols import Completions, Curriculum, Example
+from dovetail.train import keys
+from dovetail.train.parts import Sums, merge
+from dovetail.train.prompts import answers, encode, encode_completions
+from dovetail.train.rewards import Scores
+from dovetail.train.sampling import Sampled
+from dovetail.train.setup import Setup
+from dovetail.train.view import View, run_stage
+
+MEMORY = "curriculum"
+
+
+@attrs.define(kw_only=True)
+class Prompts:
+    """The next prompts of a run: shuffled without end, or as a curriculum chooses them from the scores so far."""
+
+    examples: Sequence[Example]
+    count: int
+    seed: int
+    curriculum: Curriculum | None
+    _stream: Any
+    _last: Int[np.ndarray, "prompt"] | None = None
+
+    @classmethod
+    def of(cls, setup: Setup) -> Prompts:
+        """Make the prompts of a run."""
+        config = setup.config
+        chosen: Choice | None = config.choices.get("train.curriculum")
+        curriculum: Any = chosen.bind() if chosen else None
+        examples, seed, count = setup.train_examples, config.run.seed, config.train.prompts
+        stream = None if curriculum else prompt_stream(examples, seed, count)
+        return cls(examples=examples, count=count, seed=seed, curriculum=curriculum, stream=stream)
+
+    def init(self) -> dict[str, Any]:
+        """Return what is to be remembered, by name."""
+        return {MEMORY: self.curriculum.init(len(self.examples))} if self.curriculum else {}
+
+    def next(self, memory: Mapping[str, Any], step: int, number: int) -> list[Example]:
+        """Return the prompts of round `number` of a step."""
+        if self.curriculum is None:
+            return next(self._stream)
+        rng = np.random.default_rng([self.seed % 2**32, keys.PROMPTS, step, number])
+        self._last = np.asarray(self.curriculum.choose(memory[MEMORY], self.count, rng))
+        return [self.examples[int(index)] for index in self._last]
+
+    def observe(self, memory: Mapping[str, Any], scores: Float[np.ndarray, "seq"]) -> dict[str, Any]:
+        """Take in the scores of the prompts that `next` has returned; NaN is no score."""
+        if self.curriculum is None or self._last is None:
+            return {}
+        return {MEMORY: self.curriculum.update(memory[MEMORY], self._last, scores.reshape(len(self._last), -1))}
+
+    def get_state(self) -> dict[str, Any]:
+        """Return where the stream stands; a curriculum's memory is among the arrays of a checkpoint."""
+        return self._stream.get_state() if self._stream else {}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        if self._stream:
+            self._stream.set_state(state)
+
+
+@attrs.frozen(kw_only=True)
+class Extras:
+    """The fields of the host's stages that the plan asks for, beside those of every batch."""
+
+    setup: Setup
+    demonstrations: Sequence[Example]
+
+    @classmethod
+    def of(cls, setup: Setup) -> Extras:
+        """Gather what they are made from.
+
+        Raises:
+            DataError: if demonstrations are read and the task has none.
+        """
+        from dovetail.train.sft import demonstrations
+
+        wanted = "demonstrations" in setup.algorithm.plan.inputs
+        return cls(setup=setup, demonstrations=demonstrations(setup)[0] if wanted else ())
+
+    @property
+    def _plan(self) -> Plan:
+        return self.setup.algorithm.plan
+
+    def batch(self, sampled: Sampled, greedy: Sampled | None, step: int) -> dict[str, np.ndarray]:
+        """Return what was sampled, with what else is read."""
+        train, batch = self.setup.config.train, sampled.batch()
+        if greedy is not None:
+            baseline = np.repeat(greedy.scores.total.astype(np.float32), train.group_size)
+            batch["greedy_scores"] = np.nan_to_num(baseline)
+            batch["mask"] = batch["mask"] & ~np.isnan(baseline)[:, None]  # no score, no baseline
+        if "role_ids" in self._plan:
+            batch["role_ids"] = self.setup.speakers.ids(sampled.examples)
+        if "answers" in self._plan.inputs:
+            texts = answers(sampled.examples, train.answer_column)
+            batch["answer_tokens"], batch["answer_mask"] = self._completed(texts)
+        if "demonstrations" in self._plan.inputs:
+            batch |= self._demonstrated(step, len(sampled.texts))
+        return batch | self.columns(sampled)
+
+    def columns(self, sampled: Sampled) -> dict[str, np.ndarray]:
+        """Return the dataset columns that are read as fields."""
+        return {name: numbers(sampled.examples, name) for name in self._plan.columns}
+
+    def on_host(self, batch: dict[str, np.ndarray]) -> tuple[dict[str, Any], Sums]:
+        """Let components of a plugin's own kinds add fields before anything is scored by a model."""
+        algorithm, metrics = self.setup.algorithm, Sums()
+        view = View(batch, algorithm.fields, algorithm.hyper)
+        for stage in ("scored", "filtered"):
+            parts = tuple(part for part in algorithm.at(stage) if part.writes)
+            if parts:
+                view, found = run_stage(parts, view, algorithm.hyper)
+                metrics = merge(metrics, found)
+        return view.known(), metrics
+
+    def empty(self) -> dict[str, np.ndarray]:
+        """Return the fields of one group of empty completions, as `batch` makes them."""
+        config, size = self.setup.config, self.setup.config.train.group_size
+        shape = (size, config.sampling.max_tokens)
+        drawn = Completions(
+            tokens=np.zeros(shape, np.int32),
+            mask=np.zeros(shape, bool),
+            logps=np.zeros(shape, np.float32),
+            finish=np.full(size, "error"),
+            versions=np.zeros(size, np.int32),
+        )
+        names = tuple(choice.component.name for choice in config.several("train.rewards"))
+        sampled = Sampled(
+            examples=(self.setup.train_examples[0],) * size,
+            texts=("",) * size,
+            completions=drawn,
+            prompt_tokens=np.zeros((1, config.train.max_prompt_tokens), np.int32),
+            prompt_mask=np.zeros((1, config.train.max_prompt_tokens), bool),
+            scores=Scores(total=np.zeros(size), table=np.zeros((size, len(names))), names=names),
+            kept=np.zeros(size, bool),
+            process_rewards=np.zeros(shape, np.float32) if self.setup.process_scorer else None,
+        )
+        greedy = attrs.evolve(sampled, scores=attrs.evolve(sampled.scores, total=np.zeros(1)))
+        made = self.batch(sampled, greedy if "greedy_scores" in self._plan else None, 0)
+        return {name: np.asarray(array) for name, array in self.on_host(made)[0].items()}
+
+    def _demonstrated(self, step: int, rows: int) -> dict[str, np.ndarray]:
+        """Draw a demonstration for each group; its mask is that of the group's first row, so that it counts once."""
+        config, size = self.setup.config, self.setup.config.train.group_size
+        groups = rows // size
+        examples = at_random(self.demonstrations, config.run.seed, step * groups, groups)
+        texts = [example["prompt"] for example in examples]
+        prompt_tokens, prompt_mask = encode(texts, self.setup.tokenizer, config.train.max_prompt_tokens)
+        tokens, mask = self._completed([example["completion"] for example in examples])
+        first = np.arange(rows) % size == 0
+        return {
+            "demo_prompt_tokens": np.repeat(prompt_tokens, size, axis=0),
+            "demo_prompt_mask": np.repeat(prompt_mask, size, axis=0),
+            "demo_tokens": np.repeat(tokens, size, axis=0),
+            "demo_mask": np.repeat(mask, size, axis=0) & first[:, None],
+        }
+
+    def _completed(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        return encode_completions(texts, self.setup.tokenizer, self.setup.config.sampling.max_tokens)
+
+
+def numbers(examples: Sequence[Example], column: str) -> Float[np.ndarray, "seq"]:
+    """Return a dataset column as a field.
+
+    Raises:
+        DataError: if a value is not a finite number; the message shows it and its prompt.
+
+    >>> numbers([{"prompt": "a", "difficulty": 2}], "difficulty")
+    array([2.], dtype=float32)
+    """
+    found = np.zeros(len(examples), np.float32)
+    for row, example in enumerate(examples):
+        value = example[column]
+        try:
+            found[row] = float(value) if isinstance(value, int | float | np.number) else np.nan
+        except OverflowError:
+            found[row] = np.inf
+        if not np.isfinite(found[row]):
+            raise DataError(
+                f"the column '{column}' is read as a field, and is {value!r} where the prompt is"
+                f" {str(example['prompt'])[:80]!r}; a field holds finite numbers"
+            )
+    return found

@@ -1,0 +1,98 @@
+"""The weights of the models beside policy and critic: where they begin, and how they follow the policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from dovetail.errors import RunError
+from dovetail.protocols import Weights
+from dovetail.train.algorithm import Follow
+from dovetail.train.devices.compiled import share
+from dovetail.train.devices.mesh import to_device, to_host
+from dovetail.train.devices.population import make_model
+from dovetail.train.parts import Floats
+from dovetail.train.session import RL, Run
+
+
+@attrs.frozen(kw_only=True)
+class Move:
+    """Moves a role's weights after a step."""
+
+    follow: Follow
+
+    def __call__(self, weights: Any, policy: Any, step: Int[Array, ""], hyper: dict[str, Floats]) -> Any:
+        """Return the next weights, given the policy's after `step` steps."""
+        moved, _ = self.follow.part({"weights": weights, "policy": policy, "step": step}, hyper)
+        return moved
+
+
+@attrs.define(kw_only=True)
+class RoleModels:
+    """Structure and weights by role; on the host between their uses where the configuration says so."""
+
+    graphdefs: dict[str, Any]
+    follow: dict[str, Follow]
+    on_host: bool
+    _weights: dict[str, Weights]
+
+    @classmethod
+    def open(cls, run: Run, start: Any) -> RoleModels:
+        """Make or load the models that have weights of their own; the others begin as the policy, with `start`.
+
+        What is not trained is shared with the policy, so that with an adapter the reference is no second copy.
+        """
+        setup, follow = run.setup, dict(run.setup.algorithm.follow)
+        on_host = run.config.memory.reference == "host"
+        graphdefs, weights = {}, {}
+        begun = [role for role in follow if not setup.models.has_own(role)]
+        kept = _beginning(run, start) if begun else None
+        for role, each in follow.items():
+            if role in begun:
+                weights[role] = Weights(_copy(kept) if each.moves else kept, setup.weights.frozen)
+            else:
+                graphdefs[role], weights[role] = make_model(lambda role=role: setup.models.role(role))
+        if on_host:
+            weights = {role: Weights(to_host(each.trained), each.frozen) for role, each in weights.items()}
+        return cls(graphdefs=graphdefs, follow=follow, on_host=on_host, weights=weights)
+
+    def weights(self, *roles: str) -> dict[str, Weights]:
+        """Return the weights of some roles, of all without arguments, on the devices."""
+        chosen = {role: self._weights[role] for role in roles or self._weights}
+        return {role: to_device(each) for role, each in chosen.items()} if self.on_host else chosen
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint must hold: the weights that move."""
+        return {role: self._weights[role].trained for role, each in self.follow.items() if each.moves}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        for role, trained in state.items():
+            self._weights[role] = Weights(trained, self._weights[role].frozen)
+
+    def move(self, policy: Any, step: int, hyper: Any) -> None:
+        """Let the roles follow the policy after `step` steps."""
+        for role, each in self.follow.items():
+            if each.moves:
+                now = self.weights(role)[role]
+                moved = share(Move(follow=each), donate=(0,))(now.trained, policy, jnp.int32(step), hyper)
+                self._weights[role] = Weights(to_host(moved) if self.on_host else moved, now.frozen)
+
+
+def _beginning(run: Run, start: Any) -> Any:
+    """Return a copy of the weights with which RL began, kept apart from those being trained."""
+    if run.resumes(RL):
+        kept = run.checkpoints.restore_start(start)
+        if kept is None:
+            raise RunError(f"'{run.folder.checkpoints}' has lost the reference weights (start); the run cannot resume")
+        return kept
+    run.checkpoints.save_start(start)
+    return _copy(start)
+
+
+def _copy(tree: Any) -> Any:
+    return jax.tree.map(jnp.copy, tree)

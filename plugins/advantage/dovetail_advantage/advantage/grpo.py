@@ -1,0 +1,61 @@
+"""Advantage `grpo`: the score against those of the same prompt, in standard deviations."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from annotated_types import Ge
+from jaxtyping import Array, Bool, Float, Int
+
+from dovetail.arrays import Groups, in_units_of, per_token
+from dovetail.registry import declares
+
+
+@declares(shift_invariant=True, zero_mean=True)
+def grpo(
+    scores: Float[Array, "seq"],
+    group_ids: Int[Array, "seq"],
+    mask: Bool[Array, "seq token"],
+    *,
+    scale: Literal["group", "batch", "none"] = "group",
+    epsilon: Annotated[float, Ge(0)] = 1e-6,
+) -> Float[Array, "seq token"]:
+    """Group-relative advantage: each completion's score less its group's mean, over a standard deviation.
+
+        A_it = (s_i - mean_G(s)) / (std(s) + ε),  G the completions of i's prompt
+
+    with std² = ∑(s - mean)²/(n-1), Bessel's correction. Shao et al. 2024, *DeepSeekMath*, section 4.1.2 (outcome
+    supervision). `scale="batch"` takes std over all completions of the batch around the batch's own mean, so that
+    a prompt on which all completions nearly agree is not blown up: Liu et al. 2025, *Part I: Tricks or traps? A
+    deep dive into RL for LLM reasoning*, section 4.1. `scale="none"` divides by nothing; it is `dr_grpo`.
+
+    Args:
+        scores: s, one per completion, in units of reward.
+        group_ids: any labels; groups may be interleaved and of unequal size.
+        mask: policy tokens. A row without any is in no group: it shifts neither mean nor deviation.
+        scale: what the deviation is taken over.
+        epsilon: ε, in units of reward; not used under `scale="none"`.
+
+    Returns:
+        A, the same at every policy token of a completion and zero elsewhere. A group of one gets zero, and a
+        group of equal scores exactly zero, be ε zero too.
+
+    Departures:
+        verl counts rows without policy tokens as members of their group, and gives a group of one its raw score.
+        tunix gives a group of one NaN. Both take the mean of scores as they come, so that with float32 scores far
+        from zero, or within 1e-7 of each other, it is off by its rounding; here the group's lowest score is taken
+        off first. TRL's ε is 1e-4, tunix's and verl's 1e-6.
+
+    >>> import jax.numpy as jnp
+    >>> mask = jnp.array([[True, True], [True, False], [True, True]])
+    >>> grpo(jnp.array([1.0, 0.0, 5.0]), jnp.array([3, 3, 8]), mask).round(3)
+    Array([[ 0.707,  0.707],
+           [-0.707,  0.   ],
+           [ 0.   ,  0.   ]], dtype=float32)
+    """
+    groups = Groups.of(group_ids, mask)
+    deviations = groups.deviations(scores)
+    if scale == "none":
+        return per_token(deviations, mask)
+    population = groups if scale == "group" else Groups.whole(mask)
+    return per_token(in_units_of(deviations, population.std(scores), epsilon), mask)

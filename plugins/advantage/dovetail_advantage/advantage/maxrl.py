@@ -1,0 +1,55 @@
+"""Advantage `maxrl`: the score against its group's mean, in units of that mean."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from dovetail.arrays import Groups, per_token
+from dovetail.registry import declares
+
+
+@declares(zero_mean=True)
+def maxrl(
+    scores: Float[Array, "seq"], group_ids: Int[Array, "seq"], mask: Bool[Array, "seq token"]
+) -> Float[Array, "seq token"]:
+    """Maximum-likelihood advantage: each completion's score less its group's mean, over that mean.
+
+        A_it = (s_i - mean_G(s)) / mean_G(s),  G the completions of i's prompt; zero where mean_G(s) ≤ 0
+
+    With scores of 0 and 1, p the chance of a 1, and n = |G|, its policy gradient is without bias that of
+    -∑_{k=1..n-1} (1-p)ᵏ/k, the first terms of log p: reinforcement learning of p for n = 2, maximum likelihood as n
+    grows. Tajwar et al. 2026, *Maximum likelihood reinforcement learning*.
+
+    Deltas against `grpo`:
+
+    1. divided by the group's mean instead of its deviation: a lone success among n gets n - 1, where `grpo` gives it
+       (n - 1)/√n.
+
+    Args:
+        scores: s, one per completion; 0 or 1 in the paper. None should be negative: the mean is a unit here, and a
+            constant added to all scores changes A.
+        group_ids: any labels; groups may be interleaved and of unequal size.
+        mask: policy tokens. A row without any is in no group.
+
+    Returns:
+        A, without unit, the same at every policy token of a completion and zero elsewhere. A group of one gets
+        zero, a group of equal scores exactly zero, and so does one whose mean is not positive.
+
+    Departures:
+        The paper's estimator without the mean as a baseline has n terms of log p; the baseline, which is there only
+        if somebody succeeds, costs one. TRL adds an ε to the mean; prime-rl does not.
+
+    >>> ids, mask = jnp.array([3, 3, 3, 3, 8]), jnp.ones((5, 1), bool)
+    >>> maxrl(jnp.array([1.0, 0.0, 0.0, 0.0, 1.0]), ids, mask)
+    Array([[ 3.],
+           [-1.],
+           [-1.],
+           [-1.],
+           [ 0.]], dtype=float32)
+    """
+    groups = Groups.of(group_ids, mask)
+    deviations = groups.deviations(scores)
+    means = groups.total(scores) / groups.sizes.astype(deviations.dtype)
+    positive = means > 0
+    return per_token(jnp.where(positive, deviations / jnp.where(positive, means, 1.0), 0.0), mask)

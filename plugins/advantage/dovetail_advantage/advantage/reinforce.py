@@ -1,0 +1,43 @@
+"""Advantage `reinforce`: the discounted rewards from a token on."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Interval
+from jaxtyping import Array, Bool, Float
+
+from dovetail.arrays import returns_to_go
+
+
+def reinforce(
+    token_rewards: Float[Array, "seq token"],
+    mask: Bool[Array, "seq token"],
+    *,
+    gamma: Annotated[float, Interval(ge=0, le=1)] = 1.0,
+) -> Float[Array, "seq token"]:
+    """The return from each token on, against no baseline.
+
+        A_t = r_t + γ·A_{t+1},   A = 0 after the last policy token
+
+    where t + 1 is the next policy token. Williams 1992, *Simple statistical gradient-following algorithms for
+    connectionist reinforcement learning*, without a baseline and with the rewards before t left out, which do not
+    depend on the token.
+
+    Args:
+        token_rewards: r; the score sits on the last policy token.
+        mask: policy tokens; what the inputs hold elsewhere is not looked at.
+        gamma: γ, discount per policy token.
+
+    Returns:
+        A, in units of reward, zero outside the mask. With γ = 1 and no other rewards than the score, it is the
+        score at every policy token.
+
+    Departures:
+        None.
+
+    >>> import jax.numpy as jnp
+    >>> reinforce(jnp.array([[0.5, 0.0, 1.0]]), jnp.array([[True, False, True]]), gamma=0.5)
+    Array([[1., 0., 1.]], dtype=float32)
+    """
+    return returns_to_go(token_rewards, mask, gamma)

@@ -1,0 +1,1 @@
+"""Fields that some of the estimators read, one file each."""

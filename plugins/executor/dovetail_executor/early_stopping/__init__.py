@@ -1,0 +1,1 @@
+"""Rules by which trials of a sweep are stopped early."""

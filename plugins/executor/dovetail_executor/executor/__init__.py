@@ -1,0 +1,1 @@
+"""Executors: where the trials of a sweep run."""

@@ -1,0 +1,136 @@
+"""Trials in processes of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+
+from dovetail.errors import WorkerLost
+
+LOG = "worker-{number}.log"
+PATIENCE_SECONDS = 5.0
+
+
+@attrs.frozen(kw_only=True)
+class Local:
+    """Worker processes on this machine, each in a session of its own, so that it is ended with all its children.
+
+    A worker whose driver dies finishes its trial and ends.
+
+    Args:
+        gpus: ids of GPUs, dealt out to the workers in turn. Empty leaves all of them to every worker, which suits one
+            worker only: jax takes most of a GPU's memory when it starts. Workers that share one take it as they need.
+    """
+
+    gpus: tuple[int, ...] = ()
+
+    def open(self, sweep: Path, jobs: int) -> LocalWorkers:
+        """Return what starts workers for a sweep's folder."""
+        command = (sys.executable, "-m", "dovetail_lab.sweep.worker", str(sweep.absolute()))
+        return LocalWorkers(sweep=sweep, command=command, gpus=self.gpus, shared=jobs > len(self.gpus))
+
+
+@attrs.frozen(kw_only=True)
+class LocalWorkers:
+    """An open `Local`; `command` is what a worker runs."""
+
+    sweep: Path
+    command: tuple[str, ...]
+    gpus: tuple[int, ...]
+    shared: bool
+
+    def open_worker(self, number: int) -> LocalWorker:
+        """Start a process."""
+        environment = dict(os.environ)
+        if self.gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = str(self.gpus[number % len(self.gpus)])
+            if self.shared:
+                environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+        with (self.sweep / LOG.format(number=number)).open("ab") as log:
+            process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
+                text=True,
+                start_new_session=True,
+            )
+        return LocalWorker(process)
+
+    def close(self) -> None:
+        """Do nothing: there is nothing but the workers."""
+
+
+class LocalWorker:
+    """A worker process, and a thread that waits for its answers."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self._idle = threading.Event()
+        self._gone = threading.Event()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None, "it is a pipe"
+        with self._process.stdout as answers:
+            for _ in answers:
+                self._idle.set()
+        self._process.wait()
+        self._gone.set()
+
+    def start(self, trials: Sequence[str]) -> None:
+        """Send a job; a process that is gone shows in `finished`."""
+        assert self._process.stdin is not None, "it is a pipe"
+        self._idle.clear()
+        try:
+            self._process.stdin.write(json.dumps(list(trials)) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            self._process.wait()
+
+    def finished(self) -> bool:
+        """Tell whether the process has answered."""
+        if self._gone.is_set() and not self._idle.is_set():
+            raise WorkerLost(_epitaph(self._process.returncode))
+        return self._idle.is_set()
+
+    def kill(self) -> None:
+        """End the process and its children: a polite signal, then one that nobody can ignore."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self._process.pid, number)
+                self._process.wait(PATIENCE_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+            except ProcessLookupError:
+                break
+        self._process.wait()
+        self._listener.join(PATIENCE_SECONDS)
+        assert self._process.stdin is not None, "it is a pipe"
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+
+
+def _epitaph(code: int) -> str:
+    """Say how a process ended.
+
+    >>> _epitaph(-9)
+    'its process was killed by SIGKILL (out of memory, or somebody killed it)'
+    """
+    if code == -signal.SIGKILL:
+        return "its process was killed by SIGKILL (out of memory, or somebody killed it)"
+    return (
+        f"its process was killed by {signal.Signals(-code).name}" if code < 0 else f"its process ended, status {code}"
+    )

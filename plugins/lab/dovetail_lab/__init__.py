@@ -1,0 +1,36 @@
+"""Many runs: sweeps, A/B tests with a verdict, and reports about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dovetail.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from dovetail.cli.options import Commands
+
+
+@hookimpl
+def dovetail_kinds(register_kind: Callable[..., None]) -> None:
+    """Open the kinds of what a sweep is made of."""
+    from dovetail_lab.kinds import EARLY_STOPPING, EXECUTOR
+
+    register_kind(EXECUTOR)
+    register_kind(EARLY_STOPPING)
+
+
+@hookimpl
+def dovetail_sections(register_section: Callable[..., None]) -> None:
+    """Open the sections of commands over many runs: a config file may have them, no run has."""
+    register_section("sweep", "dovetail_lab.settings:Sweep", purpose="experiment")
+    register_section("ab", "dovetail_lab.settings:AB", purpose="experiment")
+
+
+@hookimpl
+def dovetail_commands(commands: Commands) -> None:
+    """Add `dovetail sweep`, `ab` and `report`."""
+    from dovetail_lab.cli import ab, report, sweep
+
+    for group in (sweep, ab, report):
+        group.add(commands)

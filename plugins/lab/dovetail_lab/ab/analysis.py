@@ -1,0 +1,224 @@
+"""The analysis of an A/B test at one of its looks: everything that the report and `ab.json` say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import numpy as np
+from jaxtyping import Float
+
+from dovetail_lab.ab.design import Arm
+from dovetail_lab.ab.guards import Watched, watch
+from dovetail_lab.ab.outcomes import Outcome, Runs
+from dovetail_lab.ab.paired import Interval
+from dovetail_lab.ab.prompts import Flips, Shares, Table, flips, hierarchical_interval, variance_shares
+from dovetail_lab.ab.registration import Registration
+from dovetail_lab.ab.verdict import Comparison, compare
+from dovetail_lab.report.curves import Curves, mean_curves
+
+EVALUATIONS: Final = "eval.jsonl"
+
+
+@attrs.frozen(kw_only=True)
+class Prompts:
+    """The result of an arm, prompt by prompt.
+
+    Attributes:
+        control: mean of each prompt over the seeds, of the control.
+        arm: the same of the arm.
+        interval: of the mean difference, over other seeds and other prompts, 95 %.
+        shares: where its variance comes from.
+        flips: prompts that changed sides; None where a prompt's value is no success or failure.
+    """
+
+    control: Float[np.ndarray, "prompt"]
+    arm: Float[np.ndarray, "prompt"]
+    interval: Interval
+    shares: Shares
+    flips: Flips | None
+
+
+@attrs.frozen(kw_only=True)
+class Analysis:
+    """What an A/B test has come to.
+
+    Attributes:
+        runs: the runs.
+        look: how many of the planned looks are done; 0: nothing is compared yet.
+        seeds: those that this look is at.
+        comparisons: by arm; an arm that shares no finished seed with the control has none.
+        guards: by arm.
+        prompts: by arm, where the runs have kept what each prompt came to.
+        over: whether no further look will come, because it was the last or because all arms are decided.
+    """
+
+    runs: Runs
+    look: int
+    seeds: tuple[int, ...]
+    comparisons: Mapping[str, Comparison]
+    guards: Mapping[str, Sequence[Watched]]
+    prompts: Mapping[str, Prompts]
+    over: bool
+
+    @property
+    def registration(self) -> Registration:
+        """What was registered."""
+        return self.runs.registration
+
+    @property
+    def decided(self) -> bool:
+        """Whether every arm has a verdict."""
+        verdicts = [self.comparisons[arm.name].verdict for arm in self.treatments if arm.name in self.comparisons]
+        return len(verdicts) == len(self.treatments) and "undecided" not in verdicts
+
+    @property
+    def treatments(self) -> tuple[Arm, ...]:
+        """The arms beside the control."""
+        return self.registration.design.treatments
+
+    @property
+    def lost(self) -> list[Outcome]:
+        """Runs that ended without a result."""
+        return [outcome for outcome in self.runs.outcomes.values() if outcome.lost]
+
+    def lost_in(self, arm: str) -> int:
+        """How many runs of an arm are lost, of the seeds looked at."""
+        return sum(self.runs.outcomes[arm, seed].lost for seed in self.seeds)
+
+    def reds(self, arm: str) -> list[Watched]:
+        """Guards that question an arm's win."""
+        return [watched for watched in self.guards.get(arm, ()) if watched.sign == "red"]
+
+
+def analyse(runs: Runs, look: int | None = None) -> Analysis:
+    """Analyse the runs at a look, by default the last one that is due; the first at which all is decided is the last.
+
+    Looks between the planned ones do not exist: whatever ran after the last look is not looked at.
+    """
+    done = runs.look() if look is None else look
+    for number in range(1, done + 1):
+        found = _at(runs, number)
+        if found.over:
+            return found
+    return _at(runs, done)
+
+
+def _at(runs: Runs, look: int) -> Analysis:
+    design = runs.registration.design
+    size = design.look_sizes[look - 1] if look else 0
+    seeds = design.seeds[:size]
+    control = runs.results(design.control.name, seeds)
+    arms = {arm.name: runs.results(arm.name, seeds) for arm in design.treatments}
+    paired_arms = {name: values for name, values in arms.items() if not np.isnan(values - control).all()}
+    comparisons = (
+        {}
+        if not paired_arms
+        else compare(
+            control,
+            paired_arms,
+            higher_is_better=design.goal == "max",
+            min_effect=design.min_effect,
+            alpha=design.alpha,
+            looks=len(design.look_sizes),
+        )
+    )
+    tables = {name: prompts_of(runs, name, seeds) for name in comparisons}
+    found = Analysis(
+        runs=runs,
+        look=look,
+        seeds=seeds,
+        comparisons=comparisons,
+        guards={name: watch(runs, name, seeds, each.verdict) for name, each in comparisons.items()},
+        prompts={name: table for name, table in tables.items() if table},
+        over=look == len(design.look_sizes),
+    )
+    return attrs.evolve(found, over=found.over or (look > 0 and found.decided))
+
+
+def prompts_of(runs: Runs, arm: str, seeds: Sequence[int]) -> Prompts | None:
+    """Return an arm's result prompt by prompt; None if the metric is none of an evaluation, or was not kept."""
+    design = runs.registration.design
+    tables: dict[str, list[np.ndarray]] = {arm: [], design.control.name: []}
+    for seed in seeds:
+        both = {name: _by_prompt(runs, runs.outcomes[name, seed]) for name in tables}
+        if all(values is not None for values in both.values()):
+            for name, values in both.items():
+                tables[name].append(values)  # pyright: ignore[reportArgumentType]
+    sizes = {values.shape for rows in tables.values() for values in rows}
+    if len(sizes) != 1:
+        return None
+    mine, control = np.array(tables[arm]), np.array(tables[design.control.name])
+    there = ~(np.isnan(mine) | np.isnan(control)).any(axis=(0, 1))  # prompts that every run has a value of
+    mine, control = mine[:, :, there].mean(1), control[:, :, there].mean(1)
+    if mine.shape[1] < 2:
+        return None
+    difference: Table = (mine - control) if design.goal == "max" else (control - mine)
+    binary = all(np.isin(rows, (0.0, 1.0)).all() for rows in (*tables[arm], *tables[design.control.name]))
+    better, worse = (mine, control) if design.goal == "max" else (control, mine)
+    return Prompts(
+        control=control.mean(0),
+        arm=mine.mean(0),
+        interval=hierarchical_interval(difference),
+        shares=variance_shares(difference),
+        flips=flips(worse, better) if binary else None,
+    )
+
+
+def _by_prompt(runs: Runs, outcome: Outcome) -> Float[np.ndarray, "evaluation prompt"] | None:
+    """The primary metric of each prompt at the evaluations of the window."""
+    section, _, column = runs.registration.design.metric.partition("/")
+    if section != "eval" or math.isnan(outcome.value):
+        return None
+    rows = {line["step"]: line[column] for line in runs.records(outcome, EVALUATIONS) if column in line}
+    steps = runs.registration.design.window.steps(list(rows), runs.registration.steps)
+    sizes = {len(rows[step]) for step in steps}
+    if len(sizes) != 1:
+        return None
+    return np.array([[math.nan if value is None else value for value in rows[step]] for step in steps], float)
+
+
+def difference_curves(analysis: Analysis, arm: str) -> Curves:
+    """Return the mean paired difference on the primary metric by step; positive is better."""
+    runs, design = analysis.runs, analysis.registration.design
+    sign = 1.0 if design.goal == "max" else -1.0
+    found = []
+    for seed in analysis.seeds:
+        mine, control = (runs.outcomes[name, seed] for name in (arm, design.control.name))
+        if not math.isnan(mine.value) and not math.isnan(control.value):
+            left, right = (runs.curve(each, design.metric) for each in (mine, control))
+            found.append({step: sign * (left[step] - right[step]) for step in left.keys() & right.keys()})
+    return mean_curves(found)
+
+
+def to_json(analysis: Analysis) -> dict[str, Any]:
+    """Return the result as JSON, without the curves."""
+    seeds = analysis.seeds
+    arms = {}
+    for name, comparison in analysis.comparisons.items():
+        guards = [
+            {**attrs.asdict(each), "guard": each.guard.label, "ratio": each.ratio} for each in analysis.guards[name]
+        ]
+        arms[name] = {**attrs.asdict(comparison), "lost": analysis.lost_in(name), "guards": guards}
+        if prompts := analysis.prompts.get(name):
+            kept = ("interval", "shares", "flips")
+            arms[name]["prompts"] = {"count": len(prompts.arm)} | {
+                key: getattr(prompts, key) and attrs.asdict(getattr(prompts, key)) for key in kept
+            }
+    runs = [
+        {"arm": each.arm, "seed": each.seed, "id": each.id, "status": each.state.status, "value": each.value}
+        | ({"reason": each.state.reason} if each.state.reason else {})
+        for each in analysis.runs.outcomes.values()
+        if each.seed in seeds
+    ]
+    return {
+        "look": analysis.look,
+        "pairs": len(seeds),
+        "over": analysis.over,
+        "decided": analysis.decided,
+        "arms": arms,
+        "runs": runs,
+        "set_aside": list(analysis.runs.set_aside),
+    }

@@ -1,0 +1,151 @@
+"""What `dovetail ab` does."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+
+from dovetail.config import Choice, load_experiment
+from dovetail.errors import ConfigError
+from dovetail.shipped import find
+from dovetail_lab.settings import AB
+from dovetail_lab.ab import experiment
+from dovetail_lab.ab.analysis import Analysis, analyse
+from dovetail_lab.ab.design import Arm, Design, Window, parse_stop_rule
+from dovetail_lab.ab.metric import check_metric
+from dovetail_lab.ab.outcomes import Runs
+from dovetail_lab.ab.registration import FILE, Registration
+from dovetail_lab.ab.words import caveats, counted, headline, plan
+from dovetail_lab.sweep import Planned, Store, Terms, parse_seeds, plan_trials
+from dovetail_lab.sweep.commands import parse_time
+
+DECIDED, UNDECIDED = 0, 3
+"""Exit codes; 1 is an error, as for every command."""
+
+REGISTERED = ("control", "seeds", "metric", "goal", "window", "min_effect", "alpha", "sequential", "deviation")
+"""Options that are settings of the section `ab`."""
+
+HOW_IT_RUNS = (
+    ("jobs", "sweep.jobs"),
+    ("retry", "sweep.retry"),
+    ("timeout", "sweep.timeout"),
+    ("executor", "sweep.executor"),
+    ("address", "executor.ray.address"),
+)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Register and run an A/B test, or go on with it; report what it found."""
+    path = find(options.config)
+    settings = read_settings(path, options)
+    design = make_design(settings)
+    terms, executor, limit = read_terms(path, options)
+    planned = plan_trials(path, options.overrides, [point for _, point in design.points()], max_trials=limit)
+    experiment.check_arms(design, planned)
+    for config in planned.configs.values():
+        check_metric(design.metric, config)
+    folder = options.folder or Path("ab") / path.stem
+    registration = Registration.of(design, path.name, options.overrides, planned)
+    if (folder / FILE).exists():
+        there = Registration.load(folder)
+        pairs = Runs.read(there, Store.open(folder)).pairs(there.design.seeds)
+        registration = registration.continues(there, amend=options.amend, pairs=pairs)
+    elif not options.repeat:
+        experiment.check_seeds(registration, folder)
+    print("\n".join(introduction(registration, planned, settings.deviation)))
+    if options.dry_run:
+        print(f"{len(planned.trials)} runs would be made in {folder}")
+        return 0
+    about = {"config": str(path), "set": options.overrides, "space": design.to_json()}
+    about |= {"metric": design.metric, "goal": design.goal}
+    store = Store.create(folder, planned, about, extend=bool(options.amend))
+    registration.save(folder)
+    analysis = experiment.run(registration, planned, store, executor.bind(), terms)
+    files = experiment.report(analysis, folder)
+    print("\n".join([*found(analysis), "", *map(str, files)]))
+    return DECIDED if analysis.decided else UNDECIDED
+
+
+def read_settings(path: Path, options: argparse.Namespace) -> AB:
+    """Read `ab.*` from the config, with what the command line says in front of it."""
+    given = ((key, getattr(options, key)) for key in REGISTERED)
+    sets = [f"ab.{key}={value!r}" for key, value in given if value is not None]
+    settings, _ = load_experiment("ab", path, [*options.overrides, *sets])
+    arms: dict[str, tuple[str, ...]] = {}
+    for arm in map(Arm.parse, options.arm):
+        if arm.name in arms:
+            raise ConfigError(f"arm '{arm.name}' is there twice; names must differ")
+        arms[arm.name] = arm.overrides
+    return attrs.evolve(settings, arms=settings.arms | arms)
+
+
+def make_design(settings: AB) -> Design:
+    """Return the design that the settings describe."""
+    design = Design(
+        arms=tuple(Arm.of(name, overrides) for name, overrides in settings.arms.items()),
+        metric=settings.metric,
+        goal=settings.goal,
+        window=Window(settings.window),
+        min_effect=settings.min_effect,
+        seeds=parse_seeds(settings.seeds),
+        looks=parse_stop_rule(settings.sequential),
+        alpha=settings.alpha,
+    )
+    return design.with_control(settings.control) if settings.control else design
+
+
+def read_terms(path: Path, options: argparse.Namespace) -> tuple[Terms, Choice, int]:
+    """Return how the runs are driven, as `sweep.*` of the config and the command line say, and how many there may be.
+
+    Never as populations, and strictly in order: all arms are trained in the same way.
+    """
+    given = ((key, getattr(options, option)) for option, key in HOW_IT_RUNS)
+    sets = [f"{key}={value!r}" for key, value in given if value is not None]
+    settings, choices = load_experiment("sweep", path, [*options.overrides, *sets])
+    terms = Terms(jobs=settings.jobs, retry=settings.retry, timeout=parse_time(settings.timeout), in_order=True)
+    return terms, choices["sweep.executor"], settings.max_trials
+
+
+def introduction(registration: Registration, planned: Planned, deviation: float | None) -> list[str]:
+    """Return what is compared and what the test can find, for the terminal."""
+    design = registration.design
+    lines = [f"control {design.control.name}: {' '.join(design.control.overrides) or 'the config itself'}"]
+    for arm in design.treatments:
+        lines.append(f"arm {arm.name}: {'; '.join(_in_both(registration.differences[arm.name]))}")
+    better = "higher" if design.goal == "max" else "lower"
+    looks = (
+        f"looks after {', '.join(map(str, design.look_sizes))} pairs" if design.looks > 1 else "one look, at the end"
+    )
+    lines.append(
+        f"{design.metric} ({better} is better), mean of {design.window.text}; {counted(len(design.seeds), 'seed')};"
+        f" {looks}"
+    )
+    lines += plan(design, deviation)
+    unused = {str(each) for config in planned.configs.values() for each in config.unused}
+    everywhere = [text for text in unused if all(text in map(str, c.unused) for c in planned.configs.values())]
+    return [*lines, *sorted(everywhere)]
+
+
+def _in_both(differences: Sequence[str]) -> list[str]:
+    """Leave out the parameters of components that only one of two arms chooses."""
+    return [line for line in differences if not line.endswith("-> (none)") and " = (none) -> " not in line]
+
+
+def found(analysis: Analysis) -> list[str]:
+    """Return the verdicts, for the terminal."""
+    lines = [""]
+    sentences = headline(analysis)
+    if not analysis.look:
+        return [*lines, *sentences]
+    for arm, text in zip(analysis.treatments, sentences, strict=True):
+        lines += [text, *(f"  {note}" for note in caveats(analysis, arm.name))]
+    return lines
+
+
+def report(folder: Path) -> list[Path]:
+    """Write the report of an A/B test again, from its folder alone, also while it runs; return the files."""
+    registration = Registration.load(folder)
+    return experiment.report(analyse(Runs.read(registration, Store.open(folder))), folder)

@@ -1,0 +1,106 @@
+"""Running an A/B test: its runs are a sweep's trials, driven pair by pair, and looked at when it was registered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from dovetail.errors import ConfigError, listing
+from dovetail_lab.ab import markdown, page
+from dovetail_lab.ab.analysis import Analysis, analyse, to_json
+from dovetail_lab.ab.design import Design
+from dovetail_lab.ab.outcomes import Runs
+from dovetail_lab.ab.registration import FILE, Registration
+from dovetail_lab.ab.watch import open_watch
+from dovetail_lab.report.page import write
+from dovetail_lab.sweep import Planned, Store, Terms, Trial, drive
+
+REPORT, TEXT = "ab.html", "ab.md"
+
+
+def check_arms(design: Design, planned: Planned) -> None:
+    """Refuse arms that are the same config.
+
+    Raises:
+        ConfigError: naming the two.
+    """
+    seen: dict[str, str] = {}
+    for arm, point in design.points():
+        trial = planned.by_point[point]
+        other = seen.setdefault(trial.id, arm.name)
+        if other != arm.name:
+            idle = sorted({str(unused) for unused in planned.configs[trial.id].unused})
+            why = f" Not used: {'; '.join(idle)}" if idle else ""
+            raise ConfigError(
+                f"arms {other} and {arm.name} are the same config (run {trial.id}): there is nothing to compare.{why}"
+            )
+
+
+def check_seeds(registration: Registration, folder: Path) -> None:
+    """Refuse a comparison of the same runs that another A/B test beside this one has made.
+
+    Raises:
+        ConfigError: naming the test and the seeds.
+    """
+    for record in sorted(folder.parent.glob(f"*/{FILE}")):
+        if record.parent.resolve() == folder.resolve():
+            continue
+        there = _ids(record)
+        seeds = [
+            seed
+            for seed in registration.design.seeds
+            if sum(ids[seed] in there for ids in registration.trials.values()) > 1
+        ]
+        if seeds:
+            raise ConfigError(
+                f"'{record.parent}' has compared these arms on seeds {listing(map(str, seeds))} already: the same seeds"
+                " give the same runs, which are no new evidence. Take other --seeds, or say --repeat to run them again"
+            )
+
+
+def _ids(record: Path) -> set[str]:
+    """The runs of another test, as far as its record can be read."""
+    try:
+        return {id for ids in json.loads(record.read_text())["trials"].values() for id in ids.values()}
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return set()
+
+
+def run(registration: Registration, planned: Planned, store: Store, executor: Any, terms: Terms) -> Analysis:
+    """Drive the runs up to each look, until all arms are decided or the last look is done."""
+    design = registration.design
+    trials = [planned.by_point[point] for _, point in design.points()]
+    arms, done = len(design.arms), 0
+    for size in design.look_sizes:
+        _drive(store, executor, terms, registration, planned, trials[done * arms : size * arms])
+        done = size
+        if analyse(Runs.read(registration, store)).over:
+            break
+    return analyse(Runs.read(registration, store))
+
+
+def _drive(
+    store: Store, executor: Any, terms: Terms, registration: Registration, planned: Planned, trials: Iterable[Trial]
+) -> None:
+    watch = open_watch(store, registration)
+    try:
+        drive(
+            store,
+            executor,
+            terms,
+            watch=watch,
+            prepare=lambda trial: store.prepare(trial, planned.configs[trial.id]),
+            trials=tuple(trials),
+        )
+    finally:
+        watch.close()
+
+
+def report(analysis: Analysis, folder: Path) -> list[Path]:
+    """Write `ab.html`, `ab.md` and the result into `ab.json`; return the files."""
+    write(folder / REPORT, page.render(analysis))
+    write(folder / TEXT, markdown.render(analysis))
+    analysis.registration.save(folder, to_json(analysis) if analysis.look else None)
+    return [folder / REPORT, folder / TEXT, folder / FILE]

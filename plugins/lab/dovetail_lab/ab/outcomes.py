@@ -1,0 +1,118 @@
+"""What the runs of an A/B test came to, read from its folder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+from jaxtyping import Float
+
+from dovetail.errors import RunError
+from dovetail.run.journal import read_records
+from dovetail_lab.ab.registration import Registration
+from dovetail_lab.sweep import State, Store, Trial
+from dovetail_lab.sweep.store import SETTLED
+
+Curve = Mapping[int, float]
+"""A metric by step."""
+
+
+@attrs.frozen(kw_only=True)
+class Outcome:
+    """One run: how it ended, and the result on the primary metric, NaN where there is none."""
+
+    arm: str
+    seed: int
+    id: str
+    folder: Path
+    state: State
+    value: float
+
+    @property
+    def settled(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self.state.status in SETTLED or self.state.status == "corrupt"
+
+    @property
+    def lost(self) -> bool:
+        """Whether it has ended without a result."""
+        return self.settled and math.isnan(self.value)
+
+
+@attrs.frozen(kw_only=True)
+class Runs:
+    """All runs of an A/B test, and what they recorded."""
+
+    registration: Registration
+    outcomes: Mapping[tuple[str, int], Outcome]
+    set_aside: tuple[str, ...]
+    """Folders of runs that could not be read and were begun again."""
+    _records: dict[tuple[Path, str], list[dict[str, Any]]] = attrs.field(factory=dict, repr=False)
+
+    @classmethod
+    def read(cls, registration: Registration, store: Store) -> Runs:
+        """Read them.
+
+        Raises:
+            RunError: if the sweep's record lacks a registered run.
+        """
+        trials = {trial.id: trial for trial in store.trials}
+        outcomes = {}
+        for arm, ids in registration.trials.items():
+            for seed, id in ids.items():
+                if id not in trials:
+                    raise RunError(f"'{store.path}' has no run {id}, which is registered as arm {arm}, seed {seed}")
+                outcomes[arm, seed] = _outcome(registration, store, trials[id], arm, seed)
+        aside = sorted(path.name for path in (store.path / "set-aside").glob("*"))
+        return cls(registration=registration, outcomes=outcomes, set_aside=tuple(aside))
+
+    def pairs(self, seeds: Sequence[int]) -> int:
+        """How many of these seeds all arms have finished."""
+        arms = self.registration.trials
+        return sum(all(not math.isnan(self.outcomes[arm, seed].value) for arm in arms) for seed in seeds)
+
+    def look(self) -> int:
+        """How many of the planned looks are due, because all runs that they wait for have ended."""
+        design = self.registration.design
+        ended = [all(self.outcomes[arm.name, seed].settled for arm in design.arms) for seed in design.seeds]
+        return sum(all(ended[:size]) for size in design.look_sizes)
+
+    def results(self, arm: str, seeds: Sequence[int]) -> Float[np.ndarray, "seed"]:
+        """The primary metric by seed; NaN where a run has none."""
+        return np.array([self.outcomes[arm, seed].value for seed in seeds])
+
+    def table(self, arm: str, seeds: Sequence[int], figure: Callable[[Outcome], float]) -> Float[np.ndarray, "seed"]:
+        """Return a figure of each run by seed; NaN where a run has no result on the primary metric either."""
+        outcomes = [self.outcomes[arm, seed] for seed in seeds]
+        return np.array([math.nan if math.isnan(each.value) else figure(each) for each in outcomes])
+
+    def records(self, outcome: Outcome, file: str) -> list[dict[str, Any]]:
+        """Return what a run has recorded of its RL phase in one of its files; read once."""
+        key = (outcome.folder, file)
+        if key not in self._records:
+            self._records[key] = read_records(outcome.folder / file)
+        return self._records[key]
+
+    def curve(self, outcome: Outcome, metric: str) -> Curve:
+        """Return a metric of a run by step."""
+        return {line["step"]: line[metric] for line in self.records(outcome, "metrics.jsonl") if metric in line}
+
+    def curves(self, arm: str, metric: str, seeds: Sequence[int]) -> list[Curve]:
+        """Return the curves of an arm's runs that have a result, in the order of the seeds."""
+        outcomes = [self.outcomes[arm, seed] for seed in seeds]
+        return [self.curve(each, metric) for each in outcomes if not math.isnan(each.value)]
+
+
+def _outcome(registration: Registration, store: Store, trial: Trial, arm: str, seed: int) -> Outcome:
+    state = store.state(trial)
+    value = math.nan
+    if state.status == "done":
+        design = registration.design
+        value = design.window.of(store.curve(trial, design.metric), registration.steps)
+        if math.isnan(value):
+            state = attrs.evolve(state, reason=f"it has recorded no {design.metric}")
+    return Outcome(arm=arm, seed=seed, id=trial.id, folder=store.folder(trial), state=state, value=value)

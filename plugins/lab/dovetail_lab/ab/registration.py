@@ -1,0 +1,198 @@
+"""`ab.json`: what was registered before the first run, every later change of it, and the result."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import time
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from dovetail.config import Config, difference, versions
+from dovetail.errors import ConfigError, DovetailError, RunError, listing, nearest
+from dovetail_lab.ab.design import Design, changes
+from dovetail_lab.sweep import Planned
+from dovetail_lab.sweep.store import write
+
+FORMAT: Final = 1
+FILE: Final = "ab.json"
+LIBRARIES: Final = ("jax", "jaxlib", "flax", "optax", "numpy", "scipy")
+SHOWN: Final = 6
+
+
+@attrs.frozen(kw_only=True)
+class Amendment:
+    """A change of the design after it was registered: when, why, what, and how many pairs were finished by then."""
+
+    time: str
+    why: str
+    changes: tuple[str, ...]
+    pairs: int
+
+
+@attrs.frozen(kw_only=True)
+class Registration:
+    """A registered A/B test.
+
+    Attributes:
+        design: what is compared, as amended.
+        config: the gin file.
+        sets: overrides that all arms have.
+        steps: RL steps of a run.
+        differences: by arm, how its resolved config differs from the control's.
+        versions: of the plugins and of the libraries that compute.
+        trials: by arm and seed, the id of the run.
+        registered: when.
+        amendments: what was changed since.
+    """
+
+    design: Design
+    config: str
+    sets: tuple[str, ...]
+    steps: int
+    differences: Mapping[str, tuple[str, ...]]
+    versions: Mapping[str, str]
+    trials: Mapping[str, Mapping[int, str]]
+    registered: str
+    amendments: tuple[Amendment, ...] = ()
+
+    @classmethod
+    def of(cls, design: Design, config: str, sets: Iterable[str], planned: Planned) -> Registration:
+        """Register planned runs."""
+        runs = {(arm.name, point.seed): planned.by_point[point] for arm, point in design.points()}
+        first = design.seeds[0]
+        configs = {arm.name: planned.configs[runs[arm.name, first].id] for arm in design.arms}
+        control = configs[design.control.name]
+        return cls(
+            design=design,
+            config=config,
+            sets=tuple(sets),
+            steps=control.train.steps,
+            differences={arm.name: tuple(difference(control, configs[arm.name])) for arm in design.treatments},
+            versions=_versions(configs.values()),
+            trials={arm.name: {seed: runs[arm.name, seed].id for seed in design.seeds} for arm in design.arms},
+            registered=_now(),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {
+            "format": FORMAT,
+            "registered": self.registered,
+            "config": self.config,
+            "set": list(self.sets),
+            "steps": self.steps,
+            "design": self.design.to_json(),
+            "test": "exact sign-flip test of paired differences, two-sided; Holm over arms",
+            "differences": {arm: list(lines) for arm, lines in self.differences.items()},
+            "versions": dict(self.versions),
+            "trials": {arm: {str(seed): id for seed, id in ids.items()} for arm, ids in self.trials.items()},
+            "amendments": [attrs.asdict(amendment) for amendment in self.amendments],
+        }
+
+    @classmethod
+    def load(cls, folder: Path) -> Registration:
+        """Read what is registered in a folder.
+
+        Raises:
+            RunError: if it is no A/B test's folder, naming those beside it, or its record cannot be read.
+        """
+        if not (folder / FILE).is_file():
+            beside = [each.parent.name for each in folder.parent.glob(f"*/{FILE}")] if folder.parent.is_dir() else []
+            raise RunError(
+                f"'{folder}' is no folder of an A/B test (no {FILE}).{nearest(folder.name, beside)}"
+                f" There: {listing(beside)}"
+            )
+        try:
+            return cls._from_json(json.loads((folder / FILE).read_text()))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, DovetailError) as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise RunError(f"'{folder / FILE}' is no record of an A/B test that can be read: {reason}") from error
+
+    @classmethod
+    def _from_json(cls, record: Mapping[str, Any]) -> Registration:
+        if record["format"] != FORMAT:
+            raise ValueError(f"format {record['format']}, this version reads {FORMAT}")
+        return cls(
+            design=Design.from_json(record["design"]),
+            config=record["config"],
+            sets=tuple(record["set"]),
+            steps=record["steps"],
+            differences={arm: tuple(lines) for arm, lines in record["differences"].items()},
+            versions=record["versions"],
+            trials={arm: {int(seed): id for seed, id in ids.items()} for arm, ids in record["trials"].items()},
+            registered=record["registered"],
+            amendments=tuple(Amendment(**{**each, "changes": tuple(each["changes"])}) for each in record["amendments"]),
+        )
+
+    def save(self, folder: Path, result: Mapping[str, Any] | None = None) -> None:
+        """Write `ab.json`."""
+        text = json.dumps(_plain({**self.to_json(), "result": result}), indent=2, ensure_ascii=False, allow_nan=False)
+        try:
+            write(folder / FILE, text + "\n")
+        except OSError as error:
+            raise RunError(f"'{folder / FILE}' cannot be written: {error.strerror or error}") from error
+
+    def continues(self, there: Registration, *, amend: str | None, pairs: int) -> Registration:
+        """Return this registration as the continuation of the one that is there.
+
+        Args:
+            there: what was registered.
+            amend: why the design is changed, if it is.
+            pairs: how many pairs are finished.
+
+        Raises:
+            ConfigError: if the two differ and nobody says why, or in what cannot be amended.
+        """
+        found = changes(there._fixed(), self._fixed())
+        if found:
+            raise ConfigError(
+                f"another test is registered there: {'; '.join(found[:SHOWN])}. Arms and config cannot be amended, as"
+                " the runs are those of the registered ones; choose another --folder"
+            )
+        found = changes(there._amendable(), self._amendable())
+        gone = set(there.design.seeds) - set(self.design.seeds)
+        if gone:
+            raise ConfigError(f"seeds {listing(map(str, gone))} are registered; an amendment may add seeds, drop none")
+        if found and not amend:
+            raise ConfigError(
+                f"the design was registered on {there.registered} and differs: {'; '.join(found[:SHOWN])}. Repeat the"
+                " registered command to go on with it, or say --amend 'WHY', which is logged and shown in the report"
+            )
+        if not found:
+            return attrs.evolve(self, registered=there.registered, amendments=there.amendments)
+        amendment = Amendment(time=_now(), why=amend or "", changes=tuple(found), pairs=pairs)
+        return attrs.evolve(self, registered=there.registered, amendments=(*there.amendments, amendment))
+
+    def _fixed(self) -> dict[str, Any]:
+        arms = {f"arm {arm.name}": list(arm.overrides) for arm in self.design.arms}
+        resolved = {f"arm {name} differs by": list(lines) for name, lines in self.differences.items()}
+        about = {"config": self.config, "set": list(self.sets), "control": self.design.control.name}
+        return about | arms | resolved
+
+    def _amendable(self) -> dict[str, Any]:
+        design = {key: value for key, value in self.design.to_json().items() if key not in ("arms", "control")}
+        return design | {f"version of {name}": version for name, version in self.versions.items()}
+
+
+def _versions(configs: Iterable[Config]) -> dict[str, str]:
+    plugins = {name: version for config in configs for name, version in versions(config).items()}
+    return plugins | {"python": platform.python_version()} | {name: metadata.version(name) for name in LIBRARIES}
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _plain(value: Any) -> Any:
+    """Return JSON without NaN and infinity, which it cannot hold: null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

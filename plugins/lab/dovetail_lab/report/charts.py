@@ -1,0 +1,305 @@
+"""Charts as inline SVG, made of the classes and colour variables of `page.STYLE`, so that they follow light and dark.
+
+Colours are numbers: 0 is the control or the first run, and so on around the palette.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import attrs
+
+from dovetail_lab.report.numbers import Unit, number
+
+COLORS: Final = 8
+WIDTH: Final = 920.0
+DIGIT: Final = 7.0
+"""About the width of a character of a tick's label."""
+
+Point = tuple[float, float]
+
+
+def color(index: int) -> str:
+    """Return the palette's colour `index`, as CSS."""
+    return f"var(--c{index % COLORS})"
+
+
+@attrs.frozen(kw_only=True)
+class Line:
+    """A curve with its interval.
+
+    Attributes:
+        label: for the legend and for whoever points at it.
+        color: number of its colour.
+        points: in order of x.
+        low: lower end of the interval at each point; none for no interval.
+        high: upper end.
+        thin: whether it is one run among several, and drawn in the background.
+    """
+
+    label: str
+    color: int
+    points: Sequence[Point]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    thin: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Frame:
+    """The rectangle into which data are drawn."""
+
+    x_range: Point
+    y_range: Point
+    width: float = WIDTH
+    height: float = 300.0
+    left: float = 64.0
+    right: float = 16.0
+    top: float = 12.0
+    bottom: float = 40.0
+
+    def x(self, value: float) -> float:
+        """Place a value on the horizontal axis."""
+        low, high = self.x_range
+        return self.left + (value - low) / (high - low) * (self.width - self.left - self.right)
+
+    def y(self, value: float) -> float:
+        """Place a value on the vertical axis."""
+        low, high = self.y_range
+        return self.height - self.bottom - (value - low) / (high - low) * (self.height - self.top - self.bottom)
+
+    def path(self, points: Iterable[Point]) -> str:
+        """Return points as the data of a path."""
+        return "M" + "L".join(f"{self.x(x):.1f} {self.y(y):.1f}" for x, y in points)
+
+    def rows(self, unit: Unit) -> str:
+        """Draw horizontal grid lines with their values."""
+        drawn = []
+        for tick in ticks(*self.y_range):
+            y = self.y(tick)
+            drawn.append(f'<path class="grid" d="M{self.left:.0f} {y:.1f}H{self.width - self.right:.0f}"/>')
+            drawn.append(f'<text x="{self.left - 8:.0f}" y="{y + 4:.1f}" class="end">{_text(unit.axis(tick))}</text>')
+        return "".join(drawn)
+
+    def columns(self, label: str, write: Callable[[float], str], *, grid: bool = False, whole: bool = False) -> str:
+        """Draw the values of the horizontal axis, `whole` for counts, and what it means."""
+        y, drawn = self.height - self.bottom, []
+        for tick in ticks(*self.x_range, wanted=8 if self.width > 500 else 4, whole=whole):
+            if grid:
+                drawn.append(f'<path class="grid" d="M{self.x(tick):.1f} {self.top:.0f}V{y:.0f}"/>')
+            drawn.append(f'<text x="{self.x(tick):.1f}" y="{y + 16:.0f}" class="mid">{_text(write(tick))}</text>')
+        middle = (self.left + self.width - self.right) / 2
+        drawn.append(f'<text x="{middle:.0f}" y="{self.height - 4:.0f}" class="mid">{_text(label)}</text>')
+        return "".join(drawn)
+
+    def svg(self, content: str, label: str) -> str:
+        """Return the chart; `label` is for those who do not see it."""
+        return (
+            f'<svg class="chart" viewBox="0 0 {self.width:.0f} {self.height:.0f}" role="img"'
+            f' aria-label="{_text(label)}">{content}</svg>'
+        )
+
+
+def ticks(low: float, high: float, wanted: int = 5, *, whole: bool = False) -> list[float]:
+    """Return round values between two ends, about as many as wanted; `whole`: no fractions.
+
+    >>> ticks(0.0, 1.0), ticks(-0.02, 0.05, 4), ticks(0.0, 3.0, 8, whole=True)
+    ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [-0.02, 0.0, 0.02, 0.04], [0.0, 1.0, 2.0, 3.0])
+    """
+    span = high - low
+    power = 10.0 ** math.floor(math.log10(span / wanted))
+    steps = [power * factor for factor in (1, 2, 2.5, 5, 10, 20)]
+    fit = [step for step in steps if span / step <= wanted + 0.5 and (not whole or step % 1 == 0)]
+    step = fit[0] if fit else 1.0
+    first = math.ceil(low / step - 1e-9)
+    return [float(f"{step * index:.10g}") for index in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def spread(values: Iterable[float], *, margin: float = 0.06, zero: bool = False) -> Point:
+    """Return the range of finite values with some room, but none below zero where nothing is; `zero`: it is in it.
+
+    >>> spread([1.0, 2.0], margin=0.5), spread([0.0, 2.0, math.inf], margin=0.5), spread([0.0])
+    ((0.5, 2.5), (0.0, 3.0), (0.0, 1.0))
+    """
+    finite = [value for value in values if math.isfinite(value)] + ([0.0] if zero else [])
+    low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
+    room = margin * (high - low) or 0.5 * abs(high) or 1.0
+    return (low - room if low < 0 else max(low - room, 0.0)), high + room
+
+
+def lines(
+    curves: Sequence[Line],
+    *,
+    unit: Unit,
+    label: str,
+    x_label: str = "step",
+    band: float | None = None,
+    small: bool = False,
+) -> str:
+    """Draw curves with their intervals over steps.
+
+    Args:
+        curves: what to draw, the background first.
+        unit: of the values.
+        label: what it shows, for those who do not see it.
+        x_label: what the horizontal axis is.
+        band: half the width of a band around zero, which is then drawn; None for no zero line.
+        small: a picture of a third of the page.
+    """
+    curves = [curve for curve in curves if curve.points]
+    if not curves:
+        return '<p class="none">nothing recorded</p>'
+    values = [y for curve in curves for _, y in curve.points]
+    # an interval of two runs may be ten times as wide as all curves together: it is cut, not the curves flattened
+    low, high = min(values), max(values)
+    reach = 1.5 * (high - low) or 1.0
+    values += [end for curve in curves for end in (*curve.low, *curve.high) if low - reach <= end <= high + reach]
+    if band is not None:
+        values += [-band, band]
+    steps = [x for curve in curves for x, _ in curve.points]
+    extent = (min(steps), max(steps)) if min(steps) < max(steps) else (min(steps) - 0.5, max(steps) + 0.5)
+    size = {"width": 300.0, "height": 190.0, "left": 56.0, "right": 10.0} if small else {}
+    frame = Frame(x_range=extent, y_range=spread(values), **size)
+    drawn = [frame.rows(unit), frame.columns(x_label, number, whole=True)]
+    if band is not None:
+        top, bottom, width = frame.y(band), frame.y(-band), frame.width - frame.left - frame.right
+        drawn.append(
+            f'<rect class="band" x="{frame.left:.0f}" y="{top:.1f}" width="{width:.0f}" height="{bottom - top:.1f}"/>'
+            f'<path class="zero" d="M{frame.left:.0f} {frame.y(0):.1f}H{frame.width - frame.right:.0f}"/>'
+        )
+    drawn += [_interval(frame, curve) for curve in curves if curve.low]
+    drawn += [_curve(frame, curve, unit) for curve in curves]
+    return frame.svg("".join(drawn), label)
+
+
+def _interval(frame: Frame, curve: Line) -> str:
+    xs = [x for x, _ in curve.points]
+    low, high = frame.y_range
+
+    def within(ends: Sequence[float]) -> list[float]:
+        return [min(max(end, low), high) for end in ends]
+
+    outline = [*zip(xs, within(curve.high), strict=True)]
+    outline += reversed([*zip(xs, within(curve.low), strict=True)])
+    return f'<path class="interval" style="fill:{color(curve.color)}" d="{frame.path(outline)}Z"/>'
+
+
+def _curve(frame: Frame, curve: Line, unit: Unit) -> str:
+    kind = "thin" if curve.thin else "line"
+    name = f"<title>{_text(curve.label)}</title>"
+    drawn = f'<path class="{kind}" style="stroke:{color(curve.color)}" d="{frame.path(curve.points)}">{name}</path>'
+    if curve.thin or len(curve.points) > 60:
+        return drawn
+    dots = (
+        f'<circle cx="{frame.x(x):.1f}" cy="{frame.y(y):.1f}" r="3" style="fill:{color(curve.color)}"><title>'
+        f"{_text(curve.label)}: {_text(unit.value(y))} at step {number(x)}</title></circle>"
+        for x, y in curve.points
+    )
+    return drawn + "".join(dots)
+
+
+@attrs.frozen(kw_only=True)
+class Estimate:
+    """A row of a forest plot: a difference, its interval, and what to write beside it."""
+
+    label: str
+    value: float
+    low: float
+    high: float
+    text: str
+    color: int
+    light: bool = False
+
+
+def forest(rows: Sequence[Estimate], *, unit: Unit, band: float, label: str, x_label: str) -> str:
+    """Draw differences with their intervals, one below the other, over the band of differences that do not matter."""
+    values = [end for row in rows for end in (row.value, row.low, row.high)]
+    x_range = spread([*values, -band, band], zero=True)
+    left = 24 + DIGIT * max(len(row.label) for row in rows)
+    right = 24 + DIGIT * max(len(row.text) for row in rows)
+    frame = Frame(x_range=x_range, y_range=(0, 1), height=56 + 30 * len(rows), left=left, right=right)
+    bottom = frame.height - frame.bottom
+    drawn = [frame.columns(x_label, unit.axis, grid=True)]
+    start, width = frame.x(-band), frame.x(band) - frame.x(-band)
+    drawn.append(
+        f'<rect class="band" x="{start:.1f}" y="{frame.top:.0f}" width="{width:.1f}"'
+        f' height="{bottom - frame.top:.0f}"/><path class="zero" d="M{frame.x(0):.1f} {frame.top:.0f}V{bottom:.0f}"/>'
+    )
+    for index, row in enumerate(rows):
+        y = frame.top + 18 + 30 * index
+        low, high = (frame.x(min(max(end, x_range[0]), x_range[1])) for end in (row.low, row.high))
+        style = f"stroke:{color(row.color)};fill:{color(row.color)}" + (";opacity:.55" if row.light else "")
+        drawn.append(
+            f'<text x="{left - 12:.0f}" y="{y + 4:.0f}" class="end strong">{_text(row.label)}</text>'
+            f'<g style="{style}"><path class="bar" d="M{low:.1f} {y:.0f}H{high:.1f}"/>'
+            f'<rect x="{frame.x(row.value) - 5:.1f}" y="{y - 5:.0f}" width="10" height="10"/></g>'
+            f'<text x="{frame.width - right + 12:.0f}" y="{y + 4:.0f}">{_text(row.text)}</text>'
+        )
+    return frame.svg("".join(drawn), label)
+
+
+def slopes(
+    pairs: Sequence[tuple[str, float, float]], names: tuple[str, str], *, unit: Unit, up: bool, index: int, label: str
+) -> str:
+    """Draw each seed as a line from the control's result to the arm's; `up`: higher is better.
+
+    Lines that get better have the colour `index`, the others are red.
+    """
+    values = [value for _, *both in pairs for value in both]
+    frame = Frame(x_range=(0, 1), y_range=spread(values), width=300, height=260, left=64, right=56, bottom=32)
+    drawn = [frame.rows(unit)]
+    for x, name, align in ((0, names[0], "mid"), (1, names[1], "mid")):
+        drawn.append(
+            f'<path class="zero" d="M{frame.x(x):.1f} {frame.top:.0f}V{frame.height - frame.bottom:.0f}"/>'
+            f'<text x="{frame.x(x):.1f}" y="{frame.height - 10:.0f}" class="{align} strong">{_text(name)}</text>'
+        )
+    for (seed, before, after), y in zip(pairs, _apart([frame.y(after) for _, _, after in pairs], 12.0), strict=True):
+        gain = after > before if up else after < before
+        style = color(index) if gain else "var(--red)" if after != before else "var(--muted)"
+        title = f"seed {seed}: {unit.value(before)}, then {unit.value(after)}"
+        drawn.append(
+            f'<g style="stroke:{style};fill:{style}"><path class="slope" d="{frame.path([(0, before), (1, after)])}">'
+            f"<title>{_text(title)}</title></path>"
+            f'<circle cx="{frame.x(0):.1f}" cy="{frame.y(before):.1f}" r="3.5"/>'
+            f'<circle cx="{frame.x(1):.1f}" cy="{frame.y(after):.1f}" r="3.5"/></g>'
+            f'<text x="{frame.x(1) + 10:.1f}" y="{y + 4:.1f}">{_text(seed)}</text>'
+        )
+    return frame.svg("".join(drawn), label)
+
+
+def _apart(places: Sequence[float], gap: float) -> list[float]:
+    """Move labels down until none covers another.
+
+    >>> _apart([10.0, 11.0, 40.0], 12.0)
+    [10.0, 22.0, 40.0]
+    """
+    moved, last = list(places), -math.inf
+    for index in sorted(range(len(places)), key=places.__getitem__):
+        last = moved[index] = max(places[index], last + gap)
+    return moved
+
+
+def changes(values: Sequence[float], *, unit: Unit, color_of_gains: int, label: str, x_label: str) -> str:
+    """Draw sorted changes as bars from zero: what gains in a colour, what loses in red."""
+    ordered = sorted(values, reverse=True)
+    top = max(abs(value) for value in ordered) or 1.0
+    frame = Frame(x_range=(0, len(ordered)), y_range=(-1.06 * top, 1.06 * top), width=600, height=260)
+    width = max((frame.x(1) - frame.x(0)) * 0.9, 0.4)
+    drawn = [frame.rows(unit), frame.columns(x_label, number, whole=True)]
+    for place, value in enumerate(ordered):
+        if value:
+            y, zero = frame.y(value), frame.y(0)
+            style = color(color_of_gains) if value > 0 else "var(--red)"
+            drawn.append(
+                f'<rect x="{frame.x(place):.1f}" y="{min(y, zero):.1f}" width="{width:.2f}"'
+                f' height="{abs(y - zero):.1f}" style="fill:{style}"/>'
+            )
+    drawn.append(f'<path class="zero" d="M{frame.left:.0f} {frame.y(0):.1f}H{frame.width - frame.right:.0f}"/>')
+    return frame.svg("".join(drawn), label)
+
+
+def _text(text: str) -> str:
+    return html.escape(text)

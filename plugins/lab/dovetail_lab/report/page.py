@@ -1,0 +1,146 @@
+"""The page that all reports share: one file, no script, no request, light and dark as the reader's system is."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import attrs
+
+from dovetail.errors import RunError
+from dovetail_lab.report.charts import color
+
+STYLE = """
+:root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--muted:#5c6670;--line:#e2e6ea;--panel:#f6f8fa;--red:#c62f3b;
+--redbg:#fdebec;--amber:#8a5a00;--amberbg:#fdf3dc;--good:#157a4a;--goodbg:#e3f5ea;--quiet:#4b5966;--quietbg:#edf0f3;
+--c0:#6b7785;--c1:#0b6bcb;--c2:#d1560b;--c3:#0a8f6a;--c4:#a4458f;--c5:#8a6d00;--c6:#0e8fa3;--c7:#7a4fd0}
+@media(prefers-color-scheme:dark){:root{--bg:#12161b;--fg:#e4e8ec;--muted:#98a3ae;--line:#2a3138;--panel:#1a2027;
+--red:#ff7b82;--redbg:#43191d;--amber:#f2c063;--amberbg:#3a2d11;--good:#5fd39a;--goodbg:#11362460;--quiet:#b4bfca;
+--quietbg:#252c34;--c0:#9aa6b2;--c1:#58a6ff;--c2:#ff9a5c;--c3:#4cc9a0;--c4:#e08bd0;--c5:#d9b847;--c6:#56cbdc;
+--c7:#b392f0}}
+*{box-sizing:border-box}
+body{font:15px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;margin:0;color:var(--fg);background:var(--bg)}
+main{max-width:1000px;margin:0 auto;padding:2.2rem 1.4rem 4rem}
+h1{font-size:1.65rem;line-height:1.25;margin:0 0 .2rem;letter-spacing:-.01em}
+h2{font-size:1.15rem;margin:2.6rem 0 .3rem}h3{font-size:.95rem;margin:1.2rem 0 .3rem}
+p{margin:.3rem 0 .8rem;max-width:75ch}h1+p{max-width:none}.muted,.none,figcaption{color:var(--muted)}
+figure{margin:.6rem 0 0}figcaption{font-size:.87rem;margin:.2rem 0 0;max-width:85ch}
+.verdict{border-left:5px solid;border-radius:6px;padding:.85rem 1.1rem;margin:1rem 0;font-size:1.1rem}
+.verdict p{margin:.35rem 0 0;font-size:.95rem;max-width:none}.verdict strong{margin-right:.35rem}
+.better{border-color:var(--good);background:var(--goodbg)}.worse{border-color:var(--red);background:var(--redbg)}
+.equivalent,.undecided,.waiting{border-color:var(--quiet);background:var(--quietbg)}
+.warn{border-color:var(--amber);background:var(--amberbg)}
+.grid3{display:grid;grid-template-columns:repeat(auto-fill,minmax(270px,1fr));gap:.4rem 1.2rem}
+.beside{display:grid;grid-template-columns:1fr 2fr;gap:1.2rem;align-items:start}
+@media(max-width:720px){.beside{grid-template-columns:1fr}}
+.grid3 figure{margin:.5rem 0}.grid3 b{font-weight:550;font-size:.9rem}
+.scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.9rem;margin:.5rem 0}
+th{text-align:left;color:var(--muted);font-weight:550;border-bottom:1px solid var(--line);vertical-align:bottom}
+td{border-bottom:1px solid var(--line);vertical-align:top}td,th{padding:.38rem .9rem .38rem 0}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+td.red,td.bad{color:var(--red);font-weight:600}td.red{background:var(--redbg)}td.changed{color:var(--amber)}
+td.red,td.changed,td.same{padding-left:.6rem}td.good{color:var(--good)}
+.legend{display:flex;flex-wrap:wrap;gap:.2rem 1.1rem;font-size:.88rem;margin:.5rem 0 0}
+.legend i,.dot{display:inline-block;width:.75em;height:.75em;border-radius:2px;margin-right:.4em}
+.chart{width:100%;height:auto;display:block}.chart text{font-size:12px;fill:var(--muted)}
+.chart .mid{text-anchor:middle}.chart .end{text-anchor:end}.chart .strong{fill:var(--fg);font-weight:550}
+.chart .grid{stroke:var(--line);fill:none}.chart .zero{stroke:var(--muted);fill:none;stroke-width:1.2}
+.chart .band{fill:var(--muted);opacity:.14}.chart .interval{opacity:.17}
+.chart .line{fill:none;stroke-width:2.2;stroke-linejoin:round}.chart .thin{fill:none;stroke-width:1;opacity:.28}
+.chart .bar{stroke-width:2.4;fill:none}.chart .slope{stroke-width:1.8;fill:none;opacity:.85}
+.shares{display:flex;height:1.5rem;border-radius:4px;overflow:hidden;font-size:.8rem;color:#fff;margin:.4rem 0}
+.shares span{overflow:hidden;white-space:nowrap;text-indent:.5rem;line-height:1.5rem;background:var(--s)}
+code,pre{font:.86em/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}code{overflow-wrap:anywhere}
+pre{background:var(--panel);padding:.8rem 1rem;border-radius:6px;overflow-x:auto;white-space:pre-wrap;margin:.5rem 0}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1.2rem;font-size:.9rem;margin:.5rem 0}
+dt{color:var(--muted)}dd{margin:0;overflow-wrap:anywhere}
+@media(prefers-color-scheme:dark){.shares{color:#10141a}}
+@media print{main{max-width:none}}
+"""
+
+
+@attrs.frozen
+class Cell:
+    """A cell of a table: text, a class of `STYLE` (`n` for numbers, `red`, ...), and what stands behind it."""
+
+    text: str
+    kind: str = ""
+    title: str = ""
+
+
+def escape(text: str) -> str:
+    """Return text for HTML; a percent sign stays with its number."""
+    return html.escape(text.replace(" %", "\u00a0%"))
+
+
+def page(title: str, subtitle: str, content: Iterable[str]) -> str:
+    """Return the whole file."""
+    body = "\n".join(content)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f'<h1>{escape(title)}</h1>\n<p class="muted">{escape(subtitle)}</p>\n{body}\n</main>\n</body>\n</html>\n'
+    )
+
+
+def section(title: str, *content: str) -> str:
+    """Return a part with a heading; nothing for no content."""
+    inner = "\n".join(part for part in content if part)
+    return f"<section>\n<h2>{escape(title)}</h2>\n{inner}\n</section>" if inner else ""
+
+
+def paragraph(text: str, kind: str = "") -> str:
+    """Return a paragraph."""
+    return f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
+
+
+def figure(chart: str, caption: str = "", title: str = "") -> str:
+    """Return a chart with what it is called above, and how to read it below."""
+    head = f"<b>{escape(title)}</b>" if title else ""
+    foot = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    return f"<figure>{head}{chart}{foot}</figure>"
+
+
+def legend(names: Sequence[tuple[str, int]]) -> str:
+    """Return the key of a chart: labels with the numbers of their colours."""
+    return (
+        '<div class="legend">' + "".join(f"<span>{key(index)}{escape(name)}</span>" for name, index in names) + "</div>"
+    )
+
+
+def key(index: int) -> str:
+    """Return a square of a colour."""
+    return f'<i class="dot" style="background:{color(index)}"></i>'
+
+
+def table(head: Sequence[str | Cell], rows: Iterable[Sequence[str | Cell]]) -> str:
+    """Return a table; texts are escaped."""
+    body = "".join(f"<tr>{''.join(_cell('td', cell) for cell in row)}</tr>\n" for row in rows)
+    top = "".join(_cell("th", cell) for cell in head)
+    return f'<div class="scroll"><table>\n<thead><tr>{top}</tr></thead>\n<tbody>\n{body}</tbody>\n</table></div>'
+
+
+def _cell(tag: str, cell: str | Cell) -> str:
+    cell = Cell(cell) if isinstance(cell, str) else cell
+    kind = f' class="{cell.kind}"' if cell.kind else ""
+    title = f' title="{escape(cell.title)}"' if cell.title else ""
+    return f"<{tag}{kind}{title}>{escape(cell.text)}</{tag}>"
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return a list of terms and what they are."""
+    return "<dl>" + "".join(f"<dt>{escape(term)}</dt><dd>{escape(text)}</dd>" for term, text in pairs) + "</dl>"
+
+
+def write(path: Path, text: str) -> None:
+    """Write a report.
+
+    Raises:
+        RunError: if it cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"'{path}' cannot be written: {error.strerror or error}") from error

@@ -1,0 +1,246 @@
+"""The page of single runs: where they began and ended, their curves, their time, what they wrote."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from dovetail.config import difference, load
+from dovetail.errors import DovetailError, RunError
+from dovetail.run.journal import read_records
+from dovetail_lab.report.charts import Line, color, lines
+from dovetail_lab.report.curves import smoothed
+from dovetail_lab.report.numbers import Unit, number, share
+from dovetail_lab.report.page import Cell, escape, facts, figure, legend, page, paragraph, section, table
+
+RESULTS: Final = ("eval/accuracy", "eval/pass@1", "reward/mean")
+"""What is drawn large, where it is recorded."""
+
+BEHAVIOUR: Final = (
+    "completion/length_mean",
+    "completion/truncated",
+    "entropy/mean",
+    "kl/mean",
+    "policy_loss/loss",
+    "policy_loss/clip_fraction",
+    "optimizer/grad_norm",
+    "optimizer/update_norm",
+    "optimizer/lr",
+    "mismatch/kl_k3",
+    "critic/loss",
+)
+"""What is drawn small; the rest is behind a fold."""
+
+SHOWN_SAMPLES: Final = 8
+ABOUT: Final = ("phase", "step")
+
+
+@attrs.frozen(kw_only=True)
+class Recorded:
+    """A run's folder, read.
+
+    Attributes:
+        folder: where it is.
+        color: number of its colour.
+        identity: its run id and config id.
+        metrics: the records of its RL phase.
+        timings: wall-clock figures of both phases.
+        samples: completions of its evaluations.
+        starts: each start of it, with command and versions.
+    """
+
+    folder: Path
+    color: int
+    identity: Mapping[str, str]
+    metrics: Sequence[Mapping[str, Any]]
+    timings: Sequence[Mapping[str, Any]]
+    samples: Sequence[Mapping[str, Any]]
+    starts: Sequence[Mapping[str, Any]]
+
+    @classmethod
+    def read(cls, folder: Path, index: int) -> Recorded:
+        """Read it.
+
+        Raises:
+            RunError: if what says which run it is cannot be read.
+        """
+        try:
+            identity = json.loads((folder / "run.json").read_text())
+            starts = json.loads((folder / "environment.json").read_text())
+        except (OSError, ValueError) as error:
+            raise RunError(f"'{folder}' cannot be read: {error}") from error
+        return cls(
+            folder=folder,
+            color=index,
+            identity=identity,
+            metrics=read_records(folder / "metrics.jsonl"),
+            timings=[*read_records(folder / "timings.jsonl", "sft"), *read_records(folder / "timings.jsonl")],
+            samples=read_records(folder / "samples.jsonl"),
+            starts=starts,
+        )
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.folder.absolute().name
+
+    def curve(self, metric: str) -> dict[int, float]:
+        """Return a metric by step."""
+        return {line["step"]: line[metric] for line in self.metrics if metric in line}
+
+
+def render(folders: Sequence[Path]) -> str:
+    """Return the page as HTML.
+
+    Raises:
+        RunError: if a folder cannot be read.
+    """
+    runs = [Recorded.read(folder, index + 1) for index, folder in enumerate(folders)]
+    title = f"Run {runs[0].name}" if len(runs) == 1 else f"{len(runs)} runs"
+    steps = max((line["step"] for run in runs for line in run.metrics), default=0)
+    content = [
+        _results(runs),
+        _curves(runs),
+        _time(runs),
+        _samples(runs[0]) if len(runs) == 1 else "",
+        _differences(runs),
+        *map(_about, runs),
+    ]
+    return page(title, f"{steps} steps · {', '.join(run.identity['run_id'] for run in runs)}", content)
+
+
+def _results(runs: Sequence[Recorded]) -> str:
+    """A row for each run and each result: first, last, best."""
+    several = len(runs) > 1
+    head = [
+        *(["run"] if several else []),
+        "metric",
+        *(Cell(name, "n") for name in ("first", "last", "best", "at step")),
+    ]
+    rows = []
+    for run in runs:
+        for metric in RESULTS:
+            curve, unit = run.curve(metric), Unit.of(metric)
+            if curve:
+                steps = sorted(curve)
+                best = max(steps, key=curve.__getitem__)
+                values = [unit.value(curve[step]) for step in (steps[0], steps[-1], best)]
+                rows.append(
+                    [*([run.name] if several else []), metric, *(Cell(value, "n") for value in (*values, str(best)))]
+                )
+    if not rows:
+        return paragraph("No step of reinforcement learning is recorded yet.")
+    return table(head, rows)
+
+
+def _curves(runs: Sequence[Recorded]) -> str:
+    names = legend([(run.name, run.color) for run in runs]) if len(runs) > 1 else ""
+    recorded = list(dict.fromkeys(name for run in runs for line in run.metrics for name in line))
+    known = [name for name in recorded if name not in ABOUT]
+    large = [_chart(runs, metric) for metric in RESULTS if metric in known]
+    small = [_chart(runs, metric, small=True) for metric in BEHAVIOUR if metric in known]
+    rest = [_chart(runs, metric, small=True) for metric in sorted(known) if metric not in (*RESULTS, *BEHAVIOUR)]
+    folded = f'<details><summary>All other metrics</summary><div class="grid3">{"".join(rest)}</div></details>'
+    return section("Results", names, *large) + section(
+        "On the way", names, f'<div class="grid3">{"".join(small)}</div>' if small else "", folded if rest else ""
+    )
+
+
+def _chart(runs: Sequence[Recorded], metric: str, *, small: bool = False) -> str:
+    drawn = []
+    for run in runs:
+        curve = {step: value for step, value in run.curve(metric).items() if math.isfinite(value)}
+        if not small and len(smoothed(curve)) < len(curve):
+            drawn.append(Line(label=run.name, color=run.color, points=sorted(curve.items()), thin=True))
+        drawn.append(Line(label=run.name, color=run.color, points=sorted(smoothed(curve).items())))
+    return figure(lines(drawn, unit=Unit.of(metric), label=f"{metric} by step", small=small), title=metric)
+
+
+def _time(runs: Sequence[Recorded]) -> str:
+    """Where the seconds went."""
+    parts = []
+    for run in runs:
+        spent: dict[str, float] = {}
+        for line in run.timings:
+            for name, value in line.items():
+                if name.startswith("time/") and name not in ("time/step", "time/tokens_per_second"):
+                    key = "warm start" if line["phase"] == "sft" else name.removeprefix("time/")
+                    spent[key] = spent.get(key, 0.0) + value
+        total = sum(spent.values())
+        if not total:
+            continue
+        ordered = sorted(spent.items(), key=lambda pair: -pair[1])
+        bars = "".join(
+            f'<span style="--s:{color(index + 1)};flex:{seconds / total:.4f} 0 0"'
+            f' title="{escape(name)}: {number(seconds)} s">{escape(name) if seconds > 0.08 * total else ""}</span>'
+            for index, (name, seconds) in enumerate(ordered)
+        )
+        text = ", ".join(f"{name} {share(seconds / total)}" for name, seconds in ordered if seconds >= 0.005 * total)
+        head = f"{run.name}: " if len(runs) > 1 else ""
+        parts.append(f'<div class="shares">{bars}</div>{paragraph(f"{head}{number(total)} s: {text}.", "muted")}')
+    return section("Time", *parts)
+
+
+def _samples(run: Recorded) -> str:
+    """What the last evaluation wrote, and how it was scored."""
+    last = max((line["step"] for line in run.samples), default=0)
+    shown = [line for line in run.samples if line["step"] == last][:SHOWN_SAMPLES]
+    rows = [
+        [str(line.get("prompt", "")), str(line.get("completion", "")), Cell(_score(line.get("score")), "n")]
+        for line in shown
+    ]
+    head = ["prompt", "completion", Cell("score", "n")]
+    return section(f"Completions at step {last}", table(head, rows)) if rows else ""
+
+
+def _score(value: Any) -> str:
+    return number(value) if isinstance(value, int | float) else "–"
+
+
+def _differences(runs: Sequence[Recorded]) -> str:
+    """How the configs of several runs differ from the first one's."""
+    if len(runs) == 1:
+        return ""
+    try:
+        first, *others = [load(run.folder / "config.gin") for run in runs]
+    except DovetailError as error:
+        return section("Differences", paragraph(f"A config cannot be read any more: {error}"))
+    rows = [
+        [run.name, "; ".join(difference(first, config)) or "none"] for run, config in zip(runs[1:], others, strict=True)
+    ]
+    return section("Differences", paragraph(f"Against {runs[0].name}:"), table(["run", "values"], rows))
+
+
+def _about(run: Recorded) -> str:
+    start = run.starts[-1] if run.starts else {}
+    starts = f" (start {len(run.starts)})" if len(run.starts) > 1 else ""
+    libraries = {**start.get("plugins", {}), **start.get("libraries", {})}
+    return section(
+        f"About {run.name}",
+        facts(
+            (
+                ("folder", str(run.folder)),
+                ("run id", run.identity["run_id"]),
+                ("started", f"{start.get('time', '–')}{starts}"),
+                ("command", " ".join(map(str, start.get("command", [])))),
+                (
+                    "machine",
+                    f"{start.get('platform', '–')}, {start.get('cpus', '–')} CPUs, Python {start.get('python', '–')}",
+                ),
+                ("versions", ", ".join(f"{name} {version}" for name, version in libraries.items())),
+            )
+        ),
+        f"<details><summary>config.gin</summary><pre>{escape(_config(run))}</pre></details>",
+    )
+
+
+def _config(run: Recorded) -> str:
+    try:
+        return (run.folder / "config.gin").read_text()
+    except OSError as error:
+        return str(error)

@@ -1,0 +1,100 @@
+"""The page of a sweep: its settings, the best first, their curves, and what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from dovetail_lab.report.charts import COLORS, Line, lines
+from dovetail_lab.report.curves import mean_curves, smoothed
+from dovetail_lab.report.numbers import Unit
+from dovetail_lab.report.page import Cell, figure, legend, page, paragraph, section, table
+from dovetail_lab.sweep.driver import count
+from dovetail_lab.sweep.store import State, Store
+from dovetail_lab.sweep.tables import Setting, settings_table
+from dovetail_lab.sweep.trial import Trial
+
+GOOD: Final = {"done": "good", "failed": "bad", "timeout": "bad", "corrupt": "bad"}
+
+
+def render(store: Store, metric: str, goal: str) -> str:
+    """Return the page as HTML.
+
+    Raises:
+        RunError: if no trial has the metric.
+    """
+    rows = settings_table(store, metric, goal)
+    states = {trial: store.state(trial) for trial in store.trials}
+    unit = Unit.of(metric)
+    subtitle = (
+        f"{store.record.get('config', '')} · {metric}, {'higher' if goal == 'max' else 'lower'} is better ·"
+        f" {len(states)} trials: {count(state.status for state in states.values())}"
+    )
+    content = [_best(rows, metric, unit), _curves(store, rows, metric, unit), _settings(rows, unit), _trials(states)]
+    return page(f"Sweep {store.path.absolute().name}", subtitle, content)
+
+
+def _best(rows: Sequence[Setting], metric: str, unit: Unit) -> str:
+    if not rows or rows[0].mean is None:
+        return '<div class="verdict waiting">No trial has ended yet.</div>'
+    best, seeds = rows[0], len(rows[0].last)
+    over = f"mean of {seeds} seeds" if seeds > 1 else "one seed, so that nobody knows how much of it is chance"
+    text = f"Best so far: {best.label}, {metric} {unit.value(rows[0].mean)}, {over}."
+    note = (
+        "The best of many is flattered by the choice: run it again on other seeds, as an A/B test does, before it is"
+        " believed."
+    )
+    return f'<div class="verdict equivalent">{paragraph(text)}{paragraph(note, "muted")}</div>'
+
+
+def _curves(store: Store, rows: Sequence[Setting], metric: str, unit: Unit) -> str:
+    """The settings' mean curves, those beyond the palette in the background."""
+    drawn, names = [], []
+    for index, row in enumerate(rows):
+        found = [smoothed(dict(store.curve(trial, metric))) for trial in row.trials]
+        mean = mean_curves([curve for curve in found if curve])
+        points = list(zip(mean.steps, mean.mean, strict=True))
+        if index < COLORS:
+            names.append((row.label, index))
+        drawn.append(Line(label=row.label, color=index, points=points, thin=index >= COLORS))
+    drawn.sort(key=lambda line: not line.thin)
+    left_out = f" Thin: the other {len(rows) - COLORS}." if len(rows) > COLORS else ""
+    caption = f"Mean over the seeds of each setting, at the steps that all of them have.{left_out}"
+    return section("Curves", legend(names), figure(lines(drawn, unit=unit, label=f"{metric} by step"), caption))
+
+
+def _settings(rows: Sequence[Setting], unit: Unit) -> str:
+    head = [
+        "setting",
+        Cell("seeds", "n"),
+        Cell("mean of the last", "n"),
+        Cell("± standard error", "n"),
+        Cell("best", "n"),
+    ]
+    body = [
+        [
+            row.label,
+            Cell(f"{len(row.last)}/{len(row.trials)}", "n"),
+            Cell("" if row.mean is None else unit.value(row.mean), "n"),
+            Cell("" if row.error is None else unit.value(row.error), "n"),
+            Cell("" if row.best is None else unit.value(row.best), "n"),
+        ]
+        for row in rows
+    ]
+    return section("Settings", table(head, body))
+
+
+def _trials(states: Mapping[Trial, State]) -> str:
+    head = ["trial", "what", "status", Cell("seconds", "n"), Cell("attempts", "n"), "why"]
+    body = [
+        [
+            trial.id,
+            trial.label,
+            Cell(state.status, GOOD.get(state.status, "")),
+            Cell(f"{state.ended - state.started:.0f}" if state.ended and state.started else "", "n"),
+            Cell(str(state.attempts), "n"),
+            state.reason,
+        ]
+        for trial, state in states.items()
+    ]
+    return section("Trials", table(head, body))

@@ -1,0 +1,231 @@
+"""What the commands of `dovetail sweep` do."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from pathlib import Path
+
+import attrs
+
+from dovetail.config import Choice, load_experiment
+from dovetail.errors import ConfigError, RunError
+from dovetail.shipped import find
+from dovetail_lab.settings import Sweep
+from dovetail_lab.sweep.distributions import Distribution
+from dovetail_lab.sweep.driver import Terms, count, drive
+from dovetail_lab.sweep.export import export as export_text
+from dovetail_lab.sweep.progress import open_watch
+from dovetail_lab.sweep.space import Exclusion, Space, parse_axes, parse_random, parse_seeds
+from dovetail_lab.sweep.stopping import Stopping
+from dovetail_lab.sweep.store import FINAL, Store
+from dovetail_lab.sweep.tables import settings_table, status_text, table_text
+from dovetail_lab.sweep.trial import Planned, plan_trials
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run a sweep, or go on with it; status 1 if a trial failed."""
+    path = find(options.config)
+    settings, choices = read_settings(path, options)
+    terms = Terms(
+        jobs=settings.jobs,
+        population=settings.vectorize,
+        retry=settings.retry,
+        timeout=parse_time(settings.timeout),
+        fail_fast=settings.fail_fast,
+    )
+    space = make_space(settings)
+    planned = plan_trials(path, options.overrides, space.points(), max_trials=settings.max_trials)
+    for text in notes(space, planned):
+        print(text)
+    folder = options.folder or Path("sweeps") / path.stem
+    if options.dry_run:
+        print_plan(planned, folder)
+        return 0
+    about = {
+        "config": str(path),
+        "set": options.overrides,
+        "space": space.describe(),
+        "metric": settings.metric,
+        "goal": settings.goal,
+    }
+    store = Store.create(folder, planned, about, extend=options.extend)
+    steps = {trial_id: config.train.steps for trial_id, config in planned.configs.items()}
+    watch = open_watch(store, settings.metric, steps)
+    try:
+        statuses = drive(
+            store,
+            choices["sweep.executor"].bind(),  # pyright: ignore[reportArgumentType]
+            terms,
+            watch=watch,
+            prepare=lambda trial: store.prepare(trial, planned.configs[trial.id]),
+            stopping=_stopping(settings, choices, steps),
+        )
+    finally:
+        watch.close()
+    print(f"{count(statuses.elements())}   {folder}")
+    print_best(store, settings.metric, settings.goal)
+    return 0 if statuses.keys() <= FINAL else 1
+
+
+def _stopping(settings: Sweep, choices: dict[str, Choice], steps: dict[str, int]) -> Stopping | None:
+    rule = choices.get("sweep.early_stopping")
+    return rule and Stopping(rule=rule, metric=settings.metric, goal=settings.goal, steps=steps)
+
+
+def read_settings(path: Path, options: argparse.Namespace) -> tuple[Sweep, dict[str, Choice]]:
+    """Read `sweep.*` from the config, with what the command line says in front of it."""
+    sets = list(options.overrides)
+    for option, key in (
+        ("jobs", "sweep.jobs"),
+        ("vectorize", "sweep.vectorize"),
+        ("retry", "sweep.retry"),
+        ("timeout", "sweep.timeout"),
+        ("fail_fast", "sweep.fail_fast"),
+        ("executor", "sweep.executor"),
+        ("address", "executor.ray.address"),
+        ("metric", "sweep.metric"),
+        ("goal", "sweep.goal"),
+        ("early_stopping", "sweep.early_stopping"),
+        ("draw_seed", "sweep.draw_seed"),
+        ("seeds", "sweep.seeds"),
+    ):
+        value = getattr(options, option)
+        if value is not None:
+            sets.append(f"{key}={value!r}")
+    settings, choices = load_experiment("sweep", path, sets)
+    return _with_axes(settings, options), choices
+
+
+def _with_axes(settings: Sweep, options: argparse.Namespace) -> Sweep:
+    grid, zipped = dict(settings.grid), dict(settings.zip)
+    for axes, texts, option in ((grid, options.grid, "--grid"), (zipped, options.zip, "--zip")):
+        for text in texts:
+            axes.update(parse_axes(text, option))
+    if len(options.random) > 1:
+        raise ConfigError("--random is there twice; give all distributions after one number of draws")
+    drawn = settings
+    if options.random:
+        draws, forms = parse_random(options.random[0])
+        forms = settings.random | {key: str(form) for key, form in forms.items()}
+        drawn = attrs.evolve(settings, draws=draws, random=forms)
+    return attrs.evolve(drawn, grid=grid, zip=zipped, exclude=(*settings.exclude, *options.exclude))
+
+
+def make_space(settings: Sweep) -> Space:
+    """Return the space that the settings describe."""
+    return Space(
+        grid=settings.grid,
+        zip=settings.zip,
+        random={key: Distribution.parse(text, key) for key, text in settings.random.items()},
+        draws=settings.draws,
+        draw_seed=settings.draw_seed,
+        seeds=() if settings.seeds is None else parse_seeds(settings.seeds),
+        exclude=tuple(map(Exclusion.parse, settings.exclude)),
+    )
+
+
+def parse_time(text: str | None) -> float:
+    """Return seconds.
+
+    >>> parse_time("90s"), parse_time("2h"), parse_time(None)
+    (90.0, 7200.0, inf)
+
+    Raises:
+        ConfigError: if it is no time.
+    """
+    if text is None:
+        return math.inf
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
+    if not match or not float(match[1]):
+        raise ConfigError(f"sweep.timeout '{text}' is no time; write 90s, 30m, 2h or 1d")
+    return float(match[1]) * UNITS[match[2] or "s"]
+
+
+def notes(space: Space, planned: Planned) -> list[str]:
+    """Say what is probably not meant."""
+    found = [f"note: exclude {text} leaves nothing out" for text in space.idle_exclusions()]
+    if planned.merged:
+        point, trial = planned.merged[0]
+        found.append(
+            f"note: {len(planned.merged)} points come to the same run as another and are run once, such as"
+            f" {' '.join(point.overrides)} as {trial.label}"
+        )
+    unused = {str(each) for config in planned.configs.values() for each in config.unused}
+    everywhere = [u for u in unused if all(u in map(str, config.unused) for config in planned.configs.values())]
+    return [*found, *sorted(everywhere)]
+
+
+def print_plan(planned: Planned, folder: Path) -> None:
+    """Print the trials that would run."""
+    groups = list(dict.fromkeys(trial.group for trial in planned.trials))
+    width = max(len(trial.id) for trial in planned.trials)
+    for trial in planned.trials:
+        print(f"{trial.id:<{width}}  {groups.index(trial.group):>3}  {trial.label}")
+    print(
+        f"{len(planned.trials)} trials in {len(groups)} group{'s' * (len(groups) != 1)} (second column), each of which"
+        f" compiles once; they would run in {folder}"
+    )
+
+
+def print_best(store: Store, metric: str, goal: str) -> None:
+    """Print the best setting so far."""
+    rows = settings_table(store, metric, goal)
+    if rows and rows[0].mean is not None:
+        print(f"best {metric}: {rows[0].mean:.4g} ({rows[0].label}); `dovetail sweep table {store.path}` has them all")
+
+
+def status(options: argparse.Namespace) -> int:
+    """Print how each trial stands."""
+    print(status_text(Store.open(options.folder)))
+    return 0
+
+
+def table(options: argparse.Namespace) -> int:
+    """Print what each setting has come to."""
+    store = Store.open(options.folder)
+    print(table_text(store, *_compared(store, options)))
+    return 0
+
+
+def _compared(store: Store, options: argparse.Namespace) -> tuple[str, str]:
+    record = store.record
+    return options.metric or record.get("metric", "eval/accuracy"), options.goal or record.get("goal", "max")
+
+
+def kill(options: argparse.Namespace) -> int:
+    """End trials, or the whole sweep."""
+    store = Store.open(options.folder)
+    if not options.trials:
+        store.ask_all_to_stop()
+        print(f"asked all of '{store.path}' to stop; the same sweep command goes on from there")
+        return 0
+    for trial in [store.find(word) for word in options.trials]:
+        state = store.state(trial)
+        if state.status in FINAL:
+            raise RunError(f"trial {trial.id} is {state.status} already")
+        if state.status == "running":
+            store.ask_to_stop(trial, "killed", "by sweep kill")
+            print(f"asked {trial.id} to stop ({trial.label})")
+        else:
+            store.settle(trial, "killed", "by sweep kill")
+            print(f"{trial.id} will not run ({trial.label})")
+    return 0
+
+
+def export(options: argparse.Namespace) -> int:
+    """Write the trials as csv, json or html."""
+    store = Store.open(options.folder)
+    text = export_text(store, options.format, *_compared(store, options))
+    if options.output is None:
+        print(text, end="")
+        return 0
+    try:
+        options.output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"'{options.output}' cannot be written: {error.strerror or error}") from error
+    print(options.output)
+    return 0

@@ -1,0 +1,113 @@
+"""Random values of a hyperparameter, from a counter instead of a stream.
+
+Draw `i` of a key depends on the seed, the key and `i` alone, so a sweep of 40 draws begins with the 20 that it had
+before, and another hyperparameter beside it changes none of its values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from dovetail.errors import ConfigError, listing, nearest
+from dovetail_lab.sweep.values import read_value, split_commas
+
+DIGITS = 6
+"""Significant digits of a drawn number: short enough to read, fine enough for any hyperparameter."""
+
+
+def uniform01(seed: int, key: str, index: int) -> float:
+    """Return a number in [0, 1) that is a function of its arguments: the first 53 bits of their SHA-256.
+
+    >>> uniform01(0, "train.lr", 0) == uniform01(0, "train.lr", 0) != uniform01(0, "train.lr", 1)
+    True
+    """
+    digest = hashlib.sha256(f"dovetail draw 1\n{seed}\n{key}\n{index}".encode()).digest()
+    return (int.from_bytes(digest[:8], "big") >> 11) / 2.0**53
+
+
+def _uniform(share: float, low: float, high: float) -> float:
+    return _round(low + share * (high - low))
+
+
+def _loguniform(share: float, low: float, high: float) -> float:
+    return _round(low * (high / low) ** share)
+
+
+def _int(share: float, low: int, high: int) -> int:
+    return low + int(share * (high - low + 1))
+
+
+def _choice(share: float, *options: Any) -> Any:
+    return options[int(share * len(options))]
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
+
+
+FORMS: Mapping[str, Callable[..., Any]] = {
+    "choice": _choice,
+    "int": _int,
+    "loguniform": _loguniform,
+    "uniform": _uniform,
+}
+
+
+@attrs.frozen
+class Distribution:
+    """`loguniform(low, high)`, `uniform(low, high)`, `int(low, high)` with both ends, or `choice(a, b, ...)`."""
+
+    form: str
+    arguments: tuple[Any, ...]
+
+    @classmethod
+    def parse(cls, text: str, key: str) -> Distribution:
+        """Read a distribution; `key` is what it is for, named in a complaint.
+
+        >>> Distribution.parse("loguniform(0.05, 0.4)", "policy_loss.ppo.epsilon")
+        Distribution(form='loguniform', arguments=(0.05, 0.4))
+
+        Raises:
+            ConfigError: if it is none, or its arguments are no range.
+        """
+        form, bracket, rest = text.strip().partition("(")
+        form = form.strip()
+        if not bracket or not rest.endswith(")") or form not in FORMS:
+            raise ConfigError(
+                f"random {key}: '{text}' is no distribution.{nearest(form, FORMS)} Write one of"
+                f" {listing(f'{name}(...)' for name in FORMS)}"
+            )
+        arguments = tuple(read_value(part, f"random {key}") for part in split_commas(rest[:-1]))
+        made = cls(form, arguments)
+        complaint = made._complaint()
+        if complaint:
+            raise ConfigError(f"random {key}: {text}: {complaint}")
+        return made
+
+    def _complaint(self) -> str:
+        if self.form == "choice":
+            return "" if self.arguments else "name at least one option"
+        wanted = (int,) if self.form == "int" else (int, float)
+        numbers = [x for x in self.arguments if type(x) in wanted and math.isfinite(x)]
+        if len(self.arguments) != 2 or len(numbers) != 2:
+            return f"needs two {'whole ' if self.form == 'int' else ''}numbers, the lowest and the highest"
+        low, high = numbers
+        if low >= high:
+            return f"the lowest, {low:g}, is not below the highest, {high:g}"
+        return "both ends must be above 0" if self.form == "loguniform" and low <= 0 else ""
+
+    def draw(self, seed: int, key: str, index: int) -> Any:
+        """Return draw number `index`.
+
+        >>> Distribution("int", (1, 3)).draw(0, "train.epochs", 0) in (1, 2, 3)
+        True
+        """
+        return FORMS[self.form](uniform01(seed, key, index), *self.arguments)
+
+    def __str__(self) -> str:
+        return f"{self.form}({', '.join(map(str, self.arguments))})"

@@ -1,0 +1,338 @@
+"""The driver: hands trials to workers until there are none left, whatever happens to any of them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+
+from dovetail.errors import DovetailError, WorkerLost
+from dovetail_lab.sweep.stopping import Stopping
+from dovetail_lab.sweep.store import FINAL, State, Status, Store
+from dovetail_lab.sweep.trial import Trial
+
+if TYPE_CHECKING:  # what it is made of imports jax
+    from dovetail_lab.kinds import Executor, Worker, Workers
+
+TICK_SECONDS = 0.1
+START_SECONDS = 300.0
+"""What a process may take to start before it counts as hanging."""
+LOOK_SECONDS = 0.5
+LOG_LINES = 8
+HANGING_SECONDS = 10.0
+"""A trial that somebody asked to stop and that does not look for so long is ended with its process."""
+
+Prepare = Callable[[Trial], None]
+
+
+class Watch(Protocol):
+    """Shows a sweep while it is driven."""
+
+    def say(self, text: str, log: Sequence[str] = ()) -> None:
+        """Tell of something that happened now, with the end of the log where a trial failed."""
+        ...
+
+    def look(self, states: Mapping[Trial, State]) -> None:
+        """Show how things stand; called about twice a second."""
+        ...
+
+    def close(self) -> None:
+        """Show no more."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class Terms:
+    """How trials are driven.
+
+    Attributes:
+        jobs: trials, or populations, at a time.
+        population: trials of one group that are trained together.
+        retry: how often a trial that failed, hung or lost its process is begun again, from its checkpoint.
+        timeout: seconds that an attempt may take, the start of its process not counted.
+        fail_fast: end the sweep when a trial has failed for good.
+        in_order: take the trials strictly in their order, and never prefer one that shares what is compiled.
+    """
+
+    jobs: int = 1
+    population: int = 1
+    retry: int = 0
+    timeout: float = math.inf
+    fail_fast: bool = False
+    in_order: bool = False
+
+
+def drive(
+    store: Store,
+    executor: Executor,
+    terms: Terms,
+    *,
+    watch: Watch,
+    prepare: Prepare,
+    trials: Sequence[Trial] | None = None,
+    stopping: Stopping | None = None,
+) -> Counter[Status]:
+    """Run the trials of a sweep that are not at an end yet.
+
+    Trials that another process is at, such as a worker whose driver died, are waited for. What a trial's folder holds
+    and cannot be read is set aside and begun again.
+
+    Args:
+        store: the sweep.
+        executor: where workers run.
+        terms: how many at a time, and what failure means.
+        watch: shows it.
+        prepare: makes the folder of a trial anew, after the old one was set aside.
+        trials: which trials, in their order; by default all.
+        stopping: a rule by which trials are stopped early.
+
+    Returns:
+        How many trials there are of each status.
+
+    Raises:
+        RunError: if the sweep is driven by another process.
+        KeyboardInterrupt: if somebody asks for the end of the sweep; workers are ended before.
+    """
+    with store.drive():
+        workers = executor.open(store.path, terms.jobs)
+        driver = _Driver(
+            store=store, workers=workers, terms=terms, watch=watch, stopping=stopping, trials=trials or store.trials
+        )
+        try:
+            driver.run(prepare)
+        finally:
+            driver.end()
+            workers.close()
+        return Counter(state.status for state in driver.states.values())
+
+
+@attrs.define(eq=False)
+class _Seat:
+    """A place for a worker, and what it is at."""
+
+    number: int
+    worker: Worker | None = None
+    group: str = ""
+    job: tuple[Trial, ...] = ()
+    handed_out: float = 0.0
+
+    def dismiss(self) -> None:
+        """End the worker."""
+        if self.worker:
+            self.worker.kill()
+        self.worker, self.job = None, ()
+
+
+@attrs.define(kw_only=True, eq=False)
+class _Driver:
+    store: Store
+    workers: Workers
+    terms: Terms
+    watch: Watch
+    stopping: Stopping | None
+    trials: Sequence[Trial]
+    seats: list[_Seat] = attrs.field(factory=list)
+    waiting: list[Trial] = attrs.field(factory=list)
+    elsewhere: list[Trial] = attrs.field(factory=list)
+    failures: Counter[str] = attrs.field(factory=Counter)
+    asked: dict[str, float] = attrs.field(factory=dict)
+    """When a stop of a trial was first seen."""
+    states: dict[Trial, State] = attrs.field(factory=dict)
+    """How each trial stood when it was last looked at."""
+
+    def run(self, prepare: Prepare) -> None:
+        """Drive to the end."""
+        self.seats = [_Seat(number) for number in range(self.terms.jobs)]
+        for trial in self.trials:
+            self._sort_in(trial, prepare)
+        for tick in itertools.count():
+            if self.store.all_asked_to_stop:
+                raise KeyboardInterrupt
+            for seat in self.seats:
+                self._attend(seat)
+            self._look_elsewhere(prepare)
+            if tick % round(LOOK_SECONDS / TICK_SECONDS) == 0:
+                self._prune()
+                self._look()
+            if not self.waiting and not self.elsewhere and not any(seat.job for seat in self.seats):
+                return
+            time.sleep(TICK_SECONDS)
+
+    def end(self) -> None:
+        """End all workers. Trials that they were at go on from their checkpoints, the next time."""
+        for seat in self.seats:
+            at_hand = seat.job
+            seat.dismiss()
+            for trial in at_hand:
+                self._read(trial)
+        self.watch.look(self.states)
+
+    def _read(self, trial: Trial) -> State:
+        self.states[trial] = self.store.state(trial)
+        return self.states[trial]
+
+    def _look(self) -> None:
+        for trial in (*(trial for seat in self.seats for trial in seat.job), *self.elsewhere):
+            self._read(trial)
+        self.watch.look(self.states)
+
+    def _sort_in(self, trial: Trial, prepare: Prepare) -> None:
+        state = self._read(trial)
+        if state.status == "running":
+            self.watch.say(f"{trial.label} is being run by another process ({state.host} {state.pid}); waiting")
+            self.elsewhere.append(trial)
+        elif state.status == "corrupt":
+            self._begin_anew(trial, state, prepare)
+        elif state.status not in FINAL:
+            self.waiting.append(trial)
+
+    def _begin_anew(self, trial: Trial, state: State, prepare: Prepare) -> None:
+        aside = self.store.set_aside(trial)
+        self.watch.say(f"{trial.label}: its folder cannot be read ({state.reason}); kept in '{aside}', begun again")
+        prepare(trial)
+        self._read(trial)
+        self.waiting.append(trial)
+
+    def _look_elsewhere(self, prepare: Prepare) -> None:
+        for trial in [t for t in self.elsewhere if self.store.state(t).status != "running"]:
+            self.elsewhere.remove(trial)
+            self._sort_in(trial, prepare)
+
+    def _attend(self, seat: _Seat) -> None:
+        """See to one worker: what it has finished, whether it hangs, what to do next."""
+        if seat.job and seat.worker:
+            try:
+                if seat.worker.finished():
+                    self._settle(seat)
+                elif self._is_late(seat):
+                    self._give_up(seat, "timeout", f"it took longer than {self.terms.timeout:g} s")
+                elif self._ignores_request(seat):
+                    self._end_as_asked(seat)
+            except WorkerLost as lost:
+                self._give_up(seat, "failed", str(lost))
+        if not seat.job and self.waiting:
+            self._hand_out(seat)
+        elif not seat.job:
+            seat.dismiss()  # what it holds, another worker may be waiting for
+
+    def _hand_out(self, seat: _Seat) -> None:
+        seat.job = self._choose(seat)
+        for trial in seat.job:
+            self.waiting.remove(trial)
+        seat.group = seat.job[0].group
+        seat.worker = seat.worker or self.workers.open_worker(seat.number)
+        seat.worker.start([trial.id for trial in seat.job])
+        seat.handed_out = time.time()
+
+    def _choose(self, seat: _Seat) -> tuple[Trial, ...]:
+        """Prefer what the worker has compiled already, then what no other worker has."""
+        taken = {other.group for other in self.seats if other is not seat and other.job}
+        order = list(self.waiting)
+        if not self.terms.in_order:
+            order.sort(key=lambda trial: (trial.group != seat.group, trial.group in taken))
+        alike = [trial for trial in order if trial.group == order[0].group]
+        return tuple(alike[: self.terms.population])
+
+    def _settle(self, seat: _Seat) -> None:
+        """Take note of how the trials of a finished job ended."""
+        job, seat.job = seat.job, ()
+        good = True
+        for trial in job:
+            state = self._read(trial)
+            self.asked.pop(trial.id, None)
+            if state.status in FINAL:
+                self.watch.say(f"{trial.label}: {state.status}{f', {state.reason}' if state.reason else ''}")
+            else:
+                good = False
+                reason = state.reason or f"it ended without a result ({state.status})"
+                self._failed(trial, "timeout" if state.status == "timeout" else "failed", reason)
+        if not good:
+            seat.dismiss()
+
+    def _give_up(self, seat: _Seat, status: Status, reason: str) -> None:
+        """End a worker that hangs or is gone, with what it was at."""
+        job = seat.job
+        seat.dismiss()
+        for trial in job:
+            if self._read(trial).status not in FINAL:
+                self.states[trial] = self.store.settle(trial, status, reason)
+                self._failed(trial, status, reason)
+
+    def _failed(self, trial: Trial, status: Status, reason: str) -> None:
+        self.failures[trial.id] += 1
+        left = self.terms.retry + 1 - self.failures[trial.id]
+        what, log = f"{trial.label}: {status}, {reason}", self.store.last_words(trial, LOG_LINES)
+        if left > 0:
+            self.watch.say(f"{what}; {left} more {'try' if left == 1 else 'tries'}", log)
+            self.waiting.append(trial)
+            return
+        self.watch.say(what, log)
+        if self.terms.fail_fast:
+            raise TrialFailed(f"{what}. The sweep ends here (--fail-fast); the same command goes on with the rest")
+
+    def _is_late(self, seat: _Seat) -> bool:
+        """Whether a job takes too long, from when its trial was claimed; before that its process is starting."""
+        began = self.states[seat.job[0]].started or 0.0
+        allowed = self.terms.timeout + (0.0 if began >= seat.handed_out else START_SECONDS)
+        return time.time() - max(began, seat.handed_out) > allowed
+
+    def _ignores_request(self, seat: _Seat) -> bool:
+        now = time.monotonic()
+        for trial in seat.job:
+            if self.store.asked_to_stop(trial):
+                self.asked.setdefault(trial.id, now)
+        return any(now - self.asked.get(trial.id, now) > HANGING_SECONDS for trial in seat.job)
+
+    def _end_as_asked(self, seat: _Seat) -> None:
+        job = seat.job
+        seat.dismiss()
+        for trial in job:
+            if asked := self.store.asked_to_stop(trial):
+                self.asked.pop(trial.id, None)
+                self.states[trial] = self.store.settle(trial, *asked)
+                self.watch.say(f"{trial.label}: {asked[0]}, {asked[1]}")
+            elif self._read(trial).status not in FINAL:
+                self.waiting.append(trial)
+
+    def _prune(self) -> None:
+        """Ask for the end of trials that the stopping rule gives up."""
+        if self.stopping is None:
+            return
+        running = [trial for seat in self.seats for trial in seat.job]
+        for trial, reason in self.stopping.judge(self.store, running, self.trials):
+            self.store.ask_to_stop(trial, "pruned", reason)
+
+
+class TrialFailed(DovetailError):
+    """A trial has failed, and the sweep was to end with the first that does."""
+
+
+class Quiet:
+    """A watch that prints what happens and nothing else, for scripts and tests."""
+
+    def __init__(self, print_line: Callable[[str], None] = print) -> None:
+        self._print = print_line
+
+    def say(self, text: str, log: Sequence[str] = ()) -> None:
+        """Print it."""
+        self._print(text)
+
+    def look(self, states: Mapping[Trial, State]) -> None:
+        """Show nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def count(statuses: Iterable[Status]) -> str:
+    """Say how many there are of each status.
+
+    >>> count(["done", "failed", "done"])
+    '2 done, 1 failed'
+    """
+    return ", ".join(f"{number} {status}" for status, number in Counter(statuses).most_common())

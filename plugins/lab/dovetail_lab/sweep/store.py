@@ -1,0 +1,377 @@
+"""A sweep's folder: what is to run, what each trial has come to, and who is at it.
+
+    sweep.json        the space and its trials; never changed but to add trials
+    base.gin          the config without what varies
+    driver            held (flock) by the command that hands out trials
+    stop              asks the driver and its workers to stop
+    trials/ID/        a run folder, with in addition
+      state.json        what became of the trial; written whole and renamed
+      claim             held (flock) by the process that runs the trial, and by no record of its pid: a lock ends with
+                        its holder, however that ends
+      log.txt           what the trial printed, attempt after attempt
+      stop              asks for the end of this trial, and says why
+    set-aside/        trial folders that could not be read
+
+Everything that shows a sweep reads these files and nothing else, so it works while the sweep runs and after it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, Final, Literal
+
+import attrs
+
+from dovetail.config import Config, difference, dump, load
+from dovetail.errors import DovetailError, RunError, listing, nearest
+from dovetail_lab.sweep.trial import Planned, Trial
+
+FORMAT: Final = 1
+RECORD, BASE, DRIVER, STOP, CLAIM, STATE, LOG, CONFIG = (
+    "sweep.json",
+    "base.gin",
+    "driver",
+    "stop",
+    "claim",
+    "state.json",
+    "log.txt",
+    "config.gin",
+)
+SHOWN_DIFFERENCES = 8
+CLAIM_SECONDS = 2.0
+
+Status = Literal["waiting", "running", "interrupted", "done", "failed", "timeout", "pruned", "killed", "corrupt"]
+FINAL: Final = frozenset({"done", "pruned", "killed"})
+"""What running the command again does not change."""
+SETTLED: Final = FINAL | {"failed", "timeout"}
+"""What ends a trial for this time."""
+
+
+@attrs.frozen(kw_only=True)
+class State:
+    """What became of a trial.
+
+    `waiting`, `running`, `interrupted` (whoever ran it is gone), `done`, `failed`, `timeout`, `pruned` (stopped early
+    by rule), `killed` (by `sweep kill`), or `corrupt` (its folder cannot be read). `reason` is one line.
+    """
+
+    status: Status = "waiting"
+    attempts: int = 0
+    started: float | None = None
+    ended: float | None = None
+    reason: str = ""
+    host: str = ""
+    pid: int = 0
+
+
+@attrs.frozen
+class Store:
+    """An open sweep folder."""
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: Path) -> Store:
+        """Open a sweep that exists.
+
+        Raises:
+            RunError: if there is none, naming those beside it.
+        """
+        if not (path / RECORD).is_file():
+            beside = [each.parent.name for each in path.parent.glob(f"*/{RECORD}")] if path.parent.is_dir() else []
+            raise RunError(
+                f"'{path}' is no sweep folder (no {RECORD}).{nearest(path.name, beside)} There: {listing(beside)}"
+            )
+        return cls(path)
+
+    @classmethod
+    def create(cls, path: Path, planned: Planned, about: Mapping[str, Any], *, extend: bool = False) -> Store:
+        """Make a sweep's folder, or open it again for the same trials.
+
+        Args:
+            path: the folder.
+            planned: the trials.
+            about: what else to record, as JSON: the space, the command, the metric.
+            extend: allow trials in addition to those that are there.
+
+        Raises:
+            RunError: if the folder has other trials, with the difference, or cannot be written.
+        """
+        store = cls(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if (path / RECORD).exists():
+                store._compare(planned, about, extend=extend)
+            record = {"format": FORMAT, **about, "trials": [attrs.asdict(trial) for trial in planned.trials]}
+            if planned.base:
+                write(path / BASE, dump(planned.base))
+            for trial in planned.trials:
+                store.prepare(trial, planned.configs[trial.id])
+            write(path / RECORD, json.dumps(record, indent=2) + "\n")
+        except OSError as error:
+            raise RunError(f"sweep folder '{path}' cannot be written: {error.strerror or error}") from error
+        return store
+
+    def _compare(self, planned: Planned, about: Mapping[str, Any], *, extend: bool) -> None:
+        """Refuse a space that is not the one that is there."""
+        there = {trial.id: trial for trial in self.trials}
+        here = {trial.id: trial for trial in planned.trials}
+        gone = [trial for key, trial in there.items() if key not in here]
+        new = [trial for key, trial in here.items() if key not in there]
+        if not gone and (extend or not new):
+            return
+        if not gone:
+            raise RunError(
+                f"sweep folder '{self.path}' has {len(there)} trials, this command has {len(new)} more:"
+                f" {_some(new)}. Say --extend to add them"
+            )
+        what = [*self._base_difference(planned), *_changes(self.record.get("space", {}), about.get("space", {}))]
+        why = "; ".join(what[:SHOWN_DIFFERENCES]) or "the versions of the plugins differ"
+        raise RunError(
+            f"sweep folder '{self.path}' belongs to another sweep: {why}. {len(gone)} of its {len(there)} trials are"
+            f" not in this one, such as {_some(gone[:1])}. Choose another --folder, or repeat its command to resume it"
+        )
+
+    def _base_difference(self, planned: Planned) -> list[str]:
+        try:
+            return difference(load(self.path / BASE), planned.base) if planned.base else []
+        except DovetailError:
+            return []
+
+    def prepare(self, trial: Trial, config: Config) -> None:
+        """Make a trial's folder; one that exists stays as it is."""
+        folder = self.folder(trial)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / CONFIG).exists():
+            write(folder / CONFIG, dump(config))
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What `sweep.json` says."""
+        try:
+            found = json.loads((self.path / RECORD).read_text())
+        except (OSError, ValueError) as error:
+            raise RunError(f"'{self.path / RECORD}' cannot be read: {error}") from error
+        if not isinstance(found, dict) or found.get("format") != FORMAT:
+            raise RunError(f"'{self.path / RECORD}' is no record of a sweep that this version can read")
+        return found
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """The trials, in the order in which they are to run."""
+        try:
+            return tuple(Trial(**{**each, "overrides": tuple(each["overrides"])}) for each in self.record["trials"])
+        except (KeyError, TypeError) as error:
+            raise RunError(f"'{self.path / RECORD}' has an incomplete list of trials: {error!r}") from error
+
+    def find(self, word: str) -> Trial:
+        """Return the trial whose id is, or begins with, a word.
+
+        Raises:
+            RunError: if there is none, or several.
+        """
+        trials = self.trials
+        found = [trial for trial in trials if trial.id == word] or [t for t in trials if t.id.startswith(word)]
+        if len(found) != 1:
+            what = "no trial" if not found else f"{len(found)} trials"
+            ids = [trial.id for trial in found or trials]
+            raise RunError(f"'{word}' names {what} of '{self.path}'.{nearest(word, ids)} Trials: {listing(ids)}")
+        return found[0]
+
+    def folder(self, trial: Trial) -> Path:
+        """Return the trial's run folder."""
+        return self.path / "trials" / trial.id
+
+    def state(self, trial: Trial) -> State:
+        """Return what became of a trial, as far as its files and locks tell."""
+        held = is_held(self.folder(trial) / CLAIM)
+        try:
+            state = self._written(trial)
+        except (OSError, ValueError, TypeError) as error:
+            return State(status="corrupt", reason=f"{STATE}: {' '.join(str(error).split())}")
+        if held:
+            return attrs.evolve(state, status="running")
+        if complaint := self._unreadable(trial, state):
+            return attrs.evolve(state, status="corrupt", reason=complaint)
+        return attrs.evolve(state, status="interrupted") if state.status == "running" else state
+
+    def _written(self, trial: Trial) -> State:
+        file = self.folder(trial) / STATE
+        try:
+            return State(**json.loads(file.read_text()))
+        except FileNotFoundError:
+            return State()
+
+    def _unreadable(self, trial: Trial, state: State) -> str:
+        """Say what is wrong with the run in a trial's folder, if anything is."""
+        folder = self.folder(trial)
+        try:
+            identity = json.loads((folder / "run.json").read_text())
+            if identity["run_id"] != trial.id:
+                return f"run.json belongs to run {identity['run_id']}"
+            if state.status == "done" and not (folder / "metrics.jsonl").exists():
+                return "metrics.jsonl is gone"
+        except FileNotFoundError:
+            return "run.json is gone" if state.status == "done" else ""
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            return f"run.json: {' '.join(str(error).split()) or type(error).__name__}"
+        return ""
+
+    def write_state(self, trial: Trial, state: State) -> None:
+        """Record what became of a trial."""
+        write(self.folder(trial) / STATE, json.dumps(attrs.asdict(state), indent=2) + "\n")
+
+    def settle(self, trial: Trial, status: Status, reason: str = "") -> State:
+        """Record the end of an attempt, by the process that ran it or, once that is gone, by the driver."""
+        state = attrs.evolve(self._written(trial), status=status, ended=time.time(), reason=reason)
+        self.write_state(trial, state)
+        with suppress(FileNotFoundError):
+            (self.folder(trial) / STOP).unlink()
+        return state
+
+    @contextmanager
+    def claim(self, trial: Trial) -> Iterator[State]:
+        """Hold a trial while it runs; its state says so, and counts the attempt.
+
+        Raises:
+            RunError: if another process has it.
+        """
+        with hold(self.folder(trial) / CLAIM, f"trial {trial.id}", patience=CLAIM_SECONDS):
+            attempts = self._written(trial).attempts + 1
+            state = State(
+                status="running", attempts=attempts, started=time.time(), host=socket.gethostname(), pid=os.getpid()
+            )
+            self.write_state(trial, state)
+            yield state
+
+    @contextmanager
+    def drive(self) -> Iterator[None]:
+        """Hold the sweep: one command at a time hands out its trials.
+
+        Raises:
+            RunError: if another does.
+        """
+        with hold(self.path / DRIVER, f"sweep '{self.path}'", patience=0.0):
+            with suppress(FileNotFoundError):
+                (self.path / STOP).unlink()
+            yield
+
+    @property
+    def is_driven(self) -> bool:
+        """Whether a command is handing out trials now."""
+        return is_held(self.path / DRIVER)
+
+    def ask_to_stop(self, trial: Trial, status: Status, why: str) -> None:
+        """Ask for the end of a trial, with a status and a reason; the process that runs it looks at every step."""
+        write(self.folder(trial) / STOP, json.dumps({"status": status, "reason": why}))
+
+    def asked_to_stop(self, trial: Trial) -> tuple[Status, str] | None:
+        """Return the status with which a trial is to end, and why; None if nobody asks."""
+        try:
+            asked = json.loads((self.folder(trial) / STOP).read_text())
+        except FileNotFoundError:
+            return None
+        return asked["status"], asked["reason"]
+
+    def ask_all_to_stop(self) -> None:
+        """Ask the driver, and workers that have lost theirs, to stop; the same command goes on from there."""
+        write(self.path / STOP, "")
+
+    @property
+    def all_asked_to_stop(self) -> bool:
+        """Whether somebody has."""
+        return (self.path / STOP).exists()
+
+    def set_aside(self, trial: Trial) -> Path:
+        """Move a folder that cannot be read out of the way; returns where to."""
+        number = 1
+        while (target := self.path / "set-aside" / f"{trial.id}-{number}").exists():
+            number += 1
+        target.parent.mkdir(exist_ok=True)
+        self.folder(trial).rename(target)
+        return target
+
+    def curve(self, trial: Trial, metric: str) -> list[tuple[int, float]]:
+        """Return the (step, value) pairs of a metric that a trial has written so far."""
+        return [(line["step"], line[metric]) for line in self.metrics(trial) if metric in line]
+
+    def metrics(self, trial: Trial) -> list[dict[str, Any]]:
+        """Return what a trial has recorded of its RL phase; a line that is being written is left for later."""
+        lines = []
+        for text in _whole_lines(self.folder(trial) / "metrics.jsonl"):
+            with suppress(ValueError):
+                lines.append(json.loads(text))
+        return [line for line in lines if isinstance(line, dict) and line.get("phase") == "rl"]
+
+    def last_words(self, trial: Trial, lines: int = 10) -> list[str]:
+        """Return the end of a trial's log."""
+        try:
+            text = (self.folder(trial) / LOG).read_text(errors="replace")
+        except FileNotFoundError:
+            return []
+        return text.splitlines()[-lines:]
+
+
+@contextmanager
+def hold(path: Path, what: str, *, patience: float) -> Iterator[IO[str]]:
+    """Hold a file's lock, waiting `patience` seconds for it: who only asks whether it is held holds it for a moment.
+
+    Raises:
+        RunError: if another process has it.
+    """
+    deadline = time.monotonic() + patience
+    with path.open("a") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise RunError(f"{what} is in use by another process") from error
+                time.sleep(0.02)
+        yield file
+
+
+def is_held(path: Path) -> bool:
+    """Tell whether a process holds a file's lock."""
+    try:
+        with path.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file whole: a reader sees the old text or the new one."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+def _whole_lines(path: Path) -> Sequence[str]:
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return ()
+    return text[: text.rfind("\n") + 1].splitlines()
+
+
+def _some(trials: Sequence[Trial], limit: int = 4) -> str:
+    shown = ", ".join(f"{trial.id} ({trial.label})" for trial in trials[:limit])
+    return shown + (f" and {len(trials) - limit} more" if len(trials) > limit else "")
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Say where two spaces differ."""
+    keys = dict.fromkeys((*before, *after))
+    return [f"{key}: {before.get(key)} -> {after.get(key)}" for key in keys if before.get(key) != after.get(key)]

@@ -1,0 +1,119 @@
+"""A sweep in tables: one line for each trial, one for each setting over its seeds."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+import attrs
+
+from dovetail.errors import RunError, listing, nearest
+from dovetail_lab.sweep.driver import count
+from dovetail_lab.sweep.progress import latest
+from dovetail_lab.sweep.store import Store
+from dovetail_lab.sweep.trial import Trial
+
+
+@attrs.frozen(kw_only=True)
+class Setting:
+    """What one setting has come to over its seeds.
+
+    Attributes:
+        trials: its trials, one for each seed.
+        last: the metric's last value of each trial that has ended and has any.
+        best: the best value that any of them had on the way.
+    """
+
+    trials: tuple[Trial, ...]
+    last: tuple[float, ...]
+    best: float | None
+
+    @property
+    def label(self) -> str:
+        """What it sets."""
+        return " ".join(self.trials[0].label.split(" ")[:-1]) or "(the config itself)"
+
+    @property
+    def mean(self) -> float | None:
+        """The mean over seeds of the last values."""
+        return fmean(self.last) if self.last else None
+
+    @property
+    def error(self) -> float | None:
+        """The standard error of that mean; None for fewer than two seeds."""
+        return stdev(self.last) / math.sqrt(len(self.last)) if len(self.last) > 1 else None
+
+
+def settings_table(store: Store, metric: str, goal: str) -> list[Setting]:
+    """Return the settings, the best mean first, those without a value last.
+
+    Raises:
+        RunError: if no trial that has written anything has the metric, with the nearest name.
+    """
+    check_metric(store, metric)
+    groups: dict[str, list[Trial]] = {}
+    for trial in store.trials:
+        groups.setdefault(trial.config_id, []).append(trial)
+    made = [_setting(store, trials, metric, goal) for trials in groups.values()]
+    sign = -1.0 if goal == "max" else 1.0
+    return sorted(made, key=lambda row: math.inf if row.mean is None else sign * row.mean)
+
+
+def _setting(store: Store, trials: Sequence[Trial], metric: str, goal: str) -> Setting:
+    curves = {trial: store.curve(trial, metric) for trial in trials}
+    ended = [curve for trial, curve in curves.items() if curve and store.state(trial).status in ("done", "pruned")]
+    values = [value for curve in curves.values() for _, value in curve]
+    best = (max if goal == "max" else min)(values, default=None)
+    return Setting(trials=tuple(trials), last=tuple(curve[-1][1] for curve in ended), best=best)
+
+
+def check_metric(store: Store, metric: str) -> None:
+    """Refuse a metric that no trial has, once there is something to compare.
+
+    Raises:
+        RunError: with the nearest name.
+    """
+    known = {name for trial in store.trials for line in store.metrics(trial) for name in line} - {"phase", "step"}
+    if known and metric not in known:
+        raise RunError(f"no trial of '{store.path}' has a metric '{metric}'.{nearest(metric, known)} {listing(known)}")
+
+
+def table_text(store: Store, metric: str, goal: str) -> str:
+    """Return the settings as text: mean and standard error over seeds of the last value, and the best on the way."""
+    rows: list[tuple[str, ...]] = [("setting", "seeds", metric, "±", "best")]
+    for row in settings_table(store, metric, goal):
+        seeds = f"{len(row.last)}/{len(row.trials)}"
+        rows.append((row.label, seeds, *map(_number, (row.mean, row.error, row.best))))
+    return align(rows)
+
+
+def status_text(store: Store) -> str:
+    """Return one line for each trial: its id, its state, its step, how long it has taken, why it ended."""
+    rows = [("trial", "", "status", "step", "time", "", "")]
+    states = {trial: store.state(trial) for trial in store.trials}
+    for trial, state in states.items():
+        step, _ = latest(store, trial, "")
+        tries = f"attempt {state.attempts}" if state.attempts > 1 else ""
+        ended = state.ended or (time.time() if state.status == "running" else None)
+        took = f"{ended - state.started:.0f} s" if ended and state.started else ""
+        rows.append((trial.id, trial.label, state.status, str(step), took, tries, state.reason))
+    driven = "a command is at it" if store.is_driven else "no command is at it"
+    return f"{align(rows)}\n{count(state.status for state in states.values())}; {driven}"
+
+
+def align(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of cells as text with straight columns.
+
+    >>> print(align([("a", "b"), ("longer", "c")]))
+    a       b
+    longer  c
+    """
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"

@@ -1,0 +1,33 @@
+"""Loss mask `drop_truncated`: no completions that were cut off."""
+
+from __future__ import annotations
+
+from jaxtyping import Array, Bool
+
+
+def drop_truncated(
+    truncated: Bool[Array, "seq"], mask: Bool[Array, "seq token"]
+) -> tuple[Bool[Array, "seq token"], Bool[Array, "seq token"]]:
+    """Overlong filtering: a completion that hit the length limit without an end is not learnt from.
+
+        kept_it = m_it where completion i has ended by itself
+
+    Whether a cut-off completion was on a good way, nobody knows; its low score would teach the policy to stop thinking
+    early. Yu et al. 2025, *DAPO*, section 3.4, overlong filtering; TRL's `mask_truncated_completions`.
+
+    Args:
+        truncated: true where the limit was hit without an EOS.
+        mask: policy tokens.
+
+    Returns:
+        The mask without truncated completions, as weights and as the mask to keep: they count in no length, no KL
+        and no entropy term, and in no loss of the critic. In the baseline of their group they count, as in both
+        sources; a reward that abstains on them (None) leaves them out of that too.
+
+    >>> import jax.numpy as jnp
+    >>> drop_truncated(jnp.array([True, False]), jnp.ones((2, 1), bool))[1]
+    Array([[False],
+           [ True]], dtype=bool)
+    """
+    kept = mask & ~truncated[:, None]
+    return kept, kept

@@ -1,0 +1,1 @@
+"""Policy losses, one file each; modules with a leading underscore hold what several of them share."""

@@ -1,0 +1,41 @@
+"""Policy loss `reinforce`: the policy gradient itself."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from dovetail.arrays import masked
+from dovetail.registry import declares
+
+
+@declares(on_policy_gradient=True)
+def reinforce(
+    logps: Float[Array, "seq token"],
+    advantages: Float[Array, "seq token"],
+    mask: Bool[Array, "seq token"],
+) -> Float[Array, "seq token"]:
+    """REINFORCE: the score function times the advantage, and nothing besides.
+
+        L = -A·log π(a|s),  ∇L = -A·∇ log π(a|s)
+
+    Williams 1992, *Simple statistical gradient-following algorithms for connectionist reinforcement learning*.
+    GPG (Chu et al. 2025, *GPG: a simple and strong reinforcement learning baseline for model reasoning*) is the
+    same loss on group-relative advantages.
+
+    This is the gradient of every importance-weighted loss here, at a ratio of one. With more than one update per
+    collection the data is off-policy and nothing in here corrects for it: choose `ppo` or `importance_sampling`
+    there. The value of the loss measures no progress.
+
+    Args:
+        logps: log π, in nats, differentiable.
+        advantages: A.
+        mask: policy tokens; the loss is zero elsewhere.
+
+    Returns:
+        The loss per token.
+
+    >>> reinforce(jnp.array([[-0.5, -9.0]]), 2 * jnp.ones((1, 2)), jnp.array([[True, False]]))
+    Array([[1., 0.]], dtype=float32)
+    """
+    return jnp.where(mask, -masked(advantages, mask) * masked(logps, mask), 0.0)

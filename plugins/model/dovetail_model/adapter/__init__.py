@@ -1,0 +1,1 @@
+"""Adapters: few weights that are trained in place of the model's."""

@@ -1,0 +1,83 @@
+"""The low-rank adapter."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import attrs
+from annotated_types import Ge, Gt, Lt
+from flax import nnx
+
+from dovetail import STATIC
+from dovetail.errors import ConfigError, listing
+from dovetail_model.huggingface.names import module_name
+from dovetail_model.layers.linear import Linear
+from dovetail_model.layers.quantised import Format
+from dovetail_model.transformer import decoder_of
+
+
+@attrs.frozen(kw_only=True)
+class LoRA:
+    """Trains a low-rank change of chosen matrices, and leaves the model's own parameters as they are.
+
+        y = x W + α/r (x A) B          A: [inputs, r], B: [r, outputs], B = 0 at first
+
+    Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models", equation 3. With B = 0 the policy is the
+    model, so the reference policy is the same weights with the first adapter: there is no second copy of the model.
+    With `quantise_base` the adapted matrices are kept in four or eight bits (Dettmers et al. 2023, "QLoRA").
+
+    Args:
+        rank: r, the columns of A and rows of B.
+        alpha: α; the change is scaled by α / rank.
+        modules: a regular expression that the whole name of a module must match, as in
+            `.*\\.self_attn\\.(q|v)_proj`; names are those of the Hugging Face folder, `model.layers.0.mlp.up_proj`.
+            The default is every matrix but the embeddings.
+        quantise_base: the format in which the adapted matrices are kept; None leaves them as they are.
+        dropout: the share of the inputs of A that are zero in a forward pass that is trained on, the others scaled up:
+            in the warm start, and in the update. Sampling and scoring are without. In an update that reads `old_logps`
+            of another pass, the ratio so carries the noise of the draws, also where the policy has not moved; with one
+            update per batch it has none, as both are of the same pass.
+
+    Raises:
+        ConfigError: for an expression that matches nothing, with the names there are; for one that is none.
+    """
+
+    rank: Annotated[int, Ge(1)] = 64
+    alpha: Annotated[float, Gt(0), STATIC] = 64.0
+    modules: str = ".*"
+    quantise_base: Format | None = None
+    dropout: Annotated[float, Ge(0), Lt(1), STATIC] = 0.0
+
+    def __attrs_post_init__(self) -> None:
+        try:
+            re.compile(self.modules)
+        except re.error as error:
+            raise ConfigError(f"adapter.lora.modules = {self.modules!r} is no regular expression: {error}") from error
+
+    def apply(self, model: nnx.Module, *, rngs: nnx.Rngs) -> nnx.Module:
+        """Return the model with an adapter on every matrix whose name matches."""
+        there = linears(model)
+        chosen = [linear for name, linear in there.items() if re.fullmatch(self.modules, name)]
+        if not chosen:
+            kinds = {re.sub(r"\d+", "N", name) for name in there}
+            raise ConfigError(
+                f"adapter.lora.modules = {self.modules!r} matches the whole name of no module; there are"
+                f" {listing(kinds)}, N being the layer"
+            )
+        for number, linear in enumerate(chosen):
+            linear.adapt(self.rank, scale=self.alpha / self.rank, dropout=self.dropout, number=number, rngs=rngs)
+            if self.quantise_base is not None:
+                linear.quantise(self.quantise_base)
+        return model
+
+
+def linears(model: nnx.Module) -> dict[str, Linear]:
+    """Return the products with a matrix in a decoder, by the names that a Hugging Face folder gives them.
+
+    Raises:
+        ConfigError: if the model is none of this package's.
+    """
+    decoder = decoder_of(model)
+    products = ((path, module) for path, module in nnx.iter_modules(decoder) if isinstance(module, Linear))
+    return {module_name(decoder.spec.names, path): product for path, product in products}

@@ -1,0 +1,39 @@
+"""Gemma 2."""
+
+from __future__ import annotations
+
+import attrs
+
+from dovetail_model.huggingface.config import HuggingFaceConfig, common, layers
+from dovetail_model.huggingface.names import GEMMA
+from dovetail_model.spec import Spec
+
+
+def gemma2(config: HuggingFaceConfig) -> Spec:
+    """Gemma 2: soft caps, a sliding window in every second layer from the first on, and norms before and after.
+
+    Gemma Team 2024, "Gemma 2: Improving Open Language Models at a Practical Size", section 2.
+    """
+    return attrs.evolve(
+        gemma(config),
+        layers=layers(config, is_sliding=lambda number: number % 2 == 0, window=config.optional("sliding_window", int)),
+    )
+
+
+def gemma(config: HuggingFaceConfig) -> Spec:
+    """Read what Gemma 2 and 3 share."""
+    bias = config.get("attention_bias", bool, False)
+    if config.get("use_bidirectional_attention", bool, False):
+        raise config.refuse("use_bidirectional_attention is true; a policy writes from left to right")
+    return attrs.evolve(
+        common(config, tied=True),
+        names=GEMMA,
+        norm_offset=1.0,
+        post_norms=True,
+        scaled_embedding=True,
+        qkv_bias=bias,
+        out_bias=bias,
+        query_scale=config.get("query_pre_attn_scalar", float, 256.0) ** -0.5,
+        attention_cap=config.optional("attn_logit_softcapping", float),
+        logit_cap=config.optional("final_logit_softcapping", float),
+    )

@@ -1,0 +1,1 @@
+"""How the weights of a model role that is not trained move."""

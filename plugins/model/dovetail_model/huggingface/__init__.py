@@ -1,0 +1,1 @@
+"""Files of a Hugging Face folder: `config.json`, weights under their names, chat template."""

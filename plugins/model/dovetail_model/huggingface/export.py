@@ -1,0 +1,186 @@
+"""Writing a model back as a Hugging Face folder, whole or as an adapter."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import jax
+import numpy as np
+from flax import nnx
+
+from dovetail.errors import ConfigError
+from dovetail_model.adapter.lora import linears
+from dovetail_model.huggingface.config import FILE as CONFIG
+from dovetail_model.huggingface.config import HuggingFaceConfig
+from dovetail_model.huggingface.lookup import read_spec
+from dovetail_model.huggingface.names import is_transposed, tensor_name
+from dovetail_model.huggingface.safetensors import write_file, write_folder
+from dovetail_model.layers.linear import Linear
+from dovetail_model.layers.low_rank import LowRank
+from dovetail_model.spec import Spec
+from dovetail_model.transformer import Transformer, decoder_of
+
+SHARD_BYTES: Final = 5_000_000_000
+BESIDE: Final = (
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template*",
+    "generation_config.json",
+)
+"""Files of a model's folder that its weights do not change."""
+
+
+@attrs.frozen
+class Parameter:
+    """A parameter as a folder stores it, brought to the host when it is read."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    make: Callable[[], jax.Array]
+    transposed: bool
+
+    @classmethod
+    def of(cls, like: Any, make: Callable[[], jax.Array], *, transposed: bool) -> Parameter:
+        """Return the parameter that `make` gives, which has the shape and type of `like`."""
+        shape = like.shape[::-1] if transposed else like.shape
+        return cls(tuple(shape), np.dtype(like.dtype), make, transposed)
+
+    def read(self) -> np.ndarray:
+        """Return it on the host."""
+        array = np.asarray(self.make())
+        return array.T if self.transposed else array
+
+
+def save_pretrained(
+    folder: Path, model: nnx.Module, *, source: Path | None = None, shard_bytes: int = SHARD_BYTES
+) -> list[Path]:
+    """Write a folder that any program for Hugging Face models loads: `config.json` and safetensors.
+
+    Adapters are merged: W + α/r A B. Parameters keep their type. `config.json` is written last: without it a
+    folder is no model.
+
+    Args:
+        folder: where to; made if need be.
+        model: what to write.
+        source: the folder the model comes from, of which `config.json` and the tokenizer's files are taken over; None
+            writes a `config.json` of a Llama, which a `model.decoder` is.
+        shard_bytes: weights above this go into several files and an index.
+
+    Raises:
+        ConfigError: if `source` describes another model, or there is none and the model is no Llama.
+    """
+    decoder = decoder_of(model)
+    config = _config(source, decoder.spec)
+    folder.mkdir(parents=True, exist_ok=True)
+    files = write_folder(folder, tensors(decoder), shard_bytes=shard_bytes)
+    if source is not None and source.resolve() != folder.resolve():
+        for file in sorted({file for pattern in BESIDE for file in source.glob(pattern) if file.is_file()}):
+            shutil.copyfile(file, folder / file.name)
+    (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    return files
+
+
+def tensors(model: Transformer) -> dict[str, Parameter]:
+    """Return what a folder of this model holds, by name; adapters are merged, quantised matrices dense."""
+    products = {path: module for path, module in nnx.iter_modules(model) if isinstance(module, Linear)}
+    kernels = {(*path, "kernel"): linear for path, linear in products.items()}
+    found: dict[str, Parameter] = {}
+    for path, linear in kernels.items():
+        like = jax.eval_shape(linear.merged)
+        found[tensor_name(model.spec.names, path)] = Parameter.of(like, linear.merged, transposed=is_transposed(path))
+    for path, leaf in nnx.to_flat_state(nnx.state(model)):
+        inside_linear = any(path[:length] in products for length in range(len(path)))
+        if not inside_linear or path[-1] == "bias":
+            found[tensor_name(model.spec.names, path)] = Parameter.of(leaf, leaf.get_value, transposed=False)
+    return found
+
+
+def save_adapter(folder: Path, model: nnx.Module, *, base: Path) -> list[Path]:
+    """Write the adapter alone, as PEFT stores one: `adapter_config.json` and `adapter_model.safetensors`.
+
+    `base` is the folder of the model that it adapts, which the configuration names.
+
+    Raises:
+        ConfigError: if the model has no adapter.
+    """
+    changes = {name: linear.change for name, linear in linears(model).items() if linear.change is not None}
+    if not changes:
+        raise ConfigError("the model has no adapter; write it whole")
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "adapter_model.safetensors"
+    stored = {f"base_model.model.{name}.{key}": value for name, c in changes.items() for key, value in _peft(c).items()}
+    write_file(file, stored)
+    first = next(iter(changes.values()))
+    rank = first.a.shape[1]
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": str(base),
+        "r": rank,
+        "lora_alpha": first.scale * rank,
+        "lora_dropout": first.dropout,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "inference_mode": True,
+        "target_modules": _targets(set(changes), set(linears(model))),
+    }
+    (folder / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    return [file]
+
+
+def _peft(change: LowRank) -> dict[str, Parameter]:
+    pairs = {"lora_A.weight": change.a, "lora_B.weight": change.b}
+    return {key: Parameter.of(leaf, leaf.get_value, transposed=True) for key, leaf in pairs.items()}
+
+
+def _targets(chosen: set[str], there: set[str]) -> list[str]:
+    """Name modules by their last word, where that names no others; else in full."""
+    words = {name.rpartition(".")[2] for name in chosen}
+    if {name for name in there if name.rpartition(".")[2] in words} == chosen:
+        return sorted(words)
+    return sorted(chosen)
+
+
+def _config(source: Path | None, spec: Spec) -> dict[str, Any]:
+    """Return the `config.json` of the source, or that of a Llama, with the type of the weights.
+
+    Raises:
+        ConfigError: if it describes another model.
+    """
+    config = HuggingFaceConfig(Path(CONFIG), _llama(spec)) if source is None else HuggingFaceConfig.read(source)
+    free = {name: getattr(spec, name) for name in ("dtype", "param_dtype", "remat", "init_std", "out_std")}
+    described = attrs.evolve(read_spec(config), **free)
+    differing = [f.name for f in attrs.fields(Spec) if getattr(described, f.name) != getattr(spec, f.name)]
+    if differing and source is None:
+        raise ConfigError(f"the model is no Llama ({', '.join(differing)}); name the folder that it comes from")
+    if differing:
+        raise ConfigError(f"{config.file}: describes another model than the one to write ({', '.join(differing)})")
+    # Old files spell it torch_dtype, which every program still reads.
+    return {**config.values, "dtype" if config.has("dtype") else "torch_dtype": spec.param_dtype}
+
+
+def _llama(spec: Spec) -> dict[str, Any]:
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": spec.vocab_size,
+        "hidden_size": spec.width,
+        "intermediate_size": spec.ffn,
+        "num_hidden_layers": len(spec.layers),
+        "num_attention_heads": spec.heads,
+        "num_key_value_heads": spec.kv_heads,
+        "head_dim": spec.head_dim,
+        "hidden_act": "silu",
+        "rms_norm_eps": spec.norm_epsilon,
+        "rope_theta": spec.layers[0].rope.theta,
+        "tie_word_embeddings": spec.tied,
+        "initializer_range": spec.init_std,
+    }

@@ -1,0 +1,98 @@
+"""Filling a decoder with the tensors of a Hugging Face folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from dovetail.errors import ConfigError, listing
+from dovetail.protocols import Place
+from dovetail_model.huggingface.names import is_transposed, tensor_name
+from dovetail_model.huggingface.safetensors import Tensor, open_folder
+from dovetail_model.spec import Spec
+from dovetail_model.transformer import Transformer
+
+_DERIVED = re.compile(r".*\.rotary_emb\.inv_freq")
+"""Tensors of old folders that hold what is computed from `config.json`."""
+_HEAD = "score."
+"""Tensors of the head of a reward model or critic."""
+
+
+def load(spec: Spec, folder: Path, place: Place | None, *, besides: Collection[str] = ()) -> Transformer:
+    """Return the decoder of `spec` with the weights in `folder`, cast to its `param_dtype`, each at its `place`.
+
+    Tensors named in `besides`, such as another head, are none of its business.
+
+    Nothing is allocated before names and shapes are known to fit; then one tensor at a time is read.
+
+    Raises:
+        ConfigError: if files are missing or cut short; or if tensors are missing, unexpected or of the wrong shape, all
+            of them in one message.
+    """
+    found = {name: tensor for name, tensor in open_folder(folder).items() if name not in besides}
+    graphdef, state = nnx.split(nnx.eval_shape(lambda: Transformer(spec, rngs=nnx.Rngs(0))))
+    parameters = dict(nnx.to_flat_state(state))
+    names = {path: tensor_name(spec.names, path) for path in parameters}
+    shapes = {names[path]: _stored_shape(path, leaf) for path, leaf in parameters.items()}
+    _check(folder, shapes, found, spec)
+    # The largest first: while a tensor is cast and moved there is a second copy of it, and then nothing else yet.
+    for path in sorted(parameters, key=lambda path: -parameters[path].size):
+        leaf = parameters[path]
+        parameters[path] = leaf.replace(_read(found[names[path]], is_transposed(path), leaf, place))
+    return nnx.merge(graphdef, nnx.from_flat_state(parameters))
+
+
+def _stored_shape(path: Any, leaf: Any) -> tuple[int, ...]:
+    return leaf.shape[::-1] if is_transposed(path) else leaf.shape
+
+
+def _read(tensor: Tensor, transposed: bool, leaf: Any, place: Place | None) -> jax.Array:
+    """Read, cast and place one tensor."""
+    stored = tensor.read()
+    view = stored.T if transposed else stored
+    sharding = None if place is None else place(leaf.get_metadata().get("axes"), view.shape)
+    if sharding is None:
+        array = jax.device_put(np.asarray(view, leaf.dtype, order="C"))
+    else:
+        array = jax.make_array_from_callback(
+            view.shape, sharding, lambda index: np.asarray(view[index], leaf.dtype, order="C")
+        )
+    return array.block_until_ready()
+
+
+def _check(folder: Path, wanted: Mapping[str, tuple[int, ...]], found: Mapping[str, Tensor], spec: Spec) -> None:
+    missing = wanted.keys() - found.keys()
+    extra = {name for name in found.keys() - wanted.keys() if not _DERIVED.fullmatch(name)}
+    head, embedding = (tensor_name(spec.names, (name,)) for name in ("unembedding", "embedding"))
+    if not spec.has_logits:
+        extra = {name for name in extra if name != head and not name.startswith(_HEAD)}
+    if spec.tied and head in extra and embedding in found:
+        _check_tied(folder, found[head], found[embedding])
+        extra.remove(head)
+    misshapen = [
+        f"{name} is {list(found[name].shape)} and should be {list(shape)}"
+        for name, shape in wanted.items()
+        if name in found and found[name].shape != shape
+    ]
+    problems = [
+        f"{what}: {listing(names)}"
+        for what, names in (("missing", missing), ("unexpected", extra), ("of the wrong shape", misshapen))
+        if names
+    ]
+    if problems:
+        raise ConfigError(f"{folder}: the tensors do not fit config.json; {'; '.join(problems)}")
+
+
+def _check_tied(folder: Path, head: Tensor, embedding: Tensor) -> None:
+    """Accept a copy of the embedding under the head's name, which some programs write."""
+    if head.shape != embedding.shape or not np.array_equal(head.read(), embedding.read()):
+        raise ConfigError(
+            f"{folder}: config.json ties the logits to the embedding, and the folder has another table for them; set"
+            ' "tie_word_embeddings": false in config.json if that is meant'
+        )

@@ -1,0 +1,34 @@
+"""The scalar head of a reward model or critic, as a Hugging Face folder has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from dovetail.errors import ConfigError
+from dovetail.protocols import ValueHead
+from dovetail_model.huggingface.safetensors import open_folder
+
+WEIGHT, BIAS = "score.weight", "score.bias"
+
+
+def read_score(folder: Path, width: int) -> ValueHead | None:
+    """Return the head that `transformers` writes for a classification with one label; None where there is none.
+
+    Raises:
+        ConfigError: if it has several labels, or is made for hidden states of another width.
+    """
+    tensors = open_folder(folder)
+    if WEIGHT not in tensors:
+        return None
+    if tensors[WEIGHT].shape != (1, width):
+        raise ConfigError(
+            f"{folder}: {WEIGHT} is {list(tensors[WEIGHT].shape)}; a reward model has one label, [1, {width}]"
+        )
+
+    def read(name: str) -> Float[np.ndarray, "..."]:
+        return np.array(tensors[name].read(), np.float32)
+
+    return ValueHead(read(WEIGHT)[0], float(read(BIAS)[0]) if BIAS in tensors else 0.0)

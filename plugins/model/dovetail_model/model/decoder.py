@@ -1,0 +1,147 @@
+"""A decoder given by its sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import attrs
+from flax import nnx
+
+from dovetail import STATIC
+from dovetail.errors import ConfigError
+from dovetail.protocols import Place
+from dovetail_model.huggingface.export import save_pretrained
+from dovetail_model.layers.rope import Rope
+from dovetail_model.spec import DType, Layer, Remat, Spec
+from dovetail_model.transformer import Transformer
+
+
+@attrs.frozen(kw_only=True)
+class Decoder:
+    """A small Llama-like decoder, randomly initialised: RMSNorm, RoPE, grouped-query attention, SwiGLU, no biases.
+
+        x ← x + Attention(RMSNorm(x))
+        x ← x + SwiGLU(RMSNorm(x))          for each layer; hidden = RMSNorm(x), logits = hidden Eᵀ
+
+    Touvron et al. 2023, "LLaMA", section 2.2. Weights are drawn from N(0, init_std²), those that write to the residual
+    stream from N(0, init_std² / (2 · layers)) (Radford et al. 2019, "GPT-2", section 2.3).
+
+    Args:
+        width: units of the residual stream.
+        layers: number of blocks.
+        heads: query heads per layer.
+        kv_heads: key-value heads per layer; a divisor of `heads`.
+        head_dim: units per head, even; None is `width / heads`.
+        ffn: units of the feed-forward layer; None is 8/3 of the width, rounded up to a multiple of 64.
+        rope_theta: base of the rotary frequencies.
+        norm_epsilon: added to the mean square.
+        tied: use the embedding for the logits too.
+        dtype: of activations and cache; logits, softmax and norms are float32.
+        param_dtype: of the weights.
+        init_std: standard deviation of the initial weights.
+        remat: what the backward pass recomputes in each layer, to save memory: nothing ('none'), everything but matrix
+            products ('dots'), everything but products with weights ('dots_no_batch'), everything ('full').
+
+    Raises:
+        ConfigError: for sizes that do not fit together.
+
+    >>> import jax.numpy as jnp
+    >>> model = Decoder(width=32, layers=1, heads=2, kv_heads=1).make(50, rngs=nnx.Rngs(0))
+    >>> tokens = jnp.array([[3, 1, 4]])
+    >>> hidden, _ = model(tokens, jnp.ones_like(tokens, bool))
+    >>> model.logits(hidden).shape
+    (1, 3, 50)
+    """
+
+    width: int = 128
+    layers: int = 4
+    heads: int = 4
+    kv_heads: int = 2
+    head_dim: int | None = None
+    ffn: int | None = None
+    rope_theta: Annotated[float, STATIC] = 10_000.0
+    norm_epsilon: Annotated[float, STATIC] = 1e-6
+    tied: bool = True
+    dtype: DType = "float32"
+    param_dtype: DType = "float32"
+    init_std: Annotated[float, STATIC] = 0.02
+    remat: Remat = "none"
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("width", "layers", "heads", "kv_heads", "head_dim", "ffn"):
+            size = getattr(self, name)
+            if size is not None and size < 1:
+                raise ConfigError(f"model.decoder.{name} = {size}; it must be at least 1")
+        if self.heads % self.kv_heads:
+            raise ConfigError(
+                f"model.decoder.heads = {self.heads} is no multiple of kv_heads = {self.kv_heads}; each key-value head"
+                " serves the same number of query heads"
+            )
+        if self.head_dim is None and self.width % self.heads:
+            raise ConfigError(
+                f"model.decoder.width = {self.width} is no multiple of heads = {self.heads}; change one, or set"
+                " head_dim"
+            )
+        if self.head_units % 2:
+            raise ConfigError(
+                f"model.decoder: {self.head_units} units per head; rotary positions turn pairs, make it even"
+            )
+
+    @property
+    def head_units(self) -> int:
+        """Units per head, given or derived."""
+        return self.head_dim or self.width // self.heads
+
+    @property
+    def ffn_units(self) -> int:
+        """Units of the feed-forward layer, given or derived.
+
+        >>> Decoder(width=128).ffn_units
+        384
+        """
+        return self.ffn or -(-8 * self.width // (3 * 64)) * 64
+
+    def make(self, vocab_size: int, *, rngs: nnx.Rngs, place: Place | None = None) -> Transformer:
+        """Return a randomly initialised model, all of it on one device whatever `place` says: it is small."""
+        return Transformer(self.spec(vocab_size), rngs=rngs)
+
+    def abstract(self, vocab_size: int | None) -> Transformer:
+        """Return the model with shapes for arrays.
+
+        Raises:
+            ConfigError: without a number of ids, which only a tokenizer gives.
+        """
+        if vocab_size is None:
+            raise ConfigError("model.decoder has the vocabulary of its tokenizer, and there is no tokenizer here")
+        spec = self.spec(vocab_size)
+        return nnx.eval_shape(lambda: Transformer(spec, rngs=nnx.Rngs(0)))
+
+    def export(self, model: nnx.Module, folder: Path, *, adapter: bool) -> list[Path]:
+        """Write the model as the folder of a Llama, which it is, without a tokenizer.
+
+        Raises:
+            ConfigError: for an adapter alone.
+        """
+        if adapter:
+            raise ConfigError("model.decoder comes from no folder that an adapter could refer to; export it whole")
+        return save_pretrained(folder, model)
+
+    def spec(self, vocab_size: int) -> Spec:
+        """Return the decoder that these sizes describe."""
+        return Spec(
+            vocab_size=vocab_size,
+            width=self.width,
+            ffn=self.ffn_units,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_dim=self.head_units,
+            layers=(Layer(Rope(theta=self.rope_theta)),) * self.layers,
+            tied=self.tied,
+            norm_epsilon=self.norm_epsilon,
+            init_std=self.init_std,
+            out_std=self.init_std * (2 * self.layers) ** -0.5,
+            dtype=self.dtype,
+            param_dtype=self.param_dtype,
+            remat=self.remat,
+        )

@@ -1,0 +1,90 @@
+"""A model from a Hugging Face folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+from flax import nnx
+
+from dovetail.errors import ConfigError
+from dovetail.protocols import Place, ValueHead
+from dovetail_model.huggingface.config import HuggingFaceConfig
+from dovetail_model.huggingface.export import save_adapter, save_pretrained
+from dovetail_model.huggingface.loading import load
+from dovetail_model.huggingface.lookup import read_spec
+from dovetail_model.huggingface.score import read_score
+from dovetail_model.spec import DType, Remat, Spec
+from dovetail_model.transformer import Transformer
+
+
+@attrs.frozen(kw_only=True)
+class Pretrained:
+    """A decoder whose `config.json` and weights are in a folder, as `save_pretrained` or a download leaves them.
+
+    The file's `model_type` names the architecture: `dovetail names architecture` shows those there are. Weights are
+    read one tensor at a time, cast, and put where the mesh wants them, so that beside the model itself there is never
+    more than one tensor in memory.
+
+    Args:
+        path: the folder: `config.json`, and `model.safetensors` or its parts with `model.safetensors.index.json`.
+        dtype: of activations and cache; logits, softmax and norms are float32.
+        param_dtype: of the weights, whatever the type of the stored ones.
+        remat: what the backward pass recomputes in each layer, to save memory: nothing ('none'), everything but matrix
+            products ('dots'), everything but products with weights ('dots_no_batch'), everything ('full').
+        random: initialise the weights at random; only `config.json` is read.
+
+    Raises:
+        ConfigError: for a folder that holds no model, an architecture or a setting that is not supported, a file cut
+            short, tensors that do not fit, or a tokenizer with more ids than the embedding has rows.
+
+    The embedding may have more rows than the tokenizer has ids (most folders pad it): the logits keep them all.
+    """
+
+    path: str
+    dtype: DType = "float32"
+    param_dtype: DType = "float32"
+    remat: Remat = "none"
+    random: bool = False
+
+    def make(self, vocab_size: int, *, rngs: nnx.Rngs, place: Place | None = None) -> Transformer:
+        """Return the model, each parameter at its `place`; a random one is on one device."""
+        spec = self._fitting(self.spec(), vocab_size)
+        return Transformer(spec, rngs=rngs) if self.random else load(spec, self._folder, place)
+
+    def value_head(self) -> ValueHead | None:
+        """Return the head of a reward model's folder, with which a critic begins; None for any other."""
+        return None if self.random else read_score(self._folder, self.spec().width)
+
+    def abstract(self, vocab_size: int | None) -> Transformer:
+        """Return the model with shapes for arrays.
+
+        `config.json` alone is read; of a model that is not there, and that a shipped config names, sizes are known.
+        """
+        spec = self._fitting(self._of_type(HuggingFaceConfig.known(self._folder)), vocab_size or 1)
+        return nnx.eval_shape(lambda: Transformer(spec, rngs=nnx.Rngs(0)))
+
+    def export(self, model: nnx.Module, folder: Path, *, adapter: bool) -> list[Path]:
+        """Write the model as a folder like the one it came from, tokenizer included, or its adapter as PEFT's."""
+        if adapter:
+            return save_adapter(folder, model, base=self._folder)
+        return save_pretrained(folder, model, source=self._folder)
+
+    def spec(self) -> Spec:
+        """Return what `config.json` describes."""
+        return self._of_type(HuggingFaceConfig.read(self._folder))
+
+    def _of_type(self, config: HuggingFaceConfig) -> Spec:
+        return attrs.evolve(read_spec(config), dtype=self.dtype, param_dtype=self.param_dtype, remat=self.remat)
+
+    def _fitting(self, spec: Spec, vocab_size: int) -> Spec:
+        if vocab_size > spec.vocab_size:
+            raise ConfigError(
+                f"{self.path}: the tokenizer has {vocab_size:,} ids, the embedding {spec.vocab_size:,} rows; use the"
+                " tokenizer of the model's folder"
+            )
+        return spec
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self.path).expanduser()

@@ -1,0 +1,264 @@
+"""Tokenizer of a Hugging Face model folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from dovetail.errors import ConfigError, DataError, listing, nearest
+from dovetail_model.huggingface.chat_template import ChatTemplate, now, read_source, saved_moment
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from dovetail.protocols import Message
+
+FILE: Final = "tokenizer.json"
+CONFIG, SPECIAL, GENERATION = "tokenizer_config.json", "special_tokens_map.json", "generation_config.json"
+PROBE: Final = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "\u2042"}]
+
+
+@attrs.frozen(kw_only=True)
+class HuggingFace:
+    """The `tokenizer.json` of a model folder, with what the files beside it say about special tokens and chats.
+
+    The ids that end a completion are the end of an assistant's turn in the chat template, the `eos_token` of
+    `tokenizer_config.json` (or `special_tokens_map.json`), and every `eos_token_id` of `generation_config.json` (or
+    `config.json`), in this order: the first is what a demonstration ends with. A prompt of plain text gets the
+    beginning-of-sequence token if the tokenizer is one that sets it; a chat template writes its own.
+
+    Special tokens that are spelt out in a text are read as such, as the templates need it; a data set that may hold
+    them should be cleaned.
+
+    Args:
+        path: a model folder, or a `tokenizer.json`.
+        chat_template: a jinja2 file that replaces the folder's own (`chat_template.jinja`, or the `chat_template` of
+            `tokenizer_config.json`).
+        chat_options: variables for the template, such as `{'enable_thinking': False}`.
+        eos_tokens: the tokens that end a completion, in place of what the files say.
+
+    Raises:
+        ConfigError: without a path, without the `tokenizers` library, or on a token that is not in the vocabulary.
+        DataError: if a file cannot be read, or none says what ends a completion.
+    """
+
+    path: str | None = None
+    chat_template: str | None = None
+    chat_options: dict[str, Any] = attrs.field(factory=dict)
+    eos_tokens: tuple[str, ...] = ()
+
+    def make(self, corpus: Sequence[str]) -> HuggingFaceTokenizer:
+        """Read the folder `path`; the corpus has no say."""
+        if self.path is None:
+            raise ConfigError(
+                "tokenizer.huggingface has no file: name its folder with --set tokenizer.huggingface.path=FOLDER"
+            )
+        return self._read(Path(self.path).expanduser(), self.chat_template, now())
+
+    def load(self, folder: Path) -> HuggingFaceTokenizer:
+        """Read what `HuggingFaceTokenizer.save` wrote: a run keeps the chat template that it began with."""
+        return self._read(folder, None, saved_moment(folder))
+
+    def _read(self, folder: Path, chat_template: str | None, moment: str) -> HuggingFaceTokenizer:
+        root = folder if folder.is_dir() else folder.parent
+        file = folder / FILE if folder.is_dir() else folder
+        files = {FILE: _read_tokenizer(file)}
+        for name in (CONFIG, SPECIAL, GENERATION):
+            if (root / name).exists():
+                files[name] = (root / name).read_bytes()
+        if GENERATION not in files and (root / "config.json").exists():
+            model = _json(root / "config.json", (root / "config.json").read_bytes())
+            known = {key: model[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id") if key in model}
+            files[GENERATION] = json.dumps(known).encode()
+        vocabulary = _open(files[FILE], file)
+        settings = {name: _json(root / name, data) for name, data in files.items() if name != FILE}
+        tokens = _special_tokens(settings.get(CONFIG, {}), settings.get(SPECIAL, {}))
+        source = read_source(root, chat_template, "tokenizer.huggingface.chat_template")
+        place, text = source or (str(root / CONFIG), _of_config(settings.get(CONFIG, {})))
+        template = None
+        if text is not None:
+            template = ChatTemplate(source=text, place=place, tokens=tokens, options=self.chat_options, moment=moment)
+        eos_ids = self._eos_ids(vocabulary, tokens, settings.get(GENERATION, {}), template, root)
+        return HuggingFaceTokenizer(
+            files=files,
+            template=template,
+            eos_ids=eos_ids,
+            pad_id=_pad_id(vocabulary, tokens, settings.get(GENERATION, {}), eos_ids),
+            bos=tokens.get("bos_token", "") if _sets_bos(vocabulary, tokens, settings.get(CONFIG, {})) else "",
+        )
+
+    def _eos_ids(
+        self,
+        vocabulary: Tokenizer,
+        tokens: Mapping[str, str],
+        generation: Mapping[str, Any],
+        template: ChatTemplate | None,
+        root: Path,
+    ) -> tuple[int, ...]:
+        if self.eos_tokens:
+            return tuple(_id(vocabulary, token, "tokenizer.huggingface.eos_tokens") for token in self.eos_tokens)
+        found = [_id(vocabulary, tokens["eos_token"], str(root / CONFIG))] if "eos_token" in tokens else []
+        listed = generation.get("eos_token_id")
+        found += listed if isinstance(listed, list) else [] if listed is None else [listed]
+        if not found:
+            raise DataError(
+                f"'{root}' does not say which token ends a completion: neither {CONFIG} nor {GENERATION} names one;"
+                " name it with --set tokenizer.huggingface.eos_tokens=('TOKEN',)"
+            )
+        last = _end_of_turn(vocabulary, template, found)
+        return tuple(dict.fromkeys([*last, *found]))
+
+
+def _processor(self: HuggingFaceTokenizer) -> Tokenizer:
+    return _open(self.files[FILE], Path(FILE))
+
+
+def _size(self: HuggingFaceTokenizer) -> int:
+    return max(self._processor.get_vocab(with_added_tokens=True).values()) + 1
+
+
+@attrs.frozen(kw_only=True)
+class HuggingFaceTokenizer:
+    """An open `tokenizer.json`; see `dovetail.protocols.Tokenizer`. Equal if all that it reads is.
+
+    `vocab_size` is one more than the largest id, whatever ids are left out; `bos` is the text that goes before a plain
+    prompt; `files` are kept as they were found.
+    """
+
+    files: Mapping[str, bytes] = attrs.field(repr=False)
+    template: ChatTemplate | None = attrs.field(repr=False)
+    eos_ids: tuple[int, ...]
+    pad_id: int
+    bos: str
+    _processor: Any = attrs.field(init=False, repr=False, eq=False, default=attrs.Factory(_processor, takes_self=True))
+    vocab_size: int = attrs.field(init=False, eq=False, default=attrs.Factory(_size, takes_self=True))
+
+    def encode(self, text: str) -> list[int]:
+        """Return ids; special tokens that the text spells out are read as such, and none is added."""
+        return self._processor.encode(text, add_special_tokens=False).ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return text, leaving out special tokens and ids out of range."""
+        size = self.vocab_size
+        return self._processor.decode([int(token) for token in ids if 0 <= token < size], skip_special_tokens=True)
+
+    def render(self, prompt: str | Sequence[Message]) -> str:
+        """Return a plain prompt with its beginning of sequence, or a conversation in the chat template.
+
+        Raises:
+            DataError: for messages, if there is no chat template or it refuses them.
+        """
+        if isinstance(prompt, str):
+            return prompt if prompt.startswith(self.bos) else self.bos + prompt
+        if self.template is None:
+            raise DataError(
+                "the task gives messages, and the tokenizer has no chat template: name one with"
+                " --set tokenizer.huggingface.chat_template=FILE"
+            )
+        return self.template.render(prompt)
+
+    def save(self, folder: Path) -> None:
+        """Write the files again, and the chat template in use."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in self.files.items():
+            (folder / name).write_bytes(data)
+        if self.template is not None:
+            self.template.save(folder)
+
+
+def _read_tokenizer(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        model = file.with_name("tokenizer.model")
+        instead = f"; it holds {model.name}: that is tokenizer 'sentencepiece'" if model.exists() else ""
+        raise DataError(f"'{file}' cannot be read: {error.strerror or error}{instead}") from error
+
+
+def _open(data: bytes, file: Path) -> Tokenizer:
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise ConfigError('tokenizer.huggingface needs the tokenizers library: pip install "dovetail[hf]"') from error
+    try:
+        opened = Tokenizer.from_buffer(data)
+    except Exception as error:  # the library raises bare exceptions
+        raise DataError(f"{file}: no tokenizer can be read from it: {error}") from error
+    opened.no_truncation()
+    opened.no_padding()
+    return opened
+
+
+def _json(file: Path, data: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except ValueError as error:
+        raise DataError(f"{file}: no valid JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise DataError(f"{file} holds a JSON {type(found).__name__}, not an object")
+    return found
+
+
+def _of_config(config: Mapping[str, Any]) -> str | None:
+    """The template in a `tokenizer_config.json`: a text, or a list of named ones of which one is the default."""
+    template = config.get("chat_template")
+    if isinstance(template, list):
+        return next((each["template"] for each in template if each.get("name") == "default"), None)
+    return template
+
+
+def _special_tokens(*settings: Mapping[str, Any]) -> dict[str, str]:
+    """Special tokens by name, those of the first file before those of the next; a token is a text or an object."""
+    found: dict[str, str] = {}
+    for each in settings:
+        for name, token in each.items():
+            text = token.get("content") if isinstance(token, Mapping) else token
+            if name.endswith("_token") and isinstance(text, str):
+                found.setdefault(name, text)
+    return found
+
+
+def _id(vocabulary: Tokenizer, token: str, place: str) -> int:
+    found = vocabulary.token_to_id(token)
+    if found is None:
+        added = [each.content for each in vocabulary.get_added_tokens_decoder().values()]
+        raise ConfigError(
+            f"{place}: the token {token!r} is not in the vocabulary.{nearest(token, added)} Special and added tokens:"
+            f" {listing(added)}"
+        )
+    return found
+
+
+def _end_of_turn(vocabulary: Tokenizer, template: ChatTemplate | None, eos_ids: Sequence[int]) -> list[int]:
+    """The first end token that the template writes after an assistant's words; none if it writes none of `eos_ids`."""
+    if template is None:
+        return []
+    try:
+        rest = template.render(PROBE, add_generation_prompt=False).partition(PROBE[1]["content"])[2]
+    except DataError:  # a template for conversations of another kind
+        return []
+    written = vocabulary.encode(rest, add_special_tokens=False).ids
+    return [token for token in written if token in eos_ids][:1]
+
+
+def _pad_id(
+    vocabulary: Tokenizer, tokens: Mapping[str, str], generation: Mapping[str, Any], eos_ids: Sequence[int]
+) -> int:
+    """The padding token; without one any id will do, as nothing is ever inferred from it."""
+    named = vocabulary.token_to_id(tokens["pad_token"]) if "pad_token" in tokens else None
+    listed = generation.get("pad_token_id")
+    return next(found for found in (named, listed, eos_ids[0]) if isinstance(found, int))
+
+
+def _sets_bos(vocabulary: Tokenizer, tokens: Mapping[str, str], config: Mapping[str, Any]) -> bool:
+    """Whether a text of its own begins with the beginning-of-sequence token: as the file says, or as it is done."""
+    if "bos_token" not in tokens:
+        return False
+    if isinstance(said := config.get("add_bos_token"), bool):
+        return said
+    done = vocabulary.encode("", add_special_tokens=True).ids
+    return done[:1] == [vocabulary.token_to_id(tokens["bos_token"])]

@@ -1,0 +1,231 @@
+"""Subword tokenizer, trained in process or loaded."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import attrs
+import sentencepiece as spm
+
+from dovetail.errors import ConfigError, DataError
+from dovetail_model.huggingface.chat_template import ChatTemplate, now, read_source, saved_moment
+
+if TYPE_CHECKING:
+    from dovetail.protocols import Message
+
+FILE = "tokenizer.model"
+TEMPLATE_SETTING = "tokenizer.sentencepiece.chat_template"
+META_SPACE = "\u2581"
+SPECIAL = {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"}
+
+
+@attrs.frozen(kw_only=True)
+class SentencePiece:
+    r"""A sentencepiece tokenizer that gives back every text as it was, newlines and runs of spaces included.
+
+    Kudo and Richardson 2018, "SentencePiece". Training runs on one thread, so the same corpus gives the same bytes.
+    What the vocabulary lacks is spelt in UTF-8 bytes. Ids: 0 padding, 1 end of sequence, 2 unknown (never produced from
+    text), then `symbols`, the 256 bytes, the learnt pieces.
+
+    Args:
+        vocab_size: ids in all; a corpus with fewer distinct pieces gives a smaller vocabulary.
+        model_type: how pieces are chosen: byte-pair merges, or the unigram language model.
+        symbols: strings always kept whole as one id each.
+        split_digits: every digit is a piece of its own.
+        path: a model file, or a folder holding `tokenizer.model`, to load in place of training.
+        eos_tokens: the pieces that end a completion, in place of the model's own: `('<end_of_turn>', '<eos>')`. The
+            first is what a demonstration ends with.
+        add_bos: plain prompts begin with the model's beginning-of-sequence piece, as those of published models do.
+        chat_template: a jinja2 file for tasks that give `messages`.
+        chat_options: variables for the template.
+
+    Raises:
+        ConfigError: if the vocabulary cannot hold bytes, symbols and the corpus's characters, a symbol is unusable, or
+            one of `eos_tokens` is no piece.
+        DataError: if the corpus is empty, or `path` cannot be read.
+
+    *Departures* from sentencepiece's defaults: no normalisation, no dummy space in front, white space kept, byte
+    fallback; and the character U+2581, which sentencepiece uses for the space, survives too.
+
+    >>> tokenizer = SentencePiece(vocab_size=300).make(["what is 12 + 34?\n<answer>46</answer>"])
+    >>> tokenizer.decode(tokenizer.encode("1 +  1?\n"))
+    '1 +  1?\n'
+    >>> len(tokenizer.encode("<answer>46</answer>"))
+    4
+    """
+
+    vocab_size: int = 512
+    model_type: Literal["bpe", "unigram"] = "bpe"
+    symbols: tuple[str, ...] = ("<reasoning>", "</reasoning>", "<answer>", "</answer>", "\n")
+    split_digits: bool = True
+    path: str | None = None
+    eos_tokens: tuple[str, ...] = ()
+    add_bos: bool = False
+    chat_template: str | None = None
+    chat_options: dict[str, Any] = attrs.field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        refused = sorted({"", *SPECIAL.values()} & set(self.symbols))
+        if refused or len(set(self.symbols)) < len(self.symbols):
+            raise ConfigError(
+                f"tokenizer.sentencepiece.symbols = {self.symbols}; symbols must be distinct, not empty, and none of"
+                f" {', '.join(SPECIAL.values())}, which mean something else"
+            )
+
+    def make(self, corpus: Sequence[str]) -> SentencePieceTokenizer:
+        """Load the tokenizer from `path`, or train it on `corpus`."""
+        if self.path is not None:
+            return self._read(Path(self.path).expanduser(), self.chat_template, now())
+        if not any(corpus):
+            raise DataError(
+                "tokenizer.sentencepiece: the task's corpus is empty; give it texts, or set"
+                " tokenizer.sentencepiece.path"
+            )
+        proto = io.BytesIO()
+        try:
+            spm.SentencePieceTrainer.train(sentence_iterator=iter(corpus), model_writer=proto, **self._options())
+        except RuntimeError as error:
+            raise ConfigError(
+                f"tokenizer.sentencepiece.vocab_size = {self.vocab_size} cannot be trained on this corpus of"
+                f" {len(corpus)} texts (256 bytes, {len(SPECIAL) + len(self.symbols)} special ids and the corpus's"
+                f" characters must fit): {error}"
+            ) from error
+        return self._open(proto.getvalue(), read_source(None, self.chat_template, TEMPLATE_SETTING), now())
+
+    def load(self, folder: Path) -> SentencePieceTokenizer:
+        """Read what `SentencePieceTokenizer.save` wrote: a run keeps the chat template that it began with."""
+        return self._read(folder, None, saved_moment(folder))
+
+    def _read(self, path: Path, chat_template: str | None, moment: str) -> SentencePieceTokenizer:
+        file = path / FILE if path.is_dir() else path
+        source = read_source(file.parent, chat_template, TEMPLATE_SETTING)
+        try:
+            return self._open(file.read_bytes(), source, moment)
+        except (OSError, RuntimeError) as error:
+            raise DataError(f"{file}: no sentencepiece model can be read from it: {error}") from error
+
+    def _open(self, proto: bytes, source: tuple[str, str] | None, moment: str) -> SentencePieceTokenizer:
+        model = spm.SentencePieceProcessor(model_proto=proto)
+        for token in self.eos_tokens:
+            if model.id_to_piece(model.piece_to_id(token)) != token:
+                raise ConfigError(f"tokenizer.sentencepiece.eos_tokens: {token!r} is no piece of the model")
+        names = {"bos_token": model.bos_id(), "eos_token": model.eos_id(), "unk_token": model.unk_id()}
+        tokens = {name: model.id_to_piece(number) for name, number in names.items() if number >= 0}
+        template = None
+        if source is not None:
+            place, text = source
+            template = ChatTemplate(source=text, place=place, tokens=tokens, options=self.chat_options, moment=moment)
+        reads_bos = self.add_bos or template is not None
+        return SentencePieceTokenizer(
+            proto=proto,
+            eos_tokens=self.eos_tokens,
+            bos=tokens.get("bos_token", "") if reads_bos else "",
+            add_bos=self.add_bos,
+            template=template,
+        )
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "vocab_size": self.vocab_size,
+            "hard_vocab_limit": False,
+            "model_type": self.model_type,
+            "user_defined_symbols": list(self.symbols),
+            "split_digits": self.split_digits,
+            "byte_fallback": True,
+            "normalization_rule_name": "identity",
+            "remove_extra_whitespaces": False,
+            "add_dummy_prefix": False,
+            "max_sentence_length": 1 << 24,  # longer texts would be skipped silently; the default is 4,192 bytes
+            "num_threads": 1,  # the model's bytes depend on it
+            "minloglevel": 2,
+            "pad_id": 0,
+            "eos_id": 1,
+            "unk_id": 2,
+            "bos_id": -1,
+            "pad_piece": SPECIAL["pad"],
+            "eos_piece": SPECIAL["eos"],
+            "unk_piece": SPECIAL["unk"],
+            "unk_surface": "\ufffd",
+        }
+
+
+def _processor(self: SentencePieceTokenizer) -> spm.SentencePieceProcessor:
+    return spm.SentencePieceProcessor(model_proto=self.proto)
+
+
+@attrs.frozen(kw_only=True)
+class SentencePieceTokenizer:
+    """A loaded sentencepiece model; see `dovetail.protocols.Tokenizer`. Equal if the model's bytes and its use are.
+
+    `bos` is the piece that, in front of a text, is read as the id that it names.
+    """
+
+    proto: bytes = attrs.field(repr=False)
+    eos_tokens: tuple[str, ...] = ()
+    bos: str = ""
+    add_bos: bool = False
+    template: ChatTemplate | None = attrs.field(default=None, repr=False)
+    _processor: spm.SentencePieceProcessor = attrs.field(
+        init=False, repr=False, eq=False, default=attrs.Factory(_processor, takes_self=True)
+    )
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids."""
+        return self._processor.vocab_size()
+
+    @property
+    def pad_id(self) -> int:
+        """The padding id, or the unknown id in a foreign model without one."""
+        pad = self._processor.pad_id()
+        return pad if pad >= 0 else self._processor.unk_id()
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """The ids that end a sequence; none in a foreign model without one."""
+        if self.eos_tokens:
+            return tuple(self._processor.piece_to_id(list(self.eos_tokens)))
+        eos = self._processor.eos_id()
+        return (eos,) if eos >= 0 else ()
+
+    def encode(self, text: str) -> list[int]:
+        """Return ids, without adding any special token; one in the text is spelt out, but for a leading `bos`."""
+        if self.bos and text.startswith(self.bos):
+            return [self._processor.bos_id(), *self._encode(text.removeprefix(self.bos))]
+        return self._encode(text)
+
+    def _encode(self, text: str) -> list[int]:
+        first, *rest = (self._processor.encode(part) for part in text.split(META_SPACE))
+        spelt = [self._processor.piece_to_id(f"<0x{byte:02X}>") for byte in META_SPACE.encode()] if rest else []
+        return first + [token for part in rest for token in (*spelt, *part)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return text, leaving out control ids (padding, end) and ids out of range; broken UTF-8 is U+FFFD."""
+        size, ends = self.vocab_size, self.eos_ids
+        known = (int(token) for token in ids if 0 <= token < size and token not in ends)
+        return self._processor.decode([token for token in known if not self._processor.is_control(token)])
+
+    def render(self, prompt: str | Sequence[Message]) -> str:
+        """Return a plain prompt, with `bos` where that is asked for, or a conversation in the chat template.
+
+        Raises:
+            DataError: for messages, if there is no chat template or it refuses them.
+        """
+        if isinstance(prompt, str):
+            return self.bos + prompt if self.add_bos and not prompt.startswith(self.bos) else prompt
+        if self.template is None:
+            raise DataError(
+                "the task gives messages, and the tokenizer has no chat template: name one with"
+                " --set tokenizer.sentencepiece.chat_template=FILE"
+            )
+        return self.template.render(prompt)
+
+    def save(self, folder: Path) -> None:
+        """Write `tokenizer.model`, and the chat template if there is one."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / FILE).write_bytes(self.proto)
+        if self.template is not None:
+            self.template.save(folder)

@@ -1,0 +1,1 @@
+"""Learning-rate schedules, one file each, as factors of the peak learning rate."""

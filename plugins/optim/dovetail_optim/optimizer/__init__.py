@@ -1,0 +1,1 @@
+"""Optimizers, one file each: a learning rate to an `optax.GradientTransformation`."""

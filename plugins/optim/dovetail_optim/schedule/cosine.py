@@ -1,0 +1,19 @@
+"""Schedule `cosine`."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from dovetail_optim.schedule._rise import Share, Weight, risen
+
+
+def cosine(
+    step: Int[Array, ""], total_steps: Int[Array, ""], *, max_weight: Weight = 1.0, warmup_ratio: Share = 0.5
+) -> Float[Array, ""]:
+    """Half a cosine, slow at both ends: w = w_max·½(1 - cos πp); p and arguments as in `linear`.
+
+    >>> cosine(jnp.int32(1), jnp.int32(10), warmup_ratio=0.2).item()
+    0.5
+    """
+    return max_weight * 0.5 * (1.0 - jnp.cos(jnp.pi * risen(step, total_steps, warmup_ratio)))

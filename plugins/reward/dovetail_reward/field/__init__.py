@@ -1,0 +1,1 @@
+"""Fields that reward shapings read, one file each."""

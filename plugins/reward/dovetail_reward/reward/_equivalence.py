@@ -1,0 +1,57 @@
+"""Equality of mathematical answers by the library math-verify, in processes of its own (see `_workers`)."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from dovetail.errors import ConfigError
+from dovetail_reward.reward._workers import LATE, workers
+
+MEMORY: Final = 4 << 30
+"""Bytes of address space that a comparison may take."""
+
+
+def need_library() -> None:
+    """Refuse to go on without the library."""
+    if importlib.util.find_spec("math_verify") is None:
+        raise ConfigError('it needs the library math-verify: pip install "dovetail[math]"')
+
+
+def equal(cases: Sequence[tuple[str, str]], *, time_limit: float, processes: int) -> list[bool]:
+    r"""Tell of texts and right answers whether the library finds them equal; what takes too long is not.
+
+    A comparison may take any time and memory, so both are bounded. Of a text no more than digits and operators ever
+    reach Python's own parser.
+
+    >>> equal([(r"\boxed{2/4}", r"\frac{1}{2}"), (r"\boxed{3}", "2")], time_limit=60, processes=1)
+    [True, False]
+    """
+    results = workers(load_equivalent, processes).map(cases, time_limit=time_limit) if cases else []
+    return [False if result is LATE else bool(result) for result in results]
+
+
+def load_equivalent() -> Callable[[str, str], bool]:
+    """Import the library, bound this process's memory, and return `equivalent`."""
+    library = importlib.import_module("math_verify")
+    latex, expression = library.LatexExtractionConfig(), library.ExprExtractionConfig()
+    logging.getLogger("math_verify").setLevel(logging.CRITICAL)
+    _limit_memory()
+
+    def equivalent(text: str, truth: str) -> bool:
+        right = library.parse(rf"\boxed{{{truth}}}", [latex], parsing_timeout=None)
+        found = library.parse(text, [expression, latex], parsing_timeout=None)
+        return library.verify(right, found, timeout_seconds=None)
+
+    return equivalent
+
+
+def _limit_memory() -> None:
+    if sys.platform == "linux":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))

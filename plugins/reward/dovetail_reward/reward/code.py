@@ -1,0 +1,160 @@
+"""Reward `code`: a program or function that a completion writes, run against tests."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any, Final, Literal
+
+import attrs
+from annotated_types import Ge, Gt
+
+from dovetail.errors import ConfigError
+from dovetail.registry import declares
+from dovetail_reward._sandbox.outside import FULL, Ran, protections, run
+from dovetail_reward.reward._cases import Case, read_cases
+from dovetail_reward.reward._outputs import same_json, same_text
+
+_FENCED = re.compile(r"```[ \t]*(\w*)[^\n]*\n(.*?)(?:```|\Z)", re.DOTALL)
+_PYTHON: Final = ("python", "python3", "py")
+_WEAKER: Final = {
+    ("seccomp",): "can read every file that you can read, as this kernel has no Landlock (Linux 5.13)",
+    ("landlock",): "can start processes, as this kernel has no seccomp filters",
+    (): "can do all that you can do, under limits of time, memory and file size; the rest needs Linux on x86-64 or ARM",
+}
+_TEST = {"inputs": ["1\n"], "outputs": ["2\n"]}
+
+
+@declares(
+    range=(0, 1),
+    examples=[
+        (
+            {"completions": "```python\nprint(int(input()) + 1)\n```", "tests": _TEST},
+            {"completions": "```python\nprint(3)\n```", "tests": _TEST},
+        )
+    ],
+)
+@attrs.frozen(kw_only=True)
+class Code:
+    """The share of tests that a completion's Python passes, from 0.0 to 1.0; or 1.0 where it passes all, else 0.0.
+
+    The code is the last block fenced as ```` ```python ````, or else the last one without a language, or without any
+    fence the whole completion. A program reads its test's input and prints; a function is called, by its name or as
+    a method of `class Solution`, with the usual names at hand (`List`, `defaultdict`, `heapq`, ...). Of outputs the
+    words of each line must be the same; integers by value, other numbers to 6 digits. Returned values likewise.
+
+    Every test runs in a process of its own, which gives up its rights before it sees the code: no file but Python's
+    own library can be read, none written; no network, no other process or program, no signal to anybody; memory,
+    time and output are bounded, and so is what it knows: its input, never the right output, which is compared
+    outside. This takes Linux 5.13; where less holds a warning says what is open.
+
+    Args:
+        completions: texts without special tokens.
+        tests: the dataset column with each problem's tests; None: the reward abstains. A cell is a dict, or its JSON,
+
+                {"inputs": ["1\\n", "5\\n"], "outputs": ["2\\n", "6\\n"]}
+                {"fn_name": "add", "inputs": [[1, 2], [0, 0]], "outputs": [3, 0]}
+
+            The second calls a function, with each input's list as its arguments; also understood are verl's
+            texts, `"1\\n2"` for these arguments, one in JSON on each line, and `"3"` for the result.
+        score: `fraction` of the tests passed, or `all` of them, or nothing.
+        max_tests: only so many, the first of each problem. None: all.
+        time_limit: seconds for one test.
+        memory_mb: address space for one test, Python's own included; over 100.
+        processes: tests at a time.
+        isolation: `full`: refuse to run where anything is open.
+
+    Returns:
+        The scores, and per completion `no_code`, 1 where none was found, and `late`, 1 where a test ran out of time.
+
+    Raises:
+        ConfigError: when built, where `isolation` is `full` and less holds, or on a system without POSIX.
+        ValueError: when called, on a cell that holds no tests.
+
+    Departures:
+        As verl's `prime_code`, with differences: it runs the code as you, with nothing in its way, in the process
+        that decides; it takes 1000001 for 1000000 and lines in any order; with `continuous` it looks at the first
+        10 tests (`max_tests=10`), without it (`score='all'`) it raises where a program fails. Names that are not
+        imported are there for programs too.
+
+    >>> tests = {"inputs": ["1", "2"], "outputs": ["2", "3"]}
+    >>> Code()(["```python\\nprint(int(input()) + 1)\\n```", "print(2)", "I do not know."], [tests] * 3)[0]
+    [1.0, 0.5, 0.0]
+    """
+
+    score: Literal["fraction", "all"] = "fraction"
+    max_tests: Annotated[int, Ge(1)] | None = None
+    time_limit: Annotated[float, Gt(0)] = 6.0
+    memory_mb: Annotated[int, Gt(100)] = 512
+    processes: Annotated[int, Ge(1)] = 2
+    isolation: Literal["full", "any"] = "any"
+
+    def __attrs_post_init__(self) -> None:
+        """Look at what this machine can hold back."""
+        if os.name != "posix":
+            raise ConfigError("it needs Linux or macOS: it runs model-written code under limits of POSIX")
+        held = protections()
+        if held == FULL:
+            return
+        weaker = f"model-written code {_WEAKER[held]}"
+        if self.isolation == "full":
+            raise ConfigError(f"{weaker}; isolation = 'any' runs it all the same")
+        warnings.warn(f"reward code: {weaker}", stacklevel=2)
+
+    def __call__(
+        self, completions: Sequence[str], tests: Sequence[Mapping[str, Any] | str | None]
+    ) -> tuple[list[float | None], dict[str, list[float]]]:
+        """Return one score per completion, and metrics."""
+        cases = [None if cell is None else read_cases(cell)[: self.max_tests] for cell in tests]
+        sources = [code_of(text) for text in completions]
+        with ThreadPoolExecutor(self.processes) as threads:
+            results = list(threads.map(self._passed, sources, cases))
+        metrics = {
+            "no_code": [float(source is None) for source in sources],
+            "late": [float("late" in ends) for _, ends in results],
+        }
+        return [score for score, _ in results], metrics
+
+    def _passed(self, source: str | None, cases: Sequence[Case] | None) -> tuple[float | None, list[str]]:
+        """Return the score of one completion, and how its runs ended."""
+        if cases is None or source is None:
+            return None if cases is None else 0.0, []
+        passed, ends = 0, []
+        for case in cases:
+            ran = self._run(source, case)
+            ends.append(ran.how)
+            right = ran.how == "done" and (same_text if case.call is None else same_json)(ran.output, case.expected)
+            if self.score == "all" and not right:
+                return 0.0, ends
+            passed += right
+        return passed / len(cases), ends
+
+    def _run(self, source: str, case: Case) -> Ran:
+        return run(
+            source,
+            stdin=case.stdin,
+            call=case.call,
+            time_limit=self.time_limit,
+            output_limit=case.output_limit,
+            memory=self.memory_mb << 20,
+            require=protections(),
+        )
+
+
+def code_of(text: str) -> str | None:
+    """Return the code of a completion, None where it has fences but no Python in them.
+
+    >>> code_of("```python\\nx\\n``` or ```py\\ny"), code_of("print(1)"), code_of("```cpp\\nx\\n```")
+    ('y', 'print(1)', None)
+    """
+    blocks = [(language.lower(), code) for language, code in _FENCED.findall(text)]
+    if not blocks:
+        return text
+    for languages in (_PYTHON, ("",)):
+        found = [code for language, code in blocks if language in languages]
+        if found:
+            return found[-1]
+    return None

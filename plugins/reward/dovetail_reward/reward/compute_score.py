@@ -1,0 +1,171 @@
+"""Reward `compute_score`: a function of one's own, from a file, with verl's signature."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any, Final
+
+import attrs
+from annotated_types import Ge, Gt
+
+from dovetail.errors import ConfigError
+from dovetail_reward.reward._own import check_arguments, load_function
+from dovetail_reward.reward._rate import shared_rate
+from dovetail_reward.reward._workers import LATE, workers
+
+_GIVEN: Final = ("data_source", "solution_str", "ground_truth", "extra_info")
+_GIVEN_BATCHED: Final = ("data_sources", "solution_strs", "ground_truths", "extra_infos")
+
+Result = tuple[float | None, dict[str, float]]
+"""A score, and what else the function says in numbers."""
+
+
+@attrs.frozen(kw_only=True)
+class ComputeScore:
+    """What `compute_score(data_source, solution_str, ground_truth, extra_info)` in a file returns, for each completion.
+
+    The function is called as verl calls its `custom_reward_function`: with these four by name, and `reward_kwargs`.
+    It returns a number, a bool, a sequence that begins with one, a dict with one under `score`, or None to abstain.
+    What else a dict holds in numbers is logged. The columns `data_source`, `ground_truth` and `extra_info` must be the
+    task's; verl keeps the second in its column `reward_model`. The file is run as a program is: name one that you
+    trust.
+
+    How it is called:
+
+    * one completion after the other, here, where nothing else is said; an error stops the run.
+    * with `time_limit`, by several processes, so that none can hold up the run: verl's `prime` manager.
+    * `batched`, once for all completions, with lists under the names in the plural (`solution_strs`): verl's `batch`.
+    * an `async` function, for several completions at a time, as suits one that asks a server: verl's `rate_limited`.
+
+    Args:
+        completions: texts without special tokens, given as `solution_str`.
+        data_source, ground_truth, extra_info: dataset columns, given as they are.
+        path: the file, from the folder in which the run starts; `~` is the home folder.
+        name: the function in it.
+        reward_kwargs: further arguments, by name.
+        batched: the function takes lists, and returns one.
+        time_limit: seconds for one completion. An `async` function is given up when it next waits for something.
+        late_score: what a completion scores that takes longer, or ends the process; None: the reward abstains.
+        concurrency: completions at a time, where there is a time limit or the function is `async`.
+        calls_per_second: of an `async` function, at most.
+
+    Returns:
+        The scores, and per completion the numbers beside `score`; with a time limit `late`, 1 where it took longer.
+
+    Raises:
+        ConfigError: when built, if the file or the function cannot be used.
+
+    Departures:
+        verl's prime manager scores what is late, or raises, 0, and so does `rate_limited`; here the first abstains and
+        the second is an error.
+
+    >>> import tempfile, pathlib
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "mine.py")
+    >>> head = "def equal(data_source, solution_str, ground_truth, extra_info):"
+    >>> _ = file.write_text(head + " return {'score': solution_str == ground_truth, 'length': len(solution_str)}")
+    >>> ComputeScore(path=str(file), name="equal")(["42", "41."], ["mine"] * 2, ["42"] * 2, [None] * 2)
+    ([1.0, 0.0], {'length': [2.0, 3.0]})
+    """
+
+    path: str
+    name: str = "compute_score"
+    reward_kwargs: dict[str, Any] | None = None
+    batched: bool = False
+    time_limit: Annotated[float, Gt(0)] | None = None
+    late_score: float | None = None
+    concurrency: Annotated[int, Ge(1)] = 4
+    calls_per_second: Annotated[float, Gt(0)] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        """Load the function, and see that it can be called in this way."""
+        function = load_function(self.path, self.name)
+        label = f"{self.path}: {self.name}"
+        names = _GIVEN_BATCHED if self.batched else _GIVEN
+        check_arguments(function, label, (*names, *(self.reward_kwargs or {})))
+        waits = inspect.iscoroutinefunction(function)
+        if self.batched and (waits or self.time_limit is not None):
+            raise ConfigError(
+                f"{label} gets all completions at once (batched); that takes a plain function, no time_limit"
+            )
+        if self.calls_per_second is not None and not waits:
+            raise ConfigError(f"{label} is no async function, of which alone calls_per_second can be kept")
+
+    def __call__(
+        self,
+        completions: Sequence[str],
+        data_source: Sequence[Any],
+        ground_truth: Sequence[Any],
+        extra_info: Sequence[Any],
+    ) -> tuple[list[float | None], dict[str, list[float]]]:
+        """Return one score per completion, and metrics."""
+        function, extra = load_function(self.path, self.name), self.reward_kwargs or {}
+        columns = (data_source, completions, ground_truth, extra_info)
+        if self.batched:
+            returned = function(**dict(zip(_GIVEN_BATCHED, map(list, columns), strict=True)), **extra)
+            return _together([_result(each) for each in returned])
+        calls = [dict(zip(_GIVEN, given, strict=True)) | extra for given in zip(*columns, strict=True)]
+        if inspect.iscoroutinefunction(function):
+            return _together(self._awaited(function, calls))
+        if self.time_limit is None:
+            return _together([_result(function(**arguments)) for arguments in calls])
+        pool = workers(_Scorer(self.path, self.name), self.concurrency)
+        found = pool.map([(arguments,) for arguments in calls], time_limit=self.time_limit)
+        return _together([self._timed(None if result is LATE else result) for result in found])
+
+    def _timed(self, result: Result | None) -> Result:
+        return (self.late_score, {"late": 1.0}) if result is None else (result[0], result[1] | {"late": 0.0})
+
+    def _awaited(self, function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Result]:
+        async def scored(free: asyncio.Semaphore, arguments: dict[str, Any]) -> Result:
+            async with free:
+                if self.calls_per_second is not None:
+                    rate = shared_rate(f"{self.path}:{self.name}", self.calls_per_second)
+                    await asyncio.sleep(rate.reserve())
+                if self.time_limit is None:
+                    return _result(await function(**arguments))
+                try:
+                    return self._timed(_result(await asyncio.wait_for(function(**arguments), self.time_limit)))
+                except TimeoutError:
+                    return self._timed(None)
+
+        async def all_of_them() -> list[Result]:
+            free = asyncio.Semaphore(self.concurrency)
+            return await asyncio.gather(*(scored(free, arguments) for arguments in calls))
+
+        with ThreadPoolExecutor(1) as thread:  # a notebook's own thread has an event loop already
+            return thread.submit(asyncio.run, all_of_them()).result()
+
+
+@attrs.frozen
+class _Scorer:
+    """Loads the function in a process of its own."""
+
+    path: str
+    name: str
+
+    def __call__(self) -> Callable[[dict[str, Any]], Result]:
+        function = load_function(self.path, self.name)
+        return lambda arguments: _result(function(**arguments))
+
+
+def _result(returned: Any) -> Result:
+    score, metrics = returned, {}
+    if isinstance(returned, Mapping):
+        score = returned["score"]
+        numbers = {name: value for name, value in returned.items() if isinstance(value, bool | int | float)}
+        metrics = {str(name): float(value) for name, value in numbers.items() if name != "score"}
+    elif isinstance(returned, Sequence) and not isinstance(returned, str):
+        score = returned[0]
+    return (None if score is None else float(score)), metrics
+
+
+def _together(results: Sequence[Result]) -> tuple[list[float | None], dict[str, list[float]]]:
+    names = sorted({name for _, metrics in results for name in metrics})
+    return (
+        [score for score, _ in results],
+        {name: [metrics.get(name, math.nan) for _, metrics in results] for name in names},
+    )

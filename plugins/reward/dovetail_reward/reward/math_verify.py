@@ -1,0 +1,85 @@
+"""Reward `math_verify`: an answer that is mathematically equal to the right one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import attrs
+from annotated_types import Ge, Gt
+
+from dovetail.registry import declares
+from dovetail_reward._latex import bare, boxed_answer, same_answer, stated_answer
+from dovetail_reward._numbers import Truth, spelled
+from dovetail_reward.reward._equivalence import equal, need_library
+
+
+@declares(
+    range=(0, 1),
+    examples=[
+        ({"completions": r"\boxed{\frac{2}{4}}", "answer": "1/2"}, {"completions": r"\boxed{2}", "answer": "1/2"})
+    ],
+)
+@attrs.frozen(kw_only=True)
+class MathVerify:
+    r"""1.0 where the answer of a completion equals the right one, in whatever form; else 0.0.
+
+    The answer is the content of the last box, or without one what follows the last `Answer:`, or else what the
+    library finds in the text. Equal are numbers to 6 decimals, expressions that simplify to one another, sets,
+    intervals, matrices and equations: https://github.com/huggingface/Math-Verify. Needs the extra
+    `dovetail[math]`. What is equal already but for typography (see reward `math`) does not go to the library.
+
+    The library works in processes of its own, as a comparison may take any time and memory.
+
+    Args:
+        completions: texts without special tokens.
+        answer: the dataset column with the right answers, without their box, text or numbers; where it is None the
+            reward abstains.
+        time_limit: seconds for one comparison; one that takes longer is worth 0.0.
+        processes: comparisons at a time.
+        verl_compatible: leave finding the answer to the library, as verl does.
+
+    Raises:
+        ConfigError: when built, if the library is not installed.
+
+    Departures:
+        verl gives the whole completion to the library, which reads `\boxed{1}\boxed{42}` as two answers, finds none
+        in `Answer:42`, and knows neither `４２` nor `\fbox`. verl's other scorer, `prime_math`, does without the
+        library: to it `10^{3}` is not 1000, `\boxed{42` is 42, and `#### 42`, for want of a box, is no number.
+        Library versions differ: `50%` is 50 as of 0.9, and was not before.
+
+    >>> MathVerify()([r"\boxed{\frac{1}{2}}", "42"], ["1/2", None])
+    [1.0, None]
+    """
+
+    time_limit: Annotated[float, Gt(0)] = 5.0
+    processes: Annotated[int, Ge(1)] = 2
+    verl_compatible: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        """Look for the library."""
+        need_library()
+
+    def __call__(self, completions: Sequence[str], answer: Sequence[Truth]) -> list[float | None]:
+        """Return one score per completion."""
+        scores: list[float | None] = [None] * len(completions)
+        open_cases: dict[int, tuple[str, str]] = {}
+        for i, (text, truth) in enumerate(zip(completions, answer, strict=True)):
+            if truth is None:
+                continue
+            guess = None if self.verl_compatible else _stated(text)
+            if guess and same_answer(guess, spelled(truth)):
+                scores[i] = 1.0
+            else:
+                open_cases[i] = (text if guess is None else rf"\boxed{{{guess}}}", spelled(truth))
+        found = equal(list(open_cases.values()), time_limit=self.time_limit, processes=self.processes)
+        for i, right in zip(open_cases, found, strict=True):
+            scores[i] = float(right)
+        return scores
+
+
+def _stated(text: str) -> str | None:
+    boxed, stated = boxed_answer(text), stated_answer(text)
+    if boxed is None and stated is not None:
+        return bare(stated)
+    return boxed

@@ -1,0 +1,87 @@
+"""Reward `model`: what a reward model says."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import attrs
+from annotated_types import Ge
+
+
+@attrs.frozen(kw_only=True)
+class RewardModel:
+    """The number that a reward model gives to a prompt with its completion.
+
+        r = w · h_n + b
+
+    with h_n the last hidden state, after the last norm, of a decoder that has read both, and w, b its head, which is
+    trained on comparisons: Stiennon et al. 2020, *Learning to summarize from human feedback*, section 3.4. The numbers
+    are of any size and sign, and known up to a constant: for one prompt's completions their order counts.
+
+    The folder is one that `transformers` writes for sequence classification with one label
+    (`LlamaForSequenceClassification`): the files of a decoder that model `pretrained` can load, with `score.weight`,
+    [1, width], in place of the head for logits, and its tokenizer. The model runs in JAX, on the policy's device.
+
+    What it reads is the prompt as the policy got it, the completion, and the token that ends a turn. A model of another
+    family than the policy's needs its own chat template: with `question_column` the model reads a conversation in it,
+    made of what this column holds, and the completion as the assistant's turn.
+
+    Args:
+        completions: texts without special tokens.
+        prompts: what they answer, as the policy got it; used without a `question_column`.
+        examples: the records, of which `question_column` is read.
+        path: the folder; `~` is the home folder.
+        question_column: the dataset column with the user's message, as a text, or with the messages so far.
+        max_tokens: of prompt and completion; where there are more the reward abstains.
+        batch_size: texts at a time. Texts of like length go together, and lengths are rounded up to powers of two, so
+            that few programs are compiled and a score does not depend on what else is in the batch.
+        dtype: of weights and activations; the head is float32.
+
+    Returns:
+        The scores, and per completion `too_long`, 1 where there were more tokens than `max_tokens`.
+
+    Raises:
+        ConfigError: when built, if the folder holds no such model.
+        DataError: when built, if its tokenizer cannot be read, or lacks a chat template that is needed.
+
+    >>> RewardModel(path="no_such_folder")
+    Traceback (most recent call last):
+    dovetail.errors.ConfigError: no_such_folder: is no folder; a model is a folder with config.json and *.safetensors
+    """
+
+    path: str
+    question_column: str | None = None
+    max_tokens: Annotated[int, Ge(2)] = 2048
+    batch_size: Annotated[int, Ge(1)] = 8
+    dtype: Literal["float32", "bfloat16"] = "float32"
+
+    def __attrs_post_init__(self) -> None:
+        """Look into the folder; its weights are read when they are first needed."""
+        self._backend.check(self._folder, template=self.question_column is not None)
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self.path).expanduser()
+
+    @property
+    def _backend(self) -> Any:
+        # It imports jax, which who only lists rewards need not wait for.
+        return importlib.import_module("dovetail_reward.reward._reward_model")
+
+    def __call__(
+        self, completions: Sequence[str], prompts: Sequence[str], examples: Sequence[Mapping[str, Any]]
+    ) -> tuple[list[float | None], dict[str, list[float]]]:
+        """Return one score per completion, and metrics."""
+        opened = self._backend.open_model(self._folder, self.dtype)
+        if self.question_column is None:
+            rows = [opened.continued(*pair) for pair in zip(prompts, completions, strict=True)]
+        else:
+            questions = [example[self.question_column] for example in examples]
+            rows = [opened.answered(*pair) for pair in zip(questions, completions, strict=True)]
+        short = [i for i, row in enumerate(rows) if len(row) <= self.max_tokens]
+        found = dict(zip(short, opened.scores([rows[i] for i in short], self.batch_size), strict=True))
+        scores = [found.get(i) for i in range(len(rows))]
+        return scores, {"too_long": [float(len(row) > self.max_tokens) for row in rows]}

@@ -1,0 +1,192 @@
+"""Reward `remote`: scores from a server, asked over HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
+
+import attrs
+from annotated_types import Ge, Gt
+
+from dovetail.errors import ConfigError, RewardError
+from dovetail.registry import declares
+from dovetail_reward.reward._rate import shared_rate
+
+_PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""Statuses that another try may mend; others say that the request is wrong."""
+_CHUNK = 1 << 16
+_LARGEST = 64 << 20
+
+
+@declares(deterministic=False)
+@attrs.frozen(kw_only=True)
+class Remote:
+    """What a server says of each completion: a judge, a reward model, a grader in a container.
+
+    It gets POST requests with a batch of completions, in JSON, and answers with as many numbers, or null to abstain:
+
+        {"prompts": ["6 * 7?"], "completions": ["42"], "columns": {"answer": ["42"]}}  ->  {"scores": [1.0]}
+
+    Several requests are under way at a time, at no more than a given rate. One that is not answered in time, that finds
+    no server, or is turned away for the moment (status 408, 425, 429, 500, 502, 503, 504) is sent again after
+    `backoff` seconds, then twice as many, and so on, or after what the server asks for (`Retry-After`, ten minutes at
+    most). When all tries are used up its completions have no score from this reward: it abstains, which is not a score
+    of zero.
+
+    Args:
+        completions: texts without special tokens.
+        prompts: what they answer, as the model got it.
+        examples: the records, of which `columns` are sent.
+        url: `http://` or `https://`.
+        columns: dataset columns that the server needs.
+        batch_size: completions in one request.
+        max_concurrency: requests at a time.
+        requests_per_second: the rate, of all that this program sends to the address. None: no bound.
+        timeout: seconds for one try.
+        retries: further tries.
+        backoff: seconds before the first of them.
+        token_variable: the environment variable that holds the token for `Authorization: Bearer`. A configuration is
+            written to the run's folder, so it holds no secrets.
+
+    Returns:
+        The scores, and per completion `failed`, 1 where there was no answer, and `retries`, of its request.
+
+    Raises:
+        ConfigError: when built, on an address of another kind or a variable that is not set.
+        RewardError: when called, if the server refuses the request, or answers something else.
+
+    >>> Remote(url="localhost:8000")
+    Traceback (most recent call last):
+    dovetail.errors.ConfigError: url = 'localhost:8000' is no address; write 'http://HOST:PORT/PATH'
+    """
+
+    url: str
+    columns: tuple[str, ...] = ()
+    batch_size: Annotated[int, Ge(1)] = 16
+    max_concurrency: Annotated[int, Ge(1)] = 8
+    requests_per_second: Annotated[float, Gt(0)] | None = None
+    timeout: Annotated[float, Gt(0)] = 30.0
+    retries: Annotated[int, Ge(0)] = 3
+    backoff: Annotated[float, Ge(0)] = 1.0
+    token_variable: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        """Check what can be checked without asking the server."""
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise ConfigError(f"url = {self.url!r} is no address; write 'http://HOST:PORT/PATH'")
+        if self.token_variable is not None and not os.environ.get(self.token_variable):
+            raise ConfigError(f"token_variable: the environment has no variable {self.token_variable}")
+
+    def __call__(
+        self, completions: Sequence[str], prompts: Sequence[str], examples: Sequence[Mapping[str, Any]]
+    ) -> tuple[list[float | None], dict[str, list[float]]]:
+        """Return one score per completion, and metrics."""
+        rows = range(0, len(completions), self.batch_size)
+        parts = [slice(start, start + self.batch_size) for start in rows]
+        questions = [
+            {
+                "prompts": list(prompts[part]),
+                "completions": list(completions[part]),
+                "columns": {name: [example[name] for example in examples[part]] for name in self.columns},
+            }
+            for part in parts
+        ]
+        with ThreadPoolExecutor(self.max_concurrency) as threads:
+            answers = list(threads.map(self._scores, questions))
+        scores = [score for found, _ in answers for score in found]
+        tries = [float(tried) for found, tried in answers for _ in found]
+        failed = [float(tried > self.retries) for tried in tries]
+        return scores, {"failed": failed, "retries": [min(tried, self.retries) for tried in tries]}
+
+    def _scores(self, question: dict[str, Any]) -> tuple[list[float | None], int]:
+        """Return the scores of one batch, and how many tries failed."""
+        size = len(question["completions"])
+        for tried in range(self.retries + 1):
+            if self.requests_per_second is not None:
+                shared_rate(self.url, self.requests_per_second).wait()
+            try:
+                return _read_scores(self._post(question), size, self.url), tried
+            except _AgainLaterError as error:
+                if tried < self.retries:
+                    time.sleep(max(self.backoff * 2**tried, error.after))
+        return [None] * size, self.retries + 1
+
+    def _post(self, question: dict[str, Any]) -> bytes:
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self.token_variable is not None:
+            headers["Authorization"] = f"Bearer {os.environ[self.token_variable]}"
+        request = urllib.request.Request(self.url, data=_json(question, self.url), headers=headers, method="POST")
+        deadline = time.monotonic() + self.timeout
+        try:
+            with _OPENER.open(request, timeout=self.timeout) as response:
+                return _read(response, deadline)
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code in _PASSING:
+                    raise _AgainLaterError(_seconds(error.headers.get("Retry-After"))) from error
+                said = error.read(200).decode(errors="replace")
+            raise RewardError(f"{self.url} refuses the request: {error.code} {error.reason}: {said!r}") from error
+        except (OSError, http.client.HTTPException) as error:  # no server, no answer in time, one cut short
+            raise _AgainLaterError from error
+
+
+class _StayHere(urllib.request.HTTPRedirectHandler):
+    """A redirection would turn the request into another one, and take the token to another server."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_StayHere)
+
+
+class _AgainLaterError(Exception):
+    def __init__(self, after: float = 0.0) -> None:
+        super().__init__()
+        self.after = after
+
+
+def _read(response: http.client.HTTPResponse, deadline: float) -> bytes:
+    """Read a body; the time limit of a socket is for each part of it, this one for all."""
+    body = bytearray()
+    while chunk := response.read1(_CHUNK):
+        body += chunk
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        if len(body) > _LARGEST:
+            raise RewardError(f"{response.url} answers with more than {_LARGEST:,} bytes")
+    return bytes(body)
+
+
+def _json(question: dict[str, Any], url: str) -> bytes:
+    try:
+        return json.dumps(question).encode()
+    except (TypeError, ValueError) as error:
+        raise RewardError(f"a column cannot be sent to {url} as JSON: {error}") from error
+
+
+def _read_scores(body: bytes, size: int, url: str) -> list[float | None]:
+    try:
+        scores = json.loads(body)["scores"]
+        if len(scores) != size:
+            raise ValueError(f"{len(scores)} scores for {size} completions")
+        return [None if score is None else float(score) for score in scores]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise RewardError(
+            f'{url} answers {body[:200]!r}, which is not {{"scores": [...]}} with {size} numbers'
+            f" ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _seconds(retry_after: str | None) -> float:
+    """What a server asks for; a date, which it may also write, is left to the backoff."""
+    return min(float(retry_after), 600.0) if retry_after and retry_after.isdecimal() else 0.0

@@ -1,0 +1,1 @@
+"""Reward shapings, one file each: they change the rewards of single tokens."""

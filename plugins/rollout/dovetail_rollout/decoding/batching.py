@@ -1,0 +1,281 @@
+"""One call of the vanilla engine: compiled steps, and between them the choice of who is in which lane."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import attrs
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.sharding import PartitionSpec
+from jaxtyping import Array, Bool, Int, Key
+
+from dovetail.protocols import Weights
+from dovetail.train.devices.compiled import compiled
+from dovetail.train.devices.mesh import ROWS
+from dovetail_rollout.decoding.decode import Drawn, Fixed, begin, extend, move, take_rows
+from dovetail_rollout.decoding.lanes import NONE, Layout, Schedule
+from dovetail_rollout.decoding.sampling import Numbers
+from dovetail_rollout.decoding.stops import Stops
+
+SHORTEST = 128
+"""Slots of the shortest cache; it is doubled when it is full."""
+
+SLACK = 32
+"""Slots that lanes of different lengths have more than their longest needs, so that they are seldom moved."""
+
+
+class Prompts(NamedTuple):
+    """Prompts padded on the left, a key for each completion, and which completions are not to be drawn."""
+
+    tokens: Int[Array, "prompt position"]
+    mask: Bool[Array, "prompt position"]
+    keys: Key[Array, "prompt sample"]
+    refused: Bool[Array, "seq"]
+
+
+@attrs.frozen(kw_only=True)
+class Lanes:
+    """The lanes as they are now: `filled` slots of each hold own tokens, of `slots`."""
+
+    layout: Layout
+    prefix: Any
+    cache: Any
+    filled: int
+    slots: int
+
+
+@attrs.frozen(kw_only=True)
+class Batch:
+    """The completions of one call, while they are drawn.
+
+    Attributes:
+        schedule: who is decoded when.
+        stops: ends completions on the host, which it is asked to now and then.
+        compiled: the shapes that have been compiled; those of this call are added.
+    """
+
+    graphdef: Any
+    weights: Weights
+    numbers: Numbers
+    fixed: Fixed
+    cache_dtype: str | None
+    slot_axes: tuple[int | None, ...]
+    schedule: Schedule
+    stops: Stops | None
+    prompts: Prompts
+    compiled: set[tuple[Any, ...]]
+
+    def run(self) -> Drawn:
+        """Draw all completions but the refused ones.
+
+        What a later call may need for fewer lanes is compiled with the first, so that no step waits for it then.
+        """
+        drawn, prompts = self._draw()
+        return self._prepare(drawn, prompts)
+
+    def _draw(self) -> tuple[Drawn, Any]:
+        """Return the completions, and the keys and values of the prompts."""
+        self._note("begin", *self.prompts.tokens.shape, self.schedule.samples, self._static)
+        drawn, prompts = _begin(self.graphdef, self.weights, self.prompts, self.numbers, self.fixed, self.cache_dtype)
+        drawn, waiting = self._going(drawn, np.arange(self.prompts.keys.size))
+        if not len(waiting):
+            return drawn, prompts
+        layout, going = self.schedule.first(waiting), np.array([], int)
+        lanes = self._open(prompts, layout)
+        waiting = np.setdiff1d(waiting, layout.held)
+        while True:
+            drawn, lanes = self._extend(drawn, lanes, len(waiting))
+            drawn, going = self._going(drawn, lanes.layout.held)
+            if not len(going) and not len(waiting):
+                return drawn, prompts
+            longest = int(np.max(np.asarray(drawn.lengths)[going] - 1, initial=0))
+            for layout in self.schedule.moves(lanes.layout, going, waiting):
+                lanes = self._move(prompts, lanes, layout, longest)
+                waiting = np.setdiff1d(waiting, layout.held)
+            if lanes.filled == lanes.slots:
+                lanes = self._move(prompts, lanes, lanes.layout, longest)
+
+    def _prepare(self, drawn: Drawn, prompts: Any) -> Drawn:
+        """Go through all numbers of lanes that halving leads to, with nothing in them, if that has not been done.
+
+        Left out are lanes that completions wait for, which take more shapes, and caches that grow.
+        """
+        slots = self._slots(0)
+        if not self.schedule.together or self._slots(self.fixed.max_tokens - 2) > slots:
+            return drawn
+        first = self.schedule.first(NONE)
+        layouts = list(self.schedule.moves(first, NONE, NONE))
+        if all(self._extension(layout.shape, slots) in self.compiled for layout in layouts):
+            return drawn
+        lanes = self._open(prompts, first)
+        for layout in layouts:
+            lanes = self._move(prompts, lanes, layout, 0)
+            drawn, lanes = self._extend(drawn, lanes, 0)
+        return drawn
+
+    def _going(self, drawn: Drawn, seqs: Int[np.ndarray, "seq"]) -> tuple[Drawn, Int[np.ndarray, "seq"]]:
+        """Return which of these completions have not ended, once stop strings are looked for."""
+        if self.stops is not None:
+            drawn = self.stops.cut(drawn, seqs)
+        return drawn, seqs[~np.asarray(drawn.ended)[seqs]]
+
+    def _open(self, prompts: Any, layout: Layout) -> Lanes:
+        """Return lanes without own tokens."""
+        slots = self._slots(0)
+        self._note("open", layout.seqs.size, slots)
+        cache = _empty(self.graphdef, self.weights, layout.seqs.size, slots, self.cache_dtype)
+        return Lanes(layout=layout, prefix=self._prefix(prompts, layout), cache=cache, filled=0, slots=slots)
+
+    def _extend(self, drawn: Drawn, lanes: Lanes, waiting: int) -> tuple[Drawn, Lanes]:
+        """Draw tokens until a lane may be of use to another completion, or the lanes are full."""
+        self._note(*self._extension(lanes.layout.shape, lanes.slots))
+        steps = lanes.slots - lanes.filled
+        if self.stops is not None:
+            steps = min(steps, self.stops.every)
+        going = int(np.sum(~np.asarray(drawn.ended)[lanes.layout.held]))
+        drawn, cache, done = _extend(
+            self.graphdef,
+            self.weights,
+            drawn,
+            lanes.prefix,
+            lanes.cache,
+            np.where(lanes.layout.seqs < 0, len(drawn.ended), lanes.layout.seqs).ravel().astype(np.int32),
+            self.numbers,
+            self.fixed,
+            np.int32(steps),
+            np.int32(self.schedule.enough(lanes.layout, going, waiting)),
+        )
+        return drawn, attrs.evolve(lanes, cache=cache, filled=lanes.filled + int(done))
+
+    def _move(self, prompts: Any, lanes: Lanes, layout: Layout, longest: int) -> Lanes:
+        """Move completions to their places in a new layout, and the tokens of the `longest` to the first slots."""
+        slots = self._slots(longest)
+        self._note("move", lanes.layout.seqs.size, lanes.slots, layout.seqs.size, slots)
+        cache = _move(
+            lanes.cache,
+            lanes.layout.seqs.size,
+            lanes.layout.find(layout.seqs),
+            np.int32(lanes.filled - longest),
+            self.slot_axes,
+            slots,
+        )
+        prefix = lanes.prefix if layout is lanes.layout else self._prefix(prompts, layout)
+        return Lanes(layout=layout, prefix=prefix, cache=cache, filled=longest, slots=slots)
+
+    def _prefix(self, prompts: Any, layout: Layout) -> Any:
+        """Return the keys and values of the prompt that each row shows."""
+        if layout.prompts.tolist() == list(range(self.schedule.prompts)):
+            return prompts
+        self._note("take", len(layout.prompts), *self.prompts.tokens.shape)
+        return _take(prompts, self.schedule.prompts, layout.prompts.astype(np.int32))
+
+    def _slots(self, filled: int) -> int:
+        """Return the length of a cache in which so many slots are filled."""
+        slack = 1 if self.schedule.together else SLACK
+        slots = SHORTEST
+        while slots < filled + slack:
+            slots *= 2
+        return min(slots, max(1, self.fixed.max_tokens - 2 + slack))
+
+    def _extension(self, shape: tuple[int, int], slots: int) -> tuple[Any, ...]:
+        return ("extend", *shape, slots, self.prompts.tokens.shape[1], self._static)
+
+    def _note(self, *shape: Any) -> None:
+        self.compiled.add(shape)
+
+    @property
+    def _static(self) -> tuple[Any, ...]:
+        return self.fixed, self.numbers.top_p is None, self.numbers.min_p is None
+
+
+def slot_axes(graphdef: Any, weights: Weights) -> tuple[int | None, ...]:
+    """Return which axis of each array of the model's cache grows with its length."""
+
+    def shapes(length: int) -> list[tuple[int, ...]]:
+        cache = jax.eval_shape(lambda weights: nnx.merge(graphdef, *weights).init_cache(1, length), weights)
+        return [leaf.shape for leaf in jax.tree.leaves(cache)]
+
+    pairs = zip(shapes(2), shapes(3), strict=True)
+    return tuple(next((i for i, (a, b) in enumerate(zip(*pair, strict=True)) if a != b), None) for pair in pairs)
+
+
+@compiled(static=(0, 4, 5))
+def _begin(
+    graphdef: Any,
+    weights: Weights,
+    prompts: Prompts,
+    numbers: Numbers,
+    fixed: Fixed,
+    cache_dtype: str | None,
+) -> tuple[Drawn, Any]:
+    model, (tokens, mask, keys, refused) = nnx.merge(graphdef, *weights), prompts
+    drawn, cache = begin(model, tokens, mask, keys, numbers, fixed)
+    drawn = drawn._replace(ended=drawn.ended | refused, failed=drawn.failed | refused)
+    return _whole(drawn), _by_rows(_cast(cache, cache_dtype))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 2, 3, 4))
+def _empty(graphdef: Any, weights: Weights, lanes: int, slots: int, cache_dtype: str | None) -> Any:
+    return _by_rows(_cast(nnx.merge(graphdef, *weights).init_cache(lanes, slots), cache_dtype))
+
+
+@compiled(static=(0, 7), donate=(2, 4))
+def _extend(
+    graphdef: Any,
+    weights: Weights,
+    drawn: Drawn,
+    prefix: Any,
+    cache: Any,
+    seqs: Int[Array, "lane"],
+    numbers: Numbers,
+    fixed: Fixed,
+    steps: Int[Array, ""],
+    enough: Int[Array, ""],
+) -> tuple[Drawn, Any, Int[Array, ""]]:
+    model = nnx.merge(graphdef, *weights)
+    drawn, cache, done = extend(model, drawn, prefix, cache, seqs, numbers, fixed, steps, enough)
+    return _whole(drawn), _by_rows(cache), done
+
+
+@functools.partial(jax.jit, static_argnums=(1, 4, 5))
+def _move(
+    cache: Any, before: int, lanes: Int[Array, "lane"], shift: Int[Array, ""], axes: tuple[int | None, ...], slots: int
+) -> Any:
+    return _by_rows(move(cache, before, lanes, shift, axes, slots))
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _take(prompts: Any, before: int, rows: Int[Array, "row"]) -> Any:
+    return _by_rows(jax.tree.map(lambda leaf: take_rows(leaf, before, rows) if leaf.ndim else leaf, prompts))
+
+
+def _by_rows(cache: Any) -> Any:
+    """Cut a cache by rows over the devices, where there is a mesh."""
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty:
+        return cache
+    parts = mesh.shape[ROWS]
+
+    def cut(array: Array) -> Array:
+        spec = PartitionSpec(ROWS) if array.ndim and array.shape[0] % parts == 0 else PartitionSpec()
+        return jax.lax.with_sharding_constraint(array, spec)
+
+    return jax.tree.map(cut, cache)
+
+
+def _whole(drawn: Drawn) -> Drawn:
+    """Keep all completions on every device, where there is a mesh: lanes may hold any of them."""
+    if jax.sharding.get_abstract_mesh().empty:
+        return drawn
+    return jax.lax.with_sharding_constraint(drawn, PartitionSpec())
+
+
+def _cast(cache: Any, dtype: str | None) -> Any:
+    """Store keys and values in another dtype."""
+    if dtype is None:
+        return cache
+    return jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, cache)

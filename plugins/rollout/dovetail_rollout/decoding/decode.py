@@ -1,0 +1,188 @@
+"""Sampling completions with a key-value cache: the traced functions.
+
+`begin` reads the prompts and draws first tokens, `extend` draws further ones in *lanes*. A lane is a place for one
+completion; the lanes of a row are consecutive and share the prompt that this row of the prefix holds. Which completion
+is in which lane is the caller's to say (`dovetail_rollout.decoding.lanes`), and to change with `move`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import attrs
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from dovetail.protocols import LanguageModel
+from dovetail_rollout.decoding.sampling import Numbers, sample
+
+PREFILL_TOKENS = 8192
+"""Prompt tokens read at a time: more are no faster, and their activations take memory."""
+
+
+@attrs.frozen(kw_only=True)
+class Fixed:
+    """What of the sampling is fixed at compile time."""
+
+    max_tokens: int
+    top_k: int | None
+    eos_ids: tuple[int, ...]
+
+
+class Drawn(NamedTuple):
+    """All completions of a call, as far as they are drawn; zero beyond their `lengths`.
+
+    `uniform` are each token's random numbers. A row has `ended` with an EOS, at its greatest length, or because it
+    `failed`: its logits were no numbers.
+    """
+
+    tokens: Int[Array, "seq token"]
+    logps: Float[Array, "seq token"]
+    uniform: Float[Array, "seq token 2"]
+    lengths: Int[Array, "seq"]
+    ended: Bool[Array, "seq"]
+    failed: Bool[Array, "seq"]
+
+
+def begin(
+    model: LanguageModel,
+    prompt_tokens: Int[Array, "prompt position"],
+    prompt_mask: Bool[Array, "prompt position"],
+    keys: Key[Array, "prompt sample"],
+    numbers: Numbers,
+    fixed: Fixed,
+) -> tuple[Drawn, Any]:
+    """Read each prompt once and draw the first token of its completions, which are prompt-major.
+
+    Token `t` of a completion is drawn with `fold_in(key, t)`, so that it depends on its prompt and key alone. Returns
+    the completions, and the prompts' keys and values.
+    """
+    hidden, prefix = _read(model, prompt_tokens, prompt_mask)
+    samples = keys.shape[1]
+    seqs = jnp.arange(keys.size, dtype=jnp.int32)
+    logits = jnp.repeat(model.logits(hidden), samples, axis=0)
+    return _append(_nothing(keys.reshape(-1), fixed), seqs, logits, numbers, fixed), prefix
+
+
+def extend(
+    model: LanguageModel,
+    drawn: Drawn,
+    prefix: Any,
+    cache: Any,
+    seqs: Int[Array, "lane"],
+    numbers: Numbers,
+    fixed: Fixed,
+    steps: Int[Array, ""],
+    enough: Int[Array, ""],
+) -> tuple[Drawn, Any, Int[Array, ""]]:
+    """Draw up to `steps` further tokens of the completions in the lanes, or until no more than `enough` go on.
+
+    `seqs` says which completion each lane holds; the number of completions, or more, where it holds none. `cache`
+    has the keys and values of the lanes' own tokens but the last. Returns how many steps there were, too.
+    """
+
+    def more(state: tuple[Drawn, Any, Array]) -> Bool[Array, ""]:
+        return (state[2] < steps) & (jnp.sum(_going(state[0], seqs), dtype=jnp.int32) > enough)
+
+    def step(state: tuple[Drawn, Any, Array]) -> tuple[Drawn, Any, Array]:
+        drawn, cache, done = state
+        last = drawn.tokens.at[seqs, drawn.lengths.at[seqs].get(mode="clip") - 1].get(mode="clip")
+        hidden, cache = model(last[:, None], _going(drawn, seqs)[:, None], cache, prefix=prefix)
+        return _append(drawn, seqs, model.logits(hidden[:, 0]), numbers, fixed), cache, done + 1
+
+    return jax.lax.while_loop(more, step, (drawn, cache, jnp.zeros((), jnp.int32)))
+
+
+def move(
+    cache: Any, before: int, lanes: Int[Array, "lane"], shift: Int[Array, ""], axes: tuple[int | None, ...], slots: int
+) -> Any:
+    """Return the cache of these of `before` lanes, in this order, with `slots` slots of which the first was `shift`.
+
+    A lane of -1 is empty. `axes` says for each array which axis has the slots.
+    """
+
+    def leaf(array: Array, axis: int | None) -> Array:
+        if not array.ndim:
+            return array - shift
+        taken = take_rows(array, before, lanes)
+        if axis is None:
+            return taken
+        taken = jnp.roll(taken, -shift, axis=axis)
+        kept = jax.lax.slice_in_dim(taken, 0, min(slots, taken.shape[axis]), axis=axis)
+        return jnp.pad(kept, [(0, slots - kept.shape[i] if i == axis else 0) for i in range(kept.ndim)])
+
+    leaves, structure = jax.tree.flatten(cache)
+    return jax.tree.unflatten(structure, [leaf(array, axis) for array, axis in zip(leaves, axes, strict=True)])
+
+
+def take_rows(array: Array, before: int, rows: Int[Array, "row"]) -> Array:
+    """Return these of the `before` rows of an array, zeros for a row of -1; each may have several entries.
+
+    >>> take_rows(jnp.arange(6), 3, jnp.array([2, -1]))
+    Array([4, 5, 0, 0], dtype=int32)
+    """
+    by_row = array.reshape(before, -1, *array.shape[1:])
+    taken = jnp.take(by_row, jnp.maximum(rows, 0), axis=0)
+    there = (rows >= 0).reshape(-1, *[1] * (taken.ndim - 1))
+    return jnp.where(there, taken, jnp.zeros((), array.dtype)).reshape(-1, *array.shape[1:])
+
+
+def _read(
+    model: LanguageModel, tokens: Int[Array, "prompt position"], mask: Bool[Array, "prompt position"]
+) -> tuple[Float[Array, "prompt width"], Any]:
+    """Return the hidden state of each prompt's last token, and the prompts' cache."""
+    prompts, length = tokens.shape
+
+    def read(piece: tuple[Array, Array]) -> tuple[Array, Any]:
+        hidden, cache = model(*piece, model.init_cache(len(piece[0]), length))
+        return hidden[:, -1], cache
+
+    at_once = next(n for n in range(prompts, 0, -1) if prompts % n == 0 and (n * length <= PREFILL_TOKENS or n == 1))
+    if at_once == prompts:
+        return read((tokens, mask))
+    pieces = jax.tree.map(lambda x: x.reshape(-1, at_once, length), (tokens, mask))
+    hidden, caches = jax.lax.map(read, pieces)
+    # Of what is common to all rows every piece has the same.
+    join = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]) if x.ndim > 1 else x[0], caches)
+    return hidden.reshape(prompts, -1), join
+
+
+def _nothing(keys: Key[Array, "seq"], fixed: Fixed) -> Drawn:
+    seqs, length = len(keys), fixed.max_tokens
+    fold = jax.vmap(jax.vmap(jax.random.fold_in, in_axes=(None, 0)), in_axes=(0, None))
+    draw = jax.vmap(jax.vmap(lambda key: jax.random.uniform(key, (2,), jnp.float32)))
+    return Drawn(
+        tokens=jnp.zeros((seqs, length), jnp.int32),
+        logps=jnp.zeros((seqs, length), jnp.float32),
+        uniform=draw(fold(keys, jnp.arange(length))),
+        lengths=jnp.zeros(seqs, jnp.int32),
+        ended=jnp.zeros(seqs, bool),
+        failed=jnp.zeros(seqs, bool),
+    )
+
+
+def _going(drawn: Drawn, seqs: Int[Array, "lane"]) -> Bool[Array, "lane"]:
+    """Tell which lanes hold a completion that has not ended."""
+    return ~drawn.ended.at[seqs].get(mode="fill", fill_value=True)
+
+
+def _append(
+    drawn: Drawn, seqs: Int[Array, "lane"], logits: Float[Array, "lane vocab"], numbers: Numbers, fixed: Fixed
+) -> Drawn:
+    """Draw the next token of every completion that goes on; it ends with an EOS, which it keeps."""
+    at = drawn.lengths.at[seqs].get(mode="clip")
+    uniform = drawn.uniform.at[seqs, at].get(mode="clip")
+    tokens, logps = sample(logits, uniform, numbers, fixed.top_k)
+    failed = ~jnp.isfinite(logps)
+    ended = jnp.isin(tokens, jnp.array(fixed.eos_ids, jnp.int32)) | (at + 1 >= fixed.max_tokens) | failed
+    # Out of range where nothing is to be written.
+    seqs = jnp.where(_going(drawn, seqs), seqs, len(drawn.ended))
+    return Drawn(
+        tokens=drawn.tokens.at[seqs, at].set(tokens, mode="drop"),
+        logps=drawn.logps.at[seqs, at].set(logps, mode="drop"),
+        uniform=drawn.uniform,
+        lengths=drawn.lengths.at[seqs].add(1, mode="drop"),
+        ended=drawn.ended.at[seqs].set(ended, mode="drop"),
+        failed=drawn.failed.at[seqs].set(failed, mode="drop"),
+    )

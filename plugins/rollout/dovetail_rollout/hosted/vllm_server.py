@@ -1,0 +1,310 @@
+"""vLLM behind its own server, `vllm serve`: the OpenAI completions, and the routes by which weights are replaced."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from dovetail.config.settings import Sampling
+from dovetail.errors import ConfigError, RunError
+from dovetail_rollout.hosted.handover import adapted, dtype_of
+from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Request
+from dovetail_rollout.hosted.http import BROKEN, JsonClient, Refused
+from dovetail_rollout.hosted.process import GuardedProcess, free_port
+
+NAME: Final = "policy"
+ADAPTER: Final = "adapter"
+CHUNK: Final = 16
+"""Tokens after which a completion with stop strings is looked at."""
+HEALTH_SECONDS: Final = 10.0
+"""Between two looks at a server that is busy."""
+ANSWER_SECONDS: Final = 30.0
+"""What a server has to answer anything that needs no computing."""
+INSIDE: Final = Path(__file__).parents[1] / "inside"
+FORGET_TRIES: Final = 50
+BAD_REQUEST: Final = range(400, 500)
+KEY: Final = "VLLM_API_KEY"
+LEAST_TEMPERATURE: Final = 0.01
+LORA_RANKS: Final = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+
+WORKER: Final = "dovetail_vllm_worker.DovetailWorker"
+SERVING: Final = (
+    *("--served-model-name", NAME),
+    *("--skip-tokenizer-init", "--disable-uvicorn-access-log"),
+    *("--logprobs-mode", "processed_logprobs"),
+    *("--generation-config", "vllm"),
+    *("--worker-extension-cls", WORKER),
+)
+"""Ids in and out, log-probabilities after temperature and cuts, no sampling settings of the model's folder, and our way
+to read weights."""
+ENVIRONMENT: Final = {
+    "VLLM_SERVER_DEV_MODE": "1",
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "PYTHONSAFEPATH": "1",
+}
+"""Opens the routes that replace weights, tells nobody anything, and imports nothing from the run's folder."""
+
+
+@attrs.frozen(kw_only=True)
+class Serving:
+    """How to start a server.
+
+    Attributes:
+        command: what precedes the arguments; the last word before the model's folder.
+        sleeps: whether it can let go of the device's memory.
+        flags: further arguments, which have the last word.
+        start_seconds: how long it may take.
+    """
+
+    command: tuple[str, ...]
+    sleeps: bool
+    flags: tuple[str, ...]
+    start_seconds: float
+
+    def arguments(self, folder: Path, port: int) -> tuple[str, ...]:
+        """Return the whole command that serves the model or adapter in a folder."""
+        adapter = adapted(folder)
+        base = Path(adapter["base_model_name_or_path"]) if adapter else folder
+        lora = ("--enable-lora", "--max-lora-rank", str(lora_rank(adapter["r"]))) if adapter else ()
+        sleep = ("--enable-sleep-mode",) if self.sleeps else ()
+        where = ("--host", "127.0.0.1", "--port", str(port))
+        return (*self.command, str(base), *where, "--dtype", dtype_of(base), *SERVING, *lora, *sleep, *self.flags)
+
+
+@attrs.define(kw_only=True, eq=False)
+class VllmServer:
+    """A `Host` that is a server: ours, started as `serving` says, or somebody else's at `url`.
+
+    Attributes:
+        sleeps: whether the server lets go of the device's memory after each batch.
+        connections: requests under way at a time.
+    """
+
+    serving: Serving | None
+    url: str
+    sleeps: bool
+    connections: int
+    client: JsonClient | None = None
+    process: GuardedProcess | None = None
+    model: str = NAME
+    has_worker: bool = False
+    asleep: bool = False
+
+    def start(self, folder: Path) -> None:
+        """Start a server for the folder, or give somebody else's its weights."""
+        self.asleep = False
+        if self.serving is None:
+            self.client = JsonClient(self.url, KEY)
+        else:
+            port = free_port()
+            self.process = GuardedProcess(self.serving.arguments(folder, port), environment(), "vllm")
+            self.client = JsonClient(f"http://127.0.0.1:{port}", KEY)
+            self.process.wait_for(self._healthy, self.serving.start_seconds)
+        self._check_settings()
+        if self.serving is None or adapted(folder):
+            try:
+                self.load(folder)
+            except HostLost as lost:
+                raise RunError(f"the vLLM server at {self.client.url} does not take the weights: {lost}") from lost
+
+    def _healthy(self) -> bool:
+        try:
+            self._connected.get("/health", timeout=ANSWER_SECONDS)
+        except (Refused, *BROKEN):
+            return False
+        return True
+
+    def _check_settings(self) -> None:
+        """Refuse a server that reports other log-probabilities than those of the draw, or takes no weights."""
+        client = self._connected
+        try:
+            found = client.get("/server_info?config_format=json", timeout=ANSWER_SECONDS)["vllm_config"]
+            self.model = client.get("/v1/models", timeout=ANSWER_SECONDS)["data"][0]["id"]
+        except Refused as refused:
+            raise RunError(
+                f"the vLLM server at {client.url} has no route to replace weights: start it with VLLM_SERVER_DEV_MODE=1"
+                f" ({refused})"
+            ) from refused
+        except BROKEN as error:
+            raise RunError(f"there is no vLLM server at {client.url}: {error}") from error
+        mode = found["model_config"]["logprobs_mode"]
+        if mode != "processed_logprobs":
+            raise RunError(
+                f"the vLLM server at {client.url} has logprobs_mode '{mode}', not at the sampling temperature; start it"
+                " with --logprobs-mode processed_logprobs"
+            )
+        self.has_worker = found["parallel_config"]["worker_extension_cls"] == WORKER
+        if not self.has_worker and found["device_config"]["device_type"] == "cpu":
+            raise RunError(
+                f"the vLLM server at {client.url} runs on a CPU, where vLLM itself does not renew tied embeddings;"
+                f" start it with PYTHONPATH={INSIDE} and --worker-extension-cls {WORKER}"
+            )
+
+    def complete(self, requests: Sequence[Request], sampling: Sampling, ends: Ends) -> list[Answer | Failure]:
+        """Send each request over a connection of its own, and look after the server's health meanwhile."""
+        check_temperature(sampling)
+        self._wake()
+        body = {"model": self.model} | completion_settings(sampling, ends)
+        pool = ThreadPoolExecutor(min(self.connections, len(requests)), thread_name_prefix="vllm")
+        futures = [pool.submit(self._one, request, body, ends) for request in requests]
+        waiting = set(futures)
+        try:
+            while waiting:
+                done, waiting = wait(waiting, HEALTH_SECONDS, FIRST_EXCEPTION)
+                for future in done:
+                    future.result()
+                if not done and not self._healthy():
+                    raise HostLost(self._epitaph("it does not answer"))
+        except Refused as refused:
+            raise HostLost(self._epitaph(f"it answers with {refused}")) from refused
+        except BROKEN as error:
+            raise HostLost(self._epitaph(f"the connection broke ({type(error).__name__})")) from error
+        finally:
+            if waiting:
+                self._connected.close()
+            pool.shutdown(cancel_futures=True)
+        if self.sleeps:
+            self._call("/sleep?level=1")
+            self.asleep = True
+        return [future.result() for future in futures]
+
+    def _one(self, request: Request, body: dict[str, Any], ends: Ends) -> Answer | Failure:
+        asked = {**body, "prompt": request.prompt, "seed": request.seed}
+        try:
+            if ends.stopped is None:
+                choice = self._connected.post("/v1/completions", asked)["choices"][0]
+                answer = Answer(choice["token_ids"], choice["logprobs"]["token_logprobs"])
+            else:
+                answer = self._until_stopped(asked, ends.stopped)
+        except Refused as refused:
+            if refused.status not in BAD_REQUEST:
+                raise
+            return Failure(refused.text)
+        return answer if answer.tokens else Failure("the server returned no token")
+
+    def _until_stopped(self, asked: dict[str, Any], stopped: Callable[[Sequence[int]], int | None]) -> Answer:
+        """Read a completion as it is made, and hang up when its text has a stop string, at which the server stops."""
+        tokens: list[int] = []
+        logps: list[float] = []
+        parts = self._connected.stream("/v1/completions", {**asked, "stream": True, "stream_interval": CHUNK})
+        with closing(parts):
+            for part in parts:
+                if "error" in part:
+                    raise Refused(int(part["error"].get("code", 500)), str(part["error"].get("message")))
+                for choice in part["choices"]:
+                    tokens += choice["token_ids"]
+                    logps += choice["logprobs"]["token_logprobs"]
+                if stopped(tokens) is not None:
+                    break
+        return Answer(tokens, logps)
+
+    def load(self, folder: Path) -> None:
+        """Have the server read the weights, and drop the keys and values that were computed with the old ones."""
+        self._wake()
+        if adapted(folder):
+            self._call("/v1/load_lora_adapter", {"lora_name": ADAPTER, "lora_path": str(folder), "load_inplace": True})
+            self.model = ADAPTER
+        else:
+            self._call("/collective_rpc", self._reload(folder))
+        self._forget()
+
+    def _forget(self) -> None:
+        """Empty the prefix cache, which takes until completions on which we have hung up are gone."""
+        for _ in range(FORGET_TRIES):
+            answer = self._call("/reset_prefix_cache")
+            if not isinstance(answer, dict) or answer.get("success", True):
+                return
+            time.sleep(0.1)
+        raise HostLost(self._epitaph("its prefix cache cannot be emptied, as if somebody else were using it"))
+
+    def _reload(self, folder: Path) -> dict[str, Any]:
+        if self.has_worker:
+            return {"method": "dovetail_reload", "kwargs": {"folder": str(folder)}}
+        return {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
+
+    def stop(self) -> None:
+        """End our server, and forget somebody else's."""
+        self.client = None
+        if self.process is not None:
+            self.process.close()
+            self.process = None
+
+    def _wake(self) -> None:
+        if self.asleep:
+            self._call("/wake_up")
+            self.asleep = False
+
+    def _call(self, path: str, body: Any = None) -> Any:
+        try:
+            return self._connected.post(path, body)
+        except Refused as refused:
+            raise HostLost(self._epitaph(f"{path} answers with {refused}")) from refused
+        except BROKEN as error:
+            raise HostLost(self._epitaph(f"{path}: the connection broke ({type(error).__name__})")) from error
+
+    def _epitaph(self, what: str) -> str:
+        """Say what happened, and how the process ended if it is ours."""
+        return f"vLLM server at {self._connected.url}: {what}" + (f"; {self.process.epitaph()}" if self.process else "")
+
+    @property
+    def _connected(self) -> JsonClient:
+        assert self.client is not None, "it is started"
+        return self.client
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of our server: this process's, with what vLLM must know and where our additions are."""
+    path = os.pathsep.join(filter(None, (str(INSIDE), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, **ENVIRONMENT, "PYTHONPATH": path}
+
+
+def completion_settings(sampling: Sampling, ends: Ends) -> dict[str, Any]:
+    """Return what all completions are asked for with; every setting is there, so that no default has a say."""
+    return {
+        "max_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k or 0,
+        "top_p": 1.0 if sampling.top_p is None else sampling.top_p,
+        "min_p": sampling.min_p or 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "ignore_eos": True,
+        "stop_token_ids": list(ends.eos_ids),
+        "logprobs": 0,
+        "return_token_ids": True,
+        "return_tokens_as_token_ids": True,
+    }
+
+
+def check_temperature(sampling: Sampling) -> None:
+    """Refuse a temperature that vLLM would replace by another one, silently."""
+    if 0 < sampling.temperature < LEAST_TEMPERATURE:
+        raise ConfigError(
+            f"sampling.temperature = {sampling.temperature}: vLLM samples at {LEAST_TEMPERATURE} instead; use 0, or at"
+            " least that"
+        )
+
+
+def lora_rank(rank: int) -> int:
+    """Return the least rank that vLLM makes room for, of those that hold an adapter.
+
+    >>> lora_rank(3), lora_rank(64)
+    (8, 64)
+
+    Raises:
+        ConfigError: if there is none.
+    """
+    fitting = [allowed for allowed in LORA_RANKS if allowed >= rank]
+    if not fitting:
+        raise ConfigError(f"adapter of rank {rank}: vLLM has room for {LORA_RANKS[-1]} at most")
+    return fitting[0]

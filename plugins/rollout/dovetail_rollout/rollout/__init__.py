@@ -1,0 +1,1 @@
+"""Rollout engines, which sample completions."""

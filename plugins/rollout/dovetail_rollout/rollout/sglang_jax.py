@@ -1,0 +1,180 @@
+"""sgl-jax as a rollout engine."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Final
+
+import attrs
+from annotated_types import Ge, Gt
+
+from dovetail import STATIC
+from dovetail.config.settings import Sampling
+from dovetail.errors import ConfigError
+from dovetail.protocols import Tokenizer, Weights
+from dovetail.ranges import in_range
+from dovetail_rollout.hosted.engine import HostedEngine
+from dovetail_rollout.hosted.handover import dtype_of
+from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Request
+from dovetail_rollout.hosted.http import BROKEN, JsonClient, Refused
+from dovetail_rollout.hosted.opening import Opening
+from dovetail_rollout.hosted.process import GuardedProcess, find_python, free_port
+
+PYTHON: Final = "DOVETAIL_SGLANG_PYTHON"
+"""Environment variable: the interpreter of an environment where sgl-jax is installed."""
+SCRIPT: Final = Path(__file__).parents[1] / "inside" / "dovetail_sglang_server.py"
+HEALTH_SECONDS: Final = 10.0
+SEED_BITS: Final = 0x7FFFFFFF
+"""sgl-jax keeps seeds in 32 bits."""
+OPTIONS: Final = {
+    "skip_tokenizer_init": True,
+    "enable_deterministic_sampling": True,
+    "enable_single_process": True,
+    "disable_overlap_schedule": True,
+    "log_level": "error",
+}
+"""Ids in and out, a seed for each completion, and the weights within reach."""
+
+
+@attrs.frozen(kw_only=True)
+class SglangJax:
+    """Samples with sgl-jax (https://github.com/sgl-project/sglang-jax), in a process and environment of its own.
+
+    The process is started with the interpreter that `python` or the environment variable `DOVETAIL_SGLANG_PYTHON`
+    names, ends with the engine and with this process, and is started again if it dies. It needs Python 3.12 and sgl-jax
+    from its repository: what is on PyPI does not work. `docs/engines.md` says what was tried and how to install it.
+
+    After every update the weights are written as safetensors to a folder in memory, and sgl-jax's loader reads them in
+    place. Its sampler is replaced by an exact one, a function of seed, position and logits; log-probabilities are over
+    the support, and those of `sampling.logps = 'vocabulary'` are refused where a cut makes the two differ. Completions
+    run on beyond a stop string, to be cut here. sgl-jax computes with heads of 128 units only.
+
+    Args:
+        python: interpreter of the environment where sgl-jax is installed.
+        options: further arguments of its `Engine`, as in `{'device': 'cpu', 'max_total_tokens': 16384}`.
+        folder: the Hugging Face folder that the model comes from, of which `config.json` is taken; None if it is a
+            `model.decoder`.
+        handover: where weights are left for the process; None is `/dev/shm`, or the place for temporary files.
+        restarts: how often, in a run, a process that dies is started again.
+        start_seconds: how long a start may take.
+
+    Raises:
+        ConfigError: if sgl-jax is not there.
+    """
+
+    python: str | None = None
+    options: dict[str, Any] = attrs.field(factory=dict)
+    folder: str | None = None
+    handover: str | None = None
+    restarts: Annotated[int, Ge(0)] = attrs.field(default=1, validator=in_range)
+    start_seconds: Annotated[float, Gt(0), STATIC] = attrs.field(default=600.0, validator=in_range)
+
+    declares: ClassVar[MappingProxyType[str, bool]] = MappingProxyType({"vocabulary_logps": False})
+
+    def check(self) -> None:
+        """Refuse a sgl-jax that is not there."""
+        self._python()
+
+    def open(self, graphdef: Any, weights: Weights, tokenizer: Tokenizer) -> HostedEngine:
+        """Return an engine that samples from `nnx.merge(graphdef, *weights)`; its weights have version 0."""
+        return self._opening().open(graphdef, weights, tokenizer)
+
+    def open_folder(self, folder: Path, tokenizer: Tokenizer) -> HostedEngine:
+        """Return an engine that samples from a Hugging Face folder."""
+        return self._opening().open_folder(folder, tokenizer)
+
+    def _opening(self) -> Opening:
+        return Opening(
+            name="sglang_jax",
+            host=SglangProcess(python=self._python(), options=self.options, start_seconds=self.start_seconds),
+            folder=self.folder,
+            adapter=False,
+            handover=self.handover,
+            restarts=self.restarts,
+        )
+
+    def _python(self) -> str:
+        python = find_python(self.python, "rollout.sglang_jax.python", PYTHON)
+        if python is None and importlib.util.find_spec("sgl_jax") is None:
+            raise ConfigError(NOT_INSTALLED)
+        return python or sys.executable
+
+
+NOT_INSTALLED: Final = (
+    "rollout 'sglang_jax' needs sgl-jax, from its repository and with Python 3.12, in an environment of its own: name"
+    f" that one's interpreter in rollout.sglang_jax.python or {PYTHON} (docs/engines.md)"
+)
+
+
+@attrs.define(kw_only=True, eq=False)
+class SglangProcess:
+    """A `Host` that is a process around sgl-jax's engine."""
+
+    python: str
+    options: Mapping[str, Any]
+    start_seconds: float
+    client: JsonClient | None = None
+    process: GuardedProcess | None = None
+
+    def start(self, folder: Path) -> None:
+        """Start the process."""
+        port = free_port()
+        options = json.dumps({**OPTIONS, "dtype": dtype_of(folder), **self.options})
+        command = (self.python, "-P", str(SCRIPT), str(folder), str(port), options)
+        self.process = GuardedProcess(command, os.environ, "sglang_jax")
+        self.client = JsonClient(f"http://127.0.0.1:{port}", "")
+        self.process.wait_for(self._healthy, self.start_seconds)
+
+    def _healthy(self) -> bool:
+        try:
+            self._connected.get("/health", timeout=HEALTH_SECONDS)
+        except (Refused, *BROKEN):
+            return False
+        return True
+
+    def complete(self, requests: Sequence[Request], sampling: Sampling, ends: Ends) -> list[Answer | Failure]:
+        """Have all requests completed in one call."""
+        settings = {
+            "max_new_tokens": sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "top_k": sampling.top_k or -1,
+            "top_p": 1.0 if sampling.top_p is None else sampling.top_p,
+            "min_p": sampling.min_p or 0.0,
+            "stop_token_ids": list(ends.eos_ids),
+        }
+        asked = [{"prompt": request.prompt, "seed": request.seed & SEED_BITS} for request in requests]
+        found = self._call("/complete", {"requests": asked, "settings": settings})
+        # with one token to choose from sgl-jax takes the argmax, and reports it as if there had been a choice
+        certain = sampling.top_k == 1 and sampling.temperature > 0
+        return [Answer(each["tokens"], [0.0] * len(each["tokens"]) if certain else each["logps"]) for each in found]
+
+    def load(self, folder: Path) -> None:
+        """Have the weights read in place."""
+        self._call("/load", {"folder": str(folder)})
+
+    def stop(self) -> None:
+        """End the process."""
+        self.client = None
+        if self.process is not None:
+            self.process.close()
+            self.process = None
+
+    def _call(self, path: str, body: Any) -> Any:
+        assert self.process is not None, "it is started"
+        try:
+            return self._connected.post(path, body)
+        except Refused as refused:
+            raise HostLost(f"sgl-jax: {refused.text}; {self.process.epitaph()}") from refused
+        except BROKEN as error:
+            raise HostLost(f"sgl-jax does not answer any more; {self.process.epitaph()}") from error
+
+    @property
+    def _connected(self) -> JsonClient:
+        assert self.client is not None, "it is started"
+        return self.client

@@ -1,0 +1,211 @@
+"""The built-in engine: a jitted sampler in the trainer's own process."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
+
+import attrs
+import jax
+import jax.numpy as jnp
+import numpy as np
+from annotated_types import Ge
+from flax import nnx
+from jaxtyping import Array, Bool, Int, Key
+
+import dovetail
+from dovetail.errors import RunError
+from dovetail.protocols import Completions, Sampling, Tokenizer, Weights
+from dovetail.ranges import in_range
+from dovetail_rollout.checks import check_prompts, unknown_ids
+from dovetail_rollout.decoding.batching import Batch, Prompts, slot_axes
+from dovetail_rollout.decoding.decode import Drawn, Fixed
+from dovetail_rollout.decoding.lanes import Schedule
+from dovetail_rollout.decoding.sampling import Numbers
+from dovetail_rollout.decoding.stops import Stops
+
+SHORTEST_PROMPT = 64
+"""Positions of the shortest bucket of prompt lengths; the next ones are twice as long each."""
+
+
+@attrs.frozen(kw_only=True)
+class Vanilla:
+    """Samples with the trainer's own model, parameters and devices, in compiled steps with a key-value cache.
+
+    Each prompt is read once, and its keys and values are used by all its completions where they are. Completions are
+    decoded in lanes. When they have ended, waiting ones take their place, or the last ones move into fewer lanes; so
+    ragged lengths do not wait for the longest. Which lane a completion is in has no influence on it: its random numbers
+    are made from its key and its tokens' positions.
+
+    What compiles, once per process: reading prompts, for every bucket of their length (64, 128, 256, … positions, up to
+    the width given); decoding, for every number of lanes (halved with `shrink`, down to 16) and every length of the
+    cache (128, 256, … slots, up to `max_tokens`), of which a call meets at most the sum of the two, more where lanes
+    are filled up; all again for another `max_tokens`, `top_k` or number of prompts. Where the cache does not grow, the
+    first call compiles what later ones may need, so that no step waits for it. Temperature, `top_p` and `min_p` change
+    freely. `VanillaEngine.compiled` counts.
+
+    Parameters are shared with the trainer, never copied: after an update that donates them, `sync` before the next
+    `generate`.
+
+    Args:
+        lanes: completions decoded at a time, None for all; fewer take less memory for keys and values.
+        shrink: whether the last completions move into fewer lanes, at the price of compilations; None is yes on CPUs,
+            where a step costs by the row.
+        cache_dtype: of keys and values; None is the model's own.
+    """
+
+    lanes: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
+    shrink: bool | None = None
+    cache_dtype: Literal["float32", "bfloat16"] | None = None
+
+    declares: ClassVar[MappingProxyType[str, bool]] = MappingProxyType({"batch_invariant": True})
+
+    def check(self) -> None:
+        """Do nothing: all that it needs is there."""
+
+    def open(self, graphdef: Any, weights: Weights, tokenizer: Tokenizer) -> VanillaEngine:
+        """Return an engine that samples from `nnx.merge(graphdef, *weights)`; its weights have version 0."""
+        return VanillaEngine(
+            lanes=self.lanes,
+            shrink=jax.default_backend() == "cpu" if self.shrink is None else self.shrink,
+            cache_dtype=self.cache_dtype,
+            graphdef=graphdef,
+            weights=weights,
+            vocab_size=nnx.merge(graphdef, *weights).vocab_size,
+            slot_axes=slot_axes(graphdef, weights),
+            eos_ids=tuple(tokenizer.eos_ids),
+            pad_id=tokenizer.pad_id,
+            decode=tokenizer.decode,
+        )
+
+    def open_folder(self, folder: Path, tokenizer: Tokenizer) -> VanillaEngine:
+        """Return an engine that samples from a Hugging Face folder, read by the model `pretrained`."""
+        maker: Any = dovetail.get("model", "pretrained").bind(path=str(folder))
+        model = maker.make(tokenizer.vocab_size, rngs=nnx.Rngs(0), place=lambda axes, shape: None)
+        graphdef, trained, frozen = nnx.split(model, nnx.Param, ...)
+        return self.open(graphdef, Weights(trained, frozen), tokenizer)
+
+
+@attrs.define(kw_only=True, eq=False)
+class VanillaEngine:
+    """An open `Vanilla`; see `dovetail.protocols.RolloutEngine`."""
+
+    lanes: int | None
+    shrink: bool
+    cache_dtype: str | None
+    graphdef: Any = attrs.field(repr=False)
+    weights: Weights | None = attrs.field(repr=False)
+    vocab_size: int
+    slot_axes: tuple[int | None, ...]
+    eos_ids: tuple[int, ...]
+    pad_id: int
+    decode: Callable[[Sequence[int]], str] = attrs.field(repr=False)
+    version: int = 0
+    shapes: set[tuple[Any, ...]] = attrs.field(factory=set, repr=False)
+
+    @property
+    def compiled(self) -> int:
+        """How many programs this engine has asked for so far; others of this process may have compiled them before."""
+        return len(self.shapes)
+
+    def generate(
+        self,
+        prompt_tokens: Int[np.ndarray, "prompt position"],
+        prompt_mask: Bool[np.ndarray, "prompt position"],
+        keys: Key[Array, "prompt sample"],
+        sampling: Sampling,
+    ) -> Completions:
+        """Sample one completion for each key.
+
+        Raises:
+            ConfigError: for shapes that do not match, or prompts padded on the right.
+            RunError: after `close`, or if every completion failed.
+        """
+        weights = self._open_weights()
+        check_prompts(prompt_tokens, prompt_mask, keys)
+        prompts, samples = keys.shape
+        tokens, mask = _bucket(np.asarray(prompt_tokens, np.int32), np.asarray(prompt_mask, bool))
+        refused = unknown_ids(tokens, mask, self.vocab_size)
+        stops = Stops.of(sampling.stop, self.decode, keys.size)
+        batch = Batch(
+            graphdef=self.graphdef,
+            weights=weights,
+            numbers=_numbers(sampling),
+            fixed=Fixed(max_tokens=sampling.max_tokens, top_k=sampling.top_k, eos_ids=self.eos_ids),
+            cache_dtype=self.cache_dtype,
+            slot_axes=self.slot_axes,
+            schedule=Schedule(
+                prompts=prompts,
+                samples=samples,
+                lanes=min(self.lanes or keys.size, keys.size),
+                shrink=self.shrink,
+            ),
+            stops=stops,
+            prompts=Prompts(
+                tokens=jnp.asarray(np.where(refused[:, None], 0, tokens)),
+                mask=jnp.asarray(mask),
+                keys=keys,
+                refused=jnp.asarray(np.repeat(refused, samples)),
+            ),
+            compiled=self.shapes,
+        )
+        return self._completions(jax.device_get(batch.run()), stops)
+
+    def _completions(self, drawn: Drawn, stops: Stops | None) -> Completions:
+        """Cut the arrays at each row's end, and say how it came."""
+        if drawn.failed.all():
+            raise RunError(
+                "every completion failed: the policy's logits are NaN or infinite, or the prompts have ids outside its"
+                f" vocabulary of {self.vocab_size}"
+            )
+        if drawn.failed.any():
+            rows = np.flatnonzero(drawn.failed).tolist()
+            warnings.warn(
+                f"completions {rows} failed and are left out: see finish == 'error'", RuntimeWarning, stacklevel=3
+            )
+        mask = (np.arange(drawn.tokens.shape[1]) < drawn.lengths[:, None]) & ~drawn.failed[:, None]
+        last = drawn.tokens[np.arange(len(drawn.tokens)), np.maximum(drawn.lengths - 1, 0)]
+        finish = np.where(np.isin(last, self.eos_ids), "eos", "length")
+        if stops is not None:
+            finish = np.where(stops.found, "stop", finish)
+        return Completions(
+            tokens=np.where(mask, drawn.tokens, np.int32(self.pad_id)),
+            mask=mask,
+            logps=np.where(mask, drawn.logps, np.float32(0)),
+            finish=np.where(drawn.failed, "error", finish),
+            versions=np.full(len(drawn.tokens), self.version, np.int32),
+        )
+
+    def sync(self, weights: Weights, version: int) -> None:
+        """Use these weights from now on."""
+        self._open_weights()
+        self.weights, self.version = weights, version
+
+    def close(self) -> None:
+        """Let go of the weights; a second call does nothing."""
+        self.weights = None
+
+    def _open_weights(self) -> Weights:
+        if self.weights is None:
+            raise RunError("this rollout engine is closed; open another one with `Vanilla().open(...)`")
+        return self.weights
+
+
+def _numbers(sampling: Sampling) -> Numbers:
+    top_p, min_p = (None if cut is None else jnp.float32(cut) for cut in (sampling.top_p, sampling.min_p))
+    return Numbers(jnp.float32(sampling.temperature), jnp.array(sampling.logps == "support"), top_p, min_p)
+
+
+def _bucket(
+    tokens: Int[np.ndarray, "prompt position"], mask: Bool[np.ndarray, "prompt position"]
+) -> tuple[Int[np.ndarray, "prompt position"], Bool[np.ndarray, "prompt position"]]:
+    """Leave out positions that are padding in all rows, down to the next bucket of lengths."""
+    used = tokens.shape[1] - int(np.argmax(np.append(mask.any(axis=0), True)))
+    length = SHORTEST_PROMPT
+    while length < used:
+        length *= 2
+    first = max(0, tokens.shape[1] - length)
+    return tokens[:, first:], mask[:, first:]

@@ -1,0 +1,149 @@
+"""vLLM as a rollout engine."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+import attrs
+from annotated_types import Ge, Gt
+
+from dovetail import STATIC
+from dovetail.errors import ConfigError
+from dovetail.protocols import Tokenizer, Weights
+from dovetail.ranges import in_range
+from dovetail_rollout.hosted.engine import HostedEngine
+from dovetail_rollout.hosted.host import Host
+from dovetail_rollout.hosted.http import JsonClient
+from dovetail_rollout.hosted.opening import Opening
+from dovetail_rollout.hosted.process import find_python
+from dovetail_rollout.hosted.vllm_server import KEY, Serving, VllmServer
+
+PYTHON: Final = "DOVETAIL_VLLM_PYTHON"
+"""Environment variable: the interpreter of an environment where vLLM is installed."""
+
+
+@attrs.frozen(kw_only=True)
+class Vllm:
+    """Samples with vLLM (https://docs.vllm.ai): a server in a process and environment of its own, or in this process.
+
+    A server is started by us, or is somebody else's at `url`. Ours is `python -m vllm.entrypoints.openai.api_server` of
+    the environment named by `python`, by the environment variable `DOVETAIL_VLLM_PYTHON`, or, where vLLM is installed
+    beside Dovetail, of this one. It ends with the engine and with this process, however that ends; it is looked after
+    while it works, and started again if it dies.
+
+    After every update the weights are written as safetensors to a folder in memory, and vLLM reads them in place; its
+    prefix cache is emptied. Log-probabilities are `processed_logprobs`, at the sampling temperature over the support,
+    and those of `sampling.logps = 'vocabulary'` are refused where a cut makes the two differ. Each completion has a
+    seed, made from its key: the same key gives the same tokens, up to rounding, which depends on the batch.
+
+    What was tried with which version, and how to install it: `docs/engines.md`.
+
+    Args:
+        mode: 'server', or 'in_process', which needs vLLM in this environment.
+        python: interpreter of the environment where vLLM is installed.
+        command: what starts a server, in place of `python`, as in `vllm serve`; model and arguments are appended.
+        url: a running server, as in `http://host:8000`, that sees the folder `handover` under the same path. It must
+            have been started with VLLM_SERVER_DEV_MODE=1, `--skip-tokenizer-init` and `--logprobs-mode
+            processed_logprobs`, is no longer its owner's to use, and keeps the last weights that it was given.
+        flags: further arguments of the server, as in `('--max-model-len', '2048')`, or of `LLM` in this process.
+        folder: the Hugging Face folder that the model comes from, of which `config.json` is taken; None if it is a
+            `model.decoder`.
+        adapter: hand over the LoRA adapter alone; vLLM keeps the base model of `folder`. Otherwise it is merged.
+        handover: where weights are left for the server; None is `/dev/shm`, or the place for temporary files.
+        sleep: let go of the device's memory after each batch of prompts, where the trainer uses the device too; vLLM
+            cannot on CPUs.
+        connections: requests under way at a time.
+        restarts: how often, in a run, a server that dies is started again.
+        start_seconds: how long a start may take.
+
+    Raises:
+        ConfigError: if vLLM is not there, or settings exclude each other.
+    """
+
+    mode: Literal["server", "in_process"] = "server"
+    python: str | None = None
+    command: str | None = None
+    url: str | None = None
+    flags: tuple[str, ...] = ()
+    folder: str | None = None
+    adapter: bool = False
+    handover: str | None = None
+    sleep: bool = False
+    connections: Annotated[int, Ge(1)] = attrs.field(default=256, validator=in_range)
+    restarts: Annotated[int, Ge(0)] = attrs.field(default=1, validator=in_range)
+    start_seconds: Annotated[float, Gt(0), STATIC] = attrs.field(default=600.0, validator=in_range)
+
+    declares: ClassVar[MappingProxyType[str, bool]] = MappingProxyType({"vocabulary_logps": False})
+
+    def __attrs_post_init__(self) -> None:
+        given = [name for name in ("python", "command", "url") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ConfigError(f"rollout.vllm: {' and '.join(given)} are given; each says where vLLM is, set one")
+        if self.mode == "in_process" and given:
+            raise ConfigError(f"rollout.vllm.mode = 'in_process' needs no {given[0]}; leave it out")
+        if self.adapter and self.folder is None:
+            raise ConfigError("rollout.vllm.adapter = True needs rollout.vllm.folder: the folder of the base model")
+
+    def check(self) -> None:
+        """Refuse an address that is none, and a vLLM that is not there."""
+        self._host()
+        if self.url is not None:
+            JsonClient(self.url, KEY)
+
+    def open(self, graphdef: Any, weights: Weights, tokenizer: Tokenizer) -> HostedEngine:
+        """Return an engine that samples from `nnx.merge(graphdef, *weights)`; its weights have version 0."""
+        return self._opening().open(graphdef, weights, tokenizer)
+
+    def open_folder(self, folder: Path, tokenizer: Tokenizer) -> HostedEngine:
+        """Return an engine that samples from a Hugging Face folder."""
+        return self._opening().open_folder(folder, tokenizer)
+
+    def _opening(self) -> Opening:
+        return Opening(
+            name="vllm",
+            host=self._host(),
+            folder=self.folder,
+            adapter=self.adapter,
+            handover=self.handover,
+            restarts=self.restarts,
+        )
+
+    def _host(self) -> Host:
+        if self.mode == "in_process":
+            from dovetail_rollout.hosted.vllm_in_process import VllmInProcess
+
+            return VllmInProcess.open(self.flags, sleeps=self.sleep)
+        serving = None
+        if self.url is None:
+            serving = Serving(
+                command=self._command(), sleeps=self.sleep, flags=self.flags, start_seconds=self.start_seconds
+            )
+        return VllmServer(serving=serving, url=self.url or "", sleeps=self.sleep, connections=self.connections)
+
+    def _command(self) -> tuple[str, ...]:
+        """Return what starts a server.
+
+        Raises:
+            ConfigError: if it is not there.
+        """
+        if self.command is not None:
+            words = tuple(shlex.split(self.command))
+            if not words or shutil.which(words[0]) is None:
+                raise ConfigError(f"rollout.vllm.command = {self.command!r}: there is no such program")
+            return words
+        python = find_python(self.python, "rollout.vllm.python", PYTHON)
+        if python is None and importlib.util.find_spec("vllm") is None:
+            raise ConfigError(NOT_INSTALLED)
+        return (python or sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model")
+
+
+NOT_INSTALLED: Final = (
+    "rollout 'vllm' needs vLLM: pip install 'dovetail[vllm]' here, or install it in an environment of its own and name"
+    f" that one's interpreter in rollout.vllm.python or {PYTHON} (docs/engines.md)"
+)

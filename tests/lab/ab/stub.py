@@ -1,0 +1,98 @@
+"""Runs of an A/B test that take no training: what they record is drawn from a generator, as an arm's seed would have it.
+
+The learning rate says which arm it is.
+"""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import attrs
+import numpy as np
+
+from dovetail.cli import main
+from dovetail.config import Config, load, run_id
+from dovetail.errors import RunError
+from dovetail_lab.sweep import Store
+
+CONTROL, BETTER, SAME, CRASHES = 0.1, 0.2, 0.3, 0.4
+GAIN = {CONTROL: 0.0, BETTER: 0.12, SAME: 0.0, CRASHES: 0.0}
+LONGER = {BETTER: 1.5}
+PROMPTS, EVERY = 60, 10
+ARMS = ("--arm", f"base:train.lr={CONTROL}", "--arm", f"up:train.lr={BETTER}")
+QUICK = ("--set", "train.steps=40", "--seeds", "6", "--window", "last2")
+
+
+def train(config: Config, folder: Path) -> None:
+    """Record what a run records: metrics and timings of each step, each prompt of each evaluation."""
+    arm, seed, total = round(config.train.lr, 3), config.run.seed, config.train.steps
+    if arm == CRASHES and seed == 1:
+        raise RunError("policy_loss/loss is nan at rl step 3")
+    shared, own = np.random.default_rng(seed), np.random.default_rng([seed, round(1000 * arm)])
+    ability, hard = 0.4 + shared.normal(0, 0.06), np.random.default_rng(99).normal(0, 0.15, PROMPTS)
+    level = ability + GAIN[arm] + own.normal(0, 0.015)
+    metrics, timings, prompts = [], [], []
+    for step in range(total + 1):
+        progress = 1 - math.exp(-3 * step / total)
+        length = 20 * (1 + (LONGER.get(arm, 1) - 1) * progress) + own.normal(0, 0.3)
+        if step:
+            line = {
+                "reward/mean": progress * level + own.normal(0, 0.03),
+                "completion/length_mean": length,
+                "completion/truncated": 0.01,
+                "entropy/mean": 1.2 - 0.7 * progress + own.normal(0, 0.02),
+                "policy_loss/clip_fraction": 0.02 * progress,
+                "optimizer/grad_norm": 1.0 + own.normal(0, 0.1),
+                "optimizer/update_norm": 0.02 + own.normal(0, 0.001),
+            }
+            metrics.append({"phase": "rl", "step": step, **line})
+            speed = {"time/step": 0.5, "time/rollout": 0.2, "time/update": 0.3, "time/tokens_per_second": 128 * length}
+            timings.append({"phase": "rl", "step": step, **speed, "memory/arrays": 4e7})
+        if step % EVERY == 0:
+            right = (own.random(PROMPTS) < np.clip(0.1 + progress * level + hard, 0, 1)).astype(int)
+            metrics.append(
+                {"phase": "rl", "step": step, "eval/accuracy": float(right.mean()), "eval/length_mean": length}
+            )
+            timings.append({"phase": "rl", "step": step, "time/eval": 2.0, "time/step": 2.0})
+            prompts.append({"phase": "rl", "step": step, "accuracy": right.tolist()})
+    (folder / "run.json").write_text(json.dumps({"run_id": run_id(config)}))
+    for name, lines in (("metrics", metrics), ("timings", timings), ("eval", prompts)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@attrs.frozen
+class Workers:
+    """Runs trials at once in this process. `mishaps` are called with a trial's folder in place of its training."""
+
+    sweep: Path
+    mishaps: dict[int, Callable[[Path], None]]
+
+    def open_worker(self, number: int) -> "Workers":
+        return self
+
+    def start(self, trials: Sequence[str]) -> None:
+        store = Store.open(self.sweep)
+        for trial in map(store.find, trials):
+            with store.claim(trial), (store.folder(trial) / "log.txt").open("a") as log:
+                log.write(f"{trial.label}\n")
+                try:
+                    self.mishaps.get(trial.seed, lambda folder: train(load(folder / "config.gin"), folder))(
+                        store.folder(trial)
+                    )
+                    store.settle(trial, "done")
+                except RunError as error:
+                    store.settle(trial, "failed", str(error))
+
+    def finished(self) -> bool:
+        return True
+
+    def kill(self) -> None:
+        """Nothing runs on its own."""
+
+    close = kill
+
+
+def ab(*arguments: str) -> int:
+    """Run `dovetail ab mine.gin` in the working folder, without training."""
+    return main(["ab", "mine.gin", *arguments])

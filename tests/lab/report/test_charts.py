@@ -1,0 +1,90 @@
+"""What charts show, read back from the SVG."""
+
+import itertools
+import math
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from dovetail_lab.report.charts import Estimate, Line, changes, forest, lines, slopes, spread, ticks
+from dovetail_lab.report.numbers import Unit
+
+PLAIN, SHARE = Unit(), Unit(percent=True)
+
+
+def parts(svg: str, tag: str, kind: str | None = None) -> list[ET.Element]:
+    return [each for each in ET.fromstring(svg).iter(tag) if kind is None or each.get("class") == kind]
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (-3e-16, 2e-16), (0, 1e9), (0.4999, 0.5001), (-7, 700)])
+def test_ticks_are_a_few_round_numbers_within(low, high):
+    found = ticks(low, high)
+    assert 2 <= len(found) <= 8
+    assert all(low - 1e-9 * (high - low) <= tick <= high * (1 + 1e-9) for tick in found)
+    gaps = {f"{b - a:.6g}" for a, b in itertools.pairwise(found)}
+    assert len(gaps) == 1
+
+
+def test_steps_are_whole():
+    assert all(tick % 1 == 0 for high in range(1, 60) for tick in ticks(0, high, 8, whole=True))
+
+
+def test_a_range_of_shares_does_not_go_below_zero():
+    assert spread([0.0, 0.5])[0] == 0.0
+    assert spread([-0.1, 0.5])[0] < -0.1
+    assert spread([]) == (0.0, 1.0)
+
+
+def test_curves_go_where_the_data_are():
+    line = Line(label="a < b", color=1, points=[(0, 0.0), (10, 1.0)], low=(-0.1, 0.9), high=(0.1, 1.1))
+    svg = lines([line], unit=SHARE, label="accuracy")
+    (curve,) = parts(svg, "path", "line")
+    (x0, y0), (x1, y1) = [tuple(map(float, pair.split())) for pair in curve.get("d", "")[1:].split("L")]
+    assert x0 < x1
+    assert y0 > y1, "up is higher"
+    assert parts(svg, "path", "interval")
+    assert "a &lt; b" in svg
+    assert any(each.text == "100 %" for each in parts(svg, "text"))
+
+
+def test_an_interval_without_end_does_not_flatten_the_curves():
+    wide = Line(label="a", color=0, points=[(0, 0.0), (1, 1.0)], low=(-500.0, 0.9), high=(500.0, 1.1))
+    (curve,) = parts(lines([wide], unit=PLAIN, label=""), "path", "line")
+    ys = [float(pair.split()[1]) for pair in curve.get("d", "")[1:].split("L")]
+    assert ys[0] - ys[1] > 50
+
+
+def test_nothing_recorded_and_a_single_point():
+    assert "nothing recorded" in lines([], unit=PLAIN, label="")
+    assert parts(lines([Line(label="a", color=0, points=[(5, 2.0)])], unit=PLAIN, label=""), "circle")
+
+
+def test_a_forest_plot_has_its_band_and_a_row_for_each_estimate():
+    rows = [
+        Estimate(label=name, value=0.1, low=-0.1, high=end, text="", color=1)
+        for name, end in (("a", 0.3), ("b", math.inf))
+    ]
+    svg = forest(rows, unit=SHARE.of_differences, band=0.02, label="", x_label="difference")
+    assert len(parts(svg, "path", "bar")) == 2
+    (band,) = parts(svg, "rect", "band")
+    assert float(band.get("width", 0)) > 0
+    assert "inf" not in svg
+    assert "nan" not in svg
+
+
+def test_slopes_that_get_worse_are_red():
+    svg = slopes(
+        [("0", 0.1, 0.2), ("1", 0.3, 0.2), ("2", 0.1, 0.1)], ("ppo", "gspo"), unit=SHARE, up=True, index=2, label=""
+    )
+    styles = re.findall(r'<g style="stroke:(.*?);', svg)
+    assert styles == ["var(--c2)", "var(--red)", "var(--muted)"]
+    turned = slopes([("0", 0.1, 0.2)], ("ppo", "gspo"), unit=SHARE, up=False, index=2, label="")
+    assert "var(--red)" in turned
+
+
+def test_changes_are_sorted_and_those_of_nothing_are_not_drawn():
+    svg = changes([0.0, -0.5, 1.0, 0.25], unit=PLAIN, color_of_gains=1, label="", x_label="prompts")
+    bars = parts(svg, "rect")
+    assert [bar.get("style") for bar in bars] == ["fill:var(--c1)", "fill:var(--c1)", "fill:var(--red)"]
+    assert float(bars[0].get("height", 0)) == pytest.approx(4 * float(bars[1].get("height", 0)), rel=0.01)

@@ -1,0 +1,130 @@
+"""`dovetail report` on folders as runs and sweeps leave them."""
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from dovetail.cli import main
+from dovetail.config import config_id, dump, load, run_id
+from dovetail.run.journal import Journal
+from dovetail_lab.report.curves import mean_curves, smoothed
+
+
+class Balanced(HTMLParser):
+    """Fails at a tag that is closed out of turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Makes a run's folder of some steps."""
+
+    def make(name: str, *sets: str, steps: int = 30) -> Path:
+        config, folder = load(None, sets), tmp_path / name
+        folder.mkdir()
+        (folder / "config.gin").write_text(dump(config))
+        (folder / "run.json").write_text(json.dumps({"config_id": config_id(config), "run_id": run_id(config)}))
+        start = {"time": "now", "command": ["dovetail", "train"], "plugins": {"dovetail": "0"}, "libraries": {}}
+        (folder / "environment.json").write_text(json.dumps([start]))
+        journal = Journal(folder)
+        for step in range(1, steps + 1):
+            journal.metrics("rl", step, {"reward/mean": step / steps, "entropy/mean": 1 / step, "acme/odd": 1.0})
+            journal.timings("rl", step, {"time/update": 3.0, "time/rollout": 1.0, "time/step": 4.0})
+        if steps:
+            journal.metrics("rl", steps, {"eval/accuracy": 0.75})
+            journal.samples("rl", steps, [{"prompt": "1 < 2?", "completion": "<b>yes</b>", "score": 1.0}])
+        journal.close()
+        return folder
+
+    return make
+
+
+def report(*arguments: str | Path) -> int:
+    return main(["report", *map(str, arguments)])
+
+
+def read(path: Path) -> str:
+    page = path.read_text()
+    parser = Balanced()
+    parser.feed(page)
+    assert parser.open == []
+    assert "http" not in page
+    assert "<script" not in page
+    assert "nan" not in page.replace("balanced", "")
+    return page
+
+
+def test_the_page_of_a_run(run, capsys):
+    folder = run("mine")
+    assert report(folder) == 0
+    assert capsys.readouterr().out.strip() == str(folder / "report.html")
+    page = read(folder / "report.html")
+    assert "Run mine" in page
+    assert "75.0\u00a0%" in page
+    assert "update 75\u00a0%, rollout 25\u00a0%" in page
+    assert "&lt;b&gt;yes&lt;/b&gt;" in page, "what a model writes is text"
+    assert "acme/odd" in page[page.index("All other metrics") :]
+    assert "train.policy_loss = &#x27;grpo&#x27;" in page
+
+
+def test_several_runs_on_one_page(run, tmp_path, monkeypatch):
+    first, second = run("first"), run("second", "train.lr=1e-3", "run.seed=1")
+    monkeypatch.chdir(tmp_path)
+    assert report(first, second) == 0
+    page = read(tmp_path / "report.html")
+    assert "2 runs" in page
+    assert "train.lr = 0.0001 -&gt; 0.001" in page
+    assert report(first, second, "--output", tmp_path / "other.html") == 0
+    assert (tmp_path / "other.html").read_text() == page
+
+
+def test_a_run_that_has_just_begun(run):
+    folder = run("young", steps=0)
+    assert report(folder) == 0
+    assert "No step of reinforcement learning is recorded yet" in read(folder / "report.html")
+
+
+def test_mistakes_are_one_line(run, tmp_path, capsys):
+    folder = run("mine")
+    assert report(tmp_path / "mnie") == 1
+    assert "holds no run, sweep or A/B test. Did you mean 'mine'?" in capsys.readouterr().err
+    (tmp_path / "swept").mkdir()
+    (tmp_path / "swept" / "sweep.json").write_text("{}")
+    assert report(folder, tmp_path / "swept") == 1
+    assert "swept' is a sweep: a page holds several runs, or one sweep, or one A/B test" in capsys.readouterr().err
+    (folder / "run.json").write_text("{")
+    assert report(folder) == 1
+    assert "cannot be read" in capsys.readouterr().err
+    assert report(tmp_path / "swept") == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_smoothing_keeps_the_mean_and_short_curves():
+    curve = {step: float(step % 7) for step in range(1, 1001)}
+    found = smoothed(curve)
+    assert len(found) == 100
+    assert sum(found.values()) / 100 == pytest.approx(sum(curve.values()) / 1000)
+    assert smoothed({1: 2.0, 5: 3.0}) == {1: 2.0, 5: 3.0}
+    assert smoothed({}) == {}
+
+
+def test_the_mean_of_curves_is_at_common_steps():
+    found = mean_curves([{0: 1.0, 10: 3.0, 20: 9.0}, {0: 2.0, 10: 5.0}])
+    assert (found.steps, found.mean) == ((0, 10), (1.5, 4.0))
+    assert found.low[1] < 4.0 < found.high[1]
+    assert mean_curves([]).steps == ()

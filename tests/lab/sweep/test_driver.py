@@ -1,0 +1,249 @@
+"""Whatever happens to a trial, a worker or the driver: nothing else is lost, and the same command goes on."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import attrs
+import pytest
+from tests.lab.sweep import stub
+from tests.lab.sweep.stub import CRASHES, DIES, DIES_ONCE, FAILS, GOOD, HANGS, SLOW, SLOW_STEPS, sweep
+
+from dovetail.errors import RunError
+from dovetail_lab.sweep import Store, Trial, TrialFailed, driver
+
+PATIENCE_SECONDS = 60
+
+
+def until(condition, what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def trial(store: Store, rate: float) -> Trial:
+    return next(each for each in store.trials if each.values["train.lr"] == str(rate))
+
+
+def steps(store: Store, each: Trial) -> list[int]:
+    return [line["step"] for line in store.metrics(each)]
+
+
+def pids(store: Store) -> set[int]:
+    return {line["pid"] for each in store.trials for line in store.metrics(each)}
+
+
+def test_one_worker_runs_all_trials_of_a_group(tmp_path):
+    store, counts = sweep(tmp_path / "s", GOOD, 0.11, 0.12)
+    assert counts == {"done": 3}
+    assert len(pids(store)) == 1
+    assert all(steps(store, each) == [1, 2, 3, 4, 5] for each in store.trials)
+
+
+def test_jobs_run_side_by_side(tmp_path):
+    store, counts = sweep(tmp_path / "s", GOOD, 0.11, 1.1, 1.2, jobs=2)
+    assert counts == {"done": 4}
+    first = {}  # of each group; a worker that is done with its own may help with the rest
+    for each in store.trials:
+        first.setdefault(each.group, {line["pid"] for line in store.metrics(each)})
+    assert len(set.union(*first.values())) == len(first) == 2, "a worker began with a group that another had"
+
+
+def test_what_is_done_is_not_run_again(tmp_path):
+    store, _ = sweep(tmp_path / "s", GOOD, 0.11)
+    before = [store.state(each) for each in store.trials]
+    assert sweep(tmp_path / "s", GOOD, 0.11)[1] == {"done": 2}
+    assert [store.state(each) for each in store.trials] == before
+
+
+@pytest.mark.parametrize(
+    ("rate", "said"),
+    [
+        (FAILS, "lr=0.4 seed=0: failed, policy_loss/loss is nan at rl step 2"),
+        (CRASHES, "lr=0.7 seed=0: failed, ValueError: a bug"),
+        (DIES, "lr=0.5 seed=0: failed, its process was killed by SIGKILL"),
+    ],
+)
+def test_a_failing_trial_loses_nothing_else_and_is_told_at_once(tmp_path, rate, said):
+    told: list[str] = []
+    store, counts = sweep(tmp_path / "s", GOOD, rate, 0.11, say=told.append)
+    assert counts == {"done": 2, "failed": 1}
+    assert any(line.startswith(said) for line in told)
+    assert store.state(trial(store, rate)).status == "failed"
+
+
+def test_a_failure_shows_the_end_of_the_log(tmp_path):
+    logs: dict[str, list[str]] = {}
+
+    class Watch(stub.Quiet):
+        def say(self, text, log=()):
+            logs[text] = list(log)
+
+    planned, about = stub.plan(CRASHES)
+    store = Store.create(tmp_path / "s", planned, about)
+    stub.drive(store, stub.Stub(), stub.Terms(), watch=Watch(), prepare=lambda _: None)
+    ((text, log),) = logs.items()
+    assert "ValueError: a bug" in text
+    assert log[-1] == "ValueError: a bug"
+
+
+def test_a_hanging_trial_is_ended_and_counted(tmp_path):
+    store, counts = sweep(tmp_path / "s", HANGS, GOOD, timeout=6.0)
+    assert counts == {"timeout": 1, "done": 1}
+    assert store.state(trial(store, HANGS)).reason == "it took longer than 6 s"
+
+
+def test_a_trial_is_tried_again_from_where_it_was(tmp_path):
+    store, counts = sweep(tmp_path / "s", DIES_ONCE, GOOD, retry=1)
+    assert counts == {"done": 2}
+    died = trial(store, DIES_ONCE)
+    assert store.state(died).attempts == 2
+    assert steps(store, died) == [1, 2, 3, 4, 5]
+
+
+def test_retries_come_to_an_end(tmp_path):
+    store, counts = sweep(tmp_path / "s", FAILS, retry=1)
+    assert counts == {"failed": 1}
+    assert store.state(trial(store, FAILS)).attempts == 2
+
+
+def test_fail_fast_ends_the_sweep(tmp_path):
+    with pytest.raises(TrialFailed, match="lr=0.4 seed=0: failed"):
+        sweep(tmp_path / "s", FAILS, GOOD, fail_fast=True)
+    store = Store.open(tmp_path / "s")
+    assert store.state(trial(store, GOOD)).status == "waiting"
+    assert not store.is_driven
+
+
+def test_a_corrupt_folder_is_set_aside_and_begun_again(tmp_path):
+    store, _ = sweep(tmp_path / "s", GOOD, 0.11)
+    (store.folder(trial(store, GOOD)) / "run.json").write_text("{")
+    told: list[str] = []
+    assert sweep(tmp_path / "s", GOOD, 0.11, say=told.append)[1] == {"done": 2}
+    aside = tmp_path / "s" / "set-aside" / f"{trial(store, GOOD).id}-1"
+    assert (aside / "run.json").read_text() == "{"
+    assert told[0].startswith("lr=0.1 seed=0: its folder cannot be read (run.json: Expecting")
+    assert str(aside) in told[0]
+
+
+def in_background(folder: Path, *rates: float) -> subprocess.Popen[bytes]:
+    command = [sys.executable, stub.__file__, "drive", str(folder), *map(str, rates)]
+    return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])})
+
+
+def test_a_killed_driver_loses_nothing_and_its_worker_is_waited_for(tmp_path):
+    folder = tmp_path / "s"
+    driver = in_background(folder, SLOW, GOOD)
+    until((folder / "sweep.json").exists, "the sweep begins")
+    store = Store.open(folder)
+    slow = trial(store, SLOW)
+    until(lambda: len(steps(store, slow)) > 2, "the trial runs")
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    assert not store.is_driven
+    assert store.state(slow).status == "running", "the worker goes on with its trial"
+    told: list[str] = []
+    assert sweep(folder, SLOW, GOOD, say=told.append)[1] == {"done": 2}
+    assert told[0].startswith("lr=0.2 seed=0 is being run by another process")
+    assert steps(store, slow) == list(range(1, SLOW_STEPS + 1)), "no step ran twice"
+    assert store.state(slow).attempts == 1
+
+
+def test_one_driver_at_a_time(tmp_path):
+    folder = tmp_path / "s"
+    planned, about = stub.plan(GOOD)
+    store = Store.create(folder, planned, about)
+    with store.drive(), pytest.raises(RunError, match="in use by another process"):
+        sweep(folder, GOOD)
+
+
+def asked_while_running(folder: Path, rate: float, ask, *rates: float, **terms):
+    """Run a sweep and, once a trial has begun, ask something of its folder."""
+
+    def wait_and_ask():
+        until((folder / "sweep.json").exists, "the sweep begins")
+        store = Store.open(folder)
+        until(lambda: steps(store, trial(store, rate)), "the trial begins")
+        ask(store, trial(store, rate))
+
+    thread = threading.Thread(target=wait_and_ask)
+    thread.start()
+    try:
+        return sweep(folder, rate, *rates, **terms)
+    finally:
+        thread.join()
+
+
+def test_a_trial_can_be_killed_and_stays_so(tmp_path):
+    folder = tmp_path / "s"
+    store, counts = asked_while_running(folder, SLOW, lambda s, t: s.ask_to_stop(t, "killed", "by hand"), GOOD)
+    assert counts == {"killed": 1, "done": 1}
+    assert len(pids(store)) == 1, "the worker goes on with the next trial"
+    assert sweep(folder, SLOW, GOOD)[1] == {"killed": 1, "done": 1}
+
+
+def test_a_hanging_trial_can_be_killed_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(driver, "HANGING_SECONDS", 0.3)
+    _, counts = asked_while_running(tmp_path / "s", HANGS, lambda s, t: s.ask_to_stop(t, "killed", "by hand"), GOOD)
+    assert counts == {"killed": 1, "done": 1}
+
+
+def test_the_sweep_can_be_stopped_and_goes_on(tmp_path):
+    folder = tmp_path / "s"
+    with pytest.raises(KeyboardInterrupt):
+        asked_while_running(folder, SLOW, lambda s, _: s.ask_all_to_stop(), GOOD)
+    store = Store.open(folder)
+    slow = trial(store, SLOW)
+    assert store.state(slow).status == "interrupted"
+    begun = len(steps(store, slow))
+    assert sweep(folder, SLOW, GOOD)[1] == {"done": 2}
+    assert steps(store, slow) == list(range(1, SLOW_STEPS + 1))
+    assert begun < SLOW_STEPS
+
+
+def test_trials_are_taken_in_order_where_that_is_asked(tmp_path):
+    started: list[str] = []
+
+    class Recorder(stub.Stub):
+        def open(self, sweep, jobs):
+            return _Recording(started)
+
+    planned, about = stub.plan(GOOD, 1.1, 0.11, 1.2)
+    for in_order, expected in ((True, planned.trials), (False, [planned.trials[i] for i in (0, 2, 1, 3)])):
+        started.clear()
+        store = Store.create(tmp_path / str(in_order), planned, about)
+        terms = stub.Terms(in_order=in_order)
+        stub.drive(store, Recorder(), terms, watch=stub.Quiet(str), prepare=lambda _: None)
+        assert started == [each.id for each in expected]
+
+
+@attrs.frozen
+class _Recording:
+    """Workers that do nothing but fail at once, and note what they were asked for."""
+
+    started: list[str]
+
+    def open_worker(self, number):
+        return self
+
+    def start(self, trials):
+        self.started.extend(trials)
+
+    def finished(self):
+        return True
+
+    def kill(self):
+        pass
+
+    def close(self):
+        pass
+
+
+def test_no_timeout_is_no_deadline():
+    assert stub.Terms().timeout == math.inf

@@ -1,0 +1,70 @@
+"""A rule is asked once for each new value, about curves where higher is better, and what it says is carried out."""
+
+import json
+from collections import defaultdict
+
+import pytest
+from tests.lab.sweep import stub
+from tests.lab.sweep.stub import GOOD, SLOW, sweep
+
+from dovetail.config import Choice
+from dovetail.registry import Component, Origin
+from dovetail_lab.sweep import Stopping, Store
+
+ASKED = []
+
+
+def rule(curve, others, *, below: float = 0.0) -> bool:
+    ASKED.append((curve, others))
+    return curve[-1][1] < below
+
+
+def stopping(below: float, goal: str = "max") -> Stopping:
+    component = Component(kind="early_stopping", name="rule", target=rule, origin=Origin("tests", "0", __name__))
+    choice = Choice(component=component, params={"below": below})
+    return Stopping(rule=choice, metric="score", goal=goal, steps=defaultdict(lambda: 50))
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    ASKED.clear()
+    planned, about = stub.plan(GOOD, 0.11)
+    return Store.create(tmp_path / "s", planned, about)
+
+
+def record(store: Store, trial, *scores: float) -> None:
+    lines = [json.dumps({"phase": "rl", "step": i, "score": score}) for i, score in enumerate(scores)]
+    (store.folder(trial) / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def test_a_rule_sees_the_trial_and_the_others(store):
+    first, second = store.trials
+    record(store, first, 0.1, 0.2)
+    record(store, second, 0.3)
+    judged = stopping(0.25).judge(store, [first], store.trials)
+    assert list(judged) == [(first, "rule at step 1, score 0.2")]
+    assert ASKED == [([(0, 0.1), (1, 0.2)], [[(0, 0.3)]])]
+
+
+def test_lower_may_be_better(store):
+    first, _ = store.trials
+    record(store, first, 0.5)
+    assert list(stopping(-0.4, "min").judge(store, [first], store.trials)) == [(first, "rule at step 0, score 0.5")]
+
+
+def test_a_rule_is_asked_again_only_when_there_is_something_new(store):
+    first, second = store.trials
+    rules = stopping(0.0)
+    for scores in ((0.1,), (0.1,), (0.1, 0.2)):
+        record(store, first, *scores)
+        list(rules.judge(store, [first, second], store.trials))
+    assert [len(curve) for curve, _ in ASKED] == [1, 2]
+
+
+def test_a_trial_that_is_given_up_ends_and_the_others_go_on(tmp_path):
+    # the stub's score falls with the learning rate: -0.2 a step for the slow one
+    store, counts = sweep(tmp_path / "s", SLOW, GOOD, stopping=stopping(-0.9))
+    assert counts == {"pruned": 1, "done": 1}
+    slow = store.trials[0]
+    assert store.state(slow).reason.startswith("rule at step ")
+    assert len(store.metrics(slow)) < stub.SLOW_STEPS

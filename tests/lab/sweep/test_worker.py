@@ -1,0 +1,112 @@
+"""Real trials in one process: they compile once, and each comes out as it does alone."""
+
+import jax.monitoring
+import pytest
+from tests.core.train.tiny import TINY
+
+from dovetail.config import load
+from dovetail.train.devices import population
+from dovetail.train.loop import train
+from dovetail_lab.sweep import Point, Quiet, Store, Terms, drive, plan_trials, run_job
+
+SETS = [*TINY, "sft.steps=2", "train.steps=2", "train.kl_coef=0.1"]
+RATES = (1e-2, 1e-3, 1e-4)
+POINTS = [
+    Point((f"train.lr={lr}", f"sampling.temperature={t}"), 0) for lr, t in zip(RATES, (1.0, 0.9, 0.8), strict=True)
+]
+
+
+class Here:
+    """An executor whose workers are this process."""
+
+    def __init__(self):
+        self.jobs = []
+
+    def open(self, sweep, jobs):
+        self.sweep = sweep
+        return self
+
+    def open_worker(self, number):
+        return self
+
+    def start(self, trials):
+        self.jobs.append((tuple(trials), compiled_by(lambda: run_job(self.sweep, trials))))
+
+    def finished(self):
+        return True
+
+    def kill(self):
+        pass
+
+    def close(self):
+        pass
+
+
+def compiled_by(work) -> list[str]:
+    """The programs that XLA compiles, or reads from its cache, while something is done."""
+    found = []
+
+    def listen(event, duration, **about):
+        if event.endswith("backend_compile_duration"):
+            found.append(about.get("fun_name", "?"))
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        work()
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    return found
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sweep")
+    planned = plan_trials(None, SETS, POINTS)
+    store, executor = Store.create(folder, planned, {}), Here()
+    drive(store, executor, Terms(), watch=Quiet(str), prepare=lambda _: None)
+    return store, executor
+
+
+def test_trials_that_differ_in_numbers_compile_once(swept):
+    store, executor = swept
+    assert {store.state(trial).status for trial in store.trials} == {"done"}, store.last_words(store.trials[0], 40)
+    first, *others = [compiled for _, compiled in executor.jobs]
+    assert first
+    assert others == [[], []]
+
+
+def test_a_trial_comes_out_as_it_does_alone(swept, tmp_path):
+    store, _ = swept
+    trial = store.trials[-1]
+    train(load(None, [*SETS, *trial.overrides]), tmp_path / "alone")
+    for name in ("metrics.jsonl", "samples.jsonl"):
+        assert (tmp_path / "alone" / name).read_bytes() == (store.folder(trial) / name).read_bytes()
+
+
+def test_what_a_trial_prints_is_in_its_log(swept):
+    store, _ = swept
+    words = store.last_words(store.trials[0], 100)
+    assert words[0].startswith("--- lr=0.01 temperature=1.0 seed=0: attempt 1")
+    assert any(line.startswith("folder ") for line in words)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [(), ("train.adapter=lora", "sft.steps=0")], ids=["full", "lora"])
+def test_a_population_comes_out_as_its_trials_do_alone(tmp_path, monkeypatch, more):
+    programs = []
+    made = population._vectorised
+    monkeypatch.setattr(population, "_vectorised", lambda program: programs.append(program) or made(program))
+    planned = plan_trials(None, [*SETS, *more], POINTS)
+    stores = {}
+    for size in (1, 3):
+        stores[size], executor = Store.create(tmp_path / str(size), planned, {}), Here()
+        counts = drive(stores[size], executor, Terms(population=size), watch=Quiet(str), prepare=lambda _: None)
+        assert counts == {"done": 3}, [stores[size].last_words(trial, 40) for trial in stores[size].trials]
+        assert [len(ids) for ids, _ in executor.jobs] == [size] * (3 // size)
+    updates = [program for program in programs if "PolicyUpdate" in str(program.function.function)]
+    assert updates
+    assert all(("common" in program.kinds) == bool(more) for program in updates), "the frozen base is one"
+    for trial in planned.trials:
+        for mine, theirs in zip(stores[3].metrics(trial), stores[1].metrics(trial), strict=True):
+            assert mine.pop("phase") == theirs.pop("phase")
+            assert mine == pytest.approx(theirs, rel=1e-3, abs=1e-5)

@@ -1,0 +1,181 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import dovetail
+from dovetail.errors import ConfigError
+from dovetail.train.models import split
+from dovetail_model.adapter.lora import LoRA, linears
+from dovetail_model.model.decoder import Decoder
+
+TOKENS = jnp.array([[3, 1, 4, 1, 5, 9, 2, 6]])
+
+
+def decoder(**sizes):
+    sizes = {"width": 32, "layers": 1, "heads": 4, "kv_heads": 2, "ffn": 48, "init_std": 0.2} | sizes
+    return Decoder(**sizes).make(11, rngs=nnx.Rngs(0))
+
+
+def compute(model):
+    return model.logits(model(TOKENS, jnp.ones_like(TOKENS, bool))[0])
+
+
+logits = nnx.jit(compute)
+
+
+def train_once(model):
+    """Move the trained parameters a little down the gradient of some loss; return the model then, and its weights."""
+    graphdef, weights = split(model)
+
+    @jax.jit
+    def step(trained, frozen):
+        def loss(trained):
+            return -jnp.sum(jax.nn.log_softmax(compute(nnx.merge(graphdef, trained, frozen)))[..., 7])
+
+        return jax.tree.map(lambda leaf, gradient: leaf - 0.05 * gradient, trained, jax.grad(loss)(trained))
+
+    trained = weights.trained
+    for _ in range(3):  # at B = 0 the gradient of A is zero
+        trained = step(trained, weights.frozen)
+    return nnx.merge(graphdef, trained, weights.frozen), trained, weights
+
+
+@pytest.fixture(scope="module")
+def before():
+    return logits(decoder())
+
+
+@pytest.fixture(scope="module")
+def run():
+    """The adapted model, and what `train_once` makes of it."""
+    model = LoRA(rank=4, alpha=2.0).apply(decoder(), rngs=nnx.Rngs(1))
+    return model, *train_once(model)
+
+
+def test_computes_what_the_model_computed_and_trains_the_adapter_alone(before, run):
+    model, trained, moved, weights = run
+    np.testing.assert_array_equal(logits(model), before)
+    names = {path[-1] for path, _ in nnx.to_flat_state(weights.trained)}
+    assert names == {"a", "b"}
+    assert len(jax.tree.leaves(weights.trained)) == 2 * 7 * 1
+    assert all(jnp.any(new != old) for new, old in zip(*map(jax.tree.leaves, (moved, weights.trained)), strict=True))
+    assert jnp.max(jnp.abs(logits(trained) - before)) > 0.1
+
+
+def test_the_reference_is_the_first_adapter_over_the_same_base(before, run):
+    model, _, _, weights = run
+    graphdef, _ = split(model)
+    np.testing.assert_array_equal(logits(nnx.merge(graphdef, *weights)), before)
+
+
+def test_merging_equals_the_adapter(run):
+    _, model, _, _ = run
+    plain = decoder()
+    there = linears(model)
+    for name, linear in linears(plain).items():
+        linear.kernel[...] = there[name].merged()
+        change = there[name].change
+        by_hand = linear.kernel[...] - there[name].kernel[...]
+        np.testing.assert_allclose(by_hand, 2.0 / 4 * change.a[...] @ change.b[...], atol=1e-6)
+    np.testing.assert_allclose(logits(plain), logits(model), atol=1e-4)
+
+
+def test_modules_are_chosen_by_their_whole_name():
+    model = LoRA(rank=2, modules=r".*\.1\.self_attn\.(q|v)_proj").apply(decoder(layers=2), rngs=nnx.Rngs(0))
+    adapted = {name for name, linear in linears(model).items() if linear.change is not None}
+    assert adapted == {"model.layers.1.self_attn.q_proj", "model.layers.1.self_attn.v_proj"}
+
+
+def test_an_expression_that_matches_nothing_is_refused_with_the_names():
+    with pytest.raises(ConfigError) as error:
+        LoRA(modules="q_proj").apply(decoder(), rngs=nnx.Rngs(0))
+    assert str(error.value) == (
+        "adapter.lora.modules = 'q_proj' matches the whole name of no module; there are model.layers.N.mlp.down_proj,"
+        " model.layers.N.mlp.gate_proj, model.layers.N.mlp.up_proj, model.layers.N.self_attn.k_proj,"
+        " model.layers.N.self_attn.o_proj, model.layers.N.self_attn.q_proj, model.layers.N.self_attn.v_proj, N being the"
+        " layer"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"modules": "("}, r"modules = '\(' is no regular expression"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        LoRA(**settings)
+
+
+@pytest.fixture(scope="module")
+def dropping():
+    """A model trained a little, whose adapter drops half of its inputs where it gets keys."""
+    return train_once(LoRA(rank=4, dropout=0.5).apply(decoder(), rngs=nnx.Rngs(1)))[0]
+
+
+def test_dropout_belongs_to_each_row_s_key(dropping):
+    tokens = jnp.concatenate([TOKENS, TOKENS, TOKENS[:, ::-1]])
+    visible, keys = jnp.ones_like(tokens, bool), jax.random.split(jax.random.key(3), 3)
+    hidden = nnx.jit(lambda model, *inputs, keys=None: model(*inputs, keys=keys)[0])
+    dropped = hidden(dropping, tokens, visible, keys=keys)
+    assert dropping.has_dropout
+    assert not decoder().has_dropout
+    assert jnp.max(jnp.abs(dropped[0] - dropped[1])) > 0.05
+    alone = hidden(dropping, tokens[1:2], visible[1:2], keys=keys[1:2])
+    np.testing.assert_allclose(alone[0], dropped[1], atol=1e-5)
+
+
+def test_what_is_left_is_scaled_up(dropping):
+    change = linears(dropping)["model.layers.0.mlp.up_proj"].change
+    x = jnp.ones((1, 32))
+    many = jax.vmap(lambda key: change(x, key[None]))(jax.random.split(jax.random.key(0), 4000))
+    error = 5 * jnp.std(many, axis=0) / 4000**0.5
+    assert jnp.all(jnp.abs(jnp.mean(many, axis=0) - change(x)) < error)
+    assert jnp.all(jnp.std(many, axis=0) > 0)
+
+
+def test_another_package_s_model_is_refused():
+    with pytest.raises(ConfigError, match="Linear is no decoder of dovetail_model"):
+        LoRA().apply(nnx.Linear(2, 2, rngs=nnx.Rngs(0)), rngs=nnx.Rngs(0))
+
+
+@pytest.mark.parametrize(("quantised", "error"), [("int8", 0.02), ("nf4", 0.25)])
+def test_a_quantised_base_is_near_and_trains(quantised, error, before):
+    model = LoRA(rank=4, quantise_base=quantised).apply(decoder(), rngs=nnx.Rngs(1))
+    near = logits(model)
+    assert jnp.mean(jnp.abs(near - before)) < error * jnp.mean(jnp.abs(before))
+    trained, moved, weights = train_once(model)
+    assert all(jnp.any(new != old) for new, old in zip(*map(jax.tree.leaves, (moved, weights.trained)), strict=True))
+    assert jnp.max(jnp.abs(logits(trained) - near)) > 0.1
+    merged = [linear.merged() for linear in linears(trained).values()]
+    assert all(matrix.dtype == jnp.float32 for matrix in merged)
+
+
+@pytest.mark.parametrize("quantised", [None, "int8", "nf4"])
+def test_an_abstract_model_can_be_adapted(quantised):
+    adapter, maker = LoRA(rank=4, quantise_base=quantised), Decoder(width=32, layers=1, heads=4, kv_heads=2)
+    abstract = nnx.eval_shape(lambda model: adapter.apply(model, rngs=nnx.Rngs(0)), maker.abstract(11))
+    made = adapter.apply(maker.make(11, rngs=nnx.Rngs(0)), rngs=nnx.Rngs(0))
+    shapes = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), split(each)[1]) for each in (abstract, made)]
+    assert shapes[0] == shapes[1]
+
+
+def test_axes_are_those_of_the_matrix():
+    model = LoRA(rank=2, quantise_base="nf4").apply(decoder(), rngs=nnx.Rngs(0))
+    for path, parameter in nnx.to_flat_state(nnx.state(model)):
+        assert len(parameter.axes) == parameter.ndim, path
+    down = model.blocks[0].ffn.down
+    assert (down.change.a.axes, down.change.b.axes, down.kernel.codes.axes) == (
+        ("ffn", None),
+        (None, "width"),
+        ("ffn", "width"),
+    )
+
+
+def test_is_registered():
+    component = dovetail.get("adapter", "lora")
+    assert component.params == {"rank": 64, "alpha": 64.0, "modules": ".*", "quantise_base": None, "dropout": 0.0}
+    assert component.bind(rank=8) == LoRA(rank=8)

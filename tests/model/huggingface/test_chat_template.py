@@ -1,0 +1,130 @@
+"""Chat templates render as the templates of published models expect, and refuse with one line."""
+
+import pickle
+
+import pytest
+
+from dovetail.errors import ConfigError, DataError
+from dovetail_model.huggingface.chat_template import ChatTemplate, read_source, saved_moment
+
+TURNS = """
+{%- for message in messages %}
+    {%- if message.role not in ('user', 'assistant', 'system') %}
+        {{- raise_exception('unknown role ' + message.role) }}
+    {%- endif %}
+    {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+"""
+QUESTION = {"role": "user", "content": "6 * 7 < 50 & é?"}
+
+
+def template(source=TURNS, **given):
+    fields = {
+        "place": "chat.jinja",
+        "tokens": {"bos_token": "<s>"},
+        "options": {},
+        "moment": "2026-03-01T12:00:00+00:00",
+    }
+    return ChatTemplate(source=source, **fields | given)
+
+
+def test_a_conversation_ends_where_the_assistant_begins():
+    system = {"role": "system", "content": "Be brief."}
+    assert template().render([system, QUESTION]) == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n6 * 7 < 50 & é?<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert template().render([QUESTION], add_generation_prompt=False).endswith("<|im_end|>\n")
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("{{ bos_token }}{{ eos_token }}", "<s>"),
+        ("{{ messages | tojson }}", '[{"role": "user", "content": "6 * 7 < 50 & é?"}]'),
+        ("{{ {'b': 1, 'a': '<'} | tojson(indent=1, sort_keys=true) }}", '{\n "a": "<",\n "b": 1\n}'),
+        ("{{ 'é' | tojson(ensure_ascii=true) }}", '"\\u00e9"'),
+        ("{{ strftime_now('%d %b %Y') }}", "01 Mar 2026"),
+        ("{% for i in range(9) %}{% if i == 1 %}{% continue %}{% endif %}{% if i > 3 %}{% break %}{% endif %}{{ i }}{% endfor %}", "023"),
+        ("{% generation %}{{ messages[0].content[:1] }}{% endgeneration %}!", "6!"),
+        ("{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}", "1"),
+        ("  {% if true %}\nx\n  {% endif %}\ny", "x\ny"),
+        ("{{ tools is none and documents is none }}", "True"),
+    ],
+)  # fmt: skip
+def test_what_templates_take_for_granted(source, expected):
+    assert template(source).render([QUESTION]) == expected
+
+
+def test_options_are_variables():
+    source = "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
+    assert template(source, options={"enable_thinking": False}).render([QUESTION]) == "<think></think>"
+    assert template(source).render([QUESTION]) == ""
+
+
+@pytest.mark.parametrize(
+    "source", ["{{ messages.append(1) }}", "{{ ''.__class__.__mro__ }}", "{{ messages[0].update(a=1) }}"]
+)
+def test_the_sandbox_holds(source):
+    messages = [dict(QUESTION)]
+    with pytest.raises(DataError, match=r"the chat template chat\.jinja fails on .*SecurityError"):
+        template(source).render(messages)
+    assert messages == [QUESTION]
+
+
+def test_a_refusal_quotes_the_template_and_the_messages():
+    with pytest.raises(DataError, match=r'chat\.jinja refuses \[\{"role": "tool".*: unknown role tool$'):
+        template().render([{"role": "tool", "content": ""}])
+
+
+def test_a_broken_template_names_its_line():
+    with pytest.raises(ConfigError, match=r"chat\.jinja, line 2: Encountered unknown tag 'fi'"):
+        template("\n{% fi %}").render([QUESTION])
+
+
+@pytest.mark.parametrize(
+    ("messages", "wrong"),
+    [
+        ([], "must be a list of at least one"),
+        ("hello", "must be a list of at least one"),
+        (["hello"], "message 0 is 'hello'"),
+        ([QUESTION, {"role": "user"}], "message 1 has no 'content'; it holds: role"),
+        ([{"role": None, "content": ""}], "its role is None, not text"),
+    ],
+)
+def test_what_is_no_conversation_is_refused(messages, wrong):
+    with pytest.raises(DataError, match=wrong):
+        template().render(messages)
+
+
+def test_pickles_after_use():
+    used = template()
+    used.render([QUESTION])
+    assert pickle.loads(pickle.dumps(used)).render([QUESTION]) == used.render([QUESTION])
+
+
+def test_a_setting_goes_before_the_folder(tmp_path):
+    (tmp_path / "other.jinja").write_text("other")
+    own, other = tmp_path / "folder", str(tmp_path / "other.jinja")
+    own.mkdir()
+    assert read_source(own, None, "setting") is None
+    assert read_source(None, None, "setting") is None
+    (own / "chat_template.jinja").write_text("published")
+    assert read_source(own, None, "setting") == (str(own / "chat_template.jinja"), "published")
+    assert read_source(own, other, "setting") == (other, "other")
+
+
+def test_the_moment_is_kept_where_it_is_asked_for(tmp_path):
+    template().save(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["chat_template.jinja"]
+    dated = template("{{ strftime_now('%Y') }}", moment="1999-12-31T23:59:59+00:00")
+    dated.save(tmp_path)
+    again = template(dated.source, moment=saved_moment(tmp_path))
+    assert again.render([QUESTION]) == "1999"
+
+
+def test_an_absent_file_is_named_with_its_setting(tmp_path):
+    with pytest.raises(DataError, match=r"tokenizer\.x\.chat_template: '.*none\.jinja' cannot be read"):
+        read_source(tmp_path, str(tmp_path / "none.jinja"), "tokenizer.x.chat_template")

@@ -1,0 +1,351 @@
+"""The vLLM engine: its client against a server that answers as vLLM does, and the server as a process of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from contextlib import closing
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pytest
+from tests.core.train.tiny import TINY
+from tests.rollout.fake_vllm import FakeVllm
+from tests.rollout.hosted_case import Drawer, case, qwen2
+
+import dovetail
+from dovetail.config import load
+from dovetail.errors import ConfigError, RunError
+from dovetail.train.setup import set_up
+from dovetail_kit.rollout import CHECKS
+from dovetail_kit.rollout.case import make_keys
+from dovetail_kit.rollout.checks import RANDOM
+
+QWEN2 = qwen2(width=16, head_dim=8)
+FAKE = f"{sys.executable} {Path(__file__).parents[1] / 'fake_vllm.py'}"
+
+
+@pytest.fixture(scope="module")
+def drawer():
+    return Drawer()
+
+
+@pytest.fixture(scope="module")
+def served(drawer):
+    """A server that draws from the model that it is given."""
+    with FakeVllm(draw=drawer.draw, load=drawer.load) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("qwen2")
+
+
+@pytest.fixture
+def fake():
+    """A server with made-up completions."""
+    with FakeVllm() as server:
+        yield server
+
+
+def of(folder, **params):
+    return case("vllm", folder, QWEN2, **params)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_conformance_of_the_client(check, served, folder):
+    check(of(folder, url=served.url))
+
+
+def test_every_setting_is_sent_so_that_no_default_of_the_server_counts(fake, folder):
+    each = of(folder, url=fake.url)
+    with closing(each.open()) as engine:
+        each.generate(engine, attrs.evolve(RANDOM, top_k=4))
+    asked = fake.of("/v1/completions")
+    assert len(asked) == 32
+    assert len({call["seed"] for call in asked}) == 32, "a seed for each completion"
+    assert all(0 <= call["seed"] < 2**63 for call in asked)
+    common = {name: value for name, value in asked[0].items() if name not in ("prompt", "seed")}
+    assert common == {
+        "model": "policy",
+        "max_tokens": 8,
+        "temperature": 0.8,
+        "top_k": 4,
+        "top_p": 1.0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "ignore_eos": True,
+        "stop_token_ids": [1],
+        "logprobs": 0,
+        "return_token_ids": True,
+        "return_tokens_as_token_ids": True,
+    }
+    assert sorted(map(len, (call["prompt"] for call in asked))) == [1] * 8 + [3] * 8 + [5] * 8 + [6] * 8, "no padding"
+
+
+def test_a_sync_is_read_in_place_and_empties_the_prefix_cache(fake, folder):
+    each = of(folder, url=fake.url)
+    with closing(each.open()) as engine:
+        del fake.calls[:]
+        engine.sync(each.other, version=3)
+        (name, body), (then, _) = fake.calls
+        assert (name, body["method"], then) == ("/collective_rpc", "dovetail_reload", "/reset_prefix_cache")
+        new = Path(body["kwargs"]["folder"])
+        assert (new / "model.safetensors").exists()
+        engine.sync(each.weights, version=4)
+        assert not new.exists(), "versions that nobody reads any more are dropped"
+        root = new.parent
+    assert not root.exists()
+
+
+def test_a_prefix_cache_that_is_in_use_is_emptied_a_moment_later(fake, folder):
+    each = of(folder, url=fake.url)
+    with closing(each.open()) as engine:
+        del fake.calls[:]
+        fake.busy = 2
+        engine.sync(each.other, version=1)
+        assert len(fake.of("/reset_prefix_cache")) == 3
+
+
+def test_a_server_that_sleeps_is_woken(fake, folder):
+    each = of(folder, url=fake.url, sleep=True)
+    with closing(each.open()) as engine:
+        del fake.calls[:]
+        each.generate(engine, RANDOM)
+        each.generate(engine, RANDOM)
+        engine.sync(each.other, version=1)
+    order = [name for name, _ in fake.calls if name != "/v1/completions"]
+    assert order == [
+        "/sleep?level=1",
+        "/wake_up",
+        "/sleep?level=1",
+        "/wake_up",
+        "/collective_rpc",
+        "/reset_prefix_cache",
+    ]
+
+
+def test_who_finds_a_stop_string_hangs_up(folder):
+    with FakeVllm(draw=lambda prompt, asked: ([5] * 4000, [-1.0] * 4000)) as server:
+        each = of(folder, url=server.url)
+        with closing(each.open()) as engine:
+            drawn = each.generate(engine, attrs.evolve(RANDOM, stop=(" 5 5",)))
+        assert set(drawn.finish) == {"stop"}
+        assert set(drawn.mask.sum(axis=1)) == {2}
+        assert all(call["stream"] for call in server.of("/v1/completions"))
+
+
+def test_a_prompt_that_is_refused_costs_the_others_nothing(fake, folder):
+    each = of(folder, url=fake.url)
+    tokens = np.full((2, 70), 3)
+    mask = np.arange(70) >= np.array([0, 66])[:, None]
+    with closing(each.open()) as engine:
+        with pytest.warns(RuntimeWarning, match=r"completions \[0, 1\] failed .* too long"):
+            drawn = engine.generate(tokens, mask, make_keys(0, 2, 2), RANDOM)
+        assert list(drawn.finish[:2]) == ["error"] * 2
+        assert drawn.mask[2:].any(axis=1).all()
+        with pytest.raises(RunError, match="every completion failed: the prompt is too long"):
+            engine.generate(tokens[:1], mask[:1], make_keys(0, 1, 2), RANDOM)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "message"),
+    [
+        ("model_config", "logprobs_mode", "raw_logprobs", "start it with --logprobs-mode processed_logprobs"),
+        ("parallel_config", "worker_extension_cls", "", "--worker-extension-cls dovetail_vllm_worker"),
+    ],
+)
+def test_a_server_with_wrong_settings_is_refused(fake, folder, section, key, value, message):
+    fake.info[section][key] = value
+    with pytest.raises(RunError, match=message):
+        of(folder, url=fake.url).open()
+
+
+def test_a_server_without_routes_for_weights_is_refused(fake, folder):
+    fake.answers["/server_info?config_format=json"] = 404, {"detail": "Not Found"}
+    with pytest.raises(RunError, match="start it with VLLM_SERVER_DEV_MODE=1"):
+        of(folder, url=fake.url).open()
+
+
+def test_nobody_at_the_address(folder):
+    with pytest.raises(RunError, match=r"there is no vLLM server at http://127\.0\.0\.1:9"):
+        of(folder, url="http://127.0.0.1:9").open()
+
+
+def test_a_server_that_fails_is_tried_once_more(fake, folder):
+    each = of(folder, url=fake.url)
+    with closing(each.open()) as engine:
+        fake.answers["/v1/completions"] = 500, {"error": {"message": "EngineCore encountered an issue."}}
+        with (
+            pytest.warns(RuntimeWarning, match="started again"),
+            pytest.raises(RunError, match="status 500: EngineCore"),
+        ):
+            each.generate(engine, RANDOM)
+
+
+def test_a_busy_server_is_asked_how_it_is(fake, folder, monkeypatch):
+    monkeypatch.setattr("dovetail_rollout.hosted.vllm_server.HEALTH_SECONDS", 0.02)
+    each = of(folder, url=fake.url, restarts=0)
+    with closing(each.open()) as engine:
+        fake.patience = 0.2
+        each.generate(engine, RANDOM)
+        assert fake.of("/health")
+        fake.patience, fake.answers["/health"] = 60.0, (503, {})
+        with pytest.raises(RunError, match="'vllm' is lost: .* it does not answer"):
+            each.generate(engine, RANDOM)
+
+
+def started(folder, **params):
+    return of(folder, command=FAKE, start_seconds=20.0, **params)
+
+
+def process_of(engine) -> int:
+    """Return the id of the server's process."""
+    guard = engine.host.process._process.pid
+    return int(Path(f"/proc/{guard}/task/{guard}/children").read_text().split()[0])
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def gone(pid: int) -> bool:
+    end = time.monotonic() + 20
+    while alive(pid) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not alive(pid)
+
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="looks processes up in /proc")
+
+
+@LINUX
+def test_our_server_is_started_restarted_and_ended(folder):
+    each = started(folder, sleep=True, flags=("--max-model-len", "64"))
+    engine = each.open()
+    log = engine.host.process.log
+    assert "--logprobs-mode processed_logprobs" in log.read_text()
+    assert "--dtype float32" in log.read_text()
+    assert log.read_text().splitlines()[0].endswith("--enable-sleep-mode --max-model-len 64")
+    before = each.generate(engine, RANDOM)
+    engine.sync(each.other, version=5)
+    os.kill(process_of(engine), signal.SIGKILL)
+    with pytest.warns(RuntimeWarning, match=r"started again: .*ended with status 137"):
+        again = each.generate(engine, RANDOM)
+    np.testing.assert_array_equal(before.tokens, again.tokens)
+    assert set(again.versions) == {5}
+    assert "version-5" in engine.host.process.log.read_text(), "it serves the newest weights"
+    os.kill(process_of(engine), signal.SIGKILL)
+    with pytest.raises(RunError, match=r"(?s)'vllm' is lost: .*fake vLLM with") as lost:
+        each.generate(engine, RANDOM)
+    assert engine.host.process is None
+    assert str(lost.value).count("log.txt") == 1
+    engine.close()
+    engine.close()
+
+
+@LINUX
+def test_a_closed_engine_leaves_nothing(folder):
+    engine = started(folder).open()
+    server, log, weights = process_of(engine), engine.host.process.log, engine.handover.root
+    engine.close()
+    assert gone(server)
+    assert not log.exists()
+    assert not weights.exists()
+
+
+@LINUX
+def test_a_killed_run_leaves_no_server(folder):
+    code = (
+        "import sys; from pathlib import Path; from tests.rollout.rollout.test_vllm import started, process_of;"
+        f" engine = started(Path({str(folder)!r})).open(); print(process_of(engine), flush=True); sys.stdin.read()"
+    )
+    root = Path(__file__).parents[3]
+    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, cwd=root, text=True) as run:
+        assert run.stdout is not None
+        server = int(run.stdout.readline())
+        assert alive(server)
+        run.kill()
+    assert gone(server)
+
+
+def test_a_start_that_fails_shows_the_end_of_the_log(folder):
+    command = f"{sys.executable} -c \"import sys; print('no such device'); sys.exit(3)\""
+    with pytest.raises(RunError, match=r"vllm did not start: .* status 3; the end of (.*):\n(.*\n)*  no such device$"):
+        of(folder, command=command).open()
+
+
+def test_a_start_that_takes_too_long_is_ended(folder):
+    with pytest.raises(RunError, match=r"not ready after 0\.5 s: the process still runs"):
+        of(folder, command=f'{sys.executable} -c "import time; time.sleep(60)"', start_seconds=0.5).open()
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"python": "p", "url": "http://h:1"}, "python and url are given; each says where vLLM is"),
+        ({"mode": "in_process", "url": "http://h:1"}, "mode = 'in_process' needs no url"),
+        ({"adapter": True}, r"needs rollout\.vllm\.folder"),
+        ({"restarts": -1}, "restarts"),
+    ],
+)
+def test_settings_that_exclude_each_other(params, message):
+    with pytest.raises(ConfigError, match=message):
+        dovetail.get("rollout", "vllm").bind(**params)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"python": "/nowhere/python"}, r"rollout\.vllm\.python = '/nowhere/python': there is no such interpreter"),
+        ({"command": "nowhere serve"}, r"rollout\.vllm\.command = 'nowhere serve': there is no such program"),
+        ({"url": "host:8000"}, "must look like 'http://host:8000'"),
+    ],
+)
+def test_what_is_not_there(params, message):
+    with pytest.raises(ConfigError, match=message):
+        dovetail.get("rollout", "vllm").bind(**params).check()
+
+
+def test_not_installed(folder, monkeypatch):
+    monkeypatch.delenv("DOVETAIL_VLLM_PYTHON", raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"needs vLLM: pip install 'dovetail\[vllm\]' here") as error:
+        of(folder).open()
+    assert "\n" not in str(error.value)
+    with pytest.raises(ConfigError, match="needs vLLM"):
+        set_up(load(None, [*TINY, "train.rollout=vllm"]), folder)
+
+
+def test_a_handover_that_is_no_place(folder):
+    with pytest.raises(ConfigError, match="handover = '/nowhere': weights cannot be left there"):
+        of(folder, url="http://h:1", handover="/nowhere").open()
+
+
+def test_a_model_without_a_folder_says_which_setting_it_wants(fake, folder):
+    each = of(folder, url=fake.url)
+    rollout = dovetail.get("rollout", "vllm").bind(url=fake.url)
+    with pytest.raises(ConfigError, match=r"name the folder that it comes from \(rollout\.vllm\.folder = None\)"):
+        rollout.open(each.graphdef, each.weights, each.tokenizer)
+
+
+def test_what_is_not_reported_is_refused(fake, folder):
+    each = of(folder, url=fake.url)
+    with closing(each.open()) as engine:
+        for name, value in (("top_k", 1), ("top_p", 0.5), ("min_p", 0.5)):
+            with pytest.raises(ConfigError, match=rf"sampling\.logps = 'vocabulary' with sampling\.{name}"):
+                each.generate(engine, attrs.evolve(RANDOM, logps="vocabulary", **{name: value}))
+        with pytest.raises(ConfigError, match=r"temperature = 0\.001: vLLM samples at 0\.01 instead"):
+            each.generate(engine, attrs.evolve(RANDOM, temperature=0.001))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            each.generate(engine, attrs.evolve(RANDOM, logps="vocabulary", top_p=1.0, min_p=0.0))

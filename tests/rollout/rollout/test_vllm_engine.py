@@ -1,0 +1,162 @@
+"""The real vLLM. `make test-vllm` makes an environment for it; elsewhere, name an interpreter:
+
+DOVETAIL_VLLM_PYTHON=/path/to/venv/bin/python pytest -m slow tests/rollout/test_vllm_engine.py
+"""
+
+import importlib.util
+import json
+import os
+import signal
+from contextlib import closing
+
+import attrs
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+from tests.core.train.tiny import TINY
+from tests.rollout.hosted_case import case, models, qwen2
+from tests.rollout.test_vllm import process_of
+
+import dovetail
+from dovetail.config import load
+from dovetail.train.loop import train
+from dovetail_kit.rollout import CHECKS, EngineCase, Numbers, check_close, expected_logps
+from dovetail_kit.rollout.case import make_keys
+from dovetail_kit.rollout.checks import RANDOM, check_reported_logps, check_sync
+from dovetail_model.model.pretrained import Pretrained
+
+HERE = importlib.util.find_spec("vllm") is not None
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not HERE and "DOVETAIL_VLLM_PYTHON" not in os.environ,
+        reason="vLLM is not installed here, and DOVETAIL_VLLM_PYTHON names no interpreter",
+    ),
+]
+SMALL = ("--max-model-len", "256", "--enforce-eager")
+QWEN2 = qwen2(width=64, head_dim=32)
+ALL_BUT_CLOSE = [check for check in CHECKS if check is not check_close]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def little_memory():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+        yield
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory, little_memory):
+    """The case of a server and its engine."""
+    each = case("vllm", tmp_path_factory.mktemp("qwen2"), QWEN2, flags=SMALL)
+    with closing(each.open()) as engine:
+        yield each, engine
+
+
+@pytest.mark.parametrize("check", ALL_BUT_CLOSE, ids=lambda check: check.__name__)
+def test_conformance_of_a_server(check, opened):
+    each, engine = opened
+    check(each.sharing(engine))
+
+
+def off_by(each, engine, weights, prompt):
+    """Return how far the reported log-probabilities of a long prompt's completions are from the model's."""
+    drawn = engine.generate(prompt, np.ones_like(prompt, bool), make_keys(0, 1, 2), RANDOM)
+    whole = np.concatenate([np.repeat(prompt, 2, axis=0), drawn.tokens], axis=1)
+    mask = np.concatenate([np.ones((2, prompt.shape[1]), bool), drawn.mask], axis=1)
+    model = nnx.merge(each.graphdef, *weights)
+    logits = np.asarray(model.logits(model(whole, mask)[0]))[:, prompt.shape[1] - 1 : -1]
+    return np.abs(np.where(drawn.mask, drawn.logps - expected_logps(logits, drawn.tokens, RANDOM), 0)).max()
+
+
+def test_the_prefix_cache_does_not_outlive_the_weights(opened):
+    """A CPU's blocks have 128 tokens: only a longer prompt has any that are kept."""
+    each, engine = opened
+    prompt = np.random.default_rng(0).integers(2, 13, (1, 200))
+    for version, weights in enumerate((each.weights, each.other)):
+        engine.sync(weights, version)
+        assert off_by(each, engine, weights, prompt) < 1e-4
+        assert off_by(each, engine, weights, prompt) < 1e-4
+
+
+def test_a_server_that_dies_is_started_again_with_the_newest_weights(opened):
+    each, engine = opened
+    engine.sync(each.other, 4)
+    before = each.generate(engine, RANDOM)
+    os.kill(process_of(engine), signal.SIGKILL)
+    with pytest.warns(RuntimeWarning, match="started again"):
+        after = each.generate(engine, RANDOM)
+    np.testing.assert_array_equal(before.tokens, after.tokens)
+    assert set(after.versions) == {4}
+
+
+def adapted(folder, seed):
+    """Return the folder's model with a random adapter."""
+    adapter = dovetail.get("adapter", "lora").bind(rank=4, alpha=8.0)
+    model = adapter.apply(Pretrained(path=str(folder)).make(13, rngs=nnx.Rngs(0)), rngs=nnx.Rngs(seed))
+    key = jax.random.key(seed)
+
+    def random(leaf):
+        return 0.3 * jax.random.normal(jax.random.fold_in(key, leaf.size), leaf.shape)
+
+    nnx.update(model, jax.tree.map(random, nnx.state(model, nnx.LoRAParam)))
+    return model
+
+
+def check_adapter(folder, **params):
+    """Serve a base model, and hand over adapters."""
+    base, _ = models(folder, QWEN2)
+    Pretrained(path=str(folder)).export(base, folder, adapter=False)
+    rollout = dovetail.get("rollout", "vllm").bind(folder=str(folder), adapter=True, flags=SMALL, **params)
+    each = EngineCase.of(rollout, adapted(folder, 1), adapted(folder, 2), Numbers())
+    with closing(each.open()) as engine:
+        check_reported_logps(each.sharing(engine))
+        check_sync(each.sharing(engine))
+
+
+def test_an_adapter_alone(tmp_path):
+    check_adapter(tmp_path)
+
+
+@pytest.mark.skipif(not HERE, reason="vLLM is not installed in this environment")
+@pytest.mark.filterwarnings("ignore")
+def test_in_this_process(tmp_path):
+    """One engine after another, as a process can hold one only."""
+    each = case("vllm", tmp_path / "whole", QWEN2, mode="in_process", flags=SMALL)
+    engine = each.open()
+    for check in ALL_BUT_CLOSE:
+        check(each.sharing(engine))
+    check_close(attrs.evolve(each, open=lambda: engine))
+    check_adapter(tmp_path / "adapter", mode="in_process")
+
+
+LEARNS = (
+    *TINY,
+    "model.decoder.width=64",
+    "model.decoder.head_dim=32",
+    "model.decoder.ffn=96",
+    "train.rewards=['match_format_approximately']",
+    "eval.success=match_format_approximately",
+    "train.prompts=8",
+    "train.group_size=8",
+    "train.steps=30",
+    "train.lr=3e-3",
+    "sft.steps=30",
+    "sft.lr=3e-3",
+    "sft.batch_size=16",
+    "sampling.max_tokens=12",
+    "eval.every=30",
+    "train.rollout=vllm",
+    f"rollout.vllm.flags={('--max-model-len', '64', '--enforce-eager')!r}",
+)
+
+
+def test_grpo_learns(tmp_path):
+    train(load(None, LEARNS), tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    steps = [line for line in lines if line["phase"] == "rl" and "reward/mean" in line]
+    rewards = [line["reward/mean"] for line in steps]
+    assert np.mean(rewards[-5:]) > np.mean(rewards[:5]) + 0.3
+    assert 0 < max(line["mismatch/abs_max"] for line in steps) < 1e-3
+    assert all(line["mismatch/effective_sample_size"] > 0.999 for line in steps)
