@@ -18,7 +18,7 @@ def _moved(subject: Subject, step: Any) -> tuple[Any, Any]:
     policy = jax.tree.map(lambda value: value * 0.5, weights)
     given = {"weights": weights, "policy": policy, "step": step}
     reads, follower = subject.component.reads, subject.bind()
-    return weights, jax.jit(lambda *values: follower(*values))(*(given[name] for name in reads))
+    return weights, jax.jit(follower)(*(given[name] for name in reads))
 
 
 @check("follower", fix="Use jnp.where instead of if, and cast the result to the type of the weights.")
