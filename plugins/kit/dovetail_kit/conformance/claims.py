@@ -20,6 +20,8 @@ CLAIMS: Final[dict[str, Claim]] = {
     "expected_failures": Claim(
         (), "checks that it is known to fail, each with the reason; one that passes is an error"
     ),
+    "excludes": Claim((), "kinds of which a config may choose none beside it, because it does their work itself"),
+    "per_reward": Claim((), "hyperparameters with a number for each reward of `train.rewards`, or None"),
     "on_policy_gradient": Claim(("policy_loss",), "on policy, its gradient by logps is -A"),
     "pessimistic": Claim(
         ("policy_loss",), "no gradient once the ratio has moved far in the direction of A, and always one against it"
