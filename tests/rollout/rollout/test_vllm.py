@@ -20,7 +20,9 @@ import dovetail
 from dovetail.config import load
 from dovetail.errors import ConfigError, RunError
 from dovetail.train.setup import set_up
-from dovetail_kit.rollout import CHECKS, RANDOM, make_keys
+from dovetail_kit.rollout import CHECKS
+from dovetail_kit.rollout.case import make_keys
+from dovetail_kit.rollout.checks import RANDOM
 
 QWEN2 = qwen2(width=16, head_dim=8)
 FAKE = f"{sys.executable} {Path(__file__).parents[1] / 'fake_vllm.py'}"
