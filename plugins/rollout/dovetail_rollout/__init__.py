@@ -1,4 +1,4 @@
-"""Dovetail's built-in rollout plugin: engines that sample completions."""
+"""Dovetail's built-in rollout plugin: engines that sample completions, and what learns from earlier ones again."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dovetail.hookspecs import hookimpl
 @hookimpl
 def dovetail_components(register: Callable[..., None]) -> None:
     """Register the components of this package."""
+    register("replay", "recent", "dovetail_rollout.replay.recent:Recent")
     register("rollout", "sglang_jax", "dovetail_rollout.rollout.sglang_jax:SglangJax")
     register("rollout", "vanilla", "dovetail_rollout.rollout.vanilla:Vanilla")
     register("rollout", "vllm", "dovetail_rollout.rollout.vllm:Vllm")
