@@ -13,7 +13,7 @@ from jaxtyping import Float
 from dovetail.errors import DovetailError, RewardError
 from dovetail.protocols import Completions, Example, Tokenizer
 from dovetail.train.parts import Part, split_metrics
-from dovetail.train.rewards import given_to_rewards, shown
+from dovetail.train.rewards import given_to_rewards, metric, shown
 
 ENDS = "ends"
 """A process reward that reads this gets, for each completion, how many characters of its text there are up to and with
@@ -33,8 +33,9 @@ class ProcessScorer:
 
     def __call__(
         self, examples: Sequence[Example], texts: Sequence[str], drawn: Completions, group_size: int
-    ) -> tuple[Float[np.ndarray, "seq token"], dict[str, float]]:
-        """Score the tokens of completions; returns the sum, and the mean total of each reward by its name.
+    ) -> tuple[Float[np.ndarray, "seq token"], dict[str, Float[np.ndarray, "seq"]]]:
+        """Score the tokens of completions; returns the sum, and for each completion what a reward gave to it in all, by
+        the reward's name, and what it reports beside, as `REWARD/METRIC`; NaN where it reports nothing.
 
         Raises:
             RewardError: if a reward raises, or returns something else than a finite number for each policy token.
@@ -50,8 +51,8 @@ class ProcessScorer:
             found, measured = _called(part, function, examples, given, drawn)
             total += np.float32(part.floats["coef"]) * found
             name = part.component.name
-            metrics[f"reward/{name}"] = float(found.sum(axis=1).mean())
-            metrics |= {f"reward/{name}/{key}": float(np.nanmean(value)) for key, value in measured.items()}
+            metrics[name] = found.sum(axis=1, dtype=np.float64)
+            metrics |= {f"{name}/{key}": metric(value, f"{name}/{key}", len(texts)) for key, value in measured.items()}
         return total, metrics
 
 
