@@ -1,11 +1,10 @@
 """The config is a config, and what it chooses is ours."""
 
-from pathlib import Path
-
 from dovetail.config import dump, load
+from dovetail.shipped import find
 from dovetail.train.algorithm import make_plan
 
-CONFIG = Path(__file__).parents[1] / "configs" / "acme.gin"
+CONFIG = find("dovetail-acme/acme")
 
 
 def test_it_plans_the_field_of_this_package():

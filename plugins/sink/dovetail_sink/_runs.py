@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
-from dovetail.errors import DataError
+from dovetail.run.files import records
 from dovetail_sink._figures import ACCURACY, REWARD
 
 METRICS: Final = "metrics.jsonl"
@@ -31,12 +29,12 @@ def read(folder: Path) -> Points:
     """Read a run's record; a folder without one has no points.
 
     Raises:
-        DataError: on a line that is no record, but for the last one, which a killed run may leave unfinished.
+        RunError: at a line that is not a record, but for the last one, which a killed run may leave unfinished.
     """
     reward: Series = {}
     accuracy: Series = {}
     sft_steps = 0
-    for record in _records(folder / METRICS):
+    for record in records(folder / METRICS):
         step = record["step"]
         if record["phase"] == "sft":
             sft_steps = max(sft_steps, step)
@@ -45,16 +43,6 @@ def read(folder: Path) -> Points:
         if ACCURACY in record:
             accuracy[step] = record[ACCURACY]
     return Points(reward, accuracy, sft_steps)
-
-
-def _records(file: Path) -> Iterator[dict[str, Any]]:
-    lines = file.read_text().splitlines() if file.exists() else []
-    for number, line in enumerate(lines, start=1):
-        try:
-            yield json.loads(line)
-        except ValueError as error:
-            if number < len(lines):
-                raise DataError(f"{file}:{number}: no valid JSON: {error}") from error
 
 
 def running_mean(series: Series, window: int) -> Series:

@@ -99,7 +99,6 @@ def without_loss_masks(algorithm, stage="loss_masks"):
     return attrs.evolve(algorithm, parts={"policy": {**algorithm.parts["policy"], stage: ()}})
 
 
-
 def test_a_loss_mask_narrows_any_loss():
     algorithm, graphdef, weights = make(*PLAIN, "train.policy_loss=gspo", "train.loss_mask=top_entropy")
     batch, metrics = collect(algorithm, graphdef, weights, sampled())
@@ -163,7 +162,9 @@ def test_advantages_are_read_after_they_are_estimated_only():
         return token_rewards
 
     dovetail.register("reward_shaping", "eager", eager)
-    with pytest.raises(PlanError, match="reads 'advantages', which does not exist before the stage 'advantages' is over"):
+    with pytest.raises(
+        PlanError, match="reads 'advantages', which does not exist before the stage 'advantages' is over"
+    ):
         load(None, ["train.reward_shaping=eager"])
 
 

@@ -344,6 +344,18 @@ def claims_with_a_typing_error(logps, advantages, mask):
 
 
 @caught_by("policy_loss", "declarations")
+@dovetail.declares(excludes=("corection",))
+def excludes_no_kind(logps, advantages, mask):
+    return -clean(advantages, mask) * clean(logps, mask)
+
+
+@caught_by("policy_loss", "declarations")
+@dovetail.declares(per_reward=("weights",))
+def has_no_such_weights(logps, advantages, mask):
+    return -clean(advantages, mask) * clean(logps, mask)
+
+
+@caught_by("policy_loss", "declarations")
 @dovetail.declares(expected_failures={"pading": "known"})
 def expects_no_check_to_fail(logps, advantages, mask):
     return -clean(advantages, mask) * clean(logps, mask)

@@ -324,7 +324,7 @@ def test_not_installed(folder, monkeypatch):
         set_up(load(None, [*TINY, "train.rollout=vllm"]), folder)
 
 
-def test_a_handover_that_is_no_place(folder):
+def test_a_handover_folder_that_does_not_exist(folder):
     with pytest.raises(ConfigError, match="handover = '/nowhere': weights cannot be left there"):
         of(folder, url="http://h:1", handover="/nowhere").open()
 

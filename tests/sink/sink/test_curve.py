@@ -3,7 +3,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dovetail.errors import DataError
+from dovetail.errors import DataError, RunError
 from dovetail_sink._runs import Points, mean_of, read, running_mean
 from dovetail_sink.sink.curve import Curve, draw
 
@@ -38,7 +38,7 @@ def test_reading_separates_the_figures(tmp_path):
 def test_a_line_left_unfinished_by_a_kill_is_ignored_and_any_other_is_not(tmp_path):
     record = {"phase": "rl", "step": 1, "reward/mean": 0.5}
     assert read(journal(tmp_path / "x", [record], tail='{"phase": "r')).reward == {1: 0.5}
-    with pytest.raises(DataError, match="metrics.jsonl:2: no valid JSON"):
+    with pytest.raises(RunError, match="metrics.jsonl:2: not valid JSON"):
         read(journal(tmp_path / "x", [record], tail='{"phase": "r\n{}'))
 
 

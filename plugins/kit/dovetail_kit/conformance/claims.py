@@ -18,6 +18,8 @@ class Claim:
 CLAIMS: Final[dict[str, Claim]] = {
     "settings": Claim((), "hyperparameters to check it with, where the defaults do not do or there are none"),
     "expected_failures": Claim((), "checks that it is known to fail, with the reason; one that passes is an error"),
+    "excludes": Claim((), "kinds of which none may be chosen beside it, since it does their work itself"),
+    "per_reward": Claim((), "hyperparameters that have a number for each reward of `train.rewards`, or are None"),
     "on_policy_gradient": Claim(("policy_loss",), "on policy its gradient by logps is -A"),
     "pessimistic": Claim(
         ("policy_loss",), "no gradient where the ratio has moved far enough the way A asks for, one where it has not"

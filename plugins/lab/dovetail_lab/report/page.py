@@ -9,6 +9,7 @@ from pathlib import Path
 import attrs
 
 from dovetail.errors import RunError
+from dovetail.run.files import write_whole
 from dovetail_lab.report.charts import color
 
 STYLE = """
@@ -141,6 +142,6 @@ def write(path: Path, text: str) -> None:
         RunError: if it cannot be written.
     """
     try:
-        path.write_text(text, encoding="utf-8")
+        write_whole(path, text)
     except OSError as error:
         raise RunError(f"'{path}' cannot be written: {error.strerror or error}") from error

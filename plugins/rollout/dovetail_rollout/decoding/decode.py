@@ -1,8 +1,8 @@
 """Sampling completions with a key-value cache: the traced functions.
 
-`begin` reads the prompts and draws first tokens, `extend` draws further ones in *lanes*. A lane is a place for one
-completion; the lanes of a row are consecutive and share the prompt that this row of the prefix holds. Which completion
-is in which lane is the caller's to say (`dovetail_rollout.decoding.lanes`), and to change with `move`.
+`begin` reads the prompts and draws first tokens, `extend` draws further ones in *slots*. A slot is a place for one
+completion; the slots of a row are consecutive and share the prompt that this row of the prefix holds. Which completion
+is in which slot is the caller's to say (`dovetail_rollout.decoding.slots`), and to change with `move`.
 """
 
 from __future__ import annotations
@@ -70,16 +70,16 @@ def extend(
     drawn: Drawn,
     prefix: Any,
     cache: Any,
-    seqs: Int[Array, "lane"],
+    seqs: Int[Array, "slot"],
     numbers: Numbers,
     fixed: Fixed,
     steps: Int[Array, ""],
     enough: Int[Array, ""],
 ) -> tuple[Drawn, Any, Int[Array, ""]]:
-    """Draw up to `steps` further tokens of the completions in the lanes, or until no more than `enough` go on.
+    """Draw up to `steps` further tokens of the completions in the slots, or until no more than `enough` go on.
 
-    `seqs` says which completion each lane holds; the number of completions, or more, where it holds none. `cache`
-    has the keys and values of the lanes' own tokens but the last. Returns how many steps there were, too.
+    `seqs` says which completion each slot holds; the number of completions, or more, where it holds none. `cache`
+    has the keys and values of the slots' own tokens but the last. Returns how many steps there were, too.
     """
 
     def more(state: tuple[Drawn, Any, Array]) -> Bool[Array, ""]:
@@ -95,22 +95,22 @@ def extend(
 
 
 def move(
-    cache: Any, before: int, lanes: Int[Array, "lane"], shift: Int[Array, ""], axes: tuple[int | None, ...], slots: int
+    cache: Any, before: int, slots: Int[Array, "slot"], shift: Int[Array, ""], axes: tuple[int | None, ...], length: int
 ) -> Any:
-    """Return the cache of these of `before` lanes, in this order, with `slots` slots of which the first was `shift`.
+    """Return the cache of these of `before` slots, in this order, with `length` positions from position `shift` on.
 
-    A lane of -1 is empty. `axes` says for each array which axis has the slots.
+    A slot of -1 is empty. `axes` says for each array which axis has the positions.
     """
 
     def leaf(array: Array, axis: int | None) -> Array:
         if not array.ndim:
             return array - shift
-        taken = take_rows(array, before, lanes)
+        taken = take_rows(array, before, slots)
         if axis is None:
             return taken
         taken = jnp.roll(taken, -shift, axis=axis)
-        kept = jax.lax.slice_in_dim(taken, 0, min(slots, taken.shape[axis]), axis=axis)
-        return jnp.pad(kept, [(0, slots - kept.shape[i] if i == axis else 0) for i in range(kept.ndim)])
+        kept = jax.lax.slice_in_dim(taken, 0, min(length, taken.shape[axis]), axis=axis)
+        return jnp.pad(kept, [(0, length - kept.shape[i] if i == axis else 0) for i in range(kept.ndim)])
 
     leaves, structure = jax.tree.flatten(cache)
     return jax.tree.unflatten(structure, [leaf(array, axis) for array, axis in zip(leaves, axes, strict=True)])
@@ -162,13 +162,13 @@ def _nothing(keys: Key[Array, "seq"], fixed: Fixed) -> Drawn:
     )
 
 
-def _going(drawn: Drawn, seqs: Int[Array, "lane"]) -> Bool[Array, "lane"]:
-    """Tell which lanes hold a completion that has not ended."""
+def _going(drawn: Drawn, seqs: Int[Array, "slot"]) -> Bool[Array, "slot"]:
+    """Tell which slots hold a completion that has not ended."""
     return ~drawn.ended.at[seqs].get(mode="fill", fill_value=True)
 
 
 def _append(
-    drawn: Drawn, seqs: Int[Array, "lane"], logits: Float[Array, "lane vocab"], numbers: Numbers, fixed: Fixed
+    drawn: Drawn, seqs: Int[Array, "slot"], logits: Float[Array, "slot vocab"], numbers: Numbers, fixed: Fixed
 ) -> Drawn:
     """Draw the next token of every completion that goes on; it ends with an EOS, which it keeps."""
     at = drawn.lengths.at[seqs].get(mode="clip")
