@@ -67,8 +67,8 @@ class Prompts:
         is_index = np.issubdtype(self._last.dtype, np.integer) and self._last.shape == (self.count,)
         if not (is_index and self._last.min() >= 0 and self._last.max() < len(self.examples)):
             raise PluginError(
-                f"{self.owner} chose {shown(str(self._last))}; a round has train.prompts = {self.count} of them, each an"
-                f" index below {len(self.examples)}"
+                f"{self.owner} chose {shown(str(self._last))}; a round has train.prompts = {self.count} of them, each"
+                f" an index below {len(self.examples)}"
             )
         return [self.examples[int(index)] for index in self._last]
 

@@ -68,6 +68,6 @@ class Replaying:
             if np.shape(earlier.get(name)) != wanted:
                 raise PluginError(
                     f"{self.owner} gives '{name}' the shape {np.shape(earlier.get(name))} and not {wanted}; it returns"
-                    f" every field of the fresh groups, of groups = {self.replay.groups} groups, those that are not there"
-                    " with an empty mask"
+                    f" every field of the fresh groups, for groups = {self.replay.groups} groups, those that are not"
+                    " there with an empty mask"
                 )
