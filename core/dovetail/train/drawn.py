@@ -34,7 +34,7 @@ class Prompts:
     seed: int
     curriculum: Curriculum | None
     owner: str
-    _stream: Any
+    stream: Any
     _last: Int[np.ndarray, "prompt"] | None = None
     metrics: dict[str, float] = attrs.field(factory=dict)
     """What the curriculum has reported of the last round."""
@@ -61,7 +61,7 @@ class Prompts:
             PluginError: if the curriculum chooses another number of prompts, or one that there is not.
         """
         if self.curriculum is None:
-            return next(self._stream)
+            return next(self.stream)
         rng = np.random.default_rng([self.seed % 2**32, keys.PROMPTS, step, number])
         self._last = np.asarray(self.curriculum.choose(memory[MEMORY], self.count, rng))
         is_index = np.issubdtype(self._last.dtype, np.integer) and self._last.shape == (self.count,)
@@ -84,12 +84,12 @@ class Prompts:
 
     def get_state(self) -> dict[str, Any]:
         """Return where the stream stands; a curriculum's memory is among the arrays of a checkpoint."""
-        return self._stream.get_state() if self._stream else {}
+        return self.stream.get_state() if self.stream else {}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from there."""
-        if self._stream:
-            self._stream.set_state(state)
+        if self.stream:
+            self.stream.set_state(state)
 
 
 @attrs.frozen(kw_only=True)

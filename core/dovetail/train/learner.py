@@ -228,7 +228,7 @@ class Learner:
         beside = self.roles.weights(*algorithm.plan.roles_in_update) if algorithm.plan.roles_in_update else {}
         minis = mini_batches(batch, sizes.mini_batch_size, sizes.epochs, moment.key, sizes.rows_per_prompt)
         for number, mini in enumerate(minis):
-            now = moment.replace(update=jnp.int32(number))
+            now = moment.at_update(number)
             if self.update_critic:
                 self.critic, found = self.update_critic(self.critic, self.critic_frozen, {}, mini, now, hyper)
                 measured = merge(measured, found)

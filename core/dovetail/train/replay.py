@@ -65,9 +65,10 @@ class Replaying:
     def _check(self, earlier: Batch, fresh: Batch) -> None:
         for name, array in fresh.items():
             wanted = (self.replay.groups, *array.shape[1:])
-            if np.shape(earlier.get(name)) != wanted:
+            shape = np.shape(earlier[name]) if name in earlier else ()
+            if shape != wanted:
                 raise PluginError(
-                    f"{self.owner} gives '{name}' the shape {np.shape(earlier.get(name))} and not {wanted}; it returns"
+                    f"{self.owner} gives '{name}' the shape {shape} and not {wanted}; it returns"
                     f" every field of the fresh groups, for groups = {self.replay.groups} groups, those that are not"
                     " there with an empty mask"
                 )
