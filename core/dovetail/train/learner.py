@@ -139,7 +139,9 @@ class Learner:
         else:
             reported: Sums = {}
             sampled, metrics = refill(
-                lambda number: self._round(step, number, clock), lambda s: self._keep(s, reported), train.refill_rounds
+                lambda number: self._round(step, number, clock),
+                lambda sampled: self._keep(sampled, step, reported),
+                train.refill_rounds,
             )
             metrics |= means(reported)
         if "greedy_scores" not in algorithm.plan:
@@ -166,11 +168,13 @@ class Learner:
     def _key(self, step: int) -> Key[Array, ""]:
         return keys.stream(self.run.config.run.seed, keys.SAMPLING, step)
 
-    def _keep(self, sampled: Sampled, reported: Sums) -> Bool[np.ndarray, "prompt"]:
+    def _keep(self, sampled: Sampled, step: int, reported: Sums) -> Bool[np.ndarray, "prompt"]:
         """Ask the filter, which answers for each completion, about each group; what it reports is added up."""
         algorithm = self.run.setup.algorithm
         batch = jax.tree.map(jnp.asarray, self.extras.columns(sampled) | sampled.batch())
-        view = View(batch, algorithm.fields, algorithm.hyper)
+        moment = self._moment(step)
+        always = moment.fields(algorithm.schedule, algorithm.hyper) | moment.rows(batch)
+        view = View(batch | always, algorithm.fields, algorithm.hyper)
         kept = np.ones(len(sampled.texts), bool)
         for each in algorithm.filters:
             answer, measured = each(view, algorithm.hyper)
