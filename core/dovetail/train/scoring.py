@@ -12,8 +12,8 @@ from jaxtyping import Array, Float, Key
 from dovetail.plan.plan import Pass
 from dovetail.plan.roles import CRITIC, INPUTS, OLD, POLICY, Inputs, logits_of, prefix_of
 from dovetail.protocols import Weights
-from dovetail.train.algorithm import Algorithm
 from dovetail.train import forward
+from dovetail.train.algorithm import Algorithm
 from dovetail.train.forward import Model, by_micro_batch, quantities
 from dovetail.train.parts import Floats, Sums, sums
 
