@@ -17,7 +17,7 @@ from rich.text import Text
 from dovetail_sink._figures import ACCURACY, FIGURES, Figure, phase_of
 
 OTHER_LINES: Final = 8
-"""Lines of the view that are no records, and the one below it."""
+"""Lines of the view that are not records, and the one below it."""
 
 SPEED_PERIOD: Final = 3600.0
 """Seconds over which the time left is estimated; rich's own 30 may be less than one step."""

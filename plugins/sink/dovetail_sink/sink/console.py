@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class Console:
-    """A live table of the latest steps under a progress bar; where stdout is no terminal, one line of text per record.
+    """A live table of the latest steps under a progress bar; off a terminal, one line of text per record.
 
     A line is `phase=rl step=3 total=100 reward=0.5 KL=0.001 ...`: fields separated by one space, absent where the
     record has no such figure. `NO_COLOR` is honoured.
