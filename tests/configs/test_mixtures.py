@@ -48,11 +48,15 @@ def mixture(seed: int) -> dict[str, str]:
     def maybe(kind: str) -> str:
         return chance.choice(["None", *[dealt(kind)] * 3])
 
+    # a loss that corrects by itself is mostly given no correction, and is refused with one
+    excluded = dovetail.get("policy_loss", dealt("policy_loss")).declares.get("excludes", ())
+    corrections = 0 if "correction" in excluded and chance.random() < 0.75 else 2
+
     return {
         **{f"train.{kind}": dealt(kind) for kind in ("advantage", "policy_loss", "loss_agg", "kl", "optimizer")},
         **{f"train.{kind}": dealt(kind) for kind in ("lr_schedule", "kl_controller", "entropy_controller")},
         **{f"train.{kind}": maybe(kind) for kind in ("group_filter", "schedule")},
-        "train.correction": some("correction", 2),
+        "train.correction": some("correction", corrections),
         "train.loss_mask": some("loss_mask", 2),
         "train.reward_shaping": some("reward_shaping", 2),
         "critic.value_loss": dealt("value_loss"),

@@ -83,7 +83,7 @@ class Needy:
 
 def part(function, statics=None, **floats):
     component = Component(kind="reward", name=function.__name__, target=function, origin=ORIGIN)
-    return Part(role="reward", component=component, statics=statics or {}, floats=floats)
+    return Part(role="reward", label="reward", component=component, statics=statics or {}, floats=floats)
 
 
 def scorer(*functions):
@@ -127,7 +127,7 @@ def test_a_column_that_the_task_lacks_is_refused_before_the_run():
         scorer(equal, reads_target).check_columns(("answer", "targets"), "gsm8k")
     assert str(caught.value) == (
         "reward reads_target reads the column 'target', which task gsm8k does not have. Did you mean 'targets'?"
-        " Columns: answer, targets; always there: completions, prompts, examples"
+        " Columns: answer, targets; always there: completions, prompts, examples, group_ids, tokens, logps"
     )
 
 

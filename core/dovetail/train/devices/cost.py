@@ -68,17 +68,17 @@ def estimate(config: Config) -> Cost:
     memory = policy.memory(algorithm.optimisers["train"], algorithm, host=config.memory.optimizer == "host")
     memory |= policy.rollout_memory()
     memory |= _role_memory(algorithm, models, devices, policy.weights)
-    forward, factor = policy.work(lambda model, hidden: model.logits(hidden))
+    work = policy.work(lambda model, hidden: model.logits(hidden))
     epochs = algorithm.sizes.epochs
-    flops = {"rollout": forward * (1 + ("greedy_scores" in algorithm.plan) / config.train.group_size)}
-    flops |= {"scoring": forward * _scored(algorithm), "update": forward * factor * epochs * _updated(algorithm)}
+    flops = {"rollout": work.forward + work.one_of_each * ("greedy_scores" in algorithm.plan)}
+    flops |= {"scoring": work.passes(algorithm, live=False), "update": epochs * work.passes(algorithm, live=True)}
     if algorithm.has_critic:
         critic = _Model(config, devices, *models.critic_shapes(), trunk=lambda model: model.trunk)
         memory |= {
             f"critic's {name}": size for name, size in critic.memory(algorithm.optimisers[CRITIC], algorithm).items()
         }
-        forward, factor = critic.work(lambda model, hidden: hidden @ model.weight[...].astype(hidden.dtype))
-        flops["critic"] = forward * (1 + factor * epochs)
+        work = critic.work(lambda model, hidden: hidden @ model.weight[...].astype(hidden.dtype))
+        flops["critic"] = work.forward * (1 + work.gradient * epochs)
     return Cost(
         parameters=_count(policy.weights),
         trained=_count(policy.weights.trained),
@@ -98,20 +98,28 @@ def _role_memory(algorithm: Algorithm, models: Models, devices: Devices, policy:
     return found
 
 
-def _scored(algorithm: Algorithm) -> float:
-    """How many passes over all completions the scoring of a step is worth, a pass over answers one per group."""
-    passes = [each for each in algorithm.plan.passes_of(live=False) if each.role != CRITIC]
-    return sum(_share(algorithm, each.inputs) * (1 + len(each.beside)) for each in passes)
+@attrs.frozen(kw_only=True)
+class _Work:
+    """Operations of a model's passes.
 
+    Attributes:
+        forward: one pass over a step's completions, each prompt read once for its group.
+        one_of_each: one pass over a single text for each prompt: an answer, a greedy completion.
+        gradient: how many passes a gradient is worth, its own forward pass among them.
+    """
 
-def _updated(algorithm: Algorithm) -> float:
-    """The same of an update's passes."""
-    passes = [each for each in algorithm.plan.passes_of(live=True) if each.role != CRITIC]
-    return sum(_share(algorithm, each.inputs) for each in passes)
+    forward: float
+    one_of_each: float
+    gradient: float
 
-
-def _share(algorithm: Algorithm, inputs: str) -> float:
-    return 1 / algorithm.sizes.group_size if INPUTS[inputs].shared else 1.0
+    def passes(self, algorithm: Algorithm, *, live: bool) -> float:
+        """The passes of a plan; a model beside another one, taken to be of its size, has no gradient."""
+        return sum(
+            (self.one_of_each if INPUTS[each.inputs].shared else self.forward)
+            * ((self.gradient if live else 1) + len(each.beside))
+            for each in algorithm.plan.passes_of(live=live)
+            if each.role != CRITIC
+        )
 
 
 @attrs.frozen
@@ -149,11 +157,8 @@ class _Model:
         logits = min(LOGITS_PER_CHUNK, self.rows * answer * model.vocab_size // self.devices.parts)
         return {"key-value cache": _bytes(shapes) // self.devices.parts, "logits": 4 * logits}
 
-    def work(self, head: Callable[[Any, jax.Array], jax.Array]) -> tuple[float, float]:
-        """Return the operations of one pass over a step's rows, and how many such passes a gradient is worth.
-
-        Each prompt is counted once, not once per completion; the head at completion positions only.
-        """
+    def work(self, head: Callable[[Any, jax.Array], jax.Array]) -> _Work:
+        """Count the operations of passes; the head at completion positions only."""
         prompt, answer = self.config.train.max_prompt_tokens, self.config.sampling.max_tokens
 
         def whole(trained: Any, frozen: Any) -> jax.Array:
@@ -162,8 +167,12 @@ class _Model:
 
         row = _flops(whole, *self.weights)
         prompt_only = _flops(lambda trained, frozen: self._hidden(trained, frozen, 1, prompt)[1], *self.weights)
-        once = row * self.rows - prompt_only * (self.rows - self.config.train.prompts)
-        return once, _flops(jax.grad(whole), *self.weights) / row
+        prompts = self.config.train.prompts
+        return _Work(
+            forward=row * self.rows - prompt_only * (self.rows - prompts),
+            one_of_each=row * prompts,
+            gradient=_flops(jax.grad(whole), *self.weights) / row,
+        )
 
     def _kept(self, rows: int) -> int:
         """Bytes that the backward pass over the decoder needs of the forward pass."""

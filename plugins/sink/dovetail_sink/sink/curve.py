@@ -1,4 +1,4 @@
-"""Learning curves as a picture: reward and held-out accuracy against the step."""
+"""Learning curves as a picture: reward and held-out accuracy by step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REWARD, ACCURACY = 1, 2
 """Numbers of colours."""
 
 WINDOW: Final = 0.05
-"""Width of the running mean of the reward, as a share of the steps."""
+"""Width of the reward's running mean, as a fraction of the steps."""
 
 
 @attrs.frozen(kw_only=True)
@@ -39,17 +39,17 @@ class Picture:
     folder: Path
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Do nothing: the picture is drawn from the run's own record, which a resume puts in order."""
+        """Do nothing: the picture is drawn from `metrics.jsonl`, which a resume keeps consistent."""
 
     def close(self) -> None:
-        """Draw the picture, if the run has got as far as reinforcement learning."""
+        """Draw the picture if the run has reached reinforcement learning."""
         points = read(self.folder)
         if points.reward or points.accuracy:
             draw([self.folder], self.folder / FILE)
 
 
 def draw(folders: Sequence[Path], path: Path, title: str | None = None) -> None:
-    """Draw the learning curves of one run, or of several in one picture, such as the seeds of a config.
+    """Draw the learning curves of one run, or of several such as the seeds of a config, in one picture.
 
     Above is the mean reward of a step's completions, with its running mean; below, the accuracy on the held-out
     examples. Of several runs, each has a thin line, and their mean, at the steps that all of them have, a bold one.
