@@ -7,7 +7,7 @@ lowered forward and backward pass of one row. So every model component is counte
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -17,7 +17,7 @@ from flax import nnx
 
 from dovetail.config import Config
 from dovetail.errors import DovetailError
-from dovetail.plan.roles import CRITIC, INPUTS
+from dovetail.plan.roles import CRITIC, INPUTS, POLICY
 from dovetail.protocols import Weights
 from dovetail.train.algorithm import Algorithm, assemble
 from dovetail.train.devices.mesh import Devices
@@ -68,10 +68,15 @@ def estimate(config: Config) -> Cost:
     memory = policy.memory(algorithm.optimisers["train"], algorithm, host=config.memory.optimizer == "host")
     memory |= policy.rollout_memory()
     memory |= _role_memory(algorithm, models, devices, policy.weights)
-    forward, factor = policy.work(lambda model, hidden: model.logits(hidden))
+    forward, factor = policy.work(_project)
     epochs = algorithm.sizes.epochs
     flops = {"rollout": forward * (1 + ("greedy_scores" in algorithm.plan) / config.train.group_size)}
-    flops |= {"scoring": forward * _scored(algorithm), "update": forward * factor * epochs * _updated(algorithm)}
+    forwards = dict.fromkeys((POLICY, *algorithm.follow), forward)
+    for role in filter(models.has_own, algorithm.follow):
+        own = _Model(config, devices, *models.role_shapes(role), trunk=lambda model: model)
+        forwards[role], _ = own.work(_project)
+    flops["scoring"] = _passes(algorithm, forwards, live=False, factor=1.0)
+    flops["update"] = _passes(algorithm, forwards, live=True, factor=factor) * epochs
     if algorithm.has_critic:
         critic = _Model(config, devices, *models.critic_shapes(), trunk=lambda model: model.trunk)
         memory |= {
@@ -98,16 +103,20 @@ def _role_memory(algorithm: Algorithm, models: Models, devices: Devices, policy:
     return found
 
 
-def _scored(algorithm: Algorithm) -> float:
-    """How many passes over all completions the scoring of a step is worth, a pass over answers one per group."""
-    passes = [each for each in algorithm.plan.passes_of(live=False) if each.role != CRITIC]
-    return sum(_share(algorithm, each.inputs) * (1 + len(each.beside)) for each in passes)
+def _project(model: Any, hidden: jax.Array) -> jax.Array:
+    return model.logits(hidden)
 
 
-def _updated(algorithm: Algorithm) -> float:
-    """The same of an update's passes."""
-    passes = [each for each in algorithm.plan.passes_of(live=True) if each.role != CRITIC]
-    return sum(_share(algorithm, each.inputs) for each in passes)
+def _passes(algorithm: Algorithm, forwards: Mapping[str, float], *, live: bool, factor: float) -> float:
+    """Operations of the passes of a step or an update, by those of one forward pass of each role's model.
+
+    A pass over answers is one per group; a model that is looked at beside another has no gradient.
+    """
+    passes = [each for each in algorithm.plan.passes_of(live=live) if each.role != CRITIC]
+    return sum(
+        _share(algorithm, each.inputs) * (factor * forwards[each.role] + sum(forwards[role] for role in each.beside))
+        for each in passes
+    )
 
 
 def _share(algorithm: Algorithm, inputs: str) -> float:
