@@ -128,6 +128,7 @@ class _Interrupted(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_a_run_that_stops_goes_on_bit_for_bit(finished, run, tmp_path, monkeypatch):
     from dovetail.run.journal import Journal
 
