@@ -1,6 +1,6 @@
 """Time the rollout alone: `python benchmarks/rollout.py W1 W2 W3 > rollout.json`.
 
-`--variant "lanes=64 shrink=False"`, any number of times, times the engine with other parameters beside it: calls
+`--variant "slots=64 shrink=False"`, any number of times, times the engine with other parameters beside it: calls
 alternate, so that a busy machine disturbs all alike, and all draw the same completions.
 """
 

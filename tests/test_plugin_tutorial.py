@@ -18,7 +18,7 @@ SEEDS = {"8": "2"}
 
 def blocks():
     """The page's shell commands and the files that it shows, in order."""
-    return re.findall(r"```(sh|python)\n(.*?)```", PAGE, re.S)
+    return re.findall(r"```(sh|python|gin)\n(.*?)```", PAGE, re.S)
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +49,8 @@ def test_the_tutorial_runs_word_for_word(environment):
     place, variables = environment
     here, said = place, {}
     for language, text in blocks():
-        if language == "python":
-            put(here, text)
+        if language != "sh":
+            put(here, text, language)
             continue
         for line in text.strip().splitlines():
             words = shlex.split(line)
@@ -70,19 +70,22 @@ def test_the_tutorial_runs_word_for_word(environment):
     assert "acme-rl: 4 notes" in said["dovetail plugin doctor"]
     assert re.search(r"acme-rl 0.1.0: 3 components; .*checks passed", said["dovetail plugins"])
     assert "train.advantage = acme-rl/uncertain" in said["dovetail explain quickstart"]
+    assert said["dovetail steps runs/first"] == "runs/first 2\n"
+    assert "acme_rl/configs/recipe.gin:3" in said["dovetail config show"]
     resolved = (here / "runs" / "first" / "config.gin").read_text()
     assert "train.policy_loss = 'acme-rl/soft_clip'" in resolved
     assert list((here / "dist").glob("acme_rl-0.1.0-*.whl"))
 
 
-def put(here, text):
+def put(here, text, language):
     """Write a file that the page shows, or add to the registrations."""
-    named = re.match(r"# (\S+\.py)\n", text)
+    named = re.match(r"# (\S+\.(py|gin))\n", text)
     if named:
+        (here / named[1]).parent.mkdir(exist_ok=True)
         (here / named[1]).write_text(text.partition("\n")[2])
-        return
-    init = here / "acme_rl" / "__init__.py"
-    init.write_text(init.read_text() + text)
+    elif language == "python":
+        init = here / "acme_rl" / "__init__.py"
+        init.write_text(init.read_text() + text)
 
 
 def test_the_tree_that_it_shows_is_what_is_written(tmp_path):

@@ -50,8 +50,13 @@ def dovetail_run_start(folder: Path, config_id: str, run_id: str, config: Any) -
 
 
 @hookspec
-def dovetail_step_end(step: int, metrics: dict[str, float]) -> None:
-    """A training step has ended: `if metrics["reward/mean"] > 2: alert()`."""
+def dovetail_step_end(phase: str, step: int, metrics: dict[str, float]) -> None:
+    """A step of the phase `sft` or `rl` has ended: `if phase == "rl" and metrics["reward/mean"] > 2: alert()`."""
+
+
+@hookspec
+def dovetail_evaluation(step: int, metrics: dict[str, float]) -> None:
+    """The policy has been evaluated, `step` may be 0: `if metrics["eval/accuracy"] > 0.9: celebrate()`."""
 
 
 @hookspec

@@ -339,8 +339,11 @@ class Curriculum(Protocol):
 
     def update(
         self, state: Mapping[str, np.ndarray], chosen: Int[np.ndarray, "prompt"], scores: Float[np.ndarray, "prompt n"]
-    ) -> dict[str, np.ndarray]:
-        """Return the next state, given the scores of the completions of each chosen prompt; NaN is no score."""
+    ) -> dict[str, np.ndarray] | tuple[dict[str, np.ndarray], dict[str, float]]:
+        """Return the next state, given the scores of the completions of each chosen prompt; NaN is no score.
+
+        Numbers by name beside it, `(state, metrics)`, are logged as `curriculum/NAME`.
+        """
         ...
 
 
@@ -363,10 +366,14 @@ class Replay(Protocol):
 
     def step(
         self, state: Mapping[str, np.ndarray], fresh: Mapping[str, np.ndarray], rng: np.random.Generator
-    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    ) -> (
+        tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
+        | tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, float]]
+    ):
         """Return the `groups` earlier groups to learn from beside the fresh ones, and the next state.
 
-        The same state, groups and generator give the same result.
+        The same state, groups and generator give the same result. Numbers by name as a third are logged as
+        `replay/NAME`.
         """
         ...
 

@@ -12,6 +12,7 @@ import numpy as np
 from flax import nnx
 
 from dovetail.config import Config
+from dovetail.plan.roles import CRITIC, POLICY
 from dovetail.protocols import Weights
 from dovetail.train.algorithm import Algorithm, assemble
 from dovetail.train.collect import Collector
@@ -20,7 +21,7 @@ from dovetail.train.metrics import means
 from dovetail.train.models import split
 from dovetail.train.moment import Moment
 from dovetail.train.parts import merge
-from dovetail.train.update import CriticUpdate, PolicyUpdate, Trained, mini_batches
+from dovetail.train.update import Trained, Update, mini_batches
 
 VOCAB, WIDTH, PROMPTS, GROUP, PROMPT, TOKENS = 11, 4, 3, 4, 3, 5
 FAST = {"xla_backend_optimization_level": "0", "xla_llvm_disable_expensive_passes": "True"}
@@ -89,19 +90,17 @@ def batch() -> Mapping[str, np.ndarray]:
 def collect(config: Config) -> tuple[dict[str, Any], dict[str, Any], Any]:
     """Estimate advantages as the learner does; return the batch, metric sums and what the estimator remembers."""
     algorithm = assemble(config)
-    (graphdef, policy), (critic_graphdef, critic) = models()
     given = jax.tree.map(jnp.asarray, dict(batch()))
-    if algorithm.group_filter:
-        kept, _ = algorithm.group_filter(given, algorithm.hyper)
+    for each in algorithm.filters:
+        kept, _ = each(given, algorithm.hyper)
         given["mask"] = given["mask"] & kept[:, None]
-    return _jit(Collector(algorithm=algorithm, graphdef=graphdef, critic_graphdef=critic_graphdef))(
-        policy,
-        _reference() if algorithm.plan.reference else None,
-        critic if algorithm.plan.critic else None,
+    (estimator,) = algorithm.at("advantages")
+    return _jit(Collector(algorithm=algorithm, graphdefs=_graphdefs()))(
+        _weights(POLICY, *algorithm.plan.roles),
         given,
         _moment(algorithm, config),
         algorithm.hyper,
-        algorithm.advantage.build().init(2) if algorithm.plan.state else None,
+        estimator.build().init(2) if "state" in algorithm.plan else None,
     )
 
 
@@ -111,30 +110,35 @@ def one_step(config: Config) -> tuple[dict[str, float], Any]:
     Raises:
         DovetailError: if the configuration cannot be run.
     """
-    algorithm = assemble(config)
-    (graphdef, policy), (critic_graphdef, critic) = models()
+    algorithm, sizes = assemble(config), assemble(config).sizes
     collected, sums, state = collect(config)
     moment = _moment(algorithm, config)
-    update = _jit(PolicyUpdate(algorithm=algorithm, graphdef=graphdef))
-    learner = Trained(policy.trained, algorithm.optimiser.init(policy.trained))
-    beside = _reference() if algorithm.plan.reference_in_update else None
-    minis = mini_batches(collected, algorithm.mini_batch_size, algorithm.epochs, moment.key, algorithm.rows_per_prompt)
-    for mini in minis:
-        learner, found = update(learner, policy.frozen, beside, mini, moment, algorithm.hyper)
-        sums = merge(sums, found)
-    if algorithm.critic:
-        update = _jit(CriticUpdate(algorithm=algorithm, graphdef=critic_graphdef))
-        judge = Trained(critic.trained, algorithm.critic.optimiser.init(critic.trained))
-        for mini in minis:
-            judge, found = update(judge, critic.frozen, mini, moment, algorithm.hyper)
+    minis = mini_batches(collected, sizes.mini_batch_size, sizes.epochs, moment.key, sizes.rows_per_prompt)
+    changes = {}
+    for model in [CRITIC, POLICY] if algorithm.has_critic else [POLICY]:
+        weights = _weights(model)[model]
+        update = _jit(Update(algorithm=algorithm, graphdefs=_graphdefs(), model=model))
+        optimiser = algorithm.optimisers["train" if model == POLICY else model]
+        learner = Trained(weights.trained, optimiser.init(weights.trained))
+        beside = _weights(*algorithm.plan.roles_in_update) if model == POLICY else {}
+        for number, mini in enumerate(minis):
+            now = moment.replace(update=jnp.int32(number))
+            learner, found = update(learner, weights.frozen, beside, mini, now, algorithm.hyper)
             sums = merge(sums, found)
-    change = jax.tree.map(lambda after, before: np.asarray(after) - np.asarray(before), learner.params, policy.trained)
-    return means(sums), (change, state)
+        changes[model] = jax.tree.map(lambda x, y: np.asarray(x) - np.asarray(y), learner.params, weights.trained)
+    return means(sums), (changes, state)
 
 
-def _reference() -> Weights:
-    policy = models()[0][1]
-    return Weights(jax.tree.map(lambda x: x * 1.01, policy.trained), policy.frozen)
+def _graphdefs() -> dict[str, Any]:
+    (policy, _), (critic, _) = models()
+    return {POLICY: policy, CRITIC: critic}
+
+
+def _weights(*roles: str) -> dict[str, Weights]:
+    """Weights by role; whatever is neither policy nor critic is the policy, a little off."""
+    (_, policy), (_, critic) = models()
+    beside = Weights(jax.tree.map(lambda x: x * 1.01, policy.trained), policy.frozen)
+    return {role: {POLICY: policy, CRITIC: critic}.get(role, beside) for role in roles}
 
 
 def _jit(component: Any) -> Any:
@@ -142,11 +146,13 @@ def _jit(component: Any) -> Any:
 
 
 def _moment(algorithm: Algorithm, config: Config) -> Moment:
-    kl, entropy = algorithm.kl_controller.build(), algorithm.entropy_controller.build()
+    controllers = {name: part.build() for name, part in algorithm.controllers.items()}
     return Moment(
         step=jnp.int32(3),
         total=jnp.int32(10),
         key=jax.random.key(0),
-        kl_coef=jnp.float32(kl.coef(kl.init(config.train.kl_coef))),
-        entropy_coef=jnp.float32(entropy.coef(entropy.init(config.train.entropy_coef))),
+        coefficients={
+            name: jnp.float32(each.coef(each.init(config.setting(name)))) for name, each in controllers.items()
+        },
+        update=jnp.int32(0),
     )

@@ -13,10 +13,12 @@ import pytest
 from tests.distribution import write_distribution
 
 from dovetail.cli import main
+from dovetail.registry import _discovered
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "dovetail-acme"
 PROJECT = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
+CONFIG = EXAMPLE / "dovetail_acme" / "configs" / "acme.gin"
 README = (EXAMPLE / "README.md").read_text()
 COMMANDS = [
     shlex.split(line, comments=True)
@@ -64,12 +66,13 @@ def test_in_a_clean_environment_the_readmes_commands_run(clean):
     assert "dovetail-acme: nothing to say" in said["plugin"]
     assert re.search(r"old_top_probability +forward pass of the policy at collection +dovetail-acme", said["explain"])
     assert "reward/near_miss" in said["ab"] or "near_miss" in said["ab"]
+    assert re.search(r"0\.\d+ +acme-\w+, step \d+", said["leaderboard"])
 
 
 @pytest.mark.slow
 def test_its_task_and_its_sink_train_too(clean):
     sets = ["--set", "train.task=dovetail-acme/sequences", "--set", "run.sinks=['dovetail-acme/wandb']"]
-    clean("dovetail", "train", "configs/acme.gin", "--folder", "runs/own", *sets, "--set", "train.steps=2")
+    clean("dovetail", "train", "dovetail-acme/acme", "--folder", "runs/own", *sets, "--set", "train.steps=2")
     assert clean("find", "runs/own/wandb", "-name", "*.wandb").strip()
 
 
@@ -89,6 +92,9 @@ def installed(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLE))
     monkeypatch.syspath_prepend(str(tmp_path))
     write_distribution(tmp_path, PROJECT["name"], {}, PROJECT["entry-points"], version=PROJECT["version"])
+    _discovered.cache_clear()
+    yield
+    _discovered.cache_clear()
 
 
 def test_it_registers_what_the_readme_lists(installed):
@@ -104,12 +110,21 @@ def test_it_registers_what_the_readme_lists(installed):
 def test_its_config_is_checked_with_every_commit(installed, monkeypatch):
     from dovetail.config import load
     from dovetail.registry import discover
-    from dovetail.train.algorithm import make_plan
+    from dovetail.shipped import find
 
     registry, _ = discover()
-    config = load(EXAMPLE / "configs" / "acme.gin", registry=registry)
+    config = load(CONFIG, registry=registry)
+    assert find(f"{PROJECT['name']}/acme") == CONFIG
     assert config.train.policy_loss == "dovetail-acme/soft_clip"
-    assert "old_top_probability" in {entry.field for entry in make_plan(config, registry).entries}
+    assert config.sft.steps == 200, "the file beside it is included"
+    assert "old_top_probability" in {entry.field for entry in config.plan.entries}
+
+
+def test_its_command_runs(installed, tmp_path, capsys):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"phase": "rl", "step": 7, "reward/mean": 0.5}\n')
+    assert main(["leaderboard", str(tmp_path), "--metric", "reward/mean"]) == 0
+    assert capsys.readouterr().out.split() == ["0.5", "run,", "step", "7"]
 
 
 def test_its_code_is_formatted_and_linted():
@@ -120,7 +135,7 @@ def test_its_code_is_formatted_and_linted():
         assert done.returncode == 0, done.stdout
 
 
-def test_the_readmes_commands_parse():
+def test_the_readmes_commands_parse(installed):
     from dovetail.cli import parse
 
     for words in COMMANDS:
@@ -134,5 +149,5 @@ def test_nothing_of_it_is_in_our_wheel():
 
 
 def test_without_it_a_config_that_needs_it_says_so(capsys):
-    assert main(["explain", str(EXAMPLE / "configs" / "acme.gin")]) == 1
+    assert main(["explain", str(CONFIG)]) == 1
     assert "No plugin 'dovetail-acme' is installed" in capsys.readouterr().err

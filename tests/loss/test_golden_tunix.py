@@ -26,7 +26,7 @@ PPO = "tunix registry policy_loss_fn 'ppo' (tunix.rl.algo_core.ppo_policy_loss_f
 VALUE = "tunix registry value_loss_fn 'ppo' (tunix.rl.algo_core.ppo_value_loss_fn)"
 
 OVERFLOWS = "kl/extreme/low_var_kl/clamp_None"
-"""tunix lets e^(-x) overflow; here it is bounded."""
+"""tunix lets e^(-x) overflow; here it goes on as a straight line."""
 
 BOUNDED_BEFORE_THE_MEAN = {
     "loss/grpo/b4p3t6v11/row_fully_masked/27_loss_algo-gspo-token_beta-0.04_T1.0_old-far",
@@ -35,7 +35,7 @@ BOUNDED_BEFORE_THE_MEAN = {
 """tunix bounds a token's log-ratio to ±20 before GSPO's mean over tokens; here, as in the paper and in verl, only the mean."""
 
 
-DEPARTURES = {OVERFLOWS: "tunix lets e^(-x) overflow; here it is bounded"} | dict.fromkeys(
+DEPARTURES = {OVERFLOWS: "tunix lets e^(-x) overflow; here it goes on as a straight line"} | dict.fromkeys(
     BOUNDED_BEFORE_THE_MEAN, "tunix bounds a token's log-ratio before GSPO's mean over tokens; here, only the mean is"
 )
 
@@ -59,12 +59,15 @@ def inputs(case: dict[str, Any], **names: str) -> dict[str, np.ndarray]:
 def aggregation(mode: str, width: int, norm: float | None) -> dict[str, Any]:
     """Translate tunix's mode.
 
-    Its `sequence-mean-token-scale` takes the padded width where `norm` is missing.
+    Its `sequence-mean-token-scale` takes the padded width where `norm` is missing; its `sequence-mean-token-sum-norm`
+    takes the constant in place of the number of completions, and is two of our modes.
     """
     if mode == "sequence-mean-token-scale":
         return {"loss_agg": mode, "loss_agg_params": {"normalizer": float(norm or width)}}
     if mode == "sequence-mean-token-sum-norm":
-        return {"loss_agg": mode, "loss_agg_params": {"normalizer": norm}}
+        if norm is None:
+            return {"loss_agg": "sequence_mean_token_sum"}
+        return {"loss_agg": "token_sum", "loss_agg_params": {"normalizer": norm}}
     return {"loss_agg": mode}
 
 
@@ -72,14 +75,15 @@ def aggregation(mode: str, width: int, norm: float | None) -> dict[str, Any]:
 def test_aggregation(case: dict[str, Any]) -> None:
     fields = inputs(case, loss="per_token_loss", mask="completion_mask")
     config = case["config"]
+    weighting = aggregation(config["loss_agg_mode"], fields["mask"].shape[1], config.get("norm"))
     check(
         Case(
             name=case["name"],
             dtype="float32",
             kind="loss_agg",
-            component=config["loss_agg_mode"],
+            component=weighting["loss_agg"],
             fields=fields,
-            **aggregation(config["loss_agg_mode"], fields["mask"].shape[1], config.get("norm")),
+            **weighting,
             value=ARRAYS[case["outputs"]["out"]],
         )
     )
@@ -110,7 +114,9 @@ def test_kl_departs_where_tunix_overflows() -> None:
     far = case.fields["ref_logps"] - case.fields["logps"] > LOG_RATIO_BOUND
     assert np.isinf(case.value).any()
     np.testing.assert_allclose(value[~far], case.value[~far], rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(value[far], np.exp(LOG_RATIO_BOUND) - LOG_RATIO_BOUND - 1, rtol=1e-5)
+    beyond = (case.fields["ref_logps"] - case.fields["logps"])[far] - LOG_RATIO_BOUND
+    tangent = np.exp(LOG_RATIO_BOUND) - LOG_RATIO_BOUND - 1 + beyond * np.expm1(LOG_RATIO_BOUND)
+    np.testing.assert_allclose(value[far], tangent, rtol=1e-5)
 
 
 @pytest.mark.parametrize("case", cases(KL_GRADIENT))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.golden import Fact
 from tests.loss.cases import Case, check, compute
-from tests.loss.verl import ARRAYS, CASES, DTYPES, aggregation, cases, inputs
+from tests.loss.verl import ARRAYS, CASES, DTYPES, aggregation, cases, clamp, inputs
 
 import dovetail
 
@@ -44,14 +44,14 @@ def departure(case: dict[str, Any]) -> str:
 
 def agg_case(case: dict[str, Any]) -> Case:
     fields = inputs(case, loss="loss_mat", mask="loss_mask")
-    config = case["config"]
+    weighting = aggregation(case["config"]["loss_agg_mode"], fields["mask"], case["config"])
     return Case(
         name=case["id"],
         dtype=DTYPES[case["dtype"]],
         kind="loss_agg",
-        component=config["loss_agg_mode"],
+        component=weighting["loss_agg"],
         fields=fields,
-        **aggregation(config["loss_agg_mode"], fields["mask"], config),
+        **weighting,
         value=ARRAYS[case["outputs"]["loss"]],
     )
 
@@ -79,6 +79,7 @@ def kl_case(case: dict[str, Any]) -> Case:
         dtype=DTYPES[case["dtype"]],
         kind="kl",
         component=case["config"]["kl_penalty"].replace("+", "_plus"),
+        params=clamp(case["config"]["kl_penalty"]),
         fields=inputs(case, logps="logprob", ref_logps="ref_logprob"),
         value=ARRAYS[case["outputs"]["kl"]],
         gradient=ARRAYS[case["outputs"]["grad_log_prob"]],

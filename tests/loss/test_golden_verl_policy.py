@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.golden import Fact
 from tests.loss.cases import Case, check, compute, precision, weights_of
-from tests.loss.verl import ARRAYS, CASES, DTYPES, aggregation, cases, inputs
+from tests.loss.verl import ARRAYS, CASES, DTYPES, aggregation, cases, clamp, inputs
 
 import dovetail
 from dovetail.arrays import LOG_RATIO_BOUND
@@ -202,7 +202,9 @@ def test_whole_actor_loss(case: dict[str, Any]) -> None:
     mask = converted.fields["mask"]
     entropy = (config["entropy_coeff"] or 0.0) * np.where(mask, extra.pop("entropy", 0.0), 0.0)
     weights = weights_of(converted)
-    kl = (config["kl_loss_type"].replace("+", "_plus"), {}, config["kl_loss_coef"]) if config["use_kl_loss"] else None
+    kl = None
+    if config["use_kl_loss"]:
+        kl = (config["kl_loss_type"].replace("+", "_plus"), clamp(config["kl_loss_type"]), config["kl_loss_coef"])
     check(
         attrs.evolve(
             converted,

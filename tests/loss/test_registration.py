@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import dovetail
+from dovetail.config import load
 
 ALIASES = {
     "policy_loss": {"gspo_token": "gspo", "geo_mean": "gmpo", "gpg": "reinforce"},
     "loss_agg": {
         "seq_mean_token_mean": "sequence_mean_token_mean",
         "seq-mean-token-sum": "sequence_mean_token_sum",
-        "seq-mean-token-sum-norm": "sequence_mean_token_scale",
         "sequence-mean-token-scale": "sequence_mean_token_scale",
     },
     "loss_mask": {
@@ -45,6 +46,36 @@ def test_every_component_loads_and_says_what_it_is(kind: str) -> None:
     for name in dovetail.names(kind):
         component = dovetail.get(kind, name)
         assert component.summary.endswith("."), component.label
+
+
+@pytest.mark.parametrize(
+    "binding",
+    [
+        "train.loss_agg = 'seq-mean-token-sum-norm'",
+        "train.loss_agg = 'sequence_mean_token_sum_norm'",
+        "train.loss_agg = 'token_sum'\nloss_agg.seq_mean_token_sum_norm.normalizer = 5.0",
+        "train.loss_agg = 'token_sum'\nloss_agg.sequence_mean_token_sum_norm.normalizer = 5.0",
+    ],
+)
+def test_a_spelling_that_means_two_things_is_refused_with_both(binding: str, tmp_path: Path) -> None:
+    file = tmp_path / "run.gin"
+    file.write_text(binding + "\n")
+    with pytest.raises(dovetail.DovetailError) as caught:
+        load(file)
+    for words in ("verl", "'sequence_mean_token_scale'", "tunix", "'token_sum'", "'sequence_mean_token_sum'"):
+        assert words in str(caught.value), words
+
+
+@pytest.mark.parametrize("kind", sorted(dovetail.registry.current().kinds))
+def test_seq_and_sequence_are_one_word(kind: str) -> None:
+    """Whoever writes one for the other gets the same component, or an error; never another algorithm."""
+    words = {
+        word: component.name
+        for component in dovetail.registry.current().components(kind)
+        for word in (component.name, *component.aliases)
+    }
+    for word, name in words.items():
+        assert words.get(word.replace("sequence_", "seq_"), name) == name, word
 
 
 def test_reads_and_params_are_the_signature() -> None:

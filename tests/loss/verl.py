@@ -25,6 +25,11 @@ def inputs(case: dict[str, Any], **names: str) -> dict[str, np.ndarray]:
     return {name: value.astype(bool) if name == "mask" else value for name, value in arrays.items()}
 
 
+def clamp(kl: str) -> dict[str, Any]:
+    """Return the settings under which an estimator is verl's, which bounds its k3 to ±10 nats."""
+    return {"clamp": 10.0} if kl.removesuffix("+") in ("k3", "low_var_kl") else {}
+
+
 def aggregation(mode: str, mask: np.ndarray, info: dict[str, Any]) -> dict[str, Any]:
     """Translate verl's mode; with global counts it computes one worker's share, whose mean over workers is the loss."""
     lengths = mask.sum(-1)
@@ -33,7 +38,7 @@ def aggregation(mode: str, mask: np.ndarray, info: dict[str, Any]) -> dict[str, 
     ours, theirs = counts.get(mode, ((lengths > 0).sum(), info.get("global_batch_size")))
     normalizer = {"normalizer": float(info.get("loss_scale_factor") or mask.shape[1])}
     return {
-        "loss_agg": mode,
+        "loss_agg": "sequence_mean_token_scale" if mode == "seq-mean-token-sum-norm" else mode,
         "loss_agg_params": normalizer if mode == "seq-mean-token-sum-norm" else {},
         "scale": workers * float(ours) / (theirs or float(ours) or 1.0),
         "length_epsilon": 1e-8 if mode == "seq-mean-token-mean" else 0.0,

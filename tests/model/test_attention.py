@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dovetail_model import attention
-from dovetail_model.attention import Part, by_head, positions, views, visibility
+from dovetail_model.attention import Segment, by_head, positions, views, visibility
 from dovetail_model.cache import KeyValues, empty_cache
 from dovetail_model.layers.rope import Rope
 from dovetail_model.spec import Layer
@@ -16,7 +16,7 @@ SCALE = 6**-0.5
 
 @functools.partial(jax.jit, static_argnames=("scale", "cap"))
 def attend(queries, keys, values, visible, scale=SCALE, cap=None):
-    return attention.attend(queries, (Part(by_head(keys), by_head(values), visible[:, None]),), scale=scale, cap=cap)
+    return attention.attend(queries, (Segment(by_head(keys), by_head(values), visible[:, None]),), scale=scale, cap=cap)
 
 
 def inputs(seq=2, token=3, slot=5, head=4, kv_head=2, head_dim=6):
@@ -87,11 +87,11 @@ def test_a_shared_part_equals_keys_and_values_repeated_and_joined(samples):
     first_visible = first_visible[:, None, :1]  # [row, sample, token, slot]: the same for all samples and tokens
 
     def shared(queries, keys, values, first_keys, first_values):
-        parts = (
-            Part(by_head(first_keys), by_head(first_values), first_visible),
-            Part(by_head(keys), by_head(values), visible[:, None]),
+        segments = (
+            Segment(by_head(first_keys), by_head(first_values), first_visible),
+            Segment(by_head(keys), by_head(values), visible[:, None]),
         )
-        return attention.attend(queries, parts, scale=SCALE, cap=2.0)
+        return attention.attend(queries, segments, scale=SCALE, cap=2.0)
 
     def joined(queries, keys, values, first_keys, first_values):
         repeated = (jnp.repeat(x, samples, axis=0) for x in (first_keys, first_values, first_visible[:, 0]))
@@ -114,11 +114,13 @@ def test_a_shared_part_equals_keys_and_values_repeated_and_joined(samples):
 
 def test_a_part_of_which_nothing_is_seen_changes_neither_value_nor_gradient():
     queries, keys, values, visible = inputs()
-    nothing = Part(by_head(keys + 1), by_head(values + 1e6), jnp.zeros((2, 1, 1, 5), bool))
+    nothing = Segment(by_head(keys + 1), by_head(values + 1e6), jnp.zeros((2, 1, 1, 5), bool))
 
-    def total(parts, *args):
+    def total(segments, *args):
         return jnp.sum(
-            jnp.sin(attention.attend(args[0], (*parts, Part(*map(by_head, args[1:]), visible[:, None])), scale=SCALE))
+            jnp.sin(
+                attention.attend(args[0], (*segments, Segment(*map(by_head, args[1:]), visible[:, None])), scale=SCALE)
+            )
         )
 
     run = jax.jit(jax.value_and_grad(total, argnums=(1, 2, 3)))

@@ -67,7 +67,7 @@ class FakeVllm(ThreadingHTTPServer):
         self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is no error."""
+        """A client that hangs up is not an error."""
 
     def answer(self, path: str, body: Any) -> tuple[int, Any]:
         self.calls.append((path, body))

@@ -35,8 +35,8 @@ class Kind:
         writes: the fields that a component's result becomes, in order; a component may leave out the last ones. How
             the results of several components combine is the field's to say (`docs/glossary.md`).
         term: its components return per-token losses, terms of the sum that the update minimises.
-        coefficient: for a term, the setting with its coefficient; zero means that it is not computed. None means that
-            each component has a parameter `coef`, 1 by default.
+        coefficient: for a term, the setting with its coefficient; zero means that it is not computed. None means 1,
+            or the parameter `coef` where `parameters` gives its components one.
         corrected: for a term, that off-policy weights and loss masks multiply it.
         moved: another setting that moves the call: `{"train.kl_in": {"reward": "token_rewards"}}`.
         parameters: hyperparameters that every component of the kind has beside its own, with their defaults. The

@@ -58,6 +58,8 @@ class Planner:
             return
         for field in call.reads:
             live = self._need(call.renames.get(field, field), call)
+            if field == "key" and call.stage.level == "micro":
+                raise _draws_by_the_split(call)
             if live and call.stage.level == "mini":
                 raise PlanError(
                     f"{call.label} reads '{field}', which changes during the update; it is computed once on the whole"
@@ -102,11 +104,6 @@ class Planner:
         self._check_time(field, info.stage, call, begun=info.begun)
         if field == "state":
             _check_state(call)
-        if field == "key" and call.stage.level == "micro":
-            raise PlanError(
-                f"{call.label} reads 'key', and is called for one micro-batch at a time, so that its draws would depend"
-                " on the split; read 'row_keys', one for each completion"
-            )
         if field == "returns":
             self._check_returns(call)
         self._note(field, info.stage, self._writers.get(field, "the engine"), "dovetail", call)
@@ -190,6 +187,8 @@ class Planner:
         inner = attrs.evolve(call, path="field", component=component, reads=component.reads, renames={})
         live = [self._need(read, inner) for read in component.reads]
         level = call.stage.level
+        if any(live) and "key" in component.reads:
+            raise _draws_by_the_split(inner)
         if level in ("mini", "micro") and not any(live):
             # whatever ranks must see the whole mini-batch, whichever way it is split afterwards
             self._before_split[component.name] = None
@@ -266,6 +265,13 @@ class Planner:
 
 def _opening(role: str) -> str:
     return f" roles.{role} = 'frozen' would open the model role '{role}', and {role}.model say which model."
+
+
+def _draws_by_the_split(call: Call) -> PlanError:
+    return PlanError(
+        f"{call.label} reads 'key', and is called for one micro-batch at a time, so that its draws would depend on the"
+        " split; read 'row_keys', one for each completion"
+    )
 
 
 def is_quantity(component: Component) -> bool:

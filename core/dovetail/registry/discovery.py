@@ -141,7 +141,7 @@ def _load(point: metadata.EntryPoint, registry: Registry) -> Plugin | None:
     there = {name for name in HEAVY if name in sys.modules}
     began = time.process_time()
     try:
-        module = point.load()
+        plugin = point.load()
     except (Exception, SystemExit) as error:
         reason = f"entry point '{point.name}' = {point.value}: {_say(error)}; mend it, or set {DISABLE}={distribution}"
         registry.problems.append(Problem(distribution, version, reason))
@@ -150,12 +150,13 @@ def _load(point: metadata.EntryPoint, registry: Registry) -> Plugin | None:
     heavy = [name for name in HEAVY if name in sys.modules and name not in there]
     if heavy or took > SLOW_IMPORT_SECONDS:
         what = f" imports {', '.join(heavy)} and" if heavy else ""
+        file = sys.modules[point.module].__file__  # what the entry point names may be an object in the module
         reason = (
-            f"its entry point '{point.value}'{what} takes {took:.1f} s on every command [{module.__file__}]; register"
+            f"its entry point '{point.value}'{what} takes {took:.1f} s on every command [{file}]; register"
             " targets as 'module:attribute' and leave heavy imports to the modules that they name"
         )
         registry.problems.append(Problem(distribution, version, reason, fatal=False, word="slow"))
-    return Plugin(module, distribution, version, declared_api(point.dist) if point.dist else {})
+    return Plugin(plugin, distribution, version, declared_api(point.dist) if point.dist else {})
 
 
 def _guarded(take: Take, registry: Registry, manager: pluggy.PluginManager, plugin: Plugin) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
@@ -18,6 +17,7 @@ import attrs
 from dovetail.config import Config, config_id, difference, dump, load, run_id
 from dovetail.errors import RunError
 from dovetail.registry import current
+from dovetail.run.files import hold, write_whole
 from dovetail.run.journal import Journal
 
 CONFIG, IDENTITY, ENVIRONMENT, LOCK = "config.gin", "run.json", "environment.json", "lock"
@@ -32,7 +32,7 @@ class RunFolder:
     config_id: str
     run_id: str
     journal: Journal
-    lock: IO[str]
+    lock: IO[bytes]
 
     @property
     def checkpoints(self) -> Path:
@@ -60,8 +60,7 @@ def open_folder(path: Path, config: Config) -> RunFolder:
     try:
         path.mkdir(parents=True, exist_ok=True)
         with ExitStack() as undo:
-            lock = undo.enter_context((path / LOCK).open("a"))
-            _hold(lock, path)
+            lock = undo.enter_context(hold(path / LOCK, f"run folder '{path}'"))
             _claim(path, config)
             _note_environment(path)
             journal = Journal(path)
@@ -71,19 +70,12 @@ def open_folder(path: Path, config: Config) -> RunFolder:
         raise RunError(f"run folder '{path}' cannot be written: {error.strerror or error}") from error
 
 
-def _hold(lock: IO[str], path: Path) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise RunError(f"run folder '{path}' is in use by another process") from error
-
-
 def _claim(path: Path, config: Config) -> None:
     identity = path / IDENTITY
     mine = {"config_id": config_id(config), "run_id": run_id(config)}
     if not identity.exists():
-        _write(path / CONFIG, dump(config))
-        _write(identity, json.dumps(mine, indent=2) + "\n")
+        write_whole(path / CONFIG, dump(config))
+        write_whole(identity, json.dumps(mine, indent=2) + "\n")
         return
     theirs = json.loads(identity.read_text())
     if theirs["run_id"] != mine["run_id"]:
@@ -118,10 +110,4 @@ def _note_environment(path: Path) -> None:
     }
     file = path / ENVIRONMENT
     starts = json.loads(file.read_text()) if file.exists() else []
-    _write(file, json.dumps([*starts, start], indent=2) + "\n")
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text)
-    temporary.replace(path)
+    write_whole(file, json.dumps([*starts, start], indent=2) + "\n")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -49,14 +49,31 @@ class Journal:
         self._append("eval.jsonl", [{"phase": phase, "step": step, **values}])
 
     def position(self) -> dict[str, int]:
-        """Return the sizes of the files in bytes, to be kept with a checkpoint."""
+        """Return the sizes of the files in bytes, to be kept with a checkpoint, once all of it is on the disk."""
+        for file in self._files.values():
+            try:
+                # after a power failure, a checkpoint without the records before it could not be resumed
+                os.fsync(file.fileno())
+            except OSError as error:
+                raise _cannot_be_written(file, error) from error
         return {name: file.tell() for name, file in self._files.items()}
 
     def rewind(self, position: Mapping[str, int]) -> None:
-        """Cut what was written after a checkpoint."""
+        """Cut what was written after a checkpoint.
+
+        Raises:
+            RunError: if a file is shorter than it was then, before anything is cut.
+        """
+        for name, file in self._files.items():
+            there, then = file.seek(0, os.SEEK_END), position.get(name, 0)
+            if there < then:
+                raise RunError(
+                    f"'{file.name}' has {there} bytes, and at the checkpoint that the run would go on from it had"
+                    f" {then}: records are gone, which no step writes again. Put them back, or train in another folder"
+                )
         for name, file in self._files.items():
             file.truncate(position.get(name, 0))
-            file.seek(0, 2)
+            file.seek(0, os.SEEK_END)
 
     def close(self) -> None:
         """Close the files."""
@@ -70,25 +87,11 @@ class Journal:
                 file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
             file.flush()
         except OSError as error:
-            raise RunError(
-                f"'{file.name}' cannot be written: {error.strerror or error}; checkpoints are kept"
-            ) from error
+            raise _cannot_be_written(file, error) from error
 
 
-def read_records(path: Path, phase: str = "rl") -> list[dict[str, Any]]:
-    """Read what a run has recorded of a phase, also while it goes on; a line that is being written is left for later.
-
-    An absent file is empty, and a line that is no record is passed over.
-    """
-    try:
-        text = path.read_text()
-    except FileNotFoundError:
-        return []
-    records = []
-    for line in text[: text.rfind("\n") + 1].splitlines():
-        with suppress(ValueError):
-            records.append(json.loads(line))
-    return [record for record in records if isinstance(record, dict) and record.get("phase") == phase]
+def _cannot_be_written(file: IO[bytes], error: OSError) -> RunError:
+    return RunError(f"'{file.name}' cannot be written: {error.strerror or error}; checkpoints are kept")
 
 
 def _number(value: float) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,6 +12,7 @@ from typing import IO, Any
 import attrs
 
 from dovetail.errors import RunError
+from dovetail.run.files import hold, records, write_whole
 
 BLOCK = 1 << 20
 
@@ -29,25 +29,16 @@ class Lines:
 
     @property
     def found(self) -> Iterator[dict[str, Any]]:
-        """Yield the records in the file.
+        """Yield the records in the file; as `dovetail.run.files.records`."""
+        return records(self.path)
 
-        Raises:
-            RunError: at a line that is none, with its number.
-        """
-        with self.path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    yield json.loads(line)
-                except ValueError as error:
-                    raise RunError(f"{self.path}:{number}: no valid JSON ({error}); move the file away") from error
-
-    def append(self, records: Iterable[Mapping[str, Any]]) -> None:
+    def append(self, added: Iterable[Mapping[str, Any]]) -> None:
         """Write records, all of them handed to the system when this returns.
 
         Raises:
             RunError: if the disk is full; what is whole stays, and the same command goes on from there.
         """
-        text = "".join(json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in records)
+        text = "".join(json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in added)
         try:
             self._file.write(text.encode("utf-8", "surrogatepass"))
             self._file.flush()
@@ -70,11 +61,7 @@ def open_lines(path: Path, identity: Mapping[str, Any]) -> Iterator[Lines]:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise RunError(f"'{path}' is in use by another process") from error
+        with hold(path, f"'{path}'") as file:
             _claim(path, json.loads(json.dumps(identity)))
             _cut_torn_line(path)
             yield Lines(path, file)
@@ -87,9 +74,7 @@ def _claim(path: Path, identity: dict[str, Any]) -> None:
     if not note.exists():
         if path.stat().st_size:
             raise RunError(f"'{path}' exists and is not this command's; choose another file, or move it away")
-        aside = note.with_name(note.name + ".tmp")
-        aside.write_text(json.dumps(identity, indent=2) + "\n")
-        aside.replace(note)
+        write_whole(note, json.dumps(identity, indent=2) + "\n")
         return
     theirs = json.loads(note.read_text())
     differ = [key for key in identity if theirs.get(key) != identity[key]]

@@ -6,16 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Read a file of JSON lines; an absent one is empty."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+from dovetail.run.files import read_lines, write_whole
 
 
 def series(folder: Path, metric: str, phase: str = "rl") -> list[tuple[int, float]]:
     """Return the (step, value) pairs of a metric."""
-    lines = read_lines(folder / "metrics.jsonl")
-    return [(line["step"], line[metric]) for line in lines if line["phase"] == phase and metric in line]
+    lines = read_lines(folder / "metrics.jsonl", phase)
+    return [(line["step"], line[metric]) for line in lines if metric in line]
 
 
 def summarise(folder: Path) -> str:
@@ -54,7 +51,7 @@ def summarise(folder: Path) -> str:
             f"compiled     {programs:.0f} programs in {seconds:.0f} s, the last in step {compiled[-1]['step']}"
         )
     lines.append(f"folder       {folder}")
-    (folder / "summary.json").write_text(json.dumps(figures, indent=2) + "\n")
+    write_whole(folder / "summary.json", json.dumps(figures, indent=2) + "\n")
     return "\n".join(lines)
 
 

@@ -25,7 +25,8 @@ class Term:
 
     Attributes:
         part: what returns its per-token values.
-        coefficient: the setting with its coefficient, which a controller may move; None if it has its own.
+        coefficient: the setting with its coefficient, which a controller may move.
+        own: its coefficient is the parameter `coef` that its kind gives it.
         scheduled: what `train.schedule` gives multiplies it.
         corrected: off-policy weights and loss masks multiply it.
         inputs: the tokens that it is about, over which the aggregation weighs it.
@@ -33,6 +34,7 @@ class Term:
 
     part: Part
     coefficient: str | None
+    own: bool
     scheduled: bool
     corrected: bool
     inputs: str
@@ -180,7 +182,8 @@ def _terms(bound: Bound, model: str, stage: str) -> tuple[Term, ...]:
         Term(
             part=each,
             coefficient=call.kind.coefficient,
-            scheduled=bool(each.statics.get("scheduled")),
+            own="coef" in call.kind.parameters,  # a component's own parameter of this name is its own affair
+            scheduled="scheduled" in call.kind.parameters and bool(each.statics.get("scheduled")),
             corrected=call.kind.corrected,
             inputs=call.inputs,
         )

@@ -9,7 +9,7 @@ import attrs
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from dovetail.errors import PlanError, PluginError
+from dovetail.errors import PlanError
 from dovetail.kinds import at
 from dovetail.protocols import Weights
 from dovetail.train.algorithm import Algorithm
@@ -17,7 +17,7 @@ from dovetail.train.mismatch import corrected, mismatch
 from dovetail.train.moment import Moment
 from dovetail.train.parts import Floats, Sums, merge, sums
 from dovetail.train.scoring import Scoring
-from dovetail.train.view import View, run_stage
+from dovetail.train.view import View, check_rows, run_stage
 
 
 @attrs.frozen(kw_only=True)
@@ -56,23 +56,8 @@ class Collector:
         if "schedule_weight" in constants:
             metrics |= sums("schedule", {"weight": constants["schedule_weight"]}, view["mask"])
         left = {name: view[name] for name in view if name not in constants and name not in ("state", "row_keys")}
-        self._check_rows(left)
+        check_rows(algorithm.plan.calls, left)
         return left, metrics, view["state"]
-
-    def _check_rows(self, batch: Mapping[str, Any]) -> None:
-        """Refuse what cannot be split into mini-batches with the completions.
-
-        Raises:
-            PluginError: naming who wrote it.
-        """
-        rows = batch["tokens"].shape[0]
-        for call in self.algorithm.plan.calls:
-            for field in call.kind.writes:
-                if field in batch and jnp.shape(batch[field])[:1] != (rows,):
-                    raise PluginError(
-                        f"{call.label} of {call.component.origin} gives '{field}' the shape {jnp.shape(batch[field])};"
-                        f" a field of the batch has a row for each of its {rows} completions{call.component.place}"
-                    )
 
     def _passes(self, view: View, weights: Any, _: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
         scored = Scoring(algorithm=self.algorithm, graphdefs=self.graphdefs).batch(weights, view.known(), hyper)

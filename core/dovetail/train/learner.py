@@ -183,8 +183,9 @@ class Learner:
         algorithm, hyper = self.run.setup.algorithm, self.run.setup.algorithm.hyper
         host_batch, moment = self.extras.batch(sampled, greedy, step), self._moment(step)
         host_batch, found = self.extras.on_host(host_batch)
+        replayed: dict[str, float] = {}
         if self.replay is not None:
-            host_batch, self.memory[REPLAY] = self.replay(self.memory[REPLAY], host_batch, step)
+            host_batch, self.memory[REPLAY], replayed = self.replay(self.memory[REPLAY], host_batch, step)
         weights = self.roles.weights() | {POLICY: self.weights}
         if self.critic:
             weights[CRITIC] = Weights(self.critic.params, self.critic_frozen)
@@ -202,7 +203,9 @@ class Learner:
             f"{term.part.label}/coef": moment.coefficients[term.coefficient] for term in terms if term.coefficient
         }
         # the step's only wait for the devices after sampling: everything before has been dispatched, not computed
-        metrics = rollout_metrics(sampled) | means(merge(measured, once(coefficients)))
+        metrics = (
+            rollout_metrics(sampled) | self.prompts.metrics | replayed | means(merge(measured, once(coefficients)))
+        )
         if "mismatch/ratio_mean" in metrics:
             metrics["mismatch/effective_sample_size"] = effective_sample_size(metrics)
         clock.mark("update")

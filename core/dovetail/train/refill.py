@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from dovetail.protocols import Completions
-from dovetail.train.rewards import Scores
+from dovetail.train.rewards import Scores, joined
 from dovetail.train.sampling import Sampled
 
 
@@ -58,7 +58,7 @@ def join(parts: list[Sampled]) -> Sampled:
         process_rewards=None
         if parts[0].process_rewards is None
         else np.concatenate([p.process_rewards for p in parts]),
-        process_metrics=parts[-1].process_metrics,
+        process_metrics=joined([part.process_metrics for part in parts], [len(part.texts) for part in parts]),
     )
 
 
@@ -76,5 +76,5 @@ def select(sampled: Sampled, prompts: Int[np.ndarray, "prompt"]) -> Sampled:
         scores=sampled.scores.rows(rows),
         kept=sampled.kept[rows],
         process_rewards=None if sampled.process_rewards is None else sampled.process_rewards[rows],
-        process_metrics=sampled.process_metrics,
+        process_metrics={name: values[rows] for name, values in sampled.process_metrics.items()},
     )

@@ -26,7 +26,7 @@ class Sampled:
     scores: Scores
     kept: np.ndarray
     process_rewards: np.ndarray | None = None
-    process_metrics: Mapping[str, float] = attrs.field(factory=dict)
+    process_metrics: Mapping[str, np.ndarray] = attrs.field(factory=dict)
 
     @property
     def group_size(self) -> int:
@@ -108,5 +108,5 @@ class Sampler:
             ),
             kept=np.ones(len(texts), bool),
             process_rewards=process,
-            process_metrics=measured,
+            process_metrics={name: np.where(failed, np.nan, values) for name, values in measured.items()},
         )

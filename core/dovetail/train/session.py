@@ -58,7 +58,12 @@ class Run:
         self.folder.journal.timings(phase, step, timings)
         for sink in self.sinks:
             sink.write(step, metrics | timings)
-        plugin_manager().hook.dovetail_step_end(step=step, metrics=metrics | timings)
+        hook, told = plugin_manager().hook, metrics | timings
+        # an evaluation has none of a step's metrics, and the first comes before any step
+        if any(name.startswith("eval/") for name in metrics):
+            hook.dovetail_evaluation(step=step, metrics=told)
+        else:
+            hook.dovetail_step_end(phase=phase, step=step, metrics=told)
 
     def checkpoint(self, phase: str, step: int, state: Any, data: dict[str, Any]) -> None:
         """Save the state after `step` steps of a phase."""

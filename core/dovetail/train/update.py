@@ -20,7 +20,7 @@ from dovetail.train.mismatch import mismatch
 from dovetail.train.moment import Moment
 from dovetail.train.parts import Floats, Sums, masked_sum, merge, once, sums
 from dovetail.train.scoring import Scoring
-from dovetail.train.view import View, run_stage, stopped
+from dovetail.train.view import View, check_rows, run_stage, stopped
 
 
 @struct.dataclass
@@ -102,7 +102,9 @@ class Update:
             if mask != "mask":
                 weights, _ = attrs.evolve(aggregation, renames={"mask": mask})(view, hyper)
             written[f"{inputs.prefix}weights"] = jax.lax.stop_gradient(jnp.where(view[mask], weights, 0.0))
-        return batch | ranked | written, merge(metrics, view.metrics())
+        batch = batch | ranked | written
+        check_rows(algorithm.plan.at("mini_batch", self.model), batch)
+        return batch, merge(metrics, view.metrics())
 
     def _loss(self, view: View, moment: Moment, hyper: dict[str, Floats]) -> tuple[Array, Sums]:
         """Add up the terms: ∑_j c_j · ∑_t w_t · f_t · l_jt, f what corrections and loss masks multiply by."""
@@ -122,7 +124,7 @@ class Update:
 
     def _coefficient(self, term: Term, view: View, moment: Moment, hyper: dict[str, Floats]) -> Any:
         coefficient = moment.coefficients[term.coefficient] if term.coefficient else 1.0
-        coefficient = hyper.get(term.part.role, {}).get("coef", coefficient)
+        coefficient = hyper[term.part.role]["coef"] if term.own else coefficient
         return coefficient * view["schedule_weight"] if term.scheduled else coefficient
 
     def _watched(self, view: View) -> Sums:
@@ -153,7 +155,8 @@ class Update:
                 )
             chosen = jax.lax.stop_gradient(chosen).astype(factors.dtype)
             factors = factors * chosen
-            metrics = merge(metrics, sums(part.label, found | {"weight_mean": chosen}, mask))
+            name = f"{part.label}/{part.component.name}"
+            metrics = merge(metrics, sums(name, found | {"weight_mean": chosen}, mask))
         return factors, metrics
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from dovetail.errors import PluginError
 from dovetail.kinds import FIELDS
 from dovetail.kinds.fields import Combine
+from dovetail.plan.plan import Call
 from dovetail.plan.roles import OLD
 from dovetail.train.parts import Fields, Floats, Part, Sums, merge, sums
 
@@ -108,6 +110,22 @@ def run_stage(parts: tuple[Part, ...], view: View, hyper: Mapping[str, Floats]) 
             if how == "replace":
                 view = view.take({name: new})
     return before.take(found), metrics
+
+
+def check_rows(calls: Iterable[Call], batch: Mapping[str, Any]) -> None:
+    """Refuse what cannot be split with the completions.
+
+    Raises:
+        PluginError: naming who wrote it.
+    """
+    rows = batch["tokens"].shape[0]
+    for call in calls:
+        for field in call.kind.writes:
+            if field in batch and jnp.shape(batch[field])[:1] != (rows,):
+                raise PluginError(
+                    f"{call.label} of {call.component.origin} gives '{field}' the shape {jnp.shape(batch[field])};"
+                    f" a field of the batch has a row for each of its {rows} completions{call.component.place}"
+                )
 
 
 def combine_of(field: str) -> Combine:

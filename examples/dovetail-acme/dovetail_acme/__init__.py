@@ -1,4 +1,4 @@
-"""A loss, an estimator with a field of its own, a reward, a task and a sink for Dovetail.
+"""A loss, an estimator with a field of its own, a reward, a task, a sink, a command and a recipe for Dovetail.
 
 Every command imports this module, so that it stays light: targets are imported on first use.
 """
@@ -6,8 +6,13 @@ Every command imports this module, so that it stays light: targets are imported 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import dovetail
+
+if TYPE_CHECKING:
+    from dovetail.cli.options import Commands
 
 
 @dovetail.hookimpl
@@ -19,3 +24,17 @@ def dovetail_components(register: Callable[..., None]) -> None:
     register("reward", "near_miss", "dovetail_acme.near_miss:near_miss")
     register("sink", "wandb", "dovetail_acme.wandb_sink:Wandb")
     register("task", "sequences", "dovetail_acme.sequences:Sequences")
+
+
+@dovetail.hookimpl
+def dovetail_commands(commands: Commands) -> None:
+    """Add `dovetail leaderboard`."""
+    from dovetail_acme import leaderboard
+
+    leaderboard.add(commands)
+
+
+@dovetail.hookimpl
+def dovetail_configs(register: Callable[[str | Path], None]) -> None:
+    """Ship `dovetail-acme/acme` and what it includes."""
+    register("configs")

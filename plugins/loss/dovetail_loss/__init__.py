@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dovetail.hookspecs import hookimpl
+from dovetail_loss._ambiguous import SUM_NORM_SPELLINGS
 
 
 @hookimpl
@@ -47,9 +48,14 @@ def dovetail_components(register: Callable[..., None]) -> None:  # noqa: PLR0915
     add("kl_controller", "fixed", "Fixed")
     add("loss_agg", "prompt_mean")
     add("loss_agg", "sequence_mean_token_mean", aliases=("seq_mean_token_mean",))
-    add("loss_agg", "sequence_mean_token_scale", aliases=("seq_mean_token_sum_norm",))
+    register(
+        "loss_agg",
+        "sequence_mean_token_scale",
+        "dovetail_loss.loss_agg.sequence_mean_token_scale:sequence_mean_token_scale",
+        aliases=("seq_mean_token_scale",),
+        renamed=SUM_NORM_SPELLINGS,
+    )
     add("loss_agg", "sequence_mean_token_sum", aliases=("seq_mean_token_sum",))
-    add("loss_agg", "sequence_mean_token_sum_norm")
     add("loss_agg", "token_mean")
     add("loss_agg", "token_sum", aliases=("token_sum_norm",))
     add("loss_term", "dpo")

@@ -1,4 +1,4 @@
-"""Dovetail's built-in model plugin: architectures and tokenizers."""
+"""Dovetail's built-in model plugin: models, architectures, adapters and tokenizers."""
 
 from __future__ import annotations
 

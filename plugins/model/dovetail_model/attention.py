@@ -1,4 +1,4 @@
-"""Causal self-attention with grouped queries, over a row's own tokens and a prefix that it shares with other rows."""
+"""Causal self-attention with grouped queries, over a row's own tokens and a prefix shared with other rows."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from dovetail_model.spec import Layer, Spec
 
 
 class View(NamedTuple):
-    """What one forward pass shows to all layers of one kind: each token's rotation and who sees whom.
+    """What all layers of one kind share in a forward pass: each token's rotation, and which keys it may attend to.
 
-    `start` is the slot of the cache to write to; `prefix` is absent where there is none. Of `own` and `prefix`, axes
-    of size 1 stand for any size. `keys` are there where dropout is wanted.
+    `start` is the position of the cache to write to. Axes of size 1 in `own` and `prefix` stand for any size. `keys`
+    are given if there is dropout.
     """
 
     rotation: Rotation
-    own: Bool[Array, "seq 1 token slot"]
-    prefix: Bool[Array, "prompt sample token slot"] | None
+    own: Bool[Array, "seq 1 token key"]
+    prefix: Bool[Array, "prompt sample token key"] | None
     start: Int[Array, ""] | None
     keys: Key[Array, "seq"] | None
 
 
 class Positions(NamedTuple):
-    """The number of each token in its row, that of its prefix included, and the number of what each slot holds."""
+    """The index of each token in its row, prefix included, and the index of what each key holds."""
 
     tokens: Int[Array, "seq token"]
-    own: Int[Array, "seq slot"]
-    prefix: Int[Array, "prompt slot"] | None
+    own: Int[Array, "seq key"]
+    prefix: Int[Array, "prompt key"] | None
 
 
 def positions(mask: Bool[Array, "seq token"], cache: Cache | None, prefix: Cache | None = None) -> Positions:
-    """Number the true tokens of each row from 0, prefix first, then the cache; masked ones get a neighbour's number.
+    """Number the true tokens of each row from 0: prefix, cache, then new tokens. Masked ones get a neighbour's number.
 
     >>> positions(jnp.array([[False, True, True]]), None).tokens
     Array([[0, 0, 1]], dtype=int32)
@@ -61,8 +61,8 @@ def _count(mask: Bool[Array, "seq token"]) -> Int[Array, "seq token"]:
     return jnp.cumsum(mask, axis=1, dtype=jnp.int32) - 1
 
 
-def visibility(mask: Bool[Array, "seq token"], cache: Cache | None) -> Bool[Array, "seq token slot"]:
-    """Tell which slots each token may attend to: true tokens, not later than itself. Without a cache, slots are tokens.
+def visibility(mask: Bool[Array, "seq token"], cache: Cache | None) -> Bool[Array, "seq token key"]:
+    """Tell which keys each token may attend to: those of true tokens up to itself, in the cache if there is one.
 
     >>> visibility(jnp.array([[False, True, True]]), None).astype(int)
     Array([[[0, 0, 0],
@@ -75,8 +75,8 @@ def visibility(mask: Bool[Array, "seq token"], cache: Cache | None) -> Bool[Arra
     else:
         own += cache.filled
         valid = cache.validity(mask)
-    slots = jnp.arange(valid.shape[1], dtype=jnp.int32)
-    return (slots[None, :] <= own[:, None])[None] & valid[:, None, :]
+    keys = jnp.arange(valid.shape[1], dtype=jnp.int32)
+    return (keys[None, :] <= own[:, None])[None] & valid[:, None, :]
 
 
 def views(
@@ -87,9 +87,9 @@ def views(
     prefix: Cache | None,
     keys: Key[Array, "seq"] | None = None,
 ) -> dict[Layer, View]:
-    """Return what each kind of layer sees; kinds differ in the rotation and in the window.
+    """Return the view of each kind of layer; kinds differ in their rotation and window.
 
-    A window of w shows a token itself and the w - 1 true tokens before it, wherever they are stored.
+    With a window of w a token sees itself and the w - 1 true tokens before it, wherever they are stored.
     """
     at = positions(mask, cache, prefix)
     own = visibility(mask, cache)[:, None]
@@ -108,82 +108,82 @@ def views(
 
 
 def _near(
-    tokens: Int[Array, "seq token"], slots: Int[Array, "row slot"], window: int
-) -> Bool[Array, "row sample token slot"]:
-    """Tell which slots are fewer than `window` positions before each token."""
-    rows = tokens.reshape(len(slots), -1, tokens.shape[1])
-    return rows[..., None] - slots[:, None, None, :] < window
+    tokens: Int[Array, "seq token"], keys: Int[Array, "row key"], window: int
+) -> Bool[Array, "row sample token key"]:
+    """Tell which keys are fewer than `window` positions before each token."""
+    rows = tokens.reshape(len(keys), -1, tokens.shape[1])
+    return rows[..., None] - keys[:, None, None, :] < window
 
 
-class Part(NamedTuple):
-    """Some of the keys and values that tokens attend to, and which of them each token sees.
+class Segment(NamedTuple):
+    """Keys and values that are stored together (a prefix, or a row's own), and which of them each token sees.
 
-    Keys and values have an entry for each key-value head of each row. There may be fewer rows than rows of queries:
-    each then serves the same number (`sample`) of consecutive ones. Axes of `visible` of size 1 stand for any size.
+    Keys and values have an entry for each key-value head of each row. With fewer rows than the queries have, each row
+    serves the same number (`sample`) of consecutive ones. Axes of size 1 in `visible` stand for any size.
     """
 
-    keys: Float[Array, "batch slot head_dim"]
-    values: Float[Array, "batch slot head_dim"]
-    visible: Bool[Array, "row sample token slot"]
+    keys: Float[Array, "batch key head_dim"]
+    values: Float[Array, "batch key head_dim"]
+    visible: Bool[Array, "row sample token key"]
 
 
 def attend(
     queries: Float[Array, "seq token head head_dim"],
-    parts: tuple[Part, ...],
+    segments: tuple[Segment, ...],
     *,
     scale: float,
     cap: float | None = None,
 ) -> Float[Array, "seq token head head_dim"]:
-    """Mix values by the softmax of scaled products: softmax(c tanh(s Q Kᵀ / c)) V over the visible slots of all parts.
+    """Mix values by the softmax of scaled products: softmax(c tanh(s Q Kᵀ / c)) V over all visible keys.
 
     Vaswani et al. 2017, "Attention Is All You Need", equation 1, with each key-value head serving `head / kv_head`
     consecutive query heads (Ainslie et al. 2023, "GQA"). s is `scale`, usually 1 / √head_dim; c is `cap`, None for
     infinity (Gemma Team 2024, "Gemma 2", section 2). The softmax is float32 whatever the dtype of the inputs. A token
-    that sees nothing gets the mean of all values: meaningless, and finite.
+    that sees nothing gets the mean of all values, which is meaningless but finite.
 
-    The parts are never joined, nor a shared one repeated: products are taken part by part, and the softmax needs of
-    each only its greatest score and its sum of exponentials.
+    Segments are never concatenated, and a shared one is never repeated: products are taken segment by segment, and the
+    softmax needs only the greatest score and the sum of exponentials of each.
 
     >>> one, query = jnp.ones((1, 1, 2)), jnp.ones((1, 1, 1, 2))
-    >>> attend(query, (Part(one, 3 * one, jnp.ones((1, 1, 1, 1), bool)),), scale=1.0)
+    >>> attend(query, (Segment(one, 3 * one, jnp.ones((1, 1, 1, 1), bool)),), scale=1.0)
     Array([[[[3., 3.]]]], dtype=float32)
     """
     seq, token, head, head_dim = queries.shape
     scaled = queries * scale
-    scores = [_scores(scaled, part, cap) for part in parts]
+    scores = [_scores(scaled, segment, cap) for segment in segments]
     highest = functools.reduce(jnp.maximum, (_by_query(jnp.max(score, axis=-1), seq) for score in scores))
     highest = jax.lax.stop_gradient(highest)
     weights = [jnp.exp(score - _by_row(highest, score.shape[0])[..., None]) for score in scores]
     total = sum(_by_query(jnp.sum(weight, axis=-1), seq) for weight in weights)
     mixed = sum(
-        _by_query(_mix(weight, part.values.astype(queries.dtype)), seq)
-        for weight, part in zip(weights, parts, strict=True)
+        _by_query(_mix(weight, segment.values.astype(queries.dtype)), seq)
+        for weight, segment in zip(weights, segments, strict=True)
     )
     mixed = (mixed / jnp.asarray(total)[..., None]).astype(queries.dtype)
     return mixed.reshape(seq, head, token, head_dim).swapaxes(1, 2)
 
 
 def _scores(
-    queries: Float[Array, "seq token head head_dim"], part: Part, cap: float | None
-) -> Float[Array, "row kv_head sample group token slot"]:
-    """Return the scores of one part in float32, lowest where nothing is seen."""
+    queries: Float[Array, "seq token head head_dim"], segment: Segment, cap: float | None
+) -> Float[Array, "row kv_head sample group token key"]:
+    """Return the scores of one segment in float32, the lowest number where a key is not visible."""
     seq, token, head, head_dim = queries.shape
-    rows, (batch, slot, _) = part.visible.shape[0], part.keys.shape
+    rows, (batch, key, _) = segment.visible.shape[0], segment.keys.shape
     kv_head = batch // rows
     shape = (rows, kv_head, seq // rows, head // kv_head, token)
     queries = queries.reshape(rows, seq // rows, token, kv_head, -1, head_dim).transpose(0, 3, 1, 4, 2, 5)
-    # Three-dimensional products, a batch entry for each key-value head: the fastest form on CPUs, forward and backward.
+    # Three-dimensional products, one batch entry per key-value head, are fastest on CPUs, forward and backward.
     queries = queries.reshape(batch, -1, head_dim)
-    keys = part.keys.astype(queries.dtype)
+    keys = segment.keys.astype(queries.dtype)
     scores = jnp.einsum("bqd,bsd->bqs", queries, keys, preferred_element_type=jnp.float32)
     if cap is not None:
         scores = cap * jnp.tanh(scores / cap)
     # The lowest finite number, not -inf: a row of -inf has a softmax of NaN.
-    return jnp.where(part.visible[:, None, :, None], scores.reshape(*shape, slot), jnp.finfo(jnp.float32).min)
+    return jnp.where(segment.visible[:, None, :, None], scores.reshape(*shape, key), jnp.finfo(jnp.float32).min)
 
 
 def _mix(
-    weights: Float[Array, "row kv_head sample group token slot"], values: Float[Array, "batch slot head_dim"]
+    weights: Float[Array, "row kv_head sample group token key"], values: Float[Array, "batch key head_dim"]
 ) -> Float[Array, "row kv_head sample group token head_dim"]:
     flat = weights.reshape(len(values), -1, weights.shape[-1]).astype(values.dtype)
     mixed = jnp.einsum("bqs,bsd->bqd", flat, values, preferred_element_type=jnp.float32)
@@ -191,7 +191,7 @@ def _mix(
 
 
 def by_head(x: Float[Array, "seq token kv_head head_dim"]) -> Float[Array, "batch token head_dim"]:
-    """Put the heads of each row one after another on the first axis, as keys and values are kept."""
+    """Put the heads of each row one after another on the first axis, which is how keys and values are stored."""
     return x.swapaxes(1, 2).reshape(-1, x.shape[1], x.shape[3])
 
 
@@ -241,10 +241,10 @@ class Attention(nnx.Module):
         present = KeyValues(by_head(keys), by_head(values))
         if past is not None and view.start is not None:
             present = past.write(present, view.start)
-        parts = (Part(*present, view.own),)
+        segments = (Segment(*present, view.own),)
         if prefix is not None and view.prefix is not None:
-            parts = (Part(*prefix, view.prefix), *parts)
-        mixed = attend(queries, parts, scale=self.scale, cap=self.cap)
+            segments = (Segment(*prefix, view.prefix), *segments)
+        mixed = attend(queries, segments, scale=self.scale, cap=self.cap)
         return self.out(mixed.reshape(len(x), -1), view.keys), present
 
 

@@ -10,17 +10,17 @@ from jaxtyping import Array, Bool, Float, Int
 
 
 class KeyValues(NamedTuple):
-    """The keys and values of one layer, an entry of `batch` for each row and, within it, each key-value head.
+    """The keys and values of one layer; `batch` has an entry for each key-value head of each row.
 
-    Three dimensions, as the products take them: a cache of four is copied at every step of a decoding loop, as XLA on
-    CPUs does not update in place what it also reshapes.
+    There are three dimensions because the products take three. A four-dimensional cache would be copied at every
+    decoding step: XLA on CPUs does not update in place an array that it also reshapes.
     """
 
-    keys: Float[Array, "batch slot head_dim"]
-    values: Float[Array, "batch slot head_dim"]
+    keys: Float[Array, "batch position head_dim"]
+    values: Float[Array, "batch position head_dim"]
 
     def write(self, new: KeyValues, start: Int[Array, ""]) -> KeyValues:
-        """Return these with `new` in the slots from `start` on."""
+        """Return these with `new` written at the positions from `start` on."""
         pairs = zip(self, new, strict=True)
         return KeyValues(
             *(jax.lax.dynamic_update_slice(old, add.astype(old.dtype), (0, start, 0)) for old, add in pairs)
@@ -28,22 +28,22 @@ class KeyValues(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """The keys and values of every layer, in slots filled from the left.
+    """The keys and values of every layer, in positions filled from the left.
 
-    Every array has the rows on its first axis; the scalar `filled`, the number of slots in use, is shared. What of them
-    may be attended to is in `valid`. Writing past the last slot overwrites the last ones silently
-    (`dynamic_update_slice` clamps): make the cache long enough.
+    The first axis of every array is the rows. The scalar `filled`, the number of positions in use, is common to all.
+    `valid` says which positions may be attended to. Writing past the end silently overwrites the last positions, since
+    `dynamic_update_slice` clamps: make the cache long enough.
     """
 
     layers: tuple[KeyValues, ...]
-    valid: Bool[Array, "seq slot"]
+    valid: Bool[Array, "seq position"]
     filled: Int[Array, ""]
 
     def extend(self, layers: tuple[KeyValues, ...], mask: Bool[Array, "seq token"]) -> Cache:
         """Return the cache with these layers, after tokens with this mask."""
         return Cache(layers, self.validity(mask), self.filled + mask.shape[1])
 
-    def validity(self, mask: Bool[Array, "seq token"]) -> Bool[Array, "seq slot"]:
+    def validity(self, mask: Bool[Array, "seq token"]) -> Bool[Array, "seq position"]:
         """Return `valid` once tokens with this mask are appended."""
         return jax.lax.dynamic_update_slice(self.valid, mask, (0, self.filled))
 
@@ -56,6 +56,6 @@ def empty_cache(layers: int, batch: int, length: int, kv_heads: int, head_dim: i
     (2, (3, 8, 4), 0)
     """
     shape = (batch * kv_heads, length, head_dim)
-    # A buffer for each leaf: one shared by several cannot be donated.
+    # One buffer for each leaf: a buffer shared by several cannot be donated.
     keys_values = tuple(KeyValues(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)) for _ in range(layers))
     return Cache(keys_values, jnp.zeros((batch, length), bool), jnp.zeros((), jnp.int32))

@@ -1,4 +1,4 @@
-"""What a decoder is, in numbers: the same few for every architecture."""
+"""The numbers that describe a decoder, the same for every architecture."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Layer:
 
 @attrs.frozen(kw_only=True)
 class Spec:
-    """A decoder: RMSNorm, rotary positions, grouped-query attention, a gated feed-forward layer, and what varies.
+    """A decoder with RMSNorm, rotary positions, grouped-query attention and a gated feed-forward layer.
 
         x ← √width E[token]                            the factor only where `scaled_embedding`
         x ← x + Norm'(Attention(Norm(x)))              Norm' only where `post_norms`
@@ -43,22 +43,22 @@ class Spec:
         kv_heads: key-value heads per layer; a divisor of `heads`.
         head_dim: units per head, even.
         layers: one entry for each block.
-        tied: use the embedding for the logits too.
-        has_logits: false for a reward model's or critic's blocks, whose head is not the decoder's business.
+        tied: whether the logits use the embedding too.
+        has_logits: false for a reward model or critic, whose head is kept outside the decoder.
         activation: of the feed-forward layer's gate.
         norm_epsilon: added to the mean square.
-        norm_offset: added to the norms' scales; 1 where what is stored is the difference from one.
-        qk_norm: normalise each head's query and key before the rotation.
-        post_norms: normalise what attention and feed-forward layer add to the residual stream.
-        qkv_bias, out_bias, ffn_bias: which products add a bias.
+        norm_offset: added to the norms' scales; 1 if the stored scale is the difference from one.
+        qk_norm: whether to normalise each head's query and key before the rotation.
+        post_norms: whether to normalise what attention and the feed-forward layer add to the residual stream.
+        qkv_bias, out_bias, ffn_bias: which products have a bias.
         query_scale: multiplies queries; None is 1 / √head_dim.
         attention_cap, logit_cap: soft caps c, x ↦ c tanh(x / c), of attention scores and of logits.
-        scaled_embedding: multiply embeddings by √width.
+        scaled_embedding: whether to multiply embeddings by √width.
         init_std: standard deviation of the initial weights.
-        out_std: of those that write to the residual stream; None is `init_std`.
+        out_std: that of the weights that write to the residual stream; None is `init_std`.
         dtype: of activations and cache; logits, softmax and norms are float32.
         param_dtype: of the weights.
-        names: our modules -> what a Hugging Face folder calls them; see `dovetail_model.huggingface.names`.
+        names: our module names -> those of a Hugging Face folder; see `dovetail_model.huggingface.names`.
         remat: what the backward pass recomputes block by block: nothing ('none'), everything but matrix products
             ('dots'), everything but products of weights and activations ('dots_no_batch'), everything ('full').
     """

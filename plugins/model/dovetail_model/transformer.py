@@ -25,7 +25,7 @@ POLICIES = {
 
 
 class Block(nnx.Module):
-    """Attention and feed-forward layer, each behind a norm and added to the residual stream."""
+    """An attention and a feed-forward layer, each behind a norm and added to the residual stream."""
 
     def __init__(self, spec: Spec, *, rngs: nnx.Rngs) -> None:
         self.attention_norm = _norm(spec)
@@ -55,11 +55,11 @@ class Block(nnx.Module):
 
 
 class Transformer(nnx.Module):
-    """The decoder that a `Spec` describes; `dovetail.protocols.LanguageModel` says what its methods mean.
+    """The decoder that a `Spec` describes; `dovetail.protocols.LanguageModel` documents its methods.
 
-    Activations are 2-D, one row per token, and layers are unrolled: about twice as fast on CPUs as [seq, token, width]
-    and a scan. Every array is a plain `nnx.Param`, so `nnx.split` gives a state that jits, donates, shards and
-    checkpoints, and two models of one spec have equal graph definitions (one executable serves both).
+    Activations are 2-D, one row per token, and layers are unrolled: on CPUs this is about twice as fast as
+    [seq, token, width] and a scan. Every array is a plain `nnx.Param`, so `nnx.split` gives a state that can be jitted,
+    donated, sharded and checkpointed, and models of the same spec have equal graph definitions and share executables.
     """
 
     def __init__(self, spec: Spec, *, rngs: nnx.Rngs) -> None:
@@ -97,17 +97,17 @@ class Transformer(nnx.Module):
 
     @property
     def has_dropout(self) -> bool:
-        """Tell whether keys make a difference."""
+        """Whether keys make a difference."""
         return any(isinstance(module, LowRank) and module.dropout > 0 for _, module in nnx.iter_modules(self))
 
     def logits(self, hidden: Float[Array, "*batch width"]) -> Float[Array, "*batch vocab"]:
         """Project hidden states to float32 logits.
 
         Raises:
-            ConfigError: if there are none.
+            ConfigError: if the model has none.
         """
         if not self.spec.has_logits:
-            raise ConfigError("the model is a reward model or critic, without logits; it cannot write text")
+            raise ConfigError("the model is a reward model or critic without logits, so it cannot generate text")
         table = (self.embedding if self.unembedding is None else self.unembedding)[...].astype(hidden.dtype)
         rows = hidden.reshape(-1, self.width)
         logits = jnp.einsum("rw,vw->rv", rows, table, preferred_element_type=jnp.float32)
@@ -122,18 +122,18 @@ class Transformer(nnx.Module):
 
 
 def decoder_of(model: nnx.Module) -> Transformer:
-    """Return the model, if it is a decoder of this package.
+    """Return the model if it is a decoder of this package.
 
     Raises:
         ConfigError: otherwise.
     """
     if not isinstance(model, Transformer):
-        raise ConfigError(f"{type(model).__name__} is no decoder of dovetail_model; its layers have no names")
+        raise ConfigError(f"{type(model).__name__} is not a decoder of dovetail_model; its layers have no names")
     return model
 
 
 def _run(block: Block, remat: str, *inputs: Any) -> tuple[Float[Array, "row width"], KeyValues]:
-    """Call a block; its backward pass recomputes what the policy does not keep."""
+    """Call a block; its backward pass recomputes what the rematerialisation policy does not keep."""
     if remat == "none":
         return block(*inputs)
     graphdef, params = nnx.split(block)

@@ -1,17 +1,24 @@
-"""Dovetail's built-in rollout plugin: engines that sample completions."""
+"""Dovetail's built-in rollout plugin: engines that sample completions, and what learns from earlier ones again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from dovetail import Renamed
 from dovetail.hookspecs import hookimpl
 
 
 @hookimpl
 def dovetail_components(register: Callable[..., None]) -> None:
     """Register the components of this package."""
+    register("replay", "recent", "dovetail_rollout.replay.recent:Recent")
     register("rollout", "sglang_jax", "dovetail_rollout.rollout.sglang_jax:SglangJax")
-    register("rollout", "vanilla", "dovetail_rollout.rollout.vanilla:Vanilla")
+    register(
+        "rollout",
+        "vanilla",
+        "dovetail_rollout.rollout.vanilla:Vanilla",
+        renamed=[Renamed("lanes", to="slots", since="0.1", removed_in="0.2")],
+    )
     register("rollout", "vllm", "dovetail_rollout.rollout.vllm:Vllm")
     register("sampling_preset", "greedy", "dovetail_rollout.sampling_preset.greedy:Greedy")
     register("sampling_preset", "liberal", "dovetail_rollout.sampling_preset.liberal:Liberal")

@@ -1,21 +1,19 @@
-"""What is drawn of a run, read from its `metrics.jsonl`."""
+"""The curves of a run, read from its `metrics.jsonl`."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
-from dovetail.errors import DataError
+from dovetail.run.files import records
 from dovetail_sink._figures import ACCURACY, REWARD
 
 METRICS: Final = "metrics.jsonl"
 
 Series = dict[int, float]
-"""A figure by step."""
+"""A number by step."""
 
 
 @attrs.frozen
@@ -28,15 +26,15 @@ class Points:
 
 
 def read(folder: Path) -> Points:
-    """Read a run's record; a folder without one has no points.
+    """Read a run's metrics; a folder without a file has no points.
 
     Raises:
-        DataError: on a line that is no record, but for the last one, which a killed run may leave unfinished.
+        RunError: at a line that is not a record, but for the last one, which a killed run may leave unfinished.
     """
     reward: Series = {}
     accuracy: Series = {}
     sft_steps = 0
-    for record in _records(folder / METRICS):
+    for record in records(folder / METRICS):
         step = record["step"]
         if record["phase"] == "sft":
             sft_steps = max(sft_steps, step)
@@ -47,18 +45,8 @@ def read(folder: Path) -> Points:
     return Points(reward, accuracy, sft_steps)
 
 
-def _records(file: Path) -> Iterator[dict[str, Any]]:
-    lines = file.read_text().splitlines() if file.exists() else []
-    for number, line in enumerate(lines, start=1):
-        try:
-            yield json.loads(line)
-        except ValueError as error:
-            if number < len(lines):
-                raise DataError(f"{file}:{number}: no valid JSON: {error}") from error
-
-
 def running_mean(series: Series, window: int) -> Series:
-    """Return the mean over `window` (odd) neighbouring points; fewer at the ends.
+    """Return the mean over `window` (odd) neighbouring points, fewer at the ends.
 
     >>> running_mean({1: 0.0, 2: 3.0, 3: 6.0}, window=3)
     {1: 1.5, 2: 3.0, 3: 4.5}
@@ -75,5 +63,5 @@ def mean_of(runs: list[Series]) -> Series:
     >>> mean_of([{1: 0.0, 2: 1.0}, {2: 3.0}])
     {2: 2.0}
     """
-    shared = [step for step in runs[0] if all(step in run for run in runs)]
-    return {step: sum(run[step] for run in runs) / len(runs) for step in shared}
+    common = [step for step in runs[0] if all(step in run for run in runs)]
+    return {step: sum(run[step] for run in runs) / len(runs) for step in common}

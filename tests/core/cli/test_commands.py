@@ -6,6 +6,7 @@ import pytest
 from tests.core.train.tiny import TINY
 
 from dovetail.cli import main
+from dovetail.kinds import STAGES
 
 ROOT = Path(__file__).parents[3]
 
@@ -43,9 +44,19 @@ def test_describe_shows_formula_fields_and_parameters(capsys):
 
 def test_explain_prints_the_plan(capsys):
     assert main(["explain", "quickstart", *sets("train.kl_coef=0.1", "train.epochs=2")]) == 0
-    out = capsys.readouterr().out
-    assert "forward passes beside sampling and update: old policy, reference" in out
-    assert "ref_logps" in out
+    stages, fields = (table.splitlines() for table in capsys.readouterr().out.split("\n\n")[1:3])
+    ran = dict(line.split(maxsplit=1) for line in stages[1:])
+    assert list(ran) == [stage.name for stage in STAGES]
+    assert set(ran["passes"].split("; ")) == {
+        "reference on completions: logps",
+        "policy at collection on completions: logps",
+    }
+    assert "train.advantage = grpo -> advantages, returns" in ran["advantages"]
+    assert {"train.policy_loss = grpo", "train.kl = k3"} <= set(ran["loss_terms"].split("; "))
+    assert ran["corrections"] == "-"
+    (row,) = [line for line in fields if line.startswith("ref_logps ")]
+    assert "forward pass: reference on completions" in row
+    assert row.endswith("train.kl = k3")
 
 
 def test_explain_warns_of_a_loss_without_gradient(capsys):

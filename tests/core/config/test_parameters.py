@@ -82,7 +82,10 @@ def test_a_missing_required_parameter_is_named(complaints: Complaints):
         ("policy_loss.grpo.epsilon = 1", "policy_loss.grpo has no parameter 'epsilon'."),
         ("policy_loss.dr_grpo.x = 1", "policy_loss.dr_grpo has no parameter 'x'. Parameters: (none)"),
         ("policy_loss.gspo.mask = 1", "'mask' is a field that policy_loss.gspo reads, not a parameter"),
-        ("critc/optimizer.adamw.b1 = 1", "unknown scope 'critc'. Did you mean 'critic'? Scopes: critic, eval, reference, sft"),
+        (
+            "critc/optimizer.adamw.b1 = 1",
+            "unknown scope 'critc'. Did you mean 'critic'? Scopes: critic, eval, reference, sft",
+        ),
         ("a/critic/optimizer.adamw.b1 = 1", "unknown scope 'a/critic'. Did you mean 'critic'?"),
         ("critic/policy_loss.gspo.epsilon_low = 1", "scope 'critic' chooses no policy_loss, only: "),
         ("policy_loss.gspo.epsilon_low = 'x'", "policy_loss.gspo.epsilon_low: expected float, got 'x'."),

@@ -88,7 +88,9 @@ def test_a_role_makes_fields(registry: Registry, load_text: LoadText):
         load_text("train.policy_loss = distil\n")
 
 
-@pytest.mark.parametrize("name", ["train", "critic", "run", "policy_loss", "model", "policy", "old", "ref", "demo", "roles"])
+@pytest.mark.parametrize(
+    "name", ["train", "critic", "run", "policy_loss", "model", "policy", "old", "ref", "demo", "roles"]
+)
 def test_a_name_that_means_something_else_is_no_role(complaints: Complaints, name: str):
     assert complaints(f"roles.{name} = frozen\n") == [
         f"x.gin:1: '{name}' cannot be the name of a model role: it has a meaning already; take another name"

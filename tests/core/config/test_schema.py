@@ -50,7 +50,11 @@ def test_slots_come_from_the_sections_and_from_the_records_of_the_kinds(registry
     assert not found.slots["train.group_filter"].many
     assert found.slots["critic.optimizer"].scope == "critic"
     assert set(found.scopes) == {"critic", "sft", "eval", "reference"}
-    assert [slot.path for slot in found.slots_of("optimizer")] == ["train.optimizer", "critic.optimizer", "sft.optimizer"]
+    assert [slot.path for slot in found.slots_of("optimizer")] == [
+        "train.optimizer",
+        "critic.optimizer",
+        "sft.optimizer",
+    ]
     assert [slot.path for slot in found.slots_of("optimizer", "sft")] == ["sft.optimizer"]
 
 
@@ -114,7 +118,9 @@ def test_a_section_that_cannot_be_had_is_its_plugins_fault(registry: Registry, w
 
 def test_a_section_is_an_attrs_class(registry: Registry, write: Callable[..., Any]):
     open_section(registry, target=dict)
-    with pytest.raises(PluginError, match=r"section 'acme' of acme-rl 2.0 has the settings .*write a class with @attrs"):
+    with pytest.raises(
+        PluginError, match=r"section 'acme' of acme-rl 2.0 has the settings .*write a class with @attrs"
+    ):
         load(write(""), registry=registry)
 
 
@@ -170,7 +176,8 @@ def test_an_installed_kind_that_is_not_used_changes_neither_file_nor_id(registry
     text, id_ = dump(before), config_id(before)
     open_kind(registry)
     registry.add_kind(
-        Kind(name="judge", summary="mask -> doubts", stage="corrections", many=True, default=(), writes=("doubts",)), ACME
+        Kind(name="judge", summary="mask -> doubts", stage="corrections", many=True, default=(), writes=("doubts",)),
+        ACME,
     )
     after = load_text("train.policy_loss = gspo")
     assert dump(after) == text
@@ -207,7 +214,9 @@ def test_a_setting_elsewhere_has_to_be_there_and_to_choose_that_kind(
 ):
     open_section(registry)
     open_kind(registry, setting=setting)
-    with pytest.raises(PluginError, match=f"kind 'verifier' of acme-rl 2.0 .tests. is chosen by '{setting}', which is not"):
+    with pytest.raises(
+        PluginError, match=f"kind 'verifier' of acme-rl 2.0 .tests. is chosen by '{setting}', which is not"
+    ):
         load(write(""), registry=registry)
 
 

@@ -90,6 +90,14 @@ def pooled(hidden_states, mask):
     """Quantity of whole completions."""
 
 
+def luck(old_entropy, key):
+    """Derived, by chance."""
+
+
+def live_luck(logps, key):
+    """The same from the policy being trained."""
+
+
 def greedy_pool(logits, mask):
     """A quantity of whole completions that would need whole logits."""
 
@@ -98,7 +106,8 @@ def greedy_pool(logits, mask):
 def registry() -> Registry:
     made = Registry()
     made.add_kind(KIND["field"], ORIGIN)
-    for function in (logps, entropy, sum_pi_squared, sharpness, top, stray, divergence, pooled, greedy_pool):
+    quantities = (logps, entropy, sum_pi_squared, stray, divergence, pooled, greedy_pool)
+    for function in (*quantities, sharpness, top, luck, live_luck):
         made.add("field", function.__name__, function, origin=ORIGIN)
     return made
 
@@ -376,6 +385,14 @@ def gambling(logps, key, mask):
     """Loss that draws."""
 
 
+def lucky(logps, luck, mask):
+    """Loss that reads a field drawn for the whole mini-batch."""
+
+
+def live_lucky(logps, live_luck, mask):
+    """Loss that reads one which cannot be."""
+
+
 def distilled(logps, teacher_logps, mask):
     """Loss that reads a role which is not there."""
 
@@ -395,12 +412,17 @@ def distilled(logps, teacher_logps, mask):
         (step(grpo, pooling), "field greedy_pool of acme 1 .* reads 'mask' and 'logits'; .* whole completions"),
         (step(grpo, fading), "reads 'schedule_weight', which a schedule provides; set train.schedule to a name"),
         (step(grpo, gambling), "train.policy_loss = acme/gambling reads 'key', .* one micro-batch at a time, .* read 'row_keys'"),
+        (step(grpo, live_lucky), "field = acme/live_luck reads 'key', .* read 'row_keys'"),
         (step(grpo, distilled), r"reads the field 'teacher_logps', which nobody provides. roles.teacher = 'frozen' would open the model role 'teacher'"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_planned_is_refused(registry, calls, message):
     with pytest.raises(PlanError, match=message):
         make(calls, registry)
+
+
+def test_a_field_that_an_update_computes_before_the_split_may_draw(registry):
+    assert make(step(grpo, lucky), registry).before_split == ("luck",)
 
 
 def paid(token_rewards, mask):

@@ -184,7 +184,7 @@ def test_nothing_of_a_broken_plugin_stays(install):
     sys.modules.pop("acme_c", None)
     registry, manager = discover()
     assert registry.problems
-    manager.hook.dovetail_step_end(step=1, metrics={})
+    manager.hook.dovetail_step_end(phase="rl", step=1, metrics={})
 
 
 def test_everybody_is_told_of_a_broken_plugin(install, monkeypatch):
@@ -290,18 +290,24 @@ def test_the_contract_of_a_third_partys_kind_is_checked_as_well(install, declare
     assert registry.names("verifier") == ("acme_loss",)
 
 
-def test_a_plugin_that_imports_something_heavy_is_named_with_the_time_it_costs(tmp_path):
+@pytest.mark.parametrize(
+    ("point", "source"),
+    [("acme_j", "import flax"), ("acme_j:plugin", "import flax\nclass Plugin: ...\nplugin = Plugin()")],
+)
+def test_a_plugin_that_imports_something_heavy_is_named_with_the_time_it_costs(tmp_path, point, source):
     modules = {
-        "acme_j.py": "import flax",
+        "acme_j.py": source,
         "flax.py": "import time; t = time.process_time() + 0.1\nwhile time.process_time() < t: pass",
     }
-    write_distribution(tmp_path, "acme-rl", modules, {"dovetail": {"acme": "acme_j"}})
+    write_distribution(tmp_path, "acme-rl", modules, {"dovetail": {"acme": point}})
     code = "from dovetail.registry import discover; print(*discover()[0].problems)"
     out = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True,
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
     ).stdout  # fmt: skip
-    assert re.search(r"^slow plugin acme-rl 1.0: its entry point 'acme_j' imports flax and takes 0\.\d s on every", out)
+    assert re.search(
+        rf"^slow plugin acme-rl 1.0: its entry point '{point}' imports flax and takes 0\.\d s on every", out
+    )
     assert "acme_j.py]; register targets as 'module:attribute'" in out
 
 
@@ -321,7 +327,7 @@ def test_run_observers_are_called(install):
         "import dovetail\nseen = []\n@dovetail.hookimpl\ndef dovetail_step_end(step, metrics):\n    seen.append((step, metrics))\n",
     )
     _, manager = discover()
-    manager.hook.dovetail_step_end(step=3, metrics={"x": 1.0})
+    manager.hook.dovetail_step_end(phase="rl", step=3, metrics={"x": 1.0})
     assert sys.modules["acme_e"].seen == [(3, {"x": 1.0})]
 
 

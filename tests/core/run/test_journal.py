@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dovetail.errors import RunError
-from dovetail.run.journal import Journal, read_records
-from dovetail.run.summary import read_lines
+from dovetail.run.files import read_lines
+from dovetail.run.journal import Journal
 
 
 def test_what_was_written_after_a_checkpoint_is_cut(tmp_path):
@@ -38,12 +38,27 @@ def test_each_prompt_of_an_evaluation_is_kept(tmp_path):
     assert text == '{"phase": "rl", "step": 5, "accuracy": [1, 0], "reward/a": [0.25, null]}\n'
 
 
-def test_a_line_that_is_being_written_is_left_for_later(tmp_path):
-    file = tmp_path / "metrics.jsonl"
-    assert read_records(file) == []
-    file.write_text('{"phase": "sft", "step": 9}\n{"phase": "rl", "step": 1}\nnonsense\n{"phase": "rl", "st')
-    assert read_records(file) == [{"phase": "rl", "step": 1}]
-    assert read_records(file, "sft") == [{"phase": "sft", "step": 9}]
+@pytest.mark.parametrize("left", [None, b"", b'{"phase": "rl", "step": 1, "reward/mean": 0.5}'])
+def test_records_that_are_gone_are_not_made_up(tmp_path, left):
+    first = Journal(tmp_path)
+    first.metrics("rl", 1, {"reward/mean": 0.5})
+    first.samples("rl", 1, [{"completion": "42"}])
+    position = first.position()
+    first.samples("rl", 2, [{"completion": "43"}])
+    first.close()
+    file, samples = tmp_path / "metrics.jsonl", (tmp_path / "samples.jsonl").read_bytes()
+    file.unlink() if left is None else file.write_bytes(left)
+    second = Journal(tmp_path)
+    with pytest.raises(RunError) as caught:
+        second.rewind(position)
+    second.close()
+    assert str(caught.value) == (
+        f"'{file}' has {len(left or b'')} bytes, and at the checkpoint that the run would go on from it had"
+        f" {position['metrics.jsonl']}: records are gone, which no step writes again. Put them back, or train in another"
+        " folder"
+    )
+    assert file.read_bytes() == (left or b"")
+    assert (tmp_path / "samples.jsonl").read_bytes() == samples, "nothing is cut where the run does not go on"
 
 
 def test_a_run_that_begins_again_begins_with_empty_records(tmp_path):

@@ -68,7 +68,7 @@ def test_a_broken_line_is_named(tmp_path):
     with open_lines(path, IDENTITY) as lines:
         lines.append([{"a": 1}])
     path.write_bytes(path.read_bytes() + b"junk\n")
-    with open_lines(path, IDENTITY) as lines, pytest.raises(RunError, match=re.escape(f"{path}:2: no valid JSON")):
+    with open_lines(path, IDENTITY) as lines, pytest.raises(RunError, match=re.escape(f"{path}:2: not valid JSON")):
         list(lines.found)
 
 

@@ -99,7 +99,6 @@ def without_loss_masks(algorithm, stage="loss_masks"):
     return attrs.evolve(algorithm, parts={"policy": {**algorithm.parts["policy"], stage: ()}})
 
 
-
 def test_a_loss_mask_narrows_any_loss():
     algorithm, graphdef, weights = make(*PLAIN, "train.policy_loss=gspo", "train.loss_mask=top_entropy")
     batch, metrics = collect(algorithm, graphdef, weights, sampled())
@@ -136,7 +135,7 @@ def test_a_loss_mask_that_reads_the_policy_being_trained_is_asked_with_the_loss(
     batch, _ = collect(algorithm, graphdef, weights, sampled())
     assert "loss_weights" not in batch
     learnt, metrics = change(algorithm, graphdef, weights, batch)
-    assert 0 < means(metrics)["loss_mask/weight_mean"] < 1
+    assert 0 < means(metrics)["loss_mask/opsm/weight_mean"] < 1
     plain = without_loss_masks(algorithm, "loss_terms")
     positive = batch | {"advantages": jnp.maximum(batch["advantages"], 0.0)}
     gap = means(metrics)["mismatch/kl_k1"]  # mean(log μ - log π): with this model every completion is beyond 0
@@ -163,7 +162,9 @@ def test_advantages_are_read_after_they_are_estimated_only():
         return token_rewards
 
     dovetail.register("reward_shaping", "eager", eager)
-    with pytest.raises(PlanError, match="reads 'advantages', which does not exist before the stage 'advantages' is over"):
+    with pytest.raises(
+        PlanError, match="reads 'advantages', which does not exist before the stage 'advantages' is over"
+    ):
         load(None, ["train.reward_shaping=eager"])
 
 

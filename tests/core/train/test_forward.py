@@ -177,7 +177,9 @@ def summed(logits):
 @pytest.mark.parametrize(("function", "shape"), [(distances, r"\(60, 23\)"), (summed, r"\(\)")])
 def test_a_field_that_reads_logits_returns_a_number_for_each_position(function, shape):
     _, graphdef, weights = make()
-    message = rf"field.{function.__name__} of session 0 .* returned {shape} for \(60,\) positions; .* one number for each"
+    message = (
+        rf"field.{function.__name__} of session 0 .* returned {shape} for \(60,\) positions; .* one number for each"
+    )
     with pytest.raises(PluginError, match=message):
         evaluate(graphdef, weights, sampled(), registered(function), 1.0)
 
@@ -194,7 +196,13 @@ def test_the_logits_of_another_model_are_read_beside_the_policy_s():
     _, graphdef, weights = make()
     away = jax.tree.map(lambda x: x * 1.1, weights)
     found = evaluate(
-        graphdef, weights, sampled(), registered(gap), 0.7, beside={"ref_logits": Model(graphdef, away)}, rows_per_prompt=4
+        graphdef,
+        weights,
+        sampled(),
+        registered(gap),
+        0.7,
+        beside={"ref_logits": Model(graphdef, away)},
+        rows_per_prompt=4,
     )
     wanted = registered(first_logit)
     mine, theirs = (evaluate(graphdef, each, sampled(), wanted, 0.7)["first_logit"] for each in (weights, away))

@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import attrs
 import jax
 import numpy as np
 import pytest
@@ -81,7 +82,6 @@ def test_a_run_leaves_its_records(finished):
         "environment.json",
         "parameters.txt",
         "tokenizer",
-        "curve.png",
         "curve.svg",
         "events",
     ):
@@ -212,17 +212,16 @@ def passes(monkeypatch) -> list[str]:
     traced = []
     quantities, values = forward.quantities, forward.values
 
-    def watch_quantities(graphdef, weights, batch, wanted, *others):
+    def watch_quantities(model, batch, wanted, *others, **options):
         traced.append("+".join(wanted))
-        return quantities(graphdef, weights, batch, wanted, *others)
+        return quantities(model, batch, wanted, *others, **options)
 
     def watch_values(*arguments):
         traced.append("values")
         return values(*arguments)
 
-    for module in ("collect", "update"):
-        monkeypatch.setattr(f"dovetail.train.{module}.quantities", watch_quantities)
-        monkeypatch.setattr(f"dovetail.train.{module}.values", watch_values)
+    monkeypatch.setattr("dovetail.train.scoring.quantities", watch_quantities)
+    monkeypatch.setattr("dovetail.train.scoring.values", watch_values)
     return traced
 
 
@@ -261,8 +260,9 @@ def test_a_step_compiles_once(tmp_path, caplog):
         # a shape of its own: runs of one process share what they compile
         run(tmp_path, "sft.steps=0", "train.steps=3", "eval.every=10", "train.max_prompt_tokens=14")
     compiled = [r.getMessage() for r in caplog.records if "Finished XLA compilation of jit" in r.getMessage()]
-    assert len([m for m in compiled if "_generate" in m]) <= 2  # groups in training, greedy in evaluation
-    assert len([m for m in compiled if "__call__" in m]) == 2  # the collector and the update
+    count = {name: sum(f"jit({name})" in m for m in compiled) for name in ("_begin", "_extend", "__call__")}
+    # the sampler: groups in training, greedy in evaluation; the collector and the update
+    assert count == {"_begin": 2, "_extend": 2, "__call__": 2}
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_keeps_what_was_good(tmp_path, monkeypatch):
@@ -348,12 +348,47 @@ def test_a_reward_that_reads_an_absent_column_is_refused_before_the_model_is_mad
     assert not (tmp_path / "tokenizer").exists()
 
 
+@attrs.frozen(kw_only=True)
+class Graded:
+    """Sums with a column of numbers, or of words."""
+
+    words: bool = False
+    columns = ("answer", "difficulty")
+
+    def examples(self, split):
+        """Return the sums of the arithmetic task, graded by their length."""
+        grade = str if self.words and split == "train" else float
+        sums = config().choice("train.task").bind().examples(split)
+        return [dict(example) | {"difficulty": grade(len(example["prompt"]))} for example in sums]
+
+    def corpus(self):
+        """Return its corpus."""
+        return config().choice("train.task").bind().corpus()
+
+
+def test_a_column_of_numbers_reaches_a_run_and_one_of_words_is_refused(tmp_path):
+    def eager(logps, advantages, difficulty, mask):
+        """Learn more from what is difficult."""
+        return -logps * advantages, {"difficulty": difficulty}
+
+    dovetail.register("policy_loss", "eager", eager)
+    dovetail.register("task", "graded", Graded)
+    chosen = ("train.task=graded", "train.policy_loss=eager", "sft.steps=0", "train.steps=1", "eval.every=10")
+    last = run(tmp_path / "numbers", *chosen)
+    assert 4 <= last["policy_loss/difficulty"] <= 12
+    with pytest.raises(
+        DataError, match=r"the column 'difficulty' is read as a field, and is '\d+' where the prompt is "
+    ):
+        run(tmp_path / "words", *chosen, "task.graded.words=True")
+
+
 def test_a_group_filter_replaces_what_it_rejects(tmp_path):
     def odd_starts(tokens, group_ids):
         """Keep groups whose first completion starts with an odd id."""
         import jax.numpy as jnp
 
-        return jnp.repeat(tokens[::4, 0] % 2 == 1, 4, total_repeat_length=len(group_ids))
+        odd = tokens[:, 0] % 2 == 1
+        return jnp.repeat(odd[::4], 4, total_repeat_length=len(group_ids)), {"odd": odd}
 
     dovetail.register("group_filter", "odd_starts", odd_starts)
     filtered = ("train.group_filter=odd_starts", "train.refill_rounds=2", "sft.steps=0", "train.steps=3")
@@ -362,3 +397,4 @@ def test_a_group_filter_replaces_what_it_rejects(tmp_path):
     assert all(1 <= line["group_filter/rounds"] <= 3 for line in lines)
     assert all(0 <= line["group_filter/kept"] <= 1 for line in lines)
     assert len({line["group_filter/kept"] for line in lines}) > 1
+    assert all(0 < line["group_filter/odd"] < 1 for line in lines), "what a filter reports is of all rounds"

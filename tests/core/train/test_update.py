@@ -92,7 +92,9 @@ def reference(algorithm, weights):
 
 
 def collect(algorithm, graphdef, weights, batch, critic=None, now=None):
-    collector = Collector(algorithm=algorithm, graphdefs={"policy": graphdef} | ({"critic": critic[0]} if critic else {}))
+    collector = Collector(
+        algorithm=algorithm, graphdefs={"policy": graphdef} | ({"critic": critic[0]} if critic else {})
+    )
     by_role = {"policy": weights} | others(algorithm, weights, *algorithm.follow)
     by_role |= {"critic": critic[1]} if critic else {}
     collected, metrics, _ = jax.jit(collector.__call__)(by_role, batch, now or moment(seed=1), algorithm.hyper)

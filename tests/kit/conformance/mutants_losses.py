@@ -198,7 +198,7 @@ def nothing_in_an_empty_row(logps, advantages, mask):
     return -clean(advantages, mask) * clean(logps, mask) / lengths
 
 
-@caught_by("policy_loss", "vmap")
+@caught_by("policy_loss", "vmap", raises="NotImplementedError")
 def a_callback(logps, advantages, mask):
     loss = -clean(advantages, mask) * clean(logps, mask)
     scale = jax.pure_callback(lambda x: x, jax.ShapeDtypeStruct((), jnp.float32), jnp.float32(1))
@@ -340,6 +340,18 @@ def speaks_of_no_parameter(logps, advantages, mask, *, epsilon: float = 0.2):
 @caught_by("policy_loss", "declarations")
 @dovetail.declares(on_policy_gradeint=True)
 def claims_with_a_typing_error(logps, advantages, mask):
+    return -clean(advantages, mask) * clean(logps, mask)
+
+
+@caught_by("policy_loss", "declarations")
+@dovetail.declares(excludes=("corection",))
+def excludes_no_kind(logps, advantages, mask):
+    return -clean(advantages, mask) * clean(logps, mask)
+
+
+@caught_by("policy_loss", "declarations")
+@dovetail.declares(per_reward=("weights",))
+def has_no_such_weights(logps, advantages, mask):
     return -clean(advantages, mask) * clean(logps, mask)
 
 

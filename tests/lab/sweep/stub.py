@@ -39,7 +39,7 @@ def train(config, folder: Path) -> None:
             time.sleep(600)
         with (folder / "metrics.jsonl").open("a") as file:
             file.write(json.dumps({"phase": "rl", "step": step, "pid": os.getpid(), "score": -kind * step}) + "\n")
-        plugin_manager().hook.dovetail_step_end(step=step, metrics={})
+        plugin_manager().hook.dovetail_step_end(phase="rl", step=step, metrics={})
         time.sleep(0.2 if kind == SLOW else 0.0)
         if step >= (SLOW_STEPS if kind == SLOW else STEPS):
             return

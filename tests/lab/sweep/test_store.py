@@ -8,7 +8,7 @@ import pytest
 from dovetail.config import load
 from dovetail.errors import RunError
 from dovetail_lab.sweep import Planned, Point, Space, Store, Trial
-from dovetail_lab.sweep.store import CLAIM, State, hold, is_held
+from dovetail_lab.sweep.store import CLAIM, State
 
 
 def planned(*values: float, seed: int = 0) -> Planned:
@@ -56,14 +56,6 @@ def test_a_claim_and_a_drive_are_exclusive(store):
         pass
     with store.drive(), pytest.raises(RunError, match="in use by another process"), store.drive():
         pass
-
-
-def test_asking_whether_a_lock_is_held_does_not_take_it(store):
-    path = store.path / "lock"
-    assert not is_held(path)
-    with hold(path, "it", patience=0.0):
-        assert is_held(path)
-    assert not is_held(path)
 
 
 def test_the_same_trials_open_the_folder_again(store):

@@ -126,6 +126,16 @@ def test_clip_cov_depends_on_the_key() -> None:
     assert (draws[0] != draws[2]).any()
 
 
+@pytest.mark.parametrize("name", ["clip_cov_tokens", "kl_cov_tokens"])
+def test_a_fraction_of_zero_selects_nothing(name: str) -> None:
+    batch = fields()
+    component = dovetail.get("field", name)
+    reads = [jnp.asarray(batch[read]) for read in component.reads]
+    bounds = {"lower": -100.0, "upper": 100.0} if name == "clip_cov_tokens" else {}
+    assert not component(*reads, fraction=0.0, **bounds).any()
+    assert component(*reads, fraction=1e-6, **bounds).sum() == 1  # a fraction that rounds down to nothing takes one
+
+
 def test_kl_cov_takes_the_largest() -> None:
     logps = jnp.array([[-1.0, -3.0, -5.0], [-4.0, -3.0, -2.0]])
     advantages = jnp.array([[2.0, 0.0, -3.0], [1.0, 0.0, 0.0]])
@@ -136,19 +146,35 @@ def test_kl_cov_takes_the_largest() -> None:
     np.testing.assert_array_equal(two, [[True, False, True], [False] * 3])
 
 
-def test_the_second_moment_stays_below_the_budget() -> None:
+def algorithm_1(log_ratio: np.ndarray, advantages: np.ndarray, mask: np.ndarray, budget: float) -> np.ndarray:
+    """Algorithm 1 of the paper as it is written there: the largest goes first, until the mean is within the budget."""
+    kept = mask.copy()
+    outward = [tuple(at) for at in np.argwhere(mask & (log_ratio * advantages > 0))]
+    while outward and np.mean([log_ratio[at] ** 2 for at in outward]) > budget:
+        largest = max(outward, key=lambda at: log_ratio[at] ** 2)
+        outward.remove(largest)
+        kept[largest] = False
+    return kept
+
+
+@pytest.mark.parametrize("budget", [0.0, 0.01, 0.2, 0.6, 10.0])
+def test_the_second_moment_is_that_of_the_authors_algorithm(budget: float) -> None:
     rng = np.random.default_rng(2)
-    old, sampled = (rng.normal(scale=0.5, size=(4, 9)).astype(np.float32) for _ in range(2))
+    old, sampled, advantages = (rng.normal(scale=0.5, size=(4, 9)).astype(np.float32) for _ in range(3))
+    advantages[1] = 0.0
     mask = rng.random((4, 9)) < 0.7
-    kept = np.asarray(second_moment_tokens(jnp.asarray(old), jnp.asarray(sampled), jnp.asarray(mask), budget=0.2))
-    moment = (old - sampled) ** 2
-    assert moment[kept].mean() < 0.2
-    left_out = moment[mask & ~kept]
-    assert left_out.min() >= moment[kept].max()
-    assert np.append(moment[kept], left_out.min()).mean() >= 0.2
+    arrays = [jnp.asarray(x) for x in (old, sampled, advantages, mask)]
+    kept = np.asarray(second_moment_tokens(*arrays, budget=budget))
+    np.testing.assert_array_equal(kept, algorithm_1(old - sampled, advantages, mask, budget))
 
 
-def test_the_second_moment_keeps_everything_on_policy_and_never_nothing() -> None:
-    logps = jnp.zeros((2, 3))
-    assert second_moment_tokens(logps, logps, TRUE).all()
-    assert second_moment_tokens(logps, jnp.arange(6.0).reshape(2, 3) + 5.0, TRUE).sum() == 1
+def test_the_second_moment_leaves_tokens_that_come_back_alone() -> None:
+    far, zero = jnp.array([[5.0, -5.0]]), jnp.zeros((1, 2))
+    mask = jnp.ones((1, 2), bool)
+    np.testing.assert_array_equal(second_moment_tokens(far, zero, jnp.ones((1, 2)), mask), [[False, True]])
+    np.testing.assert_array_equal(second_moment_tokens(far, zero, -jnp.ones((1, 2)), mask), [[True, False]])
+    assert second_moment_tokens(far, zero, zero, mask).all()
+
+
+def test_the_second_moment_keeps_everything_on_policy() -> None:
+    assert second_moment_tokens(jnp.zeros((2, 3)), jnp.zeros((2, 3)), jnp.ones((2, 3)), TRUE).all()

@@ -69,10 +69,35 @@ def test_the_clamp_of_k3_plus_leaves_the_gradient() -> None:
     np.testing.assert_allclose(gradient, [[-3.0, 3.0]])
 
 
-def test_k3_without_a_clamp_is_exact_until_the_exponent_is_bounded() -> None:
-    value, gradient = pull("k3", np.array([[-25.0, -15.0, 50.0]], np.float32), clamp=None)
-    np.testing.assert_allclose(value, [[np.exp(20.0) - 21, np.exp(15.0) - 16, 49.0]], rtol=1e-6)
-    np.testing.assert_allclose(gradient, [[0.0, 1 - np.exp(15.0), 1.0]], rtol=1e-6)
+FAR = np.array([[-25.0, -15.0, 50.0]], np.float32)
+STEEPEST = np.expm1(20.0)
+
+
+def test_k3_is_exact_until_the_exponent_is_bounded_and_straight_beyond() -> None:
+    value, gradient = pull("k3", FAR)
+    np.testing.assert_allclose(value, [[np.exp(20.0) - 21 + 5 * STEEPEST, np.exp(15.0) - 16, 49.0]], rtol=1e-6)
+    np.testing.assert_allclose(gradient, [[-STEEPEST, 1 - np.exp(15.0), 1.0]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["k3", "k3_corrected"])
+def test_the_further_a_token_is_given_up_the_stronger_it_is_pulled_back(name: str) -> None:
+    """Down to where the exponent is bounded, and from there on with the same force: nowhere with none."""
+    ref_logps = jnp.zeros((1, 6))
+    logps = jnp.array([[-1.0, -3.0, -10.0, -19.0, -30.0, -1000.0]])
+    fields = {"ref_logps": ref_logps, "old_logps": logps}
+    component = dovetail.get("kl", name)
+
+    def total(logps: jax.Array) -> jax.Array:
+        return component(*((fields | {"logps": logps})[read] for read in component.reads)).sum()
+
+    pulls = -np.asarray(jax.grad(total)(logps))[0]
+    assert (pulls > 0.5).all()
+    assert (np.diff(pulls) >= 0).all()
+
+
+@pytest.mark.parametrize("name", ["k1", "k2", "k3", "k3_corrected", "k3_plus"])
+def test_nothing_is_clamped_unless_it_is_asked_for(name: str) -> None:
+    assert dovetail.get("kl", name).params["clamp"] is None
 
 
 def test_k3_keeps_its_precision_where_the_policies_are_close() -> None:

@@ -16,7 +16,6 @@ BY_HAND = {
     "sequence_mean_token_mean": ({}, [1 / 8, 1 / 4]),
     "sequence_mean_token_sum": ({}, [1 / 2, 1 / 2]),
     "sequence_mean_token_scale": ({"normalizer": 10.0}, [1 / 20, 1 / 20]),
-    "sequence_mean_token_sum_norm": ({"normalizer": 10.0}, [1 / 10, 1 / 10]),
 }
 
 

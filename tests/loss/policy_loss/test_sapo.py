@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from tests.loss.policy_loss.by_hand import fields, gradient, result, value
 
 
@@ -24,6 +25,17 @@ def test_the_gate_is_open_at_one_and_closes_on_both_sides() -> None:
     assert at_one == 1
     np.testing.assert_allclose(below, 4 * logistic(1.5) * logistic(-1.5), rtol=1e-6)
     assert at_one > below > above > far
+
+
+@pytest.mark.parametrize("tau", [0.5, 1.0, 3.0])
+def test_the_gradient_is_largest_where_the_docstring_says(tau: float) -> None:
+    ratios = np.linspace(0.05, 12.0, 4000)
+    pull = -gradient("sapo", fields(np.log(ratios)[None], 1.0), tau_pos=tau)[0]
+    largest = ratios[np.argmax(pull)]
+    np.testing.assert_allclose(tau * largest * np.tanh(tau * (largest - 1) / 2), 1.0, rtol=1e-2)
+    assert largest > 1
+    if tau == 1.0:
+        np.testing.assert_allclose([largest, pull.max()], [2.06, 1.57], atol=0.01)
 
 
 def test_a_negative_advantage_closes_faster() -> None:

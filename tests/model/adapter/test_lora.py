@@ -92,9 +92,9 @@ def test_an_expression_that_matches_nothing_is_refused_with_the_names():
     with pytest.raises(ConfigError) as error:
         LoRA(modules="q_proj").apply(decoder(), rngs=nnx.Rngs(0))
     assert str(error.value) == (
-        "adapter.lora.modules = 'q_proj' matches the whole name of no module; there are model.layers.N.mlp.down_proj,"
+        "adapter.lora.modules = 'q_proj' matches the full name of no module; there are model.layers.N.mlp.down_proj,"
         " model.layers.N.mlp.gate_proj, model.layers.N.mlp.up_proj, model.layers.N.self_attn.k_proj,"
-        " model.layers.N.self_attn.o_proj, model.layers.N.self_attn.q_proj, model.layers.N.self_attn.v_proj, N being the"
+        " model.layers.N.self_attn.o_proj, model.layers.N.self_attn.q_proj, model.layers.N.self_attn.v_proj, where N is the"
         " layer"
     )
 
@@ -102,7 +102,7 @@ def test_an_expression_that_matches_nothing_is_refused_with_the_names():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"modules": "("}, r"modules = '\(' is no regular expression"),
+        ({"modules": "("}, r"modules = '\(' is not a regular expression"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings, message):
@@ -138,7 +138,7 @@ def test_what_is_left_is_scaled_up(dropping):
 
 
 def test_another_package_s_model_is_refused():
-    with pytest.raises(ConfigError, match="Linear is no decoder of dovetail_model"):
+    with pytest.raises(ConfigError, match="Linear is not a decoder of dovetail_model"):
         LoRA().apply(nnx.Linear(2, 2, rngs=nnx.Rngs(0)), rngs=nnx.Rngs(0))
 
 

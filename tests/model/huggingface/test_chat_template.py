@@ -94,7 +94,7 @@ def test_a_broken_template_names_its_line():
         ([{"role": None, "content": ""}], "its role is None, not text"),
     ],
 )
-def test_what_is_no_conversation_is_refused(messages, wrong):
+def test_anything_but_a_conversation_is_refused(messages, wrong):
     with pytest.raises(DataError, match=wrong):
         template().render(messages)
 

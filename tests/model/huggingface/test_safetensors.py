@@ -95,7 +95,7 @@ def header(text):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"PK\x03\x04 this is a zip file, not tensors", "no safetensors file: its header would be"),
+        (b"PK\x03\x04 this is a zip file, not tensors", "not a safetensors file: its header would be"),
         (header(b"not json"), "its header cannot be read"),
         (header({"a": {"dtype": "F32"}}), "its header cannot be read: KeyError"),
         (header([1]), "its header cannot be read"),
@@ -109,7 +109,7 @@ def header(text):
         ),
     ],
 )
-def test_what_is_no_safetensors_file_is_refused(tmp_path, content, message):
+def test_other_files_are_refused(tmp_path, content, message):
     (tmp_path / "x.safetensors").write_bytes(content)
     with pytest.raises(ConfigError, match=message):
         open_file(tmp_path / "x.safetensors")
@@ -119,7 +119,7 @@ def test_a_folder_without_weights_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"has neither model.safetensors nor model.safetensors.index.json$"):
         open_folder(tmp_path)
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
-    with pytest.raises(ConfigError, match="; of pytorch_model.bin save it anew as safetensors"):
+    with pytest.raises(ConfigError, match="; save pytorch_model.bin again as safetensors"):
         open_folder(tmp_path)
 
 
@@ -128,7 +128,7 @@ def test_an_index_must_be_true(tmp_path):
     index = tmp_path / "model.safetensors.index.json"
     listed = json.loads(index.read_text())
     files[1].rename(tmp_path / "aside")
-    with pytest.raises(ConfigError, match=f"names {files[1].name}, not in the folder; is the download complete"):
+    with pytest.raises(ConfigError, match=f"names {files[1].name}, which are missing; is the download complete"):
         open_folder(tmp_path)
     (tmp_path / "aside").rename(files[1])
     listed["weight_map"]["ghost"] = files[0].name

@@ -36,5 +36,5 @@ def test_an_offset_is_added_to_what_is_stored():
     assert norm.scale.axes == ("width",)
     x = jnp.array([[1.0, 7.0]])
     np.testing.assert_allclose(norm(x), [[0.2, 1.4]], rtol=1e-6)
-    norm.scale[...] = jnp.array([0.0, 2**-9], jnp.bfloat16)  # 1 + 2⁻⁹ is no bfloat16
+    norm.scale[...] = jnp.array([0.0, 2**-9], jnp.bfloat16)  # 1 + 2⁻⁹ is not a bfloat16
     np.testing.assert_allclose(norm(x), [[0.2, 1.4 * (1 + 2**-9)]], rtol=1e-6)

@@ -206,9 +206,9 @@ def test_derived_sizes():
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ({"width": 30, "heads": 4}, "width = 30 is no multiple of heads = 4; change one, or set head_dim"),
-        ({"heads": 4, "kv_heads": 3}, "heads = 4 is no multiple of kv_heads = 3"),
-        ({"head_dim": 7}, "7 units per head; rotary positions turn pairs, make it even"),
+        ({"width": 30, "heads": 4}, "width = 30 is not a multiple of heads = 4; change one, or set head_dim"),
+        ({"heads": 4, "kv_heads": 3}, "heads = 4 is not a multiple of kv_heads = 3"),
+        ({"head_dim": 7}, "7 units per head; rotary positions rotate pairs, so it must be even"),
         ({"layers": 0}, "layers = 0; it must be at least 1"),
     ],
 )
@@ -220,7 +220,7 @@ def test_sizes_that_do_not_fit_are_refused(sizes, message):
 def test_an_abstract_model_needs_a_vocabulary(model):
     shapes = [jax.tree.map(lambda leaf: leaf.shape, nnx.state(each)) for each in (model, TINY.abstract(VOCAB))]
     assert shapes[0] == shapes[1]
-    with pytest.raises(ConfigError, match="has the vocabulary of its tokenizer, and there is no tokenizer here"):
+    with pytest.raises(ConfigError, match="has as many ids as its tokenizer, and there is no tokenizer here"):
         TINY.abstract(None)
 
 

@@ -178,9 +178,9 @@ def test_layers_of_published_models():
         ({"hidden_size": "896"}, "hidden_size = '896'; it must be of type int"),
         ({"num_hidden_layers": 0}, "num_hidden_layers = 0; it must be at least 1"),
         ({"tie_word_embeddings": 1}, "tie_word_embeddings = 1; it must be of type bool"),
-        ({"num_key_value_heads": 3}, "num_attention_heads = 14 is no multiple of num_key_value_heads = 3"),
-        ({"hidden_size": 900}, "hidden_size = 900 is no multiple of num_attention_heads = 14; give head_dim"),
-        ({"head_dim": 63}, "63 units per head; rotary positions turn pairs, it must be even"),
+        ({"num_key_value_heads": 3}, "num_attention_heads = 14 is not a multiple of num_key_value_heads = 3"),
+        ({"hidden_size": 900}, "hidden_size = 900 is not a multiple of num_attention_heads = 14; give head_dim"),
+        ({"head_dim": 63}, "63 units per head; rotary positions rotate pairs, so it must be even"),
         ({"hidden_act": "relu"}, "hidden_act = 'relu'; supported are gelu_pytorch_tanh, silu, swish"),
         ({"rope_scaling": {"type": "yarn"}}, "rope_type = 'yarn'; supported are default, linear, llama3"),
         ({"rope_scaling": {"type": "linear"}}, "'factor' is missing"),
@@ -304,7 +304,7 @@ def test_a_tokenizer_must_fit_into_the_embedding():
     model = make(FIXTURES / "llama", vocab=20)
     assert model.vocab_size == VOCAB
     assert model.logits(jnp.ones((1, 16))).shape == (1, VOCAB)
-    with pytest.raises(ConfigError, match="the tokenizer has 33 ids, the embedding 32 rows; use the tokenizer of"):
+    with pytest.raises(ConfigError, match="the tokenizer has 33 ids and the embedding 32 rows; use the tokenizer of"):
         make(FIXTURES / "llama", vocab=33)
 
 
@@ -315,19 +315,19 @@ def test_a_reward_model_has_blocks_and_no_logits():
         tokens, mask = jnp.asarray(reference["leftpad/input_ids"]), jnp.asarray(reference["leftpad/attention_mask"])
         hidden, _ = model(tokens.astype(jnp.int32), mask.astype(bool))
         np.testing.assert_allclose(hidden[:, -1] @ head[0], reference["leftpad/scores"], atol=1e-5)
-    with pytest.raises(ConfigError, match="a reward model or critic, without logits; it cannot write text"):
+    with pytest.raises(ConfigError, match="a reward model or critic without logits, so it cannot generate text"):
         model.logits(hidden)
 
 
-def test_what_is_no_model_s_folder_is_refused(tmp_path):
+def test_folders_without_a_model_are_refused(tmp_path):
     with pytest.raises(
-        ConfigError, match=r"nowhere: is no folder; a model is a folder with config.json and \*.safetensors"
+        ConfigError, match=r"nowhere: is not a folder; a model is a folder with config.json and \*.safetensors"
     ):
         make(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="has no config.json; a model is a folder"):
         make(tmp_path)
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ConfigError, match=r"config.json: no JSON: Expecting"):
+    with pytest.raises(ConfigError, match=r"config.json: not valid JSON: Expecting"):
         make(tmp_path)
     (tmp_path / "config.json").write_text("[]")
     with pytest.raises(ConfigError, match=r"config.json: holds a list, not an object"):

@@ -212,10 +212,10 @@ def test_mistakes_are_one_line(folder, tmp_path):
     ):
         opened(folder(config=BOS)).render(QUESTION)
     (tmp_path / "tokenizer_config.json").write_text("[")
-    with pytest.raises(DataError, match=r"tokenizer_config\.json: no valid JSON"):
+    with pytest.raises(DataError, match=r"tokenizer_config\.json: not valid JSON"):
         opened(path)
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(DataError, match=r"tokenizer\.json: no tokenizer can be read from it"):
+    with pytest.raises(DataError, match=r"tokenizer\.json: it does not hold a readable tokenizer"):
         opened(path)
 
 

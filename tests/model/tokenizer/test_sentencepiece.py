@@ -100,7 +100,7 @@ def test_training_is_silent(capfd):
 
 @pytest.mark.parametrize("corpus", [[], [""]])
 def test_an_empty_corpus_is_refused(corpus):
-    with pytest.raises(DataError, match=r"corpus is empty; give it texts, or set tokenizer\.sentencepiece\.path"):
+    with pytest.raises(DataError, match=r"corpus is empty; add texts, or set tokenizer\.sentencepiece\.path"):
         SentencePiece().make(corpus)
 
 
@@ -111,15 +111,15 @@ def test_a_vocabulary_too_small_is_refused():
 
 @pytest.mark.parametrize("symbols", [("a", "a"), ("",), ("</s>",)])
 def test_unusable_symbols_are_refused(symbols):
-    with pytest.raises(ConfigError, match="must be distinct, not empty, and none of <pad>, </s>, <unk>"):
+    with pytest.raises(ConfigError, match="must be distinct and not empty, and cannot be <pad>, </s>, <unk>"):
         SentencePiece(symbols=symbols)
 
 
 def test_an_unreadable_model_is_refused(tmp_path):
-    with pytest.raises(DataError, match="no sentencepiece model can be read"):
+    with pytest.raises(DataError, match="it does not hold a readable sentencepiece model"):
         SentencePiece(path=str(tmp_path)).make([])
     (tmp_path / "tokenizer.model").write_bytes(b"junk")
-    with pytest.raises(DataError, match="no sentencepiece model can be read"):
+    with pytest.raises(DataError, match="it does not hold a readable sentencepiece model"):
         SentencePiece(path=str(tmp_path)).make([])
 
 
@@ -148,7 +148,7 @@ def test_a_published_model_may_have_several_ends(published):
     chat = SentencePiece(path=str(published), eos_tokens=("<end_of_turn>", "</s>")).make([])
     assert chat.eos_ids == (5, 1)
     assert chat.decode([*chat.encode("add them"), 5, 1]) == "add them"
-    with pytest.raises(ConfigError, match="eos_tokens: '<eot>' is no piece of the model"):
+    with pytest.raises(ConfigError, match="eos_tokens: '<eot>' is not a piece of the model"):
         SentencePiece(path=str(published), eos_tokens=("<eot>",)).make([])
 
 

@@ -37,7 +37,7 @@ class Countdown:
 
 
 def run(last_tokens, samples=1, fixed=FIXED, steps=99, enough=0):
-    """Complete prompts, all in one go, each completion in the lane of its number."""
+    """Complete prompts, all in one go, each completion in the slot of its number."""
     model = Countdown([])
     prompts = jnp.array([[7, last] for last in last_tokens])
     keys = jax.random.split(jax.random.key(0), (len(last_tokens), samples))
@@ -92,7 +92,7 @@ def test_several_tokens_may_end_a_row_and_none_need_to():
     np.testing.assert_array_equal(drawn.lengths, [6, 6])
 
 
-def test_a_row_whose_logits_are_no_numbers_fails_alone():
+def test_a_row_whose_logits_are_nan_fails_alone():
     drawn, *_ = run([11, 6])
     np.testing.assert_array_equal(drawn.failed, [True, False])
     np.testing.assert_array_equal(drawn.lengths, [3, 3])
@@ -108,11 +108,11 @@ def test_many_prompts_are_read_in_pieces(monkeypatch):
 
 
 def test_lanes_move_with_their_slots():
-    keys = jnp.arange(1.0, 25.0).reshape(6, 4)  # three lanes with two entries of four slots each
+    keys = jnp.arange(1.0, 25.0).reshape(6, 4)  # three slots with two entries of four positions each
     count, filled = jnp.array([7, 8, 9]), jnp.int32(3)
-    moved = move((count, keys, filled), 3, jnp.array([2, -1]), jnp.int32(1), axes=(None, 1, None), slots=3)
+    moved = move((count, keys, filled), 3, jnp.array([2, -1]), jnp.int32(1), axes=(None, 1, None), length=3)
     np.testing.assert_array_equal(moved[0], [9, 0])
     np.testing.assert_array_equal(moved[1], [[18, 19, 20], [22, 23, 24], [0, 0, 0], [0, 0, 0]])
     assert int(moved[2]) == 2
-    longer = move((count, keys, filled), 3, jnp.array([0]), jnp.int32(0), axes=(None, 1, None), slots=6)
+    longer = move((count, keys, filled), 3, jnp.array([0]), jnp.int32(0), axes=(None, 1, None), length=6)
     np.testing.assert_array_equal(longer[1][0], [1, 2, 3, 4, 0, 0])

@@ -89,7 +89,7 @@ def test_many_candidates_are_cut_in_place_and_few_gathered(monkeypatch):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_logits_that_are_no_numbers_give_a_report_that_is_none(bad):
+def test_nan_and_infinite_logits_give_a_report_that_is_not_finite(bad):
     for temperature in (0.0, 1.0):
         tokens, logps = sweep([0.0, bad, 1.0], temperature)
         assert not np.isfinite(logps).any()

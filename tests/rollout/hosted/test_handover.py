@@ -65,5 +65,5 @@ def test_no_room(tmp_path, weights):
 
 
 def test_what_cannot_be_written(tmp_path, weights):
-    with pytest.raises(ConfigError, match="comes from no folder that an adapter could refer to"):
+    with pytest.raises(ConfigError, match="has no folder that an adapter could refer to"):
         opened(tmp_path, weights[0], adapter=True).write(weights[1], 0)

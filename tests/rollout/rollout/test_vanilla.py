@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from dovetail.errors import ConfigError, RunError
+from dovetail.config import load
+from dovetail.errors import ConfigError, DovetailWarning, RunError
 from dovetail.protocols import Sampling, Weights
 from dovetail_kit.rollout import Numbers
 from dovetail_model.model.decoder import Decoder
@@ -74,7 +75,7 @@ def test_nothing_compiles_twice():
     assert compiled() - there == first.compiled - 3 == 3
 
 
-def test_ragged_calls_meet_no_number_of_lanes_that_the_first_has_not_compiled():
+def test_ragged_calls_meet_no_number_of_slots_that_the_first_has_not_compiled():
     """The completions of the first call are equal, and end together; those of later ones whenever they like."""
     opened, before = engine(), compiled()
     prompts, sampling = np.full((8, 3), 5), attrs.evolve(SAMPLING, temperature=2.0, top_p=None, max_tokens=40)
@@ -111,13 +112,13 @@ def test_buckets_of_prompt_lengths(width, used, kept):
     assert short_mask.sum() == used
 
 
-def test_completions_do_not_depend_on_lanes_or_the_cache_s_growth(monkeypatch):
+def test_completions_do_not_depend_on_slots_or_the_cache_s_growth(monkeypatch):
     sampling, tokens = Sampling(temperature=2.0, max_tokens=20), np.random.default_rng(0).integers(2, 13, (5, 4))
     alone = generate(engine(shrink=False), sampling, tokens=tokens, samples=7)
     assert len(set(alone.mask.sum(axis=1))) > 8, "lengths must be ragged"
     monkeypatch.setattr(batching, "SHORTEST", 8)
     monkeypatch.setattr(batching, "SLACK", 4)
-    for settings in ({}, {"lanes": 10}):
+    for settings in ({}, {"slots": 10}):
         opened = engine(**settings)
         other = generate(opened, sampling, tokens=tokens, samples=7)
         np.testing.assert_array_equal(other.tokens, alone.tokens)
@@ -154,7 +155,7 @@ def test_one_prompt_that_fails_is_named():
     assert drawn.finish[2:].tolist() == ["error", "error"]
 
 
-def test_a_policy_without_numbers_is_no_batch_of_errors():
+def test_a_policy_whose_logits_are_nan_raises():
     graphdef, params = weights()
     broken = jax.tree.map(lambda x: x * jnp.nan, params)
     opened = Vanilla().open(graphdef, broken, Numbers())
@@ -169,7 +170,7 @@ def test_a_folder_opens_too():
         warnings.simplefilter("error")
         opened = Vanilla().open_folder(folder, tokenizer)
     assert set(generate(opened).versions) == {0}
-    with pytest.raises(ConfigError, match="is no folder"):
+    with pytest.raises(ConfigError, match="is not a folder"):
         Vanilla().open_folder(folder / "nowhere", tokenizer)
 
 
@@ -184,3 +185,10 @@ def test_a_mesh_changes_nothing(tmp_path):
     np.testing.assert_array_equal(found["4x2:tokens"], found["1x1:tokens"])
     np.testing.assert_array_equal(found["4x2:finish"], found["1x1:finish"])
     np.testing.assert_allclose(found["4x2:logps"], found["1x1:logps"], atol=1e-4)
+
+
+def test_slots_are_still_understood_as_lanes(tmp_path):
+    (tmp_path / "old.gin").write_text("train.rollout = 'vanilla'\nrollout.vanilla.lanes = 3\n")
+    with pytest.warns(DovetailWarning, match="write 'slots'"):
+        config = load(tmp_path / "old.gin")
+    assert config.choice("train.rollout").params["slots"] == 3

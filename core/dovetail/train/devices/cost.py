@@ -68,22 +68,20 @@ def estimate(config: Config) -> Cost:
     memory = policy.memory(algorithm.optimisers["train"], algorithm, host=config.memory.optimizer == "host")
     memory |= policy.rollout_memory()
     memory |= _role_memory(algorithm, models, devices, policy.weights)
-    forward, factor = policy.work(_project)
-    epochs = algorithm.sizes.epochs
-    flops = {"rollout": forward * (1 + ("greedy_scores" in algorithm.plan) / config.train.group_size)}
-    forwards = dict.fromkeys((POLICY, *algorithm.follow), forward)
+    work = dict.fromkeys((POLICY, *algorithm.follow), policy.work(_project))
     for role in filter(models.has_own, algorithm.follow):
         own = _Model(config, devices, *models.role_shapes(role), trunk=lambda model: model)
-        forwards[role], _ = own.work(_project)
-    flops["scoring"] = _passes(algorithm, forwards, live=False, factor=1.0)
-    flops["update"] = _passes(algorithm, forwards, live=True, factor=factor) * epochs
+        work[role] = own.work(_project)
+    epochs = algorithm.sizes.epochs
+    flops = {"rollout": work[POLICY].forward + work[POLICY].one_of_each * ("greedy_scores" in algorithm.plan)}
+    flops |= {"scoring": _passes(algorithm, work, live=False), "update": epochs * _passes(algorithm, work, live=True)}
     if algorithm.has_critic:
         critic = _Model(config, devices, *models.critic_shapes(), trunk=lambda model: model.trunk)
         memory |= {
             f"critic's {name}": size for name, size in critic.memory(algorithm.optimisers[CRITIC], algorithm).items()
         }
-        forward, factor = critic.work(lambda model, hidden: hidden @ model.weight[...].astype(hidden.dtype))
-        flops["critic"] = forward * (1 + factor * epochs)
+        own = critic.work(lambda model, hidden: hidden @ model.weight[...].astype(hidden.dtype))
+        flops["critic"] = own.forward * (1 + own.gradient * epochs)
     return Cost(
         parameters=_count(policy.weights),
         trained=_count(policy.weights.trained),
@@ -103,24 +101,37 @@ def _role_memory(algorithm: Algorithm, models: Models, devices: Devices, policy:
     return found
 
 
-def _project(model: Any, hidden: jax.Array) -> jax.Array:
-    return model.logits(hidden)
+@attrs.frozen(kw_only=True)
+class _Work:
+    """Operations of a model's passes.
 
-
-def _passes(algorithm: Algorithm, forwards: Mapping[str, float], *, live: bool, factor: float) -> float:
-    """Operations of the passes of a step or an update, by those of one forward pass of each role's model.
-
-    A pass over answers is one per group; a model that is looked at beside another has no gradient.
+    Attributes:
+        forward: one pass over a step's completions, each prompt read once for its group.
+        one_of_each: one pass over a single text for each prompt: an answer, a greedy completion.
+        gradient: how many passes a gradient is worth, its own forward pass among them.
     """
-    passes = [each for each in algorithm.plan.passes_of(live=live) if each.role != CRITIC]
+
+    forward: float
+    one_of_each: float
+    gradient: float
+
+    def forward_of(self, inputs: str) -> float:
+        """One forward pass over some inputs."""
+        return self.one_of_each if INPUTS[inputs].shared else self.forward
+
+
+def _passes(algorithm: Algorithm, work: Mapping[str, _Work], *, live: bool) -> float:
+    """The passes of a plan, by the work of each role's model; a model beside another one has no gradient."""
     return sum(
-        _share(algorithm, each.inputs) * (factor * forwards[each.role] + sum(forwards[role] for role in each.beside))
-        for each in passes
+        work[each.role].forward_of(each.inputs) * (work[each.role].gradient if live else 1)
+        + sum(work[role].forward_of(each.inputs) for role in each.beside)
+        for each in algorithm.plan.passes_of(live=live)
+        if each.role != CRITIC
     )
 
 
-def _share(algorithm: Algorithm, inputs: str) -> float:
-    return 1 / algorithm.sizes.group_size if INPUTS[inputs].shared else 1.0
+def _project(model: Any, hidden: jax.Array) -> jax.Array:
+    return model.logits(hidden)
 
 
 @attrs.frozen
@@ -158,11 +169,8 @@ class _Model:
         logits = min(LOGITS_PER_CHUNK, self.rows * answer * model.vocab_size // self.devices.parts)
         return {"key-value cache": _bytes(shapes) // self.devices.parts, "logits": 4 * logits}
 
-    def work(self, head: Callable[[Any, jax.Array], jax.Array]) -> tuple[float, float]:
-        """Return the operations of one pass over a step's rows, and how many such passes a gradient is worth.
-
-        Each prompt is counted once, not once per completion; the head at completion positions only.
-        """
+    def work(self, head: Callable[[Any, jax.Array], jax.Array]) -> _Work:
+        """Count the operations of passes; the head at completion positions only."""
         prompt, answer = self.config.train.max_prompt_tokens, self.config.sampling.max_tokens
 
         def whole(trained: Any, frozen: Any) -> jax.Array:
@@ -171,8 +179,12 @@ class _Model:
 
         row = _flops(whole, *self.weights)
         prompt_only = _flops(lambda trained, frozen: self._hidden(trained, frozen, 1, prompt)[1], *self.weights)
-        once = row * self.rows - prompt_only * (self.rows - self.config.train.prompts)
-        return once, _flops(jax.grad(whole), *self.weights) / row
+        prompts = self.config.train.prompts
+        return _Work(
+            forward=row * self.rows - prompt_only * (self.rows - prompts),
+            one_of_each=row * prompts,
+            gradient=_flops(jax.grad(whole), *self.weights) / row,
+        )
 
     def _kept(self, rows: int) -> int:
         """Bytes that the backward pass over the decoder needs of the forward pass."""

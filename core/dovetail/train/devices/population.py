@@ -65,7 +65,7 @@ class _Call:
     arguments: tuple[Any, ...]
     done: bool = False
     result: Any = None
-    error: Exception | None = None
+    error: BaseException | None = None
 
 
 class Population:
@@ -113,11 +113,12 @@ class Population:
         calls = [call for call in self._waiting if call.function is not None]
         served = calls or self._waiting
         self._waiting = [call for call in self._waiting if call not in served]
+        # this thread serves all: whatever it raised past here would leave the others waiting for ever
         for group in _alike(calls):
             try:
                 for call, result in zip(group, _together(group), strict=True):
                     call.result = result
-            except Exception as error:
+            except BaseException as error:
                 for call in group:
                     call.error = error
         for call in served:
@@ -145,16 +146,25 @@ def make_model(make: Callable[[], tuple[Any, Weights]]) -> tuple[Any, Weights]:
 
 
 def _alike(calls: Sequence[_Call]) -> list[list[_Call]]:
-    """Group calls that can be stacked: the same function, compile-time arguments, structure, shapes and types."""
+    """Group calls that can be stacked: the same function, compile-time arguments, structure, shapes and types.
+
+    A call that cannot be compared is in a group of its own, where it raises what it would raise alone.
+    """
     groups: dict[Any, list[_Call]] = {}
     for call in calls:
-        function = call.function
-        assert function is not None, "who waits at the end of a step is no call"
-        static = tuple(call.arguments[i] for i in function.static)
-        leaves, structure = jax.tree.flatten(_traced(function, call.arguments))
-        shapes = tuple(map(jax.typeof, leaves))
-        groups.setdefault((id(function), static, structure, shapes), []).append(call)
+        try:
+            groups.setdefault(_likeness(call), []).append(call)
+        except Exception:
+            groups[id(call)] = [call]
     return list(groups.values())
+
+
+def _likeness(call: _Call) -> tuple[Any, ...]:
+    function = call.function
+    assert function is not None, "who waits at the end of a step is not a call"
+    static = tuple(call.arguments[i] for i in function.static)
+    leaves, structure = jax.tree.flatten(_traced(function, call.arguments))
+    return id(function), static, structure, tuple(map(jax.typeof, leaves))
 
 
 def _traced(function: Function, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -164,7 +174,7 @@ def _traced(function: Function, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 def _together(group: Sequence[_Call]) -> Sequence[Any]:
     """Return what each of the calls returns."""
     function, first = group[0].function, group[0].arguments
-    assert function is not None, "who waits at the end of a step is no call"
+    assert function is not None, "who waits at the end of a step is not a call"
     rows = [jax.tree.leaves(_traced(function, call.arguments)) for call in group]
     kinds = _kinds(function, first, rows)
     if len(group) == 1 or not any(kind != COMMON for kind in kinds):

@@ -13,7 +13,7 @@ from jaxtyping import Float
 CONFIDENCE: Final = 0.95
 RESAMPLES: Final = 2000
 BLOCK: Final = 1 << 22
-"""Random counts made at a time, so that a large data set takes no more memory than a small one."""
+"""Values drawn at a time, so that a large data set takes no more memory than a small one."""
 
 
 @attrs.frozen
@@ -82,7 +82,7 @@ def _majority(answers: Sequence[Hashable | None], right: Sequence[bool]) -> floa
     return sum(is_right[answer] for answer in leaders) / len(leaders)
 
 
-def wilson(successes: float, n: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+def wilson(successes: int, n: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Return Wilson's score interval of a proportion, which holds at 0, at 1 and for few trials.
 
     (p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n), with p = successes / n and z the normal quantile of
@@ -91,33 +91,35 @@ def wilson(successes: float, n: int, confidence: float = CONFIDENCE) -> tuple[fl
     >>> [round(end, 4) for end in wilson(8, 10)], [round(end, 4) for end in wilson(0, 10)]
     ([0.4902, 0.9433], [0.0, 0.2775])
     """
-    from scipy.special import ndtri
+    from scipy import stats
 
-    z2, p = float(ndtri((1 + confidence) / 2)) ** 2, successes / n
-    centre, half = p + z2 / (2 * n), math.sqrt(z2 * (p * (1 - p) / n + z2 / (4 * n * n)))
-    low, high = (centre - half) / (1 + z2 / n), (centre + half) / (1 + z2 / n)
-    return (0.0 if successes == 0 else low), (1.0 if successes == n else high)
+    found = stats.binomtest(successes, n).proportion_ci(confidence, method="wilson")
+    return float(found.low), float(found.high)
 
 
 def bootstrap(values: Float[np.ndarray, "prompt"], confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Return the percentile bootstrap interval of a mean, from 2,000 resamples of a fixed generator.
 
-    Prompts are what is drawn, each with all its samples, as samples of one prompt are no independent evidence.
-    Efron 1979, *Bootstrap methods: another look at the jackknife*.
+    Prompts are what is drawn, each with all its samples, as samples of one prompt are not independent evidence. One
+    prompt has an interval of no width. Efron 1979, *Bootstrap methods: another look at the jackknife*.
 
     >>> bootstrap(np.array([3.0, 3.0]))
     (3.0, 3.0)
     """
-    rng, n = np.random.default_rng(0), len(values)
-    block = max(1, min(RESAMPLES, BLOCK // n))
-    means = np.concatenate(
-        [
-            rng.multinomial(n, np.full(n, 1 / n), min(block, RESAMPLES - start)) @ values / n
-            for start in range(0, RESAMPLES, block)
-        ]
-    )
-    low, high = np.quantile(means, ((1 - confidence) / 2, (1 + confidence) / 2))
-    return float(low), float(high)
+    from scipy import stats
+
+    if len(values) == 1:
+        return float(values[0]), float(values[0])
+    found = stats.bootstrap(
+        (values,),
+        np.mean,
+        n_resamples=RESAMPLES,
+        batch=max(1, BLOCK // len(values)),
+        confidence_level=confidence,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return float(found.low), float(found.high)
 
 
 def estimate(values: Float[np.ndarray, "prompt"]) -> Estimate | None:
@@ -132,5 +134,5 @@ def estimate(values: Float[np.ndarray, "prompt"]) -> Estimate | None:
     if not len(values):
         return None
     is_proportion = bool(np.all((values == 0) | (values == 1)))
-    low, high = wilson(float(values.sum()), len(values)) if is_proportion else bootstrap(values)
+    low, high = wilson(int(values.sum()), len(values)) if is_proportion else bootstrap(values)
     return Estimate(float(values.mean()), low, high, len(values))

@@ -14,7 +14,7 @@ from dovetail.errors import ConfigError
 from dovetail.registry import declares
 
 
-@declares(shift_invariant=True, whitened=True)
+@declares(per_reward=("weights",), shift_invariant=True, whitened=True)
 def gdpo(
     score_table: Float[Array, "seq reward"],
     group_ids: Int[Array, "seq"],
@@ -75,7 +75,10 @@ def gdpo(
     table = full_precision(score_table)
     rewards = table.shape[1]
     if weights is not None and len(weights) != rewards:
-        raise ConfigError(f"advantage.gdpo.weights has {len(weights)} numbers for {rewards} rewards; give one for each")
+        raise ConfigError(
+            f"advantage.gdpo.weights has {len(weights)} number{'s' * (len(weights) != 1)} and train.rewards names"
+            f" {rewards} reward{'s' * (rewards != 1)}; give one for each, in the order of train.rewards"
+        )
     groups = Groups.of(group_ids, mask)
 
     def normalised(column: Float[Array, "seq"]) -> Float[Array, "seq"]:

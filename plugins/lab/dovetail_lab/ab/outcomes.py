@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dovetail.errors import RunError
-from dovetail.run.journal import read_records
+from dovetail.run.files import read_lines
 from dovetail_lab.ab.registration import Registration
 from dovetail_lab.sweep import State, Store, Trial
 from dovetail_lab.sweep.store import SETTLED
@@ -94,7 +94,7 @@ class Runs:
         """Return what a run has recorded of its RL phase in one of its files; read once."""
         key = (outcome.folder, file)
         if key not in self._records:
-            self._records[key] = read_records(outcome.folder / file)
+            self._records[key] = read_lines(outcome.folder / file, "rl")
         return self._records[key]
 
     def curve(self, outcome: Outcome, metric: str) -> Curve:

@@ -15,9 +15,9 @@ import attrs
 
 from dovetail.config import Config, difference, versions
 from dovetail.errors import ConfigError, DovetailError, RunError, listing, nearest
+from dovetail.run.files import write_whole
 from dovetail_lab.ab.design import Design, changes
 from dovetail_lab.sweep import Planned
-from dovetail_lab.sweep.store import write
 
 FORMAT: Final = 1
 FILE: Final = "ab.json"
@@ -134,7 +134,7 @@ class Registration:
         """Write `ab.json`."""
         text = json.dumps(_plain({**self.to_json(), "result": result}), indent=2, ensure_ascii=False, allow_nan=False)
         try:
-            write(folder / FILE, text + "\n")
+            write_whole(folder / FILE, text + "\n")
         except OSError as error:
             raise RunError(f"'{folder / FILE}' cannot be written: {error.strerror or error}") from error
 

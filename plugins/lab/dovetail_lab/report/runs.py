@@ -12,7 +12,7 @@ import attrs
 
 from dovetail.config import difference, load
 from dovetail.errors import DovetailError, RunError
-from dovetail.run.journal import read_records
+from dovetail.run.files import read_lines
 from dovetail_lab.report.charts import Line, color, lines
 from dovetail_lab.report.curves import smoothed
 from dovetail_lab.report.numbers import Unit, number, share
@@ -78,9 +78,9 @@ class Recorded:
             folder=folder,
             color=index,
             identity=identity,
-            metrics=read_records(folder / "metrics.jsonl"),
-            timings=[*read_records(folder / "timings.jsonl", "sft"), *read_records(folder / "timings.jsonl")],
-            samples=read_records(folder / "samples.jsonl"),
+            metrics=read_lines(folder / "metrics.jsonl", "rl"),
+            timings=read_lines(folder / "timings.jsonl"),
+            samples=read_lines(folder / "samples.jsonl", "rl"),
             starts=starts,
         )
 

@@ -17,7 +17,6 @@ Everything that shows a sweep reads these files and nothing else, so it works wh
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import socket
@@ -25,12 +24,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import attrs
 
 from dovetail.config import Config, difference, dump, load
 from dovetail.errors import DovetailError, RunError, listing, nearest
+from dovetail.run.files import hold, is_held, read_lines, write_whole
 from dovetail_lab.sweep.trial import Planned, Trial
 
 FORMAT: Final = 1
@@ -111,10 +111,10 @@ class Store:
                 store._compare(planned, about, extend=extend)
             record = {"format": FORMAT, **about, "trials": [attrs.asdict(trial) for trial in planned.trials]}
             if planned.base:
-                write(path / BASE, dump(planned.base))
+                write_whole(path / BASE, dump(planned.base))
             for trial in planned.trials:
                 store.prepare(trial, planned.configs[trial.id])
-            write(path / RECORD, json.dumps(record, indent=2) + "\n")
+            write_whole(path / RECORD, json.dumps(record, indent=2) + "\n")
         except OSError as error:
             raise RunError(f"sweep folder '{path}' cannot be written: {error.strerror or error}") from error
         return store
@@ -150,7 +150,7 @@ class Store:
         folder = self.folder(trial)
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / CONFIG).exists():
-            write(folder / CONFIG, dump(config))
+            write_whole(folder / CONFIG, dump(config))
 
     @property
     def record(self) -> dict[str, Any]:
@@ -226,7 +226,7 @@ class Store:
 
     def write_state(self, trial: Trial, state: State) -> None:
         """Record what became of a trial."""
-        write(self.folder(trial) / STATE, json.dumps(attrs.asdict(state), indent=2) + "\n")
+        write_whole(self.folder(trial) / STATE, json.dumps(attrs.asdict(state), indent=2) + "\n")
 
     def settle(self, trial: Trial, status: Status, reason: str = "") -> State:
         """Record the end of an attempt, by the process that ran it or, once that is gone, by the driver."""
@@ -258,7 +258,7 @@ class Store:
         Raises:
             RunError: if another does.
         """
-        with hold(self.path / DRIVER, f"sweep '{self.path}'", patience=0.0):
+        with hold(self.path / DRIVER, f"sweep '{self.path}'"):
             with suppress(FileNotFoundError):
                 (self.path / STOP).unlink()
             yield
@@ -270,7 +270,7 @@ class Store:
 
     def ask_to_stop(self, trial: Trial, status: Status, why: str) -> None:
         """Ask for the end of a trial, with a status and a reason; the process that runs it looks at every step."""
-        write(self.folder(trial) / STOP, json.dumps({"status": status, "reason": why}))
+        write_whole(self.folder(trial) / STOP, json.dumps({"status": status, "reason": why}))
 
     def asked_to_stop(self, trial: Trial) -> tuple[Status, str] | None:
         """Return the status with which a trial is to end, and why; None if nobody asks."""
@@ -282,7 +282,7 @@ class Store:
 
     def ask_all_to_stop(self) -> None:
         """Ask the driver, and workers that have lost theirs, to stop; the same command goes on from there."""
-        write(self.path / STOP, "")
+        write_whole(self.path / STOP, "")
 
     @property
     def all_asked_to_stop(self) -> bool:
@@ -304,11 +304,7 @@ class Store:
 
     def metrics(self, trial: Trial) -> list[dict[str, Any]]:
         """Return what a trial has recorded of its RL phase; a line that is being written is left for later."""
-        lines = []
-        for text in _whole_lines(self.folder(trial) / "metrics.jsonl"):
-            with suppress(ValueError):
-                lines.append(json.loads(text))
-        return [line for line in lines if isinstance(line, dict) and line.get("phase") == "rl"]
+        return read_lines(self.folder(trial) / "metrics.jsonl", "rl")
 
     def last_words(self, trial: Trial, lines: int = 10) -> list[str]:
         """Return the end of a trial's log."""
@@ -317,53 +313,6 @@ class Store:
         except FileNotFoundError:
             return []
         return text.splitlines()[-lines:]
-
-
-@contextmanager
-def hold(path: Path, what: str, *, patience: float) -> Iterator[IO[str]]:
-    """Hold a file's lock, waiting `patience` seconds for it: who only asks whether it is held holds it for a moment.
-
-    Raises:
-        RunError: if another process has it.
-    """
-    deadline = time.monotonic() + patience
-    with path.open("a") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() > deadline:
-                    raise RunError(f"{what} is in use by another process") from error
-                time.sleep(0.02)
-        yield file
-
-
-def is_held(path: Path) -> bool:
-    """Tell whether a process holds a file's lock."""
-    try:
-        with path.open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file whole: a reader sees the old text or the new one."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text)
-    temporary.replace(path)
-
-
-def _whole_lines(path: Path) -> Sequence[str]:
-    try:
-        text = path.read_text()
-    except FileNotFoundError:
-        return ()
-    return text[: text.rfind("\n") + 1].splitlines()
 
 
 def _some(trials: Sequence[Trial], limit: int = 4) -> str:

@@ -53,6 +53,14 @@ class _Listener:
     @hookimpl
     def dovetail_step_end(self) -> None:
         """Stop if so; else wait for the others."""
+        self._look()
+
+    @hookimpl
+    def dovetail_evaluation(self) -> None:
+        """Likewise: evaluations take long, and those of a population are made side by side."""
+        self._look()
+
+    def _look(self) -> None:
         if at_hand := AT_HAND.get():
             if at_hand.store.all_asked_to_stop or at_hand.store.asked_to_stop(at_hand.trial):
                 raise Asked

@@ -26,13 +26,14 @@ def first(
     return eligible & (rank.astype(count.dtype) < count)
 
 
-def share(mask: Bool[Array, "seq token"], fraction: float) -> Float[Array, ""]:
-    """Return ⌊fraction·N⌋ of the mask's N tokens, but at least one.
+def number_of(mask: Bool[Array, "seq token"], fraction: float) -> Float[Array, ""]:
+    """Return ⌊fraction·N⌋ of the mask's N tokens: at least one where the fraction is above zero, else none.
 
-    >>> share(jnp.ones((1, 30), bool), 0.1)
-    Array(3., dtype=float32)
+    >>> [number_of(jnp.ones((1, 30), bool), fraction).item() for fraction in (0.1, 1e-4, 0.0)]
+    [3.0, 1.0, 0.0]
     """
-    return jnp.maximum(jnp.floor(fraction * jnp.sum(mask, dtype=float)), 1.0)
+    # A fraction of 2e-4, the usual one, rounds down to nothing in a small mini-batch; zero is how to switch it off.
+    return jnp.where(fraction > 0, jnp.maximum(jnp.floor(fraction * jnp.sum(mask, dtype=float)), 1.0), 0.0)
 
 
 def covariance(

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from annotated_types import Interval
 from jaxtyping import Array, Bool, Float, Key
 
-from dovetail_loss.field._rank import covariance, first, share
+from dovetail_loss.field._rank import covariance, first, number_of
 
 
 def clip_cov_tokens(
@@ -22,21 +22,21 @@ def clip_cov_tokens(
     lower: float = 1.0,
     upper: float = 5.0,
 ) -> Bool[Array, "seq token"]:
-    """A random few of the tokens whose covariance of probability and advantage is high.
+    """A few tokens, drawn at random from those whose covariance of probability and advantage is high.
 
         c = (A - mean A)·(log π_old - mean log π_old)
         max(⌊fraction·N⌋, 1) tokens, drawn at random from { lower < c < upper }
 
-    over the N policy tokens of the mini-batch; all, where there are fewer. A change of entropy is driven by this
-    covariance: likely tokens with a high advantage use entropy up. Cui et al. 2025, *The entropy mechanism of
+    over the N policy tokens of the mini-batch, or all of these where there are fewer. This covariance drives the
+    change of entropy: likely tokens with a high advantage use it up. Cui et al. 2025, *The entropy mechanism of
     reinforcement learning for reasoning language models* (arXiv:2505.22617).
 
     Args:
         old_logps: log π_old, in nats.
         advantages: A.
         mask: policy tokens.
-        key: decides who is drawn; a token's luck depends on its row and position, not on the padded width.
-        fraction: of the policy tokens.
+        key: decides which are drawn; that depends on a token's row and position, not on the padded width.
+        fraction: of the policy tokens; 0 selects none.
         lower: lower end of the range, exclusive, in nats times advantage.
         upper: upper end, exclusive.
 
@@ -44,8 +44,8 @@ def clip_cov_tokens(
         True where a token is selected.
 
     Departures:
-        The paper and verl take the current policy's log π; that changes while micro-batches are summed up, so here,
-        as the selection is made before the split, it is the policy at collection: the same at the first update.
+        The paper and verl take the log π of the policy being trained. Here the tokens are selected on the whole
+        mini-batch, before it is split, and from the policy at collection: the same at the first update.
 
     >>> old, advantages, true = jnp.array([[-1.0, -5.0]]), jnp.array([[2.0, -2.0]]), jnp.ones((1, 2), bool)
     >>> clip_cov_tokens(old, advantages, true, jax.random.key(0), fraction=1.0)
@@ -55,4 +55,4 @@ def clip_cov_tokens(
     eligible = mask & (cov > lower) & (cov < upper)
     rows, columns = mask.shape
     luck = jax.vmap(lambda row: jax.random.uniform(jax.random.fold_in(key, row), (columns,)))(jnp.arange(rows))
-    return first(luck, eligible, share(mask, fraction))
+    return first(luck, eligible, number_of(mask, fraction))

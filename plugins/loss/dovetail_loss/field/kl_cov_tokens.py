@@ -7,7 +7,7 @@ from typing import Annotated
 from annotated_types import Interval
 from jaxtyping import Array, Bool, Float
 
-from dovetail_loss.field._rank import covariance, first, share
+from dovetail_loss.field._rank import covariance, first, number_of
 
 
 def kl_cov_tokens(
@@ -29,7 +29,7 @@ def kl_cov_tokens(
         old_logps: log π_old, in nats.
         advantages: A.
         mask: policy tokens.
-        fraction: of the policy tokens.
+        fraction: of the policy tokens; 0 selects none.
 
     Returns:
         True where a token is selected.
@@ -41,4 +41,4 @@ def kl_cov_tokens(
     >>> kl_cov_tokens(jnp.array([[-1.0, -5.0]]), jnp.array([[3.0, -2.0]]), jnp.ones((1, 2), bool))
     Array([[ True, False]], dtype=bool)
     """
-    return first(-covariance(old_logps, advantages, mask), mask, share(mask, fraction))
+    return first(-covariance(old_logps, advantages, mask), mask, number_of(mask, fraction))

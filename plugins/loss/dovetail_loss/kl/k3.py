@@ -18,7 +18,7 @@ def k3(
     logps: Float[Array, "seq token"],
     ref_logps: Float[Array, "seq token"],
     *,
-    clamp: Annotated[float, Gt(0)] | None = 10.0,
+    clamp: Annotated[float, Gt(0)] | None = None,
 ) -> Float[Array, "seq token"]:
     """The log-ratio plus a control variate of mean zero: never negative, and of low variance.
 
@@ -33,15 +33,17 @@ def k3(
     Args:
         logps: log π, in nats, differentiable.
         ref_logps: log π_ref, in nats.
-        clamp: bound of k3 in nats, or None. One token that the reference likes and the policy has all but
-            given up would otherwise outweigh a batch. A bound that is reached makes it biased.
+        clamp: bound of k3 in nats, or None; verl's is 10. It keeps one token from outweighing a batch, but the gradient
+            beyond it is zero: a token that the reference likes and the policy has all but given up is no longer pulled
+            back. A bound that is reached makes the value biased, too.
 
     Returns:
         An estimate at every position, unmasked.
 
     Departures:
-        verl's bounds are the default. Without a clamp e^(-x) is still bounded, by e^20 (gradient zero
-        beyond), so that nothing overflows; tunix's `low_var_kl` goes to infinity.
+        verl always clamps; here that is a setting. Below x = -20, where e^(-x) would sooner or later overflow, k3
+        goes on as its tangent: the gradient stays as strong as it is there. verl bounds x to ±20 (gradient zero
+        beyond); tunix's `low_var_kl` goes to infinity.
 
     >>> round(k3(jnp.log(jnp.array([[0.5]])), jnp.log(jnp.array([[0.25]]))).item(), 4)
     0.1931
@@ -50,5 +52,7 @@ def k3(
 
 
 def _k3(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    x = clip(x, -LOG_RATIO_BOUND, jnp.inf)
-    return x + jnp.expm1(-x)
+    near = clip(x, -LOG_RATIO_BOUND, jnp.inf)
+    # Constant beyond the bound, it would let go of just those tokens that have moved furthest.
+    beyond = (jnp.minimum(x, -LOG_RATIO_BOUND) + LOG_RATIO_BOUND) * -jnp.expm1(LOG_RATIO_BOUND)
+    return near + jnp.expm1(-near) + beyond

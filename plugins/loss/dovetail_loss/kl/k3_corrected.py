@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import jax
 import jax.numpy as jnp
 from annotated_types import Gt
 from jaxtyping import Array, Float
 
-from dovetail.arrays import bounded
+from dovetail.arrays import bounded, full_precision
 from dovetail.registry import declares
-from dovetail_loss.kl._log_ratio import log_ratio
+from dovetail_loss.kl._log_ratio import log_ratio, straight_through
 from dovetail_loss.kl.k3 import k3
 
 
@@ -20,7 +21,7 @@ def k3_corrected(
     ref_logps: Float[Array, "seq token"],
     old_logps: Float[Array, "seq token"],
     *,
-    clamp: Annotated[float, Gt(0)] | None = 10.0,
+    clamp: Annotated[float, Gt(0)] | None = None,
 ) -> Float[Array, "seq token"]:
     """The low-variance estimate corrected for off-policy samples: unbiased in both, whoever has sampled.
 
@@ -29,21 +30,26 @@ def k3_corrected(
     DeepSeek-AI 2025, *DeepSeek-V3.2* (arXiv:2512.02556); TRL's `use_bias_correction_kl`.
 
     *Unbiased in value*: the expectation over π_old is KL(π || π_ref). *Unbiased in gradient*, which flows through r
-    too: the samples do not depend on π, so the gradient of the expectation is the expectation of the gradient. On
-    policy the value is that of `k3`, the gradient is not.
+    too: the samples do not depend on π, so the gradient of the expectation is the expectation of the gradient,
+
+        ∇k = r·(k3 + ∂k3/∂x)·∇ log π = r·x·∇ log π,  x = log π - log π_ref
+
+    in which the exponentials of k3 cancel. On policy the value is that of `k3`, the gradient that of `k2`.
 
     Args:
         logps: log π, in nats, differentiable.
         ref_logps: log π_ref, in nats.
         old_logps: log π_old, in nats; constant to the gradient.
-        clamp: bound of k3 in nats, or None. A bound that is reached makes it biased.
+        clamp: bound of k3 in nats, or None. A bound that is reached makes the value biased; the gradient is never
+            bounded.
 
     Returns:
         An estimate at every position, unmasked.
 
     Departures:
-        The log of r is bounded to ±20 (gradient zero beyond). With a sequence-level ratio TRL multiplies by that;
-        here r is always the token's, of which the above holds.
+        The log of r is bounded to ±20. The gradient is computed as r·x, so that it points the right way where k3 is
+        bounded and its derivative would no longer cancel. With a sequence-level ratio TRL multiplies by that; here r
+        is always the token's, of which the above holds.
 
     >>> old = jnp.log(jnp.array([[0.25]]))
     >>> round(k3_corrected(jnp.log(jnp.array([[0.5]])), old, old).item(), 4)
@@ -51,6 +57,8 @@ def k3_corrected(
     """
     x, y = log_ratio(logps, ref_logps), log_ratio(logps, old_logps)
     finite = jnp.isfinite(x) & jnp.isfinite(y)
+    known, ref_known = (jnp.where(finite, full_precision(logps), 0.0) for logps in (logps, ref_logps))
     ratio = jnp.exp(bounded(jnp.where(finite, y, 0.0)))
-    estimate = k3(jnp.where(finite, logps, 0.0), jnp.where(finite, ref_logps, 0.0), clamp=clamp)
-    return jnp.where(finite, ratio * estimate, x + y)
+    slope = jax.lax.stop_gradient(ratio * (known - ref_known))
+    estimate = straight_through(ratio * k3(known, ref_known, clamp=clamp), slope * known)
+    return jnp.where(finite, estimate, x + y)

@@ -18,7 +18,7 @@ def k3_plus(
     logps: Float[Array, "seq token"],
     ref_logps: Float[Array, "seq token"],
     *,
-    clamp: Annotated[float, Gt(0)] | None = 10.0,
+    clamp: Annotated[float, Gt(0)] | None = None,
 ) -> Float[Array, "seq token"]:
     """The low-variance estimate, straight through to `k2`: unbiased in both.
 
@@ -30,7 +30,7 @@ def k3_plus(
     Args:
         logps: log π, in nats, differentiable.
         ref_logps: log π_ref, in nats.
-        clamp: bound of the value in nats, or None; the gradient is never bounded.
+        clamp: bound of the value in nats, or None; verl's is 10. The gradient is never bounded.
 
     Returns:
         An estimate at every position, unmasked.

@@ -28,9 +28,9 @@ def sequence_mean_token_scale(
         Weights; all zero where the mask is empty.
 
     Departures:
-        verl's `seq-mean-token-sum-norm` and tunix's `sequence-mean-token-scale` take the width of the padded
+        verl's mode `seq-mean-token-sum-norm` and tunix's `sequence-mean-token-scale` take the width of the padded
         batch where no Z is given, so that the loss depends on the padding; here Z is required. TRL's N counts
-        empty completions, too.
+        empty completions, too. tunix's `sequence-mean-token-sum-norm` is another weighting, `token_sum`.
 
     >>> sequence_mean_token_scale(jnp.array([[True, True], [True, False], [False, False]]), normalizer=2.0)
     Array([[0.25, 0.25],

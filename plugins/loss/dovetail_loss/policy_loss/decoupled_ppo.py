@@ -14,7 +14,7 @@ from dovetail.registry import declares
 from dovetail_loss.policy_loss.ppo import ppo
 
 
-@declares(on_policy_gradient=True, pessimistic=True)
+@declares(excludes=("correction",), on_policy_gradient=True, pessimistic=True)
 def decoupled_ppo(
     logps: Float[Array, "seq token"],
     old_logps: Float[Array, "seq token"],
@@ -36,8 +36,8 @@ def decoupled_ppo(
 
     Delta against `ppo`:
 
-    1. the weight π_old/μ, constant to the gradient: `ppo` with the plain importance weights as its correction. For
-       truncated or masked weights, choose `ppo` and a correction.
+    1. the weight π_old/μ, constant to the gradient: `ppo` with the plain importance weights as its correction, which
+       is why it takes no other. For truncated or masked weights, choose `ppo` and a correction.
 
     Args:
         logps: log π, in nats, differentiable.

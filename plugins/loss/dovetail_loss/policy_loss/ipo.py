@@ -14,7 +14,7 @@ from dovetail_loss.policy_loss._clipped import ratio_metrics
 from dovetail_loss.policy_loss._divergence import probability
 
 
-@declares(on_policy_gradient=True, regularised=True)
+@declares(excludes=("correction",), on_policy_gradient=True, regularised=True)
 def ipo(
     logps: Float[Array, "seq token"],
     rollout_logps: Float[Array, "seq token"],

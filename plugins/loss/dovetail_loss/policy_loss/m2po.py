@@ -1,4 +1,4 @@
-"""Policy loss `m2po`: importance sampling on the tokens within a budget of the second moment."""
+"""Policy loss `m2po`: importance sampling without the few tokens that carry its variance."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from dovetail.arrays import indicator
+from dovetail.registry import declares
 from dovetail_loss.policy_loss.importance_sampling import importance_sampling
 
 
+@declares(excludes=("correction",))
 def m2po(
     logps: Float[Array, "seq token"],
     rollout_logps: Float[Array, "seq token"],
@@ -16,7 +18,7 @@ def m2po(
     mask: Bool[Array, "seq token"],
     second_moment_tokens: Bool[Array, "seq token"],
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
-    """Second-moment trust policy optimisation: no clip, but without the few outliers that carry the variance.
+    """Second-moment trust policy optimisation: no clip, and a few outliers left out.
 
         L = -M·A·r,  r = π(a|s) / μ(a|s),  M ∈ {0, 1}
 
@@ -26,8 +28,9 @@ def m2po(
     Deltas against `ppo`:
 
     1. the ratio is to the policy that sampled, however stale;
-    2. no clip. M keeps as many tokens as a budget of the mean squared log-ratio allows: the field
-       `second_moment_tokens`, computed once for the mini-batch (`field.second_moment_tokens.budget`).
+    2. no clip. Of the tokens that A pushes further from μ, M leaves out those with the largest log-ratios, until the
+       mean square of the others is within a budget: the field `second_moment_tokens`, computed once for the
+       mini-batch (`field.second_moment_tokens.budget`).
 
     Args:
         logps: log π, in nats, differentiable.

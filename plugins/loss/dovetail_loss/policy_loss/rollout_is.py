@@ -14,7 +14,7 @@ from dovetail_loss.policy_loss._clipped import ratio_metrics
 from dovetail_loss.policy_loss._score import weighted_score
 
 
-@declares(on_policy_gradient=True, surrogate=True)
+@declares(excludes=("correction",), on_policy_gradient=True, surrogate=True)
 def rollout_is(
     logps: Float[Array, "seq token"],
     rollout_logps: Float[Array, "seq token"],

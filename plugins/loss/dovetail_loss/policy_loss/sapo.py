@@ -36,8 +36,9 @@ def sapo(
 
     Deltas against `ppo`:
 
-    1. no clip and no maximum: the gradient is weighed by f'(r)·r = 4·σ·(1-σ)·r, which is 1 at r = 1 and falls on
-       both sides;
+    1. no clip and no maximum. The gate f'(r) = 4·σ·(1-σ) is 1 at r = 1 and falls on both sides. What ∇ log π is
+       multiplied by is r·f'(r): it is 1 at r = 1 too, but goes on rising, to its largest value where
+       τ·r·tanh(τ(r-1)/2) = 1 (1.57 at r = 2.06 for τ = 1), and only then falls to zero;
     2. tokens with A < 0, whose update spreads over the whole vocabulary, fade faster: τ_neg > τ_pos.
 
     Args:

@@ -1,1 +1,1 @@
-"""Adapters: few weights that are trained in place of the model's."""
+"""Adapters: a few weights that are trained instead of the model's own."""

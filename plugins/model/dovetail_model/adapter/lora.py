@@ -1,4 +1,4 @@
-"""The low-rank adapter."""
+"""Low-rank adaptation."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from dovetail_model.transformer import decoder_of
 
 @attrs.frozen(kw_only=True)
 class LoRA:
-    """Trains a low-rank change of chosen matrices, and leaves the model's own parameters as they are.
+    """Trains a low-rank change of chosen matrices and leaves the model's own parameters as they are.
 
         y = x W + α/r (x A) B          A: [inputs, r], B: [r, outputs], B = 0 at first
 
     Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models", equation 3. With B = 0 the policy is the
-    model, so the reference policy is the same weights with the first adapter: there is no second copy of the model.
+    model, so the reference policy shares its weights and has the initial adapter: no second copy of the model is kept.
     With `quantise_base` the adapted matrices are kept in four or eight bits (Dettmers et al. 2023, "QLoRA").
 
     Args:
         rank: r, the columns of A and rows of B.
         alpha: α; the change is scaled by α / rank.
-        modules: a regular expression that the whole name of a module must match, as in
+        modules: a regular expression that must match a module's full name, such as
             `.*\\.self_attn\\.(q|v)_proj`; names are those of the Hugging Face folder, `model.layers.0.mlp.up_proj`.
-            The default is every matrix but the embeddings.
+            The default is every matrix except the embeddings.
         quantise_base: the format in which the adapted matrices are kept; None leaves them as they are.
-        dropout: the share of the inputs of A that are zero in a forward pass that is trained on, the others scaled up:
-            in the warm start, and in the update. Sampling and scoring are without. In an update that reads `old_logps`
-            of another pass, the ratio so carries the noise of the draws, also where the policy has not moved; with one
-            update per batch it has none, as both are of the same pass.
+        dropout: the fraction of the inputs of A that are set to zero in training (the warm start and the update), with
+            the others scaled up. Sampling and scoring use no dropout. So if an update reads `old_logps` of another
+            pass, the ratio is noisy even where the policy has not moved; with one update per batch it is not, since
+            both come from the same pass.
 
     Raises:
-        ConfigError: for an expression that matches nothing, with the names there are; for one that is none.
+        ConfigError: for an invalid expression, or one that matches nothing; the message lists the names.
     """
 
     rank: Annotated[int, Ge(1)] = 64
@@ -53,7 +53,9 @@ class LoRA:
         try:
             re.compile(self.modules)
         except re.error as error:
-            raise ConfigError(f"adapter.lora.modules = {self.modules!r} is no regular expression: {error}") from error
+            raise ConfigError(
+                f"adapter.lora.modules = {self.modules!r} is not a regular expression: {error}"
+            ) from error
 
     def apply(self, model: nnx.Module, *, rngs: nnx.Rngs) -> nnx.Module:
         """Return the model with an adapter on every matrix whose name matches."""
@@ -62,8 +64,8 @@ class LoRA:
         if not chosen:
             kinds = {re.sub(r"\d+", "N", name) for name in there}
             raise ConfigError(
-                f"adapter.lora.modules = {self.modules!r} matches the whole name of no module; there are"
-                f" {listing(kinds)}, N being the layer"
+                f"adapter.lora.modules = {self.modules!r} matches the full name of no module; there are"
+                f" {listing(kinds)}, where N is the layer"
             )
         for number, linear in enumerate(chosen):
             linear.adapt(self.rank, scale=self.alpha / self.rank, dropout=self.dropout, number=number, rngs=rngs)
@@ -73,10 +75,10 @@ class LoRA:
 
 
 def linears(model: nnx.Module) -> dict[str, Linear]:
-    """Return the products with a matrix in a decoder, by the names that a Hugging Face folder gives them.
+    """Return the matrix products of a decoder under their names in a Hugging Face folder.
 
     Raises:
-        ConfigError: if the model is none of this package's.
+        ConfigError: if the model does not come from this package.
     """
     decoder = decoder_of(model)
     products = ((path, module) for path, module in nnx.iter_modules(decoder) if isinstance(module, Linear))

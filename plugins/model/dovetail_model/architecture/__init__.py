@@ -1,8 +1,8 @@
-"""Architectures: how the `config.json` of a Hugging Face folder, and its names of tensors, say what a decoder is.
+"""Architectures: how the `config.json` of a Hugging Face folder and its tensor names describe a decoder.
 
-An architecture is a function of a `HuggingFaceConfig`, registered under the `model_type` that the file names:
+An architecture is a function of a `HuggingFaceConfig`, registered under the `model_type` of that file:
 
     register("architecture", "qwen2", "dovetail_model.architecture.qwen2:qwen2")
 
-It returns a `Spec`, usually what `common` reads, with a few fields replaced.
+It returns a `Spec`: usually the one that `common` reads, with a few fields replaced.
 """

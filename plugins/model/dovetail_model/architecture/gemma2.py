@@ -10,7 +10,7 @@ from dovetail_model.spec import Spec
 
 
 def gemma2(config: HuggingFaceConfig) -> Spec:
-    """Gemma 2: soft caps, a sliding window in every second layer from the first on, and norms before and after.
+    """Gemma 2: soft caps, a sliding window in every other layer from the first, and norms before and after each block.
 
     Gemma Team 2024, "Gemma 2: Improving Open Language Models at a Practical Size", section 2.
     """
@@ -24,7 +24,7 @@ def gemma(config: HuggingFaceConfig) -> Spec:
     """Read what Gemma 2 and 3 share."""
     bias = config.get("attention_bias", bool, False)
     if config.get("use_bidirectional_attention", bool, False):
-        raise config.refuse("use_bidirectional_attention is true; a policy writes from left to right")
+        raise config.refuse("use_bidirectional_attention is true; a policy generates from left to right")
     return attrs.evolve(
         common(config, tied=True),
         names=GEMMA,

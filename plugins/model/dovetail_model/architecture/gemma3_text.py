@@ -11,10 +11,10 @@ from dovetail_model.spec import Spec
 
 
 def gemma3_text(config: HuggingFaceConfig) -> Spec:
-    """Gemma 3's text models (270M, 1B): Gemma 2 with normalised queries and keys in place of soft caps.
+    """Gemma 3's text models (270M, 1B): Gemma 2 with normalised queries and keys instead of soft caps.
 
-    Gemma Team 2025, "Gemma 3 Technical Report", section 2.1. Five layers with a window follow each other, and one with
-    full attention; the two kinds have rotary positions of their own.
+    Gemma Team 2025, "Gemma 3 Technical Report", section 2.1. Five layers with a window are followed by one with full
+    attention; the two kinds have different rotary positions.
     """
     pattern = config.size("sliding_window_pattern", config.size("_sliding_window_pattern", 6))
     return attrs.evolve(

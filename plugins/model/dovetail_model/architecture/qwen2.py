@@ -12,7 +12,7 @@ def qwen2(config: HuggingFaceConfig) -> Spec:
     """Qwen2 and Qwen2.5: Llama, with biases on queries, keys and values.
 
     Qwen Team 2024, "Qwen2 Technical Report", section 2.2. With `use_sliding_window`, layers from `max_window_layers` on
-    see a window; no published model has it.
+    have a window; no published model uses it.
     """
     return attrs.evolve(common(config), qkv_bias=True, layers=qwen_layers(config))
 

@@ -10,7 +10,7 @@ from dovetail_model.spec import Spec
 
 
 def qwen3(config: HuggingFaceConfig) -> Spec:
-    """Qwen3, dense: Llama, with the queries and keys of each head normalised.
+    """Dense Qwen3: Llama, with normalised queries and keys in each head.
 
     Qwen Team 2025, "Qwen3 Technical Report", section 2.
     """

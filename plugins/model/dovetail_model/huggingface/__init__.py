@@ -1,1 +1,1 @@
-"""Files of a Hugging Face folder: `config.json`, weights under their names, chat template."""
+"""The files of a Hugging Face folder: `config.json`, weights under their names, the chat template."""

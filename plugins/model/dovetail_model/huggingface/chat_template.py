@@ -1,4 +1,4 @@
-"""Chat templates: a conversation as the text that a model was trained to read."""
+"""Chat templates turn a conversation into the text that a model was trained on."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ FILE, MOMENT = "chat_template.jinja", "chat_template.time"
 class ChatTemplate:
     """A jinja2 template over `messages`, with what the templates of published models take for granted.
 
-    It runs in jinja2's immutable sandbox, with `break` and `continue`, blocks trimmed, and, beside the variables
+    It runs in jinja2's immutable sandbox, with trimmed blocks and with `break` and `continue`. It has the variables
     `messages`, `add_generation_prompt`, `tools` and `documents` (both None), the functions `raise_exception` and
     `strftime_now`, the filter `tojson` (no HTML escapes), and the block `generation`, which has no effect.
 
     Args:
         source: the template.
-        place: where it comes from, for messages.
+        place: where it comes from, for error messages.
         tokens: special tokens by their names in templates: `bos_token`, `eos_token`, ...
         options: further variables, such as `enable_thinking`.
-        moment: what `strftime_now` tells the time by, as ISO 8601. It is kept with a run, so that a run which is
-            resumed another day has the same prompts.
+        moment: the time that `strftime_now` formats, in ISO 8601. It is saved with a run, so that a run resumed the
+            next day has the prompts it had.
 
     >>> turns = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% endfor %}"
     >>> template = ChatTemplate(source=turns + "{% if add_generation_prompt %}<assistant>{% endif %}", place="chat",
@@ -54,7 +54,7 @@ class ChatTemplate:
         """Return the conversation's text, up to where the assistant's next turn begins.
 
         Raises:
-            DataError: if the messages are none, or the template refuses them.
+            DataError: if the messages are not a conversation, or the template refuses them.
             ConfigError: if the template is broken, or jinja2 is not installed.
         """
         check_messages(messages)
@@ -71,7 +71,7 @@ class ChatTemplate:
             ) from error
 
     def save(self, folder: Path) -> None:
-        """Write the template, under the name that other programs know, and its moment if it asks for that."""
+        """Write the template under the name that other programs use, and its moment if it uses one."""
         (folder / FILE).write_text(self.source, encoding="utf-8")
         if "strftime_now" in self.source:
             (folder / MOMENT).write_text(self.moment + "\n")
@@ -82,7 +82,7 @@ class ChatTemplate:
 
 
 def read_source(folder: Path | None, replacement: str | None, setting: str) -> tuple[str, str] | None:
-    """Return a template and where it comes from: the file of a setting, else the folder's own; None without either.
+    """Return a template and where it comes from: the file in a setting, else the folder's own; None without either.
 
     Raises:
         DataError: if the file cannot be read.
@@ -98,21 +98,21 @@ def read_source(folder: Path | None, replacement: str | None, setting: str) -> t
 
 
 def now() -> str:
-    """Return the moment at which a tokenizer is made."""
+    """Return the current time, as a new tokenizer keeps it."""
     return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
 def saved_moment(folder: Path) -> str:
-    """Return the moment kept in a folder; now, where its template does not ask for it."""
+    """Return the moment saved in a folder, or the current time if its template does not use one."""
     file = folder / MOMENT
     return file.read_text().strip() if file.exists() else now()
 
 
 def check_messages(messages: Sequence[Message]) -> None:
-    """Refuse what is no conversation.
+    """Refuse anything but a conversation.
 
     Raises:
-        DataError: naming the message and what it lacks.
+        DataError: names the message and what it lacks.
 
     >>> check_messages([{"role": "user", "text": "hello"}])
     Traceback (most recent call last):
@@ -155,7 +155,7 @@ def _compile(source: str, place: str, moment: datetime) -> jinja2.Template:
 
 
 def _generation_block() -> type[Any]:
-    """Templates mark the assistant's words with `{% generation %}` for tools that train on them; here it is no mark."""
+    """Templates mark the assistant's words with `{% generation %}` for training tools; here the mark has no effect."""
     from jinja2.ext import Extension
 
     class Generation(Extension):

@@ -1,4 +1,4 @@
-"""Reading a `config.json`: values checked, old and new spellings, what most architectures share."""
+"""Reads a `config.json`: checked values, old and new spellings, and what most architectures share."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from dovetail_model.spec import Layer, Spec
 
 FILE: Final = "config.json"
 KNOWN: Final = Path(__file__).parent / "known"
-"""Sizes of models that shipped configs name, so that they can be planned before they are downloaded."""
+"""Sizes of the models that shipped configs name, so that `dovetail plan` works before they are downloaded."""
 FULL: Final = "full_attention"
 SLIDING: Final = "sliding_attention"
 CLASSIFIERS: Final = ("ForSequenceClassification", "ForTokenClassification")
-"""How the class of a reward model or critic ends, in `architectures`."""
+"""What the class names of reward models and critics in `architectures` end with."""
 ACTIVATIONS: Final[dict[str, Activation]] = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
 
 T = TypeVar("T")
@@ -39,26 +39,26 @@ class HuggingFaceConfig:
         """Read the file of a model's folder.
 
         Raises:
-            ConfigError: if the folder, or in it the file, is missing or no JSON object.
+            ConfigError: if the folder or the file is missing, or the file is not a JSON object.
         """
         file = folder / FILE
         if not file.is_file():
-            what = "has no config.json" if folder.is_dir() else "is no folder"
+            what = "has no config.json" if folder.is_dir() else "is not a folder"
             raise ConfigError(f"{folder}: {what}; a model is a folder with config.json and *.safetensors")
         try:
             values = json.loads(file.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise ConfigError(f"{file}: no JSON: {error}") from error
+            raise ConfigError(f"{file}: not valid JSON: {error}") from error
         if not isinstance(values, dict):
             raise ConfigError(f"{file}: holds a {type(values).__name__}, not an object")
         return cls(file, values)
 
     @classmethod
     def known(cls, folder: Path) -> HuggingFaceConfig:
-        """Read the folder's file or, where there is no such folder, what is known of the model of that name.
+        """Read the folder's file or, if there is no such folder, what is known about the model of that name.
 
         Raises:
-            ConfigError: if neither is there.
+            ConfigError: if there is neither.
         """
         file = KNOWN / f"{folder.name}.json"
         if folder.exists() or not file.is_file():
@@ -70,10 +70,10 @@ class HuggingFaceConfig:
         return self.values.get(name) is not None
 
     def get(self, name: str, kind: type[T], default: T = _MISSING) -> T:
-        """Return a value, or the default where there is none.
+        """Return a value, or the default if there is none.
 
         Raises:
-            ConfigError: if it is of another type, or if it is missing and has no default.
+            ConfigError: if it has another type, or is missing without a default.
         """
         value = self.values.get(name)
         if value is None and default is not _MISSING:
@@ -91,7 +91,7 @@ class HuggingFaceConfig:
         return self.get(name, kind) if self.has(name) else None
 
     def size(self, name: str, default: int = _MISSING) -> int:
-        """Return a number of at least 1."""
+        """Return an integer of at least 1."""
         value = self.get(name, int, default)
         if value < 1:
             raise self.refuse(f"{name} = {value}; it must be at least 1")
@@ -109,20 +109,20 @@ class HuggingFaceConfig:
 
 
 def common(config: HuggingFaceConfig, *, tied: bool = False) -> Spec:
-    """Read what all architectures have; all layers get full attention and the rotary positions of `rope`.
+    """Read what all architectures have; every layer gets full attention and the rotary positions of `rope`.
 
     Raises:
-        ConfigError: for values that are missing, of the wrong type, unsupported, or do not fit together.
+        ConfigError: for values that are missing, of the wrong type, unsupported or inconsistent.
     """
     width, heads = config.size("hidden_size"), config.size("num_attention_heads")
     kv_heads = config.size("num_key_value_heads", heads)
     head_dim = config.size("head_dim", width // heads)
     if heads % kv_heads:
-        raise config.refuse(f"num_attention_heads = {heads} is no multiple of num_key_value_heads = {kv_heads}")
+        raise config.refuse(f"num_attention_heads = {heads} is not a multiple of num_key_value_heads = {kv_heads}")
     if not config.has("head_dim") and width % heads:
-        raise config.refuse(f"hidden_size = {width} is no multiple of num_attention_heads = {heads}; give head_dim")
+        raise config.refuse(f"hidden_size = {width} is not a multiple of num_attention_heads = {heads}; give head_dim")
     if head_dim % 2:
-        raise config.refuse(f"{head_dim} units per head; rotary positions turn pairs, it must be even")
+        raise config.refuse(f"{head_dim} units per head; rotary positions rotate pairs, so it must be even")
     return Spec(
         vocab_size=config.size("vocab_size"),
         width=width,
@@ -140,7 +140,7 @@ def common(config: HuggingFaceConfig, *, tied: bool = False) -> Spec:
 
 
 def activation(config: HuggingFaceConfig) -> Activation:
-    """Read the gate's activation: `hidden_activation`, or `hidden_act`."""
+    """Read the activation of the gate: `hidden_activation` or `hidden_act`."""
     name = "hidden_activation" if config.has("hidden_activation") else "hidden_act"
     return config.one_of(name, config.get(name, str), ACTIVATIONS)
 
@@ -153,7 +153,7 @@ def layers(
     full: Rope | None = None,
     sliding: Rope | None = None,
 ) -> tuple[Layer, ...]:
-    """Read which layers see a window only: the list `layer_types`, or in older files a rule for the layer's number.
+    """Read which layers have a window: from the list `layer_types`, or in older files by a rule for the layer's number.
 
     Args:
         config: the file.
@@ -163,7 +163,7 @@ def layers(
         sliding: those of sliding layers; None is `full`.
 
     Raises:
-        ConfigError: if the list has another length than the model, or unknown words.
+        ConfigError: if the length of the list is not the number of layers, or it has unknown words.
     """
     full = rope(config) if full is None else full
     near = None if window is None else Layer(full if sliding is None else sliding, window)
@@ -191,7 +191,7 @@ def _rope(config: HuggingFaceConfig, parameters: Mapping[str, Any]) -> Rope:
     kind = given.get("rope_type", str, given.get("type", str, "default"))
     reader = config.one_of("rope_type", kind, _ROPES)
     if given.get("partial_rotary_factor", float, 1.0) != 1 or config.get("partial_rotary_factor", float, 1.0) != 1:
-        raise config.refuse("partial_rotary_factor is not 1; only whole heads can be turned")
+        raise config.refuse("partial_rotary_factor is not 1; only whole heads can be rotated")
     return reader(given, given.get("rope_theta", float))
 
 

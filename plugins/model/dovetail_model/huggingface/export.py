@@ -1,4 +1,4 @@
-"""Writing a model back as a Hugging Face folder, whole or as an adapter."""
+"""Writes a model as a Hugging Face folder, whole or as an adapter."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ BESIDE: Final = (
     "chat_template*",
     "generation_config.json",
 )
-"""Files of a model's folder that its weights do not change."""
+"""Files of a model's folder that do not depend on its weights."""
 
 
 @attrs.frozen
 class Parameter:
-    """A parameter as a folder stores it, brought to the host when it is read."""
+    """A parameter as a folder stores it, which comes to the host when it is read."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -49,7 +49,7 @@ class Parameter:
 
     @classmethod
     def of(cls, like: Any, make: Callable[[], jax.Array], *, transposed: bool) -> Parameter:
-        """Return the parameter that `make` gives, which has the shape and type of `like`."""
+        """Return the parameter that `make` makes, with the shape and type of `like`."""
         shape = like.shape[::-1] if transposed else like.shape
         return cls(tuple(shape), np.dtype(like.dtype), make, transposed)
 
@@ -62,20 +62,20 @@ class Parameter:
 def save_pretrained(
     folder: Path, model: nnx.Module, *, source: Path | None = None, shard_bytes: int = SHARD_BYTES
 ) -> list[Path]:
-    """Write a folder that any program for Hugging Face models loads: `config.json` and safetensors.
+    """Write a folder that any program for Hugging Face models can load: `config.json` and safetensors.
 
-    Adapters are merged: W + α/r A B. Parameters keep their type. `config.json` is written last: without it a
-    folder is no model.
+    Adapters are merged: W + α/r A B. Parameters keep their type. `config.json` is written last, since without it a
+    folder is not a model.
 
     Args:
-        folder: where to; made if need be.
+        folder: the destination, created if necessary.
         model: what to write.
-        source: the folder the model comes from, of which `config.json` and the tokenizer's files are taken over; None
-            writes a `config.json` of a Llama, which a `model.decoder` is.
-        shard_bytes: weights above this go into several files and an index.
+        source: the folder the model comes from, whose `config.json` and tokenizer files are copied; None writes the
+            `config.json` of a Llama, which a `model.decoder` is.
+        shard_bytes: larger models are written to several files and an index.
 
     Raises:
-        ConfigError: if `source` describes another model, or there is none and the model is no Llama.
+        ConfigError: if `source` describes another model, or is None and the model is not a Llama.
     """
     decoder = decoder_of(model)
     config = _config(source, decoder.spec)
@@ -89,7 +89,7 @@ def save_pretrained(
 
 
 def tensors(model: Transformer) -> dict[str, Parameter]:
-    """Return what a folder of this model holds, by name; adapters are merged, quantised matrices dense."""
+    """Return the tensors of this model's folder by name, with adapters merged and quantised matrices made dense."""
     products = {path: module for path, module in nnx.iter_modules(model) if isinstance(module, Linear)}
     kernels = {(*path, "kernel"): linear for path, linear in products.items()}
     found: dict[str, Parameter] = {}
@@ -106,7 +106,7 @@ def tensors(model: Transformer) -> dict[str, Parameter]:
 def save_adapter(folder: Path, model: nnx.Module, *, base: Path) -> list[Path]:
     """Write the adapter alone, as PEFT stores one: `adapter_config.json` and `adapter_model.safetensors`.
 
-    `base` is the folder of the model that it adapts, which the configuration names.
+    `base` is the folder of the adapted model, which the configuration names.
 
     Raises:
         ConfigError: if the model has no adapter.
@@ -142,7 +142,7 @@ def _peft(change: LowRank) -> dict[str, Parameter]:
 
 
 def _targets(chosen: set[str], there: set[str]) -> list[str]:
-    """Name modules by their last word, where that names no others; else in full."""
+    """Name modules by their last word if that names no others, in full otherwise."""
     words = {name.rpartition(".")[2] for name in chosen}
     if {name for name in there if name.rpartition(".")[2] in words} == chosen:
         return sorted(words)
@@ -150,7 +150,7 @@ def _targets(chosen: set[str], there: set[str]) -> list[str]:
 
 
 def _config(source: Path | None, spec: Spec) -> dict[str, Any]:
-    """Return the `config.json` of the source, or that of a Llama, with the type of the weights.
+    """Return the `config.json` of the source, or of a Llama, with the type of the weights.
 
     Raises:
         ConfigError: if it describes another model.
@@ -160,9 +160,9 @@ def _config(source: Path | None, spec: Spec) -> dict[str, Any]:
     described = attrs.evolve(read_spec(config), **free)
     differing = [f.name for f in attrs.fields(Spec) if getattr(described, f.name) != getattr(spec, f.name)]
     if differing and source is None:
-        raise ConfigError(f"the model is no Llama ({', '.join(differing)}); name the folder that it comes from")
+        raise ConfigError(f"the model is not a Llama ({', '.join(differing)}); name the folder it comes from")
     if differing:
-        raise ConfigError(f"{config.file}: describes another model than the one to write ({', '.join(differing)})")
+        raise ConfigError(f"{config.file}: does not describe the model to write ({', '.join(differing)})")
     # Old files spell it torch_dtype, which every program still reads.
     return {**config.values, "dtype" if config.has("dtype") else "torch_dtype": spec.param_dtype}
 

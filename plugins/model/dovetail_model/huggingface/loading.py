@@ -1,4 +1,4 @@
-"""Filling a decoder with the tensors of a Hugging Face folder."""
+"""Fills a decoder with the tensors of a Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from dovetail_model.spec import Spec
 from dovetail_model.transformer import Transformer
 
 _DERIVED = re.compile(r".*\.rotary_emb\.inv_freq")
-"""Tensors of old folders that hold what is computed from `config.json`."""
+"""Tensors in old folders that are computed from `config.json`."""
 _HEAD = "score."
-"""Tensors of the head of a reward model or critic."""
+"""Prefix of the tensors of a reward model's or critic's head."""
 
 
 def load(spec: Spec, folder: Path, place: Place | None, *, besides: Collection[str] = ()) -> Transformer:
     """Return the decoder of `spec` with the weights in `folder`, cast to its `param_dtype`, each at its `place`.
 
-    Tensors named in `besides`, such as another head, are none of its business.
+    Tensors named in `besides`, such as those of another head, are ignored.
 
-    Nothing is allocated before names and shapes are known to fit; then one tensor at a time is read.
+    Nothing is allocated before names and shapes are known to fit; then tensors are read one at a time.
 
     Raises:
-        ConfigError: if files are missing or cut short; or if tensors are missing, unexpected or of the wrong shape, all
-            of them in one message.
+        ConfigError: if files are missing or truncated, or if tensors are missing, unexpected or of the wrong shape (all
+            of them in one message).
     """
     found = {name: tensor for name, tensor in open_folder(folder).items() if name not in besides}
     graphdef, state = nnx.split(nnx.eval_shape(lambda: Transformer(spec, rngs=nnx.Rngs(0))))
@@ -41,7 +41,7 @@ def load(spec: Spec, folder: Path, place: Place | None, *, besides: Collection[s
     names = {path: tensor_name(spec.names, path) for path in parameters}
     shapes = {names[path]: _stored_shape(path, leaf) for path, leaf in parameters.items()}
     _check(folder, shapes, found, spec)
-    # The largest first: while a tensor is cast and moved there is a second copy of it, and then nothing else yet.
+    # The largest first: while a tensor is cast and moved there is a second copy of it, and little else in memory yet.
     for path in sorted(parameters, key=lambda path: -parameters[path].size):
         leaf = parameters[path]
         parameters[path] = leaf.replace(_read(found[names[path]], is_transposed(path), leaf, place))
@@ -90,9 +90,9 @@ def _check(folder: Path, wanted: Mapping[str, tuple[int, ...]], found: Mapping[s
 
 
 def _check_tied(folder: Path, head: Tensor, embedding: Tensor) -> None:
-    """Accept a copy of the embedding under the head's name, which some programs write."""
+    """Accept a copy of the embedding under the head's name, as some programs write it."""
     if head.shape != embedding.shape or not np.array_equal(head.read(), embedding.read()):
         raise ConfigError(
-            f"{folder}: config.json ties the logits to the embedding, and the folder has another table for them; set"
+            f"{folder}: config.json ties the logits to the embedding, but the folder has another table for them; set"
             ' "tie_word_embeddings": false in config.json if that is meant'
         )

@@ -1,4 +1,4 @@
-"""Finding the architecture that a `config.json` names."""
+"""Finds the architecture that a `config.json` names."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dovetail_model.spec import Spec
 
 
 def read_spec(config: HuggingFaceConfig) -> Spec:
-    """Return what a `config.json` describes, by the architecture that its `model_type` names.
+    """Return the decoder that a `config.json` describes, read by the architecture that its `model_type` names.
 
     Raises:
-        ConfigError: if nobody registers that architecture, or the weights are quantised.
+        ConfigError: if no such architecture is registered, or the weights are quantised.
     """
     name = config.get("model_type", str)
     try:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 ParameterPath = Sequence[Any]
-"""Where a parameter is in the model: ('blocks', 3, 'attention', 'queries', 'kernel')."""
+"""The place of a parameter in the model: ('blocks', 3, 'attention', 'queries', 'kernel')."""
 
 LLAMA: Mapping[str, str] = {
     "embedding": "model.embed_tokens",
@@ -24,7 +24,7 @@ LLAMA: Mapping[str, str] = {
     "blocks.{}.ffn.up": "model.layers.{}.mlp.up_proj",
     "blocks.{}.ffn.down": "model.layers.{}.mlp.down_proj",
 }
-"""Llama's names, which most others took over: our module -> theirs, `{}` being the layer's number."""
+"""Llama's names, which most others use too: our module -> theirs, where `{}` is the layer's number."""
 
 GEMMA: Mapping[str, str] = {
     **LLAMA,

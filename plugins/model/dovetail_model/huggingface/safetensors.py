@@ -1,7 +1,7 @@
-"""Safetensors files and folders: opened without reading a tensor, read one at a time, written one at a time.
+"""Safetensors files and folders: opened without reading tensors, which are read and written one at a time.
 
-A file is the length of a header in eight bytes, the header, a JSON object with each tensor's type, shape and place, and
-the tensors' bytes. A folder has one file, or several and an index that says which tensor is in which.
+A file consists of eight bytes with the length of the header, the header (a JSON object with the type, shape and offsets
+of each tensor) and the tensors' bytes. A folder has one file, or several and an index that says which tensor is where.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MAX_HEADER = 100_000_000
 
 
 class Readable(Protocol):
-    """What can be written: an array that need not be at hand before it is its turn."""
+    """What can be written: an array that need not exist before its turn."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -58,8 +58,8 @@ class Tensor:
     start: int
 
     def read(self) -> np.ndarray:
-        """Read it; nobody else has the array."""
-        # Mapped into memory it would count twice where it has to be copied anyway, as on its way to a device.
+        """Read it; the array is the caller's alone."""
+        # A memory map would count twice where a copy is needed anyway, as on the way to a device.
         data = np.fromfile(self.file, np.uint8, count=_bytes(self), offset=self.start)
         return data.view(self.dtype).reshape(self.shape)
 
@@ -68,20 +68,20 @@ def open_folder(folder: Path) -> dict[str, Tensor]:
     """Return the tensors of a model's folder by name.
 
     Raises:
-        ConfigError: if there are none, or a file that the index names is missing, or a file is cut short or no
+        ConfigError: if there are none, a file that the index names is missing, or a file is truncated or not
             safetensors.
     """
     index = folder / INDEX
     if not index.is_file():
         if not (folder / SINGLE).is_file():
             other = sorted(file.name for file in folder.glob("*.bin"))
-            hint = f"; of {listing(other)} save it anew as safetensors" if other else ""
+            hint = f"; save {listing(other)} again as safetensors" if other else ""
             raise ConfigError(f"{folder}: has neither {SINGLE} nor {INDEX}{hint}")
         return open_file(folder / SINGLE)
     where = _weight_map(index)
     missing = sorted({name for name in where.values() if not (folder / name).is_file()})
     if missing:
-        raise ConfigError(f"{index}: names {listing(missing)}, not in the folder; is the download complete?")
+        raise ConfigError(f"{index}: names {listing(missing)}, which are missing; is the download complete?")
     tensors = {
         name: tensor for file in sorted(set(where.values())) for name, tensor in open_file(folder / file).items()
     }
@@ -102,13 +102,13 @@ def open_file(file: Path) -> dict[str, Tensor]:
     """Return the tensors of one file by name.
 
     Raises:
-        ConfigError: if it is cut short, with the byte counts, or no safetensors file.
+        ConfigError: if it is truncated (with the byte counts), or not a safetensors file.
     """
     size = file.stat().st_size
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         if size >= 8 and length > _MAX_HEADER:
-            raise ConfigError(f"{file}: no safetensors file: its header would be {length:,} bytes")
+            raise ConfigError(f"{file}: not a safetensors file: its header would be {length:,} bytes")
         if 8 + length > size:
             raise ConfigError(f"{file}: cut short: {size:,} bytes, and its header alone ends at {8 + length:,}")
         try:
@@ -117,7 +117,7 @@ def open_file(file: Path) -> dict[str, Tensor]:
             tensors = {name: _tensor(file, 8 + length, name, entry) for name, entry in entries.items()}
             end = 8 + length + max((entry["data_offsets"][1] for entry in entries.values()), default=0)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(f"{file}: no safetensors file: its header cannot be read: {error!r}") from error
+            raise ConfigError(f"{file}: not a safetensors file: its header cannot be read: {error!r}") from error
     if end > size:
         raise ConfigError(f"{file}: cut short: {size:,} bytes of {end:,}; copy or download it again")
     return tensors
@@ -138,7 +138,7 @@ def _bytes(tensor: Readable) -> int:
 
 
 def write_file(file: Path, tensors: Mapping[str, Readable]) -> None:
-    """Write one file, complete or not at all; one tensor at a time is in memory."""
+    """Write one file, completely or not at all, with one tensor in memory at a time."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, tensor in tensors.items():
@@ -155,9 +155,9 @@ def write_file(file: Path, tensors: Mapping[str, Readable]) -> None:
 
 
 def write_folder(folder: Path, tensors: Mapping[str, Readable], *, shard_bytes: int) -> list[Path]:
-    """Write tensors in their order to a folder, in one file, or in several of at most `shard_bytes` and an index.
+    """Write tensors in this order to a folder: in one file, or in several of at most `shard_bytes` with an index.
 
-    A tensor larger than that gets a file of its own. Weights that were in the folder before are replaced.
+    A larger tensor gets a file of its own. Weights that were in the folder before are replaced.
     """
     shards: list[dict[str, Readable]] = [{}]
     room = shard_bytes

@@ -1,4 +1,4 @@
-"""The scalar head of a reward model or critic, as a Hugging Face folder has it."""
+"""The scalar head of a reward model or critic in a Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ WEIGHT, BIAS = "score.weight", "score.bias"
 
 
 def read_score(folder: Path, width: int) -> ValueHead | None:
-    """Return the head that `transformers` writes for a classification with one label; None where there is none.
+    """Return the head that `transformers` writes for a classifier with one label, or None if there is none.
 
     Raises:
-        ConfigError: if it has several labels, or is made for hidden states of another width.
+        ConfigError: if it has several labels, or hidden states of another width.
     """
     tensors = open_folder(folder)
     if WEIGHT not in tensors:

@@ -1,1 +1,1 @@
-"""Layers that architectures are put together from: each a formula on 2-D activations, one row per token."""
+"""The layers that decoders consist of, each a formula on 2-D activations with one row per token."""

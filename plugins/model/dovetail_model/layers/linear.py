@@ -1,4 +1,4 @@
-"""A product with a matrix, of which a low-rank change may be learnt."""
+"""A product with a matrix, which may have a trainable low-rank change."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Axes = tuple[str | None, str | None]
 
 
 class Linear(nnx.Module):
-    """Multiply by a matrix, and add a bias where there is one: y = x W + b, in the dtype of x.
+    """Multiply by a matrix and add a bias if there is one: y = x W + b, in the dtype of x.
 
     With `adapt`, y = x W + α/r (x A) B + b, where A is [inputs, r] and B [r, outputs].
 
-    The input is 2-D, one row per token: on CPUs the products and their gradients then run about twice as fast as with a
-    batch axis. `kernel` is [inputs, outputs], drawn from N(0, std²), with the logical names `axes`; the bias begins at
-    zero.
+    The input is 2-D, one row per token: on CPUs the products and their gradients run about twice as fast that way as
+    with a batch axis. `kernel` is [inputs, outputs], drawn from N(0, std²), with the logical names `axes`; the bias
+    starts at zero.
 
     >>> layer = Linear(3, 2, axes=("width", "ffn"), bias=True, std=0.02, param_dtype="float32", rngs=nnx.Rngs(0))
     >>> layer(jnp.ones((5, 3))).shape
@@ -47,19 +47,19 @@ class Linear(nnx.Module):
         return y if self.bias is None else y + self.bias[...].astype(x.dtype)[None, :]
 
     def adapt(self, rank: int, *, scale: float, dropout: float = 0.0, number: int = 0, rngs: nnx.Rngs) -> None:
-        """Add a change of this rank, zero at first."""
+        """Add a change of this rank, which is initially zero."""
         change = LowRank(
             self.inputs, self.outputs, rank, axes=self.axes, scale=scale, dropout=dropout, number=number, rngs=rngs
         )
         self.change = nnx.data(change)
 
     def quantise(self, format: Format) -> None:
-        """Replace the matrix by one of fewer bits, which cannot be trained."""
+        """Replace the matrix by one with fewer bits, which cannot be trained."""
         if not isinstance(self.kernel, Quantised):
             self.kernel = Quantised(self.kernel[...], axes=self.axes, format=format)
 
     def merged(self) -> Float[Array, "inputs outputs"]:
-        """Return W + α/r A B, added up in float32, in the type of the weights."""
+        """Return W + α/r A B, computed in float32 and cast to the type of the weights."""
         kernel = self.kernel
         matrix = kernel.dense(jnp.float32) if isinstance(kernel, Quantised) else kernel[...]
         if self.change is not None:

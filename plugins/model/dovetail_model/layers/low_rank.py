@@ -1,4 +1,4 @@
-"""A learnt low-rank change of a matrix."""
+"""A trainable low-rank change of a matrix."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class LowRank(nnx.Module):
     """A change of low rank: y = s (x A) B, in the dtype of x.
 
     Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models", equation 3, with s = α / rank. `a` is
-    [inputs, rank], drawn uniformly from ±1/√inputs, and `b` [rank, outputs], zero, so that the change is nothing at
-    first; both float32, with the logical names of the matrix's `axes`.
+    [inputs, rank], drawn uniformly from ±1/√inputs, and `b` is [rank, outputs] and zero, so that the change is
+    initially zero. Both are float32, with the logical names of the matrix's `axes`.
 
-    While it is trained, each entry of x is zero with probability `dropout`, or divided by 1 - dropout otherwise. The
-    draws belong to the row's key and to this change's `number`, whatever else is in the batch.
+    In training, each entry of x is set to zero with probability `dropout` and divided by 1 - dropout otherwise. The
+    draws depend on the row's key and on this change's `number`, not on what else is in the batch.
 
-    *Departures*: the paper draws A from a normal distribution; its authors' code, and what came after, do this.
+    *Departures*: the paper draws A from a normal distribution; its authors' code and its successors do this.
 
     >>> change = LowRank(3, 2, 1, axes=(None, None), scale=2.0, rngs=nnx.Rngs(0))
     >>> abs(change(jnp.ones((1, 3))))
@@ -46,7 +46,7 @@ class LowRank(nnx.Module):
     def __call__(
         self, x: Float[Array, "row inputs"], keys: Key[Array, "seq"] | None = None
     ) -> Float[Array, "row outputs"]:
-        """Return y; `keys` are there in training only, one for each sequence, of which every row of x is a token."""
+        """Return y; `keys` are given only in training: one per sequence, whose tokens are rows of x."""
         if keys is not None and self.dropout:
             x = self._drop(x, keys)
         return (x @ self.a[...].astype(x.dtype)) @ self.b[...].astype(x.dtype) * self.scale

@@ -13,8 +13,8 @@ def rms_norm(
 ) -> Float[Array, "*batch width"]:
     """Divide by the root mean square: y = x / √(mean(x²) + ε) · scale.
 
-    Zhang and Sennrich 2019, "Root Mean Square Layer Normalization", equation 4. The arithmetic is float32 whatever the
-    dtype of `x`, which the result keeps.
+    Zhang and Sennrich 2019, "Root Mean Square Layer Normalization", equation 4. The arithmetic is float32; the result
+    has the dtype of `x`.
 
     >>> rms_norm(jnp.array([2.0, -2.0]), jnp.ones(2), epsilon=0.0)
     Array([ 1., -1.], dtype=float32)
@@ -27,7 +27,7 @@ def rms_norm(
 class RMSNorm(nnx.Module):
     """`rms_norm` with a learnt scale that starts at one.
 
-    What is stored is the scale less `offset`, under the logical name `axis`.
+    The stored parameter is the scale minus `offset`, under the logical name `axis`.
     """
 
     def __init__(self, width: int, *, axis: str | None, epsilon: float, offset: float, param_dtype: str) -> None:

@@ -38,9 +38,9 @@ class Quantised(nnx.Module):
     """A frozen matrix W in blocks of at most 64 inputs, each with a scale: Wᵢⱼ ≈ level(qᵢⱼ) · scale.
 
     `nf4`: four bits, the nearest of the sixteen `NF4` levels, two in a byte (Dettmers et al. 2023, "QLoRA", section 3).
-    `int8`: eight bits, level(q) = q / 127. The scale, float32, is the greatest magnitude in the block.
+    `int8`: eight bits, level(q) = q / 127. The float32 scale is the greatest magnitude in the block.
 
-    *Departures* from QLoRA: the scales are not quantised in turn, which costs half a bit for each weight.
+    *Departures* from QLoRA: the scales themselves are not quantised, which costs half a bit per weight.
 
     >>> matrix = Quantised(jnp.array([[1.0], [-0.5], [0.25], [0.0]]), axes=(None, None), format="int8")
     >>> matrix.dense(jnp.float32).round(2).ravel()
@@ -61,7 +61,7 @@ class Quantised(nnx.Module):
         return _dense(self.codes[...], self.scales[...], self.format, dtype)
 
     def product(self, x: Float[Array, "row inputs"]) -> Float[Array, "row outputs"]:
-        """Return x W. The backward pass unpacks W anew: kept from the forward pass, it would cost what was saved."""
+        """Return x W. The backward pass unpacks W again: keeping it would cost the memory that was saved."""
 
         @jax.checkpoint
         def product(x: Array, codes: Array, scales: Array) -> Array:

@@ -13,9 +13,9 @@ from jaxtyping import Array, Float, Int
 
 @attrs.frozen(kw_only=True)
 class Stretch:
-    """How the low frequencies of a model trained on `original` positions are lowered to reach `factor` times as far.
+    """Llama 3.1's rule, which lowers low frequencies so that a context of `original` positions grows by `factor`.
 
-    Llama 3.1's rule. A pair turns n = original · ω / 2π times over the original context. Frequencies of at most `low`
+    A pair turns n = original · ω / 2π times over the original context. Frequencies of at most `low`
     turns are divided by the factor, those of at least `high` turns are kept, and in between
 
         ω' = (1 - s) ω / factor + s ω,   s = (n - low) / (high - low)
@@ -29,13 +29,13 @@ class Stretch:
     def __call__(self, frequencies: Float[np.ndarray, "half"]) -> Float[np.ndarray, "half"]:
         """Return the lowered frequencies."""
         turns = self.original * frequencies / (2 * math.pi)
-        share = np.clip((turns - self.low) / (self.high - self.low), 0.0, 1.0)
-        return (1 - share) * frequencies / self.factor + share * frequencies
+        kept = np.clip((turns - self.low) / (self.high - self.low), 0.0, 1.0)
+        return (1 - kept) * frequencies / self.factor + kept * frequencies
 
 
 @attrs.frozen(kw_only=True)
 class Rope:
-    """Which angles positions turn by: `theta` is the base of the frequencies, which `factor` divides, all alike."""
+    """The angles by which positions turn: `theta` is the base of the frequencies, all of which `factor` divides."""
 
     theta: float
     factor: float = 1.0
@@ -44,7 +44,7 @@ class Rope:
     def frequencies(self, head_dim: int) -> Float[np.ndarray, "half"]:
         """Return the angle per position of each pair: ωᵢ = θ^(-2i / head_dim) / factor, i = 0 … head_dim/2 - 1.
 
-        They are computed in float64: at position 100,000 an error in the last place of a float32 would show.
+        Computed in float64: at position 100,000 a rounding error of float32 would show.
 
         >>> Rope(theta=100.0).frequencies(4)
         array([1. , 0.1], dtype=float32)
@@ -54,7 +54,7 @@ class Rope:
 
 
 class Rotation(NamedTuple):
-    """Cosine and sine of the angle by which each pair of dimensions turns; computed once, used by every layer."""
+    """Cosine and sine of the angle by which each pair of dimensions turns; computed once for all layers."""
 
     cos: Float[Array, "row half"]
     sin: Float[Array, "row half"]
@@ -76,7 +76,7 @@ def rotate(x: Float[Array, "row head head_dim"], by: Rotation) -> Float[Array, "
     m - n alone. The arithmetic is float32; the result has the dtype of `x`.
 
     *Departures*: the paper pairs neighbours (x₂ᵢ, x₂ᵢ₊₁); pairing the two halves is the same up to a permutation of the
-    weights, and is how the published weights of Llama, Qwen and Gemma are stored.
+    weights, and that is how the published weights of Llama, Qwen and Gemma are stored.
 
     >>> quarter = rotation(jnp.array([1]), np.array([np.pi / 2], np.float32))
     >>> rotate(jnp.array([[[1.0, 0.0]]]), quarter).round(3) + 0.0

@@ -1,1 +1,1 @@
-"""Models: a decoder of given sizes, and one that is read from a Hugging Face folder."""
+"""Models: a decoder with given sizes, and one read from a Hugging Face folder."""

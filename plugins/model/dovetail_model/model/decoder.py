@@ -36,7 +36,7 @@ class Decoder:
         ffn: units of the feed-forward layer; None is 8/3 of the width, rounded up to a multiple of 64.
         rope_theta: base of the rotary frequencies.
         norm_epsilon: added to the mean square.
-        tied: use the embedding for the logits too.
+        tied: whether the logits use the embedding too.
         dtype: of activations and cache; logits, softmax and norms are float32.
         param_dtype: of the weights.
         init_std: standard deviation of the initial weights.
@@ -75,17 +75,17 @@ class Decoder:
                 raise ConfigError(f"model.decoder.{name} = {size}; it must be at least 1")
         if self.heads % self.kv_heads:
             raise ConfigError(
-                f"model.decoder.heads = {self.heads} is no multiple of kv_heads = {self.kv_heads}; each key-value head"
-                " serves the same number of query heads"
+                f"model.decoder.heads = {self.heads} is not a multiple of kv_heads = {self.kv_heads}; each"
+                " key-value head serves the same number of query heads"
             )
         if self.head_dim is None and self.width % self.heads:
             raise ConfigError(
-                f"model.decoder.width = {self.width} is no multiple of heads = {self.heads}; change one, or set"
+                f"model.decoder.width = {self.width} is not a multiple of heads = {self.heads}; change one, or set"
                 " head_dim"
             )
         if self.head_units % 2:
             raise ConfigError(
-                f"model.decoder: {self.head_units} units per head; rotary positions turn pairs, make it even"
+                f"model.decoder: {self.head_units} units per head; rotary positions rotate pairs, so it must be even"
             )
 
     @property
@@ -103,28 +103,28 @@ class Decoder:
         return self.ffn or -(-8 * self.width // (3 * 64)) * 64
 
     def make(self, vocab_size: int, *, rngs: nnx.Rngs, place: Place | None = None) -> Transformer:
-        """Return a randomly initialised model, all of it on one device whatever `place` says: it is small."""
+        """Return a randomly initialised model. It is small, so it stays on one device whatever `place` says."""
         return Transformer(self.spec(vocab_size), rngs=rngs)
 
     def abstract(self, vocab_size: int | None) -> Transformer:
-        """Return the model with shapes for arrays.
+        """Return the model with shapes in place of arrays.
 
         Raises:
-            ConfigError: without a number of ids, which only a tokenizer gives.
+            ConfigError: without a vocabulary size, which only a tokenizer gives.
         """
         if vocab_size is None:
-            raise ConfigError("model.decoder has the vocabulary of its tokenizer, and there is no tokenizer here")
+            raise ConfigError("model.decoder has as many ids as its tokenizer, and there is no tokenizer here")
         spec = self.spec(vocab_size)
         return nnx.eval_shape(lambda: Transformer(spec, rngs=nnx.Rngs(0)))
 
     def export(self, model: nnx.Module, folder: Path, *, adapter: bool) -> list[Path]:
-        """Write the model as the folder of a Llama, which it is, without a tokenizer.
+        """Write the model, which is a Llama, as a Hugging Face folder without a tokenizer.
 
         Raises:
             ConfigError: for an adapter alone.
         """
         if adapter:
-            raise ConfigError("model.decoder comes from no folder that an adapter could refer to; export it whole")
+            raise ConfigError("model.decoder has no folder that an adapter could refer to; export it whole")
         return save_pretrained(folder, model)
 
     def spec(self, vocab_size: int) -> Spec:

@@ -21,25 +21,24 @@ from dovetail_model.transformer import Transformer
 
 @attrs.frozen(kw_only=True)
 class Pretrained:
-    """A decoder whose `config.json` and weights are in a folder, as `save_pretrained` or a download leaves them.
+    """A decoder whose `config.json` and weights are in a folder, as written by `save_pretrained` or downloaded.
 
-    The file's `model_type` names the architecture: `dovetail names architecture` shows those there are. Weights are
-    read one tensor at a time, cast, and put where the mesh wants them, so that beside the model itself there is never
-    more than one tensor in memory.
+    The file's `model_type` names the architecture: `dovetail names architecture` lists them. Weights are read one
+    tensor at a time, cast, and placed on the mesh, so that besides the model at most one tensor is in memory.
 
     Args:
-        path: the folder: `config.json`, and `model.safetensors` or its parts with `model.safetensors.index.json`.
+        path: the folder: `config.json`, and `model.safetensors` or its shards with `model.safetensors.index.json`.
         dtype: of activations and cache; logits, softmax and norms are float32.
-        param_dtype: of the weights, whatever the type of the stored ones.
+        param_dtype: of the weights, whatever their type in the files.
         remat: what the backward pass recomputes in each layer, to save memory: nothing ('none'), everything but matrix
             products ('dots'), everything but products with weights ('dots_no_batch'), everything ('full').
         random: initialise the weights at random; only `config.json` is read.
 
     Raises:
-        ConfigError: for a folder that holds no model, an architecture or a setting that is not supported, a file cut
-            short, tensors that do not fit, or a tokenizer with more ids than the embedding has rows.
+        ConfigError: for a folder without a model, an unsupported architecture or setting, a truncated file, tensors
+            that do not fit, or a tokenizer with more ids than the embedding has rows.
 
-    The embedding may have more rows than the tokenizer has ids (most folders pad it): the logits keep them all.
+    The embedding may have more rows than the tokenizer has ids (most folders pad it); the logits keep them all.
     """
 
     path: str
@@ -66,19 +65,19 @@ class Pretrained:
             check_vocabulary(tokenizer, self._folder)
 
     def value_head(self) -> ValueHead | None:
-        """Return the head of a reward model's folder, with which a critic begins; None for any other."""
+        """Return the head of a reward model's folder, from which a critic starts; None for other folders."""
         return None if self.random else read_score(self._folder, self.spec().width)
 
     def abstract(self, vocab_size: int | None) -> Transformer:
-        """Return the model with shapes for arrays.
+        """Return the model with shapes in place of arrays.
 
-        `config.json` alone is read; of a model that is not there, and that a shipped config names, sizes are known.
+        Only `config.json` is read; models that shipped configs name need no folder.
         """
         spec = self._fitting(self._of_type(HuggingFaceConfig.known(self._folder)), vocab_size or 1)
         return nnx.eval_shape(lambda: Transformer(spec, rngs=nnx.Rngs(0)))
 
     def export(self, model: nnx.Module, folder: Path, *, adapter: bool) -> list[Path]:
-        """Write the model as a folder like the one it came from, tokenizer included, or its adapter as PEFT's."""
+        """Write a folder like the one the model came from, with its tokenizer, or only its adapter as PEFT does."""
         if adapter:
             return save_adapter(folder, model, base=self._folder)
         return save_pretrained(folder, model, source=self._folder)
@@ -93,7 +92,7 @@ class Pretrained:
     def _fitting(self, spec: Spec, vocab_size: int) -> Spec:
         if vocab_size > spec.vocab_size:
             raise ConfigError(
-                f"{self.path}: the tokenizer has {vocab_size:,} ids, the embedding {spec.vocab_size:,} rows; use the"
+                f"{self.path}: the tokenizer has {vocab_size:,} ids and the embedding {spec.vocab_size:,} rows; use the"
                 " tokenizer of the model's folder"
             )
         return spec

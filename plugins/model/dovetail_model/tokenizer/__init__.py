@@ -1,1 +1,1 @@
-"""Tokenizers: text to ids and back."""
+"""Tokenizers turn text into ids and back."""

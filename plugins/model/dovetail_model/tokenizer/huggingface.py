@@ -1,4 +1,4 @@
-"""Tokenizer of a Hugging Face model folder."""
+"""The tokenizer of a Hugging Face model folder."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ PROBE: Final = [{"role": "user", "content": "a"}, {"role": "assistant", "content
 class HuggingFace:
     """The `tokenizer.json` of a model folder, with what the files beside it say about special tokens and chats.
 
-    The ids that end a completion are the end of an assistant's turn in the chat template, the `eos_token` of
-    `tokenizer_config.json` (or `special_tokens_map.json`), and every `eos_token_id` of `generation_config.json` (or
-    `config.json`), in this order: the first is what a demonstration ends with. A prompt of plain text gets the
-    beginning-of-sequence token if the tokenizer is one that sets it; a chat template writes its own.
+    A completion ends with the end of an assistant's turn in the chat template, the `eos_token` of
+    `tokenizer_config.json` (or `special_tokens_map.json`), or any `eos_token_id` of `generation_config.json` (or
+    `config.json`), in this order; demonstrations end with the first. A plain-text prompt gets the
+    beginning-of-sequence token if the tokenizer adds one; a chat template writes its own.
 
-    Special tokens that are spelt out in a text are read as such, as the templates need it; a data set that may hold
-    them should be cleaned.
+    Special tokens spelt out in a text are read as special tokens, since templates need that; clean a data set that may
+    contain them.
 
     Args:
         path: a model folder, or a `tokenizer.json`.
         chat_template: a jinja2 file that replaces the folder's own (`chat_template.jinja`, or the `chat_template` of
             `tokenizer_config.json`).
         chat_options: variables for the template, such as `{'enable_thinking': False}`.
-        eos_tokens: the tokens that end a completion, in place of what the files say.
+        eos_tokens: the tokens that end a completion, instead of those in the files.
 
     Raises:
-        ConfigError: without a path, without the `tokenizers` library, or on a token that is not in the vocabulary.
-        DataError: if a file cannot be read, or none says what ends a completion.
+        ConfigError: without a path or the `tokenizers` library, or for a token that is not in the vocabulary.
+        DataError: if a file cannot be read, or no file says what ends a completion.
     """
 
     path: str | None = None
@@ -52,15 +52,15 @@ class HuggingFace:
     eos_tokens: tuple[str, ...] = ()
 
     def make(self, corpus: Sequence[str]) -> HuggingFaceTokenizer:
-        """Read the folder `path`; the corpus has no say."""
+        """Read the folder `path`; the corpus is not used."""
         if self.path is None:
             raise ConfigError(
-                "tokenizer.huggingface has no file: name its folder with --set tokenizer.huggingface.path=FOLDER"
+                "tokenizer.huggingface has no path: name its folder with --set tokenizer.huggingface.path=FOLDER"
             )
         return self._read(Path(self.path).expanduser(), self.chat_template, now())
 
     def load(self, folder: Path) -> HuggingFaceTokenizer:
-        """Read what `HuggingFaceTokenizer.save` wrote: a run keeps the chat template that it began with."""
+        """Read what `HuggingFaceTokenizer.save` wrote: a run keeps the chat template it started with."""
         return self._read(folder, None, saved_moment(folder))
 
     def _read(self, folder: Path, chat_template: str | None, moment: str) -> HuggingFaceTokenizer:
@@ -123,10 +123,10 @@ def _size(self: HuggingFaceTokenizer) -> int:
 
 @attrs.frozen(kw_only=True)
 class HuggingFaceTokenizer:
-    """An open `tokenizer.json`; see `dovetail.protocols.Tokenizer`. Equal if all that it reads is.
+    """An open `tokenizer.json`; see `dovetail.protocols.Tokenizer`. Two are equal if all that they read is.
 
-    `vocab_size` is one more than the largest id, whatever ids are left out; `bos` is the text that goes before a plain
-    prompt; `files` are kept as they were found.
+    `vocab_size` is the largest id plus one, even if ids are missing. `bos` is the text in front of a plain prompt.
+    `files` are kept as they were found.
     """
 
     files: Mapping[str, bytes] = attrs.field(repr=False)
@@ -143,7 +143,7 @@ class HuggingFaceTokenizer:
         return self._processor.get_vocab(with_added_tokens=True)
 
     def encode(self, text: str) -> list[int]:
-        """Return ids; special tokens that the text spells out are read as such, and none is added."""
+        """Return ids; special tokens spelt out in the text are read as such, and none is added."""
         return self._processor.encode(text, add_special_tokens=False).ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -152,7 +152,7 @@ class HuggingFaceTokenizer:
         return self._processor.decode([int(token) for token in ids if 0 <= token < size], skip_special_tokens=True)
 
     def render(self, prompt: str | Sequence[Message]) -> str:
-        """Return a plain prompt with its beginning of sequence, or a conversation in the chat template.
+        """Return a plain prompt with its beginning-of-sequence token, or a conversation in the chat template.
 
         Raises:
             DataError: for messages, if there is no chat template or it refuses them.
@@ -161,13 +161,13 @@ class HuggingFaceTokenizer:
             return prompt if prompt.startswith(self.bos) else self.bos + prompt
         if self.template is None:
             raise DataError(
-                "the task gives messages, and the tokenizer has no chat template: name one with"
+                "the task gives messages, but the tokenizer has no chat template: name one with"
                 " --set tokenizer.huggingface.chat_template=FILE"
             )
         return self.template.render(prompt)
 
     def save(self, folder: Path) -> None:
-        """Write the files again, and the chat template in use."""
+        """Write the files as they were found, and the chat template in use."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in self.files.items():
             (folder / name).write_bytes(data)
@@ -201,7 +201,7 @@ def _open(data: bytes, file: Path) -> Tokenizer:
     try:
         opened = Tokenizer.from_buffer(data)
     except Exception as error:  # the library raises bare exceptions
-        raise DataError(f"{file}: no tokenizer can be read from it: {error}") from error
+        raise DataError(f"{file}: it does not hold a readable tokenizer: {error}") from error
     opened.no_truncation()
     opened.no_padding()
     return opened
@@ -211,14 +211,14 @@ def _json(file: Path, data: bytes) -> dict[str, Any]:
     try:
         found = json.loads(data)
     except ValueError as error:
-        raise DataError(f"{file}: no valid JSON: {error}") from error
+        raise DataError(f"{file}: not valid JSON: {error}") from error
     if not isinstance(found, dict):
         raise DataError(f"{file} holds a JSON {type(found).__name__}, not an object")
     return found
 
 
 def _of_config(config: Mapping[str, Any]) -> str | None:
-    """The template in a `tokenizer_config.json`: a text, or a list of named ones of which one is the default."""
+    """The template in a `tokenizer_config.json`: a text, or the default in a list of named ones."""
     template = config.get("chat_template")
     if isinstance(template, list):
         return next((each["template"] for each in template if each.get("name") == "default"), None)
@@ -226,7 +226,7 @@ def _of_config(config: Mapping[str, Any]) -> str | None:
 
 
 def _special_tokens(*settings: Mapping[str, Any]) -> dict[str, str]:
-    """Special tokens by name, those of the first file before those of the next; a token is a text or an object."""
+    """Special tokens by name; earlier files take precedence, and a token is a text or an object."""
     found: dict[str, str] = {}
     for each in settings:
         for name, token in each.items():
@@ -248,7 +248,7 @@ def _id(vocabulary: Tokenizer, token: str, place: str) -> int:
 
 
 def _end_of_turn(vocabulary: Tokenizer, template: ChatTemplate | None, eos_ids: Sequence[int]) -> list[int]:
-    """The first end token that the template writes after an assistant's words; none if it writes none of `eos_ids`."""
+    """The first of `eos_ids` that the template writes after an assistant's words; empty if it writes none."""
     if template is None:
         return []
     try:
@@ -262,14 +262,14 @@ def _end_of_turn(vocabulary: Tokenizer, template: ChatTemplate | None, eos_ids: 
 def _pad_id(
     vocabulary: Tokenizer, tokens: Mapping[str, str], generation: Mapping[str, Any], eos_ids: Sequence[int]
 ) -> int:
-    """The padding token; without one any id will do, as nothing is ever inferred from it."""
+    """The padding token; without one any id will do, since nothing is ever inferred from it."""
     named = vocabulary.token_to_id(tokens["pad_token"]) if "pad_token" in tokens else None
     listed = generation.get("pad_token_id")
     return next(found for found in (named, listed, eos_ids[0]) if isinstance(found, int))
 
 
 def _sets_bos(vocabulary: Tokenizer, tokens: Mapping[str, str], config: Mapping[str, Any]) -> bool:
-    """Whether a text of its own begins with the beginning-of-sequence token: as the file says, or as it is done."""
+    """Whether a text gets the beginning-of-sequence token: as the file says, or else as the tokenizer does it."""
     if "bos_token" not in tokens:
         return False
     if isinstance(said := config.get("add_bos_token"), bool):

@@ -1,4 +1,4 @@
-"""Subword tokenizer, trained in process or loaded."""
+"""A subword tokenizer, trained in process or loaded."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ SPECIAL = {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"}
 
 @attrs.frozen(kw_only=True)
 class SentencePiece:
-    r"""A sentencepiece tokenizer that gives back every text as it was, newlines and runs of spaces included.
+    r"""A sentencepiece tokenizer that restores every text exactly, including newlines and runs of spaces.
 
     Kudo and Richardson 2018, "SentencePiece". Training runs on one thread, so the same corpus gives the same bytes.
-    What the vocabulary lacks is spelt in UTF-8 bytes. Ids: 0 padding, 1 end of sequence, 2 unknown (never produced from
-    text), then `symbols`, the 256 bytes, the learnt pieces.
+    Characters outside the vocabulary are spelt in UTF-8 bytes. Ids: 0 padding, 1 end of sequence, 2 unknown (never
+    produced from text), then `symbols`, the 256 bytes and the learnt pieces.
 
     Args:
-        vocab_size: ids in all; a corpus with fewer distinct pieces gives a smaller vocabulary.
+        vocab_size: total number of ids; a corpus with fewer distinct pieces gives a smaller vocabulary.
         model_type: how pieces are chosen: byte-pair merges, or the unigram language model.
-        symbols: strings always kept whole as one id each.
-        split_digits: every digit is a piece of its own.
-        path: a model file, or a folder holding `tokenizer.model`, to load in place of training.
-        eos_tokens: the pieces that end a completion, in place of the model's own: `('<end_of_turn>', '<eos>')`. The
-            first is what a demonstration ends with.
-        add_bos: plain prompts begin with the model's beginning-of-sequence piece, as those of published models do.
+        symbols: strings that are always one id each.
+        split_digits: whether every digit is a piece of its own.
+        path: a model file, or a folder with `tokenizer.model`, to load instead of training.
+        eos_tokens: the pieces that end a completion, instead of the model's own: `('<end_of_turn>', '<eos>')`.
+            Demonstrations end with the first.
+        add_bos: whether plain prompts begin with the beginning-of-sequence piece, as published models expect.
         chat_template: a jinja2 file for tasks that give `messages`.
         chat_options: variables for the template.
 
     Raises:
-        ConfigError: if the vocabulary cannot hold bytes, symbols and the corpus's characters, a symbol is unusable, or
-            one of `eos_tokens` is no piece.
+        ConfigError: if the vocabulary cannot hold the bytes, the symbols and the corpus's characters, a symbol is
+            unusable, or one of `eos_tokens` is not a piece.
         DataError: if the corpus is empty, or `path` cannot be read.
 
     *Departures* from sentencepiece's defaults: no normalisation, no dummy space in front, white space kept, byte
-    fallback; and the character U+2581, which sentencepiece uses for the space, survives too.
+    fallback; and U+2581, the character that sentencepiece uses for a space, survives too.
 
     >>> tokenizer = SentencePiece(vocab_size=300).make(["what is 12 + 34?\n<answer>46</answer>"])
     >>> tokenizer.decode(tokenizer.encode("1 +  1?\n"))
@@ -71,8 +71,8 @@ class SentencePiece:
         refused = sorted({"", *SPECIAL.values()} & set(self.symbols))
         if refused or len(set(self.symbols)) < len(self.symbols):
             raise ConfigError(
-                f"tokenizer.sentencepiece.symbols = {self.symbols}; symbols must be distinct, not empty, and none of"
-                f" {', '.join(SPECIAL.values())}, which mean something else"
+                f"tokenizer.sentencepiece.symbols = {self.symbols}; symbols must be distinct and not empty, and cannot"
+                f" be {', '.join(SPECIAL.values())}, which have a meaning already"
             )
 
     def make(self, corpus: Sequence[str]) -> SentencePieceTokenizer:
@@ -81,8 +81,7 @@ class SentencePiece:
             return self._read(Path(self.path).expanduser(), self.chat_template, now())
         if not any(corpus):
             raise DataError(
-                "tokenizer.sentencepiece: the task's corpus is empty; give it texts, or set"
-                " tokenizer.sentencepiece.path"
+                "tokenizer.sentencepiece: the task's corpus is empty; add texts, or set tokenizer.sentencepiece.path"
             )
         proto = io.BytesIO()
         try:
@@ -96,7 +95,7 @@ class SentencePiece:
         return self._open(proto.getvalue(), read_source(None, self.chat_template, TEMPLATE_SETTING), now())
 
     def load(self, folder: Path) -> SentencePieceTokenizer:
-        """Read what `SentencePieceTokenizer.save` wrote: a run keeps the chat template that it began with."""
+        """Read what `SentencePieceTokenizer.save` wrote: a run keeps the chat template it started with."""
         return self._read(folder, None, saved_moment(folder))
 
     def _read(self, path: Path, chat_template: str | None, moment: str) -> SentencePieceTokenizer:
@@ -105,13 +104,13 @@ class SentencePiece:
         try:
             return self._open(file.read_bytes(), source, moment)
         except (OSError, RuntimeError) as error:
-            raise DataError(f"{file}: no sentencepiece model can be read from it: {error}") from error
+            raise DataError(f"{file}: it does not hold a readable sentencepiece model: {error}") from error
 
     def _open(self, proto: bytes, source: tuple[str, str] | None, moment: str) -> SentencePieceTokenizer:
         model = spm.SentencePieceProcessor(model_proto=proto)
         for token in self.eos_tokens:
             if model.id_to_piece(model.piece_to_id(token)) != token:
-                raise ConfigError(f"tokenizer.sentencepiece.eos_tokens: {token!r} is no piece of the model")
+                raise ConfigError(f"tokenizer.sentencepiece.eos_tokens: {token!r} is not a piece of the model")
         names = {"bos_token": model.bos_id(), "eos_token": model.eos_id(), "unk_token": model.unk_id()}
         tokens = {name: model.id_to_piece(number) for name, number in names.items() if number >= 0}
         template = None
@@ -158,9 +157,10 @@ def _processor(self: SentencePieceTokenizer) -> spm.SentencePieceProcessor:
 
 @attrs.frozen(kw_only=True)
 class SentencePieceTokenizer:
-    """A loaded sentencepiece model; see `dovetail.protocols.Tokenizer`. Equal if the model's bytes and its use are.
+    """A loaded sentencepiece model; see `dovetail.protocols.Tokenizer`. Two are equal if the model's bytes and the
+    settings are.
 
-    `bos` is the piece that, in front of a text, is read as the id that it names.
+    `bos` is the piece that is read as its id in front of a text.
     """
 
     proto: bytes = attrs.field(repr=False)
@@ -184,20 +184,20 @@ class SentencePieceTokenizer:
 
     @property
     def pad_id(self) -> int:
-        """The padding id, or the unknown id in a foreign model without one."""
+        """The padding id, or the unknown id if a loaded model has none."""
         pad = self._processor.pad_id()
         return pad if pad >= 0 else self._processor.unk_id()
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
-        """The ids that end a sequence; none in a foreign model without one."""
+        """The ids that end a sequence; empty if a loaded model has none."""
         if self.eos_tokens:
             return tuple(self._processor.piece_to_id(list(self.eos_tokens)))
         eos = self._processor.eos_id()
         return (eos,) if eos >= 0 else ()
 
     def encode(self, text: str) -> list[int]:
-        """Return ids, without adding any special token; one in the text is spelt out, but for a leading `bos`."""
+        """Return ids without adding special tokens; those in the text are spelt out, except a leading `bos`."""
         if self.bos and text.startswith(self.bos):
             return [self._processor.bos_id(), *self._encode(text.removeprefix(self.bos))]
         return self._encode(text)
@@ -208,13 +208,13 @@ class SentencePieceTokenizer:
         return first + [token for part in rest for token in (*spelt, *part)]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return text, leaving out control ids (padding, end) and ids out of range; broken UTF-8 is U+FFFD."""
+        """Return text without control ids (padding, end) and ids out of range; broken UTF-8 becomes U+FFFD."""
         size, ends = self.vocab_size, self.eos_ids
         known = (int(token) for token in ids if 0 <= token < size and token not in ends)
         return self._processor.decode([token for token in known if not self._processor.is_control(token)])
 
     def render(self, prompt: str | Sequence[Message]) -> str:
-        """Return a plain prompt, with `bos` where that is asked for, or a conversation in the chat template.
+        """Return a plain prompt, with `bos` if `add_bos` is set, or a conversation in the chat template.
 
         Raises:
             DataError: for messages, if there is no chat template or it refuses them.
@@ -223,7 +223,7 @@ class SentencePieceTokenizer:
             return self.bos + prompt if self.add_bos and not prompt.startswith(self.bos) else prompt
         if self.template is None:
             raise DataError(
-                "the task gives messages, and the tokenizer has no chat template: name one with"
+                "the task gives messages, but the tokenizer has no chat template: name one with"
                 " --set tokenizer.sentencepiece.chat_template=FILE"
             )
         return self.template.render(prompt)

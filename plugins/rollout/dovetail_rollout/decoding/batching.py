@@ -1,4 +1,4 @@
-"""One call of the vanilla engine: compiled steps, and between them the choice of who is in which lane."""
+"""One call of the vanilla engine: compiled steps, and the assignment of completions to slots between them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from dovetail.protocols import Weights
 from dovetail.train.devices.compiled import compiled
 from dovetail.train.devices.mesh import ROWS
 from dovetail_rollout.decoding.decode import Drawn, Fixed, begin, extend, move, take_rows
-from dovetail_rollout.decoding.lanes import NONE, Layout, Schedule
 from dovetail_rollout.decoding.sampling import Numbers
+from dovetail_rollout.decoding.slots import NONE, Layout, Schedule
 from dovetail_rollout.decoding.stops import Stops
 
 SHORTEST = 128
-"""Slots of the shortest cache; it is doubled when it is full."""
+"""Positions of the shortest cache; it is doubled when it is full."""
 
 SLACK = 32
-"""Slots that lanes of different lengths have more than their longest needs, so that they are seldom moved."""
+"""Positions beyond what the longest completion needs if lengths differ, so that the cache is rarely moved."""
 
 
 class Prompts(NamedTuple):
-    """Prompts padded on the left, a key for each completion, and which completions are not to be drawn."""
+    """Prompts padded on the left, a key for each completion, and which completions must not be drawn."""
 
     tokens: Int[Array, "prompt position"]
     mask: Bool[Array, "prompt position"]
@@ -38,24 +38,24 @@ class Prompts(NamedTuple):
 
 
 @attrs.frozen(kw_only=True)
-class Lanes:
-    """The lanes as they are now: `filled` slots of each hold own tokens, of `slots`."""
+class Slots:
+    """The slots at one moment: in each, `filled` of `length` positions hold keys and values of its own tokens."""
 
     layout: Layout
     prefix: Any
     cache: Any
     filled: int
-    slots: int
+    length: int
 
 
 @attrs.frozen(kw_only=True)
 class Batch:
-    """The completions of one call, while they are drawn.
+    """The completions of one call while they are drawn.
 
     Attributes:
-        schedule: who is decoded when.
-        stops: ends completions on the host, which it is asked to now and then.
-        compiled: the shapes that have been compiled; those of this call are added.
+        schedule: which completion is decoded when.
+        stops: stop strings, which are checked on the host now and then.
+        compiled: the shapes compiled so far, to which those of this call are added.
     """
 
     graphdef: Any
@@ -63,126 +63,126 @@ class Batch:
     numbers: Numbers
     fixed: Fixed
     cache_dtype: str | None
-    slot_axes: tuple[int | None, ...]
+    length_axes: tuple[int | None, ...]
     schedule: Schedule
     stops: Stops | None
     prompts: Prompts
     compiled: set[tuple[Any, ...]]
 
     def run(self) -> Drawn:
-        """Draw all completions but the refused ones.
+        """Draw all completions except the refused ones.
 
-        What a later call may need for fewer lanes is compiled with the first, so that no step waits for it then.
+        The first call also compiles what later ones may need for fewer slots, so that no step waits for it.
         """
         drawn, prompts = self._draw()
         return self._prepare(drawn, prompts)
 
     def _draw(self) -> tuple[Drawn, Any]:
-        """Return the completions, and the keys and values of the prompts."""
+        """Return the completions and the keys and values of the prompts."""
         self._note("begin", *self.prompts.tokens.shape, self.schedule.samples, self._static)
         drawn, prompts = _begin(self.graphdef, self.weights, self.prompts, self.numbers, self.fixed, self.cache_dtype)
         drawn, waiting = self._going(drawn, np.arange(self.prompts.keys.size))
         if not len(waiting):
             return drawn, prompts
         layout, going = self.schedule.first(waiting), np.array([], int)
-        lanes = self._open(prompts, layout)
+        slots = self._open(prompts, layout)
         waiting = np.setdiff1d(waiting, layout.held)
         while True:
-            drawn, lanes = self._extend(drawn, lanes, len(waiting))
-            drawn, going = self._going(drawn, lanes.layout.held)
+            drawn, slots = self._extend(drawn, slots, len(waiting))
+            drawn, going = self._going(drawn, slots.layout.held)
             if not len(going) and not len(waiting):
                 return drawn, prompts
             longest = int(np.max(np.asarray(drawn.lengths)[going] - 1, initial=0))
-            for layout in self.schedule.moves(lanes.layout, going, waiting):
-                lanes = self._move(prompts, lanes, layout, longest)
+            for layout in self.schedule.moves(slots.layout, going, waiting):
+                slots = self._move(prompts, slots, layout, longest)
                 waiting = np.setdiff1d(waiting, layout.held)
-            if lanes.filled == lanes.slots:
-                lanes = self._move(prompts, lanes, lanes.layout, longest)
+            if slots.filled == slots.length:
+                slots = self._move(prompts, slots, slots.layout, longest)
 
     def _prepare(self, drawn: Drawn, prompts: Any) -> Drawn:
-        """Go through all numbers of lanes that halving leads to, with nothing in them, if that has not been done.
+        """Run once through all numbers of slots that halving leads to, with nothing in them.
 
-        Left out are lanes that completions wait for, which take more shapes, and caches that grow.
+        Not covered are calls whose completions wait for slots, which need more shapes, and caches that grow.
         """
-        slots = self._slots(0)
-        if not self.schedule.together or self._slots(self.fixed.max_tokens - 2) > slots:
+        length = self._cache_length(0)
+        if not self.schedule.together or self._cache_length(self.fixed.max_tokens - 2) > length:
             return drawn
         first = self.schedule.first(NONE)
         layouts = list(self.schedule.moves(first, NONE, NONE))
-        if all(self._extension(layout.shape, slots) in self.compiled for layout in layouts):
+        if all(self._extension(layout.shape, length) in self.compiled for layout in layouts):
             return drawn
-        lanes = self._open(prompts, first)
+        slots = self._open(prompts, first)
         for layout in layouts:
-            lanes = self._move(prompts, lanes, layout, 0)
-            drawn, lanes = self._extend(drawn, lanes, 0)
+            slots = self._move(prompts, slots, layout, 0)
+            drawn, slots = self._extend(drawn, slots, 0)
         return drawn
 
     def _going(self, drawn: Drawn, seqs: Int[np.ndarray, "seq"]) -> tuple[Drawn, Int[np.ndarray, "seq"]]:
-        """Return which of these completions have not ended, once stop strings are looked for."""
+        """Check stop strings; return which of these completions are unfinished."""
         if self.stops is not None:
             drawn = self.stops.cut(drawn, seqs)
         return drawn, seqs[~np.asarray(drawn.ended)[seqs]]
 
-    def _open(self, prompts: Any, layout: Layout) -> Lanes:
-        """Return lanes without own tokens."""
-        slots = self._slots(0)
-        self._note("open", layout.seqs.size, slots)
-        cache = _empty(self.graphdef, self.weights, layout.seqs.size, slots, self.cache_dtype)
-        return Lanes(layout=layout, prefix=self._prefix(prompts, layout), cache=cache, filled=0, slots=slots)
+    def _open(self, prompts: Any, layout: Layout) -> Slots:
+        """Return slots without tokens of their own."""
+        length = self._cache_length(0)
+        self._note("open", layout.seqs.size, length)
+        cache = _empty(self.graphdef, self.weights, layout.seqs.size, length, self.cache_dtype)
+        return Slots(layout=layout, prefix=self._prefix(prompts, layout), cache=cache, filled=0, length=length)
 
-    def _extend(self, drawn: Drawn, lanes: Lanes, waiting: int) -> tuple[Drawn, Lanes]:
-        """Draw tokens until a lane may be of use to another completion, or the lanes are full."""
-        self._note(*self._extension(lanes.layout.shape, lanes.slots))
-        steps = lanes.slots - lanes.filled
+    def _extend(self, drawn: Drawn, slots: Slots, waiting: int) -> tuple[Drawn, Slots]:
+        """Draw tokens until another completion could use a slot, or the cache is full."""
+        self._note(*self._extension(slots.layout.shape, slots.length))
+        steps = slots.length - slots.filled
         if self.stops is not None:
             steps = min(steps, self.stops.every)
-        going = int(np.sum(~np.asarray(drawn.ended)[lanes.layout.held]))
+        going = int(np.sum(~np.asarray(drawn.ended)[slots.layout.held]))
         drawn, cache, done = _extend(
             self.graphdef,
             self.weights,
             drawn,
-            lanes.prefix,
-            lanes.cache,
-            np.where(lanes.layout.seqs < 0, len(drawn.ended), lanes.layout.seqs).ravel().astype(np.int32),
+            slots.prefix,
+            slots.cache,
+            np.where(slots.layout.seqs < 0, len(drawn.ended), slots.layout.seqs).ravel().astype(np.int32),
             self.numbers,
             self.fixed,
             np.int32(steps),
-            np.int32(self.schedule.enough(lanes.layout, going, waiting)),
+            np.int32(self.schedule.enough(slots.layout, going, waiting)),
         )
-        return drawn, attrs.evolve(lanes, cache=cache, filled=lanes.filled + int(done))
+        return drawn, attrs.evolve(slots, cache=cache, filled=slots.filled + int(done))
 
-    def _move(self, prompts: Any, lanes: Lanes, layout: Layout, longest: int) -> Lanes:
-        """Move completions to their places in a new layout, and the tokens of the `longest` to the first slots."""
-        slots = self._slots(longest)
-        self._note("move", lanes.layout.seqs.size, lanes.slots, layout.seqs.size, slots)
+    def _move(self, prompts: Any, slots: Slots, layout: Layout, longest: int) -> Slots:
+        """Move completions to their slots in a new layout, and their up to `longest` tokens to the first positions."""
+        length = self._cache_length(longest)
+        self._note("move", slots.layout.seqs.size, slots.length, layout.seqs.size, length)
         cache = _move(
-            lanes.cache,
-            lanes.layout.seqs.size,
-            lanes.layout.find(layout.seqs),
-            np.int32(lanes.filled - longest),
-            self.slot_axes,
-            slots,
+            slots.cache,
+            slots.layout.seqs.size,
+            slots.layout.find(layout.seqs),
+            np.int32(slots.filled - longest),
+            self.length_axes,
+            length,
         )
-        prefix = lanes.prefix if layout is lanes.layout else self._prefix(prompts, layout)
-        return Lanes(layout=layout, prefix=prefix, cache=cache, filled=longest, slots=slots)
+        prefix = slots.prefix if layout is slots.layout else self._prefix(prompts, layout)
+        return Slots(layout=layout, prefix=prefix, cache=cache, filled=longest, length=length)
 
     def _prefix(self, prompts: Any, layout: Layout) -> Any:
-        """Return the keys and values of the prompt that each row shows."""
+        """Return the keys and values of each row's prompt."""
         if layout.prompts.tolist() == list(range(self.schedule.prompts)):
             return prompts
         self._note("take", len(layout.prompts), *self.prompts.tokens.shape)
         return _take(prompts, self.schedule.prompts, layout.prompts.astype(np.int32))
 
-    def _slots(self, filled: int) -> int:
-        """Return the length of a cache in which so many slots are filled."""
+    def _cache_length(self, filled: int) -> int:
+        """Return the length of a cache with so many positions filled."""
         slack = 1 if self.schedule.together else SLACK
-        slots = SHORTEST
-        while slots < filled + slack:
-            slots *= 2
-        return min(slots, max(1, self.fixed.max_tokens - 2 + slack))
+        length = SHORTEST
+        while length < filled + slack:
+            length *= 2
+        return min(length, max(1, self.fixed.max_tokens - 2 + slack))
 
-    def _extension(self, shape: tuple[int, int], slots: int) -> tuple[Any, ...]:
-        return ("extend", *shape, slots, self.prompts.tokens.shape[1], self._static)
+    def _extension(self, shape: tuple[int, int], length: int) -> tuple[Any, ...]:
+        return ("extend", *shape, length, self.prompts.tokens.shape[1], self._static)
 
     def _note(self, *shape: Any) -> None:
         self.compiled.add(shape)
@@ -192,8 +192,8 @@ class Batch:
         return self.fixed, self.numbers.top_p is None, self.numbers.min_p is None
 
 
-def slot_axes(graphdef: Any, weights: Weights) -> tuple[int | None, ...]:
-    """Return which axis of each array of the model's cache grows with its length."""
+def length_axes(graphdef: Any, weights: Weights) -> tuple[int | None, ...]:
+    """Return the axis of each array of the model's cache that grows with its length."""
 
     def shapes(length: int) -> list[tuple[int, ...]]:
         cache = jax.eval_shape(lambda weights: nnx.merge(graphdef, *weights).init_cache(1, length), weights)
@@ -219,8 +219,8 @@ def _begin(
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2, 3, 4))
-def _empty(graphdef: Any, weights: Weights, lanes: int, slots: int, cache_dtype: str | None) -> Any:
-    return _by_rows(_cast(nnx.merge(graphdef, *weights).init_cache(lanes, slots), cache_dtype))
+def _empty(graphdef: Any, weights: Weights, slots: int, length: int, cache_dtype: str | None) -> Any:
+    return _by_rows(_cast(nnx.merge(graphdef, *weights).init_cache(slots, length), cache_dtype))
 
 
 @compiled(static=(0, 7), donate=(2, 4))
@@ -230,7 +230,7 @@ def _extend(
     drawn: Drawn,
     prefix: Any,
     cache: Any,
-    seqs: Int[Array, "lane"],
+    seqs: Int[Array, "slot"],
     numbers: Numbers,
     fixed: Fixed,
     steps: Int[Array, ""],
@@ -243,9 +243,9 @@ def _extend(
 
 @functools.partial(jax.jit, static_argnums=(1, 4, 5))
 def _move(
-    cache: Any, before: int, lanes: Int[Array, "lane"], shift: Int[Array, ""], axes: tuple[int | None, ...], slots: int
+    cache: Any, before: int, slots: Int[Array, "slot"], shift: Int[Array, ""], axes: tuple[int | None, ...], length: int
 ) -> Any:
-    return _by_rows(move(cache, before, lanes, shift, axes, slots))
+    return _by_rows(move(cache, before, slots, shift, axes, length))
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -254,21 +254,21 @@ def _take(prompts: Any, before: int, rows: Int[Array, "row"]) -> Any:
 
 
 def _by_rows(cache: Any) -> Any:
-    """Cut a cache by rows over the devices, where there is a mesh."""
+    """Shard a cache by rows if there is a mesh."""
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty:
         return cache
-    parts = mesh.shape[ROWS]
+    ways = mesh.shape[ROWS]
 
-    def cut(array: Array) -> Array:
-        spec = PartitionSpec(ROWS) if array.ndim and array.shape[0] % parts == 0 else PartitionSpec()
+    def shard(array: Array) -> Array:
+        spec = PartitionSpec(ROWS) if array.ndim and array.shape[0] % ways == 0 else PartitionSpec()
         return jax.lax.with_sharding_constraint(array, spec)
 
-    return jax.tree.map(cut, cache)
+    return jax.tree.map(shard, cache)
 
 
 def _whole(drawn: Drawn) -> Drawn:
-    """Keep all completions on every device, where there is a mesh: lanes may hold any of them."""
+    """Replicate the completions if there is a mesh, since slots may hold any of them."""
     if jax.sharding.get_abstract_mesh().empty:
         return drawn
     return jax.lax.with_sharding_constraint(drawn, PartitionSpec())

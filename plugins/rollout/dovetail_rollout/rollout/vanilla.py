@@ -21,61 +21,61 @@ from dovetail.errors import RunError
 from dovetail.protocols import Completions, Sampling, Tokenizer, Weights
 from dovetail.ranges import in_range
 from dovetail_rollout.checks import check_prompts, unknown_ids
-from dovetail_rollout.decoding.batching import Batch, Prompts, slot_axes
+from dovetail_rollout.decoding.batching import Batch, Prompts, length_axes
 from dovetail_rollout.decoding.decode import Drawn, Fixed
-from dovetail_rollout.decoding.lanes import Schedule
 from dovetail_rollout.decoding.sampling import Numbers
+from dovetail_rollout.decoding.slots import Schedule
 from dovetail_rollout.decoding.stops import Stops
 
 SHORTEST_PROMPT = 64
-"""Positions of the shortest bucket of prompt lengths; the next ones are twice as long each."""
+"""Positions of the shortest bucket of prompt lengths; each bucket is twice as long as the one before."""
 
 
 @attrs.frozen(kw_only=True)
 class Vanilla:
     """Samples with the trainer's own model, parameters and devices, in compiled steps with a key-value cache.
 
-    Each prompt is read once, and its keys and values are used by all its completions where they are. Completions are
-    decoded in lanes. When they have ended, waiting ones take their place, or the last ones move into fewer lanes; so
-    ragged lengths do not wait for the longest. Which lane a completion is in has no influence on it: its random numbers
-    are made from its key and its tokens' positions.
+    Each prompt is read once, and all its completions use its keys and values in place. Completions are decoded in
+    slots. When they have ended, waiting ones take their slots, or the last ones move into fewer slots, so ragged
+    lengths do not wait for the longest. The slot does not influence a completion: its random numbers follow from its
+    key and the positions of its tokens.
 
     What compiles, once per process: reading prompts, for every bucket of their length (64, 128, 256, … positions, up to
-    the width given); decoding, for every number of lanes (halved with `shrink`, down to 16) and every length of the
-    cache (128, 256, … slots, up to `max_tokens`), of which a call meets at most the sum of the two, more where lanes
-    are filled up; all again for another `max_tokens`, `top_k` or number of prompts. Where the cache does not grow, the
-    first call compiles what later ones may need, so that no step waits for it. Temperature, `top_p` and `min_p` change
-    freely. `VanillaEngine.compiled` counts.
+    the width given), and decoding, for every number of slots (halved with `shrink`, down to 16) and every length of the
+    cache (128, 256, … positions, up to `max_tokens`). A call meets at most the sum of the two, or more where slots are
+    refilled. Another `max_tokens`, `top_k` or number of prompts compiles all of it again. Where the cache does not
+    grow, the first call compiles what later ones may need, so that no step waits for it. Temperature, `top_p` and
+    `min_p` change freely. `VanillaEngine.compiled` counts.
 
-    Parameters are shared with the trainer, never copied: after an update that donates them, `sync` before the next
-    `generate`.
+    Parameters are shared with the trainer and never copied: after an update that donates them, call `sync` before the
+    next `generate`.
 
     Args:
-        lanes: completions decoded at a time, None for all; fewer take less memory for keys and values.
-        shrink: whether the last completions move into fewer lanes, at the price of compilations; None is yes on CPUs,
-            where a step costs by the row.
+        slots: completions decoded at a time; None is all of them. Fewer take less memory for keys and values.
+        shrink: whether the last completions move into fewer slots, which costs compilations; None means yes on CPUs,
+            where the cost of a step grows with its rows.
         cache_dtype: of keys and values; None is the model's own.
     """
 
-    lanes: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
+    slots: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
     shrink: bool | None = None
     cache_dtype: Literal["float32", "bfloat16"] | None = None
 
     declares: ClassVar[MappingProxyType[str, bool]] = MappingProxyType({"batch_invariant": True})
 
     def check(self) -> None:
-        """Do nothing: all that it needs is there."""
+        """Do nothing: it needs nothing that could be missing."""
 
     def open(self, graphdef: Any, weights: Weights, tokenizer: Tokenizer) -> VanillaEngine:
         """Return an engine that samples from `nnx.merge(graphdef, *weights)`; its weights have version 0."""
         return VanillaEngine(
-            lanes=self.lanes,
+            slots=self.slots,
             shrink=jax.default_backend() == "cpu" if self.shrink is None else self.shrink,
             cache_dtype=self.cache_dtype,
             graphdef=graphdef,
             weights=weights,
             vocab_size=nnx.merge(graphdef, *weights).vocab_size,
-            slot_axes=slot_axes(graphdef, weights),
+            length_axes=length_axes(graphdef, weights),
             eos_ids=tuple(tokenizer.eos_ids),
             pad_id=tokenizer.pad_id,
             decode=tokenizer.decode,
@@ -93,13 +93,13 @@ class Vanilla:
 class VanillaEngine:
     """An open `Vanilla`; see `dovetail.protocols.RolloutEngine`."""
 
-    lanes: int | None
+    slots: int | None
     shrink: bool
     cache_dtype: str | None
     graphdef: Any = attrs.field(repr=False)
     weights: Weights | None = attrs.field(repr=False)
     vocab_size: int
-    slot_axes: tuple[int | None, ...]
+    length_axes: tuple[int | None, ...]
     eos_ids: tuple[int, ...]
     pad_id: int
     decode: Callable[[Sequence[int]], str] = attrs.field(repr=False)
@@ -108,7 +108,7 @@ class VanillaEngine:
 
     @property
     def compiled(self) -> int:
-        """How many programs this engine has asked for so far; others of this process may have compiled them before."""
+        """The number of programs this engine has used so far; others in this process may have compiled them."""
         return len(self.shapes)
 
     def generate(
@@ -121,7 +121,7 @@ class VanillaEngine:
         """Sample one completion for each key.
 
         Raises:
-            ConfigError: for shapes that do not match, or prompts padded on the right.
+            ConfigError: for shapes that do not match, and for prompts padded on the right.
             RunError: after `close`, or if every completion failed.
         """
         weights = self._open_weights()
@@ -136,11 +136,11 @@ class VanillaEngine:
             numbers=_numbers(sampling),
             fixed=Fixed(max_tokens=sampling.max_tokens, top_k=sampling.top_k, eos_ids=self.eos_ids),
             cache_dtype=self.cache_dtype,
-            slot_axes=self.slot_axes,
+            length_axes=self.length_axes,
             schedule=Schedule(
                 prompts=prompts,
                 samples=samples,
-                lanes=min(self.lanes or keys.size, keys.size),
+                slots=min(self.slots or keys.size, keys.size),
                 shrink=self.shrink,
             ),
             stops=stops,
@@ -155,7 +155,7 @@ class VanillaEngine:
         return self._completions(jax.device_get(batch.run()), stops)
 
     def _completions(self, drawn: Drawn, stops: Stops | None) -> Completions:
-        """Cut the arrays at each row's end, and say how it came."""
+        """Cut the arrays at the end of each row and say how it ended."""
         if drawn.failed.all():
             raise RunError(
                 "every completion failed: the policy's logits are NaN or infinite, or the prompts have ids outside its"
@@ -185,7 +185,7 @@ class VanillaEngine:
         self.weights, self.version = weights, version
 
     def close(self) -> None:
-        """Let go of the weights; a second call does nothing."""
+        """Release the weights; a second call does nothing."""
         self.weights = None
 
     def _open_weights(self) -> Weights:
@@ -202,7 +202,7 @@ def _numbers(sampling: Sampling) -> Numbers:
 def _bucket(
     tokens: Int[np.ndarray, "prompt position"], mask: Bool[np.ndarray, "prompt position"]
 ) -> tuple[Int[np.ndarray, "prompt position"], Bool[np.ndarray, "prompt position"]]:
-    """Leave out positions that are padding in all rows, down to the next bucket of lengths."""
+    """Drop positions that are padding in all rows, down to a bucket of lengths."""
     used = tokens.shape[1] - int(np.argmax(np.append(mask.any(axis=0), True)))
     length = SHORTEST_PROMPT
     while length < used:

@@ -14,7 +14,7 @@ from dovetail.train.algorithm import assemble
 from dovetail.train.collect import Collector
 from dovetail.train.devices.mesh import Devices
 from dovetail.train.models import Models
-from dovetail.train.update import CriticUpdate, PolicyUpdate, Trained
+from dovetail.train.update import Trained, Update, mini_batches
 
 VOCAB = 32
 MESHES = ((1, 1), (8, 1), (1, 2), (4, 2))
@@ -37,16 +37,16 @@ def step(overrides, fsdp, tp):
         critic_graphdef, critic_weights = models.critic(weights)
         batch = devices.rows({name: np.asarray(value)[:8] for name, value in sampled(rows=12).items()})
         reference = Weights(jax.tree.map(jnp.copy, weights.trained), weights.frozen)
-        collector = Collector(algorithm=algorithm, graphdef=graphdef, critic_graphdef=critic_graphdef)
-        batch, *_ = jax.jit(collector.__call__)(weights, reference, critic_weights, batch, moment(), algorithm.hyper)
+        graphdefs = {"policy": graphdef, "critic": critic_graphdef}
+        by_role = {"policy": weights, "reference": reference, "critic": critic_weights}
+        collector = Collector(algorithm=algorithm, graphdefs=graphdefs)
+        batch, *_ = jax.jit(collector.__call__)(by_role, batch, moment(), algorithm.hyper)
+        (batch,) = mini_batches(batch, 8, 1, jax.random.key(0))
         found = {}
-        for name, update, (trained, *rest) in (
-            ("policy", PolicyUpdate(algorithm=algorithm, graphdef=graphdef), (*weights, None)),
-            ("critic", CriticUpdate(algorithm=algorithm, graphdef=critic_graphdef), critic_weights),
-        ):
-            optimiser = algorithm.optimiser if name == "policy" else algorithm.critic.optimiser
-            state = Trained(trained, optimiser.init(trained))
-            after, sums = jax.jit(update.__call__)(state, *rest, batch, moment(), algorithm.hyper)
+        for name, optimiser, (trained, frozen) in (("policy", "train", weights), ("critic", "critic", critic_weights)):
+            update = Update(algorithm=algorithm, graphdefs=graphdefs, model=name)
+            state = Trained(trained, algorithm.optimisers[optimiser].init(trained))
+            after, sums = jax.jit(update.__call__)(state, frozen, {}, batch, moment(), algorithm.hyper)
             change = jax.tree.map(lambda new, old: np.asarray(new) - np.asarray(old), after.params, trained)
             found |= {f"{name}/{'.'.join(map(str, path))}": v.get_value() for path, v in nnx.to_flat_state(change)}
             found |= {f"{name}/{key}": np.asarray(value[0]) for key, value in sums.items() if isinstance(value, tuple)}

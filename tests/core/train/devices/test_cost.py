@@ -77,9 +77,29 @@ def test_without_a_policy_loss_nothing_is_computed_for_one():
     assert cost.memory == kl.memory
 
 
-def test_a_demonstration_for_each_prompt_costs_a_share_of_an_update():
-    plain, both = (estimate(load(None, [*TINY, *terms])) for terms in ((), ("train.loss_terms=['nll']",)))
-    assert both.flops["update"] == pytest.approx((1 + 1 / 4) * plain.flops["update"])
+def test_a_demonstration_costs_one_text_for_each_prompt():
+    plain, both = (estimate(load(None, [*TINY, *terms])).flops for terms in ((), ("train.loss_terms=['nll']",)))
+    one = estimate(load(None, [*TINY, "train.group_size=1"])).flops["update"]
+    assert both["update"] == pytest.approx(plain["update"] + one)
+
+
+def test_greedy_completions_and_answers_cost_one_text_for_each_prompt():
+    one = estimate(load(None, [*TINY, "train.group_size=1"])).flops["rollout"]
+    plain = estimate(load(None, TINY)).flops
+    greedy = estimate(load(None, [*TINY, "train.advantage=remax"])).flops
+    assert greedy["rollout"] == pytest.approx(plain["rollout"] + one)
+    assert greedy["update"] == plain["update"]
+    aligned = ("train.reward_shaping=representation_alignment", "train.schedule=linear")
+    answers = estimate(load(None, [*TINY, *aligned])).flops
+    assert answers["scoring"] == pytest.approx(plain["rollout"] + one)  # the policy on completions and on answers
+
+
+def test_a_model_beside_the_policy_costs_a_forward_pass_of_every_update():
+    plain = estimate(load(None, TINY)).flops
+    beside = ("train.kl=full", "train.kl_coef=0.1", "train.epochs=2", "train.policy_loss=reinforce")
+    found = estimate(load(None, [*TINY, *beside])).flops
+    assert found["update"] == pytest.approx(2 * (plain["update"] + plain["rollout"]))
+    assert "scoring" not in found
 
 
 def test_the_command(capsys):

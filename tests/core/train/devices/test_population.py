@@ -139,6 +139,31 @@ def test_an_error_reaches_everybody_in_the_call_and_nobody_else():
     assert_same([third], [run(2.0, base)(_Alone)])
 
 
+@pytest.mark.parametrize("argument", [[1], np.ones(2)], ids=["unhashable", "array"])
+def test_a_call_that_cannot_be_compared_keeps_nobody_waiting(argument):
+    base = jnp.float32(1)
+
+    def odd(population):
+        return step({"x": jnp.zeros(3)}, base, argument, np.float32(1))
+
+    first, second, third = together(odd, run(2.0, base), run(3.0, base))
+    assert isinstance(first, ValueError), first
+    assert "static" in str(first), "what jax says of such a call alone"
+    assert_same([second, third], [run(2.0, base)(_Alone), run(3.0, base)(_Alone)])
+    assert len(PROGRAMS) == 1, "the others are trained as one"
+
+
+def test_arguments_that_are_not_arrays_keep_nobody_waiting():
+    base = jnp.float32(1)
+
+    def odd(population):
+        return step({"x": "text"}, base, 1, np.float32(1))
+
+    first, second = together(odd, run(2.0, base))
+    assert isinstance(first, TypeError), first
+    assert_same([second], [run(2.0, base)(_Alone)])
+
+
 def test_equal_frozen_weights_are_one_copy():
     def model(seed: float, frozen: float):
         def make(population):

@@ -59,9 +59,15 @@ def test_the_majority_is_unbiased():
 
 
 @pytest.mark.parametrize(("successes", "n"), [(0, 10), (10, 10), (3, 10), (450, 1319), (1, 1)])
-def test_wilson_is_that_of_scipy(successes, n):
-    expected = stats.binomtest(successes, n).proportion_ci(method="wilson")
-    assert wilson(successes, n) == pytest.approx((expected.low, expected.high), abs=1e-12)
+def test_wilson_is_the_formula_of_its_docstring(successes, n):
+    z2, p = stats.norm.ppf(0.975) ** 2, successes / n
+    half = math.sqrt(z2 * (p * (1 - p) / n + z2 / (4 * n * n)))
+    expected = [(p + z2 / (2 * n) + sign * half) / (1 + z2 / n) for sign in (-1, 1)]
+    assert wilson(successes, n) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_bootstrap_of_one_prompt_has_no_width():
+    assert bootstrap(np.array([2.5])) == (2.5, 2.5)
 
 
 def test_the_bootstrap_covers_the_mean_as_often_as_it_says():
