@@ -185,7 +185,9 @@ class ModelMaker(Protocol):
     """Kind `model`: an architecture, and where its weights come from.
 
     One that can have a head for numbers beside its weights, as a reward model has, has a method `value_head()` too: it
-    returns a `ValueHead`, or None. A critic begins with it.
+    returns a `ValueHead`, or None. A critic begins with it. One that knows what ids mean to it has a method
+    `check_tokenizer(tokenizer)`: it raises a ConfigError for a tokenizer that does not fit. It is asked before anything
+    is trained if the model is that of a role, a teacher's, which reads the policy's ids.
     """
 
     def make(self, vocab_size: int, *, rngs: nnx.Rngs, place: Place) -> nnx.Module:
