@@ -11,6 +11,7 @@ from tests.distribution import write_distribution
 
 from dovetail.cli import main
 from dovetail.errors import DovetailError
+from dovetail.kinds import Kind
 from dovetail.registry import Origin, Registry, current, discover
 from dovetail_kit.scaffold import NewPackage
 
@@ -87,7 +88,7 @@ def test_the_command_says_what_to_do_next(tmp_path, monkeypatch, capsys):
     assert "acme-rl has 9 files" in out
     assert "cd acme-rl\n  pip install -e '.[dev]'\n  pytest" in out
     assert "The formula goes into acme_rl/gspo.py" in out
-    assert "dovetail has a policy_loss 'gspo' too; with both installed every config must say whose" in out
+    assert "dovetail has a policy_loss 'gspo' too; with both installed, every config must say which" in out
     assert "train.policy_loss = 'acme-rl/gspo'" in (tmp_path / "acme-rl" / "README.md").read_text()
 
 
@@ -97,7 +98,7 @@ def test_nothing_is_overwritten(tmp_path, monkeypatch, capsys):
     (tmp_path / "acme-rl" / "thesis.tex").write_text("years of work")
     assert main(["plugin", "new", "acme-rl", "reward", "r"]) == 1
     assert capsys.readouterr().err == (
-        "error: 'acme-rl' exists already, and nothing in it is overwritten; say --out FOLDER\n"
+        "error: 'acme-rl' exists already and is not overwritten; choose another place with --out FOLDER\n"
     )
     assert [path.name for path in (tmp_path / "acme-rl").iterdir()] == ["thesis.tex"]
     assert main(["plugin", "new", "acme-rl", "reward", "r", "--out", "elsewhere"]) == 0
@@ -106,16 +107,16 @@ def test_nothing_is_overwritten(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"distribution": "acme rl"}, "'acme rl' is no name for a distribution; use letters, digits"),
-        ({"distribution": "-x"}, "'-x' is no name for a distribution"),
-        ({"distribution": "json"}, "'json' is a word of Python, so no package can be imported by it"),
-        ({"distribution": "class"}, "'class' is a word of Python"),
-        ({"distribution": "attrs"}, "a package 'attrs' is installed already, and would be hidden"),
+        ({"distribution": "acme rl"}, "'acme rl' is not a name for a distribution; use letters, digits"),
+        ({"distribution": "-x"}, "'-x' is not a name for a distribution"),
+        ({"distribution": "json"}, "'json' already means something in Python, so no package can have it"),
+        ({"distribution": "class"}, "'class' already means something in Python"),
+        ({"distribution": "attrs"}, "a package 'attrs' is installed already and would be hidden"),
         ({"distribution": "Dovetail"}, "a package 'dovetail' is installed already"),
         ({"kind": "policyloss"}, "unknown kind 'policyloss'. Did you mean 'policy_loss'"),
-        ({"name": "2fast"}, "'2fast' is no name for a component; use letters, digits and '_'"),
-        ({"name": "lambda"}, "'lambda' is no name for a component"),
-        ({"name": "_private"}, "'_private' is no name for a component"),
+        ({"name": "2fast"}, "'2fast' is not a name for a component; use letters, digits and '_'"),
+        ({"name": "lambda"}, "'lambda' is not a name for a component"),
+        ({"name": "_private"}, "'_private' is not a name for a component"),
     ],
 )
 def test_wrong_words_are_refused_in_one_line(words, message):
@@ -130,7 +131,8 @@ def test_a_hyphen_in_a_name_is_an_underscore():
 
 def test_a_kind_of_another_plugin_has_a_template_from_its_own_words():
     registry = Registry()
-    registry.add_kind("verifier", "completion, proof -> score", Origin("lean-kinds", "2.1", "lean"), versions=(1, 4))
+    verifier = Kind(name="verifier", summary="completion, proof -> score", versions=(1, 4))
+    registry.add_kind(verifier, Origin("lean-kinds", "2.1", "lean"))
     files = of(kind="verifier", name="lean", registry=registry).files()
     project = tomllib.loads(files["pyproject.toml"])["project"]
     assert "lean-kinds>=2.1" in project["dependencies"]

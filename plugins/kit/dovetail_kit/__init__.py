@@ -1,4 +1,8 @@
-"""What the author of a plugin works with: a package to begin with, a doctor, and the conformance suite."""
+"""What authors of plugins use: the scaffold of a package, a doctor, and the conformance suite.
+
+Public are the commands `dovetail plugins` and `dovetail plugin`, the pytest option `--dovetail-dist` with its hook, and
+`dovetail_kit.rollout` for the tests of a rollout engine.
+"""
 
 from __future__ import annotations
 

@@ -11,34 +11,34 @@ from dovetail.cli.complete import completed, kinds
 from dovetail.cli.options import Commands
 
 if TYPE_CHECKING:
-    from dovetail_kit.overview import Installed
+    from dovetail_kit.installed import Installed
 
 
 def add(commands: Commands) -> None:
     """Declare the commands."""
-    summary = "list the installed plugins, what they register, and what is broken"
+    summary = "list the installed plugins, what they register and what is broken"
     listed = commands.add_parser("plugins", help=summary)
     listed.set_defaults(run=plugins)
-    summary = "begin a plugin, or examine one"
+    summary = "write a new plugin, or examine an installed one"
     actions = commands.add_group("plugin", help=summary)
     _add_new(actions)
     _add_doctor(actions)
 
 
 def _add_new(actions: Commands) -> None:
-    summary = "write a package with one component, its tests and all that publishing takes"
+    summary = "write a package with one component, its tests and everything needed to publish it"
     new = actions.add_parser("new", help=summary)
-    new.add_argument("distribution", help="its name, as pip will know it: acme-rl")
-    completed(new.add_argument("kind", help="what it is: policy_loss, advantage, reward, ..."), kinds)
-    new.add_argument("name", help="what configs will call it: soft_clip")
-    new.add_argument("--out", type=Path, metavar="FOLDER", help="where to (default: a new folder named like it)")
+    new.add_argument("distribution", help="its name for pip: acme-rl")
+    completed(new.add_argument("kind", help="kind of the component: policy_loss, advantage, reward, ..."), kinds)
+    new.add_argument("name", help="name of the component in a config: soft_clip")
+    new.add_argument("--out", type=Path, metavar="FOLDER", help="where to write it (default: a folder with its name)")
     new.set_defaults(run=new_plugin)
 
 
 def _add_doctor(actions: Commands) -> None:
     summary = "examine a plugin: entry points, imports, hooks, signatures, docstrings, fields, names, files"
     doctor = actions.add_parser("doctor", help=summary)
-    chosen = doctor.add_argument("distribution", nargs="?", help="one distribution (default: all but dovetail)")
+    chosen = doctor.add_argument("distribution", nargs="?", help="one distribution (default: all except dovetail)")
     completed(chosen, distributions)
     doctor.set_defaults(run=examine)
 
@@ -51,9 +51,9 @@ def distributions(prefix: str, **_: Any) -> list[str]:
 
 
 def plugins(_: argparse.Namespace) -> int:
-    """Print each distribution with what it registers, its contracts and its stamp; then what is broken."""
+    """Print each distribution with its components, contracts, last conformance run and problems; status 1 if any."""
     from dovetail.registry import discover
-    from dovetail_kit.overview import installed
+    from dovetail_kit.installed import installed
 
     registry, _manager = discover()
     found = installed(registry)
@@ -71,7 +71,7 @@ def _headline(each: Installed) -> str:
     total = sum(each.counts.values())
     parts = [f"{each.distribution} {each.version}: {total} component{'s' * (total != 1)}"]
     if each.disabled:
-        parts.append("switched off by DOVETAIL_DISABLE")
+        parts.append("disabled by DOVETAIL_DISABLE")
     if each.api:
         parts.append(f"written for {', '.join(f'{kind} v{version}' for kind, version in sorted(each.api.items()))}")
     if each.distribution != "dovetail":
@@ -89,27 +89,30 @@ def new_plugin(options: argparse.Namespace) -> int:
     files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     print(f"{folder} has {len(files)} files: {', '.join(map(str, files))}\n")
     print(f"  cd {folder}\n  pip install -e '.[dev]'\n  pytest\n")
-    print(f"The formula goes into {plugin.component_file}; README.md has a config that uses it.")
+    print(
+        f"The formula goes into {plugin.component_file}.{' README.md has a config that uses it.' * bool(plugin.usage)}"
+    )
     for note in plugin.notes(current()):
         print(note)
     return 0
 
 
 def examine(options: argparse.Namespace) -> int:
-    """Print what a plugin's author should know; status 1 if something does not work."""
+    """Print what the author of a plugin should know; status 1 if something does not work."""
     from dovetail.registry import discover
-    from dovetail_kit.doctor import examine, third_parties
+    from dovetail_kit.doctor import LEVELS, examine
+    from dovetail_kit.installed import third_parties
 
     registry, _ = discover()
     chosen = [options.distribution] if options.distribution else third_parties()
     if not chosen:
-        print("no plugin is installed but dovetail's own; `dovetail plugin new` begins one")
+        print("no plugins are installed except dovetail's own; `dovetail plugin new` writes one")
     errors = 0
     for name in chosen:
         findings = examine(name, registry)
-        counts = {level: sum(f.level == level for f in findings) for level in ("error", "warning", "note")}
+        counts = {level: sum(f.level == level for f in findings) for level in LEVELS}
         said = ", ".join(f"{count} {level}{'s' * (count > 1)}" for level, count in counts.items() if count)
-        print(f"{name}: {said or 'nothing to say'}")
+        print(f"{name}: {said or 'nothing found'}")
         for finding in findings:
             print(f"  {finding}")
         errors += counts["error"]

@@ -1,7 +1,7 @@
 """The pytest plugin: `pytest --dovetail-dist=acme-rl` turns every component of that distribution into tests.
 
-pytest loads this wherever Dovetail is installed, so it imports nothing until the option, or the setting
-`dovetail_dist` in pytest's configuration, names a distribution.
+pytest loads this module wherever Dovetail is installed, so it imports nothing until a distribution is named, by the
+option or by the setting `dovetail_dist` in pytest's configuration.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Hooks:
 
     @pytest.hookspec(firstresult=True)
     def pytest_dovetail_settings(self, component: Any) -> dict[str, Any] | None:
-        """Return hyperparameters to check a component with, which only a test can make: a file, a server.
+        """Return hyperparameters that only a test can provide, such as a file or a server; None for the defaults.
 
         >>> def pytest_dovetail_settings(component):
         ...     return {"path": "tests/cases.csv"} if component.label == "task.acme" else None
@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addini(
         "dovetail_dist",
-        "distributions whose components are checked where pytest is called without files",
+        "distributions whose components are checked when pytest is called without files",
         type="args",
         default=[],
     )
@@ -46,7 +46,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start only where a distribution is named."""
+    """Register the checks if a distribution is named."""
     named = list(config.getoption("--dovetail-dist") or ())
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         named += config.getini("dovetail_dist")

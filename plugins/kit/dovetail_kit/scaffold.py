@@ -1,8 +1,9 @@
-"""`dovetail plugin new`: a package with one component, its tests and all that publishing takes."""
+"""`dovetail plugin new`: a package with one component, its tests and everything needed to publish it."""
 
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import keyword
 import re
 import sys
@@ -17,8 +18,10 @@ from packaging.utils import canonicalize_name
 
 from dovetail.config.schema import schema
 from dovetail.errors import ConfigError, PluginError, UnknownNameError, listing, nearest
-from dovetail.registry import Kind, Registry, current, normal
+from dovetail.kinds import Kind
+from dovetail.registry import Registry, current, normal
 from dovetail.registry.compatibility import ENGINE
+from dovetail_kit.doctor.methods import contract_methods
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -30,16 +33,19 @@ _PACKAGE_FILES = {
     ".github/workflows/tests.yml": "ci.yml.txt",
 }
 
+_GENERIC = {"function": "generic", "class": "generic_class"}
+"""Templates for kinds without one of their own, such as those of other plugins."""
+
 
 @attrs.frozen(kw_only=True)
 class NewPackage:
     """A package to be written.
 
     Attributes:
-        distribution: what pip calls it.
-        package: what Python imports.
-        kind: what its component is.
-        name: what configs call the component.
+        distribution: its name for pip.
+        package: its name for Python.
+        kind: the kind of its component.
+        name: the name of its component in a config.
     """
 
     distribution: str
@@ -52,53 +58,55 @@ class NewPackage:
         """Check three words from a command line.
 
         Raises:
-            ConfigError: if the distribution's name is none, or is taken by something that is installed.
+            ConfigError: if the name of the distribution is not valid, or something installed has it.
             UnknownNameError: if there is no such kind.
-            PluginError: if the component's name is no identifier.
+            PluginError: if the name of the component is not an identifier.
         """
-        if not re.fullmatch(r"[A-Za-z]([A-Za-z0-9._-]*[A-Za-z0-9])?", distribution):
-            raise ConfigError(
-                f"'{distribution}' is no name for a distribution; use letters, digits, '-' and '.': acme-rl"
-            )
-        package = canonicalize_name(distribution).replace("-", "_")
-        if keyword.iskeyword(package) or package in sys.stdlib_module_names:
-            raise ConfigError(
-                f"'{package}' is a word of Python, so no package can be imported by it; take another name"
-            )
-        if canonicalize_name(distribution) == ENGINE or (importlib.util.find_spec(package) and not _is_own(package)):
-            raise ConfigError(f"a package '{package}' is installed already, and would be hidden; take another name")
+        package = _package_of(distribution)
         if kind not in registry.kinds:
             known = registry.kinds
             raise UnknownNameError(f"unknown kind '{kind}'.{nearest(kind, known)} Kinds: {listing(known, 60)}")
         if not normal(name).isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
-            raise PluginError(f"'{name}' is no name for a component; use letters, digits and '_': soft_clip")
+            raise PluginError(f"'{name}' is not a name for a component; use letters, digits and '_': soft_clip")
         return cls(distribution=distribution, package=package, kind=registry.kinds[kind], name=normal(name))
 
     @property
     def component_file(self) -> str:
-        """The file that has the formula."""
-        return f"{self.package}/{self._words['module']}.py"
+        """The file with the formula."""
+        return f"{self.package}/{self.name}.py"
+
+    @property
+    def usage(self) -> str:
+        """How a config uses the component, for the README; empty if no setting chooses its kind."""
+        settings = schema(current()).slots_of(self.kind.name)
+        if not settings:
+            return ""
+        name = f"'{self.distribution}/{self.name}'"
+        chosen = f"{settings[0].path} = {f'[{name}]' if settings[0].many else name}"
+        return f"In a config:\n\n```gin\ninclude 'quickstart.gin'\n{chosen}\n```\n"
 
     def notes(self, registry: Registry) -> Iterator[str]:
-        """Say what is worth knowing before the first line is written."""
+        """Yield what the author should know before writing the first line."""
         owners = [
             c.origin.distribution for c in registry.components(self.kind.name) if self.name in (c.name, *c.aliases)
         ]
         if owners:
             yield (
-                f"note: {' and '.join(owners)} has a {self.kind.name} '{self.name}' too; with both installed every"
-                f" config must say whose, '{self.distribution}/{self.name}' or '{owners[0]}/{self.name}'"
+                f"note: {' and '.join(owners)} has a {self.kind.name} '{self.name}' too; with both installed, every"
+                f" config must say which, '{self.distribution}/{self.name}' or '{owners[0]}/{self.name}'"
             )
 
     def write(self, folder: Path | None) -> Path:
-        """Write the package into a new folder, by default one of the distribution's name.
+        """Write the package into a new folder, by default one with the name of the distribution.
 
         Raises:
-            ConfigError: if there is something in that place.
+            ConfigError: if the folder is not empty.
         """
         folder = Path(self.distribution) if folder is None else folder
         if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-            raise ConfigError(f"'{folder}' exists already, and nothing in it is overwritten; say --out FOLDER")
+            raise ConfigError(
+                f"'{folder}' exists already and is not overwritten; choose another place with --out FOLDER"
+            )
         for name, text in self.files().items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,16 +114,16 @@ class NewPackage:
         return folder
 
     def files(self) -> dict[str, str]:
-        """Return the text of every file by its path in the folder."""
+        """Return the text of every file, by its path in the folder."""
         words = self._words
         found = {path: _fill(f"package/{template}", words) for path, template in _PACKAGE_FILES.items()}
         special = (_TEMPLATES / "kinds" / f"{self.kind.name}.py.txt").exists()
-        stem = self.kind.name if special else "generic"
+        stem = self.kind.name if special else _GENERIC[self.kind.scaffold]
         return found | {
             f"{self.package}/__init__.py": _fill("package/init.py.txt", words),
             f"{self.package}/py.typed": "",
             self.component_file: _fill(f"kinds/{stem}.py.txt", words),
-            f"tests/test_{words['module']}.py": _fill(f"kinds/{stem}.test.txt", words),
+            f"tests/test_{self.name}.py": _fill(f"kinds/{stem}.test.txt", words),
         }
 
     @property
@@ -130,16 +138,18 @@ class NewPackage:
             "kind": kind.name,
             "name": name,
             "Name": class_name,
-            "module": name,
             "attribute": class_name if kind.scaffold == "class" else name,
             "api": str(max(kind.versions)),
             "year": time.strftime("%Y"),
             "dependencies": ", ".join(f'"{name}>={version}"' for name, version in required.items()),
-            "usage": _usage(self),
+            "usage": self.usage,
             "summary": kind.summary,
             "first": reads[0],
             "parameters": ",\n    ".join(f"{read}: Any" for read in reads),
-            "arguments": "\n".join(f"        {read}: what it reads; say shape and unit." for read in reads),
+            "arguments": "\n".join(
+                f"        {read}: one of the things it reads; say its shape and unit." for read in reads
+            ),
+            "methods": "\n\n".join(_stubs(kind)),
             "ones": ", ".join(["1.0"] * len(reads)),
             "threes": ", ".join(f"{read}=3.0" for read in reads),
         }
@@ -150,7 +160,7 @@ def _fill(template: str, words: dict[str, str]) -> str:
 
 
 def _reads(summary: str) -> tuple[str, ...]:
-    """The names on the left of `a, b -> c`, by which a kind says what its components read.
+    """Return the names left of the arrow in `a, b -> c`, with which a kind says what its components read.
 
     >>> _reads("completion, proof -> score"), _reads("what an agent loop may call")
     (('completion', 'proof'), ('value',))
@@ -160,18 +170,48 @@ def _reads(summary: str) -> tuple[str, ...]:
     return names if names and all(name.isidentifier() and not keyword.iskeyword(name) for name in names) else ("value",)
 
 
-def _usage(plugin: NewPackage) -> str:
-    """How a config uses the component, for the README; nothing where no setting chooses it."""
-    roles = schema(current()).slots_of(plugin.kind.name)
-    if not roles:
-        return ""
-    name = f"'{plugin.distribution}/{plugin.name}'"
-    chosen = f"{roles[0].path} = {f'[{name}]' if roles[0].many else name}"
-    return f"In a config:\n\n```gin\ninclude 'quickstart.gin'\n{chosen}\n```\n"
+def _stubs(kind: Kind) -> Iterator[str]:
+    """Yield the methods that a class of a kind must have, to be written by the author."""
+    contract = kind.load_protocol()
+    for name, method in contract_methods(contract).items() if contract else ():
+        function = method.fget if isinstance(method, property) else method
+        arguments = ", ".join(_parameters(function))
+        doc = (inspect.getdoc(function) or "Say what it does.").split("\n", 1)[0]
+        prefix = "    @property\n" if isinstance(method, property) else ""
+        yield f'{prefix}    def {name}({arguments}) -> Any:\n        """{doc}"""\n        raise NotImplementedError'
 
 
-def _is_own(package: str) -> bool:
-    """Whether a module that can be imported is a folder here, which will be refused or is not in the way."""
+def _parameters(function: Any) -> Iterator[str]:
+    star = False
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and not star:
+            star = True
+            yield "*"
+        yield parameter.name if parameter.name == "self" else f"{parameter.name}: Any"
+
+
+def _package_of(distribution: str) -> str:
+    """Return the name of a distribution's package.
+
+    Raises:
+        ConfigError: if it is not a name for a distribution, or hides something that can be imported.
+    """
+    if not re.fullmatch(r"[A-Za-z]([A-Za-z0-9._-]*[A-Za-z0-9])?", distribution):
+        raise ConfigError(
+            f"'{distribution}' is not a name for a distribution; use letters, digits, '-' and '.': acme-rl"
+        )
+    package = canonicalize_name(distribution).replace("-", "_")
+    if keyword.iskeyword(package) or package in sys.stdlib_module_names:
+        raise ConfigError(
+            f"'{package}' already means something in Python, so no package can have it; take another name"
+        )
+    if canonicalize_name(distribution) == ENGINE or (importlib.util.find_spec(package) and not _is_here(package)):
+        raise ConfigError(f"a package '{package}' is installed already and would be hidden; take another name")
+    return package
+
+
+def _is_here(package: str) -> bool:
+    """Whether an importable package is only a folder of the working directory, such as an earlier attempt."""
     spec = importlib.util.find_spec(package)
     folders = list(spec.submodule_search_locations or ()) if spec else []
     return bool(folders) and all(Path(folder).resolve().parent == Path.cwd() for folder in folders)

@@ -1,4 +1,4 @@
-"""Dovetail's built-in tasks, where prompts, columns for rewards and demonstrations come from, and curricula."""
+"""Dovetail's built-in tasks, which provide prompts, the columns that rewards read, and demonstrations; and curricula."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ def dovetail_components(register: Callable[..., None]) -> None:
     register("curriculum", "difficulty", "dovetail_task.curriculum.difficulty:Difficulty")
     register("task", "arithmetic", "dovetail_task.task.arithmetic:Arithmetic")
     register("task", "gsm8k", "dovetail_task.task.gsm8k:Gsm8k")
-    # The format follows the file's suffix, so that the other names only say what a config expects to read.
+    # The format follows from the file's suffix; the aliases only say in a config what is read.
     register("task", "records", "dovetail_task.task.records:Records", aliases=("jsonl", "csv", "parquet"))

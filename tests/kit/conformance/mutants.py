@@ -18,6 +18,7 @@ class Mutant:
     check: str
     target: Callable[..., Any]
     slow: bool
+    raises: str
 
     @property
     def id(self) -> str:
@@ -29,11 +30,11 @@ class Mutant:
         return Component(kind=self.kind, name=self.target.__name__.lower(), target=self.target, origin=origin)
 
 
-def caught_by(kind: str, check: str, *, slow: bool = False) -> Callable[[Any], Any]:
-    """Say which check must catch the component that follows."""
+def caught_by(kind: str, check: str, *, slow: bool = False, raises: str = "") -> Callable[[Any], Any]:
+    """Say which check must catch the component that follows, and what the component raises there, if anything."""
 
     def note(target: Any) -> Any:
-        MUTANTS.append(Mutant(kind=kind, check=check, target=target, slow=slow))
+        MUTANTS.append(Mutant(kind=kind, check=check, target=target, slow=slow, raises=raises))
         return target
 
     return note

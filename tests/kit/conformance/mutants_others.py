@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import attrs
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -69,7 +70,7 @@ def nested_repetition(completions, answer):
     return [float(bool(re.match(r"(\s*[\w<>/·]+\s*)+$", text))) for text in completions]
 
 
-@caught_by("reward", "hostile_texts")
+@caught_by("reward", "hostile_texts", raises="IndexError")
 @exact
 def raises_on_an_empty_completion(completions, answer):
     return [
@@ -78,19 +79,19 @@ def raises_on_an_empty_completion(completions, answer):
     ]
 
 
-@caught_by("reward", "odd_answers")
+@caught_by("reward", "odd_answers", raises="AttributeError")
 @exact
 def strips_a_number(completions, answer):
     return [float(text == truth.strip()) for text, truth in zip(completions, answer, strict=True)]
 
 
-@caught_by("reward", "odd_answers")
+@caught_by("reward", "odd_answers", raises="ValueError")
 @exact
 def converts_without_care(completions, answer):
     return [float(text == str(int(truth))) for text, truth in zip(completions, answer, strict=True)]
 
 
-@caught_by("reward", "picklable")
+@caught_by("reward", "picklable", raises="AttributeError")
 @attrs.frozen(kw_only=True)
 class HoldsALambda:
     same: Any = attrs.field(factory=lambda: lambda a, b: a == b)
@@ -353,7 +354,7 @@ class LoadsAnother:
         return _Longer()
 
 
-@caught_by("sink", "takes_any_figures")
+@caught_by("sink", "takes_any_figures", raises="KeyError")
 @attrs.frozen(kw_only=True)
 class WantsTheLoss:
     def open(self, folder, total_steps, start_step):
@@ -408,3 +409,25 @@ class SeesTheFuture:
             return hidden + 0.1 * jnp.mean(hidden, axis=1, keepdims=True), cache
 
         return _decoder(__call__=call)
+
+
+@caught_by("follower", "same_shapes")
+@attrs.frozen(kw_only=True)
+class AveragesInFloat32:
+    def __call__(self, weights, policy):
+        return jax.tree.map(lambda w, theta: 0.9 * w.astype(jnp.float32) + 0.1 * theta, weights, policy)
+
+
+@caught_by("follower", "same_shapes", raises="TracerBoolConversionError")
+@attrs.frozen(kw_only=True)
+class CopiesWithAnIf:
+    def __call__(self, weights, policy, step):
+        return policy if step % 10 == 0 else weights
+
+
+@caught_by("follower", "constant_weights")
+@dovetail.declares(constant=True)
+@attrs.frozen(kw_only=True)
+class SaysThatItIsConstant:
+    def __call__(self, weights, policy):
+        return policy

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.registry import Component, current
-from dovetail_kit.conformance import Check, applicable
+from dovetail_kit.conformance.check import Check, applicable
 from dovetail_kit.conformance.subject import Subject
 
 HERE = Path(__file__).parent
@@ -30,7 +30,7 @@ def given(component: Component) -> dict[str, Any]:
     made = {
         "task.gsm8k": lambda: {"path": table()},
         "task.records": lambda: {"path": table(), "prompt_column": "question", "completion_column": "answer"},
-        "reward.compute_score": lambda: {"path": str(HERE.parents[1] / "reward" / "own_scores.py")},
+        "reward.compute_score": lambda: {"path": str(HERE.parents[1] / "reward" / "reward" / "own_scores.py")},
         "reward.remote": lambda: {"url": "http://localhost:9"},
         "model.decoder": lambda: {"width": 16, "layers": 2, "heads": 2, "kv_heads": 1, "init_std": 0.4},
     }

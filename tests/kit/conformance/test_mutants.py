@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import pytest
 from tests.kit.conformance import mutants_batches, mutants_losses, mutants_others
 from tests.kit.conformance.mutants import MUTANTS
 
-from dovetail_kit.conformance import checks
+from dovetail_kit.conformance.check import checks
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites import texts
 from dovetail_kit.conformance.verdict import judge, report
@@ -27,8 +29,11 @@ def test_it_is_caught(mutant, monkeypatch):
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # as third parties have it
         verdict = judge(check, subject)
     assert verdict.outcome == "failed", verdict
+    # A check that stumbles over a mistake in the mutant has caught nothing; some mutants are meant to raise.
+    raised = re.match(r"\w+Error(?=: )", verdict.seen)
+    assert (raised[0] if raised else "") == mutant.raises, verdict
     text = report(check, subject, verdict)
-    assert all(word in text for word in ("claimed:", "seen:", "mend:", "where:", __name__.split(".")[0]))
+    assert all(word in text for word in ("claimed:", "seen:", "fix:", "where:", __name__.split(".")[0]))
 
 
 def test_there_are_enough_of_them():

@@ -11,7 +11,8 @@ from tests.rollout.hosted_case import case, qwen2
 
 import dovetail
 from dovetail.errors import ConfigError, RunError
-from dovetail_kit.rollout import CHECKS, GREEDY, RANDOM, check_close
+from dovetail_kit.rollout import CHECKS, check_close
+from dovetail_kit.rollout.checks import GREEDY, RANDOM
 
 FAKE = Path(__file__).parents[1] / "fake_sglang.py"
 

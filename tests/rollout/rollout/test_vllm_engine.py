@@ -1,6 +1,6 @@
 """The real vLLM. `make test-vllm` makes an environment for it; elsewhere, name an interpreter:
 
-DOVETAIL_VLLM_PYTHON=/path/to/venv/bin/python pytest -m slow tests/rollout/rollout/test_vllm_engine.py
+DOVETAIL_VLLM_PYTHON=/path/to/venv/bin/python pytest -m slow tests/rollout/test_vllm_engine.py
 """
 
 import importlib.util
@@ -16,22 +16,14 @@ import pytest
 from flax import nnx
 from tests.core.train.tiny import TINY
 from tests.rollout.hosted_case import case, models, qwen2
-from tests.rollout.rollout.test_vllm import process_of
+from tests.rollout.test_vllm import process_of
 
 import dovetail
 from dovetail.config import load
 from dovetail.train.loop import train
-from dovetail_kit.rollout import (
-    CHECKS,
-    RANDOM,
-    EngineCase,
-    Numbers,
-    check_close,
-    check_reported_logps,
-    check_sync,
-    expected_logps,
-    make_keys,
-)
+from dovetail_kit.rollout import CHECKS, EngineCase, Numbers, check_close, expected_logps
+from dovetail_kit.rollout.case import make_keys
+from dovetail_kit.rollout.checks import RANDOM, check_reported_logps, check_sync
 from dovetail_model.model.pretrained import Pretrained
 
 HERE = importlib.util.find_spec("vllm") is not None
@@ -93,7 +85,7 @@ def test_a_server_that_dies_is_started_again_with_the_newest_weights(opened):
     engine.sync(each.other, 4)
     before = each.generate(engine, RANDOM)
     os.kill(process_of(engine), signal.SIGKILL)
-    with pytest.warns(RuntimeWarning, match="started again"):
+    with pytest.warns(RuntimeWarning, match="restarted"):
         after = each.generate(engine, RANDOM)
     np.testing.assert_array_equal(before.tokens, after.tokens)
     assert set(after.versions) == {4}

@@ -1,10 +1,6 @@
-"""What components must do, ours and third parties' alike: `pytest --dovetail-dist=NAME` asks all of a distribution.
+"""The checks that every component must pass, ours and third parties' alike: `pytest --dovetail-dist=NAME` runs them.
 
-Nothing here imports jax; the modules of `suites`, which `checks` imports, do.
+`check` says what a check is and `suites` holds them all, by what they look at; `subject`, `batch` and `case` are what
+they look at; `verdict` carries one out, and `session` makes pytest items of them. Nothing here imports jax until the
+suites do.
 """
-
-from __future__ import annotations
-
-from dovetail_kit.conformance.check import Check, Failed, Inapplicable, applicable, checks
-
-__all__ = ["Check", "Failed", "Inapplicable", "applicable", "checks"]

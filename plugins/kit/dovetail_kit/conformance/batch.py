@@ -1,29 +1,29 @@
-"""A small batch with every field that a component may read, made consistent: log-probabilities come from logits.
+"""A small batch with every field that a component may read. It is consistent: log-probabilities come from logits.
 
-Its mask has padding, holes and a row without any policy token; its groups are of sizes 4, 2 and 2, interleaved, under
-labels that mean nothing.
+Its mask has padding, holes and a row without any policy token; its groups have sizes 4, 2 and 2, are interleaved, and
+have arbitrary labels.
 """
 
 from __future__ import annotations
 
 import functools
+import zlib
 from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dovetail.errors import UnknownNameError
-from dovetail.plan import is_quantity
+from dovetail.kinds.fields import HIDDEN, LOGITS
+from dovetail.plan.roles import COMPLETIONS, INPUTS
 from dovetail.registry import Component, current
-from dovetail_kit.conformance.check import Failed
 from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.fields import quantity_in
 
 ROWS, TOKENS, PROMPT, VOCABULARY, WIDTH, REWARDS, ROLES = 8, 9, 4, 7, 5, 2, 2
 LENGTHS: Final = (9, 5, 0, 1, 3, 6, 4, 8)
 HOLES: Final = ((1, 2), (5, 1), (5, 3))
 GROUP_IDS: Final = (5, -3, 5, 40, -3, 5, 40, 5)
-PREFIXES: Final = ("old", "ref", "answer")
 
 Fields = dict[str, Any]
 
@@ -36,9 +36,14 @@ def make_mask() -> np.ndarray:
     return mask
 
 
+def _first_of_groups() -> np.ndarray:
+    """Tell which rows are the first of their groups: where a demonstration, which a group shares, counts."""
+    return np.array([label not in GROUP_IDS[:row] for row, label in enumerate(GROUP_IDS)])
+
+
 @functools.cache
 def known_fields(seed: int = 0) -> Fields:
-    """Return every field that the engine provides, and what a forward pass offers."""
+    """Return every field that the engine provides, and what a forward pass offers to a field."""
     rng = np.random.default_rng(seed)
 
     def normal(*shape: int, scale: float = 1.0) -> np.ndarray:
@@ -48,12 +53,17 @@ def known_fields(seed: int = 0) -> Fields:
     old_logits = normal(ROWS, TOKENS, VOCABULARY, scale=1.5)
     old_values = normal()
     lengths = mask.sum(axis=1).astype(np.int32)
+    rng_demo = np.random.default_rng(seed + 1000)
     fields = {
         "prompt_tokens": rng.integers(0, VOCABULARY, (ROWS, PROMPT)).astype(np.int32),
         "prompt_mask": np.ones((ROWS, PROMPT), bool),
         "tokens": rng.integers(0, VOCABULARY, (ROWS, TOKENS)).astype(np.int32),
         "answer_tokens": rng.integers(0, VOCABULARY, (ROWS, TOKENS)).astype(np.int32),
         "answer_mask": mask[::-1].copy(),
+        "demo_prompt_tokens": rng_demo.integers(0, VOCABULARY, (ROWS, PROMPT)).astype(np.int32),
+        "demo_prompt_mask": np.ones((ROWS, PROMPT), bool),
+        "demo_tokens": rng_demo.integers(0, VOCABULARY, (ROWS, TOKENS)).astype(np.int32),
+        "demo_mask": mask[::-1] & _first_of_groups()[:, None],
         "mask": mask,
         "group_ids": np.array(GROUP_IDS, np.int32),
         "role_ids": (np.arange(ROWS, dtype=np.int32) // 2) % ROLES,
@@ -76,9 +86,12 @@ def known_fields(seed: int = 0) -> Fields:
         "greedy_scores": normal(ROWS),
         "score_table": np.abs(normal(ROWS, REWARDS)),
         "token_rewards": np.where(mask, normal(), 0).astype(np.float32),
+        "process_rewards": np.where(mask, rng_demo.normal(size=mask.shape), 0).astype(np.float32),
+        "loss_weights": np.where(mask, rng_demo.uniform(0.5, 1.5, mask.shape), 0).astype(np.float32),
         "schedule_weight": np.float32(0.5),
         "progress": np.float32(0.25),
         "key": jax.random.key(seed),
+        "row_keys": jax.random.split(jax.random.key(seed + 1), ROWS),
     }
     fields["rollout_logps"] = field("old_logps", fields) + normal(scale=0.1)
     fields["weights"] = np.where(mask, rng.uniform(0.5, 1.5, mask.shape), 0).astype(np.float32)
@@ -86,31 +99,37 @@ def known_fields(seed: int = 0) -> Fields:
 
 
 def field(name: str, known: Fields) -> Any:
-    """Return a field, asking its provider where the engine has none.
-
-    Raises:
-        Failed: if nobody provides it.
-    """
+    """Return a field: one that is known, what the component that provides it computes from those, or else a column."""
     if name in known:
         return known[name]
-    prefix, _, bare = name.partition("_")
-    prefix, bare = (prefix, bare) if prefix in PREFIXES else ("", name)
-    try:
-        provider = current().get("field", bare)
-    except UnknownNameError as error:
-        raise Failed(f"it reads '{name}', which nobody provides: {error}") from None
-    value = Subject(provider).bind()(*(_offered(read, prefix, provider, known) for read in provider.reads))
+    quantity = quantity_in(name, current())
+    bare = quantity.name if quantity else name
+    if not current().has("field", bare):
+        return _normal(name, (ROWS,))
+    prefix = name.removesuffix(bare)
+    provider = current().get("field", bare)
+    value = Subject(provider).bind()(*(_offered(read, prefix, known) for read in provider.reads))
     value = np.asarray(value[0] if isinstance(value, tuple) else value)
-    if value.dtype == bool and value.shape == known["mask"].shape:  # a loss mask, of which defaults may leave nothing
+    if value.dtype == bool and value.shape == known["mask"].shape:  # a loss mask, which may be empty by default
         return np.random.default_rng(len(name)).random(value.shape) < 0.5
     return value
 
 
-def _offered(read: str, prefix: str, provider: Component, known: Fields) -> Any:
-    """What a provider gets: from the forward pass of the model that the prefix names, or from the batch."""
-    of_model = prefix and is_quantity(provider)
-    own = f"{prefix}_{read}"
-    return jnp.asarray(known[own]) if of_model and own in known else _array(field(read, known))
+def _offered(read: str, prefix: str, known: Fields) -> Any:
+    """Return what a provider reads: of the batch or, under a prefix, of that model and its inputs."""
+    if not prefix or read not in ("tokens", "mask", LOGITS, HIDDEN):
+        return _array(field(read, known))
+    if prefix + read in known:
+        return jnp.asarray(known[prefix + read])
+    if read in ("tokens", "mask"):
+        inputs = next((each for each in INPUTS.values() if each.prefix and prefix.endswith(each.prefix)), COMPLETIONS)
+        return jnp.asarray(known[inputs.prefix + read])
+    return jnp.asarray(known[read] + 0.3 * _normal(prefix + read, known[read].shape))
+
+
+def _normal(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return numbers that belong to a name."""
+    return np.random.default_rng(zlib.crc32(name.encode())).normal(size=shape).astype(np.float32)
 
 
 def _array(value: Any) -> Any:
@@ -118,7 +137,7 @@ def _array(value: Any) -> Any:
 
 
 def read_by(component: Component, seed: int = 0) -> Fields:
-    """Return the fields that a component reads, with the mask, and weights for a sum over tokens."""
+    """Return the fields that a component reads, the mask, and weights for a sum over tokens."""
     known = known_fields(seed)
     names = dict.fromkeys((*component.reads, "mask", "weights"))
     return {name: field(name, known) for name in names if name != "state"}
@@ -135,17 +154,17 @@ def has_tokens(value: Any) -> bool:
 
 
 def is_float(value: Any) -> bool:
-    """Tell whether a field is an array of floating numbers, of any precision."""
+    """Tell whether a field is an array of floats, of any precision."""
     return is_array(value) and jnp.issubdtype(value.dtype, jnp.floating)
 
 
 def take_rows(fields: Fields, rows: Any) -> Fields:
-    """Pick or reorder completions."""
-    return {name: value[rows] if is_array(value) else value for name, value in fields.items()}
+    """Select or reorder completions."""
+    return {name: value[rows] if is_array(value) or name == "row_keys" else value for name, value in fields.items()}
 
 
 def widened(fields: Fields, columns: int) -> Fields:
-    """Add padding on the right, of NaN where that can be."""
+    """Add padding on the right: NaN in arrays of floats, elsewhere zero."""
 
     def wide(value: np.ndarray) -> np.ndarray:
         filling = np.nan if is_float(value) else 0
@@ -169,14 +188,14 @@ def spoilt(fields: Fields, value: float) -> Fields:
 
 
 def with_mask(fields: Fields, mask: np.ndarray) -> Fields:
-    """Replace the mask, and what follows from it."""
+    """Replace the mask, and the fields that follow from it."""
     lengths = mask.sum(axis=1).astype(np.int32)
     follow = {"mask": mask, "lengths": lengths, "truncated": lengths == mask.shape[1]}
     return fields | {name: value for name, value in follow.items() if name in fields}
 
 
 def with_scores(fields: Fields, scores: Any) -> Fields:
-    """Replace rewards in every form: scores, their table, and rewards on tokens (on the last policy token)."""
+    """Replace the rewards in every form: scores, their table, and rewards on tokens (on the last policy token)."""
     scores = np.asarray(scores, np.float32)
     mask = fields["mask"]
     last = mask & (np.cumsum(mask[:, ::-1], axis=1)[:, ::-1] == 1)

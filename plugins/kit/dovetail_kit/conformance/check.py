@@ -1,4 +1,4 @@
-"""A check: what is claimed, of which components, what a failure means, and how to mend it."""
+"""A check: the claim, the components it is about, what a failure means, and how to fix it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 
@@ -14,11 +14,11 @@ from dovetail.registry import Component
 
 
 class Failed(AssertionError):
-    """A check that a component does not pass; the message holds the figures seen."""
+    """A component does not pass a check; the message holds the figures seen."""
 
 
 class Inapplicable(Exception):
-    """A check that cannot be carried out here; the message says why, and what to do."""
+    """A check cannot be carried out here; the message says why, and what to do."""
 
 
 @attrs.frozen(kw_only=True)
@@ -26,17 +26,19 @@ class Check:
     """One claim about components of some kinds.
 
     Attributes:
-        name: what reports and `expected_failures` call it; once per kind.
-        kinds: of which kinds; empty for all.
+        name: what reports and `expected_failures` call it; unique in a kind.
+        kinds: the kinds it is about; empty for all.
         reads: fields that a component must read for this to apply.
-        when: what else must hold of a component for this to apply.
-        claim: what a component must declare for this to apply, as in `on_policy_gradient`.
+        when: a further condition on the component.
+        claim: what a component must declare for this to apply, such as `on_policy_gradient`.
         unless: what a component may declare so that this does not apply.
         slow: takes more than a second for one component.
+        doctor: the level at which `dovetail plugin doctor` reports a failure, for checks that need no computation;
+            None if only pytest carries it out.
         summary: the claim, in a sentence.
-        meaning: what it means where this fails.
-        mend: what to do then.
-        function: raises `Failed` on a subject that does not pass.
+        meaning: what a failure means for a run.
+        fix: how to fix one.
+        function: raises `Failed` for a subject that does not pass.
     """
 
     name: str
@@ -46,13 +48,14 @@ class Check:
     claim: str | None
     unless: str | None
     slow: bool
+    doctor: Literal["error", "warning"] | None
     summary: str
     meaning: str
-    mend: str
+    fix: str
     function: Callable[[Any], None]
 
     def applies(self, component: Component) -> bool:
-        """Tell whether a component is to be held to this."""
+        """Tell whether a component is held to this."""
         if self.kinds and component.kind not in self.kinds:
             return False
         declared = component.declares
@@ -66,15 +69,16 @@ _CHECKS: list[Check] = []
 
 def check(
     *kinds: str,
-    mend: str,
+    fix: str,
     name: str | None = None,
     reads: Iterable[str] = (),
     when: Callable[[Component], bool] | None = None,
     claim: str | None = None,
     unless: str | None = None,
     slow: bool = False,
+    doctor: Literal["error", "warning"] | None = None,
 ) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
-    """Make a check of a function, whose docstring says what is claimed and, below, what a failure means."""
+    """Make a check of a function whose docstring states the claim and, below it, what a failure means."""
 
     def register(function: Callable[[Any], None]) -> Callable[[Any], None]:
         summary, _, meaning = (inspect.getdoc(function) or "").partition("\n\n")
@@ -87,9 +91,10 @@ def check(
                 claim=claim,
                 unless=unless,
                 slow=slow,
+                doctor=doctor,
                 summary=" ".join(summary.split()),
                 meaning=" ".join(meaning.split()),
-                mend=mend,
+                fix=fix,
                 function=function,
             )
         )
@@ -99,7 +104,7 @@ def check(
 
 
 def checks(kind: str | None = None) -> tuple[Check, ...]:
-    """Return the checks that a component of a kind may be held to, or all, sorted by name.
+    """Return the checks of a kind, or all of them, sorted by name.
 
     >>> "padding" in {check.name for check in checks("policy_loss")}
     True
@@ -113,5 +118,5 @@ def checks(kind: str | None = None) -> tuple[Check, ...]:
 
 
 def applicable(component: Component) -> tuple[Check, ...]:
-    """Return the checks that this component is held to."""
+    """Return the checks that a component is held to."""
     return tuple(each for each in checks(component.kind) if each.applies(component))

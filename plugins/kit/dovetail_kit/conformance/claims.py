@@ -1,4 +1,4 @@
-"""What a component may claim with `dovetail.declares`, and what comes of it."""
+"""What a component may declare with `dovetail.declares`, and what it means."""
 
 from __future__ import annotations
 
@@ -9,42 +9,51 @@ import attrs
 
 @attrs.frozen
 class Claim:
-    """A claim: of which kinds (none: all), and what it says."""
+    """A claim: the kinds that may make it (none: all), and what it means."""
 
     kinds: tuple[str, ...]
     meaning: str
 
 
 CLAIMS: Final[dict[str, Claim]] = {
-    "settings": Claim((), "hyperparameters to check it with, where the defaults do not do or there are none"),
-    "expected_failures": Claim((), "checks that it is known to fail, with the reason; one that passes is an error"),
-    "excludes": Claim((), "kinds of which none may be chosen beside it, since it does their work itself"),
-    "per_reward": Claim((), "hyperparameters that have a number for each reward of `train.rewards`, or are None"),
-    "on_policy_gradient": Claim(("policy_loss",), "on policy its gradient by logps is -A"),
+    "settings": Claim((), "hyperparameters to check it with, if the defaults are unsuitable or missing"),
+    "expected_failures": Claim(
+        (), "checks that it is known to fail, each with the reason; one that passes is an error"
+    ),
+    "excludes": Claim((), "kinds of which a config may choose none beside it, because it does their work itself"),
+    "per_reward": Claim((), "hyperparameters with a number for each reward of `train.rewards`, or None"),
+    "on_policy_gradient": Claim(("policy_loss",), "on policy, its gradient by logps is -A"),
     "pessimistic": Claim(
-        ("policy_loss",), "no gradient where the ratio has moved far enough the way A asks for, one where it has not"
+        ("policy_loss",), "no gradient once the ratio has moved far in the direction of A, and always one against it"
     ),
-    "regularised": Claim(("policy_loss",), "has a term that does not vanish with the advantage, or points elsewhere"),
+    "regularised": Claim(
+        ("policy_loss",), "has a term that does not vanish with the advantage, or that points elsewhere"
+    ),
     "surrogate": Claim(
-        ("policy_loss", "value_loss", "kl"), "its gradient is not that of its value: a stop-gradient is in it"
+        ("policy_loss", "value_loss", "kl"),
+        "its gradient is not that of its value, because it contains a stop-gradient",
     ),
-    "shift_invariant": Claim(("advantage",), "a constant added to all scores of a group changes nothing"),
-    "zero_mean": Claim(("advantage",), "advantages of the completions of a group add up to zero"),
-    "whitened": Claim(("advantage",), "brought to mean 0 and variance 1 over the batch, so that groups meet"),
-    "by_position": Claim(("advantage",), "compares completions position by position, tool tokens counted"),
+    "shift_invariant": Claim(("advantage",), "adding a constant to all scores of a group changes nothing"),
+    "zero_mean": Claim(("advantage",), "the advantages of a group's completions add up to zero"),
+    "whitened": Claim(
+        ("advantage",), "normalised to mean 0 and variance 1 over the batch, so one group affects the others"
+    ),
+    "by_position": Claim(("advantage",), "compares completions position by position, and counts the tokens of tools"),
     "unbiased_value": Claim(("kl",), "its expectation is KL(π || π_ref)"),
     "unbiased_gradient": Claim(("kl",), "the expectation of its gradient is that of KL(π || π_ref)"),
-    "zero_expected_gradient": Claim(("kl",), "the expectation of its gradient is zero: as a loss it adds noise"),
+    "zero_expected_gradient": Claim(("kl",), "the expectation of its gradient is zero: as a loss it only adds noise"),
     "non_negative": Claim(("kl",), "never below zero"),
-    "sums_to_one": Claim(("loss_agg",), "the weights add up to 1 where there is any policy token"),
-    "constant": Claim(("kl_controller", "entropy_controller"), "the coefficient never changes"),
-    "range": Claim(("reward",), "the least and the greatest score, with the default settings"),
-    "examples": Claim(
-        ("reward",), "pairs of records, a good and a bad one by column: the first scores more than the second"
+    "sums_to_one": Claim(("loss_agg",), "the weights add up to 1 if there is any policy token"),
+    "constant": Claim(
+        ("kl_controller", "entropy_controller", "follower"), "the coefficient, or the weights, never change"
     ),
+    "range": Claim(("reward",), "the lowest and the highest score, with the default settings"),
+    "examples": Claim(("reward",), "pairs of records, each a dict of columns: the first scores higher than the second"),
     "deterministic": Claim(
-        ("reward",), "unless False: a completion gets the same score whenever and beside whichever others"
+        ("reward",), "unless False, a completion always gets the same score, whatever the others are"
     ),
     "batch_invariant": Claim(("rollout",), "a completion does not depend on the rest of the batch"),
-    "vocabulary_logps": Claim(("rollout",), "unless False: reports log-probabilities over the vocabulary if asked"),
+    "vocabulary_logps": Claim(
+        ("rollout",), "unless False, log-probabilities over the whole vocabulary can be asked for"
+    ),
 }

@@ -1,4 +1,4 @@
-"""Texts that a reward meets sooner or later, as policies in training write them."""
+"""Texts that a reward will meet, because policies in training write them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ HOSTILE: Final = {
     "number signs": "#" * LONG,
     "number signs before white space": "#### " * (LONG // 5),
 }
-"""Texts on which a careless expression takes minutes, or a careless conversion raises."""
+"""Texts on which a careless regular expression takes minutes, or a careless conversion raises."""
 
 TRUTHS: Final = ("42", 42, 0, -1.5, "", "Paris", "inf", "nan", "1e999999999999999999999", None)
-"""What a dataset's answers may be."""
+"""What the answers of a dataset may be."""

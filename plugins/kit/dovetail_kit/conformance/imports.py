@@ -1,6 +1,6 @@
-"""Time what importing each component costs once jax is there; a program that `suites.devices` runs.
+"""Measure what importing each component costs once jax is there; a program that `suites.devices` runs.
 
-It reads what `dovetail_kit.conformance.sharded` reads and writes seconds of processor time by name.
+It reads the list that `dovetail_kit.conformance.sharded` reads, and writes seconds of processor time by name.
 """
 
 from __future__ import annotations

@@ -12,14 +12,14 @@ BEGIN = "<!-- made by python -m dovetail_kit.conformance.page -->"
 
 
 def page(text: str) -> str:
-    """Return the page with its lists as they are now; what stands before them stays."""
+    """Return the page with its lists as they are now, and the text before them as it is."""
     return f"{text.partition(BEGIN)[0]}{BEGIN}\n\n{_claims()}\n{_checks()}"
 
 
 def _claims() -> str:
-    lines = ["## Claims", "", "| claim | of | says |", "|---|---|---|"]
+    lines = ["## Claims", "", "| claim | kinds | meaning |", "|---|---|---|"]
     for name, claim in CLAIMS.items():
-        lines.append(f"| `{name}` | {', '.join(claim.kinds) or 'any kind'} | {_cell(claim.meaning)} |")
+        lines.append(f"| `{name}` | {', '.join(claim.kinds) or 'any'} | {_cell(claim.meaning)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -36,16 +36,16 @@ def _checks() -> str:
             "|---|---|---|",
         ]
         for check in families[kinds]:
-            failing = " ".join(filter(None, (check.meaning, check.mend)))
+            failing = " ".join(filter(None, (check.meaning, check.fix)))
             lines.append(f"| `{check.name}`{_condition(check)} | {_cell(check.summary)} | {_cell(failing)} |")
         lines.append("")
     return "\n".join(lines)
 
 
 def _condition(check: Check) -> str:
-    said = [f"where `{check.claim}` is claimed"] if check.claim else []
-    said += [f"unless `{check.unless}` is"] if check.unless else []
-    said += [f"where it reads {', '.join(f'`{name}`' for name in check.reads)}"] if check.reads else []
+    said = [f"if it declares `{check.claim}`"] if check.claim else []
+    said += [f"unless it declares `{check.unless}`"] if check.unless else []
+    said += [f"if it reads {', '.join(f'`{name}`' for name in check.reads)}"] if check.reads else []
     return f", {', '.join(said)}" if said else ""
 
 

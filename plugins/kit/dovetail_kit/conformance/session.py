@@ -1,10 +1,11 @@
-"""The checks of whole distributions as pytest items, and the stamp after a complete run without failures."""
+"""The checks of whole distributions as pytest items, and the record of a complete run without failures."""
 
 from __future__ import annotations
 
 import collections
 import warnings
 from collections.abc import Iterator
+from importlib import metadata
 from typing import Any, cast
 
 import attrs
@@ -13,31 +14,33 @@ from packaging.utils import canonicalize_name
 
 from dovetail.errors import listing, nearest
 from dovetail.registry import Component, Registry, current
+from dovetail.registry.discovery import GROUP
 from dovetail_kit.conformance import stamp
 from dovetail_kit.conformance.check import Check, applicable
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.verdict import judge, report
+from dovetail_kit.doctor import examine
 
 PROPERTY = "dovetail_conformance"
 
 
 class _Report(Exception):
-    """A failure that is told in words."""
+    """A failure that is reported in words."""
 
 
-class _ToldItem(pytest.Item):
-    """An item without a file, whose failures need no traceback."""
+class _WordedItem(pytest.Item):
+    """An item that belongs to no file, and whose failures need no traceback."""
 
     def reportinfo(self) -> tuple[Any, None, str]:
-        """Call it by its id."""
+        """Name it by its id."""
         return self.path, None, self.nodeid
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Show the report, without a traceback."""
+        """Show the report alone."""
         return str(excinfo.value) if isinstance(excinfo.value, _Report) else super().repr_failure(excinfo, style)
 
 
-class CheckItem(_ToldItem):
+class CheckItem(_WordedItem):
     """One check of one component."""
 
     def __init__(self, *, check: Check, subject: Subject, **options: Any) -> None:
@@ -56,8 +59,8 @@ class CheckItem(_ToldItem):
             raise _Report(report(self.check, self.subject, verdict))
 
 
-class RegistrationItem(_ToldItem):
-    """What is claimed of a distribution as a whole."""
+class RegistrationItem(_WordedItem):
+    """What is claimed of a distribution as a whole: it can be loaded, it is cheap to import, and it has components."""
 
     def __init__(self, *, distribution: str, registry: Registry, **options: Any) -> None:
         super().__init__(**options)
@@ -65,12 +68,17 @@ class RegistrationItem(_ToldItem):
         self.registry = registry
 
     def runtest(self) -> None:
-        """Fail if the plugin is broken, registers nothing, or is slow to announce."""
-        from dovetail_kit.conformance.registration import problems
-
-        found = problems(self.distribution, self.registry)
-        if found:
-            raise _Report("\n".join(found))
+        """Fail on the errors that the doctor finds, and on a heavy import, which every command would pay for."""
+        findings = examine(self.distribution, self.registry)
+        wrong = [str(each) for each in findings if each.level == "error" or each.about == "heavy import"]
+        owners = {component.origin.distribution for component in self.registry.components()}
+        if not wrong and self.distribution not in owners:
+            wrong.append(
+                f"{self.distribution} registers no component: implement the hook dovetail_components in the module that"
+                " its entry point names"
+            )
+        if wrong:
+            raise _Report("\n".join(wrong))
 
 
 @attrs.define
@@ -81,20 +89,20 @@ class _Tally:
 
 
 class Conformance:
-    """The plugin, while it has something to do."""
+    """The part of the pytest plugin that is registered when a distribution is named."""
 
     def __init__(self, config: pytest.Config, distributions: tuple[str, ...]) -> None:
         self.config = config
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the item `registration` says what is wrong with a plugin
             self.registry = current()
-        self.distributions = tuple(_known(name, self.registry) for name in distributions)
+        self.distributions = tuple(_known(name) for name in distributions)
         self.tallies: dict[str, _Tally] = {name: _Tally() for name in self.distributions}
         self.records: list[stamp.Record] = []
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
-        """Add the checks, before options such as `-k` choose among the items."""
+        """Add the checks, before options such as `-k` select among the items."""
         for distribution in self.distributions:
             added = list(self._items(session, distribution))
             for item in added:
@@ -103,13 +111,12 @@ class Conformance:
             items += added
 
     def pytest_report_collectionfinish(self) -> list[str]:
-        """Say how many checks have joined the tests."""
+        """Say how many checks were added to the tests."""
         return [f"{tally.expected} checks of {name}" for name, tally in self.tallies.items() if tally.expected]
 
     def _items(self, session: pytest.Session, distribution: str) -> Iterator[pytest.Item]:
         from dovetail_kit.conformance.suites.devices import share_processes
 
-        prefix = f"{distribution}/" if len(self.distributions) > 1 else ""
         name = f"{distribution}::registration"
         yield RegistrationItem.from_parent(
             session, name=name, nodeid=name, distribution=distribution, registry=self.registry
@@ -119,22 +126,19 @@ class Conformance:
             for component in self._components(distribution)
         ]
         share_processes(subjects)
-        for component, subject in ((subject.component, subject) for subject in subjects):
+        prefix = f"{distribution}/" if len(self.distributions) > 1 else ""
+        for subject in subjects:
+            component = subject.component
             for check in applicable(component):
                 name = f"{prefix}{component.kind}/{component.name}::{check.name}"
-                item = CheckItem.from_parent(
-                    session,
-                    name=name,
-                    nodeid=name,
-                    check=check,
-                    subject=subject,
-                )
+                item = CheckItem.from_parent(session, name=name, nodeid=name, check=check, subject=subject)
                 if self.config.pluginmanager.hasplugin("xdist"):
-                    # with `--dist loadgroup`, what is compiled for a component serves all of its checks
+                    # With `--dist loadgroup`, one worker compiles a component for all of its checks.
                     item.add_marker(pytest.mark.xdist_group(component.label))
                 yield item
 
     def _components(self, distribution: str) -> list[Component]:
+        """Return the components that can be imported; the item `registration` reports the others."""
         loadable = []
         for component in self.registry.components():
             if component.origin.distribution == distribution:
@@ -146,12 +150,12 @@ class Conformance:
         return loadable
 
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
-        """Forget what was compiled for a component after its last check."""
+        """Free what was compiled for a component after its last check."""
         if isinstance(item, CheckItem) and getattr(nextitem, "subject", None) is not item.subject:
             item.subject.forget()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count what has passed; with pytest-xdist this sees the reports of every worker."""
+        """Count the outcomes; under pytest-xdist this sees the reports of every worker."""
         for name, value in report.user_properties:
             if name == PROPERTY:
                 distribution, expected = cast("tuple[str, int]", value)
@@ -162,7 +166,7 @@ class Conformance:
                     tally.outcomes["known" if hasattr(report, "wasxfail") else report.outcome] += 1
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Keep the record of distributions that have passed everything."""
+        """Record which distributions have passed everything."""
         if hasattr(session.config, "workerinput"):
             return
         for distribution, tally in self.tallies.items():
@@ -187,20 +191,17 @@ class Conformance:
             )
 
 
-def _known(name: str, registry: Registry) -> str:
-    """Return a distribution's name as the registry spells it.
+def _known(name: str) -> str:
+    """Return a distribution's name as its metadata spells it.
 
     Raises:
-        UsageError: if it announces nothing under the entry-point group `dovetail`.
+        UsageError: if it announces nothing in the entry-point group `dovetail`.
     """
-    from importlib import metadata
-
-    announced = {point.dist.name for point in metadata.entry_points(group="dovetail") if point.dist}
-    announced |= {component.origin.distribution for component in registry.components()}
+    announced = {point.dist.name for point in metadata.entry_points(group=GROUP) if point.dist}
     for distribution in sorted(announced):
         if canonicalize_name(distribution) == canonicalize_name(name):
             return distribution
     raise pytest.UsageError(
-        f"--dovetail-dist={name}: no installed distribution of that name has an entry point in the group 'dovetail'."
+        f"--dovetail-dist={name}: no installed distribution of that name has an entry point in the group '{GROUP}'."
         f"{nearest(name, announced)} Installed: {listing(announced)}"
     )

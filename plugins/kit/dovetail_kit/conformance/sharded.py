@@ -1,7 +1,7 @@
-"""Compute components with their rows on two devices; a program that `suites.devices` runs.
+"""Call components with their rows on two devices; a program that `suites.devices` runs.
 
-It reads a JSON list of [name, kind, component, distribution, 'module:attribute', hyperparameters], and writes by name
-what came of each: values, metrics and gradients as lists, or an error.
+It reads a JSON list of [name, kind, component, distribution, 'module:attribute', hyperparameters], and writes for each
+name its values, metrics and gradients as lists, or an error.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dovetail.registry import Component, Origin
-from dovetail_kit.conformance.arrays import ArrayCase
 from dovetail_kit.conformance.batch import ROWS
+from dovetail_kit.conformance.case import ArrayCase
 from dovetail_kit.conformance.check import Inapplicable
 from dovetail_kit.conformance.subject import Subject
 
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def compute(subject: Subject) -> dict[str, Any]:
-    """Return what a component makes of its batch, or `error`; nothing if it cannot be called here."""
+    """Return what a component computes from its batch, or an `error`; nothing if it cannot be called here."""
     mesh = Mesh(np.array(jax.devices()[:2]), ("rows",))
 
     def place(value: Any) -> Any:

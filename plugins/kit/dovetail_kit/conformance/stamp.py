@@ -15,6 +15,9 @@ import attrs
 from packaging.utils import canonicalize_name
 
 from dovetail.errors import PluginError
+from dovetail.registry.compatibility import ENGINE
+from dovetail.registry.discovery import GROUP
+from dovetail.run.files import write_whole
 
 State = Literal["current", "stale", "none"]
 
@@ -25,10 +28,10 @@ class Record:
 
     Attributes:
         distribution: what was checked.
-        version: its version then.
-        files: hash of the files of its packages then.
-        dovetail: the version of dovetail whose checks these were.
-        checks: how many were passed.
+        version: its version at the time.
+        files: hash of the files of its packages at the time.
+        dovetail: the version of Dovetail that the checks came with.
+        checks: how many passed.
         skipped: how many could not be carried out.
         known: how many failed as declared.
         date: when, in UTC.
@@ -46,7 +49,7 @@ class Record:
 
 @attrs.frozen
 class Stamp:
-    """What is known of a distribution: `current`, `stale` with the reason, or `none`."""
+    """What is known about a distribution: `current`, `stale` with the reason, or `none`."""
 
     state: State
     record: Record | None = None
@@ -56,22 +59,22 @@ class Stamp:
         if self.record is None:
             return "not checked"
         passed = f"{self.record.checks} checks passed on {self.record.date[:10]}"
-        return passed if self.state == "current" else f"{passed}, but {self.reason} since"
+        return passed if self.state == "current" else f"{passed}, but since then {self.reason}"
 
 
 def read(distribution: str) -> Stamp:
-    """Return what is known of an installed distribution's conformance.
+    """Return what is known about an installed distribution's conformance.
 
     Raises:
-        PluginError: if there is no such distribution.
+        PluginError: if it has a record, but is not installed.
     """
     try:
         record = Record(**json.loads(path(distribution).read_text()))
-    except (OSError, ValueError, TypeError):  # none yet, or not ours
+    except (OSError, ValueError, TypeError):  # there is none yet, or another program wrote it
         return Stamp("none")
     changes = {
-        f"its version changed from {record.version}": record.version != _version(distribution),
-        f"dovetail changed from {record.dovetail}": record.dovetail != metadata.version("dovetail"),
+        f"its version changed from {record.version}": record.version != _installed(distribution).version,
+        f"dovetail changed from {record.dovetail}": record.dovetail != metadata.version(ENGINE),
         "its files changed": record.files != hash_of(distribution),
     }
     reasons = [reason for reason, changed in changes.items() if changed]
@@ -79,12 +82,12 @@ def read(distribution: str) -> Stamp:
 
 
 def write(distribution: str, *, checks: int, skipped: int, known: int) -> Record:
-    """Keep the record of a complete run without failures."""
+    """Record a complete run without failures."""
     record = Record(
         distribution=distribution,
-        version=_version(distribution),
+        version=_installed(distribution).version,
         files=hash_of(distribution),
-        dovetail=metadata.version("dovetail"),
+        dovetail=metadata.version(ENGINE),
         checks=checks,
         skipped=skipped,
         known=known,
@@ -92,9 +95,7 @@ def write(distribution: str, *, checks: int, skipped: int, known: int) -> Record
     )
     place = path(distribution)
     place.parent.mkdir(parents=True, exist_ok=True)
-    draft = place.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps(attrs.asdict(record), indent=2) + "\n")
-    draft.replace(place)
+    write_whole(place, json.dumps(attrs.asdict(record), indent=2) + "\n")
     return record
 
 
@@ -113,21 +114,21 @@ def hash_of(distribution: str) -> str:
     """Return a hash of the Python files in the packages that a distribution announces; nothing is imported.
 
     Raises:
-        PluginError: if there is no such distribution.
+        PluginError: if it is not installed.
     """
+    points = _installed(distribution).entry_points.select(group=GROUP)
     digest = hashlib.sha256()
-    for package in _packages(distribution):
+    for package in sorted({point.module.partition(".")[0] for point in points}):
         for file in _files(package):
             digest.update(f"{package}/{file.name}\0".encode() + file.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def _packages(distribution: str) -> list[str]:
+def _installed(distribution: str) -> metadata.Distribution:
     try:
-        points = metadata.distribution(distribution).entry_points
+        return metadata.distribution(distribution)
     except metadata.PackageNotFoundError:
         raise PluginError(f"no distribution '{distribution}' is installed") from None
-    return sorted({point.module.partition(".")[0] for point in points.select(group="dovetail")})
 
 
 def _files(package: str) -> list[Path]:
@@ -137,10 +138,3 @@ def _files(package: str) -> list[Path]:
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
     single = [Path(spec.origin)] if spec.origin and not folders else []
     return single + sorted(file for folder in folders for file in folder.rglob("*.py"))
-
-
-def _version(distribution: str) -> str:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        raise PluginError(f"no distribution '{distribution}' is installed") from None

@@ -1,4 +1,4 @@
-"""What a check looks at: a component with settings, and what has been computed from it so far."""
+"""What a check looks at: a component with its hyperparameters, and what has been computed with it so far."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dovetail.registry import REQUIRED, Component, has_float
 from dovetail_kit.conformance.check import Inapplicable
 
 GUESSES = (8, 1, 0.5)
-"""Tried in turn for a number without a default."""
+"""Tried in turn for a number that has no default."""
 
 
 @attrs.define(eq=False)
@@ -21,10 +21,10 @@ class Subject:
     """A component under test.
 
     Attributes:
-        component: what is tested.
-        given: hyperparameters that take the place of its defaults.
-        memory: what checks have computed and others may use, by their own keys.
-        crowd: the subjects that are checked along with it, and what they share.
+        component: the component.
+        given: hyperparameters that replace its defaults.
+        memory: results that checks share, by keys of their own.
+        crowd: the subjects that are checked together with it, and what is computed once for all of them.
     """
 
     component: Component
@@ -34,36 +34,31 @@ class Subject:
 
     @property
     def declared(self) -> Mapping[str, Any]:
-        """What the component promises."""
+        """What the component declares."""
         return self.component.declares
 
     @property
     def params(self) -> dict[str, Any]:
-        """All hyperparameters: as given, as its `settings` say, the defaults, or some number where there is none.
+        """All hyperparameters: as given, as declared in `settings`, as by default, or else some number.
 
         Raises:
-            Inapplicable: if one has no default, and is no number.
+            Inapplicable: if one has no default and is not a number.
         """
         values = dict(self.component.params) | dict(self.declared.get("settings", {})) | dict(self.given)
         return {name: self._guess(name) if value is REQUIRED else value for name, value in values.items()}
 
     @property
     def floats(self) -> dict[str, Any]:
-        """The hyperparameters that the engine traces, as it passes them."""
+        """The hyperparameters that the engine traces, as the float32 scalars that it passes."""
         import numpy as np
 
         return {name: np.float32(value) for name, value in self.params.items() if self._is_traced(name, value)}
 
-    @property
-    def statics(self) -> dict[str, Any]:
-        """The hyperparameters that are compile-time constants."""
-        return {name: value for name, value in self.params.items() if not self._is_traced(name, value)}
-
     def bind(self, **params: Any) -> Any:
-        """Return the function, or the class's instance, with its hyperparameters, some of them replaced.
+        """Return the function or the instance with its hyperparameters, some of them replaced.
 
         Raises:
-            Inapplicable: if the component cannot be built here: it needs a library, or a file.
+            Inapplicable: if the component cannot be built here, for want of a library or a file.
         """
         try:
             return self.component.bind(**(self.params | params))
@@ -71,13 +66,13 @@ class Subject:
             raise Inapplicable(f"it cannot be built here: {error}") from error
 
     def once(self, key: Any, make: Any) -> Any:
-        """Return what `make()` returned the first time."""
+        """Return what `make()` returned the first time it was called for this key."""
         if key not in self.memory:
             self.memory[key] = make()
         return self.memory[key]
 
     def forget(self) -> None:
-        """Free what was computed."""
+        """Free what has been computed."""
         self.memory.clear()
 
     def _is_traced(self, name: str, value: Any) -> bool:
@@ -91,6 +86,7 @@ class Subject:
             if all(bound.holds(guess) for bound in bounds(hint)) and (float in numbers or isinstance(guess, int)):
                 return guess
         raise Inapplicable(
-            f"hyperparameter '{name}' has no default: declare one to test with, dovetail.declares(settings={{'{name}':"
-            " ...}), or return it from the hook pytest_dovetail_settings in a conftest.py"
+            f"hyperparameter '{name}' has no default: declare a value to test with,"
+            f" dovetail.declares(settings={{'{name}': ...}}), or return one from the hook pytest_dovetail_settings in a"
+            " conftest.py"
         )

@@ -5,16 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from dovetail_kit.conformance import batch
-from dovetail_kit.conformance.arrays import ArrayCase, same
+from dovetail_kit.conformance.case import ArrayCase
 from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.compare import same
 from dovetail_kit.conformance.subject import Subject
 
 GROUPED = ["group_ids"]
 SEVEN_AND_ONE = np.array([1, 1, 1, 8, 1, 1, 1, 1], np.int32)
-"""Seven equal numbers: their sum is rounded, and their mean is not what they are."""
+"""A group of seven, because the sum of seven equal floats is rounded: their mean differs from them."""
 
 
-@check("advantage", mend="Subtract a baseline from the scores, and give every policy token of the completion the rest.")
+@check("advantage", fix="Subtract a baseline from the scores, and give the difference to every policy token.")
 def signal(subject: Subject) -> None:
     """Scores that differ give advantages that are not all zero."""
     case = ArrayCase.of(subject)
@@ -26,12 +27,12 @@ def signal(subject: Subject) -> None:
 @check(
     "advantage",
     reads=GROUPED,
-    mend="Take the group's least score off before the mean, and divide by (deviation + ε), or by 1 where it is zero.",
+    fix="Subtract the group's lowest score before the mean; divide by (deviation + ε), or by 1 where it is zero.",
 )
 def constant_group(subject: Subject) -> None:
     """A group of equal scores gets exactly zero, or what whitening over the batch moves it to.
 
-    0/0 is NaN; and a rounding error of 1e-8 over a deviation of 1e-8 is an advantage of 1 for nothing.
+    0/0 is NaN, and a rounding error of 1e-8 over a deviation of 1e-8 is an advantage of 1 out of nothing.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
@@ -43,20 +44,20 @@ def constant_group(subject: Subject) -> None:
         _same_for_all(subject, found[seen], f"in a group where all scores are {score:g}")
 
 
-@check("advantage", reads=GROUPED, mend="Divide by max(n - 1, 1), and let a group of one be its own baseline.")
+@check("advantage", reads=GROUPED, fix="Divide by max(n - 1, 1), and let a group of one be its own baseline.")
 def group_of_one(subject: Subject) -> None:
     """A completion that is alone in its group gets zero, or what whitening over the batch moves it to.
 
-    Nothing is known of whether its score is good: the raw score as its advantage, and NaN from dividing by n - 1, are
-    both real bugs of well-known libraries.
+    There is nothing to compare its score with. The raw score as its advantage, and NaN from dividing by n - 1, are both
+    real bugs of well-known libraries.
     """
     case = ArrayCase.of(subject)
     fields = case.fields() | {"group_ids": np.array([1, 2, 2, 3, 4, 4, 4, 4], np.int32)}
     scores = np.array([1.7, 0.0, 1.0, -4.0, 2.0, 0.0, 1.0, 0.0])
-    mask = fields["mask"] | (np.arange(batch.TOKENS) < 1)  # the empty row gets a token, so that its group has two
+    mask = fields["mask"] | (np.arange(batch.TOKENS) < 1)  # the empty row gets a token, so its group has two
     found = case.run(batch.with_scores(batch.with_mask(fields, mask), scores)).value
     alone = mask & np.isin(np.arange(batch.ROWS), [0, 3])[:, None]
-    _same_for_all(subject, found[alone], "of completions that are alone in their groups")
+    _same_for_all(subject, found[alone], "of a completion that is alone in its group")
 
 
 def _same_for_all(subject: Subject, advantages: np.ndarray, where: str) -> None:
@@ -70,7 +71,7 @@ def _same_for_all(subject: Subject, advantages: np.ndarray, where: str) -> None:
     "advantage",
     reads=GROUPED,
     unless="whitened",
-    mend="Take statistics over the rows of one group only; declare whitened=True if it is meant.",
+    fix="Take statistics over the rows of one group only; declare whitened=True if the leak is intended.",
 )
 def no_leak(subject: Subject) -> None:
     """The scores of one group do not change the advantages of another."""
@@ -80,10 +81,10 @@ def no_leak(subject: Subject) -> None:
     base = np.linspace(-1, 1, batch.ROWS)
     before = case.run(batch.with_scores(fields, base)).value
     after = case.run(batch.with_scores(fields, base + 3 * changed * np.arange(batch.ROWS))).value
-    same(after[~changed], before[~changed], "after other scores in another group: the advantage of row")
+    same(after[~changed], before[~changed], "with other scores in another group: the advantage of row")
 
 
-@check("advantage", reads=GROUPED, claim="shift_invariant", mend="Take the claim back, or subtract the group's mean.")
+@check("advantage", reads=GROUPED, claim="shift_invariant", fix="Drop the claim, or subtract the group's mean.")
 def shift_invariance(subject: Subject) -> None:
     """A constant added to all scores of a group changes nothing."""
     case = ArrayCase.of(subject)
@@ -92,10 +93,10 @@ def shift_invariance(subject: Subject) -> None:
     shift = np.where(fields["group_ids"] == 40, 2.0, -1.0)
     before = case.run(batch.with_scores(fields, base)).value
     after = case.run(batch.with_scores(fields, base + shift)).value
-    same(after, before, "after a constant added to the scores: the advantage", within=1e-4)
+    same(after, before, "with a constant added to the scores: the advantage", within=1e-4)
 
 
-@check("advantage", reads=GROUPED, claim="zero_mean", mend="Take the claim back, or use the mean as the baseline.")
+@check("advantage", reads=GROUPED, claim="zero_mean", fix="Drop the claim, or use the mean as the baseline.")
 def zero_mean(subject: Subject) -> None:
     """The advantages of a group's completions add up to zero."""
     case = ArrayCase.of(subject)
@@ -110,12 +111,12 @@ def zero_mean(subject: Subject) -> None:
 @check(
     "advantage",
     unless="by_position",
-    mend="Count policy tokens with jnp.cumsum(mask), not positions; carry traces over what the mask leaves out.",
+    fix="Count policy tokens, jnp.cumsum(mask), instead of positions; carry traces across what the mask leaves out.",
 )
 def holes(subject: Subject) -> None:
-    """A hole in the mask, where a tool has answered, is as if it were not there.
+    """A hole in the mask, where a tool has answered, makes no difference.
 
-    The next policy token is the next step: a discount, a trace or a value that counts the tool's tokens punishes long
+    The next policy token is the next step: a discount, a trace or a value that counts the tool's tokens penalises long
     answers of tools.
     """
     case = ArrayCase.of(subject)

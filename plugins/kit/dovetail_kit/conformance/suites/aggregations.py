@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from dovetail_kit.conformance.arrays import ArrayCase, same
+from dovetail_kit.conformance.case import ArrayCase
 from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.compare import same
 from dovetail_kit.conformance.subject import Subject
 
 
-@check("loss_agg", mend="Return a share of the whole for every policy token.")
+@check("loss_agg", fix="Give every policy token a share of the whole.")
 def positive_weights(subject: Subject) -> None:
     """Every policy token has a positive weight."""
     case = ArrayCase.of(subject)
@@ -20,17 +21,17 @@ def positive_weights(subject: Subject) -> None:
         raise Failed(f"the weight at [{row}, {token}] is {weights[row, token]:.6g}")
 
 
-@check("loss_agg", mend="Read the mask, groups and the like; what depends on the policy belongs into the loss.")
+@check("loss_agg", fix="Read the mask, group_ids and the like; whatever depends on the policy belongs in the loss.")
 def linearity(subject: Subject) -> None:
-    """The weights do not depend on what is being learnt, so that the total is linear in the loss of every token."""
+    """The weights do not depend on the policy being trained, so the total is linear in the loss of every token."""
     case = ArrayCase.of(subject)
     if case.variables:
-        raise Failed(f"it reads {', '.join(case.variables)}, which change with every micro-batch's forward pass")
+        raise Failed(f"it reads {', '.join(case.variables)}, which every forward pass of an update changes")
 
 
-@check("loss_agg", claim="sums_to_one", mend="Divide by the sum of what is above the line, over the rows that count.")
+@check("loss_agg", claim="sums_to_one", fix="Divide by the sum of the numerators over the rows that count.")
 def normaliser(subject: Subject) -> None:
-    """The weights add up to 1, so that the loss is a mean, whatever the lengths."""
+    """The weights add up to 1, so the loss is a mean whatever the lengths."""
     case = ArrayCase.of(subject)
     for seed in range(2):
         fields = case.fields(seed)

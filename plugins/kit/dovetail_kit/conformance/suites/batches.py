@@ -1,18 +1,19 @@
-"""What is claimed of corrections, loss masks, group filters and reward shaping, which see a whole batch."""
+"""What is claimed of corrections, loss masks and group filters, which see a whole batch."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from dovetail_kit.conformance import batch
-from dovetail_kit.conformance.arrays import ArrayCase, Result, finite, same
+from dovetail_kit.conformance.case import ArrayCase
 from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.compare import Result, finite, same
 from dovetail_kit.conformance.subject import Subject
 
 
-@check("correction", "loss_mask", mend="End with kept & mask; where the mask is false, nothing is kept.")
+@check("correction", "loss_mask", fix="End with kept & mask, so that nothing is kept where the mask is false.")
 def keeps_within_the_mask(subject: Subject) -> None:
-    """What is kept are policy tokens, and what is not kept has no weight."""
+    """Only policy tokens are kept, and what is not kept has weight zero."""
     case = ArrayCase.of(subject)
     fields = _mismatched(case.fields())
     result = case.run(fields)
@@ -27,9 +28,12 @@ def keeps_within_the_mask(subject: Subject) -> None:
         raise Failed("a token that is not kept has a weight")
 
 
-@check("correction", mend="Divide probabilities of the same token: exp(old_logps - rollout_logps), which is 1 here.")
+@check(
+    "correction",
+    fix="Take the ratio of the same token under both policies: exp(old_logps - rollout_logps), which is 1 here.",
+)
 def no_mismatch(subject: Subject) -> None:
-    """Where sampler and trainer agree nothing is corrected: weights 1, and all is kept."""
+    """Where sampler and trainer agree, nothing is corrected: every weight is 1 and every token is kept."""
     case = ArrayCase.of(subject)
     fields = case.fields()
     result = case.run(fields | {"rollout_logps": fields["old_logps"]} if "old_logps" in fields else fields)
@@ -37,7 +41,7 @@ def no_mismatch(subject: Subject) -> None:
     same(_kept(result, fields), fields["mask"], "without mismatch: the mask to keep")
 
 
-@check("correction", mend="Bound the log-ratio before it goes into an exponential.")
+@check("correction", fix="Bound the log-ratio before you exponentiate it.")
 def extremes(subject: Subject) -> None:
     """Log-ratios of ±200 and ±10⁴ give finite weights."""
     case = ArrayCase.of(subject)
@@ -47,11 +51,11 @@ def extremes(subject: Subject) -> None:
         finite(case.run(fields | {"rollout_logps": moved}).value, f"with rollout_logps moved by {shift:g}: the weight")
 
 
-@check("correction", mend="Let comparisons with NaN reject nothing: write ~(ratio > bound) in place of ratio <= bound.")
+@check("correction", fix="Reject nothing because of a NaN: write ~(ratio > bound) instead of ratio <= bound.")
 def nan_is_seen(subject: Subject) -> None:
     """A NaN at a policy token is neither corrected away nor rejected.
 
-    A rejected NaN hides that something is wrong with the sampler.
+    A NaN that is rejected hides that something is wrong with the sampler.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
@@ -60,12 +64,12 @@ def nan_is_seen(subject: Subject) -> None:
     result = case.run(fields | {"rollout_logps": broken})
     kept = _kept(result, fields)
     if not kept[0, 0]:
-        raise Failed("rollout_logps[0, 0] is NaN, and the token is rejected")
+        raise Failed("rollout_logps[0, 0] is NaN, but the token is rejected")
     if not np.isnan(result.value[0, 0]) and not (result.value[fields["mask"]] == 1).all():
-        raise Failed(f"rollout_logps[0, 0] is NaN, and the weight there {result.value[0, 0]:.6g}")
+        raise Failed(f"rollout_logps[0, 0] is NaN, but the weight there is {result.value[0, 0]:.6g}")
 
 
-@check("group_filter", mend="Reduce over each group, and give every row of it the same answer.")
+@check("group_filter", fix="Reduce over each group, and give all of its rows the same answer.")
 def whole_groups(subject: Subject) -> None:
     """A group is kept or left out as a whole."""
     case = ArrayCase.of(subject)
@@ -75,12 +79,12 @@ def whole_groups(subject: Subject) -> None:
         live = fields["mask"].any(axis=1)
         for group in np.unique(fields["group_ids"]):
             if len(set(kept[live & (fields["group_ids"] == group)].tolist())) > 1:
-                raise Failed(f"group {group} is kept in part")
+                raise Failed(f"group {group} is kept only in part")
 
 
-@check("loss_mask", mend="Decide with a comparison that some token passes.")
+@check("loss_mask", fix="Compare with a bound that some token passes.")
 def selects(subject: Subject) -> None:
-    """Something of an ordinary batch is selected."""
+    """It keeps something of an ordinary batch."""
     case = ArrayCase.of(subject)
     fields = case.fields()
     if not (case.run(fields).value[fields["mask"]] != 0).any():
@@ -92,7 +96,7 @@ def _kept(result: Result, fields: batch.Fields) -> np.ndarray:
 
 
 def _mismatched(fields: batch.Fields) -> batch.Fields:
-    """Return the fields with a sampler so far off that corrections find something to do."""
+    """Return the fields of a sampler so far off that a correction has something to do."""
     if not {"rollout_logps", "old_logps"} <= fields.keys():
         return fields
     noise = np.random.default_rng(0).normal(scale=1.0, size=fields["mask"].shape).astype(np.float32)

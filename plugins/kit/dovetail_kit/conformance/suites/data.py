@@ -14,7 +14,7 @@ from dovetail_kit.conformance.subject import Subject
 
 SPLITS = ("train", "eval", "sft")
 MANY = 500
-"""Examples that are looked at, at most."""
+"""How many examples are looked at, at most."""
 
 
 def _task(subject: Subject) -> Any:
@@ -24,8 +24,8 @@ def _task(subject: Subject) -> Any:
             task.examples("train")
         except DovetailError as error:
             raise Inapplicable(
-                f"its data cannot be read here: {error}; return settings with a file of a few records from the hook"
-                " pytest_dovetail_settings in a conftest.py"
+                f"its data cannot be read here: {error}; write the hook pytest_dovetail_settings in a conftest.py and"
+                " return the path of a file with a few records"
             ) from error
         return task
 
@@ -36,35 +36,35 @@ def _first(examples: Sequence[Any], count: int = MANY) -> list[Any]:
     return [examples[index] for index in range(min(count, len(examples)))]
 
 
-@check("task", mend="Return mappings with `prompt` and the columns; demonstrations have `completion`, others do not.")
+@check("task", fix="Return mappings with `prompt` and the columns; only demonstrations have a `completion`.")
 def records(subject: Subject) -> None:
-    """Examples have a prompt, and the columns that rewards may read; demonstrations have a completion.
+    """Examples have a prompt and the columns that rewards may read; demonstrations have a completion.
 
-    A completion in training examples is an answer that rewards, or the prompt, could give away.
+    A completion in a training example is an answer that a reward or the prompt could give away.
     """
     task = _task(subject)
     for split in SPLITS:
         examples = task.examples(split)
         if split == "train" and not len(examples):
-            raise Failed("there is nothing to train on")
+            raise Failed("the split train is empty")
         for number, example in enumerate(_first(examples)):
             where = f"{split}[{number}]"
             if not isinstance(example.get("prompt"), str | Sequence) or not example["prompt"]:
                 raise Failed(f"{where} has the prompt {example.get('prompt')!r}")
             missing = [column for column in task.columns if column not in example]
             if missing and split != "sft":
-                raise Failed(f"{where} lacks {listing(missing)}, which `columns` promises")
+                raise Failed(f"{where} lacks {listing(missing)}, which `columns` announces")
             if split == "sft" and not isinstance(example.get("completion"), str):
                 raise Failed(f"{where} has the completion {example.get('completion')!r}")
             if split != "sft" and "completion" in example:
                 raise Failed(f"{where} has a completion")
 
 
-@check("task", mend="Draw with numpy.random.default_rng(seed), sort what comes from files and sets, and keep no state.")
+@check("task", fix="Draw with numpy.random.default_rng(seed), sort what comes from files and sets, and keep no state.")
 def resumes(subject: Subject) -> None:
-    """Examples are the same at every call, in another process, and from the middle on: a run resumes in mid-epoch.
+    """Examples are the same at every call, in another process, and from any position on, so a run resumes mid-epoch.
 
-    After a restart the run asks for number 1,234 and gets what it would have got.
+    After a restart the run asks for number 1,234, and must get what it would have got.
     """
     task = _task(subject)
     again: Any = pickle.loads(pickle.dumps(task))
@@ -75,42 +75,44 @@ def resumes(subject: Subject) -> None:
         for what, other in (("asked again", task), ("after pickling", again), ("in a fresh instance", fresh)):
             examples = other.examples(split)
             if len(examples) != len(task.examples(split)):
-                raise Failed(f"{what} there are {len(examples)} {split} examples, {len(task.examples(split))} before")
+                raise Failed(
+                    f"{what}, there are {len(examples)} {split} examples instead of {len(task.examples(split))}"
+                )
             for number in reversed(range(len(expected))):
                 if examples[number] != expected[number]:
-                    raise Failed(f"{what}, {split}[{number}] is {examples[number]!r}, not {expected[number]!r}")
+                    raise Failed(f"{what}, {split}[{number}] is {examples[number]!r} instead of {expected[number]!r}")
 
 
-@check("task", mend="Split by a hash of the prompt, or by files, so that no prompt is in two splits.")
+@check("task", fix="Split by a hash of the prompt, or by file, so that no prompt is in two splits.")
 def held_out(subject: Subject) -> None:
-    """No prompt of the evaluation is trained on."""
+    """No prompt of the eval split is trained on."""
     task = _task(subject)
     held = {repr(example["prompt"]) for example in _first(task.examples("eval"))}
     for split in ("train", "sft"):
         both = held & {repr(example["prompt"]) for example in _first(task.examples(split), 10 * MANY)}
         if both:
-            raise Failed(f"{len(both)} prompts of eval are in {split}, such as {min(both)}")
+            raise Failed(f"{len(both)} prompts of eval are also in {split}, such as {min(both)}")
 
 
-@check("task", mend="Return a list of texts, such as the prompts.")
+@check("task", fix="Return a list of texts, such as the prompts.")
 def corpus(subject: Subject) -> None:
-    """There are texts on which a tokenizer may be trained."""
+    """It has texts on which a tokenizer can be trained."""
     texts = _task(subject).corpus()
     if not len(texts) or not all(isinstance(text, str) and text for text in _first(texts)):
-        raise Failed(f"the corpus begins {list(_first(texts, 2))!r}")
+        raise Failed(f"the corpus begins with {list(_first(texts, 2))!r}")
 
 
-@check("task", mend="Raise IndexError beyond the last example, as a list does.")
+@check("task", fix="Raise IndexError beyond the last example, as a list does.")
 def random_access(subject: Subject) -> None:
-    """Examples are reached in any order, and there is an end."""
+    """Examples can be read in any order, and there is a last one."""
     examples = _task(subject).examples("train")
     if examples[len(examples) - 1] != examples[-1]:
-        raise Failed("the last example is not number -1")
+        raise Failed("examples[-1] is not the last example")
     try:
         examples[len(examples)]
     except IndexError:
         return
-    raise Failed(f"number {len(examples)} of {len(examples)} examples, counted from 0, is given and not refused")
+    raise Failed(f"there are {len(examples)} examples, but examples[{len(examples)}] raises no IndexError")
 
 
 TEXTS = ("3 + 4 = 7", "What is 12 * 3?\n", "<answer>42</answer>", "naïve café", "")
@@ -129,57 +131,57 @@ def _tokenizer(subject: Subject) -> Any:
     return subject.once("tokenizer", make)
 
 
-@check("tokenizer", mend="Let decode(encode(text)) be the text, and add no special token in encode.")
+@check("tokenizer", fix="Make decode(encode(text)) return the text, and add no special tokens in encode.")
 def round_trip(subject: Subject) -> None:
-    """Text goes to ids below vocab_size and comes back as it was, without special tokens.
+    """Text is encoded to ids below vocab_size, without special tokens, and decoded to the same text.
 
-    Rewards read decoded text, and trained demonstrations are encoded text: a lost space is a wrong answer.
+    Rewards read decoded text, and demonstrations are trained on as encoded text: a lost space is a wrong answer.
     """
     tokenizer = _tokenizer(subject)
     for text in TEXTS:
         ids = tokenizer.encode(text)
         if not all(0 <= token < tokenizer.vocab_size for token in ids):
-            raise Failed(f"{text!r} has the ids {ids}, and the vocabulary {tokenizer.vocab_size}")
+            raise Failed(f"{text!r} has the ids {ids}, but vocab_size is {tokenizer.vocab_size}")
         if set(ids) & set(tokenizer.eos_ids):
-            raise Failed(f"encode({text!r}) adds an end of sequence: {ids}")
+            raise Failed(f"encode({text!r}) adds an end-of-sequence token: {ids}")
         if tokenizer.decode(ids) != text:
             raise Failed(f"{text!r} comes back as {tokenizer.decode(ids)!r}")
         if tokenizer.decode([*ids, *tokenizer.eos_ids[:1]]) != text:
             raise Failed(
-                f"{text!r} with an end of sequence comes back as {tokenizer.decode([*ids, *tokenizer.eos_ids])!r}"
+                f"{text!r} and an end-of-sequence token come back as {tokenizer.decode([*ids, *tokenizer.eos_ids])!r}"
             )
 
 
-@check("tokenizer", mend="Write everything that encode and decode depend on.")
+@check("tokenizer", fix="Save everything that encode and decode depend on.")
 def saved(subject: Subject) -> None:
-    """Saved and loaded it gives the same ids: a resumed run, or an export, reads its own checkpoints."""
+    """Saved and loaded, it gives the same ids: a resumed run and an export load what was saved."""
     tokenizer = _tokenizer(subject)
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save(Path(folder))
         again = subject.bind().load(Path(folder))
     for text in TEXTS:
         if again.encode(text) != tokenizer.encode(text):
-            raise Failed(f"{text!r} has the ids {tokenizer.encode(text)}, and {again.encode(text)} after loading")
+            raise Failed(f"{text!r} has the ids {tokenizer.encode(text)}, but {again.encode(text)} after loading")
     for name in ("vocab_size", "pad_id", "eos_ids"):
         if getattr(again, name) != getattr(tokenizer, name):
-            raise Failed(f"{name} is {getattr(tokenizer, name)}, and {getattr(again, name)} after loading")
+            raise Failed(f"{name} is {getattr(tokenizer, name)}, but {getattr(again, name)} after loading")
 
 
-@check("tokenizer", mend="Name every id at which a completion ends, and a pad_id within the vocabulary.")
+@check("tokenizer", fix="List every id that ends a completion in eos_ids, and choose a pad_id within the vocabulary.")
 def special_ids(subject: Subject) -> None:
-    """There is an end of sequence, and the padding is an id of the vocabulary."""
+    """It has an end-of-sequence token, and its padding is an id of the vocabulary."""
     tokenizer = _tokenizer(subject)
     if not tokenizer.eos_ids or not all(0 <= token < tokenizer.vocab_size for token in tokenizer.eos_ids):
-        raise Failed(f"eos_ids is {tokenizer.eos_ids}, and the vocabulary {tokenizer.vocab_size}")
+        raise Failed(f"eos_ids is {tokenizer.eos_ids}, and vocab_size {tokenizer.vocab_size}")
     if not 0 <= tokenizer.pad_id < tokenizer.vocab_size:
-        raise Failed(f"pad_id is {tokenizer.pad_id}, and the vocabulary {tokenizer.vocab_size}")
+        raise Failed(f"pad_id is {tokenizer.pad_id}, and vocab_size {tokenizer.vocab_size}")
 
 
-@check("sink", mend="Take whatever figures a record has, and none for granted.")
+@check("sink", fix="Accept whatever figures a record has, and take none for granted.")
 def takes_any_figures(subject: Subject) -> None:
-    """Records of any phase are taken: few figures or many, NaN, none, and those of a run that goes on from the middle.
+    """It accepts records of any phase: few figures or many, NaN, none at all, and those of a resumed run.
 
-    Losses that diverge are when one looks at the curves; a sink that raises on NaN ends the run.
+    Curves are looked at just when a loss diverges; a sink that raises on NaN ends the run.
     """
     import contextlib
     import io

@@ -1,5 +1,7 @@
-"""What is claimed of a component in a fresh process: on several devices, whose number jax fixes as it starts, and of
-what importing it costs. One process answers for all components that are checked together.
+"""What is claimed of a component in a fresh process: on several devices, and about what importing it costs.
+
+The process must be fresh because jax fixes the number of devices when it starts. One process answers for all components
+that are checked together.
 """
 
 from __future__ import annotations
@@ -12,17 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from dovetail_kit.conformance.arrays import ArrayCase, Result, on_batch, same_results
+from dovetail_kit.conformance.case import ArrayCase, on_batch
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
+from dovetail_kit.conformance.compare import Result, same_results
 from dovetail_kit.conformance.subject import Subject
-from dovetail_kit.conformance.suites.arrays import ARRAYS
+from dovetail_kit.conformance.suites.values import ARRAYS
 
 SLOW_IMPORT_SECONDS = 3.0
-"""Of processor time, for what a component's module imports beyond jax, flax and optax, which the engine has anyway."""
+"""Processor time for what a component's module imports beyond jax, flax and optax, which the engine imports anyway."""
 
 
 def share_processes(subjects: list[Subject]) -> None:
-    """Let these subjects be asked in one process, not in one each."""
+    """Let one process answer for all of these subjects, instead of one each."""
     crowd: dict[str, Any] = {"of": subjects}
     for subject in subjects:
         subject.crowd = crowd
@@ -32,13 +35,12 @@ def share_processes(subjects: list[Subject]) -> None:
     *ARRAYS,
     when=on_batch,
     slow=True,
-    mend="Use operations on whole arrays, and neither name devices nor count them.",
+    fix="Use operations on whole arrays, and neither name nor count devices.",
 )
 def sharded(subject: Subject) -> None:
-    """With its rows on two devices it gives what it gives on one.
+    """With its rows on two devices it gives the same as on one.
 
-    A mean taken on each device by itself, or a factor for the number of devices, is wrong on every mesh but that of a
-    laptop.
+    A mean over the rows of each device, or a factor for the number of devices, is wrong on every mesh of more than one.
     """
     told = _answers("sharded", subject).get(_name(subject))
     if not told:
@@ -49,12 +51,12 @@ def sharded(subject: Subject) -> None:
     metrics, gradients = ({name: np.array(x) for name, x in told[key].items()} for key in ("metrics", "gradients"))
     case = ArrayCase.of(subject)
     fields = case.fields()
-    same_results(Result(values, metrics, gradients), case.run(fields), "on two devices", where=fields["mask"])
+    same_results(Result(values, metrics, gradients), case.run(fields), "on two devices", mask=fields["mask"])
 
 
-@check(slow=True, mend="Import what is heavy in the function that needs it.")
+@check(slow=True, fix="Import heavy libraries in the function that needs them.")
 def import_time(subject: Subject) -> None:
-    """Its module is imported in a moment, once jax is there.
+    """Its module is imported quickly once jax is there.
 
     Every process of a sweep, and every reward worker, imports it again.
     """
@@ -68,7 +70,7 @@ def _name(subject: Subject) -> str:
 
 
 def _answers(program: str, subject: Subject) -> dict[str, Any]:
-    """Return what a program of `dovetail_kit.conformance` says of each component, running it once for all."""
+    """Return what a program of `dovetail_kit.conformance` says about each component; it runs once for all of them."""
     crowd = subject.crowd or {"of": [subject]}
     if program not in crowd:
         crowd[program] = _run(program, crowd["of"])

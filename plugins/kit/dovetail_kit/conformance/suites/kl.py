@@ -10,29 +10,28 @@ import numpy as np
 
 from dovetail.registry import current
 from dovetail_kit.conformance import batch
-from dovetail_kit.conformance.arrays import ArrayCase, finite, same
+from dovetail_kit.conformance.case import ArrayCase
 from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.compare import finite, same
 from dovetail_kit.conformance.subject import Subject
 
 SHIFTS = (200.0, -200.0, 1e4, -1e4)
 EXACT = (
-    "The expectation is taken over the whole vocabulary instead of samples, so that this is exact: no false alarm, and"
-    " any bias above 0.1 % of a nat is seen."
+    "The expectation is a sum over the whole vocabulary, not a mean over samples, so there are no false alarms, and any"
+    " bias above 0.001 nats is seen."
 )
 
 
-@check(
-    "kl", mend="Check which of the two log-probabilities is subtracted from which, and constants such as the -1 of k3."
-)
+@check("kl", fix="Check which log-probability is subtracted from which, and constants such as the -1 of k3.")
 def zero_at_equality(subject: Subject) -> None:
-    """Between equal policies the estimate is zero at every token."""
+    """If both policies are equal, the estimate is zero at every token."""
     case = ArrayCase.of(subject)
     known = batch.known_fields() | {name: batch.known_fields()["logits"] for name in ("old_logits", "ref_logits")}
     fields = _fields(case, known)
     same(case.run(fields).value, np.zeros(fields["mask"].shape), "at equality: the value", where=fields["mask"])
 
 
-@check("kl", mend="Bound the log-ratio before it goes into an exponential.")
+@check("kl", fix="Bound the log-ratio before you exponentiate it.")
 def extremes(subject: Subject) -> None:
     """Log-ratios of ±200 and ±10⁴ give finite estimates and gradients."""
     case = ArrayCase.of(subject)
@@ -45,11 +44,11 @@ def extremes(subject: Subject) -> None:
                 finite(gradient, f"with {name} moved by {shift:g}: the gradient by {variable}")
 
 
-@check("kl", mend="Replace what is not finite by nothing; positions without weight are left out by the engine.")
+@check("kl", fix="Leave what is not finite as it is; the engine leaves out positions without weight.")
 def nan_is_seen(subject: Subject) -> None:
     """A NaN at a policy token stays a NaN.
 
-    One that becomes a number hides that something is wrong with the model.
+    A NaN that becomes a number hides that something is wrong with the model.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
@@ -58,10 +57,10 @@ def nan_is_seen(subject: Subject) -> None:
         broken[0, 0] = np.nan
         value = case.run(fields | {name: broken}).value[0, 0]
         if np.isfinite(value):
-            raise Failed(f"{name}[0, 0] is NaN, and the value there {value:.6g}")
+            raise Failed(f"{name}[0, 0] is NaN, but the value there is {value:.6g}")
 
 
-@check("kl", claim="non_negative", mend="Take the claim back, or use an estimate such as k2 or k3.")
+@check("kl", claim="non_negative", fix="Drop the claim, or use an estimator such as k2 or k3.")
 def non_negative(subject: Subject) -> None:
     """No estimate is below zero."""
     case = ArrayCase.of(subject)
@@ -69,10 +68,10 @@ def non_negative(subject: Subject) -> None:
         fields = case.fields(seed)
         least = case.run(fields).value[fields["mask"]].min()
         if least < -1e-6:
-            raise Failed(f"the least value is {least:.6g}")
+            raise Failed(f"the lowest value is {least:.6g}")
 
 
-@check("kl", claim="unbiased_value", mend=f"Take the claim back, or correct the formula. {EXACT}")
+@check("kl", claim="unbiased_value", fix=f"Drop the claim, or correct the formula. {EXACT}")
 def unbiased_value(subject: Subject) -> None:
     """The expectation of the estimate over the policy's samples is KL(π || π_ref)."""
     expected, _ = _divergence(subject)
@@ -80,20 +79,20 @@ def unbiased_value(subject: Subject) -> None:
     same(value, expected, "the expected value, by position,", within=1e-3)
 
 
-@check("kl", claim="unbiased_gradient", mend=f"Take the claim back, or correct the formula. {EXACT}")
+@check("kl", claim="unbiased_gradient", fix=f"Drop the claim, or correct the formula. {EXACT}")
 def unbiased_gradient(subject: Subject) -> None:
-    """The expectation of the estimate's gradient, through what is differentiable, is that of KL(π || π_ref).
+    """The expectation of the estimate's gradient, with the samples held fixed, is that of KL(π || π_ref).
 
-    As a loss it pulls somewhere else. k1 pulls nowhere, k3 towards the other divergence.
+    As a loss it pulls elsewhere: k1 pulls nowhere, k3 towards the minimum of the other divergence.
     """
     _, expected = _divergence(subject)
     _, gradient = _expectation(subject)
     same(gradient, expected, "the expected gradient, by position and logit,", within=1e-3)
 
 
-@check("kl", claim="zero_expected_gradient", mend=f"Take the claim back. {EXACT}")
+@check("kl", claim="zero_expected_gradient", fix=f"Drop the claim. {EXACT}")
 def zero_expected_gradient(subject: Subject) -> None:
-    """The expectation of the gradient is zero, which the engine warns of where it is used as a loss."""
+    """The expectation of the gradient is zero; the engine warns if such an estimator is used as a loss."""
     _, gradient = _expectation(subject)
     same(gradient, np.zeros_like(gradient), "the expected gradient, by position and logit,", within=1e-4)
 
@@ -104,12 +103,12 @@ def _fields(case: ArrayCase, known: batch.Fields) -> batch.Fields:
 
 
 def _enumerated() -> batch.Fields:
-    """Rows that go through the vocabulary at every position, with the same logits; the policy at hand sampled them."""
+    """Return rows that hold each id of the vocabulary, under the same logits, weighted by their probabilities."""
     known = batch.known_fields()
     tokens = np.repeat((np.arange(batch.ROWS) % batch.VOCABULARY)[:, None], batch.TOKENS, axis=1).astype(np.int32)
     logits = np.repeat(known["logits"][:1], batch.ROWS, axis=0)
-    reference = logits + np.float32(0.5) * np.repeat(known["answer_logits"][:1], batch.ROWS, axis=0)  # within clamps
-    probabilities = np.array(jax.nn.softmax(logits, axis=-1)[0].T)  # by token, then position
+    reference = logits + np.float32(0.5) * np.repeat(known["answer_logits"][:1], batch.ROWS, axis=0)  # within any clamp
+    probabilities = np.array(jax.nn.softmax(logits, axis=-1)[0].T)  # by token, then by position
     weights = np.concatenate([probabilities, np.zeros((batch.ROWS - batch.VOCABULARY, batch.TOKENS), np.float32)])
     return known | {
         "tokens": tokens,
@@ -122,7 +121,7 @@ def _enumerated() -> batch.Fields:
 
 
 def _expectation(subject: Subject) -> tuple[np.ndarray, np.ndarray]:
-    """Return E[k] by position, and its gradient by the logits, the samples staying what they are."""
+    """Return E[k] by position, and its gradient by the logits with the samples held fixed."""
     case = ArrayCase.of(subject)
     known = _enumerated()
     fields = _fields(case, known)

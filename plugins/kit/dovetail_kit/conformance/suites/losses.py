@@ -5,20 +5,22 @@ from __future__ import annotations
 import numpy as np
 
 from dovetail_kit.conformance import batch
-from dovetail_kit.conformance.arrays import ArrayCase, Result, finite, same
+from dovetail_kit.conformance.case import ArrayCase
 from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.compare import Result, finite, same
 from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.suites.invariance import fits_other_shapes
 
 LOSSES = ("policy_loss", "value_loss")
 BEHAVIOUR = ("old_logps", "ref_logps", "rollout_logps")
 SHIFTS = (200.0, -200.0, 1e4, -1e4)
 STEP = 2e-3
-"""Of finite differences, in nats: large enough for float32, small against any clip range."""
+"""Step of finite differences, in nats: large enough for float32, small against any clip range."""
 
 
-@check(*LOSSES, mend="Multiply by no mask that is not there; check the sign of what is clipped.")
+@check(*LOSSES, fix="Apply the mask once, at the end; check the sign of what is clipped.")
 def learns_from_policy_tokens(subject: Subject) -> None:
-    """The gradient is exactly zero outside the mask, and not zero everywhere inside."""
+    """The gradient is exactly zero outside the mask, and somewhere inside it is not."""
     case = ArrayCase.of(subject)
     fields = case.fields()
     result = case.run(fields)
@@ -33,12 +35,12 @@ def learns_from_policy_tokens(subject: Subject) -> None:
         raise Failed(f"the gradients by {', '.join(result.gradients) or 'no field'} are zero everywhere")
 
 
-@check(*LOSSES, mend="Move the statistic to a component of kind 'field' or 'advantage', which see the whole batch.")
+@check(*LOSSES, fix="Move the statistic to a component of kind 'field' or 'advantage', which sees the whole batch.")
 def micro_batches(subject: Subject) -> None:
-    """A completion's loss and gradient do not depend on the others in its micro-batch, nor on how many there are.
+    """A completion's loss and gradient depend neither on the others in its micro-batch nor on how many there are.
 
     Micro-batches add up to the whole only if each row stands by itself. A mean, a rank or a deviation over the batch
-    inside a loss makes the result depend on how memory happened to split it.
+    inside a loss makes the result depend on the split, and so on the size of the memory.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
@@ -55,18 +57,21 @@ def micro_batches(subject: Subject) -> None:
     for name, gradient in result.gradients.items():
         what = f"with other completions beside it: the gradient by {name}"
         same(swapped.gradients[name][:halves], gradient[:halves], what)
-    if subject.once("fits others", lambda: False):  # it has been called on fewer rows, with the same result
+    if fits_other_shapes(case):  # then fewer rows have given the same already
         return
     rows = [0, 1, 5]
     few = case.eager(batch.take_rows(fields, rows))
     same(few.value, result.value[rows], "in a micro-batch of three: the value")
 
 
-@check(*LOSSES, mend="Bound what goes into an exponential before it: exp(clip(x, -20, 20)), not clip(exp(x), ...).")
+@check(
+    *LOSSES,
+    fix="Bound what goes into an exponential, not what comes out: exp(clip(x, -20, 20)), not clip(exp(x), ...).",
+)
 def extremes(subject: Subject) -> None:
     """Log-ratios of ±200 and ±10⁴ give finite losses and gradients, for both signs of the advantage.
 
-    A stale policy, or a token that the sampler could not have drawn, has such a ratio; exp of it overflows, and
+    A stale policy, or a token that the sampler could not have drawn, has such a ratio. Its exponential overflows, and
     infinity times zero is NaN even where a clip discards it.
     """
     case = ArrayCase.of(subject)
@@ -89,20 +94,20 @@ def extremes(subject: Subject) -> None:
 @check(
     *LOSSES,
     unless="surrogate",
-    mend="Find the jax.lax.stop_gradient, or the custom derivative, that is in the way; declare surrogate=True if it is"
-    " meant.",
+    fix="Find the jax.lax.stop_gradient or the custom derivative that is in the way; declare surrogate=True if it is"
+    " intended.",
 )
 def finite_differences(subject: Subject) -> None:
     """The gradient is that of the value, by central differences in random directions.
 
-    It is not where a stop-gradient is in the way, or a derivative written by hand is wrong.
+    A stop-gradient is in the way, or a derivative written by hand is wrong.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
     result = case.run(fields)
     rng = np.random.default_rng(0)
     told = []
-    for _ in range(4):  # a direction may step over a kink, such as a clip bound; four hardly ever
+    for _ in range(4):  # one direction may step over a kink, such as a clip bound; all four hardly ever do
         total = 0.0
         moved = {name: rng.normal(size=fields[name].shape).astype(np.float32) for name in case.variables}
         for name, gradient in result.gradients.items():
@@ -125,11 +130,11 @@ def _total(result: Result, fields: batch.Fields) -> float:
 @check(
     "policy_loss",
     claim="on_policy_gradient",
-    mend="Write the loss such that its derivative by log π at ratio 1 is -A; a weight that multiplies log π must be"
-    " under jax.lax.stop_gradient.",
+    fix="Write the loss so that its derivative by log π is -A at ratio 1; a weight that multiplies log π must be inside"
+    " jax.lax.stop_gradient.",
 )
 def on_policy_gradient(subject: Subject) -> None:
-    """On policy, where all log-probabilities are the same, the gradient of a token's loss by its log π is -A."""
+    """On policy, where all log-probabilities agree, the gradient of a token's loss by its log π is -A."""
     case = ArrayCase.of(subject)
     fields = on_policy(case.fields())
     result = case.run(fields)
@@ -137,12 +142,12 @@ def on_policy_gradient(subject: Subject) -> None:
     same(result.gradients["logps"], expected, "on policy: the gradient by logps")
 
 
-@check("policy_loss", reads=["advantages"], unless="regularised", mend="Multiply every term by the advantage.")
+@check("policy_loss", reads=["advantages"], unless="regularised", fix="Multiply every term by the advantage.")
 def zero_advantage(subject: Subject) -> None:
     """Where the advantage is zero, so is the gradient.
 
-    A completion that is neither better nor worse than its group teaches nothing. A term of another kind, a penalty or a
-    regulariser, is declared: regularised=True.
+    A completion that is neither better nor worse than its group teaches nothing. If there is another term, such as a
+    penalty or a regulariser, declare regularised=True.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
@@ -155,12 +160,12 @@ def zero_advantage(subject: Subject) -> None:
     "policy_loss",
     reads=["advantages", "logps"],
     unless="regularised",
-    mend="Check the sign, and which side is clipped.",
+    fix="Check the sign, and which side is clipped.",
 )
 def gradient_direction(subject: Subject) -> None:
-    """No token of a completion with A > 0 is made less likely, and none with A < 0 more likely.
+    """Descending makes no token with A > 0 less likely, and no token with A < 0 more likely.
 
-    A sign that is wrong, or an advantage that is taken from another row, trains the policy away from what is good.
+    A wrong sign, or an advantage taken from another row, trains the policy away from what is good.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
@@ -171,8 +176,8 @@ def gradient_direction(subject: Subject) -> None:
     if wrong.any():
         row, token = np.argwhere(wrong)[0]
         raise Failed(
-            f"A[{row}, {token}] is {advantages[row, token]:g}, and the gradient of the loss by logps"
-            f" {gradient[row, token]:.6g}: descending makes it"
+            f"A[{row}, {token}] is {advantages[row, token]:g} and the gradient of the loss by logps is"
+            f" {gradient[row, token]:.6g}, so descending makes the token"
             f" {'less' if advantages[row, token] > 0 else 'more'} likely"
         )
 
@@ -180,12 +185,13 @@ def gradient_direction(subject: Subject) -> None:
 @check(
     "policy_loss",
     claim="pessimistic",
-    mend="Take jnp.maximum(-A * r, -A * clip(r, 1 - ε, 1 + ε)), the larger loss, whatever the sign of A.",
+    fix="Take the larger loss, jnp.maximum(-A * r, -A * clip(r, 1 - ε, 1 + ε)), whatever the sign of A.",
 )
 def clip_side(subject: Subject) -> None:
     """The gradient stops where the ratio has moved far in the direction of A, and never where it has moved against it.
 
-    Clipping the wrong side for A < 0 frees the policy to forget, and stops it from mending what it got wrong.
+    With the wrong side clipped for A < 0, nothing holds the policy back where it goes too far, and nothing corrects it
+    where it went wrong.
     """
     case = ArrayCase.of(subject)
     fields = on_policy(case.fields())
@@ -206,5 +212,5 @@ def clip_side(subject: Subject) -> None:
 
 
 def on_policy(fields: batch.Fields) -> batch.Fields:
-    """Return the fields with all policies the same."""
+    """Return the fields with all policies equal."""
     return fields | {name: fields["logps"].copy() for name in BEHAVIOUR if name in fields}

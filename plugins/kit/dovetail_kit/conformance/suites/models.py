@@ -13,13 +13,13 @@ from flax import nnx
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.registry import current
 from dovetail_kit import rollout
-from dovetail_kit.conformance.arrays import same
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
+from dovetail_kit.conformance.compare import same
 from dovetail_kit.conformance.subject import Subject
 
 VOCABULARY, ROWS, LENGTH = 13, 4, 8
 TINY = {"width": 16, "layers": 2, "heads": 2, "kv_heads": 1, "ffn": 24, "init_std": 0.4}
-"""Of the built-in architecture, where one is needed to check something else."""
+"""Sizes of the built-in architecture, where a model is needed to check something else."""
 WITHIN = 2e-4
 
 
@@ -70,7 +70,7 @@ def _tiny(vocab_size: int, seed: int = 0) -> Any:
 
 
 def _batch() -> tuple[np.ndarray, np.ndarray]:
-    """Two prompts of five tokens, the second with padding on the left, twice each, with three tokens that differ."""
+    """Return two prompts of five tokens, the second padded on the left, twice each, with different three-token ends."""
     rng = np.random.default_rng(0)
     prompts = np.repeat(rng.integers(0, VOCABULARY, (ROWS // 2, 5)), 2, axis=0)
     tokens = np.concatenate([prompts, rng.integers(0, VOCABULARY, (ROWS, 3))], axis=1).astype(np.int32)
@@ -79,10 +79,12 @@ def _batch() -> tuple[np.ndarray, np.ndarray]:
 
 
 @check(
-    "model", slow=True, mend="Project to float32 logits of vocab_size, and let `width` be the hidden states' last axis."
+    "model",
+    slow=True,
+    fix="Project to vocab_size logits in float32, and make `width` the last axis of the hidden states.",
 )
 def logits(subject: Subject) -> None:
-    """Hidden states have the model's width, and logits are finite float32 numbers over its vocabulary."""
+    """Hidden states have the model's width, and logits are finite float32 numbers, one per id of the vocabulary."""
     tokens, mask = _batch()
     hidden, found = _model(subject).whole(tokens, mask)
     width = _make(subject).width
@@ -94,7 +96,7 @@ def logits(subject: Subject) -> None:
         raise Failed("some logits are not finite")
 
 
-@check("model", slow=True, mend="Mask attention to later positions, and keep rows apart.")
+@check("model", slow=True, fix="Mask attention to later positions, and keep rows apart.")
 def causal(subject: Subject) -> None:
     """A token changes nothing before it, and nothing in other rows."""
     tokens, mask = _batch()
@@ -110,13 +112,11 @@ def causal(subject: Subject) -> None:
         raise Failed("another token at [1, 6] changes nothing there")
 
 
-@check(
-    "model", slow=True, mend="Give new tokens the positions that follow the cached ones, and let them attend to these."
-)
+@check("model", slow=True, fix="Give new tokens the positions after the cached ones, and let them attend to the cache.")
 def cache(subject: Subject) -> None:
-    """With a cache, in pieces of 5, 2 and 1 tokens, hidden states are what they are at once.
+    """With a cache, in pieces of 5, 2 and 1 tokens, hidden states are the same as in one pass.
 
-    Sampling would come from another policy than the one that is trained.
+    Otherwise the policy that samples would not be the policy that is trained.
     """
     tokens, mask = _batch()
     model = _model(subject)
@@ -124,11 +124,11 @@ def cache(subject: Subject) -> None:
     same(model.cached(tokens, mask), whole, "with a cache: the hidden state", within=WITHIN, where=mask)
 
 
-@check("model", slow=True, mend="Count positions over the true tokens of a row: jnp.cumsum(mask) - 1.")
+@check("model", slow=True, fix="Count positions over the true tokens of a row: jnp.cumsum(mask, axis=-1) - 1.")
 def left_padding(subject: Subject) -> None:
     """Padding on the left changes nothing: positions count a row's true tokens.
 
-    Prompts of one batch have different lengths; one that is read at shifted positions is answered by another policy.
+    Prompts of one batch have different lengths; a prompt read at shifted positions is answered by another policy.
     """
     tokens, mask = _batch()
     model = _model(subject)
@@ -141,16 +141,16 @@ def left_padding(subject: Subject) -> None:
     same(other, padded, "with other tokens in the padding: the hidden state", within=WITHIN, where=mask)
 
 
-@check("model", slow=True, mend="Let row i of tokens attend to row i // (rows // prefix rows) of the prefix.")
+@check("model", slow=True, fix="Let row i of the tokens attend to row i // (rows // prefix rows) of the prefix.")
 def prefix(subject: Subject) -> None:
-    """Continuing a prompt that was computed once, for the rows that share it, gives what each row gives whole."""
+    """A prompt that is computed once and continued by several rows gives the same as each row computed whole."""
     tokens, mask = _batch()
     model = _model(subject)
     whole, _ = model.whole(tokens, mask)
     same(model.prefixed(tokens, mask), whole[:, 5:], "after a shared prefix: the hidden state", within=WITHIN)
 
 
-@check("adapter", slow=True, mend="Begin with an update of zero, and make the new parameters nnx.LoRAParam.")
+@check("adapter", slow=True, fix="Initialise the update to zero, and make the new parameters nnx.LoRAParam.")
 def begins_as_the_base(subject: Subject) -> None:
     """An adapter changes nothing before it is trained, and what it adds is of type nnx.LoRAParam."""
     tokens, mask = _batch()
@@ -159,7 +159,7 @@ def begins_as_the_base(subject: Subject) -> None:
     adapted = subject.bind().apply(model, rngs=nnx.Rngs(1))
     same(adapted(tokens, mask)[0], before, "with the adapter: the hidden state", within=WITHIN, where=mask)
     if not jax.tree.leaves(nnx.state(adapted, nnx.LoRAParam)):
-        raise Failed("it adds no parameter of type nnx.LoRAParam, so that nothing would be trained")
+        raise Failed("it adds no parameter of type nnx.LoRAParam, so nothing would be trained")
 
 
 def _engine_case(subject: Subject) -> rollout.EngineCase:
@@ -184,8 +184,8 @@ def _add_engine_check(function: Any) -> None:
             raise Failed(" ".join(str(error).split())) from None
 
     engine_check.__doc__ = inspect.getdoc(function)
-    mend = "See RolloutEngine in dovetail.protocols; dovetail_kit.rollout runs this on a tiny model of your own."
-    check("rollout", name=function.__name__.removeprefix("check_"), slow=True, mend=mend)(engine_check)
+    fix = "See RolloutEngine in dovetail.protocols; dovetail_kit.rollout runs this check on a tiny model of your own."
+    check("rollout", name=function.__name__.removeprefix("check_"), slow=True, fix=fix)(engine_check)
 
 
 for _function in rollout.CHECKS:

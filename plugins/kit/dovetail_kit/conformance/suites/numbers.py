@@ -1,4 +1,4 @@
-"""What is claimed of schedules, controllers, optimisers and rules of early stopping."""
+"""What is claimed of schedules, controllers, optimisers and early stopping."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 import optax
 
 from dovetail.registry import Component
-from dovetail_kit.conformance.arrays import finite, same
 from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.compare import finite, same
 from dovetail_kit.conformance.subject import Subject
 
 SCHEDULES = ("lr_schedule", "schedule")
@@ -20,9 +20,9 @@ CONTROLLERS = ("entropy_controller", "kl_controller")
 TOTAL = 40
 
 
-@check(*SCHEDULES, mend="Compute with jnp on float32 scalars, and guard divisions by a number of steps.")
+@check(*SCHEDULES, fix="Compute with jnp on float32 scalars, and guard divisions by a number of steps.")
 def every_step(subject: Subject) -> None:
-    """From the first step to the last it gives a finite float32 number, not negative, in a run of one step too."""
+    """At every step, also of a run of one step, it gives a finite float32 number that is not negative."""
     for total in (TOTAL, 1):
         for step, value in enumerate(_curve(subject, total)):
             finite(value, f"at step {step} of {total} the value")
@@ -34,9 +34,9 @@ def every_step(subject: Subject) -> None:
                 raise Failed(f"at step {step} of {total} it gives {value:.6g}")
 
 
-@check(*SCHEDULES, mend="Use jnp.where instead of if; steps and hyperparameters are traced.")
+@check(*SCHEDULES, fix="Use jnp.where instead of if; steps and hyperparameters are traced.")
 def schedule_jit(subject: Subject) -> None:
-    """It can be compiled, once for all steps and hyperparameters, and gives the same as eagerly."""
+    """It can be compiled, once for all steps and hyperparameters, and then gives the same values."""
     traces = []
 
     @jax.jit
@@ -64,18 +64,18 @@ def _curve(subject: Subject, total: int) -> list[np.ndarray]:
     return subject.once(("curve", total), curve)
 
 
-@check(*CONTROLLERS, mend="Return the coefficient itself from coef(init(coef)).")
+@check(*CONTROLLERS, fix="Make coef(init(coef)) return coef.")
 def starts_at_the_coefficient(subject: Subject) -> None:
-    """The first coefficient is the one in the configuration."""
+    """The first coefficient is the one in the config."""
     controller = subject.bind(**subject.floats)
     same(controller.coef(controller.init(0.25)), 0.25, "the first coefficient", within=1e-7)
 
 
-@check(*CONTROLLERS, mend="Keep the state in a dict of arrays whose shapes and types never change; use jnp.where.")
+@check(*CONTROLLERS, fix="Keep the state in a dict of arrays whose shapes and types never change; use jnp.where.")
 def state_under_scan(subject: Subject) -> None:
-    """The state is a dict of arrays of fixed shapes and types, and updates are the same compiled as eagerly.
+    """The state is a dict of arrays with fixed shapes and types, and updates are the same compiled or not.
 
-    It is saved in checkpoints, and travels through compiled loops; one that changes its type compiles anew every step.
+    It is saved in checkpoints and carried through compiled loops; a change of type would compile every step again.
     """
     observed = jnp.array([0.0, 0.5, 0.1, 5.0])
 
@@ -92,7 +92,7 @@ def state_under_scan(subject: Subject) -> None:
     try:
         found = scanned(subject.floats)
     except (TypeError, jax.errors.JAXTypeError) as error:
-        raise Failed(f"the state does not go through a compiled loop: {str(error).strip().splitlines()[0]}") from None
+        raise Failed(f"a compiled loop cannot carry the state: {str(error).strip().splitlines()[0]}") from None
     states = _states(subject, observed)
     controller = subject.bind(**subject.floats)
     for number, state in enumerate(states[1:]):
@@ -101,11 +101,11 @@ def state_under_scan(subject: Subject) -> None:
         raise Failed(f"the state is {states[0]!r}, not a dict of arrays")
 
 
-@check(*CONTROLLERS, mend="Keep everything that is remembered in the state, and nothing on the instance.")
+@check(*CONTROLLERS, fix="Keep everything that is remembered in the state, and nothing on the instance.")
 def state_through_a_checkpoint(subject: Subject) -> None:
-    """A state that was saved, loaded in another process, and used on gives what it would have given.
+    """A state that is saved and loaded again gives the same coefficients from then on.
 
-    A resumed run would go on with another coefficient.
+    Otherwise a resumed run would continue with another coefficient.
     """
     observed = jnp.array([0.3, 0.0, 0.9, 0.2])
     expected = _states(subject, observed)
@@ -120,15 +120,15 @@ def state_through_a_checkpoint(subject: Subject) -> None:
             )
 
 
-@check(*CONTROLLERS, mend="Hold the state where samples is zero: jnp.where(samples > 0, new, old).")
+@check(*CONTROLLERS, fix="Keep the old state where samples is zero: jnp.where(samples > 0, new, old).")
 def nothing_observed(subject: Subject) -> None:
-    """A step without samples, in which every completion was filtered out, leaves the coefficient finite."""
+    """A step without samples, because every completion was filtered out, leaves the coefficient finite."""
     controller = subject.bind(**subject.floats)
     state = controller.update(controller.init(0.25), jnp.float32(np.nan), jnp.int32(0))
     finite(controller.coef(state), "after a step without samples: the coefficient")
 
 
-@check(*CONTROLLERS, claim="constant", mend="Take the claim back.")
+@check(*CONTROLLERS, claim="constant", fix="Drop the claim.")
 def constant(subject: Subject) -> None:
     """The coefficient never changes."""
     controller = subject.bind(**subject.floats)
@@ -148,11 +148,11 @@ def _remembers(component: Component) -> bool:
     return "state" in component.reads
 
 
-@check("advantage", when=_remembers, mend="Return arrays of the shapes and types of init() from update().")
+@check("advantage", when=_remembers, fix="Return arrays of the same shapes and types from init() and update().")
 def remembered_state(subject: Subject) -> None:
-    """What it remembers keeps its shapes and types, is finite, and is moved by no completion without policy tokens."""
+    """Its state keeps its shapes and types, and completions without policy tokens do not move it."""
     from dovetail_kit.conformance import batch
-    from dovetail_kit.conformance.arrays import ArrayCase
+    from dovetail_kit.conformance.case import ArrayCase
 
     case = ArrayCase.of(subject)
     bound = subject.bind(**subject.floats)
@@ -171,10 +171,10 @@ def remembered_state(subject: Subject) -> None:
         same(ours, theirs, "with NaN as the score of an empty row: the state")
 
 
-@check("optimizer", mend="Return an optax.GradientTransformation that scales its update by the learning rate.")
+@check("optimizer", fix="Return an optax.GradientTransformation that scales its update by the learning rate.")
 def optimises(subject: Subject) -> None:
-    """Updates lower a quadratic loss, vanish where the learning rate is zero, and are finite for a zero gradient."""
-    params = {"w": jnp.array([1.0, -2.0]), "b": jnp.array(0.5)}
+    """Updates lower a quadratic loss, vanish at a learning rate of zero, and are finite for a gradient of zero."""
+    params = {"kernel": jnp.array([[1.0, 0.5], [-0.5, 2.0]]), "w": jnp.array([1.0, -2.0]), "b": jnp.array(0.5)}
 
     @jax.jit
     def step(rate: Any, params: Any, gradient: Any) -> Any:
@@ -198,9 +198,9 @@ def optimises(subject: Subject) -> None:
         finite(value, f"with a zero gradient: '{name}'")
 
 
-@check("early_stopping", mend="Judge by the arguments alone, and return a bool.")
+@check("early_stopping", fix="Judge by the arguments alone, and return a bool.")
 def judges(subject: Subject) -> None:
-    """It says True or False, the same every time, changes no argument, and stops no trial that is the only one."""
+    """It answers True or False, the same every time, changes none of its arguments, and never stops the only trial."""
     others = [[(step, 0.1 * trial) for step in range(0, 100, 10)] for trial in range(1, 6)]
     curve = [(step, 0.0) for step in range(0, 60, 10)]
     offered = {"curve": curve, "others": others, "total_steps": 100}
@@ -213,7 +213,7 @@ def judges(subject: Subject) -> None:
 
     answers = [ask(), ask()]
     if not all(isinstance(answer, bool | np.bool_) for answer in answers) or answers[0] != answers[1]:
-        raise Failed(f"asked twice it says {answers[0]!r} and {answers[1]!r}")
+        raise Failed(f"asked twice, it answers {answers[0]!r} and {answers[1]!r}")
     if repr(offered) != before:
         raise Failed("it changes its arguments")
     if ask(others=[]):

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dovetail_kit.conformance import batch
-from dovetail_kit.conformance.arrays import finite, is_quantity, same
+from dovetail_kit.conformance.case import is_quantity
 from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.compare import finite, same
 from dovetail_kit.conformance.subject import Subject
 
 
@@ -23,20 +24,20 @@ def _values(subject: Subject) -> np.ndarray:
     return subject.once("values", lambda: np.asarray(subject.bind()(*_arguments(subject))))
 
 
-@check("field", when=is_quantity, mend="Reduce over the last axis only, whatever axes stand before it.")
+@check("field", when=is_quantity, fix="Reduce over the last axis only, whatever axes come before it.")
 def by_position(subject: Subject) -> None:
-    """Chunks of positions give what the whole gives.
+    """Computed in chunks of positions, it gives the same as at once.
 
-    The engine never has the logits of all positions at a time, and its chunks have other shapes than [seq, token].
+    The engine never holds the logits of all positions at once, and its chunks have other shapes than [seq, token].
     """
     whole = _values(subject)
     chunk = subject.bind()(*(value.reshape(-1, *value.shape[2:])[5:12] for value in _arguments(subject)))
     same(chunk, whole.reshape(-1, *whole.shape[2:])[5:12], "for a chunk of 7 positions: the value")
 
 
-@check("field", when=is_quantity, mend="Use jnp, and no Python that looks at numbers.")
+@check("field", when=is_quantity, fix="Use jnp, and no Python that looks at numbers.")
 def quantity_jit(subject: Subject) -> None:
-    """It can be compiled, and gives the same as eagerly, in float32."""
+    """It can be compiled, and then gives the same values, in float32."""
 
     @jax.jit
     def jitted(*arguments: Any) -> Any:
@@ -51,9 +52,9 @@ def quantity_jit(subject: Subject) -> None:
         raise Failed(f"the value has type {compiled.dtype}")
 
 
-@check("field", when=is_quantity, mend="Go through jax.nn.log_softmax or logsumexp; never take the log of a softmax.")
+@check("field", when=is_quantity, fix="Go through jax.nn.log_softmax or logsumexp; never take the log of a softmax.")
 def quantity_extremes(subject: Subject) -> None:
-    """Logits of ±10⁴, as a sure model has them, give finite values and gradients."""
+    """Logits of ±10⁴, as of a model that is certain, give finite values and gradients."""
     arguments = [value * 1e4 if jnp.issubdtype(value.dtype, jnp.floating) else value for value in _arguments(subject)]
     floats = tuple(i for i, value in enumerate(arguments) if jnp.issubdtype(value.dtype, jnp.floating))
     finite(subject.bind()(*arguments), "the value")

@@ -1,4 +1,4 @@
-"""What is claimed of rewards and of what finds the answer in a completion: functions of texts."""
+"""What is claimed of functions of texts: rewards, and what finds the answer in a completion."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from dovetail_kit.conformance.subject import Subject
 
 TEXTS = ("answer", "reward")
 SECONDS = 20
-"""Of processor time, for all hostile texts together; what is careful takes far less than one."""
+"""Processor time for all hostile texts together; careful code takes far less than one second."""
 
 
 def is_pure(component: Component) -> bool:
-    """Tell whether it gives the same answer to the same text, and so asks no server."""
+    """Tell whether it gives the same answer to the same text, so that it can be called here."""
     return component.declares.get("deterministic", True)
 
 
 def _records(subject: Subject) -> list[dict[str, Any]]:
-    """Return completions with a cell for each column that is read: the examples, or ordinary texts."""
+    """Return completions with a value for each column that is read: the examples, and ordinary texts."""
     pairs = [record for pair in subject.declared.get("examples", ()) for record in pair]
     texts = ["42", "", "the answer is 7", "<answer>42</answer>", r"\boxed{42}", "#### 42"]
     like = pairs[0] if pairs else {}
     unknown = [read for read in subject.component.reads if read not in (*like, "completions")]
     if unknown:
         raise Inapplicable(
-            f"it reads {', '.join(unknown)}, of which nobody knows what they hold: declare"
+            f"it reads {', '.join(unknown)}, and the suite cannot know what these columns hold: declare"
             " examples=[({'completions': ..., ...}, {...})]"
         )
     return pairs + [dict(like) | {"completions": text} for text in texts[: 2 if _starts_processes(subject) else None]]
@@ -50,20 +50,20 @@ def _call(subject: Subject, records: list[dict[str, Any]], **params: Any) -> lis
     return returned[0] if isinstance(returned, tuple) else returned
 
 
-@check(*TEXTS, when=is_pure, mend="Return a list with one float, or None to abstain, for each completion.")
+@check(*TEXTS, when=is_pure, fix="Return a list with one float for each completion, or None to abstain.")
 def one_for_each(subject: Subject) -> None:
-    """There is one result for each completion, in a list: a finite float or None; of none for no completions.
+    """It returns a list with one result for each completion, a finite float or None; an empty one for no completions.
 
-    A reward that is NaN or an int by accident is read as something else: None is how to abstain.
+    A NaN or a bool that is returned by accident would be taken for a score; None is how to abstain.
     """
     records = _records(subject)
     found = _call(subject, records)
     if not isinstance(found, list | np.ndarray) or len(found) != len(records):
-        raise Failed(f"{len(records)} completions get {found!r}")
+        raise Failed(f"for {len(records)} completions it returns {found!r}")
     for record, value in zip(records, found, strict=True):
         _fits(subject, value, record["completions"])
     if len(_call(subject, [])):
-        raise Failed("no completions get results")
+        raise Failed("for no completions it returns results")
 
 
 def _fits(subject: Subject, value: Any, text: str) -> None:
@@ -74,7 +74,7 @@ def _fits(subject: Subject, value: Any, text: str) -> None:
             raise Failed(f"{_short(text)} gets {value!r}")
         return
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating) or not math.isfinite(value):
-        raise Failed(f"{_short(text)} gets {value!r}, no finite number or None")
+        raise Failed(f"{_short(text)} gets {value!r}, which is neither a finite number nor None")
 
 
 def _short(text: str) -> str:
@@ -84,12 +84,12 @@ def _short(text: str) -> str:
 @check(
     *TEXTS,
     when=is_pure,
-    mend="Keep nothing between calls, draw no random number; or declare deterministic=False.",
+    fix="Keep nothing between calls and draw no random numbers, or declare deterministic=False.",
 )
 def deterministic(subject: Subject) -> None:
-    """The same completions get the same results, twice, and from a fresh instance.
+    """The same completions get the same results again, also from a fresh instance.
 
-    Greedy evaluations could not be compared, and a resumed run would not repeat itself.
+    Otherwise greedy evaluations could not be compared, and a resumed run would not repeat itself.
     """
     records = _records(subject)
     first = _call(subject, records)
@@ -97,11 +97,11 @@ def deterministic(subject: Subject) -> None:
         _compare(records, first, _call(subject, records))
 
 
-@check(*TEXTS, when=is_pure, mend="Score each completion by itself, and use zip(completions, answer).")
+@check(*TEXTS, when=is_pure, fix="Score each completion by itself: zip(completions, answer).")
 def by_itself(subject: Subject) -> None:
     """A completion gets the same result alone, among others, and in another order.
 
-    Batches are split, shuffled and shared among workers; a completion scored beside others must not depend on them.
+    Batches are split, shuffled and shared among workers, so the score of a completion must not depend on the others.
     """
     records = _records(subject)
     first = _call(subject, records)
@@ -113,19 +113,19 @@ def by_itself(subject: Subject) -> None:
 def _compare(records: list[dict[str, Any]], expected: list[Any], found: list[Any]) -> None:
     for record, ours, theirs in zip(records, found, expected, strict=True):
         if ours != theirs:
-            raise Failed(f"{_short(record['completions'])} gets {ours!r}, and {theirs!r} before")
+            raise Failed(f"{_short(record['completions'])} gets {ours!r}, but {theirs!r} before")
 
 
 @check(
     *TEXTS,
     when=is_pure,
-    mend="Look for regular expressions with nested or neighbouring repetition, for int() of what may be huge and for"
-    " recursion; catch what parsing raises, and score it as a wrong answer.",
+    fix="Look for regular expressions with nested or adjacent repetitions, for int() of huge numbers and for recursion;"
+    " catch what parsing raises, and score it as a wrong answer.",
 )
 def hostile_texts(subject: Subject) -> None:
-    """Empty, huge and odd texts get a finite result, in bounded time: a policy in training writes all of these.
+    """Empty, huge and odd texts get a finite result in bounded time; a policy in training writes all of these.
 
-    One completion that a regular expression chews on for minutes stops the run, and one that raises ends it.
+    One completion that keeps a regular expression busy for minutes stalls the run, and one that raises ends it.
     """
     labels = list(HOSTILE)[:: 8 if _starts_processes(subject) else 1]
     like = _records(subject)[0]
@@ -140,15 +140,15 @@ def hostile_texts(subject: Subject) -> None:
             raise Failed(f"'{label}': {error}") from None
 
 
-@check("reward", when=is_pure, mend="Convert with care: try float(...), and abstain (None) where the answer is None.")
+@check("reward", when=is_pure, fix="Convert with care: try float(...), and abstain (None) where the answer is None.")
 def odd_answers(subject: Subject) -> None:
-    """Numbers, texts, nothing, and None in the dataset's column `answer` get a finite score or an abstention.
+    """Numbers, texts, the empty text and None in the dataset column `answer` get a finite score or an abstention.
 
-    A column read from JSON holds what its author wrote: 42, "42", "", null.
+    A column read from JSON holds whatever its author wrote: 42, "42", "", null.
     """
     records = _records(subject)
     if not isinstance(records[0].get("answer"), str) or _starts_processes(subject):
-        raise Inapplicable("it reads no answers that are text")
+        raise Inapplicable("it does not read answers that are text")
     for truth in TRUTHS:
         odd: list[dict[str, Any]] = [record | {"answer": truth} for record in records]
         for record, value in zip(odd, _call(subject, odd), strict=True):
@@ -158,18 +158,20 @@ def odd_answers(subject: Subject) -> None:
                 raise Failed(f"with answer = {truth!r}: {error}") from None
 
 
-@check("reward", claim="examples", mend="Correct the reward, or the example.")
+@check("reward", claim="examples", fix="Correct the reward, or the example.")
 def examples(subject: Subject) -> None:
-    """Of every pair of examples the good completion scores more than the bad one."""
+    """In every pair of examples the good completion scores higher than the bad one."""
     for good, bad in subject.declared["examples"]:
         best, worst = _call(subject, [good, bad])
         if best is None or worst is None or not best > worst:
-            raise Failed(f"{_short(good['completions'])} gets {best!r}, {_short(bad['completions'])} {worst!r}")
+            raise Failed(
+                f"{_short(good['completions'])} gets {best!r}, and {_short(bad['completions'])} gets {worst!r}"
+            )
 
 
-@check("reward", claim="range", when=is_pure, mend="Declare the least and the greatest score there can be.")
+@check("reward", claim="range", when=is_pure, fix="Declare the lowest and the highest possible score.")
 def within_range(subject: Subject) -> None:
-    """No score lies outside the declared range."""
+    """No score is outside the declared range."""
     low, high = subject.declared["range"]
     records = _records(subject)
     for record, value in zip(records, _call(subject, records), strict=True):
@@ -177,11 +179,11 @@ def within_range(subject: Subject) -> None:
             raise Failed(f"{_short(record['completions'])} gets {value!r}, outside {low} to {high}")
 
 
-@check("reward_manager", mend="Use nansum and the like on the table, and return NaN where a row is all NaN.")
+@check("reward_manager", fix="Use np.nansum and the like on the table, and return NaN where a whole row is NaN.")
 def combines(subject: Subject) -> None:
-    """There is one score per completion, NaN where every reward abstained, the table stays as it is, in any order.
+    """It returns one score per completion, NaN only where every reward abstained, and leaves the table as it is.
 
-    NaN in the table is an abstention. Read as zero, a completion that nobody judged is punished.
+    NaN in the table is an abstention. Read as zero, it penalises a completion that no reward has judged.
     """
     table = np.array([[1.0, 2.0], [np.nan, 0.5], [np.nan, np.nan], [0.0, -1.0], [0.0, np.nan]])
     names = ("first", "second")
@@ -193,14 +195,14 @@ def combines(subject: Subject) -> None:
     if not np.array_equal(table, before, equal_nan=True):
         raise Failed("it changes the table")
     if not np.isnan(scores[2]) or np.isnan(np.delete(scores, 2)).any():
-        raise Failed(f"the scores are {scores.tolist()}, where every reward abstained on number 2 and on no other")
+        raise Failed(f"the scores are {scores.tolist()}, but every reward abstained on number 2 and on no other")
     if not np.array_equal(np.asarray(manager(table[::-1].copy(), names)), scores[::-1], equal_nan=True):
-        raise Failed("completions in another order get other scores")
+        raise Failed("in another order the completions get other scores")
 
 
 @contextlib.contextmanager
 def _limited(seconds: float, what: str) -> Iterator[None]:
-    """Stop after so much processor time, where that can be done; a busy machine changes nothing."""
+    """Raise after so many seconds of processor time, which a busy machine does not use up; needs the main thread."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGVTALRM"):
         yield
         return

@@ -1,17 +1,18 @@
-"""What a check of a plugin has found."""
+"""One thing that the doctor has found."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import attrs
 
 Level = Literal["error", "warning", "note"]
+LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "note")
 
 
 @attrs.frozen
 class Finding:
-    """One thing, with what to do about it; an error keeps the plugin, or a component of it, from working."""
+    """What was found and what to do about it; an error keeps the plugin, or one of its components, from working."""
 
     level: Level
     about: str

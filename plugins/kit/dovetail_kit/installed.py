@@ -1,4 +1,4 @@
-"""Who is installed and what they register, without importing what they register."""
+"""Which distributions with plugins are installed and what they register; no component is imported to tell."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import attrs
 
 from dovetail.errors import PluginError
 from dovetail.registry import Problem, Registry
-from dovetail.registry.compatibility import declared_api
+from dovetail.registry.compatibility import ENGINE, declared_api
 from dovetail.registry.discovery import entry_points, is_disabled
 
 
@@ -21,10 +21,10 @@ class Installed:
         distribution: its name.
         version: its version.
         counts: how many components of each kind it registers.
-        api: the contracts that its metadata says it is written for.
-        stamp: what the conformance suite said of this version when it last ran.
-        problems: why it is not taken in, or should be mended.
-        disabled: switched off by the environment.
+        api: version of the contract that its metadata names, by kind.
+        stamp: what came of the last conformance run, in words.
+        problems: why it is not loaded, or what should be mended.
+        disabled: whether `DOVETAIL_DISABLE` names it.
     """
 
     distribution: str
@@ -36,8 +36,13 @@ class Installed:
     disabled: bool
 
 
+def third_parties() -> list[str]:
+    """Return the names of the distributions with plugins that are not Dovetail's own, sorted."""
+    return sorted({point.dist.name for point in entry_points() if point.dist and point.dist.name != ENGINE})
+
+
 def installed(registry: Registry) -> list[Installed]:
-    """Return the distributions with plugins, dovetail first, then by name."""
+    """Return the distributions with plugins: Dovetail first, then the others by name."""
     found = {point.dist.name: point.dist for point in entry_points() if point.dist}
     return [_installed(distribution, registry) for distribution in found.values()]
 
@@ -59,7 +64,7 @@ def _installed(distribution: metadata.Distribution, registry: Registry) -> Insta
 def _api(distribution: metadata.Distribution) -> dict[str, int]:
     try:
         return declared_api(distribution)
-    except PluginError:
+    except PluginError:  # already among the problems
         return {}
 
 

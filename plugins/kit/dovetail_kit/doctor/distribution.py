@@ -1,10 +1,8 @@
-"""`dovetail plugin doctor`: everything that can be known of a plugin without training with it."""
+"""Examine a distribution: its metadata, its imports, its components, its files and its last conformance run."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib import metadata, util
 from pathlib import Path
@@ -14,26 +12,15 @@ from packaging.utils import canonicalize_name
 from dovetail.errors import UnknownNameError, listing, nearest
 from dovetail.registry import Component, Registry
 from dovetail.registry.compatibility import API_GROUP, ENGINE, declared_api, requirements
-from dovetail.registry.discovery import GROUP, HEAVY, SLOW_IMPORT_SECONDS, entry_points, is_disabled
-from dovetail_kit.finding import Finding
-from dovetail_kit.look import look_at_component
-
-_TIME_IMPORT = """
-import json, sys, time
-import dovetail.registry
-began = time.perf_counter()
-__import__(sys.argv[1])
-print(json.dumps([time.perf_counter() - began, sorted(set(sys.modules) & set(sys.argv[2:]))]))
-"""
-
-
-def third_parties() -> list[str]:
-    """Return the distributions with plugins that are not dovetail's own."""
-    return sorted({point.dist.name for point in entry_points() if point.dist and point.dist.name != ENGINE})
+from dovetail.registry.discovery import GROUP, SLOW_IMPORT_SECONDS, is_disabled
+from dovetail_kit.doctor.component import examine_component
+from dovetail_kit.doctor.finding import LEVELS, Finding
+from dovetail_kit.doctor.imports import import_costs
+from dovetail_kit.installed import third_parties
 
 
 def examine(name: str, registry: Registry) -> list[Finding]:
-    """Return what is wrong with a distribution, or could be better.
+    """Return what is wrong with a distribution, or could be better; the errors first.
 
     Raises:
         UnknownNameError: if it is not installed.
@@ -44,15 +31,15 @@ def examine(name: str, registry: Registry) -> list[Finding]:
     problems = [problem for problem in registry.problems if problem.distribution == distribution.name]
     findings += [Finding("error", problem.word, problem.reason) for problem in problems if problem.fatal]
     if is_disabled(distribution.name):
-        findings.append(Finding("warning", "disabled", "DOVETAIL_DISABLE names it, so that nothing of it is there"))
+        findings.append(Finding("warning", "disabled", "DOVETAIL_DISABLE names it, so none of it is loaded"))
     if not any(problem.word == "incompatible" for problem in problems):
         findings += _imports(distribution)
-        findings += _api(distribution, own, registry)
+        findings += _contracts(distribution, own, registry)
     for component in own:
-        findings += look_at_component(component, registry)
+        findings += examine_component(component, registry)
     findings += _files(distribution, own)
     findings += _stamp(distribution)
-    return findings
+    return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 
 
 def _installed(name: str) -> metadata.Distribution:
@@ -61,8 +48,8 @@ def _installed(name: str) -> metadata.Distribution:
     except (metadata.PackageNotFoundError, ValueError):
         known = third_parties()
         raise UnknownNameError(
-            f"no distribution '{name}' is installed here.{nearest(name, known)} With plugins: {listing(known)}; in the"
-            " folder of its pyproject.toml, install it with: pip install -e ."
+            f"no distribution '{name}' is installed.{nearest(name, known)} With plugins: {listing(known)}; to install"
+            " one, run in the folder of its pyproject.toml: pip install -e ."
         ) from None
 
 
@@ -73,32 +60,25 @@ def _metadata(distribution: metadata.Distribution) -> Iterator[Finding]:
             "error",
             "entry point",
             f"it announces no plugin; write in its pyproject.toml: [project.entry-points.{GROUP}] {package} ="
-            f' "{package}", and install it again: an editable install does not notice new entry points',
+            f' "{package}", and install it again, because an editable install does not notice new entry points',
         )
     if distribution.name != ENGINE and not requirements(distribution):
         yield Finding(
             "warning",
             "dependencies",
             f'it does not require {ENGINE}; write dependencies = ["{ENGINE}>={metadata.version(ENGINE)}"], so that pip'
-            " refuses what cannot work",
+            " refuses versions that cannot work together",
         )
 
 
 def _imports(distribution: metadata.Distribution) -> Iterator[Finding]:
-    """Import each plugin module in a process of its own, as every command does."""
-    for point in distribution.entry_points.select(group=GROUP):
-        done = subprocess.run(
-            [sys.executable, "-c", _TIME_IMPORT, point.module, *HEAVY], capture_output=True, text=True, check=False
-        )
-        if done.returncode:  # said already, where plugins are taken in
-            continue
-        seconds, heavy = json.loads(done.stdout.splitlines()[-1])
-        if heavy or seconds > SLOW_IMPORT_SECONDS:
-            what = f"imports {', '.join(heavy)} and " if heavy else ""
+    for cost in import_costs(distribution):
+        what = f"imports {', '.join(cost.heavy)} and " if cost.heavy else ""
+        if cost.heavy or cost.seconds > SLOW_IMPORT_SECONDS:
             yield Finding(
                 "warning",
-                "import",
-                f"'{point.value}' {what}takes {seconds:.1f} s, on every command{_file_of(point.module)}; register"
+                "heavy import" if cost.heavy else "slow import",
+                f"'{cost.module}' {what}takes {cost.seconds:.1f} s on every command{_file_of(cost.module)}; register"
                 " targets as 'module:attribute' and leave heavy imports to the modules that they name",
             )
 
@@ -108,35 +88,36 @@ def _file_of(module: str) -> str:
     return f" [{spec.origin}]" if spec and spec.origin else ""
 
 
-def _api(distribution: metadata.Distribution, own: list[Component], registry: Registry) -> Iterator[Finding]:
+def _contracts(distribution: metadata.Distribution, own: list[Component], registry: Registry) -> Iterator[Finding]:
+    """Compare the contracts that the metadata names with the kinds of the components."""
     if distribution.name == ENGINE:
         return
-    said = declared_api(distribution)
-    for kind in sorted({component.kind for component in own} - said.keys()):
+    declared = declared_api(distribution)
+    for kind in sorted({component.kind for component in own} - declared.keys()):
         today = max(registry.kinds[kind].versions)
         yield Finding(
             "note",
             "contract",
-            f"it does not say for which contract of '{kind}' it is written, so v{today} is assumed; write"
+            f"it does not say which contract of '{kind}' it is written for, so v{today} is assumed; write"
             f' [project.entry-points."{API_GROUP}"] {kind} = "v{today}", so that a later dovetail knows',
         )
-    for kind in sorted(said.keys() - registry.kinds.keys()):
+    for kind in sorted(declared.keys() - registry.kinds.keys()):
         yield Finding(
             "warning",
             "contract",
-            f"it says for which contract of kind '{kind}' it is written, and nobody opens that kind"
+            f"it says which contract of kind '{kind}' it is written for, but no plugin opens that kind"
             f".{nearest(kind, registry.kinds)}",
         )
 
 
 def _files(distribution: metadata.Distribution, own: list[Component]) -> Iterator[Finding]:
-    """Whether what is registered is what is installed."""
+    """Tell whether what is registered is what is installed."""
     if _is_editable(distribution):
         yield Finding(
             "note",
             "files",
-            "the install is editable, so nobody knows what a wheel would lack; before you publish: python -m build, and"
-            " this command where that wheel is installed",
+            "the install is editable, so files that a wheel would lack cannot be seen; before you publish, run"
+            " python -m build, install that wheel elsewhere and run this command there",
         )
         return
     shipped = {Path(str(file.locate())).resolve() for file in distribution.files or ()}
@@ -148,11 +129,11 @@ def _files(distribution: metadata.Distribution, own: list[Component]) -> Iterato
             yield Finding(
                 "error",
                 "files",
-                f"'{module}' is {spec.origin}, which the distribution does not ship: it works on this machine only; add"
-                " its package to those that the wheel has",
+                f"'{module}' is {spec.origin}, which the distribution does not ship, so it works on this machine only;"
+                " add its package to those in the wheel",
             )
     if own and not any(file.name == "py.typed" for file in shipped):
-        yield Finding("note", "files", "no package of it has a file py.typed, so type checkers ignore its annotations")
+        yield Finding("note", "files", "none of its packages has a file py.typed, so type checkers ignore annotations")
 
 
 def _is_editable(distribution: metadata.Distribution) -> bool:

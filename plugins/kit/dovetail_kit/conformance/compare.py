@@ -1,0 +1,85 @@
+"""How figures are compared: arrays where somebody reads them, and whole results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import numpy as np
+
+from dovetail_kit.conformance.check import Failed
+
+
+@attrs.frozen
+class Result:
+    """What a call returned: values, metrics, and gradients of ∑ w·value by the fields through which it learns."""
+
+    values: tuple[np.ndarray, ...]
+    metrics: dict[str, np.ndarray]
+    gradients: dict[str, np.ndarray]
+
+    @property
+    def value(self) -> np.ndarray:
+        """The first value."""
+        return self.values[0]
+
+
+def read_where(value: np.ndarray, mask: np.ndarray) -> Any:
+    """Return where somebody reads a value: in the mask, in rows that have a policy token, or everywhere."""
+    if value.ndim > 1 and value.shape[:2] == mask.shape:
+        return mask
+    rows = mask.any(axis=1)
+    return rows if value.shape[:1] == rows.shape else True
+
+
+def same(actual: Any, expected: Any, what: str, *, within: float = 1e-5, where: Any = True) -> None:
+    """Compare two arrays; `where` is a mask of the leading axes, and `within` the relative and absolute tolerance.
+
+    Raises:
+        Failed: with the largest difference and its place.
+    """
+    actual, expected = (np.asarray(x) for x in (actual, expected))
+    if actual.shape != expected.shape:
+        raise Failed(f"{what}: shape {list(actual.shape)} instead of {list(expected.shape)}")
+    seen = np.asarray(where)
+    seen = np.broadcast_to(seen.reshape(seen.shape + (1,) * (actual.ndim - seen.ndim)), actual.shape)
+    ours, theirs = (np.where(seen, x.astype(np.float64), 0.0) for x in (actual, expected))
+    close = np.isclose(ours, theirs, rtol=within, atol=within, equal_nan=True)
+    if not close.all():
+        gap = np.where(close, 0.0, np.nan_to_num(np.abs(ours - theirs), nan=np.inf, posinf=np.inf))
+        at = np.unravel_index(np.argmax(gap), gap.shape) if gap.ndim else ()
+        place = f"[{', '.join(map(str, at))}]" if at else ""
+        raise Failed(
+            f"{what}{place} is {ours[at]:.6g} instead of {theirs[at]:.6g} ({np.sum(~close)} of {close.size} differ)"
+        )
+
+
+def same_results(actual: Result, expected: Result, what: str, *, mask: np.ndarray, within: float = 1e-5) -> None:
+    """Compare values, metrics and gradients where somebody reads them.
+
+    Raises:
+        Failed: with the largest difference and its place.
+    """
+    if len(actual.values) != len(expected.values):
+        raise Failed(f"{what}: {len(actual.values)} values instead of {len(expected.values)}")
+    pairs = [
+        *((f"value {i}" if i else "the value", actual.values[i], value) for i, value in enumerate(expected.values)),
+        *((f"the metric '{name}'", actual.metrics[name], expected.metrics[name]) for name in expected.metrics),
+        *((f"the gradient by {name}", actual.gradients[name], expected.gradients[name]) for name in expected.gradients),
+    ]
+    for name, ours, theirs in pairs:
+        same(ours, theirs, f"{what}: {name}", within=within, where=read_where(ours, mask))
+
+
+def finite(array: Any, what: str) -> None:
+    """Check that there is no NaN and no infinity.
+
+    Raises:
+        Failed: with the first of them and its place.
+    """
+    array = np.asarray(array)
+    if array.dtype.kind in "fc" or array.dtype.name == "bfloat16":
+        bad = ~np.isfinite(array.astype(np.float32))
+        if bad.any():
+            at = tuple(int(i) for i in np.argwhere(bad)[0]) if bad.ndim else ()
+            raise Failed(f"{what}{list(at) or ''} is {array[at]} ({bad.sum()} of {bad.size} are not finite)")

@@ -1,0 +1,145 @@
+"""What must change nothing: garbage outside the mask, padding, empty rows, the order of rows, labels of groups."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dovetail_kit.conformance import batch
+from dovetail_kit.conformance.case import LEARNT, ArrayCase, on_batch, without_key
+from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.compare import finite, read_where, same, same_results
+from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.suites.values import ARRAYS, ZERO_OUTSIDE
+
+GARBAGE = (np.nan, np.inf, 1e30, -1e30)
+ORDER = np.array([3, 0, 5, 7, 2, 4, 6, 1])
+
+
+@check(
+    *ARRAYS,
+    when=on_batch,
+    fix="Replace inputs before any arithmetic: x = jnp.where(mask, x, 0.0). Multiplying by the mask keeps a NaN, and so"
+    " does the derivative of an exp(NaN) whose value is discarded.",
+)
+def garbage(subject: Subject) -> None:
+    """NaN, infinity and ±1e30 outside the mask, and in the scores of empty rows, change neither value nor gradient.
+
+    Whatever the model makes of padding is there; one such number would turn the whole update into NaN.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    mask = fields["mask"]
+    clean = case.run(batch.spoilt(fields, 0.0))
+    # Also without compiling: XLA may turn a product with the mask into the selection that it should have been.
+    eager, _ = case.second()
+    for ours, theirs in zip(eager.values, clean.values, strict=True):
+        same(ours, theirs, "with nan outside the mask: the value", where=read_where(ours, mask))
+    for value in GARBAGE:
+        result = case.run(batch.spoilt(fields, value))
+        same_results(result, clean, f"with {value:g} outside the mask", mask=mask)
+        for name, gradient in result.gradients.items():
+            same(gradient, clean.gradients[name], f"with {value:g} outside the mask: the gradient by {name}")
+
+
+@check(*ARRAYS, when=without_key, fix="Divide by counts of the mask, never by a width, and mask before you reduce.")
+def padding(subject: Subject) -> None:
+    """Columns of padding on the right change nothing.
+
+    The width of a batch depends on its longest completion, so the same completion would count differently from step to
+    step. The usual cause is a division by the padded width.
+    """
+    case = ArrayCase.of(subject)
+    if not fits_other_shapes(case):
+        _compare_other_shape(case, np.arange(batch.ROWS), 3, "with three more columns of padding: the value")
+
+
+@check(*ARRAYS, when=without_key, fix="Count rows with jnp.any(mask, axis=-1), and use these counts.")
+def empty_rows(subject: Subject) -> None:
+    """A completion without policy tokens counts nowhere: leaving it out changes nothing for the others.
+
+    Filters and abstaining rewards empty the masks of rows but leave the rows in the batch. One that still counts shifts
+    the baseline of its group, or dilutes a mean.
+    """
+    case = ArrayCase.of(subject)
+    if not fits_other_shapes(case):
+        _compare_other_shape(case, _live_rows(case), 0, "without the empty row: the value")
+
+
+def fits_other_shapes(case: ArrayCase) -> bool:
+    """Tell whether it gives the same on fewer rows *and* more columns at once; if so, neither is tried by itself."""
+
+    def fits() -> bool:
+        try:
+            _compare_other_shape(case, _live_rows(case), 3, "")
+        except Failed:
+            return False
+        return True
+
+    return case.subject.once("fits other shapes", fits)
+
+
+def _live_rows(case: ArrayCase) -> np.ndarray:
+    return np.flatnonzero(case.fields()["mask"].any(axis=1))
+
+
+def _compare_other_shape(case: ArrayCase, rows: np.ndarray, columns: int, what: str) -> None:
+    fields = case.fields()
+    mask = fields["mask"][rows]
+    other = case.eager(batch.take_rows(batch.widened(fields, columns), rows))
+    for ours, theirs in zip(other.values, case.run(fields).values, strict=True):
+        cut = ours[:, : batch.TOKENS] if ours.ndim > 1 and ours.shape[1] == batch.TOKENS + columns else ours
+        kept = theirs[rows] if theirs.ndim and theirs.shape[0] == batch.ROWS else theirs
+        same(cut, kept, what, where=mask if kept.shape[:2] == mask.shape else True)
+
+
+@check(*ARRAYS, when=on_batch, fix="Guard every division: x / jnp.maximum(count, 1).")
+def all_masked(subject: Subject) -> None:
+    """A batch without any policy token gives zeros, and zero gradients, not NaN.
+
+    A filter may leave nothing of a micro-batch, which must then contribute nothing.
+    """
+    case = ArrayCase.of(subject)
+    kind, fields = subject.component.kind, case.fields()
+    empty = batch.spoilt(batch.with_mask(fields, np.zeros_like(fields["mask"])), np.nan)
+    if kind != "kl":
+        empty |= {"weights": np.ones_like(fields["weights"])}
+    result = case.run(empty)
+    for value in result.values if kind in ZERO_OUTSIDE else ():
+        if (value != 0).any():
+            raise Failed(f"the value is {value[value != 0].flat[0]:.6g} somewhere")
+    for name, metric in result.metrics.items():
+        finite(metric, f"the metric '{name}'")
+    for name, gradient in result.gradients.items():
+        if (gradient != 0).any() and kind in LEARNT and kind != "kl":
+            raise Failed(f"the gradient by {name} is {gradient[gradient != 0].flat[0]:.6g} somewhere")
+
+
+@check(*ARRAYS, when=without_key, fix="Never rely on a row's position; group by group_ids with segment sums.")
+def row_order(subject: Subject) -> None:
+    """Completions in another order give the same results in that order.
+
+    Batches are shuffled between epochs. The usual cause is reshape(-1, group_size), which takes neighbours for a group.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    shuffled = case.run(batch.take_rows(fields, ORDER))
+    for ours, theirs in zip(shuffled.values, case.run(fields).values, strict=True):
+        moved = theirs[ORDER] if theirs.ndim and theirs.shape[0] == batch.ROWS else theirs
+        seen = fields["mask"][ORDER] if moved.shape[:2] == fields["mask"].shape else True
+        same(ours, moved, "with rows in another order: the value", where=seen)
+
+
+@check(
+    *ARRAYS, when=on_batch, reads=["group_ids"], fix="Number the groups first: jnp.unique(ids, return_inverse=True)."
+)
+def group_labels(subject: Subject) -> None:
+    """The labels of groups mean nothing: they may be negative, huge, or far apart.
+
+    Labels used as indices read the numbers of other groups, or none: JAX silently clamps what is out of bounds.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    labels = {5: 2**31 - 1, -3: 0, 40: -(2**31)}
+    other = np.array([labels[label] for label in fields["group_ids"].tolist()], np.int32)
+    expected = case.run(fields)
+    same_results(case.run(fields | {"group_ids": other}), expected, "under other labels", mask=fields["mask"])

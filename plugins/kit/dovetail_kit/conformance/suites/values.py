@@ -1,0 +1,104 @@
+"""What is claimed of every component that maps fields to arrays: what it reads, and the values it returns."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+from dovetail.errors import listing, nearest
+from dovetail.registry import current
+from dovetail_kit.conformance import batch
+from dovetail_kit.conformance.case import ArrayCase, on_batch
+from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.compare import finite, read_where, same
+from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.fields import provided, quantity_in
+
+ARRAYS = tuple(kind.name for kind in current().kinds.values() if kind.reads == "fields")
+BY_TOKEN = tuple(kind for kind in ARRAYS if kind not in ("field", "group_filter"))
+"""Kinds that return a value for each token."""
+ZERO_OUTSIDE = tuple(kind for kind in BY_TOKEN if kind != "kl")
+BOOLEAN = ("group_filter", "loss_mask")
+
+
+@check(*ARRAYS, doctor="error", fix="Correct the spelling, or register a component of kind 'field' that provides it.")
+def fields_are_known(subject: Subject) -> None:
+    """No field that it reads is a misspelt one: what is not known and is not close to a known name may be a column.
+
+    Positional parameters are fields, or columns of the task that hold numbers; hyperparameters go behind a `*`.
+    """
+    known = provided(subject.component, current())
+    for name in subject.component.reads:
+        if name not in known and nearest(name, known) and not quantity_in(name, current()):
+            raise Failed(
+                f"it reads the field '{name}', which nobody provides.{nearest(name, known)} Known:"
+                f" {listing(known, 40)}; hyperparameters go behind '*'"
+            )
+
+
+@check(*ARRAYS, when=on_batch, fix="Return one float32 number for each token, and sum nothing up.")
+def shapes(subject: Subject) -> None:
+    """Values are float32, one for each token; metrics are scalars, or one for each completion or each token.
+
+    Only the aggregation adds tokens up: its weights are computed on the whole mini-batch before it is split. A loss
+    that sums or averages by itself is normalised twice, and wrongly under gradient accumulation.
+    """
+    values, metrics = ArrayCase.of(subject).announced()
+    rows, tokens = batch.ROWS, batch.TOKENS
+    wanted = (rows,) if subject.component.kind == "group_filter" else (rows, tokens)
+    for number, value in enumerate(values if subject.component.kind != "field" else ()):
+        if value.shape != wanted:
+            raise Failed(f"value {number} has shape {list(value.shape)}, not {list(wanted)}")
+        is_bool = subject.component.kind in BOOLEAN or (subject.component.kind == "correction" and number == 1)
+        if value.dtype != np.float32 and not (is_bool and value.dtype == bool):
+            raise Failed(f"value {number} has type {value.dtype}, not float32")
+    for name, metric in metrics.items():
+        if metric.shape not in ((), (rows,), (rows, tokens)):
+            raise Failed(f"the metric '{name}' has shape {list(metric.shape)}")
+
+
+@check(*ARRAYS, when=on_batch, fix="Look for a division by a count that may be zero, or the logarithm of zero.")
+def finite_results(subject: Subject) -> None:
+    """Ordinary inputs, with a completion without policy tokens among them, give finite values and metrics."""
+    case = ArrayCase.of(subject)
+    result = case.run(case.fields())
+    mask = case.fields()["mask"]
+    for value in (*case.first().values, *result.values):
+        everywhere = subject.component.kind in ZERO_OUTSIDE
+        finite(value if everywhere else value[read_where(value, mask)], "the value")
+    for name, metric in result.metrics.items():
+        finite(metric, f"the metric '{name}'")
+
+
+@check(*ZERO_OUTSIDE, fix="End with jnp.where(mask, value, 0.0).")
+def zero_outside_the_mask(subject: Subject) -> None:
+    """Values are exactly zero outside the mask.
+
+    Otherwise padding and the tokens of tools would count in sums and metrics.
+    """
+    case = ArrayCase.of(subject)
+    mask = case.fields()["mask"]
+    for value in case.run(case.fields()).values:
+        if value.shape == mask.shape and value[~mask].any():
+            row, token = np.argwhere((value != 0) & ~mask)[0]
+            raise Failed(f"value[{row}, {token}] is {value[row, token]:.6g}, where the mask is false")
+
+
+@check(*ARRAYS, when=on_batch, fix="Cast inputs first: x.astype(jnp.float32), unless x is float64.")
+def half_precision(subject: Subject) -> None:
+    """bfloat16 in, float32 out, with the arithmetic in float32.
+
+    Sums and exponentials in bfloat16 keep three digits, so the dtype of the model would decide how good the loss is.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    names = [n for n, v in fields.items() if batch.is_float(v) and n not in ("weights", "logits", "ref_logits")]
+    half = fields | {name: np.asarray(fields[name]).astype(jnp.bfloat16) for name in names}
+    result = case.eager(half)
+    for what, value in [("the value", v) for v in result.values] + [(f"'{k}'", v) for k, v in result.metrics.items()]:
+        if value.dtype.name in ("bfloat16", "float16"):
+            raise Failed(f"{what} is {value.dtype}")
+    rounded = case.run(fields | {name: half[name].astype(np.float32) for name in names})
+    for ours, theirs in zip(result.values, rounded.values, strict=True):
+        seen = read_where(ours, fields["mask"])
+        same(ours, theirs, "with bfloat16 inputs: the value", where=seen, within=1e-4)

@@ -1,0 +1,8 @@
+"""`dovetail plugin doctor`: everything that can be known about a plugin without training with it."""
+
+from __future__ import annotations
+
+from dovetail_kit.doctor.distribution import examine
+from dovetail_kit.doctor.finding import LEVELS, Finding
+
+__all__ = ["LEVELS", "Finding", "examine"]

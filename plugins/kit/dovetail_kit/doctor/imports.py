@@ -1,0 +1,41 @@
+"""What importing a plugin costs, measured in a fresh process, because every command pays for it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+
+import attrs
+
+from dovetail.registry.discovery import GROUP, HEAVY
+
+_MEASURE = """
+import json, sys, time
+import dovetail.registry
+began = time.process_time()
+__import__(sys.argv[1])
+print(json.dumps([time.process_time() - began, sorted(set(sys.modules) & set(sys.argv[2:]))]))
+"""
+
+
+@attrs.frozen
+class ImportCost:
+    """What one entry point costs: seconds of processor time, and the heavy libraries that it imports."""
+
+    module: str
+    seconds: float
+    heavy: tuple[str, ...]
+
+
+def import_costs(distribution: metadata.Distribution) -> Iterator[ImportCost]:
+    """Measure each module that a distribution announces; one that cannot be imported is left out."""
+    for module in sorted({point.module for point in distribution.entry_points.select(group=GROUP)}):
+        done = subprocess.run(
+            [sys.executable, "-c", _MEASURE, module, *HEAVY], capture_output=True, text=True, check=False
+        )
+        if done.returncode == 0:  # discovery has already said why an import fails
+            seconds, heavy = json.loads(done.stdout.splitlines()[-1])
+            yield ImportCost(module, seconds, tuple(heavy))

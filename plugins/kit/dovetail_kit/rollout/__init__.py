@@ -1,0 +1,19 @@
+"""What every rollout engine must do, for the tests of an engine:
+
+    from dovetail_kit.rollout import CHECKS, EngineCase
+
+    case = EngineCase.of(MyRollout(), model, other_model, tokenizer)
+    for check in CHECKS:
+        check(case)
+
+A check raises `AssertionError` with the figures that are wrong; its docstring says what is claimed and what the usual
+cause of a failure is. Engines are compared with the model itself, run without a cache.
+"""
+
+from __future__ import annotations
+
+from dovetail_kit.rollout.case import EngineCase, Numbers
+from dovetail_kit.rollout.checks import CHECKS, check_close
+from dovetail_kit.rollout.expected import expected_logps
+
+__all__ = ["CHECKS", "EngineCase", "Numbers", "check_close", "expected_logps"]

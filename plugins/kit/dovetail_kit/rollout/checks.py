@@ -1,0 +1,232 @@
+"""The checks of rollout engines; each takes an `EngineCase` and raises `AssertionError` with the figures seen."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, Final
+
+import attrs
+import numpy as np
+
+from dovetail.config.settings import Sampling
+from dovetail.errors import DovetailError
+from dovetail.protocols import Completions, Weights
+from dovetail_kit.rollout.case import MAX_TOKENS, PROMPTS, SAMPLES, EngineCase, make_keys
+from dovetail_kit.rollout.expected import expected_logps
+
+RANDOM: Final = Sampling(temperature=0.8, max_tokens=MAX_TOKENS)
+GREEDY: Final = Sampling(temperature=0.0, max_tokens=MAX_TOKENS)
+CUTS: Final = (
+    Sampling(temperature=0.8, top_k=4, max_tokens=MAX_TOKENS),
+    Sampling(temperature=1.2, top_p=0.8, max_tokens=MAX_TOKENS),
+    Sampling(temperature=1.0, top_k=4, top_p=0.9, min_p=0.1, max_tokens=MAX_TOKENS),
+)
+
+
+def assert_same(case: EngineCase, here: Completions, there: Completions, rows: Any = slice(None)) -> None:
+    """Compare some rows of `here` with all of `there`."""
+    for name in ("tokens", "mask", "finish"):
+        np.testing.assert_array_equal(getattr(here, name)[rows], getattr(there, name), err_msg=name)
+    np.testing.assert_allclose(here.logps[rows], there.logps, atol=case.tolerance, err_msg="logps")
+
+
+def _assert_reported(case: EngineCase, completions: Completions, sampling: Sampling, weights: Weights) -> None:
+    expected = expected_logps(case.logits(completions, weights), completions.tokens, sampling)
+    np.testing.assert_allclose(
+        completions.logps,
+        np.where(completions.mask, expected, 0.0),
+        atol=case.tolerance,
+        err_msg=f"reported log-probabilities against those of the model, {sampling}",
+    )
+
+
+def check_shapes_and_types(case: EngineCase) -> None:
+    """Arrays are numpy arrays with one row per completion; `logps` is float32."""
+    drawn = case.generate(case.open(), RANDOM)
+    rows = PROMPTS * SAMPLES
+    assert drawn.tokens.shape == drawn.mask.shape == drawn.logps.shape == (rows, MAX_TOKENS)
+    assert drawn.finish.shape == drawn.versions.shape == (rows,)
+    assert all(isinstance(array, np.ndarray) for array in attrs.astuple(drawn))
+    assert [array.dtype.kind for array in (drawn.tokens, drawn.mask, drawn.versions)] == ["i", "b", "i"]
+    assert drawn.logps.dtype == np.float32
+
+
+def check_reported_logps(case: EngineCase) -> None:
+    """Reported log-probabilities are the model's at the sampling temperature.
+
+    The usual causes: they are taken at temperature 1, or in the engine's dtype, or the positions of a prompt count its
+    padding.
+    """
+    engine = case.open()
+    for sampling in (RANDOM, attrs.evolve(RANDOM, temperature=1.7), GREEDY):
+        _assert_reported(case, case.generate(engine, sampling), sampling, case.weights)
+
+
+def check_reported_logps_of_cuts(case: EngineCase) -> None:
+    """Under top-k, top-p and min-p they are over the support, or over the whole vocabulary if that is asked for."""
+    engine = case.open()
+    for sampling in CUTS:
+        _assert_reported(case, case.generate(engine, sampling), sampling, case.weights)
+        if case.claims.get("vocabulary_logps", True):
+            whole = attrs.evolve(sampling, logps="vocabulary")
+            _assert_reported(case, case.generate(engine, whole), whole, case.weights)
+
+
+def check_cuts_draw_from_the_support(case: EngineCase) -> None:
+    """No token outside the support is ever drawn."""
+    engine = case.open()
+    for sampling in CUTS:
+        drawn = case.generate(engine, sampling)
+        logps = expected_logps(case.logits(drawn, case.weights), drawn.tokens, sampling)
+        assert np.isfinite(logps[drawn.mask]).all(), f"{sampling}: tokens outside the support"
+
+
+def check_greedy_is_the_argmax(case: EngineCase) -> None:
+    """Temperature 0 takes the most likely token at every position, and so does `top_k` 1 at any temperature."""
+    engine = case.open()
+    for sampling in (GREEDY, attrs.evolve(RANDOM, top_k=1)):
+        drawn = case.generate(engine, sampling)
+        logits = case.logits(drawn, case.weights)
+        chosen = np.take_along_axis(logits, drawn.tokens[..., None], axis=-1)[..., 0]
+        np.testing.assert_allclose(chosen[drawn.mask], logits.max(axis=-1)[drawn.mask], atol=case.tolerance)
+
+
+def check_same_keys_same_completions(case: EngineCase) -> None:
+    """Keys decide: the same keys give the same completions, again and in another engine; other keys give others."""
+    engine = case.open()
+    first = case.generate(engine, RANDOM)
+    assert_same(case, first, case.generate(engine, RANDOM))
+    assert_same(case, first, case.generate(case.open(), RANDOM))
+    other = case.generate(engine, RANDOM, make_keys(seed=1))
+    assert np.mean(np.any(other.tokens != first.tokens, axis=1)) > 0.5, "other keys give the same completions"
+
+
+def check_samples_of_a_prompt_differ(case: EngineCase) -> None:
+    """The completions of one prompt are samples, not copies; the usual cause is one seed for all of them."""
+    drawn = case.generate(case.open(), RANDOM)
+    for group in drawn.tokens.reshape(PROMPTS, SAMPLES, -1):
+        assert len({tuple(row) for row in group}) > 1, "all completions of a prompt are equal"
+
+
+def check_batch_does_not_matter(case: EngineCase) -> None:
+    """A completion depends only on its prompt and key, not on the batch, its order or padding (`batch_invariant`)."""
+    if not case.claims.get("batch_invariant"):
+        return
+    engine = case.open()
+    whole = case.generate(engine, RANDOM)
+    (tokens, mask), keys = case.prompts(), make_keys()
+    rows = np.arange(PROMPTS * SAMPLES).reshape(PROMPTS, SAMPLES)
+    for some in (np.array([0, 1]), np.array([3]), np.array([2, 0, 3, 1])):
+        assert_same(case, whole, engine.generate(tokens[some], mask[some], keys[some], RANDOM), rows[some].ravel())
+    assert_same(case, whole, engine.generate(tokens, mask, keys[:, 1:2], RANDOM), rows[:, 1])
+    tokens, mask = (np.pad(array, ((0, 0), (3, 0))) for array in (tokens, mask))
+    assert_same(case, whole, engine.generate(tokens, mask, keys, RANDOM))
+
+
+def check_eos_is_kept(case: EngineCase) -> None:
+    """A completion keeps the EOS that ends it, inside the mask; only padding follows."""
+    drawn = case.generate(case.open(), RANDOM)
+    assert set(drawn.finish) == {"eos", "length"}, "the model of the case must show both endings"
+    for tokens, mask, logps, finish in zip(drawn.tokens, drawn.mask, drawn.logps, drawn.finish, strict=True):
+        length = int(mask.sum())
+        assert mask[:length].all(), "the mask has a hole"
+        assert not set(tokens[: length - 1]) & set(case.tokenizer.eos_ids), "sampling went on after an EOS"
+        assert (tokens[length - 1] in case.tokenizer.eos_ids) == (finish == "eos"), (
+            "the EOS is cut off, or `finish` does not say so"
+        )
+        assert set(tokens[length:]) <= {case.tokenizer.pad_id}
+        assert not logps[length:].any(), "log-probabilities outside the mask"
+
+
+def check_length_limit(case: EngineCase) -> None:
+    """`max_tokens` cuts completions short without changing them, and `truncated` tells which."""
+    engine = case.open()
+    full = case.generate(engine, RANDOM)
+    for limit in (1, 3):
+        short = case.generate(engine, attrs.evolve(RANDOM, max_tokens=limit))
+        assert short.tokens.shape[1] == limit
+        np.testing.assert_array_equal(short.truncated, full.mask.sum(axis=1) + full.truncated > limit)
+        if case.claims.get("batch_invariant"):
+            np.testing.assert_array_equal(short.tokens, full.tokens[:, :limit])
+
+
+def check_stop_strings(case: EngineCase) -> None:
+    """A completion ends with the token that completes a stop string, keeps that token, and its `finish` is 'stop'."""
+    engine, decode = case.open(), case.tokenizer.decode
+    full = case.generate(engine, RANDOM)
+    row = full.tokens[np.argmax(full.mask.sum(axis=1))].tolist()
+    stop = decode(row[:3])[len(decode(row[:1])) :]
+    drawn = case.generate(engine, attrs.evolve(RANDOM, stop=("never in a text", stop)))
+    for number, (tokens, mask) in enumerate(zip(full.tokens, full.mask, strict=True)):
+        length = int(mask.sum())
+        end = next((n for n in range(1, length + 1) if stop in decode(tokens[:n].tolist())), None)
+        assert int(drawn.mask[number].sum()) == (end or length), f"row {number}, stop string {stop!r}"
+        assert drawn.finish[number] == ("stop" if end else full.finish[number])
+        np.testing.assert_array_equal(drawn.tokens[number, : end or length], tokens[: end or length])
+    assert "stop" in drawn.finish
+
+
+def check_sync(case: EngineCase) -> None:
+    """New weights are used from the next call on, and every completion names the version it was drawn with.
+
+    If only long prompts are wrong, the usual cause is a prefix cache that outlives the weights.
+    """
+    engine = case.open()
+    before = case.generate(engine, RANDOM)
+    assert set(before.versions) == {0}
+    engine.sync(case.other, version=7)
+    after = case.generate(engine, RANDOM)
+    assert set(before.versions) == {0}, "a sync relabels completions that were drawn before it"
+    assert set(after.versions) == {7}
+    assert np.any(after.tokens != before.tokens)
+    _assert_reported(case, after, RANDOM, case.other)
+    engine.sync(case.weights, version=8)
+    assert_same(case, case.generate(engine, RANDOM), before)
+
+
+def check_failing_prompt(case: EngineCase) -> None:
+    """A prompt that cannot be completed, here because of an id outside the vocabulary, does not harm the others."""
+    engine, (tokens, mask), keys = case.open(), case.prompts(), make_keys()
+    whole = case.generate(engine, RANDOM)
+    tokens = tokens.copy()
+    tokens[1, -1] = case.tokenizer.vocab_size + 1000
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        drawn = engine.generate(tokens, mask, keys, RANDOM)
+    failed = np.repeat(np.arange(PROMPTS) == 1, SAMPLES)
+    np.testing.assert_array_equal(drawn.finish == "error", failed)
+    assert not drawn.mask[failed].any()
+    assert not drawn.logps[failed].any()
+    if case.claims.get("batch_invariant"):
+        np.testing.assert_array_equal(drawn.tokens[~failed], whole.tokens[~failed])
+    assert (case.generate(engine, RANDOM).finish != "error").all(), "the engine does not recover"
+
+
+def check_close(case: EngineCase) -> None:
+    """Closing a second time does nothing; a closed engine refuses to be used, and says why."""
+    engine = case.open()
+    engine.close()
+    engine.close()
+    for use in (lambda: case.generate(engine, RANDOM), lambda: engine.sync(case.weights, version=1)):
+        assert "closed" in _refusal(use), "the message does not say that the engine is closed"
+
+
+def check_prompts_are_padded_on_the_left(case: EngineCase) -> None:
+    """Prompts with padding on the right are refused, not continued after the padding."""
+    tokens, mask = case.prompts()
+    message = _refusal(lambda: case.open().generate(tokens, mask[:, ::-1], make_keys(), RANDOM))
+    assert "left" in message, f"the message does not say what to do: {message}"
+
+
+def _refusal(use: Callable[[], Any]) -> str:
+    """Return the message with which a call is refused."""
+    try:
+        use()
+    except DovetailError as error:
+        return str(error)
+    raise AssertionError("a call that cannot be carried out is not refused")
+
+
+CHECKS: Final = tuple(value for name, value in sorted(globals().items()) if name.startswith("check_"))
+"""All checks; each takes an `EngineCase`."""
