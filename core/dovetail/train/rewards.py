@@ -92,7 +92,8 @@ class Scorer:
             DovetailError: if a reward lacks a file or a library that it needs, or the manager refuses the names.
         """
         _ = self._functions  # building them is the check
-        self._combine(np.zeros((0, len(self.rewards))), self._names)
+        if self.rewards:
+            self._combine(np.zeros((0, len(self.rewards))), self._names)
 
     def check_columns(self, columns: Sequence[str], task: str) -> None:
         """Refuse a reward that reads a column which the task does not have.
@@ -118,7 +119,9 @@ class Scorer:
                 the message names the reward and the sample.
         """
         table, metrics = self._score(examples, completions, drawn, group_size)
-        return Scores(total=self._combine(table, self._names), table=table, names=self._names, metrics=metrics)
+        # without rewards there is nothing that could abstain: process rewards, or a loss, say what to learn
+        total = self._combine(table, self._names) if self.rewards else np.zeros(len(examples))
+        return Scores(total=total, table=table, names=self._names, metrics=metrics)
 
     def table(
         self,
@@ -139,7 +142,7 @@ class Scorer:
             column, found = _called(part, function, examples, given)
             columns.append(column)
             metrics |= {f"{part.component.name}/{name}": value for name, value in found.items()}
-        return np.stack(columns, axis=1), metrics
+        return np.stack(columns, axis=1) if columns else np.zeros((len(examples), 0)), metrics
 
 
 def check_columns(parts: Sequence[Part], columns: Sequence[str], task: str, always: Sequence[str]) -> None:

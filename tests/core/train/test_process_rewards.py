@@ -7,6 +7,8 @@ import attrs
 import numpy as np
 import pytest
 
+import dovetail
+from dovetail.config import load
 from dovetail.errors import PlanError, RewardError
 from dovetail.protocols import Completions
 from dovetail.registry import Component, Origin
@@ -207,6 +209,18 @@ def test_a_column_that_the_task_lacks_is_refused():
     )
     with pytest.raises(PlanError, match=re.escape(message)):
         check_columns([part(graded)], ("answer", "scores"), "own", (*ALWAYS, "ends"))
+
+
+def test_a_reader_of_what_is_not_chosen_is_refused_with_the_setting():
+    def reader(process_rewards, mask):
+        """An estimator on process rewards."""
+        return process_rewards
+
+    dovetail.register("advantage", "reader", reader)
+    message = "reads 'process_rewards', which process rewards provide; set train.process_rewards to names"
+    with pytest.raises(PlanError, match=message):
+        load(None, ["train.advantage=reader"])
+    load(None, ["train.advantage=reader", "train.process_rewards=['equations']"])
 
 
 def test_what_it_reports_is_for_each_completion():
