@@ -111,14 +111,13 @@ def test_its_config_is_checked_with_every_commit(installed, monkeypatch):
     from dovetail.config import load
     from dovetail.registry import discover
     from dovetail.shipped import find
-    from dovetail.train.algorithm import make_plan
 
     registry, _ = discover()
     config = load(CONFIG, registry=registry)
     assert find(f"{PROJECT['name']}/acme") == CONFIG
     assert config.train.policy_loss == "dovetail-acme/soft_clip"
     assert config.sft.steps == 200, "the file beside it is included"
-    assert "old_top_probability" in {entry.field for entry in make_plan(config, registry).entries}
+    assert "old_top_probability" in {entry.field for entry in config.plan.entries}
 
 
 def test_its_command_runs(installed, tmp_path, capsys):

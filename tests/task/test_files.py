@@ -69,10 +69,10 @@ def test_blank_lines_a_byte_order_mark_and_a_missing_last_newline_do_no_harm(tmp
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "data.jsonl is empty: it holds no record"),
-        ("\n\n", "data.jsonl is empty: it holds no record"),
-        ('{"prompt": "a"}\n{"prompt": }', "data.jsonl:2: no valid JSON: Expecting value at column 12"),
-        ('{"prompt": "a"}\n\n[1]', "data.jsonl:3: holds a JSON list; write one object a line"),
+        ("", "data.jsonl has no records"),
+        ("\n\n", "data.jsonl has no records"),
+        ('{"prompt": "a"}\n{"prompt": }', "data.jsonl:2: not valid JSON: Expecting value at column 12"),
+        ('{"prompt": "a"}\n\n[1]', "data.jsonl:3: holds a JSON list; write one object per line"),
         ('{"prompt": 3}', "data.jsonl:1: column 'prompt' holds int, not text"),
         ('{"prompt": null}', "data.jsonl:1: column 'prompt' holds null, not text"),
         ('{"prompt": " "}', "data.jsonl:1: column 'prompt' is empty"),
@@ -82,8 +82,8 @@ def test_blank_lines_a_byte_order_mark_and_a_missing_last_newline_do_no_harm(tmp
             "data.jsonl has no column 'prompt' (task.records.prompt_column). Did you mean 'promt'? Columns: n, promt",
         ),
         ('{"prompt": "a", "n": 1}\n{"prompt": "b"}', "data.jsonl:2: lacks the column 'n', which the first record has"),
-        ("[" * 200_000, "data.jsonl:1: no valid JSON"),
-        ("9" * 5000, "data.jsonl:1: no valid JSON"),
+        ("[" * 200_000, "data.jsonl:1: not valid JSON"),
+        ("9" * 5000, "data.jsonl:1: not valid JSON"),
     ],
 )
 def test_a_broken_jsonl_names_file_and_line(tmp_path, content, message):
@@ -98,15 +98,15 @@ def test_a_broken_jsonl_names_file_and_line(tmp_path, content, message):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "data.csv is empty"),
-        (b"prompt\n", "data.csv is empty"),
+        (b"", "data.csv has no records"),
+        (b"prompt\n", "data.csv has no records"),
         (b'prompt,n\n"two\nlines",1\na\n', "data.csv:4: 1 fields, but the header names 2"),
         (
             b'prompt,n\na,1\n"b,1\nc,1\n',
-            "data.csv:3: no valid CSV in the record that begins here: unexpected end of data",
+            "data.csv:3: invalid CSV in the record that begins here: unexpected end of data",
         ),
         (b"prompt,n,n\na,1,2\n", "data.csv:1: the header names the column 'n' twice"),
-        (b"prompt\na\n\xff\n", "data.csv:3: no valid UTF-8: invalid start byte at byte 1"),
+        (b"prompt\na\n\xff\n", "data.csv:3: not valid UTF-8: invalid start byte at byte 1"),
     ],
 )
 def test_a_broken_csv_names_file_and_line(tmp_path, content, message):
@@ -122,7 +122,7 @@ def test_a_broken_parquet_names_file_and_row(tmp_path):
     with pytest.raises(DataError, match="data.parquet: row 2: column 'prompt' holds null, not text"):
         open_table(path, TEXT)
     path.write_bytes(b"no parquet at all")
-    with pytest.raises(DataError, match="data.parquet: no valid parquet file: "):
+    with pytest.raises(DataError, match="data.parquet: not a valid parquet file: "):
         open_table(path, TEXT)
 
 
@@ -136,7 +136,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
     ("name", "message"),
     [
         ("none.jsonl", "'.*none.jsonl' cannot be read: No such file or directory"),
-        ("data.xlsx", r"by its suffix '\.xlsx'; known: \.csv, \.jsonl, \.parquet"),
+        ("data.xlsx", r"has the suffix '\.xlsx'; files of records have one of \.csv, \.jsonl, \.parquet"),
         ("folder.jsonl", "'.*folder.jsonl' cannot be read: Is a directory"),
     ],
 )
@@ -154,7 +154,7 @@ def test_a_file_that_changes_under_a_run_is_noticed(tmp_path):
     with pytest.raises(DataError, match="has changed since it was opened"):
         table[0]
     path.unlink()
-    with pytest.raises(DataError, match="cannot be read any more: No such file"):
+    with pytest.raises(DataError, match="can no longer be read: No such file"):
         table[0]
 
 

@@ -20,8 +20,8 @@ from dovetail.errors import DovetailError, DovetailWarning
 _FORMAT = warnings.formatwarning
 TRACEBACK = "DOVETAIL_TRACEBACK"
 
-GROUPS = (train, eval, generate, export, plan, configs, names, completion)
-"""The engine's own, in the order in which `dovetail --help` lists them; those of plugins follow."""
+GROUPS = (train.add, eval.add, generate.add, export.add, plan.add, configs.add, names.add, completion.add)
+"""What adds the engine's own commands, in the order in which `dovetail --help` lists them; those of plugins follow."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable
 
 import pluggy
 
@@ -15,22 +14,15 @@ from dovetail.registry.calls import ask_all
 from dovetail.registry.compatibility import ENGINE
 
 
-class Group(Protocol):
-    """A module of commands."""
-
-    def add(self, commands: Commands) -> None:
-        """Declare the commands."""
-
-
-def collect(own: Iterable[Group], manager: pluggy.PluginManager | None = None) -> Commands:
+def collect(own: Iterable[Callable[[Commands], None]], manager: pluggy.PluginManager | None = None) -> Commands:
     """Return the commands of the engine, then those of each plugin.
 
     A name has one owner. What has the name of one of dovetail's own commands is left out, and the user is told; a name
     of two plugins stays in the list, and says whose it is when it is called.
     """
     commands = Commands(ENGINE)
-    for group in own:
-        group.add(commands)
+    for add in own:
+        add(commands)
     manager = manager or plugin_manager()
     for plugin, offered in ask_all(manager, "dovetail_commands", lambda plugin: Commands(plugin.distribution)):
         for name, command in offered.members.items():

@@ -38,13 +38,16 @@ class Commands:
     default: str | None = None
     members: dict[str, Command] = attrs.field(factory=dict)
 
-    def add_parser(self, name: str, *, help: str, **options: Any) -> argparse.ArgumentParser:
+    def add_parser(
+        self, name: str, *, help: str, description: str | None = None, **options: Any
+    ) -> argparse.ArgumentParser:
         """Add a command and return its parser, to which it adds its arguments.
 
         Args:
             name: what the user types.
-            help: one line of plain text for the list of commands, and the description unless that is given.
-            options: of `argparse.ArgumentParser`.
+            help: one line of plain text for the list of commands.
+            description: what `--help` begins with; by default that line.
+            options: others of `argparse.ArgumentParser`.
 
         Raises:
             PluginError: if the name is taken or cannot be typed as one word.
@@ -53,7 +56,7 @@ class Commands:
             raise PluginError(f"the command '{self.prog} {name}' is added twice")
         if not name or name.startswith("-") or len(name.split()) != 1:
             raise PluginError(f"'{name}' cannot be the name of a command; use one word")
-        parser = argparse.ArgumentParser(prog=f"{self.prog} {name}", **{"description": help} | options)
+        parser = argparse.ArgumentParser(prog=f"{self.prog} {name}", description=description or help, **options)
         parser.set_defaults(run=_nothing_to_run)
         self.members[name] = Command(name, help, parser, (self.owner,))
         return parser

@@ -2,13 +2,12 @@
 
 from dovetail.config import dump, load
 from dovetail.shipped import find
-from dovetail.train.algorithm import make_plan
 
 CONFIG = find("dovetail-acme/acme")
 
 
 def test_it_plans_the_field_of_this_package():
-    plan = make_plan(load(CONFIG))
+    plan = load(CONFIG).plan
     entry = next(entry for entry in plan.entries if entry.field == "old_top_probability")
     assert entry.origin.startswith("dovetail-acme")
     assert entry.readers == ["train.advantage = dovetail-acme/hesitant"]
@@ -21,4 +20,4 @@ def test_the_resolved_config_says_whose_components_these_are():
 
 
 def test_its_task_goes_with_it():
-    assert make_plan(load(CONFIG, ["train.task=dovetail-acme/sequences"])).entries
+    assert load(CONFIG, ["train.task=dovetail-acme/sequences"]).plan

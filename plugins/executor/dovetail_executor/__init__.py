@@ -1,4 +1,4 @@
-"""Where the trials of a sweep run, and the rules by which some of them are stopped early."""
+"""Dovetail's built-in executors, which run the trials of a sweep, and rules for stopping trials early."""
 
 from __future__ import annotations
 

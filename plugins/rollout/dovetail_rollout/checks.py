@@ -13,11 +13,11 @@ def check_prompts(
     mask: Bool[np.ndarray, "prompt position"],
     keys: Key[Array, "prompt sample"],
 ) -> None:
-    """Refuse shapes that do not match, and rows that end in padding: the completion starts right after the prompt."""
+    """Refuse shapes that do not match, and rows that end in padding: a completion starts right after its prompt."""
     if tokens.ndim != 2 or mask.shape != tokens.shape or keys.ndim != 2 or len(keys) != len(tokens):
         raise ConfigError(
             f"prompt_tokens {tokens.shape} and prompt_mask {mask.shape} must both be [prompt, position], and keys"
-            f" {keys.shape} [prompt, sample] with as many prompts"
+            f" {keys.shape} must be [prompt, sample] with the same prompts"
         )
     mask = np.asarray(mask, bool)
     wrong = np.flatnonzero(mask.any(axis=1) & ~mask[:, -1])
@@ -28,7 +28,7 @@ def check_prompts(
 def unknown_ids(
     tokens: Int[np.ndarray, "prompt position"], mask: Bool[np.ndarray, "prompt position"], vocab_size: int
 ) -> Bool[np.ndarray, "prompt"]:
-    """Tell which prompts have an id that the model does not know; XLA would read it as another one, silently.
+    """Tell which prompts have an id outside the vocabulary, which XLA would silently read as another one.
 
     >>> unknown_ids(np.array([[1, 9], [9, 1]]), np.array([[True, True], [False, True]]), vocab_size=9)
     array([ True, False])

@@ -1,4 +1,4 @@
-"""Dovetail's built-in sinks: where a run's metrics go besides `metrics.jsonl`, which every run writes."""
+"""Dovetail's built-in sinks, which show a run's metrics beside the `metrics.jsonl` that every run writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which figures of a record are shown, and how."""
+"""Which metrics of a record are shown, and how."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import attrs
 
 @attrs.frozen
 class Figure:
-    """A heading, the metric under it, and its format in the live table."""
+    """A heading, its metric, and the format in the live table."""
 
     heading: str
     metric: str
@@ -37,7 +37,7 @@ FIGURES: Final = (
 
 
 def phase_of(metrics: Mapping[str, float]) -> str:
-    """Return what a record is of: `sft`, `eval` or `rl`.
+    """Return the phase of a record: `sft`, `eval` or `rl`.
 
     >>> phase_of({"sft/loss": 1.0}), phase_of({"eval/accuracy": 0.5}), phase_of({"reward/mean": 1.0})
     ('sft', 'eval', 'rl')

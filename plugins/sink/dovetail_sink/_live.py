@@ -17,13 +17,13 @@ from rich.text import Text
 from dovetail_sink._figures import ACCURACY, FIGURES, Figure, phase_of
 
 OTHER_LINES: Final = 8
-"""Lines of the view that are no records, and the one below it."""
+"""Lines of the view that are not records, and the one below it."""
 
 SPEED_PERIOD: Final = 3600.0
 """Seconds over which the time left is estimated; rich's own 30 may be less than one step."""
 
 COLUMN_GAP: Final = 2
-"""A space of padding and one of the table's frame."""
+"""One space of padding and one of the table's frame."""
 
 FRAME: Final = 2
 """The table's edges."""
@@ -32,7 +32,7 @@ STYLES: Final = {"sft": "cyan", "eval": "bold green", "rl": ""}
 
 
 class LiveView:
-    """Title, progress bar with the time left, evaluations, and a table of the latest records, redrawn at each."""
+    """The title, a progress bar with the time left, evaluations, and a table of the latest records."""
 
     def __init__(self, terminal: Terminal, title: str, total_steps: int, start_step: int, rows: int) -> None:
         """Start drawing on `terminal`."""
@@ -66,11 +66,11 @@ class LiveView:
         self._live.update(self._view())
 
     def close(self) -> None:
-        """Leave the last view on the terminal; a second call does nothing."""
+        """Stop, leaving the last view on the terminal; a second call does nothing."""
         self._live.stop()
 
     def _advance(self, is_sft: bool, step: int) -> None:
-        """Move the bar of the phase; that of the warm start only pulses, since no sink is told how long it is."""
+        """Move the bar of the phase; the warm start's only pulses, since sinks are not told how long it is."""
         self._progress.update(self._bars["sft"], visible=is_sft, done=f"step {step}")
         self._progress.update(self._bars["rl"], visible=not is_sft)
         if not is_sft:
@@ -78,13 +78,13 @@ class LiveView:
             self._progress.update(self._bars["rl"], completed=step, done=f"{step}/{self._total_steps}")
 
     def _view(self) -> RenderableType:
-        parts: list[RenderableType] = [Text(self._title, style="bold", overflow="ellipsis", no_wrap=True)]
-        parts.append(self._progress)
+        lines: list[RenderableType] = [Text(self._title, style="bold", overflow="ellipsis", no_wrap=True)]
+        lines.append(self._progress)
         if self._evaluations:
-            parts.append(Text(self._accuracy(), style=STYLES["eval"], overflow="ellipsis", no_wrap=True))
+            lines.append(Text(self._accuracy(), style=STYLES["eval"], overflow="ellipsis", no_wrap=True))
         if self._records:
-            parts.append(self._table())
-        return Group(*parts)
+            lines.append(self._table())
+        return Group(*lines)
 
     def _accuracy(self) -> str:
         """The first, the best and the latest evaluation."""
@@ -115,7 +115,7 @@ def _cell(figure: Figure, metrics: Mapping[str, float]) -> str:
 
 
 def _fitting(columns: list[list[str]], width: int) -> list[list[str]]:
-    """Leave out columns from the right until the rest fits: half a number is worse than none."""
+    """Drop columns from the right until the rest fits: half a number is worse than none."""
     widths = [max(map(len, column)) + COLUMN_GAP for column in columns]
     while len(columns) > 1 and FRAME + sum(widths[: len(columns)]) > width:
         columns = columns[:-1]
@@ -123,7 +123,7 @@ def _fitting(columns: list[list[str]], width: int) -> list[list[str]]:
 
 
 class _TimeLeftColumn(TimeRemainingColumn):
-    """The time left, said to be that; nothing where the end is not known."""
+    """The time left, labelled as such; empty if the end is not known."""
 
     def render(self, task: Task) -> Text:
         """Return the cell of a bar."""

@@ -1,4 +1,4 @@
-"""What is drawn of a run, read from its `metrics.jsonl`."""
+"""The curves of a run, read from its `metrics.jsonl`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dovetail_sink._figures import ACCURACY, REWARD
 METRICS: Final = "metrics.jsonl"
 
 Series = dict[int, float]
-"""A figure by step."""
+"""A number by step."""
 
 
 @attrs.frozen
@@ -26,7 +26,7 @@ class Points:
 
 
 def read(folder: Path) -> Points:
-    """Read a run's record; a folder without one has no points.
+    """Read a run's metrics; a folder without a file has no points.
 
     Raises:
         RunError: at a line that is not a record, but for the last one, which a killed run may leave unfinished.
@@ -46,7 +46,7 @@ def read(folder: Path) -> Points:
 
 
 def running_mean(series: Series, window: int) -> Series:
-    """Return the mean over `window` (odd) neighbouring points; fewer at the ends.
+    """Return the mean over `window` (odd) neighbouring points, fewer at the ends.
 
     >>> running_mean({1: 0.0, 2: 3.0, 3: 6.0}, window=3)
     {1: 1.5, 2: 3.0, 3: 4.5}
@@ -63,5 +63,5 @@ def mean_of(runs: list[Series]) -> Series:
     >>> mean_of([{1: 0.0, 2: 1.0}, {2: 3.0}])
     {2: 2.0}
     """
-    shared = [step for step in runs[0] if all(step in run for run in runs)]
-    return {step: sum(run[step] for run in runs) / len(runs) for step in shared}
+    common = [step for step in runs[0] if all(step in run for run in runs)]
+    return {step: sum(run[step] for run in runs) / len(runs) for step in common}

@@ -1,4 +1,4 @@
-"""Dovetail's built-in tasks: where prompts, the columns that rewards read, and demonstrations come from."""
+"""Dovetail's built-in tasks, which provide prompts, the columns that rewards read, and demonstrations."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ def dovetail_components(register: Callable[..., None]) -> None:
     """Register the components of this package."""
     register("task", "arithmetic", "dovetail_task.task.arithmetic:Arithmetic")
     register("task", "gsm8k", "dovetail_task.task.gsm8k:Gsm8k")
-    # The format follows the file's suffix, so that the other names only say what a config expects to read.
+    # The format follows from the file's suffix; the aliases only say in a config what is read.
     register("task", "records", "dovetail_task.task.records:Records", aliases=("jsonl", "csv", "parquet"))

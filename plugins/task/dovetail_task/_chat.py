@@ -1,4 +1,8 @@
-"""Prompts as conversations, for the chat template of a tokenizer."""
+"""Prompts as conversations, for the chat template of a tokenizer.
+
+A task gives text or a conversation. `Tokenizer.render` turns either into the model's text once, when examples are read,
+so that length limits, rewards, records and engines never have to deal with conversations.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ Messages = list[dict[str, Any]]
 
 
 def conversation(prompt: str | Messages, system: str | None) -> Messages:
-    """Return what the user says as a conversation; what the system says goes first, unless it has spoken already.
+    """Return a prompt as a conversation that starts with the system message, unless it has one already.
 
     >>> conversation("6 * 7?", "Be brief.")
     [{'role': 'system', 'content': 'Be brief.'}, {'role': 'user', 'content': '6 * 7?'}]
@@ -25,7 +29,7 @@ def conversation(prompt: str | Messages, system: str | None) -> Messages:
 
 
 def split_reply(messages: Messages) -> tuple[Messages, str | None]:
-    """Return a conversation up to the assistant's last turn, and what it says there; None if it does not end so.
+    """Return a conversation without a final turn of the assistant, and the text of that turn or None.
 
     >>> split_reply([{"role": "user", "content": "6 * 7?"}, {"role": "assistant", "content": "42"}])
     ([{'role': 'user', 'content': '6 * 7?'}], '42')
@@ -43,12 +47,12 @@ def no_conversation(value: Any) -> str | None:
         if not isinstance(message.get("content"), str):
             return f"message {index} has the content {message.get('content')!r}, not text"
     if not value or not split_reply(value)[0]:
-        return f"{value!r} is no conversation to answer"
+        return f"{value!r} is not a conversation to answer"
     return None
 
 
 def check_system(task: str) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
-    """Return an attrs validator: what the system says needs a conversation to say it in.
+    """Return an attrs validator: a system message needs a conversation.
 
     Raises:
         ConfigError: naming both settings.

@@ -1,4 +1,4 @@
-"""Open a file of records: every record is read once and checked, none is kept as a Python object."""
+"""Opens a file of records: every record is read and checked once, and none is kept as a Python object."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Check = Callable[[Record], str | None]
 
 
 class Source(Protocol):
-    """The records of one file; `scan` must have run to its end before they are asked for by index."""
+    """The records of one file; `scan` must run to its end before they are accessed by index."""
 
     def scan(self) -> Iterator[tuple[str, Record]]:
         """Yield each record with its place, such as `train.jsonl:7`."""
@@ -46,7 +46,7 @@ class Table(Sequence[Record]):
     """The checked records of a file, by index.
 
     `columns` are those of the first record; every other record has them too. `fingerprints` are 64-bit hashes of the
-    prompts: equal prompts, equal fingerprints.
+    prompts.
     """
 
     path: Path
@@ -66,17 +66,17 @@ class Table(Sequence[Record]):
 def open_table(
     path: Path, text: Mapping[str, str], check: Check = lambda _: None, *, conversations: bool = False
 ) -> Table:
-    """Read a file through once.
+    """Read a file once, from beginning to end.
 
     Args:
         path: a .jsonl, .csv or .parquet file.
-        text: the columns that must hold text in every record, the prompt first; each with the setting that names it.
+        text: the columns that must hold text in every record, the prompt first, each with the setting that names it.
         check: what else must hold.
         conversations: whether the prompt may be a list of messages instead.
 
     Raises:
-        DataError: in one line, naming the file and the line, on a file that cannot be read or holds no record, on a
-            broken record, and on a missing column (with those found).
+        DataError: in one line with the file and the line, for a file that cannot be read or has no records, for a
+            broken record, and for a missing column (with the columns found).
     """
     source = _source(path)
     columns: tuple[str, ...] | None = None
@@ -96,32 +96,32 @@ def open_table(
     except OSError as error:
         raise DataError(f"'{path}' cannot be read: {error.strerror or error}") from error
     if columns is None:
-        raise DataError(f"{path} is empty: it holds no record")
+        raise DataError(f"{path} has no records")
     return Table(path, columns, fingerprints, source)
 
 
 def first_columns(path: Path) -> tuple[str, ...]:
-    """Return the columns of a file's first record, without reading the rest of it where the format allows.
+    """Return the columns of a file's first record, without reading the rest if the format allows.
 
     Raises:
-        DataError: if the file cannot be read or holds no record.
+        DataError: if the file cannot be read or has no records.
     """
     try:
         for _, record in _source(path).scan():
             return tuple(record)
     except OSError as error:
         raise DataError(f"'{path}' cannot be read: {error.strerror or error}") from error
-    raise DataError(f"{path} is empty: it holds no record")
+    raise DataError(f"{path} has no records")
 
 
 def held_out(table: Table, share: float, setting: str) -> tuple[Sequence[Record], Sequence[Record]]:
-    """Return the records to train on, and those held out.
+    """Return the records to train on and those held out.
 
-    A record's side depends on its prompt alone: copies of a question never stand on both, and adding records moves
-    none.
+    Which of the two a record belongs to depends only on its prompt: copies of a question are never in both, and adding
+    records moves none.
 
     Raises:
-        DataError: if a side is empty.
+        DataError: if either is empty.
     """
     limit = share * 2**64
     kept, held = array("q"), array("q")
@@ -137,7 +137,7 @@ def held_out(table: Table, share: float, setting: str) -> tuple[Sequence[Record]
 
 def _source(path: Path) -> Source:
     if path.suffix not in FORMATS:
-        raise DataError(f"'{path}' is no file of records by its suffix {path.suffix!r}; known: {listing(FORMATS)}")
+        raise DataError(f"'{path}' has the suffix {path.suffix!r}; files of records have one of {listing(FORMATS)}")
     return FORMATS[path.suffix](path)
 
 
@@ -151,7 +151,11 @@ def _check_columns(path: Path, columns: tuple[str, ...], text: Mapping[str, str]
 
 def _missing(record: Record, columns: tuple[str, ...]) -> str | None:
     missing = [column for column in columns if column not in record]
-    return f"lacks the column {missing[0]!r}, which the first record has; write null for no value" if missing else None
+    return (
+        f"lacks the column {missing[0]!r}, which the first record has; write null if it has no value"
+        if missing
+        else None
+    )
 
 
 def _not_text(record: Record, text: Mapping[str, str], conversation: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Records of a parquet file, kept as Arrow columns in memory and turned into Python values a row at a time."""
+"""Records of a parquet file, kept in memory as Arrow columns and turned into Python values one row at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BATCH = 1024
 
 @attrs.define
 class Parquet(Sequence[Record]):
-    """The rows of a parquet file; `scan` must have run to its end before records are asked for by index."""
+    """The rows of a parquet file; `scan` must run to its end before records are accessed by index."""
 
     path: Path
     _table: Any = attrs.field(default=None, init=False, repr=False)
@@ -44,7 +44,7 @@ class Parquet(Sequence[Record]):
                         yield f"{self.path}: row {row}", record
                 self._table = arrow.Table.from_batches(batches, schema=file.schema_arrow).combine_chunks()
         except arrow.ArrowException as error:
-            raise DataError(f"{self.path}: no valid parquet file: {str(error).splitlines()[0]}") from error
+            raise DataError(f"{self.path}: not a valid parquet file: {str(error).splitlines()[0]}") from error
 
     def __len__(self) -> int:
         return self._table.num_rows

@@ -1,4 +1,4 @@
-"""Prompt and demonstration templates: format strings whose placeholders are names of columns."""
+"""Prompt and demonstration templates: format strings whose placeholders are column names."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def check_template(template: str, columns: Iterable[str], setting: str, must: st
 
     Args:
         template: text with placeholders such as `{question}`.
-        columns: what a placeholder may name.
+        columns: the names that placeholders may have.
         setting: the name of the setting that holds the template, for messages.
-        must: the placeholder without which every text would be the same.
+        must: the required placeholder, without which every text would be the same.
 
     Raises:
-        ConfigError: on an unknown placeholder, one that is more than a name, a lone brace, or a missing `must`.
+        ConfigError: for an unknown placeholder, one that is more than a name, a lone brace, or a missing `must`.
 
     >>> check_template("What is {question}?", ["question"], "task.arithmetic.template", must="question")
     >>> check_template("What is {qestion}?", ["question"], "task.arithmetic.template", must="question")

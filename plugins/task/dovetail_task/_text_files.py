@@ -1,4 +1,4 @@
-"""Records of jsonl and csv files, left on disk: one pass notes where each record lies and checks that it parses."""
+"""Records of jsonl and csv files, which stay on disk: one pass notes their places and checks that they parse."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Record = dict[str, Any]
 
 @attrs.define
 class TextFile(Sequence[Record]):
-    """A file whose records are byte ranges. `scan` must have run to its end before records are asked for by index."""
+    """A file whose records are byte ranges. `scan` must run to its end before records are accessed by index."""
 
     path: Path
     _starts: array[int] = attrs.field(factory=lambda: array("q"), init=False)
@@ -53,21 +53,21 @@ class TextFile(Sequence[Record]):
                 file.seek(start)
                 raw = file.read(end - start)
         except OSError as error:
-            raise DataError(f"'{self.path}' cannot be read any more: {error.strerror or error}") from error
+            raise DataError(f"'{self.path}' can no longer be read: {error.strerror or error}") from error
         return self._parse(raw, str(self.path))
 
     @abstractmethod
     def _records(self, file: BinaryIO) -> Iterator[tuple[int, int, int, Record]]:
-        """Yield line number, first byte, byte after the last, and the record."""
+        """Yield the line number, the first byte, the byte after the last, and the record."""
 
     @abstractmethod
     def _parse(self, raw: bytes, place: str) -> Record:
-        """Return the record that these bytes hold."""
+        """Return the record in these bytes."""
 
 
 @attrs.define
 class JsonLines(TextFile):
-    """One JSON object a line; blank lines are skipped."""
+    """One JSON object per line; blank lines are skipped."""
 
     def _records(self, file: BinaryIO) -> Iterator[tuple[int, int, int, Record]]:
         end = 0
@@ -81,19 +81,19 @@ class JsonLines(TextFile):
         try:
             record = json.loads(text)
         except json.JSONDecodeError as error:
-            raise DataError(f"{place}: no valid JSON: {error.msg} at column {error.colno}") from error
-        except (ValueError, RecursionError) as error:  # a number of thousands of digits; thousands of brackets
-            raise DataError(f"{place}: no valid JSON: {error}") from error
+            raise DataError(f"{place}: not valid JSON: {error.msg} at column {error.colno}") from error
+        except (ValueError, RecursionError) as error:  # a number with thousands of digits; thousands of brackets
+            raise DataError(f"{place}: not valid JSON: {error}") from error
         if not isinstance(record, dict):
             raise DataError(
-                f'{place}: holds a JSON {type(record).__name__}; write one object a line, such as {{"prompt": "..."}}'
+                f'{place}: holds a JSON {type(record).__name__}; write one object per line, such as {{"prompt": "..."}}'
             )
         return record
 
 
 @attrs.define
 class Csv(TextFile):
-    """A header line, then records of as many fields; quoted fields may span lines. Every value is text."""
+    """A header line, then records with as many fields. Quoted fields may span lines; every value is text."""
 
     _header: list[str] = attrs.field(factory=list, init=False)
 
@@ -123,7 +123,7 @@ class Csv(TextFile):
             except StopIteration:
                 return
             except csv.Error as error:
-                raise DataError(f"{self.path}:{began}: no valid CSV in the record that begins here: {error}") from error
+                raise DataError(f"{self.path}:{began}: invalid CSV in the record that begins here: {error}") from error
 
     def _record(self, fields: list[str], place: str) -> Record:
         if len(fields) != len(self._header):
@@ -138,7 +138,7 @@ class Csv(TextFile):
 
 @attrs.define
 class _CountedLines:
-    """The lines of a file, decoded; knows how much of it has been handed out."""
+    """The decoded lines of a file, with a count of the lines and bytes read."""
 
     file: BinaryIO
     path: Path
@@ -159,7 +159,7 @@ def _decode(raw: bytes, place: str) -> str:
     try:
         return raw.decode("utf-8-sig")  # spreadsheets put a byte-order mark in front
     except UnicodeDecodeError as error:
-        raise DataError(f"{place}: no valid UTF-8: {error.reason} at byte {error.start + 1}") from error
+        raise DataError(f"{place}: not valid UTF-8: {error.reason} at byte {error.start + 1}") from error
 
 
 def _stamp(file: BinaryIO) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""A sequence whose items are made when they are asked for."""
+"""A sequence whose items are made on access."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_a_loss_mask_that_reads_the_policy_being_trained_is_asked_with_the_loss(
     batch, _ = collect(algorithm, graphdef, weights, sampled())
     assert "loss_weights" not in batch
     learnt, metrics = change(algorithm, graphdef, weights, batch)
-    assert 0 < means(metrics)["loss_mask/weight_mean"] < 1
+    assert 0 < means(metrics)["loss_mask/opsm/weight_mean"] < 1
     plain = without_loss_masks(algorithm, "loss_terms")
     positive = batch | {"advantages": jnp.maximum(batch["advantages"], 0.0)}
     gap = means(metrics)["mismatch/kl_k1"]  # mean(log μ - log π): with this model every completion is beyond 0

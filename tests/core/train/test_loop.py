@@ -82,7 +82,6 @@ def test_a_run_leaves_its_records(finished):
         "environment.json",
         "parameters.txt",
         "tokenizer",
-        "curve.png",
         "curve.svg",
         "events",
     ):

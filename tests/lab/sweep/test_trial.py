@@ -2,9 +2,9 @@
 
 import pytest
 
+from dovetail import plan
 from dovetail.config import load, run_id
 from dovetail.errors import ConfigError, PlanError
-from dovetail.train import algorithm
 from dovetail_lab.sweep import Point, plan_trials
 from dovetail_lab.sweep.trial import group_of
 
@@ -34,11 +34,14 @@ def test_everything_that_is_wrong_is_said_before_anything_starts():
 
 
 def test_a_plan_that_fails_is_found_too(monkeypatch):
+    plan_step = plan.plan_step
+
     def refuse(config):
         if config.train.lr == 0.2:
             raise PlanError("nobody provides 'sigma'")
+        return plan_step(config)
 
-    monkeypatch.setattr(algorithm, "make_plan", refuse)
+    monkeypatch.setattr(plan, "plan_step", refuse)
     with pytest.raises(ConfigError, match=r"nobody provides 'sigma'\n    in the trial train.lr=0.2"):
         plan_trials(None, [], [Point(("train.lr=0.1",)), Point(("train.lr=0.2",))])
 

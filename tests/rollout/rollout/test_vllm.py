@@ -183,7 +183,7 @@ def test_a_server_that_fails_is_tried_once_more(fake, folder):
     with closing(each.open()) as engine:
         fake.answers["/v1/completions"] = 500, {"error": {"message": "EngineCore encountered an issue."}}
         with (
-            pytest.warns(RuntimeWarning, match="started again"),
+            pytest.warns(RuntimeWarning, match="restarted"),
             pytest.raises(RunError, match="status 500: EngineCore"),
         ):
             each.generate(engine, RANDOM)
@@ -239,7 +239,7 @@ def test_our_server_is_started_restarted_and_ended(folder):
     before = each.generate(engine, RANDOM)
     engine.sync(each.other, version=5)
     os.kill(process_of(engine), signal.SIGKILL)
-    with pytest.warns(RuntimeWarning, match=r"started again: .*ended with status 137"):
+    with pytest.warns(RuntimeWarning, match=r"restarted: .*ended with status 137"):
         again = each.generate(engine, RANDOM)
     np.testing.assert_array_equal(before.tokens, again.tokens)
     assert set(again.versions) == {5}
@@ -293,7 +293,7 @@ def test_a_start_that_takes_too_long_is_ended(folder):
     ("params", "message"),
     [
         ({"python": "p", "url": "http://h:1"}, "python and url are given; each says where vLLM is"),
-        ({"mode": "in_process", "url": "http://h:1"}, "mode = 'in_process' needs no url"),
+        ({"mode": "in_process", "url": "http://h:1"}, "mode = 'in_process' does not use url"),
         ({"adapter": True}, r"needs rollout\.vllm\.folder"),
         ({"restarts": -1}, "restarts"),
     ],
@@ -327,14 +327,14 @@ def test_not_installed(folder, monkeypatch):
 
 
 def test_a_handover_folder_that_does_not_exist(folder):
-    with pytest.raises(ConfigError, match="handover = '/nowhere': weights cannot be left there"):
+    with pytest.raises(ConfigError, match="handover = '/nowhere': weights cannot be written there"):
         of(folder, url="http://h:1", handover="/nowhere").open()
 
 
 def test_a_model_without_a_folder_says_which_setting_it_wants(fake, folder):
     each = of(folder, url=fake.url)
     rollout = dovetail.get("rollout", "vllm").bind(url=fake.url)
-    with pytest.raises(ConfigError, match=r"name the folder that it comes from \(rollout\.vllm\.folder = None\)"):
+    with pytest.raises(ConfigError, match=r"name the folder it comes from \(rollout\.vllm\.folder = None\)"):
         rollout.open(each.graphdef, each.weights, each.tokenizer)
 
 

@@ -85,7 +85,7 @@ def test_a_server_that_dies_is_started_again_with_the_newest_weights(opened):
     engine.sync(each.other, 4)
     before = each.generate(engine, RANDOM)
     os.kill(process_of(engine), signal.SIGKILL)
-    with pytest.warns(RuntimeWarning, match="started again"):
+    with pytest.warns(RuntimeWarning, match="restarted"):
         after = each.generate(engine, RANDOM)
     np.testing.assert_array_equal(before.tokens, after.tokens)
     assert set(after.versions) == {4}

@@ -101,7 +101,7 @@ def test_a_missing_path_says_how_to_set_it(tmp_path):
 
 def test_a_folder_without_training_data_says_what_it_holds(tmp_path):
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(DataError, match=r"holds no train\.csv\|\.jsonl\|\.parquet; found: notes\.txt"):
+    with pytest.raises(DataError, match=r"does not have a train\.csv\|\.jsonl\|\.parquet; found: notes\.txt"):
         Gsm8k(path=str(tmp_path)).examples("train")
 
 

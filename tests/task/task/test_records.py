@@ -155,13 +155,13 @@ def test_copies_of_a_conversation_are_on_one_side(tmp_path):
 @pytest.mark.parametrize(
     ("prompts", "options", "message"),
     [
-        ([[]], {}, r"a\.jsonl:1: column 'prompt': \[\] is no conversation to answer"),
-        ([[REPLY]], {}, "is no conversation to answer"),
+        ([[]], {}, r"a\.jsonl:1: column 'prompt': \[\] is not a conversation to answer"),
+        ([[REPLY]], {}, "is not a conversation to answer"),
         ([[USER, "42"]], {}, "message 1 is '42'; write {'role': ..., 'content': ...}"),
         ([[USER | {"content": None}]], {}, "message 0 has the content None, not text"),
-        ([[USER], "6 * 7?"], {}, r"a\.jsonl:2: column 'prompt' holds text; the first record, a conversation$"),
-        ([[USER, REPLY], [USER]], {}, "holds a conversation; the first record, a conversation with its reply"),
-        ([[USER]], {"template": "{prompt}"}, r"holds a conversation, and task\.records\.template is for text"),
+        ([[USER], "6 * 7?"], {}, r"a\.jsonl:2: column 'prompt' holds text, but the first record holds a conversation$"),
+        ([[USER, REPLY], [USER]], {}, "holds a conversation, but the first record holds a conversation with its reply"),
+        ([[USER]], {"template": "{prompt}"}, r"holds a conversation, but task\.records\.template is for text"),
         ([{"role": "user"}], {}, "column 'prompt' holds dict, not text"),
     ],
 )

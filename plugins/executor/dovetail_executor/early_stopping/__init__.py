@@ -1,1 +1,1 @@
-"""Rules by which trials of a sweep are stopped early."""
+"""Rules for stopping trials of a sweep early."""

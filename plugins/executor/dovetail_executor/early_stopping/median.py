@@ -17,9 +17,9 @@ def median(curve: Curve, others: list[Curve], *, grace: int = 10, min_trials: in
 
     Args:
         curve: y, the (step, value) pairs of the trial; higher is better. s is its last step.
-        others: yⱼ, those of the other trials. Only one that has come to step s or beyond has a say.
+        others: yⱼ, those of the other trials, of which only those that have reached step s count.
         grace: steps during which no trial is stopped.
-        min_trials: others that must have come so far.
+        min_trials: how many others must have reached step s.
 
     Returns:
         Whether to stop.

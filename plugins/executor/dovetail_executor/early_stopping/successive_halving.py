@@ -1,4 +1,4 @@
-"""Successive halving without waiting."""
+"""Asynchronous successive halving."""
 
 from __future__ import annotations
 
@@ -8,27 +8,28 @@ from dovetail_lab.sweep.stopping import Curve
 def successive_halving(
     curve: Curve, others: list[Curve], total_steps: int, *, reduction: int = 3, rungs: int = 3
 ) -> bool:
-    """Stop a trial that, when it comes to a rung, is not among the best 1/η of those that have come to it.
+    """Stop a trial that is not among the best 1/η of those at a rung when it reaches it.
 
         rung r is at step  ⌈T / ηʳ⌉,  r = R, ..., 1
         stop  ⇔  |{j : yⱼ(rung) > y(rung)}|  ≥  max(1, ⌊n / η⌋)
 
-    with n the number of trials that have come to the rung, this one included. A trial never waits for others (ASHA), so
-    the first few at a rung go on. Li et al. 2020, *A System for Massively Parallel Hyperparameter Tuning*, algorithm 2.
+    where n is the number of trials that have reached the rung, including this one. A trial never waits for others
+    (ASHA), so the first few at a rung go on. Li et al. 2020, *A System for Massively Parallel Hyperparameter Tuning*,
+    algorithm 2.
 
     Args:
         curve: y, the (step, value) pairs of the trial; higher is better. Its value at a rung is the first one at the
             rung's step or later.
         others: yⱼ, those of the other trials.
-        total_steps: T, the steps of a whole trial.
-        reduction: η, of how many one goes on.
+        total_steps: T, the steps of a complete trial.
+        reduction: η; one trial in η goes on.
         rungs: R, how often a trial is judged.
 
     Returns:
         Whether to stop.
 
-    *Departures*: the paper promotes a paused trial once it is among the best 1/η, here one that is not among them when
-    it comes to a rung is stopped for good, so that no trial has to be kept aside.
+    *Departures*: the paper pauses trials and promotes one once it is among the best 1/η. Here a trial that is not among
+    them when it reaches a rung is stopped for good, so that no paused trials have to be kept.
 
     >>> others = [[(3, 0.5)], [(3, 0.7)], [(3, 0.1)]]
     >>> successive_halving([(3, 0.6)], others, 9, rungs=1), successive_halving([(3, 0.8)], others, 9, rungs=1)

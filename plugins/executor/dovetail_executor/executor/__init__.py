@@ -1,1 +1,1 @@
-"""Executors: where the trials of a sweep run."""
+"""Executors, which run the trials of a sweep."""

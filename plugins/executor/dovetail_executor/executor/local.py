@@ -1,4 +1,4 @@
-"""Trials in processes of this machine."""
+"""Trials in processes on this machine."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ PATIENCE_SECONDS = 5.0
 
 @attrs.frozen(kw_only=True)
 class Local:
-    """Worker processes on this machine, each in a session of its own, so that it is ended with all its children.
+    """Worker processes on this machine, each in its own session, so that its children end with it.
 
     A worker whose driver dies finishes its trial and ends.
 
     Args:
-        gpus: ids of GPUs, dealt out to the workers in turn. Empty leaves all of them to every worker, which suits one
-            worker only: jax takes most of a GPU's memory when it starts. Workers that share one take it as they need.
+        gpus: ids of GPUs, assigned to the workers in turn. Empty gives all of them to every worker, which suits only
+            one worker: jax takes most of a GPU's memory when it starts. Workers that share a GPU allocate on demand.
     """
 
     gpus: tuple[int, ...] = ()
 
     def open(self, sweep: Path, jobs: int) -> LocalWorkers:
-        """Return what starts workers for a sweep's folder."""
+        """Return an object that starts workers for a sweep's folder."""
         command = (sys.executable, "-m", "dovetail_lab.sweep.worker", str(sweep.absolute()))
         return LocalWorkers(sweep=sweep, command=command, gpus=self.gpus, shared=jobs > len(self.gpus))
 
 
 @attrs.frozen(kw_only=True)
 class LocalWorkers:
-    """An open `Local`; `command` is what a worker runs."""
+    """An open `Local`; workers run `command`."""
 
     sweep: Path
     command: tuple[str, ...]
@@ -68,11 +68,11 @@ class LocalWorkers:
         return LocalWorker(process)
 
     def close(self) -> None:
-        """Do nothing: there is nothing but the workers."""
+        """Do nothing: there are only the workers."""
 
 
 class LocalWorker:
-    """A worker process, and a thread that waits for its answers."""
+    """A worker process and a thread that waits for its answers."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -90,7 +90,7 @@ class LocalWorker:
         self._gone.set()
 
     def start(self, trials: Sequence[str]) -> None:
-        """Send a job; a process that is gone shows in `finished`."""
+        """Send a job; `finished` raises if the process is gone."""
         assert self._process.stdin is not None, "it is a pipe"
         self._idle.clear()
         try:
@@ -106,7 +106,7 @@ class LocalWorker:
         return self._idle.is_set()
 
     def kill(self) -> None:
-        """End the process and its children: a polite signal, then one that nobody can ignore."""
+        """End the process and its children: SIGTERM first, then SIGKILL."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(self._process.pid, number)

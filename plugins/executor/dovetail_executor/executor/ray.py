@@ -17,14 +17,14 @@ from dovetail.errors import ConfigError, WorkerLost
 class Ray:
     """Workers as actors of a Ray cluster, each with resources of its own. Needs `pip install dovetail[ray]`.
 
-    Every machine must see the sweep's folder under the same path: checkpoints are there, so a trial whose machine is
-    lost goes on elsewhere, if `--retry` allows it another attempt.
+    Every machine must see the sweep's folder under the same path. It holds the checkpoints, so a trial whose machine is
+    lost continues elsewhere if `--retry` allows another attempt.
 
     Args:
-        address: `auto` for the cluster that this machine belongs to, or `host:port`. None starts Ray here.
-        cpus: of each worker.
-        gpus: of each worker; 0 hides them from it.
-        resources: what else a worker needs, by the names that the cluster gives them.
+        address: `auto` for this machine's cluster, or `host:port`; None starts Ray here.
+        cpus: CPUs of each worker.
+        gpus: GPUs of each worker; 0 hides them.
+        resources: other resources of each worker, by their names in the cluster.
     """
 
     address: str | None = None
@@ -33,7 +33,7 @@ class Ray:
     resources: Mapping[str, float] = attrs.field(factory=dict)
 
     def open(self, sweep: Path, jobs: int) -> RayWorkers:
-        """Join the cluster, or start one.
+        """Join the cluster or start one.
 
         Raises:
             ConfigError: if Ray is not installed, or there is no cluster at the address.
@@ -63,7 +63,7 @@ def _import() -> ModuleType:
 
 @attrs.frozen(kw_only=True)
 class RayWorkers:
-    """An open `Ray`; `owned` if it is to be left when the sweep ends."""
+    """An open `Ray`; `owned` says whether to leave the cluster when the sweep ends."""
 
     ray: Any
     sweep: Path
@@ -71,7 +71,7 @@ class RayWorkers:
     owned: bool
 
     def open_worker(self, number: int) -> RayWorker:
-        """Start an actor, as soon as the cluster has room for it."""
+        """Start an actor as soon as the cluster has room for it."""
         actor = self.ray.remote(Runner).options(**self.options, max_restarts=0).remote(str(self.sweep))
         return RayWorker(self.ray, actor)
 
@@ -82,7 +82,7 @@ class RayWorkers:
 
 
 class Runner:
-    """The actor: what `dovetail_lab.sweep.worker` is on this machine."""
+    """The actor, which does what `dovetail_lab.sweep.worker` does on this machine."""
 
     def __init__(self, sweep: str) -> None:
         self._sweep = Path(sweep)
@@ -95,7 +95,7 @@ class Runner:
 
 
 class RayWorker:
-    """An actor, and the job that it is at."""
+    """An actor and its current job."""
 
     def __init__(self, ray: Any, actor: Any) -> None:
         self._ray, self._actor, self._job = ray, actor, None

@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 from dovetail.errors import PluginError
 from dovetail.registry.compatibility import ENGINE
 from dovetail.registry.discovery import GROUP
+from dovetail.run.files import write_whole
 
 State = Literal["current", "stale", "none"]
 
@@ -94,9 +95,7 @@ def write(distribution: str, *, checks: int, skipped: int, known: int) -> Record
     )
     place = path(distribution)
     place.parent.mkdir(parents=True, exist_ok=True)
-    draft = place.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps(attrs.asdict(record), indent=2) + "\n")
-    draft.replace(place)
+    write_whole(place, json.dumps(attrs.asdict(record), indent=2) + "\n")
     return record
 
 

@@ -11,7 +11,6 @@ import attrs
 from dovetail.config import Choice, load_experiment
 from dovetail.errors import ConfigError
 from dovetail.shipped import find
-from dovetail_lab.settings import AB
 from dovetail_lab.ab import experiment
 from dovetail_lab.ab.analysis import Analysis, analyse
 from dovetail_lab.ab.design import Arm, Design, Window, parse_stop_rule
@@ -19,6 +18,7 @@ from dovetail_lab.ab.metric import check_metric
 from dovetail_lab.ab.outcomes import Runs
 from dovetail_lab.ab.registration import FILE, Registration
 from dovetail_lab.ab.words import caveats, counted, headline, plan
+from dovetail_lab.settings import AB
 from dovetail_lab.sweep import Planned, Store, Terms, parse_seeds, plan_trials
 from dovetail_lab.sweep.commands import parse_time
 

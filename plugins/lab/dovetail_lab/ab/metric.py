@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from dovetail.config import Config
 from dovetail.errors import ConfigError, listing, nearest
+from dovetail.plan import plan_step
 
 ALWAYS = (
     *(f"reward/{name}" for name in ("mean", "std")),
@@ -22,14 +23,20 @@ def check_metric(metric: str, config: Config) -> None:
     """
     known = [*evaluated(config), *trained(config)]
     section, slash, name = metric.partition("/")
-    # components report what they like under the name of their kind; that is checked with the first finished run
-    if metric in known or (slash and name and section in {*config.registry.kinds, "critic", "mismatch"}):
+    # what a component reports, under the name of its kind, is up to it: that is checked with the first finished run
+    if metric in known or (slash and name and section in reporting(config)):
         return
     if metric.startswith(("eval/pass@", "eval/maj@", "eval/sampled_")) and not config.eval.samples:
         raise ConfigError(f"metric {metric} needs several samples of each prompt: set eval.samples, which is 0")
     raise ConfigError(
         f"no run of this config has a metric '{metric}'.{nearest(metric, known)} There are: {listing(known)}"
     )
+
+
+def reporting(config: Config) -> set[str]:
+    """Return under which names the components of a config may report metrics: those of the kinds that a step calls."""
+    plan = config.plan or plan_step(config)
+    return {"mismatch", *(call.kind.name for call in plan.calls), *(call.model for call in plan.calls)}
 
 
 def evaluated(config: Config) -> Iterator[str]:

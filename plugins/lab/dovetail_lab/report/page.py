@@ -11,16 +11,9 @@ import attrs
 from dovetail.errors import RunError
 from dovetail.run.files import write_whole
 from dovetail_lab.report.charts import color
+from dovetail_lab.report.picture import CHART, COLORS
 
-STYLE = """
-:root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--muted:#5c6670;--line:#e2e6ea;--panel:#f6f8fa;--red:#c62f3b;
---redbg:#fdebec;--amber:#8a5a00;--amberbg:#fdf3dc;--good:#157a4a;--goodbg:#e3f5ea;--quiet:#4b5966;--quietbg:#edf0f3;
---c0:#6b7785;--c1:#0b6bcb;--c2:#d1560b;--c3:#0a8f6a;--c4:#a4458f;--c5:#8a6d00;--c6:#0e8fa3;--c7:#7a4fd0}
-@media(prefers-color-scheme:dark){:root{--bg:#12161b;--fg:#e4e8ec;--muted:#98a3ae;--line:#2a3138;--panel:#1a2027;
---red:#ff7b82;--redbg:#43191d;--amber:#f2c063;--amberbg:#3a2d11;--good:#5fd39a;--goodbg:#11362460;--quiet:#b4bfca;
---quietbg:#252c34;--c0:#9aa6b2;--c1:#58a6ff;--c2:#ff9a5c;--c3:#4cc9a0;--c4:#e08bd0;--c5:#d9b847;--c6:#56cbdc;
---c7:#b392f0}}
-*{box-sizing:border-box}
+STYLE = """*{box-sizing:border-box}
 body{font:15px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;margin:0;color:var(--fg);background:var(--bg)}
 main{max-width:1000px;margin:0 auto;padding:2.2rem 1.4rem 4rem}
 h1{font-size:1.65rem;line-height:1.25;margin:0 0 .2rem;letter-spacing:-.01em}
@@ -44,12 +37,6 @@ td.red,td.bad{color:var(--red);font-weight:600}td.red{background:var(--redbg)}td
 td.red,td.changed,td.same{padding-left:.6rem}td.good{color:var(--good)}
 .legend{display:flex;flex-wrap:wrap;gap:.2rem 1.1rem;font-size:.88rem;margin:.5rem 0 0}
 .legend i,.dot{display:inline-block;width:.75em;height:.75em;border-radius:2px;margin-right:.4em}
-.chart{width:100%;height:auto;display:block}.chart text{font-size:12px;fill:var(--muted)}
-.chart .mid{text-anchor:middle}.chart .end{text-anchor:end}.chart .strong{fill:var(--fg);font-weight:550}
-.chart .grid{stroke:var(--line);fill:none}.chart .zero{stroke:var(--muted);fill:none;stroke-width:1.2}
-.chart .band{fill:var(--muted);opacity:.14}.chart .interval{opacity:.17}
-.chart .line{fill:none;stroke-width:2.2;stroke-linejoin:round}.chart .thin{fill:none;stroke-width:1;opacity:.28}
-.chart .bar{stroke-width:2.4;fill:none}.chart .slope{stroke-width:1.8;fill:none;opacity:.85}
 .shares{display:flex;height:1.5rem;border-radius:4px;overflow:hidden;font-size:.8rem;color:#fff;margin:.4rem 0}
 .shares span{overflow:hidden;white-space:nowrap;text-indent:.5rem;line-height:1.5rem;background:var(--s)}
 code,pre{font:.86em/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}code{overflow-wrap:anywhere}
@@ -81,7 +68,7 @@ def page(title: str, subtitle: str, content: Iterable[str]) -> str:
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f"<title>{escape(title)}</title>\n<style>{COLORS}{STYLE}{CHART}</style>\n</head>\n<body>\n<main>\n"
         f'<h1>{escape(title)}</h1>\n<p class="muted">{escape(subtitle)}</p>\n{body}\n</main>\n</body>\n</html>\n'
     )
 

@@ -1,4 +1,4 @@
-"""Stochastic gradient descent."""
+"""Optimizer `sgd`."""
 
 from __future__ import annotations
 

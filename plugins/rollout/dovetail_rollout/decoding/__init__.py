@@ -1,1 +1,1 @@
-"""How the vanilla engine decodes: batching of completions, compiled steps, sampling from logits, stop strings."""
+"""How the vanilla engine decodes: batching, compiled steps, sampling from logits, and stop strings."""

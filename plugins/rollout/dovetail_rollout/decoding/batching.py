@@ -1,4 +1,4 @@
-"""One call of the vanilla engine: compiled steps, and between them the choice of who is in which slot."""
+"""One call of the vanilla engine: compiled steps, and the assignment of completions to slots between them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ SHORTEST = 128
 """Positions of the shortest cache; it is doubled when it is full."""
 
 SLACK = 32
-"""Positions beyond what the longest completion needs where lengths differ, so that the cache is seldom moved."""
+"""Positions beyond what the longest completion needs if lengths differ, so that the cache is rarely moved."""
 
 
 class Prompts(NamedTuple):
-    """Prompts padded on the left, a key for each completion, and which completions are not to be drawn."""
+    """Prompts padded on the left, a key for each completion, and which completions must not be drawn."""
 
     tokens: Int[Array, "prompt position"]
     mask: Bool[Array, "prompt position"]
@@ -39,7 +39,7 @@ class Prompts(NamedTuple):
 
 @attrs.frozen(kw_only=True)
 class Slots:
-    """The slots as they are now: `filled` of the `length` positions of each hold keys and values of its own tokens."""
+    """The slots at one moment: in each, `filled` of `length` positions hold keys and values of its own tokens."""
 
     layout: Layout
     prefix: Any
@@ -50,12 +50,12 @@ class Slots:
 
 @attrs.frozen(kw_only=True)
 class Batch:
-    """The completions of one call, while they are drawn.
+    """The completions of one call while they are drawn.
 
     Attributes:
-        schedule: who is decoded when.
-        stops: ends completions on the host, which it is asked to now and then.
-        compiled: the shapes that have been compiled; those of this call are added.
+        schedule: which completion is decoded when.
+        stops: stop strings, which are checked on the host now and then.
+        compiled: the shapes compiled so far, to which those of this call are added.
     """
 
     graphdef: Any
@@ -70,15 +70,15 @@ class Batch:
     compiled: set[tuple[Any, ...]]
 
     def run(self) -> Drawn:
-        """Draw all completions but the refused ones.
+        """Draw all completions except the refused ones.
 
-        What a later call may need for fewer slots is compiled with the first, so that no step waits for it then.
+        The first call also compiles what later ones may need for fewer slots, so that no step waits for it.
         """
         drawn, prompts = self._draw()
         return self._prepare(drawn, prompts)
 
     def _draw(self) -> tuple[Drawn, Any]:
-        """Return the completions, and the keys and values of the prompts."""
+        """Return the completions and the keys and values of the prompts."""
         self._note("begin", *self.prompts.tokens.shape, self.schedule.samples, self._static)
         drawn, prompts = _begin(self.graphdef, self.weights, self.prompts, self.numbers, self.fixed, self.cache_dtype)
         drawn, waiting = self._going(drawn, np.arange(self.prompts.keys.size))
@@ -100,9 +100,9 @@ class Batch:
                 slots = self._move(prompts, slots, slots.layout, longest)
 
     def _prepare(self, drawn: Drawn, prompts: Any) -> Drawn:
-        """Go through all numbers of slots that halving leads to, with nothing in them, if that has not been done.
+        """Run once through all numbers of slots that halving leads to, with nothing in them.
 
-        Left out are slots that completions wait for, which take more shapes, and caches that grow.
+        Not covered are calls whose completions wait for slots, which need more shapes, and caches that grow.
         """
         length = self._cache_length(0)
         if not self.schedule.together or self._cache_length(self.fixed.max_tokens - 2) > length:
@@ -118,20 +118,20 @@ class Batch:
         return drawn
 
     def _going(self, drawn: Drawn, seqs: Int[np.ndarray, "seq"]) -> tuple[Drawn, Int[np.ndarray, "seq"]]:
-        """Return which of these completions have not ended, once stop strings are looked for."""
+        """Check stop strings; return which of these completions are unfinished."""
         if self.stops is not None:
             drawn = self.stops.cut(drawn, seqs)
         return drawn, seqs[~np.asarray(drawn.ended)[seqs]]
 
     def _open(self, prompts: Any, layout: Layout) -> Slots:
-        """Return slots without own tokens."""
+        """Return slots without tokens of their own."""
         length = self._cache_length(0)
         self._note("open", layout.seqs.size, length)
         cache = _empty(self.graphdef, self.weights, layout.seqs.size, length, self.cache_dtype)
         return Slots(layout=layout, prefix=self._prefix(prompts, layout), cache=cache, filled=0, length=length)
 
     def _extend(self, drawn: Drawn, slots: Slots, waiting: int) -> tuple[Drawn, Slots]:
-        """Draw tokens until a slot may be of use to another completion, or the slots are full."""
+        """Draw tokens until another completion could use a slot, or the cache is full."""
         self._note(*self._extension(slots.layout.shape, slots.length))
         steps = slots.length - slots.filled
         if self.stops is not None:
@@ -152,7 +152,7 @@ class Batch:
         return drawn, attrs.evolve(slots, cache=cache, filled=slots.filled + int(done))
 
     def _move(self, prompts: Any, slots: Slots, layout: Layout, longest: int) -> Slots:
-        """Move completions to their places in a new layout, and their up to `longest` tokens to the first positions."""
+        """Move completions to their slots in a new layout, and their up to `longest` tokens to the first positions."""
         length = self._cache_length(longest)
         self._note("move", slots.layout.seqs.size, slots.length, layout.seqs.size, length)
         cache = _move(
@@ -167,14 +167,14 @@ class Batch:
         return Slots(layout=layout, prefix=prefix, cache=cache, filled=longest, length=length)
 
     def _prefix(self, prompts: Any, layout: Layout) -> Any:
-        """Return the keys and values of the prompt that each row shows."""
+        """Return the keys and values of each row's prompt."""
         if layout.prompts.tolist() == list(range(self.schedule.prompts)):
             return prompts
         self._note("take", len(layout.prompts), *self.prompts.tokens.shape)
         return _take(prompts, self.schedule.prompts, layout.prompts.astype(np.int32))
 
     def _cache_length(self, filled: int) -> int:
-        """Return the length of a cache in which so many positions are filled."""
+        """Return the length of a cache with so many positions filled."""
         slack = 1 if self.schedule.together else SLACK
         length = SHORTEST
         while length < filled + slack:
@@ -193,7 +193,7 @@ class Batch:
 
 
 def length_axes(graphdef: Any, weights: Weights) -> tuple[int | None, ...]:
-    """Return which axis of each array of the model's cache grows with its length."""
+    """Return the axis of each array of the model's cache that grows with its length."""
 
     def shapes(length: int) -> list[tuple[int, ...]]:
         cache = jax.eval_shape(lambda weights: nnx.merge(graphdef, *weights).init_cache(1, length), weights)
@@ -254,21 +254,21 @@ def _take(prompts: Any, before: int, rows: Int[Array, "row"]) -> Any:
 
 
 def _by_rows(cache: Any) -> Any:
-    """Cut a cache by rows over the devices, where there is a mesh."""
+    """Shard a cache by rows if there is a mesh."""
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty:
         return cache
     ways = mesh.shape[ROWS]
 
-    def cut(array: Array) -> Array:
+    def shard(array: Array) -> Array:
         spec = PartitionSpec(ROWS) if array.ndim and array.shape[0] % ways == 0 else PartitionSpec()
         return jax.lax.with_sharding_constraint(array, spec)
 
-    return jax.tree.map(cut, cache)
+    return jax.tree.map(shard, cache)
 
 
 def _whole(drawn: Drawn) -> Drawn:
-    """Keep all completions on every device, where there is a mesh: slots may hold any of them."""
+    """Replicate the completions if there is a mesh, since slots may hold any of them."""
     if jax.sharding.get_abstract_mesh().empty:
         return drawn
     return jax.lax.with_sharding_constraint(drawn, PartitionSpec())

@@ -1,8 +1,8 @@
-"""Cuts of a distribution: min-p, top-k and top-p zero the weights of the tokens that may not be drawn.
+"""Cuts of a distribution: min-p, top-k and top-p set the weights of the tokens that may not be drawn to zero.
 
-None of them sorts, which on CPUs would cost several times the rest of a decoding step: the bits of a non-negative float
-order as the float does, so the least weight kept is found exactly by 31 bisections, each one masked sum. Weights are
-float32, not negative, and need not be normalised.
+None of them sorts: on CPUs that would cost several times the rest of a decoding step. The bits of non-negative floats
+are ordered like the floats, so 31 bisections, each a masked sum, find the least weight to keep exactly. Weights are
+float32 and not negative, and need not be normalised.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 
 def likely(weights: Float[Array, "row token"], min_p: Float[Array, ""]) -> Float[Array, "row token"]:
-    """Zero the weights below `min_p` times the greatest of their row.
+    """Zero the weights below `min_p` times the greatest weight of their row.
 
     Nguyen et al. 2024, "Turning Up the Heat: Min-p Sampling for Creative and Coherent LLM Outputs", equation 3.
 
@@ -24,7 +24,7 @@ def likely(weights: Float[Array, "row token"], min_p: Float[Array, ""]) -> Float
 
 
 def largest(weights: Float[Array, "row token"], count: int) -> Float[Array, "row token"]:
-    """Zero all but the `count` largest weights of each row; of equal ones the first are kept.
+    """Zero all but the `count` largest weights of each row; of equal weights the first are kept.
 
     Fan et al. 2018, "Hierarchical Neural Story Generation", section 5.4.
 
@@ -36,10 +36,10 @@ def largest(weights: Float[Array, "row token"], count: int) -> Float[Array, "row
 
 
 def nucleus(weights: Float[Array, "row token"], top_p: Float[Array, ""]) -> Float[Array, "row token"]:
-    """Zero the weights outside the smallest set of heaviest tokens that holds at least `top_p` of each row's mass.
+    """Zero the weights outside the smallest set of heaviest tokens that holds at least `top_p` of the row's mass.
 
-    Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", equation 2. Of equal weights the first are
-    kept, as many as are needed; `top_p` 1 keeps everything. "At least" is meant up to the rounding of a sum.
+    Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", equation 2. Of equal weights, as many as
+    needed are kept, the first ones first; `top_p` = 1 keeps everything. "At least" holds up to rounding of the sum.
 
     >>> nucleus(jnp.array([[0.5, 0.25, 0.125, 0.125]]), jnp.float32(0.8))
     Array([[0.5  , 0.25 , 0.125, 0.   ]], dtype=float32)
@@ -51,7 +51,7 @@ def nucleus(weights: Float[Array, "row token"], top_p: Float[Array, ""]) -> Floa
 def _heaviest(
     weights: Float[Array, "row token"], sizes: Float[Array, "row token"], needed: Float[Array, "row"]
 ) -> Float[Array, "row token"]:
-    """Zero all weights but the heaviest, so many of them that their `sizes` add up to at least `needed`.
+    """Keep the heaviest weights, as many as it takes for their `sizes` to add up to `needed`; zero the others.
 
     Tokens of equal weight have equal sizes.
     """
@@ -66,7 +66,7 @@ def _heaviest(
 def _least_kept(
     sizes: Float[Array, "row token"], bits: Int[Array, "row token"], needed: Float[Array, "row"]
 ) -> Int[Array, "row"]:
-    """Return the bits of the greatest weight such that the sizes of it and all heavier ones together reach `needed`."""
+    """Return the bits of the greatest weight at which its size and those of all heavier ones add up to `needed`."""
 
     def halve(_: Int[Array, ""], bounds: tuple[Int[Array, "row"], Int[Array, "row"]]) -> tuple[Array, Array]:
         reached, missed = bounds
@@ -80,7 +80,7 @@ def _least_kept(
 
 def _first(which: Bool[Array, "row token"], count: Float[Array, "row"]) -> Bool[Array, "row token"]:
     """Keep the first `count` true entries of each row."""
-    # Ties are rare: rank them only if some must go.
+    # Ties are rare, so they are ranked only if some must go.
     surplus = jnp.any(jnp.sum(which, axis=-1, dtype=jnp.float32) > count)
 
     def ranked() -> Bool[Array, "row token"]:

@@ -1,8 +1,11 @@
 """Sampling completions with a key-value cache: the traced functions.
 
-`begin` reads the prompts and draws first tokens, `extend` draws further ones in *slots*. A slot is a place for one
-completion; the slots of a row are consecutive and share the prompt that this row of the prefix holds. Which completion
-is in which slot is the caller's to say (`dovetail_rollout.decoding.slots`), and to change with `move`.
+`begin` reads the prompts and draws first tokens; `extend` draws further ones in *slots*, each of which has room for one
+completion. The slots of a row are consecutive and share the prompt in that row of the prefix. The caller decides which
+completion is in which slot (`dovetail_rollout.decoding.slots`), and changes it with `move`.
+
+All slots share one cache with a common write position, so that a step updates it in place; a completion that starts
+late has empty positions before it.
 """
 
 from __future__ import annotations
@@ -18,12 +21,12 @@ from dovetail.protocols import LanguageModel
 from dovetail_rollout.decoding.sampling import Numbers, sample
 
 PREFILL_TOKENS = 8192
-"""Prompt tokens read at a time: more are no faster, and their activations take memory."""
+"""Prompt tokens read at a time: more are not faster, and their activations take memory."""
 
 
 @attrs.frozen(kw_only=True)
 class Fixed:
-    """What of the sampling is fixed at compile time."""
+    """The settings of sampling that are fixed at compile time."""
 
     max_tokens: int
     top_k: int | None
@@ -31,10 +34,10 @@ class Fixed:
 
 
 class Drawn(NamedTuple):
-    """All completions of a call, as far as they are drawn; zero beyond their `lengths`.
+    """All completions of a call as far as they have been drawn; zero beyond their `lengths`.
 
-    `uniform` are each token's random numbers. A row has `ended` with an EOS, at its greatest length, or because it
-    `failed`: its logits were no numbers.
+    `uniform` holds the random numbers of each token. A row has `ended` with an EOS, at the length limit, or because it
+    `failed`: its logits were NaN or infinite.
     """
 
     tokens: Int[Array, "seq token"]
@@ -53,10 +56,10 @@ def begin(
     numbers: Numbers,
     fixed: Fixed,
 ) -> tuple[Drawn, Any]:
-    """Read each prompt once and draw the first token of its completions, which are prompt-major.
+    """Read each prompt once and draw the first token of its completions, which are ordered by prompt.
 
-    Token `t` of a completion is drawn with `fold_in(key, t)`, so that it depends on its prompt and key alone. Returns
-    the completions, and the prompts' keys and values.
+    Token `t` of a completion is drawn with `fold_in(key, t)`, so it depends only on its prompt and key. Returns the
+    completions and the keys and values of the prompts.
     """
     hidden, prefix = _read(model, prompt_tokens, prompt_mask)
     samples = keys.shape[1]
@@ -76,10 +79,10 @@ def extend(
     steps: Int[Array, ""],
     enough: Int[Array, ""],
 ) -> tuple[Drawn, Any, Int[Array, ""]]:
-    """Draw up to `steps` further tokens of the completions in the slots, or until no more than `enough` go on.
+    """Draw up to `steps` further tokens of the completions in the slots, or until at most `enough` are unfinished.
 
-    `seqs` says which completion each slot holds; the number of completions, or more, where it holds none. `cache`
-    has the keys and values of the slots' own tokens but the last. Returns how many steps there were, too.
+    `seqs` says which completion each slot holds; an empty slot has the number of completions, or more. `cache` has
+    the keys and values of the slots' own tokens except the last. The third result is the number of steps.
     """
 
     def more(state: tuple[Drawn, Any, Array]) -> Bool[Array, ""]:
@@ -97,9 +100,9 @@ def extend(
 def move(
     cache: Any, before: int, slots: Int[Array, "slot"], shift: Int[Array, ""], axes: tuple[int | None, ...], length: int
 ) -> Any:
-    """Return the cache of these of `before` slots, in this order, with `length` positions from position `shift` on.
+    """Return the cache of these of the `before` slots in this order, `length` positions from position `shift` on.
 
-    A slot of -1 is empty. `axes` says for each array which axis has the positions.
+    -1 is an empty slot. `axes` says which axis of each array has the positions.
     """
 
     def leaf(array: Array, axis: int | None) -> Array:
@@ -117,7 +120,7 @@ def move(
 
 
 def take_rows(array: Array, before: int, rows: Int[Array, "row"]) -> Array:
-    """Return these of the `before` rows of an array, zeros for a row of -1; each may have several entries.
+    """Return these of the `before` rows of an array, zeros for -1; a row may have several entries.
 
     >>> take_rows(jnp.arange(6), 3, jnp.array([2, -1]))
     Array([4, 5, 0, 0], dtype=int32)
@@ -143,7 +146,7 @@ def _read(
         return read((tokens, mask))
     pieces = jax.tree.map(lambda x: x.reshape(-1, at_once, length), (tokens, mask))
     hidden, caches = jax.lax.map(read, pieces)
-    # Of what is common to all rows every piece has the same.
+    # What is common to all rows is the same in every piece.
     join = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]) if x.ndim > 1 else x[0], caches)
     return hidden.reshape(prompts, -1), join
 
@@ -163,20 +166,20 @@ def _nothing(keys: Key[Array, "seq"], fixed: Fixed) -> Drawn:
 
 
 def _going(drawn: Drawn, seqs: Int[Array, "slot"]) -> Bool[Array, "slot"]:
-    """Tell which slots hold a completion that has not ended."""
+    """Tell which slots hold an unfinished completion."""
     return ~drawn.ended.at[seqs].get(mode="fill", fill_value=True)
 
 
 def _append(
     drawn: Drawn, seqs: Int[Array, "slot"], logits: Float[Array, "slot vocab"], numbers: Numbers, fixed: Fixed
 ) -> Drawn:
-    """Draw the next token of every completion that goes on; it ends with an EOS, which it keeps."""
+    """Draw the next token of every unfinished completion; one that ends with an EOS keeps it."""
     at = drawn.lengths.at[seqs].get(mode="clip")
     uniform = drawn.uniform.at[seqs, at].get(mode="clip")
     tokens, logps = sample(logits, uniform, numbers, fixed.top_k)
     failed = ~jnp.isfinite(logps)
     ended = jnp.isin(tokens, jnp.array(fixed.eos_ids, jnp.int32)) | (at + 1 >= fixed.max_tokens) | failed
-    # Out of range where nothing is to be written.
+    # Out of range means that nothing is written.
     seqs = jnp.where(_going(drawn, seqs), seqs, len(drawn.ended))
     return Drawn(
         tokens=drawn.tokens.at[seqs, at].set(tokens, mode="drop"),

@@ -12,13 +12,13 @@ from dovetail_rollout.decoding.cuts import largest, likely, nucleus
 from dovetail_rollout.decoding.draw import draw
 
 SORTED: int = 256
-"""Up to so many tokens `top_k` gathers them; beyond, it cuts where they stand, which then costs less."""
+"""Up to this `top_k` the tokens are gathered; above it they are cut in place, which is cheaper then."""
 
 
 class Numbers(NamedTuple):
-    """What of the sampling may change without a compilation; None where there is no such cut.
+    """The settings of sampling that may change without a compilation; None means that the cut is not made.
 
-    `over_support` says over what the reported probabilities sum to one: the support, or the whole vocabulary.
+    `over_support` says whether the reported probabilities sum to one over the support or over the whole vocabulary.
     """
 
     temperature: Float[Array, ""]
@@ -33,18 +33,21 @@ def sample(
     numbers: Numbers,
     top_k: int | None,
 ) -> tuple[Int[Array, "row"], Float[Array, "row"]]:
-    """Choose a token per row, and report its log-probability.
+    """Choose a token per row and report its log-probability.
 
-    Logits are divided by the temperature T; what is less than `min_p` times as likely as the likeliest token is cut,
-    then all but the `top_k` largest, then all outside the nucleus that holds `top_p` of what is left; one token is
+    Logits are divided by the temperature T. Tokens less than `min_p` times as likely as the most likely one are cut,
+    then all but the `top_k` largest, then all outside the nucleus that holds `top_p` of what is left. One token is
     drawn from the rest, the support S, with the row's uniform numbers. The report is
 
         log softmax(logits / T)                     over the whole vocabulary, or
         log softmax(logits / T) - log ∑_S softmax   over the support, the probability of the draw itself.
 
-    Without a cut the two are one. Temperature 0 chooses the largest logit and reports at temperature 1 over the whole
-    vocabulary. Equal logits are taken in the order of their ids, so that `top_k` 1 is greedy. Where logits are NaN or
-    +inf the report is no finite number.
+    Without a cut the two are equal. With one, an off-policy correction needs the probability of the actual draw, so
+    the support is the default, as in vLLM's processed log-probabilities; the vocabulary shows, under a cut too, how far
+    the engine and the trainer differ by rounding alone.
+
+    Temperature 0 chooses the largest logit and reports at temperature 1 over the whole vocabulary. Equal logits are
+    taken in the order of their ids, so that `top_k` = 1 is greedy. If logits are NaN or +inf the report is not finite.
 
     >>> token, logp = sample(
     ...     jnp.array([[0.0, 1.0]]), jnp.array([[0.9, 0.9]]), Numbers(jnp.float32(0), jnp.array(True)), None
@@ -53,7 +56,7 @@ def sample(
     (1, -0.3133)
     """
     random = numbers.temperature > 0
-    # The largest logit becomes zero before the division, so that no temperature overflows.
+    # The largest logit becomes zero before the division, so no temperature can overflow.
     scaled = (logits - jnp.max(logits, axis=-1, keepdims=True)) / jnp.where(random, numbers.temperature, 1.0)
     weights = jnp.exp(scaled)
     total = jnp.sum(weights, axis=-1)
@@ -75,7 +78,7 @@ def sample(
 def _cut(
     weights: Float[Array, "row vocab"], numbers: Numbers, top_k: int | None
 ) -> tuple[Float[Array, "row candidate"], Int[Array, "row candidate"] | None]:
-    """Return the weights left in the support, and their ids where these are not their places."""
+    """Return the weights of the support, and their ids if the weights were gathered."""
     ids = None
     if numbers.min_p is not None:
         weights = likely(weights, numbers.min_p)

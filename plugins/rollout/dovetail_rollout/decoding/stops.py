@@ -1,4 +1,8 @@
-"""Stop strings: the text of a completion decides that it ends."""
+"""Stop strings, which end a completion by its text.
+
+They are searched on the host every `EVERY` tokens, and tokens beyond one are dropped. The result is as if every token
+had been checked, and no text goes through a compiled loop.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,14 @@ from jaxtyping import Bool, Int
 from dovetail_rollout.decoding.decode import Drawn
 
 EVERY = 16
-"""Steps between two looks at the text: what is drawn beyond a stop string is thrown away."""
+"""Steps between two checks of the text; what is drawn beyond a stop string is dropped."""
 
 
 @attrs.define(kw_only=True)
 class Stops:
     """Ends completions with the first token that makes their text contain one of `strings`; the token is kept.
 
-    `found` says which were ended so. The result does not depend on how often one looks.
+    `found` says which completions were ended this way. The result does not depend on how often the text is checked.
     """
 
     strings: tuple[str, ...]
@@ -29,18 +33,18 @@ class Stops:
 
     @classmethod
     def of(cls, strings: tuple[str, ...], decode: Callable[[Sequence[int]], str], seqs: int) -> Stops | None:
-        """Return the watch over so many completions, or None where there is no stop string."""
+        """Return the stop strings of so many completions, or None if there are none."""
         if not strings:
             return None
         return cls(strings=strings, decode=decode, found=np.zeros(seqs, bool), seen=np.zeros(seqs, int))
 
     @property
     def every(self) -> int:
-        """Steps after which to look."""
+        """Steps between two checks."""
         return EVERY
 
     def cut(self, drawn: Drawn, seqs: Int[np.ndarray, "seq"]) -> Drawn:
-        """End those of the completions in which there is a stop string now."""
+        """End those of the completions that now contain a stop string."""
         tokens, old, ended = (np.array(x) for x in jax.device_get((drawn.tokens, drawn.lengths, drawn.ended)))
         lengths = old.copy()
         for seq in seqs[~self.found[seqs]]:
@@ -55,7 +59,7 @@ class Stops:
         )
 
     def _end(self, tokens: list[int], seen: int, length: int) -> int | None:
-        """Return how many tokens there are when a stop string is complete, if it is among those not yet seen."""
+        """Return the number of tokens at which a stop string is first complete, if that is beyond `seen`."""
         if seen == length or not self._contains(tokens[:length]):
             return None
         return next(count for count in range(seen + 1, length + 1) if self._contains(tokens[:count]))

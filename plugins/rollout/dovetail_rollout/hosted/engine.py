@@ -1,4 +1,4 @@
-"""The rollout protocol over a host that has the weights in a folder."""
+"""The rollout protocol over a host that reads weights from a folder."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ SHOWN_FAILURES: Final = 3
 class HostedEngine:
     """An open engine whose model is served by `host`; see `dovetail.protocols.RolloutEngine`.
 
-    Prompts and completions travel as ids, and stop strings are looked for here, with the policy's own tokenizer: the
-    host needs none. Each completion has a seed made from its key.
+    Prompts and completions travel as ids, and stop strings are searched here with the policy's own tokenizer, so the
+    host needs none. The seed of each completion is made from its key.
 
     Attributes:
-        name: of the component, for messages.
+        name: the component's name, for messages.
         host: serves `folder`, which has the weights of `version`.
-        handover: writes weights that are synced.
-        restarts: how often a host that is lost may still be started again.
+        handover: writes the weights at each sync.
+        restarts: how often a lost host may still be restarted.
     """
 
     name: str
@@ -78,7 +78,7 @@ class HostedEngine:
         return self._completions(drawn, sampling, ends)
 
     def _completions(self, drawn: list[Answer | Failure], sampling: Sampling, ends: Ends) -> Completions:
-        """Put answers in arrays, cut at a stop string, and say how each came to its end."""
+        """Put answers into arrays, cut at a stop string, and say how each one ended."""
         self._report_failures(drawn)
         shape = (len(drawn), sampling.max_tokens)
         tokens, lengths = np.full(shape, self.pad_id, np.int32), np.zeros(len(drawn), np.int32)
@@ -131,10 +131,10 @@ class HostedEngine:
         self.handover.close()
 
     def _with_restarts(self, use: Callable[[], T]) -> T:
-        """Use the host; if it is lost, start it again with the newest weights and try once more.
+        """Use the host; if it is lost, restart it with the newest weights and try again.
 
         Raises:
-            RunError: if it is lost more often than it may be started again.
+            RunError: if it is lost more often than it may be restarted.
         """
         while True:
             try:
@@ -144,7 +144,7 @@ class HostedEngine:
                 if not self.restarts:
                     raise RunError(f"rollout engine '{self.name}' is lost: {lost}") from lost
                 self.restarts -= 1
-                warnings.warn(f"rollout engine '{self.name}' is started again: {lost}", RuntimeWarning, stacklevel=4)
+                warnings.warn(f"rollout engine '{self.name}' is restarted: {lost}", RuntimeWarning, stacklevel=4)
             self.host.start(self.folder)
 
     def _check_open(self) -> None:
@@ -164,7 +164,7 @@ def _words(keys: Key[Array, "prompt sample"]) -> Int[Array, "prompt sample word"
 
 
 def stopped(strings: tuple[str, ...], decode: Callable[[Sequence[int]], str]) -> Callable[[Sequence[int]], int | None]:
-    """Return what tells how many tokens there are when a text first has one of `strings`, or None if it has none.
+    """Return a function that gives the number of tokens at which a text first contains one of `strings`, or None.
 
     >>> stopped(("b",), lambda tokens: "".join(map(chr, tokens)))([97, 98, 99])
     2
@@ -183,11 +183,11 @@ def stopped(strings: tuple[str, ...], decode: Callable[[Sequence[int]], str]) ->
 
 
 def _check_reported(name: str, sampling: Sampling) -> None:
-    """Refuse to report over the vocabulary where the host reports over the support, and the two differ."""
+    """Refuse to report over the vocabulary if the host reports over the support and the two differ."""
     no_cut = {"top_k": (None,), "top_p": (None, 1.0), "min_p": (None, 0.0)}
     cuts = [name for name, none in no_cut.items() if getattr(sampling, name) not in none]
     if sampling.logps == "vocabulary" and cuts and sampling.temperature:
         raise ConfigError(
             f"sampling.logps = 'vocabulary' with sampling.{cuts[0]}: rollout engine '{name}' reports log-probabilities"
-            " over the support only; use 'support', take away the cut, or use the engine 'vanilla'"
+            " over the support only; use 'support', remove the cut, or use the engine 'vanilla'"
         )

@@ -1,8 +1,10 @@
-"""Runs a command that must not outlive the process that wants it: `python -I guard.py COMMAND...`.
+"""Runs a command that must not outlive its parent: `python -I guard.py COMMAND...`.
 
-The command and all its descendants are ended when this program's standard input ends or its parent is gone, however
-that came about: a pipe closes with the process that holds it, also after SIGKILL. Standard library only, so that
-it starts in a few milliseconds; a script, so that it needs no installed package.
+The command and all its descendants are ended when this program's standard input closes or its parent is gone. A pipe
+closes with the process that holds it, even after SIGKILL. `PR_SET_PDEATHSIG` in the parent would not do: it follows the
+thread that forked, and running a function before `exec` is unsafe with JAX's threads. This program also adopts what the
+command's processes leave behind. It uses only the standard library, so that it starts in a few milliseconds, and is a
+script, so that it needs no installed package.
 """
 
 from __future__ import annotations
@@ -21,27 +23,27 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def _prctl(option: int, value: int) -> None:
-    """Ask Linux; other systems have no such thing."""
+    """Call prctl on Linux; other systems do not have it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _follow(guard: int) -> None:
-    """Have the command hear of it if the guard itself is killed, or end now if it is gone already."""
+    """Have the command signalled if the guard itself is killed, or end now if that has happened already."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != guard:
         os._exit(1)
 
 
 def _children() -> list[int]:
-    """Return this process's children; an orphaned descendant is one of them."""
+    """Return this process's children, which include orphaned descendants."""
     with contextlib.suppress(OSError), open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as listed:
         return [int(pid) for pid in listed.read().split()]
     return []
 
 
 def _end(group: int, number: int, seconds: float) -> bool:
-    """Signal the command's process group, and each child as it becomes ours; tell whether none is left in time."""
+    """Signal the command's process group and each child as it becomes ours; tell whether all ended in time."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
     told: set[int] = set()
@@ -60,13 +62,13 @@ def _end(group: int, number: int, seconds: float) -> bool:
 
 
 def _wanted(parent: int) -> bool:
-    """Wait half a second for the pipe to end, and look after the parent."""
+    """Wait up to half a second for the pipe to close; tell whether the command is still wanted."""
     ready, _, _ = select.select([0], [], [], 0.5)
     return os.getppid() == parent and not (ready and not os.read(0, 1))
 
 
 def main() -> int:
-    """Run the command; return its exit status, 128 more than the signal that ended it, as shells do."""
+    """Run the command and return its exit status, or 128 plus the signal that ended it, as shells do."""
     guard, parent = os.getpid(), os.getppid()
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     child = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Weights on their way to a host: a folder for each version, in memory where the machine has a place for that."""
+"""Hands weights over to a host: a folder for each version, in memory if the machine has a file system for that."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def _remove(root: Path, lock: IO[bytes]) -> None:
 
 @attrs.frozen(eq=False)
 class Handover:
-    """Writes each version of a policy's weights to a folder of its own under `root`, which goes when this does.
+    """Writes each version of a policy's weights to a folder under `root`, which is removed together with this object.
 
-    What a killed process has left goes when the next one opens: its `lock`, an open file, is held no more.
+    What a killed process has left is removed by the next one, since nobody holds its `lock`, an open file, any more.
 
     Args:
-        root: where to.
-        lock: is held as long as `root` is of use.
-        maker: writes the folders that hold its models.
-        graphdef: structure of the policy.
-        adapter: write the adapter alone.
+        root: the parent of the folders.
+        lock: held as long as `root` is in use.
+        maker: writes its models to folders.
+        graphdef: the structure of the policy.
+        adapter: whether to write only the adapter.
     """
 
     root: Path
@@ -56,10 +56,10 @@ class Handover:
 
     @classmethod
     def open(cls, where: str | None, maker: ModelMaker, graphdef: Any, *, adapter: bool) -> Handover:
-        """Make a folder in `where`; None is a place in memory, or the system's place for temporary files.
+        """Make a folder in `where`; None is one in memory, or in the system's folder for temporary files.
 
         Raises:
-            ConfigError: if there is no such place.
+            ConfigError: if that is not possible.
         """
         place = Path(where).expanduser() if where else MEMORY if MEMORY.is_dir() else Path(tempfile.gettempdir())
         try:
@@ -67,15 +67,15 @@ class Handover:
             root = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
             lock = _locked(root / LOCK)
         except OSError as error:
-            raise ConfigError(f"handover = {where!r}: weights cannot be left there: {error}") from error
+            raise ConfigError(f"handover = {where!r}: weights cannot be written there: {error}") from error
         return cls(root=root, lock=lock, maker=maker, graphdef=graphdef, adapter=adapter)
 
     def write(self, weights: Weights, version: int) -> Path:
-        """Write weights; return their folder.
+        """Write weights and return their folder.
 
         Raises:
             ConfigError: if the maker cannot write this model.
-            RunError: if there is no room.
+            RunError: if there is not enough room.
         """
         folder = self.root / f"version-{version}"
         model = nnx.merge(self.graphdef, *weights)
@@ -88,14 +88,14 @@ class Handover:
         return folder
 
     def keep(self, folder: Path) -> None:
-        """Drop all versions but the one in this folder."""
+        """Remove all versions except the one in this folder."""
         for other in self.root.glob("version-*"):
             if other != folder:
                 shutil.rmtree(other, ignore_errors=True)
 
 
 def _locked(file: Path) -> IO[bytes]:
-    """Make a file that is locked from the moment on that others see it under this name."""
+    """Make a file that is locked from the moment others can see it under this name."""
     aside = file.with_suffix(".new")
     lock = aside.open("wb")
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -112,7 +112,7 @@ def _remove_abandoned(place: Path) -> None:
 
 
 def adapted(folder: Path) -> Mapping[str, Any] | None:
-    """Return what an adapter's folder says about it, or None if it holds no adapter.
+    """Return the configuration of the adapter in a folder, or None if there is none.
 
     Its `base_model_name_or_path` is the folder of the model, its `r` the rank.
     """
@@ -121,6 +121,6 @@ def adapted(folder: Path) -> Mapping[str, Any] | None:
 
 
 def dtype_of(folder: Path) -> str:
-    """Return the type of a folder's weights; left to themselves, programs compute in half of it."""
+    """Return the type of a folder's weights; by default programs compute with half that precision."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     return str(config.get("dtype") or config.get("torch_dtype") or "auto")

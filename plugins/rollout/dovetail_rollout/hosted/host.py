@@ -1,4 +1,4 @@
-"""What hosts a model: the part of an engine that differs from program to program."""
+"""Hosts of a model: the part of an engine that differs from program to program."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dovetail.config.settings import Sampling
 
 
 class HostLost(Exception):
-    """The host is gone or of no use any more; the message says how, as far as anybody knows."""
+    """The host is gone or can no longer be used; the message says what is known about the cause."""
 
 
 @attrs.frozen
 class Request:
-    """One completion to be sampled: a prompt, without padding, and the seed of its random numbers (63 bits)."""
+    """A completion to sample: a prompt without padding, and the seed of its random numbers (63 bits)."""
 
     prompt: list[int]
     seed: int
@@ -25,7 +25,7 @@ class Request:
 
 @attrs.frozen
 class Answer:
-    """A completion as sampled, its end included."""
+    """A completion as sampled, including its end."""
 
     tokens: list[int]
     logps: list[float]
@@ -33,48 +33,48 @@ class Answer:
 
 @attrs.frozen
 class Failure:
-    """A completion that could not be made, and why."""
+    """A completion that could not be sampled, and why."""
 
     reason: str
 
 
 @attrs.frozen(kw_only=True)
 class Ends:
-    """What ends a completion before its limit: an id, or `stopped`, which says how many tokens there are then."""
+    """What ends a completion before its limit: an id, or `stopped`, which returns the number of tokens to keep."""
 
     eos_ids: tuple[int, ...]
     stopped: Callable[[Sequence[int]], int | None] | None
 
 
 class Host(Protocol):
-    """Serves one model, the weights of which can be replaced."""
+    """Serves a model whose weights can be replaced."""
 
     def start(self, folder: Path) -> None:
-        """Serve the model in a folder; what was served before is gone.
+        """Serve the model in a folder in place of the one before.
 
         Raises:
-            RunError: if that cannot be; the message says where to look.
+            RunError: if that fails; the message says where to look.
         """
         ...
 
     def complete(self, requests: Sequence[Request], sampling: Sampling, ends: Ends) -> list[Answer | Failure]:
         """Complete each prompt.
 
-        A completion may go on beyond where `ends.stopped` ends it; the caller cuts.
+        A completion may go on beyond the point where `ends.stopped` ends it; the caller cuts it.
 
         Raises:
-            HostLost: if nothing can be completed any more.
+            HostLost: if the host can no longer complete anything.
         """
         ...
 
     def load(self, folder: Path) -> None:
-        """Replace the weights, and forget what was computed with the old ones.
+        """Replace the weights and drop what was computed with the old ones.
 
         Raises:
-            HostLost: if it is of no use now.
+            HostLost: if the host can no longer be used.
         """
         ...
 
     def stop(self) -> None:
-        """Let go of everything; a second call does nothing."""
+        """Release everything; a second call does nothing."""
         ...

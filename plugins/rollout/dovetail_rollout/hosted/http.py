@@ -1,4 +1,4 @@
-"""JSON over HTTP, from many threads, and cut off at once when there is nobody to wait for."""
+"""JSON over HTTP from many threads, whose pending calls can be cut off at once."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ import attrs
 from dovetail.errors import ConfigError
 
 BROKEN: Final = (OSError, http.client.HTTPException)
-"""What a call raises when there is no connection, or it breaks."""
+"""What a call raises if it cannot connect or the connection breaks."""
 
 
 class Refused(Exception):
-    """An answer with a status other than 200; `text` is what it says."""
+    """An answer with a status other than 200; `text` is its message."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(f"status {status}: {text}")
@@ -29,23 +29,23 @@ class Refused(Exception):
         self.text = text
 
 
-def _parts(self: JsonClient) -> SplitResult:
-    parts = urlsplit(self.url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+def _address(self: JsonClient) -> SplitResult:
+    address = urlsplit(self.url)
+    if address.scheme not in ("http", "https") or not address.hostname:
         raise ConfigError(f"url = {self.url!r}; it must look like 'http://host:8000'")
-    return parts
+    return address
 
 
 @attrs.frozen(eq=False)
 class JsonClient:
-    """Calls one server, each time over a connection of its own.
+    """Calls one server, with a new connection for each call.
 
-    The environment variable `key_variable` holds a key to be sent along, if there is one.
+    If the environment variable `key_variable` is set, it holds a key to send.
     """
 
     url: str
     key_variable: str
-    _parts: SplitResult = attrs.field(init=False, repr=False, default=attrs.Factory(_parts, takes_self=True))
+    _address: SplitResult = attrs.field(init=False, repr=False, default=attrs.Factory(_address, takes_self=True))
     _waiting: set[http.client.HTTPConnection] = attrs.field(factory=set, init=False, repr=False)
     _lock: Any = attrs.field(factory=threading.Lock, init=False, repr=False)
     _closed: threading.Event = attrs.field(factory=threading.Event, init=False, repr=False)
@@ -56,24 +56,24 @@ class JsonClient:
             return _json(answer.read())
 
     def post(self, path: str, body: Any = None, *, timeout: float | None = None) -> Any:
-        """Return the answer to a POST request, waiting as long as it takes or `timeout` seconds for a sign of life.
+        """Return the answer to a POST request; `timeout` is the longest silence in seconds, None is any.
 
         Raises:
             Refused: for a status other than 200.
-            OSError, HTTPException: if there is no connection, or it breaks, or somebody calls `close`.
+            OSError, HTTPException: if it cannot connect, the connection breaks, or `close` is called.
         """
         with self._answer("POST", path, body, timeout) as answer:
             return _json(answer.read())
 
     def stream(self, path: str, body: Any) -> Generator[Any]:
-        """Yield the parts of an answer as they come; who stops listening closes the connection. Raises as `post`."""
+        """Yield the events of an answer as they come; closing the generator closes the connection. Raises as `post`."""
         with self._answer("POST", path, body, None) as answer:
             for line in answer:
                 if line.startswith(b"data: ") and line != b"data: [DONE]\n":
                     yield json.loads(line[len(b"data: ") :])
 
     def close(self) -> None:
-        """Break all connections on which somebody waits, and make no more."""
+        """Break all connections that are waiting for an answer, and make no new ones."""
         with self._lock:
             self._closed.set()
             for connection in self._waiting:
@@ -83,10 +83,10 @@ class JsonClient:
 
     @contextmanager
     def _answer(self, method: str, path: str, body: Any, timeout: float | None) -> Iterator[http.client.HTTPResponse]:
-        parts = self._parts
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        assert parts.hostname is not None, "checked when it was made"
-        connection = kind(parts.hostname, parts.port, timeout=timeout)
+        address = self._address
+        kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
+        assert address.hostname is not None, "checked when it was made"
+        connection = kind(address.hostname, address.port, timeout=timeout)
         with self._lock:
             self._waiting.add(connection)
         try:
@@ -94,7 +94,7 @@ class JsonClient:
             if self._closed.is_set():
                 raise ConnectionAbortedError("the client is closed")
             data = None if body is None else json.dumps(body).encode()
-            connection.request(method, parts.path.rstrip("/") + path, data, self._headers())
+            connection.request(method, address.path.rstrip("/") + path, data, self._headers())
             answer = connection.getresponse()
             if answer.status != http.client.OK:
                 raise Refused(answer.status, _message(answer.read()))
@@ -111,7 +111,7 @@ class JsonClient:
 
 
 def _json(data: bytes) -> Any:
-    """Read an answer; some are plain words.
+    """Read an answer, which may be plain text.
 
     >>> _json(b'{"a": 1}'), _json(b""), _json(b"Success: done")
     ({'a': 1}, None, 'Success: done')
@@ -123,7 +123,7 @@ def _json(data: bytes) -> Any:
 
 
 def _message(data: bytes) -> str:
-    """Return what an error says, on one line.
+    """Return the message of an error on one line.
 
     >>> _message(b'{"error": {"message": "too long"}}'), _message(b'{"detail": "x"}'), _message(b"no")
     ('too long', 'x', 'no')

@@ -1,4 +1,4 @@
-"""Opening an engine whose model is hosted elsewhere."""
+"""Opens an engine whose model is hosted elsewhere."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from dovetail_rollout.hosted.host import Host
 
 @attrs.frozen(kw_only=True)
 class Opening:
-    """What it takes to open an engine of the component `name`; the other words are those of the components.
+    """What is needed to open an engine.
 
     Attributes:
         name: of the component.
-        host: not yet started.
-        folder: what the model was loaded from; None if it is a `model.decoder`.
-        adapter: whether the adapter alone is handed over.
-        handover: where weights are left.
-        restarts: how often a lost host is started again.
+        host: the host, not yet started.
+        folder: where the model was loaded from; None if it is a `model.decoder`.
+        adapter: whether to hand over only the adapter.
+        handover: where weights are written.
+        restarts: how often a lost host is restarted.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A process that serves us: started with a log, watched, and ended with everything that it has started."""
+"""A process that serves us: started with a log, watched, and ended with everything it has started."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ PATIENCE_SECONDS = 30.0
 MOMENT_SECONDS = 2.0
 LAST_LINES = 16
 EXCEPTION = re.compile(r"(?:^|\] )(\w*(?:Error|Exception): .*)")
-"""The last line of a traceback, behind a logger's prefix or not."""
+"""The last line of a traceback, with or without a logger's prefix."""
 
 
 class GuardedProcess:
-    """A command that ends when it is closed, collected, or when this process ends in whatever way.
+    """A command that ends when it is closed or garbage-collected, and when this process ends in any way.
 
-    What it prints goes to the file `log`, which is removed with it, unless somebody has asked how it ended.
+    Its output goes to the file `log`, which is removed at the end unless `epitaph` was called.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], name: str) -> None:
@@ -55,10 +55,10 @@ class GuardedProcess:
         return self._process.poll()
 
     def wait_for(self, ready: Callable[[], bool], seconds: float) -> None:
-        """Wait until `ready`.
+        """Wait until `ready` returns true.
 
         Raises:
-            RunError: if it ends before, or takes longer; with the last lines of its log.
+            RunError: if the process ends first or this takes longer, with the last lines of its log.
         """
         end = time.monotonic() + seconds
         while not ready():
@@ -69,11 +69,11 @@ class GuardedProcess:
             time.sleep(0.2)
 
     def close(self) -> None:
-        """End it; a second call does nothing."""
+        """End the process; a second call does nothing."""
         self._end()
 
     def epitaph(self) -> str:
-        """Say how it ended, or that it does not end, with what its log says about that; the log stays."""
+        """Say how the process ended, or that it still runs, with the cause according to its log, which is kept."""
         self._mourned.set()
         try:
             ended = f"ended with status {self._process.wait(MOMENT_SECONDS)}"
@@ -105,20 +105,20 @@ def last_lines(log: Path, number: int = LAST_LINES) -> str:
 
 
 def first_error(log: Path) -> str:
-    """Return the first exception that a log shows, which is the cause of those that follow; empty if there is none."""
+    """Return the first exception in a log, which is the cause of those that follow; empty without one."""
     with log.open(errors="replace") as lines:
         return next((found[1].strip() for line in lines if (found := EXCEPTION.search(line))), "")
 
 
 def free_port() -> int:
-    """Return a port of this machine that nobody listens on."""
+    """Return a free port of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
 def find_python(given: str | None, setting: str, variable: str) -> str | None:
-    """Return the interpreter that a setting or else an environment variable names, or None.
+    """Return the interpreter named by a setting or else by an environment variable, or None.
 
     Raises:
         ConfigError: if there is no such program.

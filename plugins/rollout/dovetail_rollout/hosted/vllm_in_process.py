@@ -1,4 +1,4 @@
-"""vLLM in this process: its `LLM`, driven a step at a time."""
+"""vLLM in this process: its `LLM`, run one step at a time."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from dovetail_rollout.hosted.vllm_server import ADAPTER, CHUNK, check_temperatur
 
 WORKER: Final = "dovetail_rollout.inside.dovetail_vllm_worker.DovetailWorker"
 NOT_OURS: Final = ("return_token_ids", "return_tokens_as_token_ids")
-"""Settings of the server's answers."""
+"""Settings that only the server's answers have."""
 
 
 @attrs.define(kw_only=True, eq=False)
 class VllmInProcess:
-    """A `Host` that is vLLM's own `LLM`; `options` are its further arguments."""
+    """A `Host` that is vLLM's own `LLM`, with `options` as further arguments."""
 
     vllm: Any
     options: Mapping[str, Any]
@@ -41,7 +41,7 @@ class VllmInProcess:
         Raises:
             ConfigError: if it is not installed, or does not know the flags.
         """
-        # the engine's core in this process too: a child of its own would need what a server needs
+        # The engine's core runs in this process too: a child process would need everything that a server needs.
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         try:
@@ -77,7 +77,7 @@ class VllmInProcess:
             self.load(folder)
 
     def complete(self, requests: Sequence[Request], sampling: Sampling, ends: Ends) -> list[Answer | Failure]:
-        """Add all requests, and step until all have ended; those with a stop string are taken out."""
+        """Add all requests and step until all have ended; those that contain a stop string are aborted."""
         check_temperature(sampling)
         self._wake()
         settings = {name: value for name, value in completion_settings(sampling, ends).items() if name not in NOT_OURS}
@@ -107,7 +107,7 @@ class VllmInProcess:
         return self.llm.llm_engine
 
     def _take(self, output: Any, found: dict[str, Answer | Failure], ends: Ends) -> None:
-        """Keep what has ended; look every few tokens whether a stop string ends a completion now."""
+        """Keep what has ended, and check every few tokens whether a stop string ends a completion."""
         tokens = list(output.outputs[0].token_ids)
         stops = ends.stopped is not None and len(tokens) % CHUNK == 0 and ends.stopped(tokens) is not None
         if stops and not output.finished:
@@ -118,7 +118,7 @@ class VllmInProcess:
             found[output.request_id] = answer if tokens else Failure("vLLM returned no token")
 
     def load(self, folder: Path) -> None:
-        """Read the weights in place; an adapter gets a new number, by which vLLM knows that it is another."""
+        """Read the weights in place; an adapter gets a new number, which tells vLLM that it has changed."""
         self._wake()
         try:
             if adapted(folder):
@@ -134,7 +134,7 @@ class VllmInProcess:
             raise HostLost(f"vLLM does not take the weights: {type(error).__name__}: {error}") from error
 
     def stop(self) -> None:
-        """Let go of the `LLM`."""
+        """Release the `LLM`."""
         if self.llm is not None:
             self._engine.engine_core.shutdown()
             self.llm = None
@@ -146,7 +146,7 @@ class VllmInProcess:
 
 
 def _options(flags: Sequence[str]) -> dict[str, Any]:
-    """Read command-line flags as vLLM's server does, as arguments of `LLM`.
+    """Parse command-line flags as vLLM's server does, and return them as arguments of `LLM`.
 
     Raises:
         ConfigError: for a flag that vLLM does not have.

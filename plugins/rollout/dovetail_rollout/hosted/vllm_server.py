@@ -1,4 +1,4 @@
-"""vLLM behind its own server, `vllm serve`: the OpenAI completions, and the routes by which weights are replaced."""
+"""vLLM behind its own server, `vllm serve`: OpenAI completions, and the routes that replace weights."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from dovetail_rollout.hosted.process import GuardedProcess, free_port
 NAME: Final = "policy"
 ADAPTER: Final = "adapter"
 CHUNK: Final = 16
-"""Tokens after which a completion with stop strings is looked at."""
+"""Tokens between two checks for stop strings."""
 HEALTH_SECONDS: Final = 10.0
-"""Between two looks at a server that is busy."""
+"""Between two health checks of a busy server."""
 ANSWER_SECONDS: Final = 30.0
-"""What a server has to answer anything that needs no computing."""
+"""How long a server may take to answer a request that needs no computation."""
 INSIDE: Final = Path(__file__).parents[1] / "inside"
 FORGET_TRIES: Final = 50
 BAD_REQUEST: Final = range(400, 500)
@@ -42,8 +42,8 @@ SERVING: Final = (
     *("--generation-config", "vllm"),
     *("--worker-extension-cls", WORKER),
 )
-"""Ids in and out, log-probabilities after temperature and cuts, no sampling settings of the model's folder, and our way
-to read weights."""
+"""Ids in and out, log-probabilities after temperature and cuts, no sampling settings from the model's folder, and our
+way of reading weights."""
 ENVIRONMENT: Final = {
     "VLLM_SERVER_DEV_MODE": "1",
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
@@ -51,7 +51,7 @@ ENVIRONMENT: Final = {
     "HF_HUB_OFFLINE": "1",
     "PYTHONSAFEPATH": "1",
 }
-"""Opens the routes that replace weights, tells nobody anything, and imports nothing from the run's folder."""
+"""Opens the routes that replace weights, reports no usage, and imports nothing from the run's folder."""
 
 
 @attrs.frozen(kw_only=True)
@@ -59,10 +59,10 @@ class Serving:
     """How to start a server.
 
     Attributes:
-        command: what precedes the arguments; the last word before the model's folder.
-        sleeps: whether it can let go of the device's memory.
-        flags: further arguments, which have the last word.
-        start_seconds: how long it may take.
+        command: the words before the model's folder.
+        sleeps: whether it can release the device's memory.
+        flags: further arguments, which override all others.
+        start_seconds: how long the start may take.
     """
 
     command: tuple[str, ...]
@@ -85,8 +85,8 @@ class VllmServer:
     """A `Host` that is a server: ours, started as `serving` says, or somebody else's at `url`.
 
     Attributes:
-        sleeps: whether the server lets go of the device's memory after each batch.
-        connections: requests under way at a time.
+        sleeps: whether the server releases the device's memory after each batch.
+        connections: concurrent requests.
     """
 
     serving: Serving | None
@@ -100,7 +100,7 @@ class VllmServer:
     asleep: bool = False
 
     def start(self, folder: Path) -> None:
-        """Start a server for the folder, or give somebody else's its weights."""
+        """Start a server for the folder, or have somebody else's load it."""
         self.asleep = False
         if self.serving is None:
             self.client = JsonClient(self.url, KEY)
@@ -124,7 +124,7 @@ class VllmServer:
         return True
 
     def _check_settings(self) -> None:
-        """Refuse a server that reports other log-probabilities than those of the draw, or takes no weights."""
+        """Refuse a server whose log-probabilities are not those of the draw, or whose weights cannot be replaced."""
         client = self._connected
         try:
             found = client.get("/server_info?config_format=json", timeout=ANSWER_SECONDS)["vllm_config"]
@@ -145,12 +145,12 @@ class VllmServer:
         self.has_worker = found["parallel_config"]["worker_extension_cls"] == WORKER
         if not self.has_worker and found["device_config"]["device_type"] == "cpu":
             raise RunError(
-                f"the vLLM server at {client.url} runs on a CPU, where vLLM itself does not renew tied embeddings;"
+                f"the vLLM server at {client.url} runs on a CPU, where vLLM itself does not update tied embeddings;"
                 f" start it with PYTHONPATH={INSIDE} and --worker-extension-cls {WORKER}"
             )
 
     def complete(self, requests: Sequence[Request], sampling: Sampling, ends: Ends) -> list[Answer | Failure]:
-        """Send each request over a connection of its own, and look after the server's health meanwhile."""
+        """Send each request over a connection of its own, and check the server's health meanwhile."""
         check_temperature(sampling)
         self._wake()
         body = {"model": self.model} | completion_settings(sampling, ends)
@@ -192,15 +192,15 @@ class VllmServer:
         return answer if answer.tokens else Failure("the server returned no token")
 
     def _until_stopped(self, asked: dict[str, Any], stopped: Callable[[Sequence[int]], int | None]) -> Answer:
-        """Read a completion as it is made, and hang up when its text has a stop string, at which the server stops."""
+        """Read a completion as it is sampled; at a stop string hang up, which makes the server stop."""
         tokens: list[int] = []
         logps: list[float] = []
-        parts = self._connected.stream("/v1/completions", {**asked, "stream": True, "stream_interval": CHUNK})
-        with closing(parts):
-            for part in parts:
-                if "error" in part:
-                    raise Refused(int(part["error"].get("code", 500)), str(part["error"].get("message")))
-                for choice in part["choices"]:
+        events = self._connected.stream("/v1/completions", {**asked, "stream": True, "stream_interval": CHUNK})
+        with closing(events):
+            for event in events:
+                if "error" in event:
+                    raise Refused(int(event["error"].get("code", 500)), str(event["error"].get("message")))
+                for choice in event["choices"]:
                     tokens += choice["token_ids"]
                     logps += choice["logprobs"]["token_logprobs"]
                 if stopped(tokens) is not None:
@@ -208,7 +208,7 @@ class VllmServer:
         return Answer(tokens, logps)
 
     def load(self, folder: Path) -> None:
-        """Have the server read the weights, and drop the keys and values that were computed with the old ones."""
+        """Have the server read the weights and drop the keys and values computed with the old ones."""
         self._wake()
         if adapted(folder):
             self._call("/v1/load_lora_adapter", {"lora_name": ADAPTER, "lora_path": str(folder), "load_inplace": True})
@@ -218,13 +218,13 @@ class VllmServer:
         self._forget()
 
     def _forget(self) -> None:
-        """Empty the prefix cache, which takes until completions on which we have hung up are gone."""
+        """Empty the prefix cache, which only works once the completions that we hung up on are gone."""
         for _ in range(FORGET_TRIES):
             answer = self._call("/reset_prefix_cache")
             if not isinstance(answer, dict) or answer.get("success", True):
                 return
             time.sleep(0.1)
-        raise HostLost(self._epitaph("its prefix cache cannot be emptied, as if somebody else were using it"))
+        raise HostLost(self._epitaph("its prefix cache cannot be emptied; is somebody else using it?"))
 
     def _reload(self, folder: Path) -> dict[str, Any]:
         if self.has_worker:
@@ -232,7 +232,7 @@ class VllmServer:
         return {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
 
     def stop(self) -> None:
-        """End our server, and forget somebody else's."""
+        """End our server, or disconnect from somebody else's."""
         self.client = None
         if self.process is not None:
             self.process.close()
@@ -262,13 +262,13 @@ class VllmServer:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of our server: this process's, with what vLLM must know and where our additions are."""
+    """Return the environment of our server: this process's, plus vLLM's settings and the path of our additions."""
     path = os.pathsep.join(filter(None, (str(INSIDE), os.environ.get("PYTHONPATH"))))
     return {**os.environ, **ENVIRONMENT, "PYTHONPATH": path}
 
 
 def completion_settings(sampling: Sampling, ends: Ends) -> dict[str, Any]:
-    """Return what all completions are asked for with; every setting is there, so that no default has a say."""
+    """Return the settings of all completions; every one is given, so that no default matters."""
     return {
         "max_tokens": sampling.max_tokens,
         "temperature": sampling.temperature,
@@ -287,7 +287,7 @@ def completion_settings(sampling: Sampling, ends: Ends) -> dict[str, Any]:
 
 
 def check_temperature(sampling: Sampling) -> None:
-    """Refuse a temperature that vLLM would replace by another one, silently."""
+    """Refuse a temperature that vLLM would silently replace by another one."""
     if 0 < sampling.temperature < LEAST_TEMPERATURE:
         raise ConfigError(
             f"sampling.temperature = {sampling.temperature}: vLLM samples at {LEAST_TEMPERATURE} instead; use 0, or at"
@@ -296,13 +296,13 @@ def check_temperature(sampling: Sampling) -> None:
 
 
 def lora_rank(rank: int) -> int:
-    """Return the least rank that vLLM makes room for, of those that hold an adapter.
+    """Return the smallest rank vLLM supports that is large enough for an adapter.
 
     >>> lora_rank(3), lora_rank(64)
     (8, 64)
 
     Raises:
-        ConfigError: if there is none.
+        ConfigError: if none is.
     """
     fitting = [allowed for allowed in LORA_RANKS if allowed >= rank]
     if not fitting:

@@ -1,13 +1,13 @@
 """A small server around sgl-jax's `Engine`: `python dovetail_sglang_server.py FOLDER PORT '{"dtype": "float32"}'`.
 
 It answers `GET /health`, `POST /complete` with prompts and seeds, and `POST /load` with a folder of weights. It is a
-process of its own as a failure of the scheduler kills the process that it is in.
+process of its own because a failure of the scheduler kills the process it runs in.
 
-sgl-jax's own sampler is replaced. Its draws with a seed come from one hash of seed, position and token, which is far
-from independent from token to token: what is drawn is 0.1 to 0.2 (total variation) away from what is reported. Without
-a seed, a draw depends on the batch. Its cuts differ between its two implementations, and its report is over the
-vocabulary. Here the draw is exact, a function of seed, position and logits alone, and the report over the support:
-min-p, then top-k, then top-p of the rest.
+sgl-jax's own sampler is replaced, because no correction could see what is wrong with it. Its draws with a seed come
+from one hash of seed, position and token, which is far from independent from token to token: the distribution of the
+draws is 0.1 to 0.2 (total variation) away from the reported one. Without a seed, a draw depends on the batch. Its two
+implementations of the cuts differ, and its report is over the vocabulary. Here the draw is exact, a function of seed,
+position and logits alone, and the report is over the support: min-p, then top-k, then top-p of the rest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ JOBS: queue.Queue[tuple[str, Any, Future[Any]]] = queue.Queue()
 
 
 def regular_sampling(self: Any, operands: Any) -> tuple[jax.Array, jax.Array]:
-    """Draw a token for each row; return the tokens, and all log-probabilities over the support."""
+    """Draw a token for each row; return the tokens and all log-probabilities over the support."""
     logits, asked, _, _ = operands
     rows = NamedSharding(self.mesh, P("data", None))
     scaled = jax.sharding.reshard(logits, rows).astype(jnp.float32) / asked.temperatures.astype(jnp.float32)
@@ -46,12 +46,12 @@ def regular_sampling(self: Any, operands: Any) -> tuple[jax.Array, jax.Array]:
 
 
 def draw(logps: jax.Array, seed: jax.Array, position: jax.Array) -> jax.Array:
-    """Draw from one distribution; the key is that of the seed and the token's position."""
+    """Draw from one distribution, with a key made from the seed and the token's position."""
     return jax.random.categorical(jax.random.fold_in(jax.random.key(seed), position), logps)
 
 
 def cut(logits: jax.Array, asked: Any) -> jax.Array:
-    """Set to -inf what min-p, top-k and top-p take away, one after another."""
+    """Set to -inf what min-p, top-k and top-p remove, one after another."""
     order = jnp.argsort(-logits, axis=-1)
     ranked = jnp.take_along_axis(logits, order, axis=-1)
     ranks = jnp.arange(logits.shape[-1])[None, :]
@@ -63,7 +63,7 @@ def cut(logits: jax.Array, asked: Any) -> jax.Array:
 
 
 def load(engine: Any, folder: str) -> None:
-    """Read the weights of a folder with sgl-jax's own loader, in place, and drop what was computed with the old."""
+    """Read the weights of a folder in place with sgl-jax's own loader, and drop what was computed with the old ones."""
     from flax import nnx
 
     runner = engine.scheduler_info["scheduler"].tp_worker.worker.model_runner
@@ -79,7 +79,7 @@ def load(engine: Any, folder: str) -> None:
 
 
 def complete(engine: Any, asked: dict[str, Any]) -> list[dict[str, Any]]:
-    """Complete prompts, each with its seed and the common settings."""
+    """Complete prompts, each with its own seed and the common settings."""
     requests = asked["requests"]
     answers = engine.generate(
         input_ids=[request["prompt"] for request in requests],
@@ -96,14 +96,14 @@ def complete(engine: Any, asked: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Hands jobs to the main thread, where the engine's event loop is."""
+    """Hands jobs to the main thread, which runs the engine's event loop."""
 
     def do_GET(self) -> None:
-        """Answer that the process is there."""
+        """Answer that the process is alive."""
         self._answer(200, {})
 
     def do_POST(self) -> None:
-        """Have a job done."""
+        """Run a job in the main thread."""
         job: Future[Any] = Future()
         JOBS.put((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"]))), job))
         try:
@@ -119,11 +119,11 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing about calls."""
+        """Do not log calls."""
 
 
 def main() -> None:
-    """Make the engine, then serve."""
+    """Make the engine and serve it."""
     folder, port, options = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
     sampler: Any = importlib.import_module("sgl_jax.srt.layers.sampler").Sampler
     sampler._regular_sampling = regular_sampling

@@ -1,7 +1,7 @@
-"""What Dovetail adds to vLLM's worker: weights read in place, all of them.
+"""What Dovetail adds to vLLM's worker: it reads all weights in place.
 
-vLLM 0.32 on a CPU keeps a packed copy of the output embedding. Where that is tied to the input embedding, its own
-`reload_weights` renews the shared tensor and leaves the packed copy as it was: logits of the old embedding.
+vLLM 0.32 on a CPU keeps a packed copy of the output embedding. If that is tied to the input embedding, its own
+`reload_weights` updates the shared tensor but not the packed copy, so that logits use the old embedding.
 """
 
 from __future__ import annotations
@@ -19,6 +19,6 @@ class DovetailWorker:
         """Read the weights of a folder in place."""
         self.reload_weights(weights_path=folder)
         for layer in self.model_runner.get_model().modules():
-            # only CPUs pack, and only embeddings keep the tensor that was packed
+            # Only CPUs pack, and only embeddings keep the original tensor.
             if hasattr(layer, "cpu_linear") and layer.weight.numel():
                 layer.quant_method.process_weights_after_loading(layer)

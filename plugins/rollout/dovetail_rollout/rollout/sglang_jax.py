@@ -39,33 +39,33 @@ OPTIONS: Final = {
     "disable_overlap_schedule": True,
     "log_level": "error",
 }
-"""Ids in and out, a seed for each completion, and the weights within reach."""
+"""Ids in and out, a seed for each completion, and access to the weights."""
 
 
 @attrs.frozen(kw_only=True)
 class SglangJax:
     """Samples with sgl-jax (https://github.com/sgl-project/sglang-jax), in a process and environment of its own.
 
-    The process is started with the interpreter that `python` or the environment variable `DOVETAIL_SGLANG_PYTHON`
-    names, ends with the engine and with this process, and is started again if it dies. It needs Python 3.12 and sgl-jax
-    from its repository: what is on PyPI does not work. `docs/engines.md` says what was tried and how to install it.
+    The process is started with the interpreter named by `python` or the environment variable `DOVETAIL_SGLANG_PYTHON`.
+    It ends with the engine and with this process, and is restarted if it dies. It needs Python 3.12 and sgl-jax from
+    its repository: the release on PyPI does not work. `docs/engines.md` says what was tested and how to install it.
 
     After every update the weights are written as safetensors to a folder in memory, and sgl-jax's loader reads them in
-    place. Its sampler is replaced by an exact one, a function of seed, position and logits; log-probabilities are over
-    the support, and those of `sampling.logps = 'vocabulary'` are refused where a cut makes the two differ. Completions
-    run on beyond a stop string, to be cut here. sgl-jax computes with heads of 128 units only.
+    place. Its sampler is replaced by an exact one, a function of seed, position and logits. Log-probabilities are over
+    the support; `sampling.logps = 'vocabulary'` is refused if a cut makes the two differ. Completions run on beyond a
+    stop string and are cut here. sgl-jax only supports heads of 128 units.
 
     Args:
         python: interpreter of the environment where sgl-jax is installed.
-        options: further arguments of its `Engine`, as in `{'device': 'cpu', 'max_total_tokens': 16384}`.
-        folder: the Hugging Face folder that the model comes from, of which `config.json` is taken; None if it is a
+        options: further arguments of its `Engine`, such as `{'device': 'cpu', 'max_total_tokens': 16384}`.
+        folder: the Hugging Face folder that the model comes from, whose `config.json` is used; None if it is a
             `model.decoder`.
-        handover: where weights are left for the process; None is `/dev/shm`, or the place for temporary files.
-        restarts: how often, in a run, a process that dies is started again.
+        handover: where weights are written for the process; None is `/dev/shm`, or the folder for temporary files.
+        restarts: how often in a run a process that dies is restarted.
         start_seconds: how long a start may take.
 
     Raises:
-        ConfigError: if sgl-jax is not there.
+        ConfigError: if sgl-jax is missing.
     """
 
     python: str | None = None
@@ -78,7 +78,7 @@ class SglangJax:
     declares: ClassVar[MappingProxyType[str, bool]] = MappingProxyType({"vocabulary_logps": False})
 
     def check(self) -> None:
-        """Refuse a sgl-jax that is not there."""
+        """Refuse a missing sgl-jax."""
         self._python()
 
     def open(self, graphdef: Any, weights: Weights, tokenizer: Tokenizer) -> HostedEngine:
@@ -108,13 +108,13 @@ class SglangJax:
 
 NOT_INSTALLED: Final = (
     "rollout 'sglang_jax' needs sgl-jax, from its repository and with Python 3.12, in an environment of its own: name"
-    f" that one's interpreter in rollout.sglang_jax.python or {PYTHON} (docs/engines.md)"
+    f" its interpreter in rollout.sglang_jax.python or {PYTHON} (docs/engines.md)"
 )
 
 
 @attrs.define(kw_only=True, eq=False)
 class SglangProcess:
-    """A `Host` that is a process around sgl-jax's engine."""
+    """A `Host` that runs sgl-jax's engine in a process."""
 
     python: str
     options: Mapping[str, Any]
@@ -139,7 +139,7 @@ class SglangProcess:
         return True
 
     def complete(self, requests: Sequence[Request], sampling: Sampling, ends: Ends) -> list[Answer | Failure]:
-        """Have all requests completed in one call."""
+        """Complete all requests in one call."""
         settings = {
             "max_new_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
@@ -150,7 +150,7 @@ class SglangProcess:
         }
         asked = [{"prompt": request.prompt, "seed": request.seed & SEED_BITS} for request in requests]
         found = self._call("/complete", {"requests": asked, "settings": settings})
-        # with one token to choose from sgl-jax takes the argmax, and reports it as if there had been a choice
+        # With one token to choose from, sgl-jax takes the argmax but reports it as if there had been a choice.
         certain = sampling.top_k == 1 and sampling.temperature > 0
         return [Answer(each["tokens"], [0.0] * len(each["tokens"]) if certain else each["logps"]) for each in found]
 

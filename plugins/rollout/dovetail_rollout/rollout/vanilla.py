@@ -28,7 +28,7 @@ from dovetail_rollout.decoding.slots import Schedule
 from dovetail_rollout.decoding.stops import Stops
 
 SHORTEST_PROMPT = 64
-"""Positions of the shortest bucket of prompt lengths; the next ones are twice as long each."""
+"""Positions of the shortest bucket of prompt lengths; each bucket is twice as long as the one before."""
 
 
 @attrs.frozen(kw_only=True)
@@ -64,7 +64,7 @@ class Vanilla:
     declares: ClassVar[MappingProxyType[str, bool]] = MappingProxyType({"batch_invariant": True})
 
     def check(self) -> None:
-        """Do nothing: all that it needs is there."""
+        """Do nothing: it needs nothing that could be missing."""
 
     def open(self, graphdef: Any, weights: Weights, tokenizer: Tokenizer) -> VanillaEngine:
         """Return an engine that samples from `nnx.merge(graphdef, *weights)`; its weights have version 0."""
@@ -108,7 +108,7 @@ class VanillaEngine:
 
     @property
     def compiled(self) -> int:
-        """How many programs this engine has asked for so far; others of this process may have compiled them before."""
+        """The number of programs this engine has used so far; others in this process may have compiled them."""
         return len(self.shapes)
 
     def generate(
@@ -121,7 +121,7 @@ class VanillaEngine:
         """Sample one completion for each key.
 
         Raises:
-            ConfigError: for shapes that do not match, or prompts padded on the right.
+            ConfigError: for shapes that do not match, and for prompts padded on the right.
             RunError: after `close`, or if every completion failed.
         """
         weights = self._open_weights()
@@ -155,7 +155,7 @@ class VanillaEngine:
         return self._completions(jax.device_get(batch.run()), stops)
 
     def _completions(self, drawn: Drawn, stops: Stops | None) -> Completions:
-        """Cut the arrays at each row's end, and say how it came."""
+        """Cut the arrays at the end of each row and say how it ended."""
         if drawn.failed.all():
             raise RunError(
                 "every completion failed: the policy's logits are NaN or infinite, or the prompts have ids outside its"
@@ -185,7 +185,7 @@ class VanillaEngine:
         self.weights, self.version = weights, version
 
     def close(self) -> None:
-        """Let go of the weights; a second call does nothing."""
+        """Release the weights; a second call does nothing."""
         self.weights = None
 
     def _open_weights(self) -> Weights:
@@ -202,7 +202,7 @@ def _numbers(sampling: Sampling) -> Numbers:
 def _bucket(
     tokens: Int[np.ndarray, "prompt position"], mask: Bool[np.ndarray, "prompt position"]
 ) -> tuple[Int[np.ndarray, "prompt position"], Bool[np.ndarray, "prompt position"]]:
-    """Leave out positions that are padding in all rows, down to the next bucket of lengths."""
+    """Drop positions that are padding in all rows, down to a bucket of lengths."""
     used = tokens.shape[1] - int(np.argmax(np.append(mask.any(axis=0), True)))
     length = SHORTEST_PROMPT
     while length < used:

@@ -32,38 +32,39 @@ PYTHON: Final = "DOVETAIL_VLLM_PYTHON"
 class Vllm:
     """Samples with vLLM (https://docs.vllm.ai): a server in a process and environment of its own, or in this process.
 
-    A server is started by us, or is somebody else's at `url`. Ours is `python -m vllm.entrypoints.openai.api_server` of
-    the environment named by `python`, by the environment variable `DOVETAIL_VLLM_PYTHON`, or, where vLLM is installed
-    beside Dovetail, of this one. It ends with the engine and with this process, however that ends; it is looked after
-    while it works, and started again if it dies.
+    The server is started by us, or is somebody else's at `url`. Ours is `python -m vllm.entrypoints.openai.api_server`
+    in the environment named by `python` or by the environment variable `DOVETAIL_VLLM_PYTHON`, or in this one if vLLM
+    is installed beside Dovetail. It ends with the engine and with this process, however that ends. Its health is
+    checked while it works, and it is restarted if it dies.
 
-    After every update the weights are written as safetensors to a folder in memory, and vLLM reads them in place; its
-    prefix cache is emptied. Log-probabilities are `processed_logprobs`, at the sampling temperature over the support,
-    and those of `sampling.logps = 'vocabulary'` are refused where a cut makes the two differ. Each completion has a
-    seed, made from its key: the same key gives the same tokens, up to rounding, which depends on the batch.
+    After every update the weights are written as safetensors to a folder in memory, vLLM reads them in place, and its
+    prefix cache is emptied. Log-probabilities are `processed_logprobs`: at the sampling temperature, over the support.
+    `sampling.logps = 'vocabulary'` is refused if a cut makes the two differ. Each completion has a seed made from its
+    key: the same key gives the same tokens, up to rounding, which depends on the batch.
 
-    What was tried with which version, and how to install it: `docs/engines.md`.
+    `docs/engines.md` says which versions were tested and how to install vLLM.
 
     Args:
         mode: 'server', or 'in_process', which needs vLLM in this environment.
         python: interpreter of the environment where vLLM is installed.
-        command: what starts a server, in place of `python`, as in `vllm serve`; model and arguments are appended.
-        url: a running server, as in `http://host:8000`, that sees the folder `handover` under the same path. It must
+        command: what starts a server, instead of `python`: `vllm serve`; the model and arguments are appended.
+        url: a running server, such as `http://host:8000`, that sees the folder `handover` under the same path. It must
             have been started with VLLM_SERVER_DEV_MODE=1, `--skip-tokenizer-init` and `--logprobs-mode
-            processed_logprobs`, is no longer its owner's to use, and keeps the last weights that it was given.
-        flags: further arguments of the server, as in `('--max-model-len', '2048')`, or of `LLM` in this process.
-        folder: the Hugging Face folder that the model comes from, of which `config.json` is taken; None if it is a
+            processed_logprobs`. Nobody else may use it, and it keeps the last weights it was given.
+        flags: further arguments of the server, such as `('--max-model-len', '2048')`, or of `LLM` in this process.
+        folder: the Hugging Face folder that the model comes from, whose `config.json` is used; None if it is a
             `model.decoder`.
-        adapter: hand over the LoRA adapter alone; vLLM keeps the base model of `folder`. Otherwise it is merged.
-        handover: where weights are left for the server; None is `/dev/shm`, or the place for temporary files.
-        sleep: let go of the device's memory after each batch of prompts, where the trainer uses the device too; vLLM
-            cannot on CPUs.
-        connections: requests under way at a time.
-        restarts: how often, in a run, a server that dies is started again.
+        adapter: whether to hand over only the LoRA adapter, while vLLM keeps the base model of `folder`; otherwise the
+            adapter is merged.
+        handover: where weights are written for the server; None is `/dev/shm`, or the folder for temporary files.
+        sleep: whether to release the device's memory after each batch of prompts, if the trainer uses the same device;
+            vLLM cannot do this on CPUs.
+        connections: concurrent requests.
+        restarts: how often in a run a server that dies is restarted.
         start_seconds: how long a start may take.
 
     Raises:
-        ConfigError: if vLLM is not there, or settings exclude each other.
+        ConfigError: if vLLM is missing, or settings exclude each other.
     """
 
     mode: Literal["server", "in_process"] = "server"
@@ -84,14 +85,16 @@ class Vllm:
     def __attrs_post_init__(self) -> None:
         given = [name for name in ("python", "command", "url") if getattr(self, name) is not None]
         if len(given) > 1:
-            raise ConfigError(f"rollout.vllm: {' and '.join(given)} are given; each says where vLLM is, set one")
+            raise ConfigError(
+                f"rollout.vllm: {' and '.join(given)} are given; each says where vLLM is, so set only one"
+            )
         if self.mode == "in_process" and given:
-            raise ConfigError(f"rollout.vllm.mode = 'in_process' needs no {given[0]}; leave it out")
+            raise ConfigError(f"rollout.vllm.mode = 'in_process' does not use {given[0]}; leave it out")
         if self.adapter and self.folder is None:
             raise ConfigError("rollout.vllm.adapter = True needs rollout.vllm.folder: the folder of the base model")
 
     def check(self) -> None:
-        """Refuse an address that is none, and a vLLM that is not there."""
+        """Refuse a malformed address and a missing vLLM."""
         self._host()
         if self.url is not None:
             JsonClient(self.url, KEY)
@@ -127,10 +130,10 @@ class Vllm:
         return VllmServer(serving=serving, url=self.url or "", sleeps=self.sleep, connections=self.connections)
 
     def _command(self) -> tuple[str, ...]:
-        """Return what starts a server.
+        """Return the command that starts a server.
 
         Raises:
-            ConfigError: if it is not there.
+            ConfigError: if it does not exist.
         """
         if self.command is not None:
             words = tuple(shlex.split(self.command))
@@ -145,5 +148,5 @@ class Vllm:
 
 NOT_INSTALLED: Final = (
     "rollout 'vllm' needs vLLM: pip install 'dovetail[vllm]' here, or install it in an environment of its own and name"
-    f" that one's interpreter in rollout.vllm.python or {PYTHON} (docs/engines.md)"
+    f" its interpreter in rollout.vllm.python or {PYTHON} (docs/engines.md)"
 )

@@ -7,11 +7,11 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class Greedy:
-    """The most likely token, always.
+    """Always the most likely token.
 
     Args:
         temperature: 0 takes the largest logit.
-        top_k, top_p: no cut.
+        top_k, top_p: None, as nothing is cut.
     """
 
     temperature: float = 0.0

@@ -7,12 +7,12 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class Standard:
-    """Close to the likeliest text, with some variety.
+    """Close to the most likely text, with some variety.
 
     Args:
         temperature: divides the logits.
-        top_k: the most tokens to choose from.
-        top_p: their least probability together, of the `top_k`.
+        top_k: the greatest number of tokens to choose from.
+        top_p: the probability, of that of the `top_k`, that the chosen nucleus must hold.
     """
 
     temperature: float = 0.7

@@ -1,4 +1,4 @@
-"""The run as it goes: a live view on a terminal, lines of text elsewhere."""
+"""The progress of a run: a live view on a terminal, lines of text elsewhere."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class Console:
-    """A live table of the latest steps under a progress bar; where stdout is no terminal, one line of text per record.
+    """A live table of the latest steps under a progress bar, or one line per record if stdout is not a terminal.
 
-    A line is `phase=rl step=3 total=100 reward=0.5 KL=0.001 ...`: fields separated by one space, absent where the
-    record has no such figure. `NO_COLOR` is honoured.
+    A line is `phase=rl step=3 total=100 reward=0.5 KL=0.001 ...`: fields separated by one space, without those that the
+    record lacks. `NO_COLOR` is honoured.
 
     Args:
-        rows: records in the table, at most; fewer on a low terminal.
+        rows: the greatest number of records in the table; a low terminal shows fewer.
     """
 
     rows: Annotated[int, Ge(1)] = 12
 
     def open(self, folder: Path, total_steps: int, start_step: int) -> Sink:
-        """Return the live view, or the lines."""
+        """Return the live view or the lines."""
         from rich.console import Console as Terminal
 
         terminal = Terminal()
@@ -44,7 +44,7 @@ class Console:
 
 
 def title(folder: Path) -> str:
-    """Return the run folder with, where its `run.json` tells it, the config id."""
+    """Return the run folder, with the config id if its `run.json` has one."""
     identity = folder / "run.json"
     known = json.loads(identity.read_text()) if identity.exists() else {}
     return f"{folder}  config {known['config_id']}" if "config_id" in known else str(folder)

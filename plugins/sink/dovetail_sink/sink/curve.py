@@ -1,52 +1,31 @@
-"""Learning curves as a picture: reward and held-out accuracy against the step."""
+"""Learning curves as a picture: reward and held-out accuracy by step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import attrs
 
 from dovetail.errors import DataError
+from dovetail.run.files import write_whole
+from dovetail_lab.report.charts import Line, lines
+from dovetail_lab.report.numbers import Unit
+from dovetail_lab.report.picture import picture
 from dovetail_sink._runs import METRICS, Points, Series, mean_of, read, running_mean
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-BLUE: Final = "#0072B2"
-VERMILION: Final = "#D55E00"
-GREY: Final = "#4D4D4D"
-"""Colours of Okabe and Ito's palette, which colour-blind readers can tell apart."""
+FILE: Final = "curve.svg"
+REWARD, ACCURACY = 1, 2
+"""Numbers of colours."""
 
 WINDOW: Final = 0.05
-"""Width of the running mean of the reward, as a share of the steps."""
-
-WARM_START: Final = 0.05
-"""Width of the band that stands for the warm start, as a share of the steps: its own steps are of another kind."""
-
-STYLE: Final[Any] = {
-    "axes.axisbelow": True,
-    "axes.edgecolor": GREY,
-    "axes.grid": True,
-    "axes.labelcolor": GREY,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "figure.dpi": 150,
-    "font.size": 10,
-    "grid.alpha": 0.25,
-    "legend.frameon": False,
-    "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "dovetail",  # the same run gives the same bytes
-    "xtick.color": GREY,
-    "ytick.color": GREY,
-}
+"""Width of the reward's running mean, as a fraction of the steps."""
 
 
 @attrs.frozen(kw_only=True)
 class Curve:
-    """Draws `curve.png` and `curve.svg` in the run's folder when the run ends, from its `metrics.jsonl`."""
+    """Draws `curve.svg` in the run's folder when the run ends, from its `metrics.jsonl`."""
 
     def open(self, folder: Path, total_steps: int, start_step: int) -> Picture:
         """Return the sink."""
@@ -60,132 +39,86 @@ class Picture:
     folder: Path
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Do nothing: the picture is drawn from the run's own record, which a resume puts in order."""
+        """Do nothing: the picture is drawn from `metrics.jsonl`, which a resume keeps consistent."""
 
     def close(self) -> None:
-        """Draw the picture, if the run has got as far as reinforcement learning."""
+        """Draw the picture if the run has reached reinforcement learning."""
         points = read(self.folder)
         if points.reward or points.accuracy:
-            for name in ("curve.png", "curve.svg"):
-                draw([self.folder], self.folder / name)
+            draw([self.folder], self.folder / FILE)
 
 
 def draw(folders: Sequence[Path], path: Path, title: str | None = None) -> None:
-    """Draw the learning curves of one run, or of several in one picture, such as the seeds of a config.
+    """Draw the learning curves of one run, or of several such as the seeds of a config, in one picture.
 
     Above is the mean reward of a step's completions, with its running mean; below, the accuracy on the held-out
-    examples. Of several runs, each has a thin line, and their mean, at the steps that all of them have, a bold one. A
-    band left of step 0 stands for the warm start.
+    examples. Of several runs, each has a thin line, and their mean, at the steps that all of them have, a bold one.
 
     Args:
         folders: run folders.
-        path: the picture; its suffix (.png, .svg, .pdf) says the format.
+        path: the SVG file.
         title: what stands above it; None: the folders' names.
 
     Raises:
-        DataError: if no folder holds a step of reinforcement learning; on a broken record.
+        DataError: if no folder holds a step of reinforcement learning.
+        RunError: on a broken record.
     """
-    import matplotlib as mpl
-
     runs = [points for points in map(read, folders) if points.reward or points.accuracy]
     if not runs:
         raise DataError(f"nothing to draw: no step of reinforcement learning in {METRICS} of {_names(folders)}")
-    with mpl.rc_context(STYLE):
-        figure = _figure(runs, title or _title(folders))
-        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    charts = [*_rewards([run.reward for run in runs if run.reward])]
+    charts += _accuracies([run.accuracy for run in runs if run.accuracy])
+    write_whole(path, picture((title or _title(folders)) + _warm_start(runs), charts))
 
 
-def _figure(runs: Sequence[Points], title: str) -> Figure:
-    from matplotlib.figure import Figure
-
-    rewards = [run.reward for run in runs if run.reward]
-    accuracies = [run.accuracy for run in runs if run.accuracy]
-    panels = bool(rewards) + bool(accuracies)
-    figure = Figure(figsize=(7.2, 1.0 + 2.4 * panels), layout="constrained")
-    axes = list(figure.subplots(panels, sharex=True, squeeze=False)[:, 0])
-    figure.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=11)
-    if rewards:
-        _draw_rewards(axes[0], rewards)
-    if accuracies:
-        _draw_accuracies(axes[-1], accuracies)
-    _mark_warm_start(axes, runs)
-    axes[-1].set_xlabel("reinforcement learning step (updates of the policy)")
-    return figure
-
-
-def _draw_rewards(axes: Axes, runs: Sequence[Series]) -> None:
+def _rewards(runs: list[Series]) -> list[tuple[str, str]]:
+    if not runs:
+        return []
     window = 1 + 2 * round(WINDOW * max(map(len, runs)) / 2)
     smooth = [running_mean(run, window) for run in runs]
     over = f"running mean over {window} steps"
     if len(runs) == 1:
-        axes.plot(*_xy(runs[0]), color=BLUE, alpha=0.3, linewidth=0.8, label="mean of a step's completions")
-        axes.plot(*_xy(smooth[0]), color=BLUE, linewidth=2, label=over)
+        said, curves = f"bold: {over}", [_line(runs[0], REWARD, "each step", thin=True), _line(smooth[0], REWARD, over)]
     else:
-        _draw_several(axes, smooth, BLUE, f"each run, {over}")
-    axes.set_ylabel("reward (mean score)")
-    axes.legend(loc="lower right", fontsize=8)
+        said, curves = f"{_several(runs)}, {over}", _with_mean(smooth, REWARD)
+    return [(f"reward (mean score); {said}", _chart(curves, Unit(), "reward by step"))]
 
 
-def _draw_accuracies(axes: Axes, runs: Sequence[Series]) -> None:
-    from matplotlib.ticker import PercentFormatter
-
-    if len(runs) == 1:
-        axes.plot(*_xy(runs[0]), color=VERMILION, linewidth=2, marker="o", markersize=4)
-    else:
-        _draw_several(axes, runs, VERMILION, "each run", marker="o")
-        axes.legend(loc="lower right", fontsize=8)
-    steps, values = _xy(mean_of(list(runs)))
-    for end, offset in ((0, (6, -11)), (-1, (-6, 8))) if len(steps) > 1 else ():
-        axes.annotate(
-            f"{values[end]:.1%}",
-            (steps[end], values[end]),
-            xytext=offset,
-            textcoords="offset points",
-            ha="right" if end else "left",
-            fontsize=8,
-        )
-    axes.set_ylabel("held-out accuracy (%)")
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
-    axes.set_ylim(0, 1.15 * max(max(run.values()) for run in runs) or 1)
+def _accuracies(runs: list[Series]) -> list[tuple[str, str]]:
+    if not runs:
+        return []
+    mean, unit = mean_of(runs), Unit(percent=True)
+    curves = _with_mean(runs, ACCURACY) if len(runs) > 1 else [_line(runs[0], ACCURACY, "accuracy")]
+    ends = [unit.value(mean[step]) for step in ((min(mean), max(mean)) if len(mean) > 1 else ())]
+    said = ": ".join(["held-out accuracy", *([" to ".join(ends)] if ends else [])])
+    said += f"; {_several(runs)}" if len(runs) > 1 else ""
+    return [(said, _chart(curves, unit, "held-out accuracy by step"))]
 
 
-def _draw_several(axes: Axes, runs: Sequence[Series], color: str, label: str, marker: str | None = None) -> None:
-    for number, run in enumerate(runs):
-        axes.plot(*_xy(run), color=color, alpha=0.35, linewidth=1, label="" if number else label)
-    axes.plot(
-        *_xy(mean_of(list(runs))),
-        color=color,
-        linewidth=2.2,
-        markersize=4,
-        label=f"mean of {len(runs)} runs",
-        marker=marker,
-    )
+def _with_mean(runs: list[Series], color: int) -> list[Line]:
+    thin = [_line(run, color, f"run {number}", thin=True) for number, run in enumerate(runs, 1)]
+    return [*thin, _line(mean_of(runs), color, _mean(runs))]
 
 
-def _mark_warm_start(panels: Sequence[Axes], runs: Sequence[Points]) -> None:
-    steps = {run.sft_steps for run in runs}
-    last = max(step for run in runs for step in (*run.reward, *run.accuracy))
-    if steps == {0}:
-        return
-    width = WARM_START * max(last, 1)
-    for axes in panels:
-        axes.axvspan(-width, 0, color=GREY, alpha=0.12, linewidth=0)
-    panels[0].text(
-        -width / 2,
-        0.5,
-        f"warm start: {' or '.join(map(str, sorted(steps)))} steps",
-        transform=panels[0].get_xaxis_transform(),
-        rotation=90,
-        ha="center",
-        va="center",
-        fontsize=7,
-        color=GREY,
-    )
+def _line(series: Series, color: int, label: str, *, thin: bool = False) -> Line:
+    return Line(label=label, color=color, points=sorted(series.items()), thin=thin)
 
 
-def _xy(series: Series) -> tuple[list[int], list[float]]:
-    steps = sorted(series)
-    return steps, [series[step] for step in steps]
+def _chart(curves: Sequence[Line], unit: Unit, label: str) -> str:
+    return lines(curves, unit=unit, label=label, x_label="reinforcement learning step (updates of the policy)")
+
+
+def _several(runs: Sequence[Series]) -> str:
+    return f"thin: each run, bold: {_mean(runs)}"
+
+
+def _mean(runs: Sequence[Series]) -> str:
+    return f"mean of {len(runs)} runs"
+
+
+def _warm_start(runs: Sequence[Points]) -> str:
+    steps = sorted({run.sft_steps for run in runs})
+    return "" if steps == [0] else f", after a warm start of {' or '.join(map(str, steps))} steps"
 
 
 def _title(folders: Sequence[Path]) -> str:

@@ -18,13 +18,13 @@ FLUSH_SECONDS = 10
 class TensorBoard:
     """Event files in the run's folder: `tensorboard --logdir RUN/events`. Needs no TensorFlow.
 
-    The warm start has steps of its own, and so a folder of its own, `events/sft`, which TensorBoard shows as another
-    run. After a resume, what was written beyond the checkpoint is purged from the view: TensorBoard hides all earlier
-    events of that folder from the first step that is written again.
+    The warm start has its own steps and therefore its own folder, `events/sft`, which TensorBoard shows as another run.
+    After a resume, TensorBoard hides the earlier events from the first step that is written again, so that what was
+    written after the checkpoint does not show.
     """
 
     def open(self, folder: Path, total_steps: int, start_step: int) -> EventFiles:
-        """Return the sink; files are made at the first step of each phase."""
+        """Return the sink; files are created at the first step of each phase."""
         return EventFiles(folder / "events")
 
 

@@ -1,4 +1,4 @@
-"""Generated sums, differences and products, with demonstrations."""
+"""Generated sums, differences and products with demonstrations."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ OWNERS: Final = ("eval", "sft", "sft", "train", "train", "train", "train", "trai
 """Which split owns a question, by its hash modulo the length of this tuple."""
 
 SMALLEST_OPERAND: Final = 9
-"""The least `max_operand` with which each operation has questions in every split (a test counts them)."""
+"""The least `max_operand` at which each operation has questions in every split (a test counts them)."""
 
 CORPUS: Final = 2000
-"""Demonstrations that a tokenizer is trained on."""
+"""Number of demonstrations that a tokenizer is trained on."""
 
 
 def _known_operations(_: Any, field: attrs.Attribute[Any], value: tuple[str, ...]) -> None:
@@ -50,34 +50,32 @@ def _template_of(must: str, *others: str) -> Any:
 
 @attrs.frozen(kw_only=True)
 class Arithmetic:
-    """Questions such as `12 + 34`, generated, with a part that is truly held out and demonstrations for a warm start.
+    """Generated questions such as `12 + 34`, with a split that is truly held out and demonstrations for a warm start.
 
-    Example `i` of a split is a pure function of (`seed`, split, `i`), so that a larger size only appends. The
-    operation and both operands, 0 to `max_operand`, are uniform; questions may repeat. In a difference the larger
-    operand comes first, so that no answer is negative.
+    Example `i` of a split is a pure function of (`seed`, split, `i`), so a larger size only appends. The operation and
+    both operands, 0 to `max_operand`, are uniform; questions may repeat. In a difference the larger operand comes
+    first, so no answer is negative.
 
-    The splits own disjoint sets of questions: `eval` 1/8 of them, `sft` 1/4, `train` 5/8. The owner depends on the
-    question alone, neither on the seed nor on the order of its operands: `3 + 4` in `eval` means that no run ever
-    trains on `4 + 3`.
+    The splits own disjoint sets of questions: `eval` 1/8 of them, `sft` 1/4, `train` 5/8. The owner depends only on the
+    question, not on the seed or the order of its operands: if `3 + 4` is in `eval`, no run ever trains on `4 + 3`.
 
     Columns: `question` (`12 + 34`) and `answer` (`46`).
 
     Args:
-        operations: what is asked, out of `+`, `-` and `*`.
-        max_operand: the difficulty; at least 9, below which a split might own no question.
+        operations: any of `+`, `-` and `*`.
+        max_operand: the difficulty; at least 9, since with less a split might have no questions.
         train_size: examples in `train`.
         eval_size: examples in `eval`.
         sft_size: examples in `sft`.
         template: the prompt, with `{question}`.
-        demonstration: the completion of an `sft` example, with `{answer}` and perhaps `{question}` and `{reasoning}`
+        demonstration: the completion of an `sft` example, with `{answer}` and optionally `{question}` and `{reasoning}`
             (the worked equation, `12 + 34 = 46`).
-        noise: the share of demonstrations that give a wrong answer, which is the answer to another question: a warm
-            start on them teaches the format and leaves the arithmetic to be learnt. The column `answer` is right in
-            any case.
+        noise: the fraction of demonstrations with a wrong answer, namely that to another question. A warm start on them
+            teaches the format and leaves the arithmetic to be learnt. The column `answer` is always right.
         seed: draws another sequence of questions from the same splits.
 
     Raises:
-        ConfigError: on a parameter out of range or a template with an unknown placeholder.
+        ConfigError: for a parameter out of range or a template with an unknown placeholder.
 
     >>> task = Arithmetic(operations=("+",), template="{question} =")
     >>> task.examples("train")[0]
@@ -105,13 +103,13 @@ class Arithmetic:
         return ("question", "answer")
 
     def examples(self, split: Split) -> Sequence[Example]:
-        """Return the examples of a split; each is made when it is asked for."""
+        """Return the examples of a split, which are made on access."""
         sizes = {"train": self.train_size, "eval": self.eval_size, "sft": self.sft_size}
         make = self._demonstration if split == "sft" else partial(self._example, split)
         return View(range(sizes[split]), make)
 
     def corpus(self) -> Sequence[str]:
-        """Return prompts with their demonstrations, as many whatever the sizes are."""
+        """Return prompts with their demonstrations; their number does not depend on the sizes."""
         return View(range(CORPUS), self._demonstrated_text)
 
     def _demonstrated_text(self, index: int) -> str:
@@ -132,7 +130,7 @@ class Arithmetic:
         return {"prompt": prompt, "question": drawn.text, "answer": str(drawn.answer)}
 
     def _draw(self, split: Split, index: int) -> Question:
-        """Draw until the split owns the question: 8 times for `eval` on average, less for the others."""
+        """Draw until the split owns the question: 8 times on average for `eval`, less often for the others."""
         attempts = (self._any_question(split, index, attempt) for attempt in count())
         return next(drawn for drawn in attempts if drawn.owner == split)
 
@@ -167,7 +165,7 @@ class Question:
 
     @property
     def operands(self) -> tuple[int, int]:
-        """The numbers as they are written."""
+        """The numbers in the order in which they are written."""
         low, high = sorted((self.first, self.second))
         return (high, low) if self.operation == "-" else (self.first, self.second)
 
@@ -184,7 +182,7 @@ class Question:
 
     @property
     def owner(self) -> str:
-        """The split that this question belongs to, whatever the order of its operands."""
+        """The split that owns this question, whatever the order of its operands."""
         low, high = sorted((self.first, self.second))
         return OWNERS[_hashes("owner", self.operation, low, high)[0] % len(OWNERS)]
 

@@ -29,10 +29,10 @@ TEMPLATES: Final = {
     ),
     "short": "{question}\n",
 }
-"""Prompts to be had by name."""
+"""Prompts that can be chosen by name."""
 
 MARK: Final = "####"
-"""What a solution ends with, before the final answer."""
+"""What separates a solution from the final answer."""
 
 _ANNOTATION = re.compile(r"<<[^<>]*>>")
 
@@ -62,20 +62,20 @@ class Gsm8k:
     solution without its calculator annotations (`<<6*7=42>>`).
 
     Args:
-        path: a folder with `train.jsonl` and `test.jsonl` (or .csv, or .parquet, or in shards' spelling
+        path: a folder with `train.jsonl` and `test.jsonl` (or .csv, or .parquet, or named like the shard
             `train-00000-of-00001.parquet`), or one file to train on.
-        template: the prompt: `instruction`, which explains the tags; `short`, the question and a line break; or a
-            text of one's own with `{question}`.
-        chat: the prompt is a conversation, in which the user says that text, for the tokenizer's chat template.
-        system: what the system says first in it.
-        demonstration: the completion of an `sft` example, with `{answer}` and perhaps `{solution}` and `{question}`.
-        eval_share: without a test file, the share of the training file that is held out for evaluation, chosen by a
-            hash of the question.
-        max_examples: the first so many of each split. None: all.
+        template: the prompt: `instruction`, which explains the tags; `short`, the question and a line break; or your
+            own text with `{question}`.
+        chat: whether the prompt is a conversation in which the user says that text, for the tokenizer's chat template.
+        system: the system message of that conversation.
+        demonstration: the completion of an `sft` example, with `{answer}` and optionally `{solution}` and `{question}`.
+        eval_share: without a test file, the fraction of the training file that is held out for evaluation, chosen by
+            a hash of the question.
+        max_examples: the number of examples to take from the start of each split; None takes all.
 
     Raises:
-        DataError: from `examples` and `corpus`, on files that cannot be used.
-        ConfigError: on a parameter out of range or a template with an unknown placeholder.
+        DataError: from `examples` and `corpus`, for files that cannot be used.
+        ConfigError: for a parameter out of range or a template with an unknown placeholder.
 
     >>> split_answer("He has 6*7=<<6*7=42>>42 crates of 30.\n#### 1,260")
     ('He has 6*7=42 crates of 30.', '1260')
@@ -119,7 +119,7 @@ class Gsm8k:
         train = _find(path, "train")
         if train is None:
             found = listing(file.name for file in path.iterdir())
-            raise DataError(f"'{path}' holds no train{listing(FORMATS).replace(', ', '|')}; found: {found}")
+            raise DataError(f"'{path}' does not have a train{listing(FORMATS).replace(', ', '|')}; found: {found}")
         return train, _find(path, "test")
 
     @property
@@ -163,7 +163,7 @@ class Gsm8k:
 
 
 def split_answer(text: str) -> tuple[str, str]:
-    """Split at the last `####` into the solution, without annotations, and the answer, without commas."""
+    """Split at the last `####` into the solution without annotations and the answer without commas."""
     solution, _, answer = text.rpartition(MARK)
     return _ANNOTATION.sub("", solution).strip(), answer.strip().replace(",", "")
 
@@ -186,5 +186,5 @@ def _find(folder: Path, name: str) -> Path | None:
     )
     if len(found) > 1:
         names = listing(file.name for file in found)
-        raise DataError(f"'{folder}' holds more than one {name} file: {names}; leave one of them")
+        raise DataError(f"'{folder}' has more than one {name} file: {names}; keep only one of them")
     return found[0] if found else None

@@ -1,4 +1,4 @@
-"""Prompts from a file of one's own: jsonl, csv or parquet."""
+"""Prompts from your own file: jsonl, csv or parquet."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ if TYPE_CHECKING:
     from dovetail.protocols import Example, Split
 
 CORPUS = 20_000
-"""Records that a tokenizer is trained on, at most."""
+"""The greatest number of records that a tokenizer is trained on."""
 
 
 @attrs.frozen(kw_only=True)
 class Records:
-    r"""Prompts, and demonstrations where there are any, from a file of records; its suffix says the format.
+    r"""Prompts, and demonstrations if there are any, from a file of records, whose suffix gives the format.
 
-    `.jsonl` holds one JSON object a line, `.csv` a header line, `.parquet` needs the extra `dovetail[parquet]`. A
-    file is read through once, when it is first asked for: a broken record stops the run there, with file and line.
-    Its records stay on disk (parquet: in memory, as Arrow columns), so that a large file is no burden.
+    `.jsonl` has one JSON object per line, `.csv` a header line; `.parquet` needs the extra `dovetail[parquet]`. A file
+    is read once, on first use: a broken record stops the run there, with file and line. Its records stay on disk
+    (parquet: in memory, as Arrow columns), so a large file is not a problem.
 
     Columns: those of the file's first record, whatever their type; every record must have them. With an `eval_path`,
     those that both files have.
 
     Args:
         path: the file to train on.
-        eval_path: the file for evaluation. None: `eval_share` of the records of `path`, chosen by a hash of the
-            prompt, is held out of training.
-        prompt_column: which column holds the prompt: text, or a conversation as a list of
-            `{"role": ..., "content": ...}`. Where a conversation ends with the assistant's words, these are no part of
-            the prompt; they are the demonstration.
-        completion_column: which column holds the demonstration, for the `sft` split.
-        template: the prompt, made of the columns, such as `'{prompt}\n'`. None: the column as it is.
-        chat: a text, too, is made a conversation, in which the user says it, for the tokenizer's chat template.
-        system: what the system says first in a conversation, unless the column says it.
-        eval_share: the share held out where there is no `eval_path`.
+        eval_path: the file for evaluation. None holds out `eval_share` of the records of `path`, chosen by a hash of
+            the prompt.
+        prompt_column: the column with the prompt: text, or a conversation as a list of
+            `{"role": ..., "content": ...}`. If a conversation ends with the assistant's words, these are not part of
+            the prompt but the demonstration.
+        completion_column: the column with the demonstration, for the `sft` split.
+        template: the prompt, made from the columns, such as `'{prompt}\n'`; None takes the column as it is.
+        chat: whether text becomes a conversation too, in which the user says it, for the tokenizer's chat template.
+        system: the system message of a conversation, unless the column has one.
+        eval_share: the fraction held out if there is no `eval_path`.
 
     Raises:
-        DataError: from `columns`, `examples` and `corpus`, on a file that cannot be used.
-        ConfigError: on a parameter out of range; on a template with a placeholder that is no column.
+        DataError: from `columns`, `examples` and `corpus`, for a file that cannot be used.
+        ConfigError: for a parameter out of range, or a template with a placeholder that is not a column.
     """
 
     path: str | None = None
@@ -64,7 +64,7 @@ class Records:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of both files, but for `prompt`, under which examples hold the finished prompt."""
+        """The columns of both files except `prompt`, under which examples hold the finished prompt."""
         columns = first_columns(self._path)
         if self.eval_path:
             also = first_columns(_file(self.eval_path))
@@ -72,7 +72,7 @@ class Records:
         return tuple(column for column in columns if column != "prompt")
 
     def examples(self, split: Split) -> Sequence[Example]:
-        """Return the records of a split, made into examples when they are asked for."""
+        """Return the records of a split, turned into examples on access."""
         if split == "eval":
             return View(self._eval, self._example)
         if split == "train":
@@ -85,7 +85,7 @@ class Records:
         return View(self._train, self._demonstration)
 
     def corpus(self) -> Sequence[str]:
-        """Return the training prompts, each with its demonstration where there is one."""
+        """Return the training prompts, each with its demonstration if there is one."""
         return View(self._train[:CORPUS], self._text)
 
     @property
@@ -119,7 +119,7 @@ class Records:
         return open_table(path, text, self._check_alike(), conversations=True)
 
     def _check_alike(self) -> Check:
-        """Return a check that either all prompts are text, or all conversations, all with a reply or all without."""
+        """Return a check that all prompts are text, or all are conversations of which all or none have a reply."""
         kinds: list[str] = []
 
         def check(record: Record) -> str | None:
@@ -131,9 +131,9 @@ class Records:
             if not kinds:
                 kinds.append(kind)
             if self.template is not None and not is_text:
-                return f"column {self.prompt_column!r} holds {kind}, and task.records.template is for text"
+                return f"column {self.prompt_column!r} holds {kind}, but task.records.template is for text"
             if kind != kinds[0]:
-                return f"column {self.prompt_column!r} holds {kind}; the first record, {kinds[0]}"
+                return f"column {self.prompt_column!r} holds {kind}, but the first record holds {kinds[0]}"
             return None
 
         return check

@@ -174,7 +174,7 @@ def remembered_state(subject: Subject) -> None:
 @check("optimizer", fix="Return an optax.GradientTransformation that scales its update by the learning rate.")
 def optimises(subject: Subject) -> None:
     """Updates lower a quadratic loss, vanish at a learning rate of zero, and are finite for a gradient of zero."""
-    params = {"w": jnp.array([1.0, -2.0]), "b": jnp.array(0.5)}
+    params = {"kernel": jnp.array([[1.0, 0.5], [-0.5, 2.0]]), "w": jnp.array([1.0, -2.0]), "b": jnp.array(0.5)}
 
     @jax.jit
     def step(rate: Any, params: Any, gradient: Any) -> Any:
