@@ -1,4 +1,4 @@
-"""Selections: what of a batch the policy learns from, whatever its loss, one file each.
+"""Selections: the part of a batch that the policy learns from, whatever its loss, one file each.
 
 A selection is asked once the advantages are known, on the whole batch, so that it may rank; one that reads `logps`, the
 policy being trained, is asked with the loss and treats completions one by one. It returns a weight per token, true or
