@@ -74,7 +74,7 @@ FIELDS: Final[dict[str, FieldInfo]] = {
         "what process rewards gave to tokens, summed",
         without="process rewards provide; set train.process_rewards to names",
     ),
-    "old_values": FieldInfo("[seq, token]", "passes", "the critic at collection"),
+    "old_values": FieldInfo("[seq, token]", "passes", "the critic at collection", begun=True),
     "is_weights": FieldInfo(
         "[seq, token]",
         "corrections",

@@ -36,7 +36,7 @@ def _one_at_a_time(method: Callable[P, T]) -> Callable[P, T]:
 
 @attrs.frozen(kw_only=True)
 class Saved:
-    """A checkpoint's place in the run: its phase, the steps done in it, and everything that is no array."""
+    """A checkpoint's place in the run: its phase, the steps done in it, and everything that is not an array."""
 
     phase: str
     step: int

@@ -10,20 +10,20 @@ import attrs
 
 from dovetail.config import Choice, Config
 from dovetail.config.resolved import DEFAULT
+from dovetail.devices.mesh import Devices
+from dovetail.devices.micro_batch import in_update
+from dovetail.devices.population import make_model
 from dovetail.errors import ConfigError, listing, nearest
+from dovetail.evaluation.checks import Check, make_answers, make_checks
+from dovetail.evaluation.evaluate import Evaluator
+from dovetail.host.process_rewards import ENDS, ProcessScorer
+from dovetail.host.prompts import LengthReport, Limit, Rendered, fit
+from dovetail.host.rewards import ALWAYS, Scorer, check_columns
+from dovetail.host.sampling import Sampler
+from dovetail.host.speakers import Speakers
 from dovetail.protocols import Example, RolloutEngine, Split, Task, Tokenizer, Weights
-from dovetail.train.algorithm import Algorithm, assemble, check_roles, part
-from dovetail.train.checks import Check, make_answers, make_checks
-from dovetail.train.devices.mesh import Devices
-from dovetail.train.devices.micro_batch import in_update
-from dovetail.train.devices.population import make_model
-from dovetail.train.evaluation.evaluate import Evaluator
+from dovetail.step.algorithm import Algorithm, assemble, check_roles, part
 from dovetail.train.models import Models
-from dovetail.train.process_rewards import ENDS, ProcessScorer
-from dovetail.train.prompts import LengthReport, Limit, Rendered, fit
-from dovetail.train.rewards import ALWAYS, Scorer, check_columns
-from dovetail.train.sampling import Sampler
-from dovetail.train.speakers import Speakers
 
 TOKENIZER = "tokenizer"
 
@@ -93,7 +93,7 @@ def set_up(config: Config, folder: Path, *, only_sft: bool = False) -> Setup:
     held_out, eval_report = prompts(config, eval_task, "eval", tokenizer)
     devices = Devices.open(config.mesh)
     models = Models(config=config, devices=devices, vocab_size=tokenizer.vocab_size)
-    check_roles(models, algorithm.follow)
+    check_roles(models, algorithm.follow, tokenizer)
     graphdef, weights = make_model(models.policy)
     if config.train.micro_batch_size is None:
         micro = in_update(config, whole_groups=algorithm.whole_groups).choose(graphdef, weights, devices.parts)
