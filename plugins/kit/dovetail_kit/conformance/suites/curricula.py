@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.train.parts import split_metrics
+from dovetail.step.parts import split_metrics
 from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.states import differing, shapes
 from dovetail_kit.conformance.subject import Subject
