@@ -185,7 +185,9 @@ class ModelMaker(Protocol):
     """Kind `model`: an architecture, and where its weights come from.
 
     One that can have a head for numbers beside its weights, as a reward model has, has a method `value_head()` too: it
-    returns a `ValueHead`, or None. A critic begins with it.
+    returns a `ValueHead`, or None. A critic begins with it. One that knows what ids mean to it has a method
+    `check_tokenizer(tokenizer)`: it raises a ConfigError for a tokenizer that does not fit. It is asked before anything
+    is trained if the model is that of a role, a teacher's, which reads the policy's ids.
     """
 
     def make(self, vocab_size: int, *, rngs: nnx.Rngs, place: Place) -> nnx.Module:
@@ -337,8 +339,11 @@ class Curriculum(Protocol):
 
     def update(
         self, state: Mapping[str, np.ndarray], chosen: Int[np.ndarray, "prompt"], scores: Float[np.ndarray, "prompt n"]
-    ) -> dict[str, np.ndarray]:
-        """Return the next state, given the scores of the completions of each chosen prompt; NaN is no score."""
+    ) -> dict[str, np.ndarray] | tuple[dict[str, np.ndarray], dict[str, float]]:
+        """Return the next state, given the scores of the completions of each chosen prompt; NaN is no score.
+
+        Numbers by name beside it, `(state, metrics)`, are logged as `curriculum/NAME`.
+        """
         ...
 
 
@@ -361,10 +366,14 @@ class Replay(Protocol):
 
     def step(
         self, state: Mapping[str, np.ndarray], fresh: Mapping[str, np.ndarray], rng: np.random.Generator
-    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    ) -> (
+        tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
+        | tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, float]]
+    ):
         """Return the `groups` earlier groups to learn from beside the fresh ones, and the next state.
 
-        The same state, groups and generator give the same result.
+        The same state, groups and generator give the same result. Numbers by name as a third are logged as
+        `replay/NAME`.
         """
         ...
 

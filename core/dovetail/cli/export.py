@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     from dovetail.run.process import prepare
 
     if options.out.exists() and not (options.out.is_dir() and not any(options.out.iterdir())):
-        raise RunError(f"'{options.out}' is no empty folder; name another")
+        raise RunError(f"'{options.out}' is not an empty folder; name another")
     _, config = load_policy_config(options)
     prepare()
     from dovetail.train.evaluation.policy import open_policy

@@ -19,14 +19,14 @@ def load_policy_config(options: argparse.Namespace, also: Sequence[str] = ()) ->
     """Return the config of a command line, and its file: the one that is named, else the run's own.
 
     Raises:
-        RunError: if the folder that should be a run's is none.
+        RunError: if the folder is not a run's.
     """
     from dovetail.config import load
     from dovetail.run.folder import CONFIG
     from dovetail.shipped import find
 
     if options.of is not None and not (options.of / CONFIG).is_file():
-        raise RunError(f"'{options.of}' is no run folder: it holds no {CONFIG}")
+        raise RunError(f"'{options.of}' is not a run folder: it holds no {CONFIG}")
     path = options.of / CONFIG if options.of is not None and options.config is None else find(options.config)
     return path, load(path, [*options.overrides, *also])
 

@@ -143,7 +143,7 @@ class Planner:
                 f"{call.label} reads '{quantity.field}' of the policy being trained, which the critic's"
                 f" update does not compute; read '{OLD}{quantity.field}'"
             )
-        component = self._forward_component(quantity)
+        component = self._forward_component(quantity, call)
         beside = [role for role in self.roles if logits_of(role) in component.reads]
         self._pass(quantity.role, quantity.inputs, quantity.name, live=quantity.live, beside=beside)
         if quantity.field == "old_logps" and (call.stage.level != "micro" or call.model == CRITIC):
@@ -155,14 +155,23 @@ class Planner:
         self._note(quantity.field, stage, said, str(component.origin), call)
         return quantity.live
 
-    def _forward_component(self, quantity: Quantity) -> Component:
+    def _forward_component(self, quantity: Quantity, call: Call) -> Component:
         component = self.registry.get("field", quantity.name)
         offered = self._forward_reads()
         stray = [read for read in component.reads if read not in offered]
+        for role in (read.removesuffix(f"_{LOGITS}") for read in stray if read.endswith(f"_{LOGITS}")):
+            raise PlanError(
+                f"{call.label} reads '{quantity.field}', and field {component.name} of {component.origin} the logits of"
+                f" the model role '{role}', which is not there.{_opening(role)}"
+            )
         if stray:
+            role, _, logits = stray[0].rpartition("_")
+            opened = (
+                f" roles.{role} = 'frozen' would open the model role '{role}'." if role and logits == LOGITS else ""
+            )
             raise PlanError(
                 f"field {component.name} of {component.origin} reads {stray[0]!r} besides the forward pass; a field"
-                f" that reads {' or '.join(sorted({LOGITS, HIDDEN}))} may read only {', '.join(sorted(offered))}"
+                f" that reads {' or '.join(sorted({LOGITS, HIDDEN}))} may read only {', '.join(sorted(offered))}.{opened}"
             )
         logits = [read for read in component.reads if read.endswith(LOGITS)]
         if logits and "mask" in component.reads:
@@ -221,7 +230,7 @@ class Planner:
         role = field.partition("_")[0]
         opened = ""
         if role and self._is_quantity(field.removeprefix(f"{role}_")):
-            opened = f" roles.{role} = 'frozen' would open the model role '{role}', and {role}.model say which model."
+            opened = _opening(role)
         return PlanError(
             f"{call.label} ({call.component.origin}) reads the field '{field}', which nobody provides.{opened}"
             f"{nearest(field, known)} Known: {listing(known, 40)}. A plugin provides a field by registering a component"
@@ -256,6 +265,10 @@ class Planner:
             before_split=tuple(self._before_split),
             detached=detached,
         )
+
+
+def _opening(role: str) -> str:
+    return f" roles.{role} = 'frozen' would open the model role '{role}', and {role}.model say which model."
 
 
 def _draws_by_the_split(call: Call) -> PlanError:

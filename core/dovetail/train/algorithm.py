@@ -247,8 +247,8 @@ def warnings(config: Config) -> list[str]:
     return found
 
 
-def check_roles(models: Any, follow: Mapping[str, Follow]) -> None:
-    """Refuse a role that is to follow the policy and has a model of its own.
+def check_roles(models: Any, follow: Mapping[str, Follow], tokenizer: Any) -> None:
+    """Refuse a role that is to follow the policy and has a model of its own, or whose own model reads other ids.
 
     Raises:
         ConfigError: naming the settings.
@@ -259,6 +259,8 @@ def check_roles(models: Any, follow: Mapping[str, Follow]) -> None:
                 f"roles.{role} = '{each.part.component.name}' follows the policy, so its weights must be the policy's;"
                 f" set {role}.model to None, or roles.{role} = 'frozen'"
             )
+        if models.has_own(role):
+            models.check_role(role, tokenizer)
 
 
 def part(role: str, choice: Choice) -> Part:

@@ -60,12 +60,7 @@ class Collector:
         return left, metrics, view["state"]
 
     def _passes(self, view: View, weights: Any, _: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
-        scored = Scoring(algorithm=self.algorithm, graphdefs=self.graphdefs).batch(weights, view.known(), hyper)
-        found = {name: value for name, value in scored.items() if "/" not in name}
-        metrics: Sums = {}
-        for name, value in scored.items():
-            if name not in found:
-                metrics |= sums("field", {name: value}, view["mask"])
+        found, metrics = Scoring(algorithm=self.algorithm, graphdefs=self.graphdefs).batch(weights, view.known(), hyper)
         view = view.take(found)
         if "old_logps" in found:
             metrics |= mismatch(found["old_logps"], view["rollout_logps"], view["mask"])
@@ -105,7 +100,7 @@ class Collector:
             (reader,) = (part for part in self.algorithm.at("advantages") if "state" in part.component.reads)
             after = after.take({"state": reader.next_state(view, hyper)})
         if self.algorithm.has_critic and "returns" not in after:
-            (estimator,) = self.algorithm.at("advantages")
+            estimator = next(part for part in self.algorithm.at("advantages") if "returns" in part.writes)
             raise PlanError(
                 f"advantage {estimator.component.name} reads 'values', so a critic is trained, but returns no 'returns'"
                 " for it to learn; return (advantages, returns)"

@@ -11,13 +11,13 @@ from jaxtyping import Float, Int
 
 from dovetail.config import Choice
 from dovetail.data import at_random, prompt_stream
-from dovetail.errors import DataError
+from dovetail.errors import DataError, PluginError
 from dovetail.plan.plan import Plan
 from dovetail.protocols import Completions, Curriculum, Example
 from dovetail.train import keys
-from dovetail.train.parts import Sums, merge
+from dovetail.train.parts import Sums, merge, split_metrics
 from dovetail.train.prompts import answers, encode, encode_completions
-from dovetail.train.rewards import Scores
+from dovetail.train.rewards import Scores, shown
 from dovetail.train.sampling import Sampled
 from dovetail.train.setup import Setup
 from dovetail.train.view import View, run_stage
@@ -33,8 +33,11 @@ class Prompts:
     count: int
     seed: int
     curriculum: Curriculum | None
-    _stream: Any
+    owner: str
+    stream: Any
     _last: Int[np.ndarray, "prompt"] | None = None
+    metrics: dict[str, float] = attrs.field(factory=dict)
+    """What the curriculum has reported of the last round."""
 
     @classmethod
     def of(cls, setup: Setup) -> Prompts:
@@ -44,34 +47,49 @@ class Prompts:
         curriculum: Any = chosen.bind() if chosen else None
         examples, seed, count = setup.train_examples, config.run.seed, config.train.prompts
         stream = None if curriculum else prompt_stream(examples, seed, count)
-        return cls(examples=examples, count=count, seed=seed, curriculum=curriculum, stream=stream)
+        owner = f"{chosen.component.label} of {chosen.component.origin}" if chosen else ""
+        return cls(examples=examples, count=count, seed=seed, curriculum=curriculum, owner=owner, stream=stream)
 
     def init(self) -> dict[str, Any]:
         """Return what is to be remembered, by name."""
         return {MEMORY: self.curriculum.init(len(self.examples))} if self.curriculum else {}
 
     def next(self, memory: Mapping[str, Any], step: int, number: int) -> list[Example]:
-        """Return the prompts of round `number` of a step."""
+        """Return the prompts of round `number` of a step.
+
+        Raises:
+            PluginError: if the curriculum chooses another number of prompts, or one that there is not.
+        """
         if self.curriculum is None:
-            return next(self._stream)
+            return next(self.stream)
         rng = np.random.default_rng([self.seed % 2**32, keys.PROMPTS, step, number])
         self._last = np.asarray(self.curriculum.choose(memory[MEMORY], self.count, rng))
+        is_index = np.issubdtype(self._last.dtype, np.integer) and self._last.shape == (self.count,)
+        if not (is_index and self._last.min() >= 0 and self._last.max() < len(self.examples)):
+            raise PluginError(
+                f"{self.owner} chose {shown(str(self._last))}; a round has train.prompts = {self.count} of them, each"
+                f" an index below {len(self.examples)}"
+            )
         return [self.examples[int(index)] for index in self._last]
 
     def observe(self, memory: Mapping[str, Any], scores: Float[np.ndarray, "seq"]) -> dict[str, Any]:
         """Take in the scores of the prompts that `next` has returned; NaN is no score."""
         if self.curriculum is None or self._last is None:
             return {}
-        return {MEMORY: self.curriculum.update(memory[MEMORY], self._last, scores.reshape(len(self._last), -1))}
+        state, metrics = split_metrics(
+            self.curriculum.update(memory[MEMORY], self._last, scores.reshape(len(self._last), -1))
+        )
+        self.metrics = {f"{MEMORY}/{name}": float(value) for name, value in metrics.items()}
+        return {MEMORY: state}
 
     def get_state(self) -> dict[str, Any]:
         """Return where the stream stands; a curriculum's memory is among the arrays of a checkpoint."""
-        return self._stream.get_state() if self._stream else {}
+        return self.stream.get_state() if self.stream else {}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from there."""
-        if self._stream:
-            self._stream.set_state(state)
+        if self.stream:
+            self.stream.set_state(state)
 
 
 @attrs.frozen(kw_only=True)

@@ -137,9 +137,9 @@ def _evaluated(
         if jnp.shape(value) != positions:
             component = part.component
             raise PluginError(
-                f"{component.label} of {component.origin} returned {jnp.shape(value)} for {positions} positions; a"
-                " field that reads logits or hidden states returns one number for each position, or reads 'mask' too and"
-                f" then sees whole completions{component.place}"
+                f"{component.label} of {component.origin} returned {jnp.shape(value)} for {positions} positions;"
+                " a field that reads logits or hidden states returns one number for each position, or reads 'mask' too"
+                f" and then sees whole completions{component.place}"
             )
         found[name] = value
         found |= {f"{name}/{metric}": jnp.broadcast_to(each, positions) for metric, each in measured.items()}

@@ -139,7 +139,9 @@ class Learner:
         else:
             reported: Sums = {}
             sampled, metrics = refill(
-                lambda number: self._round(step, number, clock), lambda s: self._keep(s, reported), train.refill_rounds
+                lambda number: self._round(step, number, clock),
+                lambda sampled: self._keep(sampled, step, reported),
+                train.refill_rounds,
             )
             metrics |= means(reported)
         if "greedy_scores" not in algorithm.plan:
@@ -166,11 +168,13 @@ class Learner:
     def _key(self, step: int) -> Key[Array, ""]:
         return keys.stream(self.run.config.run.seed, keys.SAMPLING, step)
 
-    def _keep(self, sampled: Sampled, reported: Sums) -> Bool[np.ndarray, "prompt"]:
+    def _keep(self, sampled: Sampled, step: int, reported: Sums) -> Bool[np.ndarray, "prompt"]:
         """Ask the filter, which answers for each completion, about each group; what it reports is added up."""
         algorithm = self.run.setup.algorithm
         batch = jax.tree.map(jnp.asarray, self.extras.columns(sampled) | sampled.batch())
-        view = View(batch, algorithm.fields, algorithm.hyper)
+        moment = self._moment(step)
+        always = moment.fields(algorithm.schedule, algorithm.hyper) | moment.rows(batch)
+        view = View(batch | always, algorithm.fields, algorithm.hyper)
         kept = np.ones(len(sampled.texts), bool)
         for each in algorithm.filters:
             answer, measured = each(view, algorithm.hyper)
@@ -183,8 +187,9 @@ class Learner:
         algorithm, hyper = self.run.setup.algorithm, self.run.setup.algorithm.hyper
         host_batch, moment = self.extras.batch(sampled, greedy, step), self._moment(step)
         host_batch, found = self.extras.on_host(host_batch)
+        replayed: dict[str, float] = {}
         if self.replay is not None:
-            host_batch, self.memory[REPLAY] = self.replay(self.memory[REPLAY], host_batch, step)
+            host_batch, self.memory[REPLAY], replayed = self.replay(self.memory[REPLAY], host_batch, step)
         weights = self.roles.weights() | {POLICY: self.weights}
         if self.critic:
             weights[CRITIC] = Weights(self.critic.params, self.critic_frozen)
@@ -202,7 +207,9 @@ class Learner:
             f"{term.part.label}/coef": moment.coefficients[term.coefficient] for term in terms if term.coefficient
         }
         # the step's only wait for the devices after sampling: everything before has been dispatched, not computed
-        metrics = rollout_metrics(sampled) | means(merge(measured, once(coefficients)))
+        metrics = (
+            rollout_metrics(sampled) | self.prompts.metrics | replayed | means(merge(measured, once(coefficients)))
+        )
         if "mismatch/ratio_mean" in metrics:
             metrics["mismatch/effective_sample_size"] = effective_sample_size(metrics)
         clock.mark("update")
@@ -225,7 +232,7 @@ class Learner:
         beside = self.roles.weights(*algorithm.plan.roles_in_update) if algorithm.plan.roles_in_update else {}
         minis = mini_batches(batch, sizes.mini_batch_size, sizes.epochs, moment.key, sizes.rows_per_prompt)
         for number, mini in enumerate(minis):
-            now = moment.replace(update=jnp.int32(number))
+            now = moment.at_update(number)
             if self.update_critic:
                 self.critic, found = self.update_critic(self.critic, self.critic_frozen, {}, mini, now, hyper)
                 measured = merge(measured, found)

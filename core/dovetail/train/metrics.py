@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from dovetail.train.parts import Peak, Sums
+from dovetail.train.rewards import means_of
 from dovetail.train.sampling import Sampled
 
 
@@ -30,7 +31,7 @@ def rollout_metrics(sampled: Sampled) -> dict[str, float]:
         metrics["reward/unscored"] = float(unscored.mean())
     if (failed := sampled.completions.finish == "error").any():
         metrics["completion/failed"] = float(failed.mean())
-    return metrics | scores.means() | dict(sampled.process_metrics)
+    return metrics | scores.means() | means_of("process_reward", sampled.process_metrics)
 
 
 def means(sums: Sums) -> dict[str, float]:

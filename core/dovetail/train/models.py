@@ -9,7 +9,8 @@ import jax
 from flax import nnx
 
 from dovetail.config import Choice, Config
-from dovetail.protocols import Adapter, ModelMaker, ValueHead, Weights
+from dovetail.errors import ConfigError, DovetailError
+from dovetail.protocols import Adapter, ModelMaker, Tokenizer, ValueHead, Weights
 from dovetail.train import keys
 from dovetail.train.devices.mesh import Devices
 from dovetail.train.forward import ValueModel
@@ -45,6 +46,20 @@ class Models:
     def role(self, name: str) -> tuple[Any, Weights]:
         """Return the structure and weights of a model role that has a model of its own."""
         return self._spread(self._make(name, keys.ROLE_INIT))
+
+    def check_role(self, name: str, tokenizer: Tokenizer) -> None:
+        """Refuse a role's own model that does not fit the run's tokenizer; no weights are read.
+
+        Raises:
+            ConfigError: naming the setting.
+        """
+        check = getattr(self._maker(name), "check_tokenizer", None)
+        try:
+            if check is not None:
+                check(tokenizer)
+            self._abstract(name)
+        except DovetailError as error:
+            raise ConfigError(f"{name}.model: {error}") from error
 
     def has_own(self, name: str) -> bool:
         """Whether a role has a model of its own; otherwise it begins as the policy does."""

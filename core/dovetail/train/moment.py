@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -37,6 +38,10 @@ class Moment:
     def dropout(self) -> Key[Array, ""]:
         """The key of what is dropped in the step's updates."""
         return jax.random.fold_in(self.key, keys.DROPOUT)
+
+    def at_update(self, number: int) -> Moment:
+        """Return the same moment at a mini-batch of the step."""
+        return dataclasses.replace(self, update=jnp.int32(number))
 
     def rows(self, batch: dict[str, Array]) -> dict[str, Array]:
         """Return a key for each row, the same one whichever way the rows are split into batches."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -13,11 +13,14 @@ from jaxtyping import Float
 from dovetail.errors import DovetailError, RewardError
 from dovetail.protocols import Completions, Example, Tokenizer
 from dovetail.train.parts import Part, split_metrics
-from dovetail.train.rewards import given_to_rewards, shown
+from dovetail.train.rewards import given_to_rewards, metric, shown
 
-ENDS = "ends"
+ENDS: Final = "ends"
 """A process reward that reads this gets, for each completion, how many characters of its text there are up to and with
 each of its tokens, so that a place in the text is found among the tokens."""
+
+WINDOW: Final = 16
+"""Tokens that are decoded before a token in order to know its text, at least."""
 
 
 @attrs.frozen(kw_only=True)
@@ -33,8 +36,9 @@ class ProcessScorer:
 
     def __call__(
         self, examples: Sequence[Example], texts: Sequence[str], drawn: Completions, group_size: int
-    ) -> tuple[Float[np.ndarray, "seq token"], dict[str, float]]:
-        """Score the tokens of completions; returns the sum, and the mean total of each reward by its name.
+    ) -> tuple[Float[np.ndarray, "seq token"], dict[str, Float[np.ndarray, "seq"]]]:
+        """Score the tokens of completions; returns the sum, and for each completion what a reward gave to it in all, by
+        the reward's name, and what it reports beside, as `REWARD/METRIC`; NaN where it reports nothing.
 
         Raises:
             RewardError: if a reward raises, or returns something else than a finite number for each policy token.
@@ -50,8 +54,8 @@ class ProcessScorer:
             found, measured = _called(part, function, examples, given, drawn)
             total += np.float32(part.floats["coef"]) * found
             name = part.component.name
-            metrics[f"reward/{name}"] = float(found.sum(axis=1).mean())
-            metrics |= {f"reward/{name}/{key}": float(np.nanmean(value)) for key, value in measured.items()}
+            metrics[name] = found.sum(axis=1, dtype=np.float64)
+            metrics |= {f"{name}/{key}": metric(value, f"{name}/{key}", len(texts)) for key, value in measured.items()}
         return total, metrics
 
 
@@ -97,5 +101,17 @@ def _numbers(values: Any, count: int, name: str, row: int, given: Mapping[str, l
 
 
 def _ends(ids: list[int], tokenizer: Tokenizer) -> list[int]:
-    """Lengths of the text's beginnings, token by token: a token alone may be no text, or text with a space lost."""
-    return [len(tokenizer.decode(ids[: index + 1])) for index in range(len(ids))]
+    """Return the lengths of the text's beginnings, token by token.
+
+    A token is decoded after those before it: alone it may not be text, or be text that has lost a space. A few of them
+    are enough; decoding each beginning whole would take a time that grows with the square of the length.
+    """
+    found: list[int] = []
+    for start in range(0, len(ids), WINDOW):
+        stop, first = min(start + WINDOW, len(ids)), max(0, start - WINDOW)
+        whole, before = len(tokenizer.decode(ids[:stop])), found[-1] if found else 0
+        shift = before - len(tokenizer.decode(ids[first:start]))
+        found += [shift + len(tokenizer.decode(ids[first : end + 1])) for end in range(start, stop)]
+        if found[-1] != whole:  # the tokenizer looks further back than that
+            found[start:] = [len(tokenizer.decode(ids[: end + 1])) for end in range(start, stop)]
+    return found

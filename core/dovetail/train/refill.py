@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from dovetail.protocols import Completions
-from dovetail.train.rewards import Scores
+from dovetail.train.rewards import Scores, joined
 from dovetail.train.sampling import Sampled
 
 
@@ -47,6 +47,7 @@ def refill(
 def join(parts: list[Sampled]) -> Sampled:
     """Put rounds one after another."""
     names = [field.name for field in attrs.fields(Completions)]
+    process = [part.process_rewards for part in parts if part.process_rewards is not None]
     return Sampled(
         examples=tuple(example for part in parts for example in part.examples),
         texts=tuple(text for part in parts for text in part.texts),
@@ -55,10 +56,8 @@ def join(parts: list[Sampled]) -> Sampled:
         prompt_mask=np.concatenate([part.prompt_mask for part in parts]),
         scores=Scores.joined([part.scores for part in parts]),
         kept=np.concatenate([part.kept for part in parts]),
-        process_rewards=None
-        if parts[0].process_rewards is None
-        else np.concatenate([p.process_rewards for p in parts]),
-        process_metrics=parts[-1].process_metrics,
+        process_rewards=np.concatenate(process) if len(process) == len(parts) else None,
+        process_metrics=joined([part.process_metrics for part in parts], [len(part.texts) for part in parts]),
     )
 
 
@@ -76,5 +75,5 @@ def select(sampled: Sampled, prompts: Int[np.ndarray, "prompt"]) -> Sampled:
         scores=sampled.scores.rows(rows),
         kept=sampled.kept[rows],
         process_rewards=None if sampled.process_rewards is None else sampled.process_rewards[rows],
-        process_metrics=sampled.process_metrics,
+        process_metrics={name: values[rows] for name, values in sampled.process_metrics.items()},
     )

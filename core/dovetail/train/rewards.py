@@ -22,6 +22,9 @@ ALWAYS = ("completions", "prompts", EXAMPLES, "group_ids", "tokens", "logps")
 """What every reward may read by name, beside the columns: texts, prompts, records, and of each completion the number of
 its prompt (so that a reward may rank a group), the ids of its tokens and their log-probabilities as sampled."""
 
+Metrics = Mapping[str, Float[np.ndarray, "seq"]]
+"""What rewards report of completions, by name; NaN on those of which they report nothing."""
+
 
 @attrs.frozen(kw_only=True)
 class Scores:
@@ -34,20 +37,16 @@ class Scores:
     total: Float[np.ndarray, "seq"]
     table: Float[np.ndarray, "seq reward"]
     names: tuple[str, ...]
-    metrics: Mapping[str, Float[np.ndarray, "seq"]] = attrs.field(factory=dict)
+    metrics: Metrics = attrs.field(factory=dict)
 
     @classmethod
     def joined(cls, parts: Sequence[Scores]) -> Scores:
         """Put the scores of several rounds one after another."""
-        names = sorted({name for part in parts for name in part.metrics})
         return cls(
             total=np.concatenate([part.total for part in parts]),
             table=np.concatenate([part.table for part in parts]),
             names=parts[0].names,
-            metrics={
-                name: np.concatenate([part.metrics.get(name, np.full(len(part.total), math.nan)) for part in parts])
-                for name in names
-            },
+            metrics=joined([part.metrics for part in parts], [len(part.total) for part in parts]),
         )
 
     def rows(self, index: Int[np.ndarray, "chosen"]) -> Scores:
@@ -64,11 +63,7 @@ class Scores:
                 found[f"reward/{name}"] = float(column[~abstained].mean())
             if abstained.any():
                 found[f"reward/{name}/abstained"] = float(abstained.mean())
-        for name, values in self.metrics.items():
-            given = values[~np.isnan(values)]
-            if len(given):
-                found[f"reward/{name}"] = float(given.mean())
-        return found
+        return found | means_of("reward", self.metrics)
 
 
 @attrs.frozen(kw_only=True)
@@ -97,7 +92,8 @@ class Scorer:
             DovetailError: if a reward lacks a file or a library that it needs, or the manager refuses the names.
         """
         _ = self._functions  # building them is the check
-        self._combine(np.zeros((0, len(self.rewards))), self._names)
+        if self.rewards:
+            self._combine(np.zeros((0, len(self.rewards))), self._names)
 
     def check_columns(self, columns: Sequence[str], task: str) -> None:
         """Refuse a reward that reads a column which the task does not have.
@@ -123,7 +119,9 @@ class Scorer:
                 the message names the reward and the sample.
         """
         table, metrics = self._score(examples, completions, drawn, group_size)
-        return Scores(total=self._combine(table, self._names), table=table, names=self._names, metrics=metrics)
+        # without rewards there is nothing that could abstain: process rewards, or a loss, say what to learn
+        total = self._combine(table, self._names) if self.rewards else np.zeros(len(examples))
+        return Scores(total=total, table=table, names=self._names, metrics=metrics)
 
     def table(
         self,
@@ -144,7 +142,7 @@ class Scorer:
             column, found = _called(part, function, examples, given)
             columns.append(column)
             metrics |= {f"{part.component.name}/{name}": value for name, value in found.items()}
-        return np.stack(columns, axis=1), metrics
+        return np.stack(columns, axis=1) if columns else np.zeros((len(examples), 0)), metrics
 
 
 def check_columns(parts: Sequence[Part], columns: Sequence[str], task: str, always: Sequence[str]) -> None:
@@ -202,7 +200,7 @@ def _called(
     if len(returned) != len(examples):
         raise RewardError(f"reward {name} returned {len(returned)} scores for {len(examples)} completions")
     scores = np.array([_number(score, name, i, given) for i, score in enumerate(returned)], np.float64)
-    return scores, {key: _metric(value, f"{name}/{key}", len(examples)) for key, value in metrics.items()}
+    return scores, {key: metric(value, f"{name}/{key}", len(examples)) for key, value in metrics.items()}
 
 
 def _number(score: Any, name: str, index: int, given: dict[str, list[Any]]) -> float:
@@ -220,7 +218,12 @@ def _number(score: Any, name: str, index: int, given: dict[str, list[Any]]) -> f
     return number
 
 
-def _metric(value: Any, name: str, size: int) -> Float[np.ndarray, "seq"]:
+def metric(value: Any, name: str, size: int) -> Float[np.ndarray, "seq"]:
+    """Return what a reward reports beside its scores, for each completion.
+
+    Raises:
+        RewardError: if it is neither one number nor one for each of them.
+    """
     try:
         array = np.asarray(value, np.float64)
         return np.array(np.broadcast_to(array, (size,)))
@@ -229,6 +232,21 @@ def _metric(value: Any, name: str, size: int) -> Float[np.ndarray, "seq"]:
             f"metric {name} of a reward is {shown(repr(value))}; return one number, or one for each of the {size}"
             " completions (NaN where there is none)"
         ) from error
+
+
+def joined(parts: Sequence[Metrics], sizes: Sequence[int]) -> Metrics:
+    """Put the metrics of several rounds one after another; NaN where a round of so many completions has none."""
+    names = sorted({name for part in parts for name in part})
+    missing = [np.full(size, math.nan) for size in sizes]
+    return {
+        name: np.concatenate([part.get(name, nan) for part, nan in zip(parts, missing, strict=True)]) for name in names
+    }
+
+
+def means_of(kind: str, metrics: Metrics) -> dict[str, float]:
+    """Return the mean of each metric over the completions that have it; one that none has is left out."""
+    given = {name: values[~np.isnan(values)] for name, values in metrics.items()}
+    return {f"{kind}/{name}": float(values.mean()) for name, values in given.items() if len(values)}
 
 
 def shown(text: str, limit: int = 80) -> str:

@@ -26,7 +26,7 @@ class Sampled:
     scores: Scores
     kept: np.ndarray
     process_rewards: np.ndarray | None = None
-    process_metrics: Mapping[str, float] = attrs.field(factory=dict)
+    process_metrics: Mapping[str, np.ndarray] = attrs.field(factory=dict)
 
     @property
     def group_size(self) -> int:
@@ -42,6 +42,8 @@ class Sampled:
         n, drawn = self.group_size, self.completions
         mask = drawn.mask & (self.kept & ~np.isnan(self.scores.total))[:, None]
         placed = {} if self.process_rewards is None else {"process_rewards": self.process_rewards}
+        if self.scores.names:
+            placed["score_table"] = self.scores.table.astype(np.float32)
         return placed | {
             "prompt_tokens": np.repeat(self.prompt_tokens, n, axis=0),
             "prompt_mask": np.repeat(self.prompt_mask, n, axis=0),
@@ -52,7 +54,6 @@ class Sampled:
             "lengths": mask.sum(axis=1, dtype=np.int32),
             "truncated": drawn.truncated,
             "scores": np.nan_to_num(self.scores.total).astype(np.float32),
-            "score_table": self.scores.table.astype(np.float32),
         }
 
 
@@ -108,5 +109,5 @@ class Sampler:
             ),
             kept=np.ones(len(texts), bool),
             process_rewards=process,
-            process_metrics=measured,
+            process_metrics={name: np.where(failed, np.nan, values) for name, values in measured.items()},
         )

@@ -12,9 +12,10 @@ from jaxtyping import Array, Float, Key
 from dovetail.plan.plan import Pass
 from dovetail.plan.roles import CRITIC, INPUTS, OLD, POLICY, Inputs, logits_of, prefix_of
 from dovetail.protocols import Weights
+from dovetail.train import forward
 from dovetail.train.algorithm import Algorithm
-from dovetail.train.forward import Model, by_micro_batch, quantities, values
-from dovetail.train.parts import Floats
+from dovetail.train.forward import Model, by_micro_batch, quantities
+from dovetail.train.parts import Floats, Sums, sums
 
 
 @attrs.frozen(kw_only=True)
@@ -26,9 +27,9 @@ class Scoring:
 
     def batch(
         self, weights: Mapping[str, Weights], batch: dict[str, Array], hyper: dict[str, Floats]
-    ) -> dict[str, Any]:
-        """Carry out the passes of the stage `passes`, in micro-batches."""
-        found: dict[str, Any] = {}
+    ) -> tuple[dict[str, Any], Sums]:
+        """Carry out the passes of the stage `passes`, in micro-batches; return fields and what they report."""
+        found, metrics = dict[str, Any](), Sums()
         for each in self.algorithm.plan.passes_of(live=False):
             inputs = INPUTS[each.inputs]
             stride = self.algorithm.sizes.group_size if inputs.shared else 1
@@ -38,8 +39,10 @@ class Scoring:
                 self.algorithm.sizes.micro_batch_size,
             )
             prefix = (OLD if each.role in (POLICY, CRITIC) else prefix_of(each.role)) + inputs.prefix
-            found |= {prefix + name: _spread(value, inputs, stride) for name, value in scored.items()}
-        return found
+            values, measured = _apart({prefix + name: _spread(x, inputs, stride) for name, x in scored.items()})
+            found |= values
+            metrics |= sums("field", measured, batch[inputs.fields["mask"]])
+        return found, metrics
 
     def live(
         self,
@@ -48,9 +51,9 @@ class Scoring:
         micro: Mapping[str, Array],
         hyper: dict[str, Floats],
         dropout: Key[Array, ""],
-    ) -> dict[str, Any]:
+    ) -> tuple[dict[str, Any], Sums]:
         """Carry out the passes of an update on the model that is being trained."""
-        found: dict[str, Any] = {}
+        found, metrics = dict[str, Any](), Sums()
         for each in self.algorithm.plan.passes_of(live=True):
             if (each.role == CRITIC) != (model == CRITIC):
                 continue
@@ -59,8 +62,10 @@ class Scoring:
             rows = {name: micro[field][::stride] for name, field in inputs.fields.items()}
             rows["draw_ids"] = micro["draw_ids"][::stride]
             scored = self.micro(each, weights, rows, hyper, shared=inputs.shared, dropout=dropout)
-            found |= {inputs.prefix + name: _spread(value, inputs, stride) for name, value in scored.items()}
-        return found
+            values, measured = _apart({inputs.prefix + name: _spread(x, inputs, stride) for name, x in scored.items()})
+            found |= values
+            metrics |= sums("field", measured, micro[inputs.fields["mask"]])
+        return found, metrics
 
     def micro(
         self,
@@ -75,7 +80,7 @@ class Scoring:
         """Evaluate one pass on rows that fit in memory; rows that are shared have a prompt each."""
         per_prompt = 1 if shared else self.algorithm.sizes.rows_per_prompt
         if each.role == CRITIC:
-            return {"values": values(self.graphdefs[CRITIC], weights[CRITIC], rows, per_prompt, dropout)}
+            return {"values": forward.values(self.graphdefs[CRITIC], weights[CRITIC], rows, per_prompt, dropout)}
         return quantities(
             self._model(each.role, weights),
             rows,
@@ -89,6 +94,12 @@ class Scoring:
 
     def _model(self, role: str, weights: Mapping[str, Weights]) -> Model:
         return Model(graphdef=self.graphdefs.get(role, self.graphdefs[POLICY]), weights=weights[role])
+
+
+def _apart(scored: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Tell fields from what they report, `NAME/METRIC`."""
+    measured = {name: value for name, value in scored.items() if "/" in name}
+    return {name: value for name, value in scored.items() if name not in measured}, measured
 
 
 def _spread(value: Float[Array, "prompt ..."], inputs: Inputs, stride: int) -> Float[Array, "seq ..."]:

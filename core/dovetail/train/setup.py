@@ -93,7 +93,7 @@ def set_up(config: Config, folder: Path, *, only_sft: bool = False) -> Setup:
     held_out, eval_report = prompts(config, eval_task, "eval", tokenizer)
     devices = Devices.open(config.mesh)
     models = Models(config=config, devices=devices, vocab_size=tokenizer.vocab_size)
-    check_roles(models, algorithm.follow)
+    check_roles(models, algorithm.follow, tokenizer)
     graphdef, weights = make_model(models.policy)
     if config.train.micro_batch_size is None:
         micro = in_update(config, whole_groups=algorithm.whole_groups).choose(graphdef, weights, devices.parts)

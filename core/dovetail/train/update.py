@@ -65,15 +65,12 @@ class Update:
 
         def loss_fn(params: Any, micro: dict[str, Array]) -> tuple[Array, Sums]:
             weights = others | {self.model: Weights(params, frozen)}
-            now = scoring.live(self.model, weights, micro, hyper, moment.dropout)
-            found = {name: value for name, value in now.items() if "/" not in name}
+            found, reported = scoring.live(self.model, weights, micro, hyper, moment.dropout)
             if self.model == POLICY:
                 found |= stopped(found, algorithm.plan.detached)
             view = View(micro | found | constants | moment.rows(micro), algorithm.fields, hyper)
             loss, measured = self._loss(view, moment, hyper)
-            for name in now.keys() - found.keys():
-                measured |= sums("field", {name: now[name]}, view["mask"])
-            return loss, merge(measured, view.metrics())
+            return loss, merge(measured, merge(reported, view.metrics()))
 
         size = algorithm.sizes.micro_batch_size
         grads, loss, found = accumulate(loss_fn, trained.params, batch, size)

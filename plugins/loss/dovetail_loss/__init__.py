@@ -1,5 +1,6 @@
-"""Dovetail's built-in losses: policy and value losses, aggregations, KL estimators, controllers of the KL and of the
-entropy coefficient, off-policy corrections, masks of what is learnt from, and fields that some of the losses read.
+"""Dovetail's built-in losses: policy and value losses, terms beside them, aggregations, KL estimators, controllers of
+the KL and of the entropy coefficient, off-policy corrections, masks of what is learnt from, and fields that some of the
+losses read.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ def dovetail_components(register: Callable[..., None]) -> None:  # noqa: PLR0915
     add("entropy_controller", "fixed", "Fixed")
     add("field", "clip_cov_tokens")
     add("field", "full_kl")
+    add("field", "jensen_shannon")
     add("field", "kl_cov_tokens")
     add("field", "positive_weights")
     add("field", "second_moment_tokens")
@@ -56,6 +58,10 @@ def dovetail_components(register: Callable[..., None]) -> None:  # noqa: PLR0915
     add("loss_agg", "sequence_mean_token_sum", aliases=("seq_mean_token_sum",))
     add("loss_agg", "token_mean")
     add("loss_agg", "token_sum", aliases=("token_sum_norm",))
+    add("loss_term", "dpo")
+    add("loss_term", "gkd")
+    add("loss_term", "nll")
+    add("loss_term", "reverse_kl")
     add("policy_loss", "cispo")
     add("policy_loss", "clip_cov")
     add("policy_loss", "decoupled_ppo")
@@ -71,6 +77,7 @@ def dovetail_components(register: Callable[..., None]) -> None:  # noqa: PLR0915
     add("policy_loss", "kl_cov")
     add("policy_loss", "luspo")
     add("policy_loss", "m2po")
+    add("policy_loss", "none")
     add("policy_loss", "ppo")
     add("policy_loss", "reinforce", aliases=("gpg",))
     add("policy_loss", "rloo")

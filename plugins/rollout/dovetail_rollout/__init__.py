@@ -1,4 +1,4 @@
-"""Dovetail's built-in rollout plugin: engines that sample completions."""
+"""Dovetail's built-in rollout plugin: engines that sample completions, and what learns from earlier ones again."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dovetail.hookspecs import hookimpl
 @hookimpl
 def dovetail_components(register: Callable[..., None]) -> None:
     """Register the components of this package."""
+    register("replay", "recent", "dovetail_rollout.replay.recent:Recent")
     register("rollout", "sglang_jax", "dovetail_rollout.rollout.sglang_jax:SglangJax")
     register(
         "rollout",

@@ -1,4 +1,4 @@
-"""Dovetail's built-in tasks, which provide prompts, the columns that rewards read, and demonstrations."""
+"""Dovetail's built-in tasks, with prompts, columns that rewards read, and demonstrations; and curricula over them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dovetail.hookspecs import hookimpl
 @hookimpl
 def dovetail_components(register: Callable[..., None]) -> None:
     """Register the components of this package."""
+    register("curriculum", "difficulty", "dovetail_task.curriculum.difficulty:Difficulty")
     register("task", "arithmetic", "dovetail_task.task.arithmetic:Arithmetic")
     register("task", "gsm8k", "dovetail_task.task.gsm8k:Gsm8k")
     # The format follows from the file's suffix; the aliases only say in a config what is read.

@@ -169,7 +169,7 @@ def test_export_writes_a_folder_that_loads(trained, tmp_path, capsys):
 
 
 MISTAKES = {
-    "no run": (["eval", "--run", "{tmp}"], "is no run folder: it holds no config.gin"),
+    "no run": (["eval", "--run", "{tmp}"], "is not a run folder: it holds no config.gin"),
     "no checkpoint": (["eval", "--run", "{begun}"], "holds no tokenizer yet"),
     "another model": (["eval", "--run", "{run}", "--set", "model.decoder.width=32"], "holds another model than the config makes: "),
     "an unknown preset": (["generate", "--run", "{run}", "--out", "{tmp}/o", "--sampling", "gredy"], "Did you mean 'greedy'?"),
@@ -177,7 +177,7 @@ MISTAKES = {
     "no prompts": (["generate", "--run", "{run}", "--out", "{tmp}/o", "--prompts", "{tmp}/p.jsonl"], "No such file"),
     "a suffix": (["generate", "--run", "{run}", "--out", "{tmp}/o", "--prompts", "{tmp}/p.txt"], "known: .csv, .jsonl, .parquet"),
     "too many passes": (["eval", "--run", "{run}", "-n", "2", "--set", "eval.pass_at=(4,)"], "needs numbers from 1 to eval.samples = 2"),
-    "a full folder": (["export", "{run}", "--out", "{run}"], "is no empty folder; name another"),
+    "a full folder": (["export", "{run}", "--out", "{run}"], "is not an empty folder; name another"),
     "no adapter": (["export", "{run}", "--out", "{tmp}/o", "--adapter"], "export it whole"),
     "no supervised phase": (["sft", "{run}/config.gin", "--folder", "{tmp}/r", "--set", "sft.steps=0"], "sft.steps = 0: there is no supervised phase"),
 }  # fmt: skip

@@ -1,10 +1,11 @@
-"""What the host adds to a batch: dataset columns as fields."""
+"""What the host puts into a batch: the prompts that a curriculum chooses, and dataset columns as fields."""
 
+import attrs
 import numpy as np
 import pytest
 
-from dovetail.errors import DataError
-from dovetail.train.drawn import numbers
+from dovetail.errors import DataError, PluginError
+from dovetail.train.drawn import Prompts, numbers
 
 
 def rows(*values):
@@ -25,3 +26,47 @@ def test_a_column_that_holds_something_else_is_refused_with_value_and_prompt(val
     assert message.startswith("the column 'difficulty' is read as a field, and is ")
     assert message.endswith("where the prompt is 'prompt 1'; a field holds finite numbers")
     assert repr(value)[:40] in message
+
+
+@attrs.frozen(kw_only=True)
+class Constant:
+    """Chooses the same prompts again and again."""
+
+    chosen: object = (2, 0)
+    reports: bool = False
+
+    def init(self, examples):
+        return {"seen": np.zeros(examples, np.int32)}
+
+    def choose(self, state, count, rng):
+        return np.array(self.chosen)
+
+    def update(self, state, chosen, scores):
+        seen = state["seen"].copy()
+        seen[chosen] += np.isfinite(scores).sum(axis=1)
+        return ({"seen": seen}, {"seen": seen.sum()}) if self.reports else {"seen": seen}
+
+
+def prompts(**options):
+    examples = [{"prompt": letter} for letter in "abc"]
+    curriculum = Constant(**options)
+    return Prompts(examples=examples, count=2, seed=0, curriculum=curriculum, owner="curriculum.x of acme", stream=None)
+
+
+@pytest.mark.parametrize("reports", [False, True])
+def test_a_curriculum_chooses_and_is_told_the_scores(reports):
+    made = prompts(reports=reports)
+    memory = made.init()
+    assert [example["prompt"] for example in made.next(memory, step=0, number=0)] == ["c", "a"]
+    memory |= made.observe(memory, np.array([1.0, 0.0, np.nan, 2.0]))
+    assert memory["curriculum"]["seen"].tolist() == [1, 0, 2]
+    assert made.metrics == ({"curriculum/seen": 3.0} if reports else {})
+
+
+@pytest.mark.parametrize("chosen", [(0,), (0, 1, 2), (0, 3), (-1, 0), (0.0, 1.0), ((0, 1),)])
+def test_what_a_curriculum_may_not_choose(chosen):
+    made = prompts(chosen=chosen)
+    with pytest.raises(PluginError) as caught:
+        made.next(made.init(), step=0, number=0)
+    assert str(caught.value).startswith("curriculum.x of acme chose '[")
+    assert str(caught.value).endswith("a round has train.prompts = 2 of them, each an index below 3")

@@ -3,6 +3,7 @@
 import numpy as np
 
 from dovetail.protocols import Completions
+from dovetail.train.metrics import rollout_metrics
 from dovetail.train.refill import refill
 from dovetail.train.rewards import Scores
 from dovetail.train.sampling import Sampled
@@ -26,6 +27,8 @@ def a_round(number, prompts=3, samples=2, tokens=4):
         prompt_mask=np.ones((prompts, 1), bool),
         scores=Scores(total=labels.astype(float), table=labels[:, None].astype(float), names=("label",)),
         kept=np.ones(rows, bool),
+        process_rewards=np.tile(labels[:, None], (1, tokens)).astype(np.float32),
+        process_metrics={"steps": labels.astype(float)} | ({"late": np.full(rows, 1.0)} if number else {}),
     )
 
 
@@ -46,6 +49,16 @@ def test_further_prompts_replace_rejected_ones_in_order():
     assert found.scores.total.tolist() == [1, 1, 10, 10, 12, 12]
     assert found.kept.all()
     assert metrics == {"group_filter/kept": 0.5, "group_filter/rounds": 2.0}
+
+
+def test_process_rewards_and_what_they_report_go_with_their_completions():
+    found, _ = refill(a_round, keep_labels(1, 10, 12), rounds=3)
+    np.testing.assert_array_equal(found.batch()["process_rewards"][:, 0], [1, 1, 10, 10, 12, 12])
+    np.testing.assert_array_equal(found.process_metrics["steps"], [1, 1, 10, 10, 12, 12])
+    np.testing.assert_array_equal(found.process_metrics["late"], [np.nan, np.nan, 1, 1, 1, 1])
+    metrics = rollout_metrics(found)
+    assert metrics["process_reward/steps"] == 23 / 3
+    assert metrics["process_reward/late"] == 1.0
 
 
 def test_what_the_bound_leaves_missing_is_masked():

@@ -6,6 +6,7 @@ import attrs
 import numpy as np
 import pytest
 
+from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError, RewardError
 from dovetail.registry import Component, Origin
 from dovetail.train.parts import Part
@@ -83,7 +84,7 @@ class Needy:
 
 def part(function, statics=None, **floats):
     component = Component(kind="reward", name=function.__name__, target=function, origin=ORIGIN)
-    return Part(role="reward", component=component, statics=statics or {}, floats=floats)
+    return Part(role="reward", label="reward", component=component, statics=statics or {}, floats=floats)
 
 
 def scorer(*functions):
@@ -100,6 +101,18 @@ def test_columns_and_completions_arrive_by_name():
 def test_hyperparameters_reach_the_reward():
     made = attrs.evolve(scorer(), rewards=(part(equal, bonus=0.5),))
     assert made(EXAMPLES, ["2", "x"]).total.tolist() == [0.5, 0.0]
+
+
+def test_without_rewards_every_score_is_zero():
+    """Process rewards, or terms of the loss, may be all there is to learn from."""
+    made = scorer()
+    made.check()
+    scores = made(EXAMPLES, ["2", "x"])
+    assert scores.total.tolist() == [0.0, 0.0]
+    assert scores.table.shape == (2, 0)
+    assert scores.means() == {}
+    with pytest.raises(PlanError, match="reads 'score_table', which rewards provide; set train.rewards to names"):
+        load(None, ["train.rewards=()", "train.advantage=gdpo"])
 
 
 def test_none_abstains():
@@ -127,7 +140,7 @@ def test_a_column_that_the_task_lacks_is_refused_before_the_run():
         scorer(equal, reads_target).check_columns(("answer", "targets"), "gsm8k")
     assert str(caught.value) == (
         "reward reads_target reads the column 'target', which task gsm8k does not have. Did you mean 'targets'?"
-        " Columns: answer, targets; always there: completions, prompts, examples"
+        " Columns: answer, targets; always there: completions, prompts, examples, group_ids, tokens, logps"
     )
 
 

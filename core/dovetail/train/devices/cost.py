@@ -7,7 +7,7 @@ lowered forward and backward pass of one row. So every model component is counte
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -17,7 +17,7 @@ from flax import nnx
 
 from dovetail.config import Config
 from dovetail.errors import DovetailError
-from dovetail.plan.roles import CRITIC, INPUTS
+from dovetail.plan.roles import CRITIC, INPUTS, POLICY
 from dovetail.protocols import Weights
 from dovetail.train.algorithm import Algorithm, assemble
 from dovetail.train.devices.mesh import Devices
@@ -68,17 +68,20 @@ def estimate(config: Config) -> Cost:
     memory = policy.memory(algorithm.optimisers["train"], algorithm, host=config.memory.optimizer == "host")
     memory |= policy.rollout_memory()
     memory |= _role_memory(algorithm, models, devices, policy.weights)
-    work = policy.work(lambda model, hidden: model.logits(hidden))
+    work = dict.fromkeys((POLICY, *algorithm.follow), policy.work(_project))
+    for role in filter(models.has_own, algorithm.follow):
+        own = _Model(config, devices, *models.role_shapes(role), trunk=lambda model: model)
+        work[role] = own.work(_project)
     epochs = algorithm.sizes.epochs
-    flops = {"rollout": work.forward + work.one_of_each * ("greedy_scores" in algorithm.plan)}
-    flops |= {"scoring": work.passes(algorithm, live=False), "update": epochs * work.passes(algorithm, live=True)}
+    flops = {"rollout": work[POLICY].forward + work[POLICY].one_of_each * ("greedy_scores" in algorithm.plan)}
+    flops |= {"scoring": _passes(algorithm, work, live=False), "update": epochs * _passes(algorithm, work, live=True)}
     if algorithm.has_critic:
         critic = _Model(config, devices, *models.critic_shapes(), trunk=lambda model: model.trunk)
         memory |= {
             f"critic's {name}": size for name, size in critic.memory(algorithm.optimisers[CRITIC], algorithm).items()
         }
-        work = critic.work(lambda model, hidden: hidden @ model.weight[...].astype(hidden.dtype))
-        flops["critic"] = work.forward * (1 + work.gradient * epochs)
+        own = critic.work(lambda model, hidden: hidden @ model.weight[...].astype(hidden.dtype))
+        flops["critic"] = own.forward * (1 + own.gradient * epochs)
     return Cost(
         parameters=_count(policy.weights),
         trained=_count(policy.weights.trained),
@@ -112,14 +115,23 @@ class _Work:
     one_of_each: float
     gradient: float
 
-    def passes(self, algorithm: Algorithm, *, live: bool) -> float:
-        """The passes of a plan; a model beside another one, taken to be of its size, has no gradient."""
-        return sum(
-            (self.one_of_each if INPUTS[each.inputs].shared else self.forward)
-            * ((self.gradient if live else 1) + len(each.beside))
-            for each in algorithm.plan.passes_of(live=live)
-            if each.role != CRITIC
-        )
+    def forward_of(self, inputs: str) -> float:
+        """One forward pass over some inputs."""
+        return self.one_of_each if INPUTS[inputs].shared else self.forward
+
+
+def _passes(algorithm: Algorithm, work: Mapping[str, _Work], *, live: bool) -> float:
+    """The passes of a plan, by the work of each role's model; a model beside another one has no gradient."""
+    return sum(
+        work[each.role].forward_of(each.inputs) * (work[each.role].gradient if live else 1)
+        + sum(work[role].forward_of(each.inputs) for role in each.beside)
+        for each in algorithm.plan.passes_of(live=live)
+        if each.role != CRITIC
+    )
+
+
+def _project(model: Any, hidden: jax.Array) -> jax.Array:
+    return model.logits(hidden)
 
 
 @attrs.frozen

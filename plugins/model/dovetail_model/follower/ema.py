@@ -8,6 +8,7 @@ import attrs
 import jax
 from annotated_types import Interval
 
+from dovetail.arrays import full_precision
 from dovetail.ranges import in_range
 
 
@@ -17,9 +18,10 @@ class Ema:
 
         w_(k+1) = d·w_k + (1 - d)·θ_(k+1)
 
-    with θ the policy after step k + 1 and w_0 = θ_0. Computed as w + (1 - d)·(θ - w), in the type of the weights. As a
-    reference it lets the policy go where it has been going and holds back what is sudden: Ramé et al. 2024, *WARP: On
-    the Benefits of Weight Averaged Rewarded Policies*, section 3.1.
+    with θ the policy after step k + 1 and w_0 = θ_0. Computed as w + (1 - d)·(θ - w) in float32, and kept in the type
+    of the weights: in bfloat16, whose numbers are 0.4 % apart, a step that is smaller than that is lost, so keep
+    weights that are to be averaged in float32. As a reference it lets the policy go where it has been going and holds
+    back what is sudden: Ramé et al. 2024, *WARP: On the Benefits of Weight Averaged Rewarded Policies*, section 3.1.
 
     Args:
         decay: d; 1 / (1 - d) steps is about how far back the average looks. 1 never moves.
@@ -29,5 +31,10 @@ class Ema:
 
     def __call__(self, weights: Any, policy: Any) -> Any:
         """Return the average after the policy has taken a step."""
-        # a difference of two close numbers is exact, so equal weights stay equal bit for bit
-        return jax.tree.map(lambda w, theta: w + ((1 - self.decay) * (theta - w)).astype(w.dtype), weights, policy)
+
+        def moved(w: jax.Array, theta: jax.Array) -> jax.Array:
+            before = full_precision(w)
+            # written with the difference, so that equal weights stay equal bit for bit
+            return (before + (1.0 - self.decay) * (full_precision(theta) - before)).astype(w.dtype)
+
+        return jax.tree.map(moved, weights, policy)

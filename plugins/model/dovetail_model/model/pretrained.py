@@ -8,13 +8,14 @@ import attrs
 from flax import nnx
 
 from dovetail.errors import ConfigError
-from dovetail.protocols import Place, ValueHead
+from dovetail.protocols import Place, Tokenizer, ValueHead
 from dovetail_model.huggingface.config import HuggingFaceConfig
 from dovetail_model.huggingface.export import save_adapter, save_pretrained
 from dovetail_model.huggingface.loading import load
 from dovetail_model.huggingface.lookup import read_spec
 from dovetail_model.huggingface.score import read_score
 from dovetail_model.spec import DType, Remat, Spec
+from dovetail_model.tokenizer._vocabulary import check_vocabulary
 from dovetail_model.transformer import Transformer
 
 
@@ -50,6 +51,18 @@ class Pretrained:
         """Return the model, each parameter at its `place`; a random one is on one device."""
         spec = self._fitting(self.spec(), vocab_size)
         return Transformer(spec, rngs=rngs) if self.random else load(spec, self._folder, place)
+
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Refuse a run's tokenizer whose ids mean something else here, or that has more of them than the embedding.
+
+        Compared with the folder's `tokenizer.json` or `tokenizer.model`, where it has one.
+
+        Raises:
+            ConfigError: with what differs; or if there is no model in the folder.
+        """
+        self._fitting(self.spec(), tokenizer.vocab_size)
+        if not self.random:
+            check_vocabulary(tokenizer, self._folder)
 
     def value_head(self) -> ValueHead | None:
         """Return the head of a reward model's folder, from which a critic starts; None for other folders."""

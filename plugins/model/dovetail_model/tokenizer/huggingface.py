@@ -137,6 +137,11 @@ class HuggingFaceTokenizer:
     _processor: Any = attrs.field(init=False, repr=False, eq=False, default=attrs.Factory(_processor, takes_self=True))
     vocab_size: int = attrs.field(init=False, eq=False, default=attrs.Factory(_size, takes_self=True))
 
+    @property
+    def vocabulary(self) -> dict[str, int]:
+        """The id of every piece, added tokens included."""
+        return self._processor.get_vocab(with_added_tokens=True)
+
     def encode(self, text: str) -> list[int]:
         """Return ids; special tokens spelt out in the text are read as such, and none is added."""
         return self._processor.encode(text, add_special_tokens=False).ids
@@ -168,6 +173,15 @@ class HuggingFaceTokenizer:
             (folder / name).write_bytes(data)
         if self.template is not None:
             self.template.save(folder)
+
+
+def read_vocabulary(file: Path) -> dict[str, int]:
+    """Return the id of every piece of a `tokenizer.json`.
+
+    Raises:
+        DovetailError: if it cannot be read, or not without the `tokenizers` library.
+    """
+    return _open(_read_tokenizer(file), file).get_vocab(with_added_tokens=True)
 
 
 def _read_tokenizer(file: Path) -> bytes:

@@ -178,6 +178,11 @@ class SentencePieceTokenizer:
         return self._processor.vocab_size()
 
     @property
+    def vocabulary(self) -> dict[str, int]:
+        """The id of every piece."""
+        return {self._processor.id_to_piece(number): number for number in range(self.vocab_size)}
+
+    @property
     def pad_id(self) -> int:
         """The padding id, or the unknown id if a loaded model has none."""
         pad = self._processor.pad_id()

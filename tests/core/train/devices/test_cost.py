@@ -54,6 +54,35 @@ def test_a_critic_and_a_reference_cost():
     assert {"scoring", "critic"} <= cost.flops.keys()
 
 
+def test_a_larger_teacher_costs_what_it_is(tmp_path):
+    """Once a step where it scores what was sampled, in every epoch where its logits are beside the policy's."""
+    large = ("model.decoder.width=64", "model.decoder.layers=4", "model.decoder.heads=4", "model.decoder.kv_heads=4")
+    alone = estimate(load(None, [*TINY, *large]))
+    teacher = ("roles.teacher=frozen", "teacher.model=decoder", *(f"teacher/{each}" for each in large))
+    plain = estimate(load(None, [*TINY, "train.epochs=2"]))
+    scoring = estimate(load(None, [*TINY, "train.epochs=2", *teacher, "train.loss_terms=['reverse_kl']"]))
+    assert scoring.memory["teacher"] == alone.memory["parameters"]
+    # with two epochs the default policy loss reads the policy at collection
+    assert scoring.flops["scoring"] - plain.flops["scoring"] == pytest.approx(alone.flops["rollout"])
+    assert scoring.flops["update"] == plain.flops["update"]
+    beside = estimate(load(None, [*TINY, "train.epochs=2", *teacher, "train.loss_terms=['gkd']"]))
+    assert beside.flops["update"] - plain.flops["update"] == pytest.approx(2 * alone.flops["rollout"])
+    assert beside.flops["scoring"] == plain.flops["scoring"]
+
+
+def test_without_a_policy_loss_nothing_is_computed_for_one():
+    cost = estimate(load(None, [*TINY, "train.policy_loss=none", "train.loss_terms=['dpo']", "train.monitor=()"]))
+    kl = estimate(load(None, [*TINY, "train.policy_loss=reinforce", "train.kl_coef=0.1", "train.monitor=()"]))
+    assert cost.flops == kl.flops
+    assert cost.memory == kl.memory
+
+
+def test_a_demonstration_costs_one_text_for_each_prompt():
+    plain, both = (estimate(load(None, [*TINY, *terms])).flops for terms in ((), ("train.loss_terms=['nll']",)))
+    one = estimate(load(None, [*TINY, "train.group_size=1"])).flops["update"]
+    assert both["update"] == pytest.approx(plain["update"] + one)
+
+
 def test_greedy_completions_and_answers_cost_one_text_for_each_prompt():
     one = estimate(load(None, [*TINY, "train.group_size=1"])).flops["rollout"]
     plain = estimate(load(None, TINY)).flops

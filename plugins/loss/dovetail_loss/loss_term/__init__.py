@@ -1,0 +1,1 @@
+"""Terms that are added to the policy loss, each with a coefficient."""

@@ -1,0 +1,1 @@
+"""Process rewards, one file each: numbers for the tokens of a completion."""

@@ -1,0 +1,1 @@
+"""Which earlier completions a step learns from again."""

@@ -1,0 +1,129 @@
+"""Loss terms in an update of a tiny model: whatever the split, with the field's own numbers, on the tokens they are about."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tests.core.train.test_update import (
+    PLAIN,
+    VOCAB,
+    change,
+    collect,
+    evaluate,
+    fields,
+    in_micro_batches,
+    make,
+    sampled,
+)
+
+from dovetail.config import load
+from dovetail.errors import ConfigError
+from dovetail.protocols import Weights
+from dovetail.train.algorithm import assemble
+from dovetail.train.metrics import means
+from dovetail.train.parts import masked_sum
+from dovetail_loss.loss_agg.token_mean import token_mean
+
+ALONE = (*PLAIN, "train.policy_loss=none", "train.monitor=()")
+TEACHER = "roles.teacher=frozen"
+"""In these tests it is a hundredth away from the policy."""
+TERMS = {
+    "gkd": ("train.loss_terms=['gkd']", TEACHER, "loss_term.gkd.coef=100.0"),
+    "reverse_kl": ("train.loss_terms=['reverse_kl']", TEACHER),
+    "nll": ("train.loss_terms=['nll']", "train.loss_agg=sequence_mean_token_sum"),
+    "dpo": ("train.loss_terms=['dpo']", "train.loss_agg=sequence_mean_token_mean"),
+}
+SIZES = {"dpo": (4, 8)}
+"""Micro-batches that a term allows, where these are not all."""
+
+
+def batch():
+    """Completions, with a demonstration for each prompt, which counts in the first of its rows."""
+    rng = np.random.default_rng(5)
+    found = sampled()
+    rows, tokens = found["tokens"].shape
+    demonstrations = {
+        "demo_prompt_tokens": rng.integers(0, VOCAB, (3, 2)).astype(np.int32),
+        "demo_prompt_mask": np.array([[True, True], [False, True], [True, True]]),
+        "demo_tokens": rng.integers(0, VOCAB, (3, tokens)).astype(np.int32),
+        "demo_mask": np.arange(tokens) < np.array([[5], [2], [3]]),
+    }
+    repeated = {name: np.repeat(array, 4, axis=0) for name, array in demonstrations.items()}
+    repeated["demo_mask"] &= (np.arange(rows) % 4 == 0)[:, None]
+    return found | jax.tree.map(jnp.asarray, repeated)
+
+
+def moved(*overrides, size=12):
+    algorithm, graphdef, weights = make(*ALONE, *overrides)
+    given, _ = collect(algorithm, graphdef, weights, batch())
+    return change(in_micro_batches(algorithm, size), graphdef, weights, given)
+
+
+def length(delta) -> float:
+    return float(np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(delta))))
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_the_gradient_and_the_metrics_do_not_depend_on_the_micro_batch(name):
+    whole, measured = moved(*TERMS[name])
+    expected = means(measured)
+    assert length(whole) > 1e-2
+    assert f"loss_term/{name}/mean" in expected
+    for size in SIZES.get(name, (1, 4, 5)):
+        split, found = moved(*TERMS[name], size=size)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), whole, split)
+        for metric, value in means(found).items():
+            np.testing.assert_allclose(value, expected[metric], rtol=1e-4, atol=1e-6, err_msg=metric)
+
+
+def test_the_divergence_has_the_beta_that_is_configured():
+    found = {beta: moved(*TERMS["gkd"], f"field.jensen_shannon.beta={beta}") for beta in (0.0, 0.5, 1.0)}
+    values = {beta: means(metrics)["loss_term/gkd/mean"] for beta, (_, metrics) in found.items()}
+    assert values[0.0] != pytest.approx(values[1.0], rel=1e-3), "forward and reverse"
+    assert values[0.5] < 0.5 * min(values[0.0], values[1.0])
+    steps = {beta: length(delta) for beta, (delta, _) in found.items()}
+    assert steps[0.5] < 0.5 * min(steps[0.0], steps[1.0])
+
+
+def test_the_coefficient_scales_a_term():
+    once, _ = moved(*TERMS["nll"])
+    thrice, _ = moved(*TERMS["nll"], "loss_term.nll.coef=3.0")
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(3 * a, b, rtol=1e-4, atol=1e-6), once, thrice)
+
+
+@pytest.mark.parametrize("size", ["train.micro_batch_size=6", "train.mini_batch_size=6"])
+def test_batches_that_cut_groups_are_refused(size):
+    with pytest.raises(ConfigError, match=r"train.loss_terms = dpo compares the completions of a group, and .* cuts"):
+        assemble(load(None, ["train.prompts=3", "train.group_size=4", *TERMS["dpo"], size]))
+
+
+def test_likelihood_is_that_of_supervised_training_on_the_same_demonstrations():
+    """Under the mean over tokens it is the loss of the warm start, and its gradient."""
+    algorithm, graphdef, weights = make(*ALONE, "train.loss_terms=['nll']", "train.loss_agg=token_mean")
+    given = batch()
+    rows = {name: given[f"demo_{name}"][::4] for name in ("prompt_tokens", "prompt_mask", "tokens", "mask")}
+
+    def loss(trained):
+        logps = evaluate(graphdef, Weights(trained, weights.frozen), rows, fields("logps"), 1.0)["logps"]
+        return masked_sum(token_mean(rows["mask"]), -logps)
+
+    gradient = jax.jit(jax.grad(loss))(weights.trained)
+    collected, _ = collect(algorithm, graphdef, weights, given)
+    delta, _ = change(algorithm, graphdef, weights, collected)  # at rate 1 the change is the gradient's opposite
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, -b, rtol=1e-4, atol=1e-6), delta, gradient)
+
+
+def test_preferences_make_the_better_completion_likelier_against_the_worse():
+    algorithm, graphdef, weights = make(*ALONE, *TERMS["dpo"], "train.lr=0.1")
+    given, _ = collect(algorithm, graphdef, weights, batch())
+    delta, _ = change(algorithm, graphdef, weights, given)
+    after = weights._replace(trained=jax.tree.map(jnp.add, weights.trained, delta))
+    before, now = (
+        jnp.sum(jnp.where(given["mask"], evaluate(graphdef, w, given, fields("logps"), 1.0)["logps"], 0.0), axis=-1)
+        for w in (weights, after)
+    )
+    gain, scores = np.asarray(now - before).reshape(3, 4), np.asarray(given["scores"]).reshape(3, 4)
+    for gains, group in zip(gain, scores, strict=True):
+        assert np.corrcoef(gains, group)[0, 1] > 0
