@@ -165,13 +165,9 @@ class Planner:
                 f" the model role '{role}', which is not there.{_opening(role)}"
             )
         if stray:
-            role, _, logits = stray[0].rpartition("_")
-            opened = (
-                f" roles.{role} = 'frozen' would open the model role '{role}'." if role and logits == LOGITS else ""
-            )
             raise PlanError(
                 f"field {component.name} of {component.origin} reads {stray[0]!r} besides the forward pass; a field"
-                f" that reads {' or '.join(sorted({LOGITS, HIDDEN}))} may read only {', '.join(sorted(offered))}.{opened}"
+                f" that reads {' or '.join(sorted({LOGITS, HIDDEN}))} may read only {', '.join(sorted(offered))}"
             )
         logits = [read for read in component.reads if read.endswith(LOGITS)]
         if logits and "mask" in component.reads:

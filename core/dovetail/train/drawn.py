@@ -12,15 +12,15 @@ from jaxtyping import Float, Int
 from dovetail.config import Choice
 from dovetail.data import at_random, prompt_stream
 from dovetail.errors import DataError, PluginError
+from dovetail.host.prompts import answers, encode, encode_completions
+from dovetail.host.rewards import Scores, shown
+from dovetail.host.sampling import Sampled
 from dovetail.plan.plan import Plan
 from dovetail.protocols import Completions, Curriculum, Example
-from dovetail.train import keys
-from dovetail.train.parts import Sums, merge, split_metrics
-from dovetail.train.prompts import answers, encode, encode_completions
-from dovetail.train.rewards import Scores, shown
-from dovetail.train.sampling import Sampled
+from dovetail.step import keys
+from dovetail.step.parts import Sums, merge, split_metrics
+from dovetail.step.view import View, run_stage
 from dovetail.train.setup import Setup
-from dovetail.train.view import View, run_stage
 
 MEMORY = "curriculum"
 

@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+from dovetail.devices.compiled import share
+from dovetail.devices.mesh import to_device, to_host
+from dovetail.devices.population import make_model
 from dovetail.errors import RunError
 from dovetail.protocols import Weights
-from dovetail.train.algorithm import Follow
-from dovetail.train.devices.compiled import share
-from dovetail.train.devices.mesh import to_device, to_host
-from dovetail.train.devices.population import make_model
-from dovetail.train.parts import Floats
+from dovetail.step.algorithm import Follow
+from dovetail.step.parts import Floats
 from dovetail.train.session import RL, Run
 
 

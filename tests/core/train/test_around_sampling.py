@@ -9,9 +9,9 @@ from tests.core.train.tiny import TINY
 
 import dovetail
 from dovetail.config import load
+from dovetail.devices.population import Population
 from dovetail.run.journal import Journal
 from dovetail.run.summary import read_lines
-from dovetail.train.devices.population import Population
 from dovetail.train.loop import train
 
 COLD = (*TINY, "sft.steps=0", "eval.examples=2")
