@@ -19,8 +19,8 @@ from workloads import WORKLOADS, register
 
 from dovetail.config import load
 from dovetail.protocols import Weights
-from dovetail.train import keys
-from dovetail.train.prompts import encode
+from dovetail.step import keys
+from dovetail.host.prompts import encode
 
 
 def measure(name: str, variants: dict[str, dict[str, Any]], repeats: int, overrides: list[str]) -> dict[str, Any]:

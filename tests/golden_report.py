@@ -20,7 +20,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "golden.md"
 FILES = (
     "tests.advantage.test_golden",
     "tests.advantage.test_golden_catalogue",
-    "tests.core.train.evaluation.test_golden_verl",
+    "tests.core.evaluation.test_golden_verl",
     "tests.loss.test_golden_around",
     "tests.loss.test_golden_trl",
     "tests.loss.test_golden_tunix",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import DataError
 from dovetail.protocols import Example
@@ -50,7 +50,8 @@ def at_random(examples: Sequence[Example], seed: int, start: int, count: int) ->
     import grain
 
     dataset = grain.MapDataset.source(examples).shuffle(seed=seed % 2**32).repeat()
-    return [dataset[index] for index in range(start, start + count)]
+    found: Any = [dataset[index] for index in range(start, start + count)]
+    return found
 
 
 def in_order(examples: Sequence[Example], batch: int, limit: int | None = None) -> Iterator[list[Example]]:

@@ -62,7 +62,7 @@ def included(name: str, file: Path) -> Path:
     """Return the file that `include 'name'` means in a file.
 
     That is one beside it; else, in a config that ships in a package, one of that name in the package's folder; else a
-    shipped config: `'grpo.gin'`, `'acme-rl/base.gin'`. Where there is none of them, it is where one should be.
+    shipped config: `'grpo.gin'`, `'acme-rl/base.gin'`. Where none of these exists, it is where one should be.
     """
     beside = Path(os.path.normpath(file.parent / name))
     if beside.exists():

@@ -14,14 +14,14 @@ from flax import nnx
 from dovetail.config import Config
 from dovetail.plan.roles import CRITIC, POLICY
 from dovetail.protocols import Weights
-from dovetail.train.algorithm import Algorithm, assemble
-from dovetail.train.collect import Collector
-from dovetail.train.forward import ValueModel
+from dovetail.step.algorithm import Algorithm, assemble
+from dovetail.step.collect import Collector
+from dovetail.step.forward import ValueModel
+from dovetail.step.moment import Moment
+from dovetail.step.parts import merge
+from dovetail.step.update import Trained, Update, mini_batches
 from dovetail.train.metrics import means
 from dovetail.train.models import split
-from dovetail.train.moment import Moment
-from dovetail.train.parts import merge
-from dovetail.train.update import Trained, Update, mini_batches
 
 VOCAB, WIDTH, PROMPTS, GROUP, PROMPT, TOKENS = 11, 4, 3, 4, 3, 5
 FAST = {"xla_backend_optimization_level": "0", "xla_llvm_disable_expensive_passes": "True"}

@@ -9,9 +9,9 @@ from tests.core.train.tiny import TINY
 from tests.tiny_folder import GEMMA2, QWEN2, write
 
 from dovetail.config import load
+from dovetail.devices.cost import estimate
 from dovetail.run.summary import series
 from dovetail.shipped import find, folder
-from dovetail.train.devices.cost import estimate
 from dovetail.train.loop import train
 
 BRIEF = ("sft.steps=0", "train.steps=2", "eval.every=2", "critic.warmup_steps=1", "model.decoder.layers=1")

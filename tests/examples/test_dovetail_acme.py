@@ -66,7 +66,7 @@ def test_in_a_clean_environment_the_readmes_commands_run(clean):
     assert "dovetail-acme: nothing to say" in said["plugin"]
     assert re.search(r"old_top_probability +forward pass of the policy at collection +dovetail-acme", said["explain"])
     assert "reward/near_miss" in said["ab"] or "near_miss" in said["ab"]
-    assert re.search(r"0\.\d+ +acme-\w+, step \d+", said["leaderboard"])
+    assert re.search(r"0\.\d+ +acme-[\w-]+, step \d+", said["leaderboard"])
 
 
 @pytest.mark.slow

@@ -7,8 +7,8 @@ import numpy as np
 from flax import nnx
 
 from dovetail.config.settings import Mesh
+from dovetail.devices.mesh import Devices
 from dovetail.protocols import Sampling, Weights
-from dovetail.train.devices.mesh import Devices
 from dovetail_kit.rollout import Numbers
 from dovetail_model.model.decoder import Decoder
 from dovetail_rollout.rollout.vanilla import Vanilla

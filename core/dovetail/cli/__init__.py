@@ -13,14 +13,14 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from dovetail.cli import completion, configs, eval, export, generate, names, plan, train
+from dovetail.cli import completion, configs, names, plan, train
 from dovetail.cli.commands import collect, parser_of
 from dovetail.errors import DovetailError, DovetailWarning
 
 _FORMAT = warnings.formatwarning
 TRACEBACK = "DOVETAIL_TRACEBACK"
 
-GROUPS = (train.add, eval.add, generate.add, export.add, plan.add, configs.add, names.add, completion.add)
+GROUPS = (train.add, plan.add, configs.add, names.add, completion.add)
 """What adds the engine's own commands, in the order in which `dovetail --help` lists them; those of plugins follow."""
 
 

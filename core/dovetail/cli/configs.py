@@ -74,7 +74,7 @@ def _table(rows: list[tuple[str, ...]]) -> None:
 
 def print_notices(config: Config) -> None:
     """Say which bindings have no effect, and what is allowed and probably not meant."""
-    from dovetail.train.algorithm import warnings
+    from dovetail.step.algorithm import warnings
 
     for unused in config.unused:
         print(unused)

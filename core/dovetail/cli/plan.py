@@ -23,8 +23,8 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the plan."""
     from dovetail.config import load
+    from dovetail.devices.cost import estimate
     from dovetail.shipped import find
-    from dovetail.train.devices.cost import estimate
 
     cost = estimate(load(find(options.config), options.overrides))
     if options.json:

@@ -50,8 +50,8 @@ def filled(config: Config) -> Iterator[Entry]:
     for entry in settings(config):
         slot = config.schema.slots.get(entry.key)
         kind = config.registry.kinds[slot.kind] if slot else None
-        is_plugins = kind is not None and kind.path == entry.key and kind.origin.distribution != "dovetail"
-        if entry.value or not is_plugins or kind.default:
+        ours = kind is None or kind.path != entry.key or kind.origin.distribution == "dovetail"
+        if ours or entry.value or (kind and kind.default):
             yield entry
 
 

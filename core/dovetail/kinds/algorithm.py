@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dovetail.kinds.fields import FIELDS
 from dovetail.kinds.kind import Kind
+
+if TYPE_CHECKING:
+    import jax
+
+__all__ = ["KLController", "StatefulAdvantage"]
 
 FIELD: Final = Kind(
     name="field",
@@ -52,7 +58,7 @@ ADVANTAGE: Final = Kind(
     default="grpo",
     reads="fields",
     writes=("advantages", "returns"),
-    protocol="dovetail.protocols:StatefulAdvantage",
+    protocol="dovetail.kinds.algorithm:StatefulAdvantage",
 )
 
 LOSS_MASK: Final = Kind(
@@ -119,7 +125,7 @@ KL_CONTROLLER: Final = Kind(
     stage="after_step",
     setting="train.kl_controller",
     default="fixed",
-    protocol="dovetail.protocols:KLController",
+    protocol="dovetail.kinds.algorithm:KLController",
     scaffold="class",
 )
 
@@ -129,7 +135,7 @@ ENTROPY_CONTROLLER: Final = Kind(
     stage="after_step",
     setting="train.entropy_controller",
     default="fixed",
-    protocol="dovetail.protocols:KLController",
+    protocol="dovetail.kinds.algorithm:KLController",
     scaffold="class",
 )
 
@@ -155,3 +161,36 @@ KINDS: Final = (
     ENTROPY_CONTROLLER,
     SCHEDULE,
 )
+
+
+class StatefulAdvantage(Protocol):
+    """Kind `advantage`, of an estimator that remembers: a baseline over the whole run, say. Saved in checkpoints.
+
+    A class whose `__call__` reads the field `state` among others. `update` reads the same fields, after the advantages
+    are estimated. Both are pure, as they are traced, and see rows with an empty mask that must count for nothing.
+    """
+
+    def init(self, roles: int) -> Any:
+        """Return the first state, a pytree of arrays; `roles` is how many values `role_ids` has."""
+        ...
+
+    @property
+    def update(self) -> Callable[..., Any]:
+        """Return the next state, of the same shapes and types."""
+        ...
+
+
+class KLController(Protocol):
+    """Kind `kl_controller`: a coefficient with state, saved in checkpoints. Pure, so that it can be traced."""
+
+    def init(self, coef: float) -> dict[str, jax.Array]:
+        """Return the first state."""
+        ...
+
+    def coef(self, state: dict[str, jax.Array]) -> jax.Array:
+        """Return the coefficient to use now."""
+        ...
+
+    def update(self, state: dict[str, jax.Array], kl: jax.Array, samples: jax.Array) -> dict[str, jax.Array]:
+        """Return the next state, given the mean KL per token observed over `samples` completions."""
+        ...

@@ -61,15 +61,20 @@ FIELDS: Final[dict[str, FieldInfo]] = {
     "demo_prompt_mask": FieldInfo("[seq, prompt] bool", "drawn", "true on the tokens of the demonstration's prompt"),
     "role_ids": FieldInfo("[seq] int", "drawn", "number of the role that wrote it, from the column train.role_column"),
     "scores": FieldInfo("[seq]", "scored", "one total reward per completion"),
-    "score_table": FieldInfo("[seq, reward]", "scored", "each reward by itself; NaN where it abstained"),
+    "score_table": FieldInfo(
+        "[seq, reward]",
+        "scored",
+        "each reward by itself; NaN where it abstained",
+        without="rewards provide; set train.rewards to names",
+    ),
     "greedy_scores": FieldInfo("[seq]", "scored", "score of the prompt's greedy completion"),
     "process_rewards": FieldInfo(
         "[seq, token]",
         "scored",
         "what process rewards gave to tokens, summed",
-        without="set train.process_rewards to names",
+        without="process rewards provide; set train.process_rewards to names",
     ),
-    "old_values": FieldInfo("[seq, token]", "passes", "the critic at collection"),
+    "old_values": FieldInfo("[seq, token]", "passes", "the critic at collection", begun=True),
     "is_weights": FieldInfo(
         "[seq, token]",
         "corrections",

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+import attrs
 
 from dovetail.kinds.kind import Kind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+    from jaxtyping import Array, Bool, Float, Int, Key, Shaped
+
+    from dovetail.config.settings import Sampling
+    from dovetail.kinds.data import Tokenizer
+    from dovetail.kinds.model import Weights
+
+__all__ = ["Completions", "Finish", "Rollout", "RolloutEngine"]
 
 ROLLOUT: Final = Kind(
     name="rollout",
@@ -12,7 +26,7 @@ ROLLOUT: Final = Kind(
     stage="drawn",
     setting="train.rollout",
     default="vanilla",
-    protocol="dovetail.protocols:Rollout",
+    protocol="dovetail.kinds.rollout:Rollout",
     scaffold="class",
 )
 
@@ -27,3 +41,88 @@ TOOL: Final = Kind(name="tool", summary="what an agent loop may call")
 INTERACTION: Final = Kind(name="interaction", summary="a simulated user or environment")
 
 KINDS: Final = (ROLLOUT, SAMPLING_PRESET, AGENT_LOOP, TOOL, INTERACTION)
+
+
+Finish = Literal["eos", "stop", "length", "error"]
+"""Why a completion ended: with an EOS, with a stop string in its text, at `max_tokens`, or because it failed."""
+
+
+@attrs.frozen(kw_only=True)
+class Completions:
+    """What an engine returns, one row per completion, prompt-major: row `p * n + i` is sample `i` of prompt `p`.
+
+    Attributes:
+        tokens: ids as sampled, the end's included.
+        mask: true from the first token to the last; no token of a completion that failed.
+        logps: log-probabilities at the sampling temperature, zero outside the mask. They are over the support, what
+            top-k, top-p and min-p left of the vocabulary, and so say how likely the draw was; with `sampling.logps =
+            'vocabulary'` they are over the whole vocabulary, as the trainer's own scores are. Without such a cut the
+            two are one. At temperature 0 they are over the vocabulary at temperature 1.
+        finish: why each row ended, a `Finish`.
+        versions: the version of the weights that each row was drawn with.
+    """
+
+    tokens: Int[np.ndarray, "seq token"]
+    mask: Bool[np.ndarray, "seq token"]
+    logps: Float[np.ndarray, "seq token"]
+    finish: Shaped[np.ndarray, "seq"]
+    versions: Int[np.ndarray, "seq"]
+
+    @property
+    def truncated(self) -> Bool[np.ndarray, "seq"]:
+        """Which rows hit the length limit."""
+        return self.finish == "length"
+
+
+class RolloutEngine(Protocol):
+    """An open engine."""
+
+    def generate(
+        self,
+        prompt_tokens: Int[np.ndarray, "prompt position"],
+        prompt_mask: Bool[np.ndarray, "prompt position"],
+        keys: Key[Array, "prompt sample"],
+        sampling: Sampling,
+    ) -> Completions:
+        """Sample one completion for each key.
+
+        The same prompt, key and weights give the same completion. An engine whose class declares `batch_invariant`
+        promises that the rest of the batch has no influence on it.
+
+        A completion that cannot be made ends with `finish` 'error' and an empty mask, and costs the others nothing.
+
+        Raises:
+            RunError: if every completion failed, or the engine is closed.
+        """
+        ...
+
+    def sync(self, weights: Weights, version: int) -> None:
+        """Use these weights from now on, and call them `version`."""
+        ...
+
+    def close(self) -> None:
+        """Free what the engine holds; a second call does nothing."""
+        ...
+
+
+class Rollout(Protocol):
+    """Kind `rollout`: opens an engine.
+
+    A class may declare what it promises, `declares = {"batch_invariant": True}`; `dovetail_kit.rollout` checks it.
+    """
+
+    def check(self) -> None:
+        """Refuse now, before anything is loaded, if what it needs is not there.
+
+        Raises:
+            ConfigError: with what to install, or which setting to mend.
+        """
+        ...
+
+    def open(self, graphdef: Any, weights: Weights, tokenizer: Tokenizer) -> RolloutEngine:
+        """Return an engine that samples from `nnx.merge(graphdef, *weights)`, which are version 0."""
+        ...
+
+    def open_folder(self, folder: Path, tokenizer: Tokenizer) -> RolloutEngine:
+        """Return an engine that samples from the model in a Hugging Face folder, which is version 0."""
+        ...

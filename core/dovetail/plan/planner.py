@@ -59,6 +59,7 @@ def _missing(config: Config) -> dict[str, str]:
         "loss_weights": config.several("train.loss_mask"),
         "schedule_weight": config.several("train.schedule"),
         "process_rewards": config.several("train.process_rewards"),
+        "score_table": config.several("train.rewards"),
     }
     return {field: FIELDS[field].without for field, chosen in there.items() if not chosen}
 

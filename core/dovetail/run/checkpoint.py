@@ -36,7 +36,7 @@ def _one_at_a_time(method: Callable[P, T]) -> Callable[P, T]:
 
 @attrs.frozen(kw_only=True)
 class Saved:
-    """A checkpoint's place in the run: its phase, the steps done in it, and everything that is no array."""
+    """A checkpoint's place in the run: its phase, the steps done in it, and everything that is not an array."""
 
     phase: str
     step: int
@@ -170,4 +170,7 @@ def _name(path: Any) -> str:
 
 
 def _abstract(tree: Any) -> Any:
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
+    """What to restore: arrays of the devices by shape, type and sharding; those of the host as they are."""
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) if isinstance(x, jax.Array) else x, tree
+    )

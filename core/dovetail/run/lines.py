@@ -1,4 +1,4 @@
-"""A file of JSON lines that a killed command goes on with: nothing is written twice, and nothing is lost."""
+"""A file of JSON lines that a killed command continues: nothing is written twice, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Lines:
 
 @contextmanager
 def open_lines(path: Path, identity: Mapping[str, Any]) -> Iterator[Lines]:
-    """Open a file to begin or to go on with.
+    """Open a file, new or to be continued.
 
     Args:
         path: the file. Beside it, `path` + `.json` says what it is made of.

@@ -12,15 +12,15 @@ from jaxtyping import Float, Int
 from dovetail.config import Choice
 from dovetail.data import at_random, prompt_stream
 from dovetail.errors import DataError, PluginError
+from dovetail.host.prompts import answers, encode, encode_completions
+from dovetail.host.rewards import Scores, shown
+from dovetail.host.sampling import Sampled
 from dovetail.plan.plan import Plan
 from dovetail.protocols import Completions, Curriculum, Example
-from dovetail.train import keys
-from dovetail.train.parts import Sums, merge, split_metrics
-from dovetail.train.prompts import answers, encode, encode_completions
-from dovetail.train.rewards import Scores, shown
-from dovetail.train.sampling import Sampled
+from dovetail.step import keys
+from dovetail.step.parts import Sums, merge, split_metrics
+from dovetail.step.view import View, run_stage
 from dovetail.train.setup import Setup
-from dovetail.train.view import View, run_stage
 
 MEMORY = "curriculum"
 
@@ -34,7 +34,7 @@ class Prompts:
     seed: int
     curriculum: Curriculum | None
     owner: str
-    _stream: Any
+    stream: Any
     _last: Int[np.ndarray, "prompt"] | None = None
     metrics: dict[str, float] = attrs.field(factory=dict)
     """What the curriculum has reported of the last round."""
@@ -61,7 +61,7 @@ class Prompts:
             PluginError: if the curriculum chooses another number of prompts, or one that there is not.
         """
         if self.curriculum is None:
-            return next(self._stream)
+            return next(self.stream)
         rng = np.random.default_rng([self.seed % 2**32, keys.PROMPTS, step, number])
         self._last = np.asarray(self.curriculum.choose(memory[MEMORY], self.count, rng))
         is_index = np.issubdtype(self._last.dtype, np.integer) and self._last.shape == (self.count,)
@@ -84,12 +84,12 @@ class Prompts:
 
     def get_state(self) -> dict[str, Any]:
         """Return where the stream stands; a curriculum's memory is among the arrays of a checkpoint."""
-        return self._stream.get_state() if self._stream else {}
+        return self.stream.get_state() if self.stream else {}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from there."""
-        if self._stream:
-            self._stream.set_state(state)
+        if self.stream:
+            self.stream.set_state(state)
 
 
 @attrs.frozen(kw_only=True)

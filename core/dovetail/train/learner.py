@@ -11,25 +11,25 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Key
 
+from dovetail.devices.compiled import share
+from dovetail.devices.mesh import to_device, to_host
+from dovetail.host.refill import refill
+from dovetail.host.replay import REPLAY, Replaying
+from dovetail.host.sampling import Sampled, Sampler
 from dovetail.plan.roles import CRITIC, POLICY
 from dovetail.protocols import Weights
-from dovetail.train import keys
-from dovetail.train.algorithm import Algorithm
-from dovetail.train.collect import Collector
-from dovetail.train.devices.compiled import share
-from dovetail.train.devices.mesh import to_device, to_host
+from dovetail.step import keys
+from dovetail.step.algorithm import Algorithm
+from dovetail.step.collect import Collector
+from dovetail.step.mismatch import effective_sample_size
+from dovetail.step.moment import Moment
+from dovetail.step.parts import Part, Sums, merge, once, sums
+from dovetail.step.update import Trained, Update, mini_batches
+from dovetail.step.view import View
 from dovetail.train.drawn import Extras, Prompts
 from dovetail.train.metrics import Clock, means, rollout_metrics
-from dovetail.train.mismatch import effective_sample_size
-from dovetail.train.moment import Moment
-from dovetail.train.parts import Part, Sums, merge, once, sums
-from dovetail.train.refill import refill
-from dovetail.train.replay import REPLAY, Replaying
 from dovetail.train.role_models import RoleModels
-from dovetail.train.sampling import Sampled, Sampler
 from dovetail.train.session import RL, Run
-from dovetail.train.update import Trained, Update, mini_batches
-from dovetail.train.view import View
 
 
 @attrs.define(kw_only=True)
@@ -139,7 +139,9 @@ class Learner:
         else:
             reported: Sums = {}
             sampled, metrics = refill(
-                lambda number: self._round(step, number, clock), lambda s: self._keep(s, reported), train.refill_rounds
+                lambda number: self._round(step, number, clock),
+                lambda sampled: self._keep(sampled, step, reported),
+                train.refill_rounds,
             )
             metrics |= means(reported)
         if "greedy_scores" not in algorithm.plan:
@@ -166,11 +168,13 @@ class Learner:
     def _key(self, step: int) -> Key[Array, ""]:
         return keys.stream(self.run.config.run.seed, keys.SAMPLING, step)
 
-    def _keep(self, sampled: Sampled, reported: Sums) -> Bool[np.ndarray, "prompt"]:
+    def _keep(self, sampled: Sampled, step: int, reported: Sums) -> Bool[np.ndarray, "prompt"]:
         """Ask the filter, which answers for each completion, about each group; what it reports is added up."""
         algorithm = self.run.setup.algorithm
         batch = jax.tree.map(jnp.asarray, self.extras.columns(sampled) | sampled.batch())
-        view = View(batch, algorithm.fields, algorithm.hyper)
+        moment = self._moment(step)
+        always = moment.fields(algorithm.schedule, dict(algorithm.hyper)) | moment.rows(batch)
+        view = View(batch | always, algorithm.fields, algorithm.hyper)
         kept = np.ones(len(sampled.texts), bool)
         for each in algorithm.filters:
             answer, measured = each(view, algorithm.hyper)
@@ -228,7 +232,7 @@ class Learner:
         beside = self.roles.weights(*algorithm.plan.roles_in_update) if algorithm.plan.roles_in_update else {}
         minis = mini_batches(batch, sizes.mini_batch_size, sizes.epochs, moment.key, sizes.rows_per_prompt)
         for number, mini in enumerate(minis):
-            now = moment.replace(update=jnp.int32(number))
+            now = moment.at_update(number)
             if self.update_critic:
                 self.critic, found = self.update_critic(self.critic, self.critic_frozen, {}, mini, now, hyper)
                 measured = merge(measured, found)

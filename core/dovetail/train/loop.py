@@ -11,13 +11,14 @@ import jax.numpy as jnp
 from dovetail.config import Config
 from dovetail.data import prompt_stream
 from dovetail.errors import ConfigError
-from dovetail.train import keys, sft
-from dovetail.train.algorithm import sft_optimiser
+from dovetail.step import keys
+from dovetail.step.algorithm import sft_optimiser
+from dovetail.step.update import Trained
+from dovetail.train import sft
 from dovetail.train.learner import Learner
 from dovetail.train.metrics import Clock, means, memory
 from dovetail.train.profile import Profiler, Window
 from dovetail.train.session import RL, SFT, Run, open_run
-from dovetail.train.update import Trained
 
 
 def train(config: Config, folder: Path, *, only_sft: bool = False, profile: Window | None = None) -> dict[str, float]:

@@ -11,9 +11,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from dovetail.train.parts import Peak, Sums
-from dovetail.train.rewards import means_of
-from dovetail.train.sampling import Sampled
+from dovetail.host.rewards import means_of
+from dovetail.host.sampling import Sampled
+from dovetail.step.parts import Peak, Sums
 
 
 def rollout_metrics(sampled: Sampled) -> dict[str, float]:

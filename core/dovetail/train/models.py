@@ -9,11 +9,11 @@ import jax
 from flax import nnx
 
 from dovetail.config import Choice, Config
+from dovetail.devices.mesh import Devices
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.protocols import Adapter, ModelMaker, Tokenizer, ValueHead, Weights
-from dovetail.train import keys
-from dovetail.train.devices.mesh import Devices
-from dovetail.train.forward import ValueModel
+from dovetail.step import keys
+from dovetail.step.forward import ValueModel
 
 
 @attrs.frozen(kw_only=True)

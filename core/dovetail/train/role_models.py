@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+from dovetail.devices.compiled import share
+from dovetail.devices.mesh import to_device, to_host
+from dovetail.devices.population import make_model
 from dovetail.errors import RunError
 from dovetail.protocols import Weights
-from dovetail.train.algorithm import Follow
-from dovetail.train.devices.compiled import share
-from dovetail.train.devices.mesh import to_device, to_host
-from dovetail.train.devices.population import make_model
-from dovetail.train.parts import Floats
+from dovetail.step.algorithm import Follow
+from dovetail.step.parts import Floats
 from dovetail.train.session import RL, Run
 
 
@@ -38,7 +38,7 @@ class RoleModels:
     graphdefs: dict[str, Any]
     follow: dict[str, Follow]
     on_host: bool
-    _weights: dict[str, Weights]
+    held: dict[str, Weights]
 
     @classmethod
     def open(cls, run: Run, start: Any) -> RoleModels:
@@ -58,21 +58,21 @@ class RoleModels:
                 graphdefs[role], weights[role] = make_model(lambda role=role: setup.models.role(role))
         if on_host:
             weights = {role: Weights(to_host(each.trained), each.frozen) for role, each in weights.items()}
-        return cls(graphdefs=graphdefs, follow=follow, on_host=on_host, weights=weights)
+        return cls(graphdefs=graphdefs, follow=follow, on_host=on_host, held=weights)
 
     def weights(self, *roles: str) -> dict[str, Weights]:
         """Return the weights of some roles, of all without arguments, on the devices."""
-        chosen = {role: self._weights[role] for role in roles or self._weights}
+        chosen = {role: self.held[role] for role in roles or self.held}
         return {role: to_device(each) for role, each in chosen.items()} if self.on_host else chosen
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint must hold: the weights that move."""
-        return {role: self._weights[role].trained for role, each in self.follow.items() if each.moves}
+        return {role: self.held[role].trained for role, each in self.follow.items() if each.moves}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
         for role, trained in state.items():
-            self._weights[role] = Weights(trained, self._weights[role].frozen)
+            self.held[role] = Weights(trained, self.held[role].frozen)
 
     def move(self, policy: Any, step: int, hyper: Any) -> None:
         """Let the roles follow the policy after `step` steps."""
@@ -80,7 +80,7 @@ class RoleModels:
             if each.moves:
                 now = self.weights(role)[role]
                 moved = share(Move(follow=each), donate=(0,))(now.trained, policy, jnp.int32(step), hyper)
-                self._weights[role] = Weights(to_host(moved) if self.on_host else moved, now.frozen)
+                self.held[role] = Weights(to_host(moved) if self.on_host else moved, now.frozen)
 
 
 def _beginning(run: Run, start: Any) -> Any:

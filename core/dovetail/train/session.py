@@ -13,11 +13,11 @@ from flax import nnx
 
 from dovetail.config import Config
 from dovetail.errors import RunError
+from dovetail.host.prompts import LengthReport
 from dovetail.protocols import Sink, SinkMaker
 from dovetail.registry import plugin_manager
 from dovetail.run.checkpoint import Checkpoints, Saved
 from dovetail.run.folder import RunFolder, open_folder
-from dovetail.train.prompts import LengthReport
 from dovetail.train.setup import Setup, set_up
 
 SFT: Final = "sft"

@@ -10,20 +10,20 @@ import attrs
 
 from dovetail.config import Choice, Config
 from dovetail.config.resolved import DEFAULT
+from dovetail.devices.mesh import Devices
+from dovetail.devices.micro_batch import in_update
+from dovetail.devices.population import make_model
 from dovetail.errors import ConfigError, listing, nearest
+from dovetail.evaluation.checks import Check, make_answers, make_checks
+from dovetail.evaluation.evaluate import Evaluator
+from dovetail.host.process_rewards import ENDS, ProcessScorer
+from dovetail.host.prompts import LengthReport, Limit, Rendered, fit
+from dovetail.host.rewards import ALWAYS, Scorer, check_columns
+from dovetail.host.sampling import Sampler
+from dovetail.host.speakers import Speakers
 from dovetail.protocols import Example, RolloutEngine, Split, Task, Tokenizer, Weights
-from dovetail.train.algorithm import Algorithm, assemble, check_roles, part
-from dovetail.train.checks import Check, make_answers, make_checks
-from dovetail.train.devices.mesh import Devices
-from dovetail.train.devices.micro_batch import in_update
-from dovetail.train.devices.population import make_model
-from dovetail.train.evaluation.evaluate import Evaluator
+from dovetail.step.algorithm import Algorithm, assemble, check_roles, part
 from dovetail.train.models import Models
-from dovetail.train.process_rewards import ENDS, ProcessScorer
-from dovetail.train.prompts import LengthReport, Limit, Rendered, fit
-from dovetail.train.rewards import ALWAYS, Scorer, check_columns
-from dovetail.train.sampling import Sampler
-from dovetail.train.speakers import Speakers
 
 TOKENIZER = "tokenizer"
 

@@ -9,17 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key
 
+from dovetail.devices.compiled import share
+from dovetail.devices.micro_batch import in_warm_start
 from dovetail.errors import DataError
+from dovetail.host.prompts import LengthReport, Limit, Rendered, encode, encode_completions, fit
 from dovetail.protocols import Example, Weights
-from dovetail.train.algorithm import part
-from dovetail.train.devices.compiled import share
-from dovetail.train.devices.micro_batch import in_warm_start
-from dovetail.train.forward import Model, quantities
-from dovetail.train.gradients import Optimiser, accumulate
-from dovetail.train.parts import Floats, Part, Sums, masked_sum
-from dovetail.train.prompts import LengthReport, Limit, Rendered, encode, encode_completions, fit
+from dovetail.step.algorithm import part
+from dovetail.step.forward import Model, quantities
+from dovetail.step.gradients import Optimiser, accumulate
+from dovetail.step.parts import Floats, Part, Sums, masked_sum
+from dovetail.step.update import Trained
 from dovetail.train.setup import Setup, prompt_limit
-from dovetail.train.update import Trained
 
 
 def demonstrations(setup: Setup) -> tuple[Any, list[LengthReport]]:

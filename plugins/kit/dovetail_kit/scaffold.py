@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from string import Template
+from typing import Any
 
 import attrs
 from packaging.utils import canonicalize_name

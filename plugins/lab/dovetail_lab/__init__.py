@@ -1,4 +1,4 @@
-"""Many runs: sweeps, A/B tests with a verdict, and reports about them."""
+"""What comes after training: evaluating and exporting a policy, sweeps and A/B tests of many, reports about them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def dovetail_sections(register_section: Callable[..., None]) -> None:
 
 @hookimpl
 def dovetail_commands(commands: Commands) -> None:
-    """Add `dovetail sweep`, `ab` and `report`."""
-    from dovetail_lab.cli import ab, report, sweep
+    """Add the commands on one policy (`eval`, `generate`, `export`) and over many runs (`sweep`, `ab`, `report`)."""
+    from dovetail_lab.cli import ab, eval, export, generate, report, sweep
 
-    for group in (sweep, ab, report):
+    for group in (eval, generate, export, sweep, ab, report):
         group.add(commands)

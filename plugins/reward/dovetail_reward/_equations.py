@@ -94,7 +94,8 @@ def _left_of(pieces: Sequence[_Piece], index: int) -> Sequence[_Piece]:
             break
         start -= 1
     before, side = pieces[start - 1] if start else None, pieces[start:index]
-    if not _is_readable(side) or (before and _is_part(before, apart := side[0].start - before.end)):
+    apart = side[0].start - before.end if before and side else 0
+    if not _is_readable(side) or (before and _is_part(before, apart)):
         return ()
     if before and apart == 0 and before.text in (".", ","):  # the end of a number that is not one
         return ()
@@ -142,12 +143,12 @@ def _holds(left: Sequence[_Piece], right: Sequence[_Piece]) -> bool | None:
     A side that is one number may be rounded: it is as exact as it has decimal places, and whole numbers are exact.
     """
     try:
-        worked_out = [_work_out(left), _work_out(right)]
+        on_left, on_right = _work_out(left), _work_out(right)
     except ZeroDivisionError:
         return False
-    if None in worked_out or not any(operators for _, operators in worked_out):
+    if on_left is None or on_right is None or not (on_left[1] or on_right[1]):
         return None
-    (a, of_a), (b, of_b) = worked_out
+    (a, of_a), (b, of_b) = on_left, on_right
     rounding = right[-1].rounding if not of_b else left[-1].rounding if not of_a else 0
     return abs(a - b) <= rounding
 

@@ -1,4 +1,4 @@
-"""Dovetail's built-in tasks, which provide prompts, the columns that rewards read, and demonstrations; and curricula."""
+"""Dovetail's built-in tasks, with prompts, columns that rewards read, and demonstrations; and curricula over them."""
 
 from __future__ import annotations
 

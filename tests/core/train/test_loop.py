@@ -14,7 +14,7 @@ import dovetail
 from dovetail.config import load
 from dovetail.errors import DataError, RunError
 from dovetail.run.summary import read_lines, series, summarise
-from dovetail.train import forward
+from dovetail.step import forward
 from dovetail.train.loop import train
 from dovetail_rollout.rollout.vanilla import VanillaEngine
 
@@ -220,8 +220,8 @@ def passes(monkeypatch) -> list[str]:
         traced.append("values")
         return values(*arguments)
 
-    monkeypatch.setattr("dovetail.train.scoring.quantities", watch_quantities)
-    monkeypatch.setattr("dovetail.train.scoring.values", watch_values)
+    monkeypatch.setattr("dovetail.step.scoring.quantities", watch_quantities)
+    monkeypatch.setattr("dovetail.step.scoring.values", watch_values)
     return traced
 
 

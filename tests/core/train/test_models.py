@@ -8,9 +8,9 @@ import numpy as np
 from flax import nnx
 
 from dovetail.config import load
+from dovetail.devices.mesh import Devices
 from dovetail.protocols import Weights
-from dovetail.train.devices.mesh import Devices
-from dovetail.train.forward import values
+from dovetail.step.forward import values
 from dovetail.train.models import Models
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "models"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from pathlib import Path
 
 import attrs
@@ -44,9 +43,8 @@ def test_names_are_unique_in_a_kind(kind):
 def test_every_claim_is_read_by_somebody():
     used = {each for check in checks() for each in (check.claim, check.unless)}
     sources = [path for folder in ("core", "plugins") for path in (ROOT / folder).rglob("*.py")]
-    text = "\n".join(path.read_text() for path in sources)
-    unread = [name for name in CLAIMS if name not in used and not re.search(rf'\.get\("{name}"', text)]
-    assert unread == []
+    text = "\n".join(path.read_text() for path in sources if path.name != "claims.py")
+    assert [name for name in CLAIMS if name not in used and f'"{name}"' not in text] == []
 
 
 def test_claims_decide_what_applies():

@@ -26,10 +26,10 @@ def test_an_arm_is_a_name_and_overrides():
         (":train.lr=1", "write NAME:KEY=VALUE"),
         ("a:train.lr", "'train.lr' is not KEY=VALUE"),
         ("a:train.lr=", "is not KEY=VALUE"),
-        ("a:run.seed=3", "no part of what a run computes"),
+        ("a:run.seed=3", "not part of what a run computes"),
     ],
 )
-def test_what_is_no_arm(text, message):
+def test_what_is_not_an_arm(text, message):
     with pytest.raises(ConfigError, match=message):
         Arm.parse(text)
 

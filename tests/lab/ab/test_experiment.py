@@ -188,7 +188,7 @@ def test_a_config_may_say_it_all(here, capsys):
     Path("mine.gin").write_text("ab.arm = {}")
     assert "mine.gin:1: ab has no field 'arm'. Did you mean 'arms'?" in error(capsys)
     Path("mine.gin").write_text("ab.arms = {'a': (), 'b': ('ab.seeds=3',)}")
-    assert error(capsys) == "error: arm b: 'ab.seeds' is no part of what a run computes; use --set for all arms"
+    assert error(capsys) == "error: arm b: 'ab.seeds' is not part of what a run computes; use --set for all arms"
 
 
 def test_few_pairs_are_warned_of(here, capsys):
@@ -264,8 +264,8 @@ def test_a_corrupt_run_is_named_set_aside_and_made_again(here, capsys):
 def test_a_record_that_cannot_be_read_is_one_line(here, capsys):
     assert ab(*ARMS, *QUICK) == DECIDED
     (FOLDER / "ab.json").write_text('{"format": 1}')
-    assert "is no record of an A/B test that can be read" in error(capsys, *ARMS, *QUICK)
-    with pytest.raises(RunError, match="'ab/mien' is no folder of an A/B test .* Did you mean 'mine'"):
+    assert "is not a readable record of an A/B test" in error(capsys, *ARMS, *QUICK)
+    with pytest.raises(RunError, match="'ab/mien' is not the folder of an A/B test .* Did you mean 'mine'"):
         Registration.load(Path("ab/mien"))
 
 

@@ -132,7 +132,7 @@ def test_more_of_the_same_is_kept_apart_from_something_else(swept, capsys):
         (["--grid", "train.lrr=1,2"], "train has no field 'lrr'. Did you mean 'lr'?"),
         (["--grid", "train.policy_loss=gpso"], "unknown policy_loss 'gpso'. Did you mean 'gspo'?"),
         (["--seeds", "x"], "seeds 'x': write a number of seeds"),
-        (["--timeout", "1w"], "sweep.timeout '1w' is no time; write 90s, 30m, 2h or 1d"),
+        (["--timeout", "1w"], "sweep.timeout '1w' is not a time; write 90s, 30m, 2h or 1d"),
         (["--executor", "locl"], "unknown executor 'locl'. Did you mean 'local'?"),
         (["--early-stopping", "medina"], "unknown early_stopping 'medina'. Did you mean 'median'?"),
         (["--jobs", "0"], "sweep.jobs: expected int >= 1, got 0"),
@@ -153,7 +153,7 @@ def test_mistakes_are_one_line(arguments, said, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["status", "sweeps/mien"], "is no sweep folder (no sweep.json). Did you mean 'mine'?"),
+        (["status", "sweeps/mien"], "is not a sweep folder (no sweep.json). Did you mean 'mine'?"),
         (["table", "sweeps/mine", "--metric", "scroe"], "has a metric 'scroe'. Did you mean 'score'?"),
         (["kill", "sweeps/mine", "nobody"], "'nobody' names no trial"),
         (["export", "sweeps/mine", "--output", "no/such/folder"], "cannot be written: No such file"),

@@ -117,7 +117,7 @@ def test_axes_are_read_from_a_command_line():
             "the space has no points: the exclusions leave none of 1",
         ),
         (lambda: Space(grid={f"a.b{i}": (1, 2, 3, 4) for i in range(12)}).points(), "has 16,777,216 points"),
-        (lambda: Exclusion.parse("a.b"), "exclude a.b: 'a.b' is no condition"),
+        (lambda: Exclusion.parse("a.b"), "exclude a.b: 'a.b' is not a condition"),
         (lambda: Distribution.parse("logunifrom(1, 2)", "a.b"), "Did you mean 'loguniform'?"),
         (lambda: Distribution.parse("loguniform(0, 2)", "a.b"), "both ends must be above 0"),
         (lambda: Distribution.parse("uniform(2, 1)", "a.b"), "the lowest, 2, is not below the highest, 1"),

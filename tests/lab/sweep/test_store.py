@@ -121,7 +121,7 @@ def test_trials_are_found_by_what_is_unique_of_their_id(store):
 
 
 def test_a_folder_that_is_no_sweep_names_those_beside_it(store, tmp_path):
-    with pytest.raises(RunError, match=r"is no sweep folder .* Did you mean 'sweep'"):
+    with pytest.raises(RunError, match=r"is not a sweep folder .* Did you mean 'sweep'"):
         Store.open(tmp_path / "sweeep")
 
 

@@ -5,7 +5,7 @@ import pytest
 from tests.core.train.tiny import TINY
 
 from dovetail.config import load
-from dovetail.train.devices import population
+from dovetail.devices import population
 from dovetail.train.loop import train
 from dovetail_lab.sweep import Point, Quiet, Store, Terms, drive, plan_trials, run_job
 

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from tests.loss.batch import Batch, select
 
 import dovetail
+from dovetail.step.mismatch import corrected, effective_sample_size, mismatch
 from dovetail.train.metrics import means
-from dovetail.train.mismatch import corrected, effective_sample_size, mismatch
 
 
 def correct(name: str, fields: Batch, **params: Any) -> tuple[jax.Array, jax.Array]:

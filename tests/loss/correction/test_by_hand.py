@@ -11,7 +11,7 @@ from tests.loss.batch import Batch
 from tests.loss.correction.run import correct, measured
 
 import dovetail
-from dovetail.train.parts import split_metrics
+from dovetail.step.parts import split_metrics
 
 RATIOS = np.array([[2.0, 0.5, 4.0], [1.0, 0.25, 99.0], [8.0, 1.0, 1.0]])
 """π/μ of three completions: products 4, 1/4 and 8, geometric means 4^(1/3), 1/2 and 2."""

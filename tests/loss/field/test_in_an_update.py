@@ -6,11 +6,11 @@ import attrs
 import jax
 import numpy as np
 import pytest
-from tests.core.train.test_update import PLAIN, change, collect, make, sampled
+from tests.core.step.test_update import PLAIN, change, collect, make, sampled
 
 import dovetail
 from dovetail.config import load
-from dovetail.train.algorithm import make_plan
+from dovetail.step.algorithm import make_plan
 from dovetail.train.metrics import means
 
 RANKED = {

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.core.train.test_update import (
+from tests.core.step.test_update import (
     PLAIN,
     VOCAB,
     change,
@@ -21,9 +21,9 @@ from tests.core.train.test_update import (
 from dovetail.config import load
 from dovetail.errors import ConfigError
 from dovetail.protocols import Weights
-from dovetail.train.algorithm import assemble
+from dovetail.step.algorithm import assemble
+from dovetail.step.parts import masked_sum
 from dovetail.train.metrics import means
-from dovetail.train.parts import masked_sum
 from dovetail_loss.loss_agg.token_mean import token_mean
 
 ALONE = (*PLAIN, "train.policy_loss=none", "train.monitor=()")

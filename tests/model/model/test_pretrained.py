@@ -343,7 +343,7 @@ import jax
 import numpy as np
 from flax import nnx
 from dovetail.config.settings import Mesh
-from dovetail.train.devices.mesh import Devices
+from dovetail.devices.mesh import Devices
 from dovetail_model.model.pretrained import Pretrained
 
 def load(place):

@@ -14,7 +14,7 @@ from flax import nnx
 
 import dovetail
 from dovetail.config import load
-from dovetail.train.devices.mesh import Devices
+from dovetail.devices.mesh import Devices
 
 NAMES = dovetail.names("optimizer")
 DECAYING = tuple(name for name in NAMES if "weight_decay" in dovetail.get("optimizer", name).params)

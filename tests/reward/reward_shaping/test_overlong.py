@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.core.train.test_update import collect, make, sampled
+from tests.core.step.test_update import collect, make, sampled
 
 import dovetail
 from dovetail_reward.reward_shaping.overlong import overlong

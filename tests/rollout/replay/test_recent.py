@@ -55,6 +55,16 @@ def test_only_groups_whose_scores_differ_enough_are_kept():
     assert found[1] == [3, 0, 0]
 
 
+def test_process_rewards_are_part_of_a_score():
+    credit = np.array([[0.0, 0.5, 0.5], [0.0, 0.0, 0.0]], np.float32)
+    differs = group(1, (0.0, 0.0)) | {"process_rewards": credit}
+    alike = group(2, (0.0, 1.0)) | {"process_rewards": credit}
+    recent, rng = Recent(groups=2), np.random.default_rng(0)
+    fresh = together(differs, alike)
+    _, state, _ = recent.step(recent.init({name: array[0] * 0 for name, array in fresh.items()}), fresh, rng)
+    assert labels(recent.step(state, fresh, rng)[0]) == [1, 0]
+
+
 def test_completions_with_an_empty_mask_have_no_score():
     rejected = group(1) | {"mask": np.array([[True] * TOKENS, [False] * TOKENS])}
     found, metrics = steps(Recent(groups=1), together(rejected, group(2, mask=False)), EVEN)

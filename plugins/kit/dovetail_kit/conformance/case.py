@@ -13,7 +13,7 @@ import numpy as np
 
 from dovetail.plan import is_quantity as is_of_a_pass
 from dovetail.registry import Component, current
-from dovetail.train.parts import masked_sum, split_metrics
+from dovetail.step.parts import masked_sum, split_metrics
 from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.batch import Fields
 from dovetail_kit.conformance.check import Inapplicable

@@ -31,7 +31,7 @@ class Prompts:
         arm: the same of the arm.
         interval: of the mean difference, over other seeds and other prompts, 95 %.
         shares: where its variance comes from.
-        flips: prompts that changed sides; None where a prompt's value is no success or failure.
+        flips: prompts that changed sides; None where a prompt's value is not a success or a failure.
     """
 
     control: Float[np.ndarray, "prompt"]
@@ -139,7 +139,7 @@ def _at(runs: Runs, look: int) -> Analysis:
 
 
 def prompts_of(runs: Runs, arm: str, seeds: Sequence[int]) -> Prompts | None:
-    """Return an arm's result prompt by prompt; None if the metric is none of an evaluation, or was not kept."""
+    """Return an arm's result prompt by prompt; None if it is not a metric of an evaluation, or was not kept."""
     design = runs.registration.design
     tables: dict[str, list[np.ndarray]] = {arm: [], design.control.name: []}
     for seed in seeds:

@@ -38,7 +38,7 @@ HOW_IT_RUNS = (
 
 
 def run(options: argparse.Namespace) -> int:
-    """Register and run an A/B test, or go on with it; report what it found."""
+    """Register and run an A/B test, or resume it; report what it found."""
     path = find(options.config)
     settings = read_settings(path, options)
     design = make_design(settings)

@@ -45,7 +45,7 @@ class Arm:
         """Check a name and overrides.
 
         Raises:
-            ConfigError: if they are none.
+            ConfigError: if they are not a name and overrides.
         """
         if not re.fullmatch(r"[A-Za-z0-9_][\w.+-]*", name):
             raise ConfigError(f"arm '{name}': write NAME:KEY=VALUE,KEY=VALUE, or NAME alone for the config itself")
@@ -54,7 +54,7 @@ class Arm:
             if not (key.strip() and sign and value.strip()):
                 raise ConfigError(f"arm {name}: '{override}' is not KEY=VALUE")
             if key.strip().startswith(("run.", "sweep.", "ab.")):
-                raise ConfigError(f"arm {name}: '{key}' is no part of what a run computes; use --set for all arms")
+                raise ConfigError(f"arm {name}: '{key}' is not part of what a run computes; use --set for all arms")
         return cls(name=name, overrides=tuple(overrides))
 
 
@@ -224,7 +224,7 @@ def parse_stop_rule(text: str) -> int:
     (1, 4)
 
     Raises:
-        ConfigError: if it is no such rule.
+        ConfigError: if there is no such rule.
     """
     if text == "fixed":
         return 1

@@ -56,7 +56,7 @@ def check_seeds(registration: Registration, folder: Path) -> None:
         if seeds:
             raise ConfigError(
                 f"'{record.parent}' has compared these arms on seeds {listing(map(str, seeds))} already: the same seeds"
-                " give the same runs, which are no new evidence. Take other --seeds, or say --repeat to run them again"
+                " give the same runs, which are not new evidence. Take other --seeds, or say --repeat to run them again"
             )
 
 

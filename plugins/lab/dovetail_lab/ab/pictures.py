@@ -31,7 +31,7 @@ def learning(analysis: Analysis) -> str:
     note = (
         f"Mean paired difference against {design.control.name} at each step, with its 95 % t interval; above zero is"
         " better. The verdict is about the registered window alone: an interval that leaves zero out somewhere on the"
-        " way is no finding."
+        " way is not a finding."
     )
     return section(
         "Learning curves",

@@ -100,19 +100,19 @@ class Registration:
         """Read what is registered in a folder.
 
         Raises:
-            RunError: if it is no A/B test's folder, naming those beside it, or its record cannot be read.
+            RunError: if it is not an A/B test's folder, naming those beside it, or its record cannot be read.
         """
         if not (folder / FILE).is_file():
             beside = [each.parent.name for each in folder.parent.glob(f"*/{FILE}")] if folder.parent.is_dir() else []
             raise RunError(
-                f"'{folder}' is no folder of an A/B test (no {FILE}).{nearest(folder.name, beside)}"
+                f"'{folder}' is not the folder of an A/B test (no {FILE}).{nearest(folder.name, beside)}"
                 f" There: {listing(beside)}"
             )
         try:
             return cls._from_json(json.loads((folder / FILE).read_text()))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, DovetailError) as error:
             reason = " ".join(str(error).split()) or type(error).__name__
-            raise RunError(f"'{folder / FILE}' is no record of an A/B test that can be read: {reason}") from error
+            raise RunError(f"'{folder / FILE}' is not a readable record of an A/B test: {reason}") from error
 
     @classmethod
     def _from_json(cls, record: Mapping[str, Any]) -> Registration:
@@ -162,7 +162,7 @@ class Registration:
         if found and not amend:
             raise ConfigError(
                 f"the design was registered on {there.registered} and differs: {'; '.join(found[:SHOWN])}. Repeat the"
-                " registered command to go on with it, or say --amend 'WHY', which is logged and shown in the report"
+                " registered command to resume it, or say --amend 'WHY', which is logged and shown in the report"
             )
         if not found:
             return attrs.evolve(self, registered=there.registered, amendments=there.amendments)

@@ -22,7 +22,7 @@ SIGNS = {"waiting": "·", "interrupted": "·", "done": "✓", "corrupt": "?"}
 
 
 def open_watch(store: Store, registration: Registration) -> Watch:
-    """Return the live table, or lines of text where stdout is no terminal."""
+    """Return the live table, or lines of text where stdout is not a terminal."""
     from rich.console import Console
 
     console = Console()
@@ -57,7 +57,7 @@ class Checked:
         if self.metric not in known:
             raise RunError(
                 f"run {done.id} is done and has no metric '{self.metric}'.{nearest(self.metric, known)} It has:"
-                f" {listing(known)}. Say --metric NAME --amend 'WHY' to go on with another"
+                f" {listing(known)}. Say --metric NAME --amend 'WHY' to continue with another"
             )
         self._found = True
 

@@ -22,7 +22,7 @@ def add(commands: Commands) -> None:
     """Declare the commands."""
     summary = "train many variants of a config: grids, random draws, seeds; resumes, shows, exports"
     commands = commands.add_group("sweep", help=summary, default="run")
-    summary = "run a sweep, or go on with it; `dovetail sweep CONFIG ...` is short for this"
+    summary = "start a sweep, or resume it; `dovetail sweep CONFIG ...` is short for this"
     run = commands.add_parser("run", help=summary)
     add_config(run)
     _add_space(run)
@@ -31,7 +31,7 @@ def add(commands: Commands) -> None:
     for name, summary in (
         ("status", "print how each trial stands"),
         ("table", "print what each setting has come to, the best first"),
-        ("kill", "end trials, or without any the whole sweep, which the same command then goes on with"),
+        ("kill", "stop trials, or without any the whole sweep; the same command resumes it"),
         ("export", "write the trials with their values, states and metrics"),
     ):
         each = commands.add_parser(name, help=summary)
@@ -84,7 +84,9 @@ def _add_terms(run: argparse.ArgumentParser) -> None:
     terms.add_argument("--timeout", metavar="TIME", help="end an attempt after 90s, 30m, 2h or 1d")
     failing = terms.add_mutually_exclusive_group()
     failing.add_argument("--fail-fast", action="store_true", default=None, help="end the sweep when a trial has failed")
-    failing.add_argument("--keep-going", action="store_false", dest="fail_fast", help="go on with the others (default)")
+    failing.add_argument(
+        "--keep-going", action="store_false", dest="fail_fast", help="continue with the others (default)"
+    )
     terms.add_argument("--executor", metavar="NAME", help="where trials run: local (default), ray, or a plugin's")
     terms.add_argument("--address", metavar="ADDRESS", help="of the Ray cluster: auto, or host:port")
     terms.add_argument("--metric", help="what is compared and judged (default: eval/accuracy)")

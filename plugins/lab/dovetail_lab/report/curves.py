@@ -28,7 +28,7 @@ class Curves:
 def smoothed(curve: Mapping[int, float], points: int = POINTS) -> dict[int, float]:
     """Return the means of a curve's values over consecutive steps, at the last step of each.
 
-    Curves with the same steps keep the same steps. What is short stays as it is; values that are no numbers are left
+    Curves with the same steps keep the same steps. What is short stays as it is; values that are not numbers are left
     out.
 
     >>> smoothed({1: 0.0, 2: 1.0, 3: 4.0, 4: 2.0}, points=2)

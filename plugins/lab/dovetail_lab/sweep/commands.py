@@ -27,7 +27,7 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run a sweep, or go on with it; status 1 if a trial failed."""
+    """Start a sweep, or resume it; status 1 if a trial failed."""
     path = find(options.config)
     settings, choices = read_settings(path, options)
     terms = Terms(
@@ -135,13 +135,13 @@ def parse_time(text: str | None) -> float:
     (90.0, 7200.0, inf)
 
     Raises:
-        ConfigError: if it is no time.
+        ConfigError: if it is not a time.
     """
     if text is None:
         return math.inf
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
     if not match or not float(match[1]):
-        raise ConfigError(f"sweep.timeout '{text}' is no time; write 90s, 30m, 2h or 1d")
+        raise ConfigError(f"sweep.timeout '{text}' is not a time; write 90s, 30m, 2h or 1d")
     return float(match[1]) * UNITS[match[2] or "s"]
 
 

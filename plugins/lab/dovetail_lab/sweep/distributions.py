@@ -73,13 +73,13 @@ class Distribution:
         Distribution(form='loguniform', arguments=(0.05, 0.4))
 
         Raises:
-            ConfigError: if it is none, or its arguments are no range.
+            ConfigError: if it is not one, or its arguments are not a range.
         """
         form, bracket, rest = text.strip().partition("(")
         form = form.strip()
         if not bracket or not rest.endswith(")") or form not in FORMS:
             raise ConfigError(
-                f"random {key}: '{text}' is no distribution.{nearest(form, FORMS)} Write one of"
+                f"random {key}: '{text}' is not a distribution.{nearest(form, FORMS)} Write one of"
                 f" {listing(f'{name}(...)' for name in FORMS)}"
             )
         arguments = tuple(read_value(part, f"random {key}") for part in split_commas(rest[:-1]))

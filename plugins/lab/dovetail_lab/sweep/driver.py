@@ -273,7 +273,7 @@ class _Driver:
             return
         self.watch.say(what, log)
         if self.terms.fail_fast:
-            raise TrialFailed(f"{what}. The sweep ends here (--fail-fast); the same command goes on with the rest")
+            raise TrialFailed(f"{what}. The sweep ends here (--fail-fast); the same command continues with the rest")
 
     def _is_late(self, seat: _Seat) -> bool:
         """Whether a job takes too long, from when its trial was claimed; before that its process is starting."""

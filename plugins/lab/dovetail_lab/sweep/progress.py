@@ -18,7 +18,7 @@ SHOWN_TRIALS = 12
 
 
 def open_watch(store: Store, metric: str, steps: Mapping[str, int]) -> Watch:
-    """Return the live view, or lines of text where stdout is no terminal; `steps` is what each trial takes, by id."""
+    """Return the live view, or lines of text off a terminal; `steps` is what each trial takes, by id."""
     from rich.console import Console
 
     console = Console()

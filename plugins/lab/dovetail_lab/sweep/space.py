@@ -47,7 +47,7 @@ class Exclusion:
         """Read conditions; several values after one `=` mean any of them.
 
         Raises:
-            ConfigError: if a piece is no condition.
+            ConfigError: if a piece is not a condition.
         """
         found: list[tuple[str, str, tuple[Any, ...]]] = []
         for piece in split_commas(text):
@@ -59,7 +59,7 @@ class Exclusion:
                 found.append((key, sign, (*values, read_value(piece, f"exclude {text}"))))
             else:
                 raise ConfigError(
-                    f"exclude {text}: '{piece}' is no condition; write key=value, key!=value or key<value"
+                    f"exclude {text}: '{piece}' is not a condition; write key=value, key!=value or key<value"
                 )
         if not found:
             raise ConfigError("exclude: it says nothing; write key=value,key=value")
@@ -134,7 +134,7 @@ class Space:
             if key == "run.seed":
                 raise ConfigError("'run.seed' is varied with --seeds, or sweep.seeds")
             if key.startswith(("run.", "sweep.")):
-                raise ConfigError(f"'{key}' cannot be varied: it is no part of what a run computes; use --set for all")
+                raise ConfigError(f"'{key}' cannot be varied: it is not part of what a run computes; use --set for all")
         for rule in self.exclude:
             for key, _, _ in rule.conditions:
                 if key not in keys:

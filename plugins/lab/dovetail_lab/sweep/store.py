@@ -87,7 +87,7 @@ class Store:
         if not (path / RECORD).is_file():
             beside = [each.parent.name for each in path.parent.glob(f"*/{RECORD}")] if path.parent.is_dir() else []
             raise RunError(
-                f"'{path}' is no sweep folder (no {RECORD}).{nearest(path.name, beside)} There: {listing(beside)}"
+                f"'{path}' is not a sweep folder (no {RECORD}).{nearest(path.name, beside)} There: {listing(beside)}"
             )
         return cls(path)
 
@@ -160,7 +160,7 @@ class Store:
         except (OSError, ValueError) as error:
             raise RunError(f"'{self.path / RECORD}' cannot be read: {error}") from error
         if not isinstance(found, dict) or found.get("format") != FORMAT:
-            raise RunError(f"'{self.path / RECORD}' is no record of a sweep that this version can read")
+            raise RunError(f"'{self.path / RECORD}' is not a record of a sweep that this version can read")
         return found
 
     @property

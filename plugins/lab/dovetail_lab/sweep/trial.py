@@ -59,7 +59,7 @@ class Planned:
     """Trials in the order in which they are to run.
 
     Attributes:
-        base: the config without any of the overrides, or None where it is none by itself.
+        base: the config without any of the overrides, or None where that is not a config by itself.
         trials: the trials.
         configs: their configs, by id.
         by_point: the trial of each point; two points that come to the same run have one trial.

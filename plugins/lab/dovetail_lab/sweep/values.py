@@ -15,7 +15,7 @@ def read_value(text: str, where: str) -> Any:
     (1e-06, 'gspo', ('ppo', 2))
 
     Raises:
-        ConfigError: if it is no value; the message begins with `where`.
+        ConfigError: if it is not a value; the message begins with `where`.
     """
     try:
         return _plain(parse_value(text))

@@ -48,9 +48,9 @@ def jensen_shannon(
     """
     common = min(logits.shape[-1], teacher_logits.shape[-1])
     student, teacher = (jax.nn.log_softmax(full_precision(x[..., :common]), axis=-1) for x in (logits, teacher_logits))
-    beta = jnp.asarray(beta, student.dtype)
+    b = jnp.asarray(beta, student.dtype)
     # at an end the mixture is one of the two, whose own term is exactly zero, and the other is taken whole
-    mixture = jnp.logaddexp(jnp.log(beta) + teacher, jnp.log1p(-beta) + student)
-    of_teacher, of_student = jnp.where(beta == 0, 1.0, beta), jnp.where(beta == 1, 1.0, 1.0 - beta)
+    mixture = jnp.logaddexp(jnp.log(b) + teacher, jnp.log1p(-b) + student)
+    of_teacher, of_student = jnp.where(b == 0, 1.0, b), jnp.where(b == 1, 1.0, 1.0 - b)
     terms = of_teacher * jnp.exp(teacher) * (teacher - mixture) + of_student * jnp.exp(student) * (student - mixture)
     return jnp.sum(terms, axis=-1)

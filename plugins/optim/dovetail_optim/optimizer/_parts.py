@@ -73,11 +73,11 @@ def in_parts(
         mine, rest = split(params)
         return InParts(chosen.init(mine), others.init(rest))
 
-    def update(updates: Any, state: InParts, params: Any = None) -> tuple[Any, InParts]:
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, InParts]:
         (mine, rest), (own, other) = split(updates), split(params)
         mine, first = chosen.update(mine, state.chosen, own)
         rest, second = others.update(rest, state.others, other)
-        found = {**mine, **rest}
+        found: Any = dict(mine) | dict(rest)  # pyright: ignore[reportArgumentType, reportCallIssue]
         merged = jax.tree_util.tree_map_with_path(lambda path, _: found[_name(path)], updates, is_leaf=_is_variable)
         return merged, InParts(first, second)
 

@@ -13,9 +13,9 @@ from flax import nnx
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Int, Key
 
+from dovetail.devices.compiled import compiled
+from dovetail.devices.mesh import ROWS
 from dovetail.protocols import Weights
-from dovetail.train.devices.compiled import compiled
-from dovetail.train.devices.mesh import ROWS
 from dovetail_rollout.decoding.decode import Drawn, Fixed, begin, extend, move, take_rows
 from dovetail_rollout.decoding.sampling import Numbers
 from dovetail_rollout.decoding.slots import NONE, Layout, Schedule

@@ -26,11 +26,11 @@ class Recent:
         B_k = the newest `capacity` groups G of steps k - `max_age` to k - 1 with max_G s - min_G s > `spread`
         step k learns from its fresh groups and from the newest `groups` of B_k
 
-    with s the scores of a group's completions. A group whose completions all score alike has no group-relative
-    advantage, and late in training most do; those that do not are worth a second look, at the cost of a forward pass
-    and no sampling. After the rollout replay of Sun et al. 2025, *Improving Data Efficiency for LLM Reinforcement
-    Fine-tuning Through Difficulty-targeted Online Data Selection and Rollout Replay*, which keeps the newest groups
-    with a mean reward between 0 and 1.
+    with s the scores of a group's completions, process rewards included. A group whose completions all score alike has
+    no group-relative advantage, and late in training most do; those that do not are worth a second look, at the cost
+    of a forward pass and no sampling. After the rollout replay of Sun et al. 2025, *Improving Data Efficiency for LLM
+    Reinforcement Fine-tuning Through Difficulty-targeted Online Data Selection and Rollout Replay*, which keeps the
+    newest groups with a mean reward between 0 and 1.
 
     **Bias.** What comes again was sampled by an earlier policy μ, so that an expectation over the batch is not one
     under the policy π of today. The correction that goes with it is the ratio π/μ of each token, truncated
@@ -101,7 +101,10 @@ class Recent:
 
     def _is_mixed(self, fresh: Batch) -> Bool[np.ndarray, "group"]:
         """Whether the scores of a group's completions differ; those with an empty mask have none."""
-        live, scores = fresh["mask"].any(axis=-1), fresh["scores"]
+        mask, scores = fresh["mask"], fresh["scores"]
+        if "process_rewards" in fresh:
+            scores = scores + np.where(mask, fresh["process_rewards"], 0.0).sum(axis=-1)
+        live = mask.any(axis=-1)
         highest = np.where(live, scores, -np.inf).max(axis=1)
         lowest = np.where(live, scores, np.inf).min(axis=1)
         return highest - lowest > self.spread

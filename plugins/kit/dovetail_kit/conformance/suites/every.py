@@ -143,9 +143,13 @@ def declarations(subject: Subject) -> None:
     for name in subject.declared.get("expected_failures", {}):
         if name not in names:
             raise Failed(f"expected_failures names '{name}', which is not a check of {kind}.{nearest(name, names)}")
-    for name in subject.declared.get("settings", {}):
-        if name not in component.params:
-            raise Failed(
-                f"settings names '{name}', which is not a hyperparameter.{nearest(name, component.params)}"
-                f" Hyperparameters: {listing(component.params)}"
-            )
+    for name in subject.declared.get("excludes", ()):
+        if name not in current().kinds:
+            raise Failed(f"excludes names '{name}', which is not a kind.{nearest(name, current().kinds)}")
+    for claim in ("settings", "per_reward"):
+        for name in subject.declared.get(claim, ()):
+            if name not in component.params:
+                raise Failed(
+                    f"{claim} names '{name}', which is not a hyperparameter.{nearest(name, component.params)}"
+                    f" Hyperparameters: {listing(component.params)}"
+                )

@@ -1,0 +1,225 @@
+"""What a step will cost: parameters, bytes per device and floating-point operations, without weights or data.
+
+Nothing is allocated: models are abstract, sizes come from `jax.eval_shape`, operations from XLA's own count of the
+lowered forward and backward pass of one row. So every model component is counted, whatever its architecture.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from dovetail.config import Config
+from dovetail.devices.mesh import Devices
+from dovetail.devices.micro_batch import in_update
+from dovetail.errors import DovetailError
+from dovetail.plan.roles import CRITIC, INPUTS, POLICY
+from dovetail.protocols import Weights
+from dovetail.step.algorithm import Algorithm, assemble
+from dovetail.step.forward import LOGITS_PER_CHUNK
+from dovetail.step.gradients import Optimiser
+from dovetail.train.models import Models
+
+
+@attrs.frozen(kw_only=True)
+class Cost:
+    """The size of a step.
+
+    Attributes:
+        parameters: of the policy, an adapter's included.
+        trained: those of them that are trained.
+        tokens: what a step samples at most, rows times `sampling.max_tokens`.
+        memory: bytes per device, by what they hold. Activations are what one micro-batch keeps for its backward pass,
+            before XLA fuses any of it away.
+        flops: operations of a whole step on all devices, by what does them; a multiplication and an addition are two.
+        notes: what had to be assumed.
+    """
+
+    parameters: int
+    trained: int
+    tokens: int
+    memory: dict[str, int]
+    flops: dict[str, float]
+    notes: tuple[str, ...]
+
+
+def estimate(config: Config) -> Cost:
+    """Return what a step of this config costs.
+
+    Raises:
+        DovetailError: if the model cannot be described without its weights.
+    """
+    algorithm = assemble(config)
+    notes: list[str] = []
+    devices = Devices.abstract(config.mesh)
+    models = Models(config=config, devices=devices, vocab_size=_vocabulary(config, notes))
+    policy = _Model(config, devices, *models.shapes(), trunk=lambda model: model)
+    if config.train.micro_batch_size is None:
+        micro = in_update(config, whole_groups=algorithm.whole_groups).choose(
+            policy.graphdef, policy.weights, devices.parts
+        )
+        algorithm = attrs.evolve(algorithm, sizes=attrs.evolve(algorithm.sizes, micro_batch_size=micro))
+    memory = policy.memory(algorithm.optimisers["train"], algorithm, host=config.memory.optimizer == "host")
+    memory |= policy.rollout_memory()
+    memory |= _role_memory(algorithm, models, devices, policy.weights)
+    work = dict.fromkeys((POLICY, *algorithm.follow), policy.work(_project))
+    for role in filter(models.has_own, algorithm.follow):
+        own = _Model(config, devices, *models.role_shapes(role), trunk=lambda model: model)
+        work[role] = own.work(_project)
+    epochs = algorithm.sizes.epochs
+    flops = {"rollout": work[POLICY].forward + work[POLICY].one_of_each * ("greedy_scores" in algorithm.plan)}
+    flops |= {"scoring": _passes(algorithm, work, live=False), "update": epochs * _passes(algorithm, work, live=True)}
+    if algorithm.has_critic:
+        critic = _Model(config, devices, *models.critic_shapes(), trunk=lambda model: model.trunk)
+        memory |= {
+            f"critic's {name}": size for name, size in critic.memory(algorithm.optimisers[CRITIC], algorithm).items()
+        }
+        own = critic.work(lambda model, hidden: hidden @ model.weight[...].astype(hidden.dtype))
+        flops["critic"] = own.forward * (1 + own.gradient * epochs)
+    return Cost(
+        parameters=_count(policy.weights),
+        trained=_count(policy.weights.trained),
+        tokens=policy.rows * config.sampling.max_tokens,
+        memory={name: size for name, size in memory.items() if size},
+        flops={name: count for name, count in flops.items() if count},
+        notes=tuple(notes),
+    )
+
+
+def _role_memory(algorithm: Algorithm, models: Models, devices: Devices, policy: Weights) -> dict[str, int]:
+    """Bytes per device of the models beside policy and critic; what begins as the policy shares its frozen weights."""
+    found = {}
+    for role in algorithm.follow:
+        weights = models.role_shapes(role)[1] if models.has_own(role) else policy.trained
+        found[role] = devices.bytes(weights)
+    return found
+
+
+@attrs.frozen(kw_only=True)
+class _Work:
+    """Operations of a model's passes.
+
+    Attributes:
+        forward: one pass over a step's completions, each prompt read once for its group.
+        one_of_each: one pass over a single text for each prompt: an answer, a greedy completion.
+        gradient: how many passes a gradient is worth, its own forward pass among them.
+    """
+
+    forward: float
+    one_of_each: float
+    gradient: float
+
+    def forward_of(self, inputs: str) -> float:
+        """One forward pass over some inputs."""
+        return self.one_of_each if INPUTS[inputs].shared else self.forward
+
+
+def _passes(algorithm: Algorithm, work: Mapping[str, _Work], *, live: bool) -> float:
+    """The passes of a plan, by the work of each role's model; a model beside another one has no gradient."""
+    return sum(
+        work[each.role].forward_of(each.inputs) * (work[each.role].gradient if live else 1)
+        + sum(work[role].forward_of(each.inputs) for role in each.beside)
+        for each in algorithm.plan.passes_of(live=live)
+        if each.role != CRITIC
+    )
+
+
+def _project(model: Any, hidden: jax.Array) -> jax.Array:
+    return model.logits(hidden)
+
+
+@attrs.frozen
+class _Model:
+    """An abstract model, and how to reach the decoder in it."""
+
+    config: Config
+    devices: Devices
+    graphdef: Any
+    weights: Weights
+    trunk: Callable[[Any], Any] = attrs.field(kw_only=True)
+
+    @property
+    def rows(self) -> int:
+        return self.config.train.prompts * self.config.train.group_size
+
+    def memory(self, optimiser: Optimiser, algorithm: Algorithm, *, host: bool = False) -> dict[str, int]:
+        """Bytes per device of what an update holds."""
+        trained = self.weights.trained
+        state = jax.eval_shape(optimiser.init, trained)
+        per_row = self._kept(2) - self._kept(1)
+        return {
+            "parameters": self.devices.bytes(self.weights),
+            "gradients": self.devices.bytes(trained),
+            "optimizer": 0 if host else self.devices.bytes(state),
+            "activations": per_row * algorithm.sizes.micro_batch_size // self.devices.parts,
+        }
+
+    def rollout_memory(self) -> dict[str, int]:
+        """Bytes per device of the cache, with one copy of each prompt, and of a chunk of logits."""
+        model, train = nnx.merge(self.graphdef, *self.weights), self.config.train
+        answer = self.config.sampling.max_tokens
+        caches = [(train.prompts, train.max_prompt_tokens), (self.rows, answer)]
+        shapes = [jax.eval_shape(functools.partial(model.init_cache, *size)) for size in caches]
+        logits = min(LOGITS_PER_CHUNK, self.rows * answer * model.vocab_size // self.devices.parts)
+        return {"key-value cache": _bytes(shapes) // self.devices.parts, "logits": 4 * logits}
+
+    def work(self, head: Callable[[Any, jax.Array], jax.Array]) -> _Work:
+        """Count the operations of passes; the head at completion positions only."""
+        prompt, answer = self.config.train.max_prompt_tokens, self.config.sampling.max_tokens
+
+        def whole(trained: Any, frozen: Any) -> jax.Array:
+            model, hidden = self._hidden(trained, frozen, 1, prompt + answer)
+            return jnp.sum(head(model, hidden[:, prompt:]).astype(jnp.float32))
+
+        row = _flops(whole, *self.weights)
+        prompt_only = _flops(lambda trained, frozen: self._hidden(trained, frozen, 1, prompt)[1], *self.weights)
+        prompts = self.config.train.prompts
+        return _Work(
+            forward=row * self.rows - prompt_only * (self.rows - prompts),
+            one_of_each=row * prompts,
+            gradient=_flops(jax.grad(whole), *self.weights) / row,
+        )
+
+    def _kept(self, rows: int) -> int:
+        """Bytes that the backward pass over the decoder needs of the forward pass."""
+        length = self.config.train.max_prompt_tokens + self.config.sampling.max_tokens
+
+        def backward(trained: Any, frozen: Any) -> Any:
+            return jax.vjp(lambda t: self._hidden(t, frozen, rows, length)[1], trained)[1]
+
+        return _bytes(jax.eval_shape(backward, *self.weights))
+
+    def _hidden(self, trained: Any, frozen: Any, rows: int, length: int) -> tuple[Any, jax.Array]:
+        model = nnx.merge(self.graphdef, trained, frozen)
+        tokens = jnp.zeros((rows, length), jnp.int32)
+        return model, self.trunk(model)(tokens, jnp.ones_like(tokens, dtype=bool))[0]
+
+
+def _vocabulary(config: Config, notes: list[str]) -> int | None:
+    """The tokenizer's, where it can be made; None leaves it to the model."""
+    try:
+        task: Any = config.choice("train.task").bind()
+        maker: Any = config.choice("train.tokenizer").bind()
+        return maker.make(task.corpus()).vocab_size
+    except DovetailError as error:
+        notes.append(f"the model's own vocabulary is counted, as there is no tokenizer here: {error}")
+        return None
+
+
+def _flops(function: Callable[..., Any], *shapes: Any) -> float:
+    analysis: Any = jax.jit(function).lower(*shapes).cost_analysis()
+    return float(analysis["flops"])
+
+
+def _bytes(shapes: Any) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
+
+
+def _count(weights: Any) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(weights))

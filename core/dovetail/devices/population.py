@@ -1,0 +1,244 @@
+"""Several runs in one process, trained as one: equal compiled calls of theirs become one vectorised call.
+
+Each run is an ordinary run in a thread of its own. Its compiled functions (`dovetail.devices.compiled`) do not
+run at once: they wait until every run of the population waits in a call or at the end of a step. Then calls of one
+function whose arguments have the same shapes are stacked and run under `jax.vmap`; arguments that are the very same
+arrays in all runs, such as the frozen base under adapters, are not stacked, and there is one copy of them. Runs that
+have fallen behind, as one that samples another round, are served alone until they are level with the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, Protocol
+
+import attrs
+import jax
+import jax.numpy as jnp
+
+from dovetail.protocols import Weights
+
+CURRENT: contextvars.ContextVar[Population | None] = contextvars.ContextVar("population", default=None)
+"""The population to which this thread's run belongs."""
+
+
+KEPT: Final = 64
+"""Vectorised functions that a process remembers."""
+
+TAKEN, LENT, COMMON = "taken", "lent", "common"
+"""An argument's array: of one run, and its memory may be reused; of one run; the same one in all runs."""
+
+
+class Function(Protocol):
+    """A compiled function, as a population sees it."""
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """What is compiled."""
+        ...
+
+    @property
+    def static(self) -> tuple[int, ...]:
+        """Positions of compile-time arguments."""
+        ...
+
+    @property
+    def donate(self) -> tuple[int, ...]:
+        """Positions of arguments whose memory may be reused."""
+        ...
+
+    @property
+    def alone(self) -> Callable[..., Any]:
+        """It, compiled for one run."""
+        ...
+
+
+@attrs.define(eq=False)
+class _Call:
+    """A call that waits; without a function, a run that waits at the end of a step."""
+
+    function: Function | None
+    arguments: tuple[Any, ...]
+    done: bool = False
+    result: Any = None
+    error: BaseException | None = None
+
+
+class Population:
+    """The runs that are trained as one."""
+
+    def __init__(self, size: int) -> None:
+        self._alive = size
+        self._waiting: list[_Call] = []
+        self._changed = threading.Condition()
+        self._making = threading.Lock()
+        self._frozen: list[Any] = []
+
+    @contextlib.contextmanager
+    def member(self) -> Iterator[None]:
+        """Belong to the population, in a thread of its own, until the end of the run."""
+        token = CURRENT.set(self)
+        try:
+            yield
+        finally:
+            CURRENT.reset(token)
+            with self._changed:
+                self._alive -= 1
+                self._run_if_all_wait()
+
+    def call(self, function: Function, arguments: tuple[Any, ...]) -> Any:
+        """Call a function together with whoever calls it too."""
+        return self._wait(_Call(function, arguments))
+
+    def align(self) -> None:
+        """Wait at the end of a step for the others."""
+        self._wait(_Call(None, ()))
+
+    def _wait(self, call: _Call) -> Any:
+        with self._changed:
+            self._waiting.append(call)
+            self._run_if_all_wait()
+            self._changed.wait_for(lambda: call.done)
+        if call.error is not None:
+            raise call.error
+        return call.result
+
+    def _run_if_all_wait(self) -> None:
+        if not self._waiting or len(self._waiting) < self._alive:
+            return
+        calls = [call for call in self._waiting if call.function is not None]
+        served = calls or self._waiting
+        self._waiting = [call for call in self._waiting if call not in served]
+        # this thread serves all: whatever it raised past here would leave the others waiting for ever
+        for group in _alike(calls):
+            try:
+                for call, result in zip(group, _together(group), strict=True):
+                    call.result = result
+            except BaseException as error:
+                for call in group:
+                    call.error = error
+        for call in served:
+            call.done = True
+        self._changed.notify_all()
+
+    def make_model(self, make: Callable[[], tuple[Any, Weights]]) -> tuple[Any, Weights]:
+        """Make a run's model; see the function of this name. `make` calls no compiled function of ours."""
+        with self._making:
+            graphdef, weights = make()
+            for frozen in self._frozen:
+                if _equal(frozen, weights.frozen):
+                    return graphdef, weights._replace(frozen=frozen)
+            self._frozen.append(weights.frozen)
+            return graphdef, weights
+
+
+def make_model(make: Callable[[], tuple[Any, Weights]]) -> tuple[Any, Weights]:
+    """Make a run's model: its structure and weights.
+
+    The runs of a population make theirs one after another, and those whose frozen weights are equal share one copy.
+    """
+    population = CURRENT.get()
+    return make() if population is None else population.make_model(make)
+
+
+def _alike(calls: Sequence[_Call]) -> list[list[_Call]]:
+    """Group calls that can be stacked: the same function, compile-time arguments, structure, shapes and types.
+
+    A call that cannot be compared is in a group of its own, where it raises what it would raise alone.
+    """
+    groups: dict[Any, list[_Call]] = {}
+    for call in calls:
+        try:
+            groups.setdefault(_likeness(call), []).append(call)
+        except Exception:
+            groups[id(call)] = [call]
+    return list(groups.values())
+
+
+def _likeness(call: _Call) -> tuple[Any, ...]:
+    function = call.function
+    assert function is not None, "who waits at the end of a step is not a call"
+    static = tuple(call.arguments[i] for i in function.static)
+    leaves, structure = jax.tree.flatten(_traced(function, call.arguments))
+    return id(function), static, structure, tuple(map(jax.typeof, leaves))
+
+
+def _traced(function: Function, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(argument for i, argument in enumerate(arguments) if i not in function.static)
+
+
+def _together(group: Sequence[_Call]) -> Sequence[Any]:
+    """Return what each of the calls returns."""
+    function, first = group[0].function, group[0].arguments
+    assert function is not None, "who waits at the end of a step is not a call"
+    rows = [jax.tree.leaves(_traced(function, call.arguments)) for call in group]
+    kinds = _kinds(function, first, rows)
+    if len(group) == 1 or not any(kind != COMMON for kind in kinds):
+        return [function.alone(*call.arguments) for call in group]
+    program = _Program(
+        function=function,
+        arguments=len(first),
+        static=tuple(first[i] for i in function.static),
+        structure=jax.tree.structure(_traced(function, first)),
+        kinds=kinds,
+    )
+    taken, lent = ([_of_kind(row, kinds, kind) for row in rows] for kind in (TAKEN, LENT))
+    return _vectorised(program)(taken, lent, _of_kind(rows[0], kinds, COMMON))
+
+
+def _kinds(function: Function, arguments: tuple[Any, ...], rows: Sequence[Sequence[Any]]) -> tuple[str, ...]:
+    """Tell of each leaf whether all runs have the very same one, and whether its memory may be reused."""
+    donated: list[bool] = []
+    for i, argument in enumerate(arguments):
+        if i not in function.static:
+            donated += [i in function.donate] * len(jax.tree.leaves(argument))
+    columns = zip(*rows, strict=True)
+    common = [len(rows) > 1 and all(leaf is column[0] for leaf in column) for column in columns]
+    return tuple(COMMON if same else TAKEN if given else LENT for same, given in zip(common, donated, strict=True))
+
+
+def _of_kind(leaves: Sequence[Any], kinds: Sequence[str], wanted: str) -> list[Any]:
+    return [leaf for leaf, kind in zip(leaves, kinds, strict=True) if kind == wanted]
+
+
+@attrs.frozen(kw_only=True)
+class _Program:
+    """What tells one vectorised function from another."""
+
+    function: Function
+    arguments: int
+    static: tuple[Any, ...]
+    structure: Any
+    kinds: tuple[str, ...]
+
+    def __call__(self, taken: Sequence[Any], lent: Sequence[Any], common: Sequence[Any]) -> Any:
+        """Call the function with one run's leaves and those that all runs have in common."""
+        sources = {TAKEN: iter(taken), LENT: iter(lent), COMMON: iter(common)}
+        traced = iter(jax.tree.unflatten(self.structure, [next(sources[kind]) for kind in self.kinds]))
+        static = dict(zip(self.function.static, self.static, strict=True))
+        return self.function.function(*(static[i] if i in static else next(traced) for i in range(self.arguments)))
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _vectorised(program: _Program) -> Callable[..., list[Any]]:
+    """Return a compiled function of the leaves of all runs, which stacks them and takes the results apart again."""
+
+    def together(taken: list[list[Any]], lent: list[list[Any]], common: list[Any]) -> list[Any]:
+        stacked = [[jnp.stack(column) for column in zip(*rows, strict=True)] for rows in (taken, lent)]
+        results = jax.vmap(lambda mine, borrowed: program(mine, borrowed, common))(*stacked)
+        return [jax.tree.map(lambda x, row=row: x[row], results) for row in range(len(lent))]
+
+    return jax.jit(together, donate_argnums=0)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Whether two trees have the same structure and, bit for bit, the same arrays."""
+    leaves, others = jax.tree.leaves(a), jax.tree.leaves(b)
+    if jax.tree.structure(a) != jax.tree.structure(b):
+        return False
+    alike = all(x.shape == y.shape and x.dtype == y.dtype for x, y in zip(leaves, others, strict=True))
+    return alike and all(bool(jnp.array_equal(x, y)) for x, y in zip(leaves, others, strict=True))

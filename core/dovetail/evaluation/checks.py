@@ -1,0 +1,86 @@
+"""What an evaluation asks of a completion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import attrs
+import numpy as np
+from jaxtyping import Bool
+
+from dovetail.config import Config
+from dovetail.errors import ConfigError, listing
+from dovetail.host.rewards import Scorer
+from dovetail.host.sampling import Sampled
+from dovetail.protocols import Task
+from dovetail.step.algorithm import part
+
+ACCURACY: Final = "accuracy"
+ABOVE_ZERO: Final = float(np.finfo(np.float64).tiny)
+"""The bound of a check that any positive score passes."""
+
+Answers = Callable[[Sequence[str]], Sequence[str | None]]
+"""A component of kind `answer`, with its hyperparameters set."""
+
+
+@attrs.frozen(kw_only=True)
+class Check:
+    """A question about a completion: does a reward, or the total score where there is none, reach a bound?"""
+
+    name: str
+    scorer: Scorer | None
+    at_least: float
+
+    def __call__(self, sampled: Sampled) -> Bool[np.ndarray, "seq"]:
+        """Answer it; a completion without a score does not."""
+        if self.scorer is None:
+            scores = sampled.scores.total
+        else:
+            scores = self.scorer.table(sampled.examples, sampled.texts, sampled.completions, sampled.group_size)[:, 0]
+        return np.nan_to_num(scores, nan=-np.inf) >= self.at_least
+
+
+def make_checks(config: Config, scorer: Scorer, task: Task) -> tuple[Check, ...]:
+    """Return what an evaluation asks of a completion: the accuracy first, then what else `eval` names a reward for.
+
+    Raises:
+        DovetailError: if a reward reads a column that the task does not have, or the sizes do not go together.
+    """
+    settings, name = config.eval, config.choice("eval.task").component.name
+    scorer.check_columns(task.columns, name)
+    checks = []
+    for check, role, at_least in (
+        (ACCURACY, "success", settings.success_at),
+        ("partial_accuracy", "partial", ABOVE_ZERO),
+        ("format_accuracy", "format", ABOVE_ZERO),
+    ):
+        chosen = config.choices.get(f"eval.{role}")
+        if chosen:
+            reward = part(f"eval.{role}", chosen)
+            reward.build()  # a reward that lacks a file or a library says so now
+            own = attrs.evolve(scorer, rewards=(reward,))
+            own.check_columns(task.columns, name)
+            checks.append(Check(name=check, scorer=own, at_least=at_least))
+        elif check == ACCURACY:
+            checks.append(Check(name=check, scorer=None, at_least=at_least))
+    _check_sizes(config)
+    return tuple(checks)
+
+
+def _check_sizes(config: Config) -> None:
+    settings = config.eval
+    for setting, sizes in (("pass_at", settings.pass_at), ("majority_at", settings.majority_at)):
+        if settings.samples and not all(0 < k <= settings.samples for k in sizes):
+            raise ConfigError(f"eval.{setting} = {sizes} needs numbers from 1 to eval.samples = {settings.samples}")
+    if settings.majority_at and settings.answer is None:
+        raise ConfigError(
+            f"eval.majority_at = {settings.majority_at} needs to know what a completion answers: set eval.answer to one"
+            f" of {listing(config.registry.names('answer'))}"
+        )
+
+
+def make_answers(config: Config) -> Answers | None:
+    """Return what finds the answers that a majority vote counts, where one is asked for."""
+    choice = config.choices.get("eval.answer") if config.eval.majority_at else None
+    return choice.bind() if choice else None

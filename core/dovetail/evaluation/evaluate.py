@@ -1,0 +1,98 @@
+"""Evaluation on held-out examples: greedily, and from several samples of each prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import attrs
+import numpy as np
+
+from dovetail.config import Eval
+from dovetail.data import in_order
+from dovetail.evaluation.checks import ACCURACY, Answers, Check
+from dovetail.evaluation.outcomes import Columns, Outcomes
+from dovetail.host.batch import in_full_batch
+from dovetail.host.sampling import Sampled, Sampler
+from dovetail.protocols import Example, Sampling
+from dovetail.step import keys
+
+
+def _ignore(done: int) -> None:
+    """Nobody watches."""
+
+
+@attrs.frozen(kw_only=True)
+class Evaluation:
+    """What an evaluation found: a value of each prompt for each metric, and the first completions as records."""
+
+    columns: Columns
+    records: list[dict[str, Any]]
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The means over the prompts that have a value (`eval/accuracy`, `eval/pass@k`, ...)."""
+        given = {name: values[~np.isnan(values)] for name, values in self.columns.items()}
+        return {f"eval/{name}": float(values.mean()) for name, values in given.items() if len(values)}
+
+
+@attrs.frozen(kw_only=True)
+class Evaluator:
+    """Evaluates on the same examples with the same keys every time, so that evaluations are comparable.
+
+    The first of `checks` is the accuracy; `sampling` says what `settings` does not, such as the length limit.
+    """
+
+    sampler: Sampler
+    examples: Sequence[Example]
+    checks: tuple[Check, ...]
+    answers: Answers | None
+    settings: Eval
+    sampling: Sampling
+    seed: int
+
+    def __call__(self) -> Evaluation:
+        """Complete and score the examples."""
+        kept = self.settings.saved_samples
+        greedy = self.greedy()
+        columns, records = greedy.columns(), greedy.records("greedy")[:kept]
+        if self.settings.samples:
+            sampled = self.sampled()
+            columns |= self.sampled_columns(sampled)
+            records += sampled.records("sampled")[:kept]
+        return Evaluation(columns=columns, records=records)
+
+    def greedy(self, watch: Callable[[int], None] = _ignore) -> Outcomes:
+        """Complete every prompt greedily; `watch` is told how many are done."""
+        sampling = attrs.evolve(self.sampling, temperature=0.0, top_k=None, top_p=None, min_p=None)
+        return self._run(1, sampling, watch)
+
+    def sampled(self, watch: Callable[[int], None] = _ignore) -> Outcomes:
+        """Draw `samples` completions of every prompt."""
+        settings = self.settings
+        sampling = attrs.evolve(
+            self.sampling, temperature=settings.temperature, top_k=settings.top_k, top_p=settings.top_p, min_p=None
+        )
+        return self._run(settings.samples, sampling, watch)
+
+    def sampled_columns(self, sampled: Outcomes) -> dict[str, np.ndarray]:
+        """Return what is estimated from several samples: `sampled_accuracy` and the like, `pass@k`, `maj@k`."""
+        shares = {f"sampled_{name}": passed.mean(axis=1) for name, passed in sampled.passed.items()}
+        return shares | sampled.best_of(ACCURACY, self.settings.pass_at, self.settings.majority_at)
+
+    def _run(self, samples: int, sampling: Sampling, watch: Callable[[int], None]) -> Outcomes:
+        all_keys = keys.per_sample(keys.stream(self.seed, keys.EVALUATION), len(self.examples), samples)
+        parts, done = [], 0
+        for chunk in in_order(self.examples, self.settings.batch_size):
+            drawn = self._chunk(chunk, all_keys[done : done + len(chunk)], sampling)
+            parts.append(Outcomes.of(drawn, self.checks, self.answers if samples > 1 else None))
+            done += len(chunk)
+            watch(done)
+        return Outcomes.joined(parts)
+
+    def _chunk(self, examples: list[Example], chunk_keys: Any, sampling: Sampling) -> Sampled:
+        """Complete and score one batch."""
+        size = min(self.settings.batch_size, len(self.examples))
+        drawn = in_full_batch(partial(self.sampler.draw, sampling=sampling), examples, chunk_keys, size)
+        return self.sampler.score(examples, *drawn)

@@ -1,0 +1,133 @@
+"""What completions of held-out prompts came to, and what is estimated from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+
+from dovetail.evaluation.checks import Answers, Check
+from dovetail.host.sampling import Sampled
+from dovetail.protocols import Example
+from dovetail_lab.evaluation.statistics import majority_at_k, pass_at_k
+
+Columns = dict[str, Float[np.ndarray, "prompt"]]
+"""One value a prompt for each metric, which is their mean; NaN where the prompt has none."""
+
+
+@attrs.frozen(kw_only=True)
+class Outcomes:
+    """What the completions of some prompts came to, without their tokens.
+
+    Attributes:
+        examples: one for each prompt.
+        texts: the completions, prompt-major.
+        answers: what each one answers, if anything; empty where nobody asked.
+        passed: by the name of a check, which completions pass it.
+        scores: the total score; NaN where every reward abstained.
+        rewards: by the name of a reward, its score; NaN where it abstained.
+        lengths: policy tokens, EOS included.
+        finish: why each completion ended, a `dovetail.protocols.Finish`.
+    """
+
+    examples: tuple[Example, ...]
+    texts: tuple[str, ...]
+    answers: tuple[str | None, ...]
+    passed: Mapping[str, Bool[np.ndarray, "prompt sample"]]
+    scores: Float[np.ndarray, "prompt sample"]
+    rewards: Mapping[str, Float[np.ndarray, "prompt sample"]]
+    lengths: Int[np.ndarray, "prompt sample"]
+    finish: Shaped[np.ndarray, "prompt sample"]
+
+    @classmethod
+    def of(cls, sampled: Sampled, checks: Sequence[Check], answers: Answers | None) -> Outcomes:
+        """Ask the checks about some completions, of as many samples for each prompt."""
+        prompts = len(sampled.prompt_tokens)
+        samples, drawn, scores = len(sampled.texts) // prompts, sampled.completions, sampled.scores
+
+        def table(values: np.ndarray) -> np.ndarray:
+            return values.reshape(prompts, samples)
+
+        return cls(
+            examples=sampled.examples[::samples],
+            texts=sampled.texts,
+            answers=tuple(answers(sampled.texts)) if answers else (),
+            passed={check.name: table(check(sampled)) for check in checks},
+            scores=table(scores.total),
+            rewards={name: table(column) for name, column in zip(scores.names, scores.table.T, strict=True)},
+            lengths=table(drawn.mask.sum(axis=1)),
+            finish=table(drawn.finish),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Outcomes]) -> Outcomes:
+        """Put the outcomes of several batches one after another."""
+
+        def together(tables: Sequence[Any]) -> Any:
+            if isinstance(tables[0], Mapping):
+                return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+            if isinstance(tables[0], tuple):
+                return tuple(item for table in tables for item in table)
+            return np.concatenate(tables)
+
+        names = [field.name for field in attrs.fields(cls)]
+        return cls(**{name: together([getattr(part, name) for part in parts]) for name in names})
+
+    @property
+    def samples(self) -> int:
+        """Completions of each prompt."""
+        return self.scores.shape[1]
+
+    def columns(self) -> Columns:
+        """Return shares of completions that pass a check, mean rewards, lengths, and the share of truncated ones."""
+        found = {name: passed.mean(axis=1) for name, passed in self.passed.items()}
+        found |= {f"reward/{name}": _mean_of_given(scores) for name, scores in self.rewards.items()}
+        return found | {
+            "reward_mean": _mean_of_given(self.scores),
+            "length_mean": self.lengths.mean(axis=1),
+            "truncated": (self.finish == "length").mean(axis=1),
+        }
+
+    def best_of(self, check: str, pass_at: Sequence[int], majority_at: Sequence[int]) -> Columns:
+        """Return `pass@k` and `maj@k` of a check for each of some k."""
+        right, n = self.passed[check], self.samples
+        found = {f"pass@{k}": np.array([pass_at_k(n, int(row.sum()), k) for row in right]) for k in pass_at}
+        votes = [self.answers[i : i + n] for i in range(0, len(self.answers), n)]
+        for k in majority_at:
+            shares = [majority_at_k(answers, row, k) for answers, row in zip(votes, right.tolist(), strict=True)]
+            found[f"maj@{k}"] = np.array(shares)
+        return found
+
+    def records(self, how: str) -> list[dict[str, Any]]:
+        """Return a record for each completion, prompt-major, that JSON can hold."""
+        return [self._record(how, *divmod(row, self.samples), text) for row, text in enumerate(self.texts)]
+
+    def _record(self, how: str, prompt: int, sample: int, text: str) -> dict[str, Any]:
+        at = (prompt, sample)
+        answer = {"answer": self.answers[prompt * self.samples + sample]} if self.answers else {}
+        return {
+            "how": how,
+            "index": prompt,
+            "sample": sample,
+            "prompt": self.examples[prompt]["prompt"],
+            "completion": text,
+            **answer,
+            "score": _number(self.scores[at]),
+            "rewards": {name: _number(table[at]) for name, table in self.rewards.items()},
+            **{name: bool(table[at]) for name, table in self.passed.items()},
+            "tokens": int(self.lengths[at]),
+            "truncated": bool(self.finish[at] == "length"),
+        }
+
+
+def _mean_of_given(scores: Float[np.ndarray, "prompt sample"]) -> Float[np.ndarray, "prompt"]:
+    given = ~np.isnan(scores)
+    count = given.sum(axis=1)
+    return np.where(count > 0, np.where(given, scores, 0.0).sum(axis=1) / np.maximum(count, 1), np.nan)
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

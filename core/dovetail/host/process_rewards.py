@@ -1,0 +1,117 @@
+"""Process rewards: numbers for the tokens of a completion, beside the one that it gets as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import attrs
+import numpy as np
+from jaxtyping import Float
+
+from dovetail.errors import DovetailError, RewardError
+from dovetail.host.rewards import given_to_rewards, metric, shown
+from dovetail.protocols import Completions, Example, Tokenizer
+from dovetail.step.parts import Part, split_metrics
+
+ENDS: Final = "ends"
+"""A process reward that reads this gets, for each completion, how many characters of its text there are up to and with
+each of its tokens, so that a place in the text is found among the tokens."""
+
+WINDOW: Final = 16
+"""Tokens that are decoded before a token in order to know its text, at least."""
+
+
+@attrs.frozen(kw_only=True)
+class ProcessScorer:
+    """The chosen process rewards, each built once; their values are added up, each times its `coef`."""
+
+    rewards: tuple[Part, ...]
+    tokenizer: Tokenizer
+
+    @cached_property
+    def _functions(self) -> tuple[Any, ...]:
+        return tuple(part.build() for part in self.rewards)
+
+    def __call__(
+        self, examples: Sequence[Example], texts: Sequence[str], drawn: Completions, group_size: int
+    ) -> tuple[Float[np.ndarray, "seq token"], dict[str, Float[np.ndarray, "seq"]]]:
+        """Score the tokens of completions; returns the sum, and for each completion what a reward gave to it in all, by
+        the reward's name, and what it reports beside, as `REWARD/METRIC`; NaN where it reports nothing.
+
+        Raises:
+            RewardError: if a reward raises, or returns something else than a finite number for each policy token.
+        """
+        given = given_to_rewards(examples, texts, drawn, group_size)
+        if any(ENDS in part.component.reads for part in self.rewards):
+            given[ENDS] = [
+                _ends(row[mask].tolist(), self.tokenizer) for row, mask in zip(drawn.tokens, drawn.mask, strict=True)
+            ]
+        total = np.zeros(drawn.mask.shape, np.float32)
+        metrics = {}
+        for part, function in zip(self.rewards, self._functions, strict=True):
+            found, measured = _called(part, function, examples, given, drawn)
+            total += np.float32(part.floats["coef"]) * found
+            name = part.component.name
+            metrics[name] = found.sum(axis=1, dtype=np.float64)
+            metrics |= {f"{name}/{key}": metric(value, f"{name}/{key}", len(texts)) for key, value in measured.items()}
+        return total, metrics
+
+
+def _called(
+    part: Part,
+    function: Any,
+    examples: Sequence[Example],
+    given: Mapping[str, list[Any]],
+    drawn: Completions,
+) -> tuple[Float[np.ndarray, "seq token"], dict[str, Any]]:
+    name, reads = part.component.name, part.component.reads
+    arguments = [given[read] if read in given else [example[read] for example in examples] for read in reads]
+    try:
+        returned, metrics = split_metrics(function(*arguments))
+        returned = list(returned)
+    except DovetailError:
+        raise
+    except Exception as error:
+        raise RewardError(
+            f"process_reward {name} ({part.component.origin}) raised {type(error).__name__}: {error}; first completion:"
+            f" {shown(given['completions'][0])}"
+        ) from error
+    if len(returned) != len(examples):
+        raise RewardError(f"process_reward {name} returned {len(returned)} lists for {len(examples)} completions")
+    found = np.zeros(drawn.mask.shape, np.float32)
+    for row, (values, mask) in enumerate(zip(returned, drawn.mask, strict=True)):
+        if values is not None:
+            found[row, mask] = _numbers(values, int(mask.sum()), name, row, given)
+    return found, metrics
+
+
+def _numbers(values: Any, count: int, name: str, row: int, given: Mapping[str, list[Any]]) -> np.ndarray:
+    try:
+        numbers = np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        numbers = np.full(1, np.nan)
+    if numbers.shape != (count,) or not np.isfinite(numbers).all():
+        raise RewardError(
+            f"process_reward {name} gave {shown(repr(values))} to sample {row}, completion"
+            f" {shown(given['completions'][row])}; return a finite number for each of its {count} tokens, or None"
+        )
+    return numbers
+
+
+def _ends(ids: list[int], tokenizer: Tokenizer) -> list[int]:
+    """Return the lengths of the text's beginnings, token by token.
+
+    A token is decoded after those before it: alone it may not be text, or be text that has lost a space. A few of them
+    are enough; decoding each beginning whole would take a time that grows with the square of the length.
+    """
+    found: list[int] = []
+    for start in range(0, len(ids), WINDOW):
+        stop, first = min(start + WINDOW, len(ids)), max(0, start - WINDOW)
+        whole, before = len(tokenizer.decode(ids[:stop])), found[-1] if found else 0
+        shift = before - len(tokenizer.decode(ids[first:start]))
+        found += [shift + len(tokenizer.decode(ids[first : end + 1])) for end in range(start, stop)]
+        if found[-1] != whole:  # the tokenizer looks further back than that
+            found[start:] = [len(tokenizer.decode(ids[: end + 1])) for end in range(start, stop)]
+    return found

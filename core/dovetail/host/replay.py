@@ -1,0 +1,74 @@
+"""Earlier completions in the batch of a step."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+import numpy as np
+
+from dovetail.config import Config
+from dovetail.errors import PluginError
+from dovetail.protocols import Replay
+from dovetail.step import keys
+
+REPLAY: Final = "replay"
+
+Batch = dict[str, np.ndarray]
+
+
+@attrs.frozen(kw_only=True)
+class Replaying:
+    """Mixes what the chosen replay gives into a batch, behind the fresh groups."""
+
+    replay: Replay
+    owner: str
+    group_size: int
+    seed: int
+
+    @classmethod
+    def of(cls, config: Config) -> Replaying | None:
+        """Return the replay of a run, if it has one."""
+        if "train.replay" not in config.choices:
+            return None
+        choice = config.choice("train.replay")
+        replay: Any = choice.bind()
+        owner = f"{choice.component.label} of {choice.component.origin}"
+        return cls(replay=replay, owner=owner, group_size=config.train.group_size, seed=config.run.seed)
+
+    def init(self, empty: Batch) -> Batch:
+        """Return the first state, for groups like this one."""
+        return self.replay.init(empty)
+
+    def __call__(self, state: Batch, batch: Batch, step: int) -> tuple[Batch, Batch, dict[str, float]]:
+        """Return the batch with earlier groups behind it, the next state, and what the replay reports.
+
+        Groups are numbered anew.
+
+        Raises:
+            PluginError: if what joins is not groups like the fresh ones.
+        """
+        fresh = {
+            name: (array := np.asarray(value)).reshape(-1, self.group_size, *array.shape[1:])
+            for name, value in batch.items()
+        }
+        rng = np.random.default_rng([self.seed % 2**32, keys.REPLAY, step])
+        earlier, state, *reported = self.replay.step(state, fresh, rng)
+        self._check(earlier, fresh)
+        metrics = {f"{REPLAY}/{name}": float(value) for each in reported for name, value in each.items()}
+        rows = {
+            name: np.concatenate([fresh[name], earlier[name]]).reshape(-1, *fresh[name].shape[2:]) for name in fresh
+        }
+        groups = len(rows["group_ids"]) // self.group_size
+        return rows | {"group_ids": np.repeat(np.arange(groups, dtype=np.int32), self.group_size)}, state, metrics
+
+    def _check(self, earlier: Batch, fresh: Batch) -> None:
+        for name, array in fresh.items():
+            wanted = (self.replay.groups, *array.shape[1:])
+            shape = np.shape(earlier[name]) if name in earlier else ()
+            if shape != wanted:
+                raise PluginError(
+                    f"{self.owner} gives '{name}' the shape {shape} and not {wanted}; it returns"
+                    f" every field of the fresh groups, for groups = {self.replay.groups} groups, those that are not"
+                    " there with an empty mask"
+                )

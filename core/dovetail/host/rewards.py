@@ -1,0 +1,254 @@
+"""Call the chosen rewards on completions and combine what they return."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import attrs
+import numpy as np
+from jaxtyping import Float, Int
+
+from dovetail.errors import DovetailError, PlanError, RewardError, listing, nearest
+from dovetail.protocols import Completions, Example
+from dovetail.step.parts import Part, split_metrics
+
+EXAMPLES = "examples"
+"""A reward that reads this gets whole records; the columns that it needs of them are the values of its hyperparameters
+`columns` and `..._column`, and are checked as if it read them by name."""
+ALWAYS = ("completions", "prompts", EXAMPLES, "group_ids", "tokens", "logps")
+"""What every reward may read by name, beside the columns: texts, prompts, records, and of each completion the number of
+its prompt (so that a reward may rank a group), the ids of its tokens and their log-probabilities as sampled."""
+
+Metrics = Mapping[str, Float[np.ndarray, "seq"]]
+"""What rewards report of completions, by name; NaN on those of which they report nothing."""
+
+
+@attrs.frozen(kw_only=True)
+class Scores:
+    """Scores of completions, with the parts they are made of.
+
+    NaN in the table means that a reward abstained; NaN in the total, that all did: such a completion is not trained on.
+    `metrics` are what rewards report beside their scores, as `REWARD/METRIC`; NaN on completions that have none.
+    """
+
+    total: Float[np.ndarray, "seq"]
+    table: Float[np.ndarray, "seq reward"]
+    names: tuple[str, ...]
+    metrics: Metrics = attrs.field(factory=dict)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Scores]) -> Scores:
+        """Put the scores of several rounds one after another."""
+        return cls(
+            total=np.concatenate([part.total for part in parts]),
+            table=np.concatenate([part.table for part in parts]),
+            names=parts[0].names,
+            metrics=joined([part.metrics for part in parts], [len(part.total) for part in parts]),
+        )
+
+    def rows(self, index: Int[np.ndarray, "chosen"]) -> Scores:
+        """Return the scores of some completions, in that order."""
+        metrics = {name: values[index] for name, values in self.metrics.items()}
+        return Scores(total=self.total[index], table=self.table[index], names=self.names, metrics=metrics)
+
+    def means(self) -> dict[str, float]:
+        """Return, for the log, the mean of each reward where it did not abstain, how often it did, and its metrics."""
+        found = {}
+        for name, column in zip(self.names, self.table.T, strict=True):
+            abstained = np.isnan(column)
+            if not abstained.all():
+                found[f"reward/{name}"] = float(column[~abstained].mean())
+            if abstained.any():
+                found[f"reward/{name}/abstained"] = float(abstained.mean())
+        return found | means_of("reward", self.metrics)
+
+
+@attrs.frozen(kw_only=True)
+class Scorer:
+    """The chosen rewards and their manager, each built once."""
+
+    rewards: tuple[Part, ...]
+    manager: Part
+
+    @cached_property
+    def _functions(self) -> tuple[Callable[..., Any], ...]:
+        return tuple(part.build() for part in self.rewards)
+
+    @cached_property
+    def _combine(self) -> Callable[..., Any]:
+        return self.manager.build()
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(part.component.name for part in self.rewards)
+
+    def check(self) -> None:
+        """Build the rewards, and let the manager see the names it will get, before anything is trained.
+
+        Raises:
+            DovetailError: if a reward lacks a file or a library that it needs, or the manager refuses the names.
+        """
+        _ = self._functions  # building them is the check
+        if self.rewards:
+            self._combine(np.zeros((0, len(self.rewards))), self._names)
+
+    def check_columns(self, columns: Sequence[str], task: str) -> None:
+        """Refuse a reward that reads a column which the task does not have.
+
+        Raises:
+            PlanError: naming the reward, the column, the task's columns and the nearest of them.
+        """
+        check_columns(self.rewards, columns, task, ALWAYS)
+
+    def __call__(
+        self,
+        examples: Sequence[Example],
+        completions: Sequence[str],
+        drawn: Completions | None = None,
+        group_size: int = 1,
+    ) -> Scores:
+        """Score completions; `examples[i]` is the record that `completions[i]` answers, `drawn` what was sampled.
+
+        Each `group_size` consecutive completions answer one prompt.
+
+        Raises:
+            RewardError: if a reward raises, or returns a wrong number of scores or something that is no finite number;
+                the message names the reward and the sample.
+        """
+        table, metrics = self._score(examples, completions, drawn, group_size)
+        # without rewards there is nothing that could abstain: process rewards, or a loss, say what to learn
+        total = self._combine(table, self._names) if self.rewards else np.zeros(len(examples))
+        return Scores(total=total, table=table, names=self._names, metrics=metrics)
+
+    def table(
+        self,
+        examples: Sequence[Example],
+        completions: Sequence[str],
+        drawn: Completions | None = None,
+        group_size: int = 1,
+    ) -> Float[np.ndarray, "seq reward"]:
+        """Return each reward's scores; NaN where it abstained. Errors as in a call."""
+        return self._score(examples, completions, drawn, group_size)[0]
+
+    def _score(
+        self, examples: Sequence[Example], completions: Sequence[str], drawn: Completions | None, group_size: int
+    ) -> tuple[Float[np.ndarray, "seq reward"], dict[str, Float[np.ndarray, "seq"]]]:
+        given = given_to_rewards(examples, completions, drawn, group_size)
+        columns, metrics = [], {}
+        for part, function in zip(self.rewards, self._functions, strict=True):
+            column, found = _called(part, function, examples, given)
+            columns.append(column)
+            metrics |= {f"{part.component.name}/{name}": value for name, value in found.items()}
+        return np.stack(columns, axis=1) if columns else np.zeros((len(examples), 0)), metrics
+
+
+def check_columns(parts: Sequence[Part], columns: Sequence[str], task: str, always: Sequence[str]) -> None:
+    """Refuse rewards that read a column which the task does not have; see `Scorer.check_columns`."""
+    for part in parts:
+        for name in _columns(part):
+            if name not in (*always, *columns):
+                raise PlanError(
+                    f"{part.component.kind} {part.component.name} reads the column '{name}', which task {task} does not"
+                    f" have.{nearest(name, columns)} Columns: {listing(columns)}; always there: {', '.join(always)}"
+                )
+
+
+def given_to_rewards(
+    examples: Sequence[Example], completions: Sequence[str], drawn: Completions | None, group_size: int
+) -> dict[str, list[Any]]:
+    """Return what rewards may read beside the columns, by name, each with an entry for every completion."""
+    given = {
+        "completions": list(completions),
+        "prompts": [example["prompt"] for example in examples],
+        EXAMPLES: list(examples),
+        "group_ids": [row // group_size for row in range(len(examples))],
+    }
+    if drawn is not None:
+        given["tokens"] = [row[mask].tolist() for row, mask in zip(drawn.tokens, drawn.mask, strict=True)]
+        given["logps"] = [row[mask].tolist() for row, mask in zip(drawn.logps, drawn.mask, strict=True)]
+    return given
+
+
+def _columns(part: Part) -> tuple[str, ...]:
+    reads = part.component.reads
+    if EXAMPLES not in reads:
+        return reads
+    single = (value for name, value in part.statics.items() if name.endswith("_column") and value is not None)
+    return (*reads, *part.statics.get("columns", ()), *single)
+
+
+def _called(
+    part: Part, function: Callable[..., Any], examples: Sequence[Example], given: dict[str, list[Any]]
+) -> tuple[Float[np.ndarray, "seq"], dict[str, Float[np.ndarray, "seq"]]]:
+    name = part.component.name
+    arguments = [
+        given[read] if read in given else [example[read] for example in examples] for read in part.component.reads
+    ]
+    try:
+        returned, metrics = split_metrics(function(*arguments))
+        returned = list(returned)
+    except DovetailError:
+        raise
+    except Exception as error:
+        raise RewardError(
+            f"reward {name} ({part.component.origin}) raised {type(error).__name__}: {error}; first completion:"
+            f" {shown(given['completions'][0])}"
+        ) from error
+    if len(returned) != len(examples):
+        raise RewardError(f"reward {name} returned {len(returned)} scores for {len(examples)} completions")
+    scores = np.array([_number(score, name, i, given) for i, score in enumerate(returned)], np.float64)
+    return scores, {key: metric(value, f"{name}/{key}", len(examples)) for key, value in metrics.items()}
+
+
+def _number(score: Any, name: str, index: int, given: dict[str, list[Any]]) -> float:
+    if score is None:
+        return math.nan
+    try:
+        number = float(score)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise RewardError(
+            f"reward {name} gave {score!r} to sample {index}, prompt {shown(given['prompts'][index])}, completion"
+            f" {shown(given['completions'][index])}; return a finite number, or None to abstain"
+        )
+    return number
+
+
+def metric(value: Any, name: str, size: int) -> Float[np.ndarray, "seq"]:
+    """Return what a reward reports beside its scores, for each completion.
+
+    Raises:
+        RewardError: if it is neither one number nor one for each of them.
+    """
+    try:
+        array = np.asarray(value, np.float64)
+        return np.array(np.broadcast_to(array, (size,)))
+    except (TypeError, ValueError) as error:
+        raise RewardError(
+            f"metric {name} of a reward is {shown(repr(value))}; return one number, or one for each of the {size}"
+            " completions (NaN where there is none)"
+        ) from error
+
+
+def joined(parts: Sequence[Metrics], sizes: Sequence[int]) -> Metrics:
+    """Put the metrics of several rounds one after another; NaN where a round of so many completions has none."""
+    names = sorted({name for part in parts for name in part})
+    missing = [np.full(size, math.nan) for size in sizes]
+    return {
+        name: np.concatenate([part.get(name, nan) for part, nan in zip(parts, missing, strict=True)]) for name in names
+    }
+
+
+def means_of(kind: str, metrics: Metrics) -> dict[str, float]:
+    """Return the mean of each metric over the completions that have it; one that none has is left out."""
+    given = {name: values[~np.isnan(values)] for name, values in metrics.items()}
+    return {f"{kind}/{name}": float(values.mean()) for name, values in given.items() if len(values)}
+
+
+def shown(text: str, limit: int = 80) -> str:
+    """Return a text for a message, cut where it is long."""
+    return repr(text if len(text) <= limit else text[:limit] + "...")

@@ -1,0 +1,291 @@
+"""The chosen components, planned and ready to be called: what a training step is made of."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from dovetail.config import Choice, Config, floats, statics
+from dovetail.devices.compiled import NUMBERS
+from dovetail.errors import ConfigError
+from dovetail.plan import Call, Plan, plan_step
+from dovetail.plan.roles import CRITIC, POLICY
+from dovetail.plan.sizes import mini_batch_size
+from dovetail.step.gradients import Optimiser
+from dovetail.step.parts import Floats, Part, traced
+
+
+@attrs.frozen(kw_only=True)
+class Term:
+    """A term of the loss.
+
+    Attributes:
+        part: what returns its per-token values.
+        coefficient: the setting with its coefficient, which a controller may move.
+        own: its coefficient is the parameter `coef` that its kind gives it.
+        scheduled: what `train.schedule` gives multiplies it.
+        corrected: off-policy weights and loss masks multiply it.
+        inputs: the tokens that it is about, over which the aggregation weighs it.
+    """
+
+    part: Part
+    coefficient: str | None
+    own: bool
+    scheduled: bool
+    corrected: bool
+    inputs: str
+
+
+@attrs.frozen(kw_only=True)
+class Follow:
+    """A model role beside policy and critic, and what moves its weights after a step."""
+
+    role: str
+    part: Part
+
+    @property
+    def moves(self) -> bool:
+        """Whether the weights change at all, so that they are part of a checkpoint."""
+        return not self.part.component.declares.get("constant")
+
+
+@attrs.frozen(kw_only=True)
+class Sizes:
+    """The sizes of a step, in completions."""
+
+    epochs: int
+    group_size: int
+    mini_batch_size: int
+    micro_batch_size: int
+
+    @property
+    def rows_per_prompt(self) -> int:
+        """How many consecutive rows of every micro-batch have the same prompt, which is then computed once for them.
+
+        Batches hold the groups of their prompts whole and one after another, and mini-batches are shuffled by this many
+        rows; so it is the group's size where mini- and micro-batches are made of whole groups, and a divisor of it
+        where they cut them.
+        """
+        return math.gcd(self.group_size, self.mini_batch_size, self.micro_batch_size)
+
+
+@attrs.frozen(kw_only=True)
+class Algorithm:
+    """A plan with the parts that carry it out, and the sizes of a step.
+
+    Attributes:
+        plan: what is computed, stage by stage.
+        parts: what is called at each stage, by model and stage; terms of the loss are apart.
+        terms: the terms of a model's loss.
+        penalties: terms that are charged to the rewards of tokens instead.
+        fields: `field` components that the plan evaluates.
+        optimisers: of the policy, and of the critic where the plan has one.
+        follow: the other roles that the plan needs.
+        sizes: of a step.
+        critic_warmup: steps in which the critic learns alone.
+        hyper: every traced number, by the role of its part.
+    """
+
+    plan: Plan
+    parts: Mapping[str, Mapping[str, tuple[Part, ...]]]
+    terms: Mapping[str, tuple[Term, ...]]
+    penalties: tuple[Term, ...]
+    fields: Mapping[str, Part]
+    optimisers: Mapping[str, Optimiser]
+    follow: Mapping[str, Follow]
+    controllers: Mapping[str, Part]
+    schedule: Part | None
+    monitor: tuple[str, ...]
+    sizes: Sizes
+    critic_warmup: int
+    hyper: Mapping[str, Floats] = attrs.field(metadata=NUMBERS)
+
+    def at(self, stage: str, model: str = POLICY) -> tuple[Part, ...]:
+        """Return what is called at a stage, the terms of the loss left out."""
+        return self.parts.get(model, {}).get(stage, ())
+
+    def quantities(self, names: Iterable[str]) -> dict[str, Part]:
+        """Return the `field` components that a forward pass evaluates."""
+        return {name: self.fields[name] for name in names}
+
+    @property
+    def filters(self) -> tuple[Part, ...]:
+        """What decides which groups are kept; others of its stage write fields."""
+        return tuple(part for part in self.at("filtered") if not part.writes)
+
+    @functools.cached_property
+    def whole_groups(self) -> bool:
+        """Whether some component needs the groups whole in every micro-batch."""
+        return any(call.component.declares.get("whole_groups") for call in self.plan.calls)
+
+    @functools.cached_property
+    def has_critic(self) -> bool:
+        """Whether a critic is trained."""
+        return CRITIC in self.optimisers
+
+
+Bound = list[tuple[Call, Part]]
+
+
+def assemble(config: Config) -> Algorithm:
+    """Bind every part that the plan of a step needs."""
+    plan = config.plan or plan_step(config)
+    bound = [(call, _part_of(call, config)) for call in plan.calls if call.reads_fields]
+    models = dict.fromkeys(call.model for call in plan.calls)
+    fields = {name: part(f"field.{name}", config.component("field", name)) for name in plan.field_components}
+    optimisers = {"train": _optimiser("train", config, config.train)}
+    if CRITIC in models:
+        optimisers[CRITIC] = _optimiser("critic", config, config.critic)
+    controllers = {
+        f"train.{name}_coef": part(f"{name}_controller", config.choice(f"train.{name}_controller"))
+        for name in ("kl", "entropy")
+    }
+    schedule = next((part("schedule", choice) for choice in config.several("train.schedule")), None)
+    follow = {role: _follow(role, config) for role in plan.roles if role != CRITIC}
+    hyper = _hyper(
+        [*(each for _, each in bound), *fields.values(), *([schedule] if schedule else [])], optimisers.values()
+    )
+    hyper["train"] |= traced({"temperature": config.sampling.temperature})
+    hyper |= {each.part.role: traced(each.part.floats) for each in follow.values()}
+    return Algorithm(
+        # runs that differ in their task or reward share what is compiled: it does not depend on them
+        plan=attrs.evolve(plan, calls=tuple(call for call in plan.calls if call.reads_fields)),
+        parts={model: _by_stage(bound, model) for model in models},
+        terms={model: _terms(bound, model, "loss_terms") for model in models},
+        penalties=_terms(bound, POLICY, "token_rewards"),
+        fields=fields,
+        optimisers=optimisers,
+        follow=follow,
+        controllers=controllers,
+        schedule=schedule,
+        monitor=tuple(choice.component.name for choice in config.several("train.monitor")),
+        sizes=_sizes(config, plan),
+        critic_warmup=config.critic.warmup_steps,
+        hyper=hyper,
+    )
+
+
+def _by_stage(bound: Bound, model: str) -> dict[str, tuple[Part, ...]]:
+    found: dict[str, tuple[Part, ...]] = {}
+    for call, each in bound:
+        if call.model == model and call.reads_fields and not call.term:
+            found[call.stage.name] = (*found.get(call.stage.name, ()), each)
+    return found
+
+
+def _terms(bound: Bound, model: str, stage: str) -> tuple[Term, ...]:
+    return tuple(
+        Term(
+            part=each,
+            coefficient=call.kind.coefficient,
+            own="coef" in call.kind.parameters,  # a component's own parameter of this name is its own affair
+            scheduled="scheduled" in call.kind.parameters and bool(each.statics.get("scheduled")),
+            corrected=call.kind.corrected,
+            inputs=call.inputs,
+        )
+        for call, each in bound
+        if call.model == model and call.term and call.stage.name == stage
+    )
+
+
+def _part_of(call: Call, config: Config) -> Part:
+    kind, component = call.kind, call.component
+    choices = [choice for choice in config.several(call.path) if choice.component is component] if kind.origin else []
+    choice = choices[0] if choices else Choice(component=component, params={})
+    section = call.path.partition(".")[0]
+    role = kind.name if section == "train" else f"{section}.{kind.name}"
+    names_itself = kind.term and kind.many
+    return attrs.evolve(
+        part(f"{role}.{component.name}" if kind.many else role, choice),
+        label=f"{kind.name}/{component.name}" if names_itself else section if section == CRITIC else kind.name,
+        renames=dict(call.renames),
+        writes=kind.writes,
+    )
+
+
+def _follow(role: str, config: Config) -> Follow:
+    return Follow(role=role, part=part(f"follower.{role}", config.choice(f"roles.{role}")))
+
+
+def _sizes(config: Config, plan: Plan) -> Sizes:
+    train, mini = config.train, mini_batch_size(config)
+    sizes = Sizes(
+        epochs=train.epochs,
+        group_size=train.group_size,
+        mini_batch_size=mini,
+        micro_batch_size=min(train.micro_batch_size or mini, mini),
+    )
+    for call in plan.calls:
+        cut = {"mini": sizes.mini_batch_size, "micro": sizes.micro_batch_size}
+        for name, size in cut.items():
+            if call.component.declares.get("whole_groups") and size % sizes.group_size:
+                raise ConfigError(
+                    f"{call.label} compares the completions of a group, and train.{name}_batch_size = {size} cuts"
+                    f" groups of train.group_size = {sizes.group_size}; take a multiple of it"
+                )
+    return sizes
+
+
+def warnings(config: Config) -> list[str]:
+    """Return what is allowed and probably not meant, one line each."""
+    found = []
+    kl = config.choice("train.kl").component
+    if config.train.kl_coef and config.train.kl_in == "loss" and kl.declares.get("zero_expected_gradient"):
+        found.append(
+            f"train.kl = {kl.name} has zero expected gradient: in the loss it adds noise and pulls nowhere; set"
+            " train.kl_in = 'reward', or choose an estimator with a gradient"
+        )
+    plan = config.plan or plan_step(config)
+    schedule = config.setting("train.schedule")
+    scheduled = any(choice.params.get("scheduled") for choice in config.several("train.loss_terms"))
+    if schedule and "schedule_weight" not in plan and not scheduled:
+        found.append(f"train.schedule = {schedule} has no effect: no chosen component reads 'schedule_weight'")
+    return found
+
+
+def check_roles(models: Any, follow: Mapping[str, Follow], tokenizer: Any) -> None:
+    """Refuse a role that is to follow the policy and has a model of its own, or whose own model reads other ids.
+
+    Raises:
+        ConfigError: naming the settings.
+    """
+    for role, each in follow.items():
+        if each.moves and models.has_own(role):
+            raise ConfigError(
+                f"roles.{role} = '{each.part.component.name}' follows the policy, so its weights must be the policy's;"
+                f" set {role}.model to None, or roles.{role} = 'frozen'"
+            )
+        if models.has_own(role):
+            models.check_role(role, tokenizer)
+
+
+def part(role: str, choice: Choice) -> Part:
+    """Bind a choice's hyperparameters in a role."""
+    return Part(role=role, label=role, component=choice.component, statics=statics(choice), floats=floats(choice))
+
+
+def _optimiser(section: str, config: Config, settings: Any) -> Optimiser:
+    return Optimiser(
+        role=section,
+        optimizer=part(f"{section}.optimizer", config.choice(f"{section}.optimizer")),
+        schedule=part(f"{section}.lr_schedule", config.choice(f"{section}.lr_schedule")),
+        settings={"lr": settings.lr, "max_grad_norm": settings.max_grad_norm},
+    )
+
+
+def sft_optimiser(config: Config) -> tuple[Optimiser, dict[str, Floats]]:
+    """Return the optimiser of the warm start, and its numbers."""
+    optimiser = _optimiser("sft", config, config.sft)
+    return optimiser, _hyper([], [optimiser])
+
+
+def _hyper(parts: Iterable[Part], optimisers: Iterable[Optimiser]) -> dict[str, Floats]:
+    found = {part.role: traced(part.floats) for part in parts}
+    for optimiser in optimisers:
+        found |= {p.role: traced(p.floats) for p in (optimiser.optimizer, optimiser.schedule)}
+        found[optimiser.role] = traced(optimiser.settings)
+    return found

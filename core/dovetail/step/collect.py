@@ -1,0 +1,128 @@
+"""From sampled and scored completions to a batch with advantages, in one compiled call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from dovetail.errors import PlanError
+from dovetail.kinds import at
+from dovetail.protocols import Weights
+from dovetail.step.algorithm import Algorithm
+from dovetail.step.mismatch import corrected, mismatch
+from dovetail.step.moment import Moment
+from dovetail.step.parts import Floats, Sums, merge, sums
+from dovetail.step.scoring import Scoring
+from dovetail.step.view import View, check_rows, run_stage
+
+
+@attrs.frozen(kw_only=True)
+class Collector:
+    """Carries out the stages of a step that see all of its completions at once.
+
+    `graphdefs` has the structure of each role's model; a role that is not there has the policy's.
+    """
+
+    algorithm: Algorithm
+    graphdefs: Mapping[str, Any]
+
+    def __call__(
+        self,
+        weights: dict[str, Weights],
+        batch: dict[str, Array],
+        moment: Moment,
+        hyper: dict[str, Floats],
+        state: Any = None,
+    ) -> tuple[dict[str, Array], Sums, Any]:
+        """Return the batch with what the update reads, metric sums, and what the estimator remembers from now on.
+
+        `batch` holds what the host's stages provide. `weights` are by role, of all that the plan has passes for; the
+        policy's are those that sampled. `state` is None where the estimator keeps none.
+        """
+        algorithm = self.algorithm
+        constants = moment.fields(algorithm.schedule, hyper)
+        view = View(
+            batch | constants | moment.rows(batch) | {"state": state}, algorithm.fields, hyper, at_collection=True
+        )
+        metrics: Sums = {}
+        for stage in at("batch"):
+            view, found = getattr(self, f"_{stage.name}")(view, weights, moment, hyper)
+            metrics = merge(metrics, found)
+        metrics = merge(metrics, view.metrics())
+        if "schedule_weight" in constants:
+            metrics |= sums("schedule", {"weight": constants["schedule_weight"]}, view["mask"])
+        left = {name: view[name] for name in view if name not in constants and name not in ("state", "row_keys")}
+        check_rows(algorithm.plan.calls, left)
+        return left, metrics, view["state"]
+
+    def _passes(self, view: View, weights: Any, _: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
+        found, metrics = Scoring(algorithm=self.algorithm, graphdefs=self.graphdefs).batch(weights, view.known(), hyper)
+        view = view.take(found)
+        if "old_logps" in found:
+            metrics |= mismatch(found["old_logps"], view["rollout_logps"], view["mask"])
+        view, more = run_stage(self.algorithm.at("passes"), view, hyper)
+        return view, merge(metrics, more)
+
+    def _corrections(self, view: View, _: Any, __: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
+        """Ask every correction about the batch as sampled: weights multiply, and a token stays if all keep it."""
+        parts, mask = self.algorithm.at("corrections"), view["mask"]
+        after, metrics = run_stage(parts, view, hyper)
+        if "is_weights" in after:
+            is_weights = jnp.where(mask, after["is_weights"], 0.0)
+            after = after.take({"is_weights": is_weights})
+            metrics |= corrected(jnp.where(after["mask"], is_weights, 0.0), mask)
+        return after, metrics
+
+    def _token_rewards(self, view: View, _: Any, moment: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
+        """Place the scores on tokens, add what process rewards gave to tokens, shape, and charge penalties."""
+        mask = view["mask"]
+        rewards = on_last_token(view["scores"], mask)
+        if "process_rewards" in view:
+            rewards = rewards + jnp.where(mask, view["process_rewards"], 0.0)
+        view, metrics = run_stage(self.algorithm.at("token_rewards"), view.take({"token_rewards": rewards}), hyper)
+        rewards = view["token_rewards"]
+        for term in self.algorithm.penalties:
+            value, measured = term.part(view, hyper)
+            metrics |= sums(term.part.label, {"mean": value} | measured, mask)
+            rewards = rewards - jnp.where(mask, moment.coefficients[str(term.coefficient)] * value, 0.0)
+        return view.take({"token_rewards": rewards}), metrics
+
+    def _advantages(self, view: View, _: Any, __: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
+        # what shaping and KL took from the tokens, an estimator that reads whole scores must see too, and nobody else
+        scores, mask = view["scores"], view["mask"]
+        view = view.take({"scores": jnp.sum(jnp.where(mask, view["token_rewards"], 0.0), axis=-1)})
+        after, metrics = run_stage(self.algorithm.at("advantages"), view, hyper)
+        if "state" in self.algorithm.plan:
+            (reader,) = (part for part in self.algorithm.at("advantages") if "state" in part.component.reads)
+            after = after.take({"state": reader.next_state(view, hyper)})
+        if self.algorithm.has_critic and "returns" not in after:
+            estimator = next(part for part in self.algorithm.at("advantages") if "returns" in part.writes)
+            raise PlanError(
+                f"advantage {estimator.component.name} reads 'values', so a critic is trained, but returns no 'returns'"
+                " for it to learn; return (advantages, returns)"
+            )
+        return after.take({"scores": scores}), metrics
+
+    def _loss_masks(self, view: View, _: Any, __: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
+        """Ask every loss mask that may rank: weights multiply, and a token stays if all that return a mask keep it."""
+        mask = view["mask"]
+        after, metrics = run_stage(self.algorithm.at("loss_masks"), view, hyper)
+        if "loss_weights" in after:
+            weights = jnp.where(mask, after["loss_weights"], 0.0)
+            after = after.take({"loss_weights": weights})
+            metrics |= sums("loss_mask", {"weight_mean": jnp.where(after["mask"], weights, 0.0)}, mask)
+        return after, metrics
+
+
+def on_last_token(scores: Float[Array, "seq"], mask: Bool[Array, "seq token"]) -> Float[Array, "seq token"]:
+    """Put each completion's score on its last policy token; a row without policy tokens gets none.
+
+    >>> on_last_token(jnp.array([2.0]), jnp.array([[True, True, False, True, False]]))
+    Array([[0., 0., 0., 2., 0.]], dtype=float32)
+    """
+    later = jnp.cumsum(mask[:, ::-1], axis=1)[:, ::-1]
+    return jnp.where(mask & (later == 1), scores[:, None], 0.0)

@@ -1,0 +1,212 @@
+"""Forward passes: quantities of the next-token distribution at completion positions, and the critic's values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Float, Key
+
+from dovetail.devices.mesh import keep_rows_cut
+from dovetail.errors import PluginError
+from dovetail.protocols import LanguageModel, ValueHead, Weights
+from dovetail.step.parts import Floats, Part
+
+LOGITS_PER_CHUNK = 1 << 24
+"""Logits alive at a time, in float32: 64 MiB, so [seq, token, vocab] is never materialised."""
+
+
+def hidden_states(
+    model: LanguageModel, batch: Mapping[str, Array], rows_per_prompt: int = 1, dropout: Key[Array, ""] | None = None
+) -> Float[Array, "seq token width"]:
+    """Return the hidden state from which each completion token was predicted.
+
+    Where `rows_per_prompt` consecutive rows share a prompt, it is read once for all of them. With a key for dropout,
+    what is dropped from a row is drawn from the key and the row's `draw_ids`; a shared prompt has its first row's.
+    """
+    keys = {}
+    if dropout is not None and getattr(model, "has_dropout", False):
+        keys = {"keys": jax.vmap(jax.random.fold_in, (None, 0))(dropout, batch["draw_ids"])}
+    prompt, completion = batch["prompt_tokens"], batch["tokens"]
+    written = jnp.ones_like(completion, dtype=bool)
+    if rows_per_prompt == 1:
+        tokens = jnp.concatenate([prompt, completion], axis=1)
+        visible = jnp.concatenate([batch["prompt_mask"], written], axis=1)
+        hidden, _ = model(tokens[:, :-1], visible[:, :-1], **keys)
+        return hidden[:, prompt.shape[1] - 1 :]
+    prompt, visible = prompt[::rows_per_prompt], batch["prompt_mask"][::rows_per_prompt]
+    first_keys = {name: key[::rows_per_prompt] for name, key in keys.items()}
+    read, prefix = model(prompt, visible, model.init_cache(*prompt.shape), **first_keys)
+    first = jnp.repeat(read[:, -1:], rows_per_prompt, axis=0)
+    if completion.shape[1] == 1:
+        return first
+    hidden, _ = model(completion[:, :-1], written[:, :-1], prefix=prefix, **keys)
+    return jnp.concatenate([first, hidden], axis=1)
+
+
+@attrs.frozen
+class Model:
+    """A model's structure and weights."""
+
+    graphdef: Any
+    weights: Weights
+
+    def merge(self) -> Any:
+        """Return the module."""
+        return nnx.merge(self.graphdef, *self.weights)
+
+
+def quantities(
+    model: Model,
+    batch: Mapping[str, Array],
+    wanted: Mapping[str, Part],
+    temperature: Float[Array, ""],
+    hyper: Mapping[str, Floats],
+    *,
+    beside: Mapping[str, Model] | None = None,
+    rows_per_prompt: int = 1,
+    dropout: Key[Array, ""] | None = None,
+) -> dict[str, Array]:
+    """Evaluate `field` components inside a forward pass.
+
+    Args:
+        model: whose forward pass.
+        batch: `prompt_tokens`, `prompt_mask`, `tokens`, and `mask` where a component reads it.
+        wanted: name -> component reading some of `logits` and those of other models (float32, divided by the
+            temperature), `hidden_states`, `tokens`; with `mask`, it gets whole completions and no logits.
+        temperature: the sampling temperature; 0 (greedy) counts as 1.
+        hyper: the traced hyperparameters of components.
+        beside: other models, by the name under which their logits are read: `ref_logits`.
+        rows_per_prompt: how many consecutive rows have the same prompt; see `hidden_states`.
+        dropout: a key where the model is being trained, which then also reads `draw_ids`.
+
+    Returns:
+        One [seq, token] array per name, and what it likes from a component that reads `mask`; its metrics as
+        `NAME/METRIC`. Logits are computed in chunks of positions and recomputed for the gradient.
+
+    Raises:
+        PluginError: if a component's result does not have the shape of its positions.
+    """
+    merged = model.merge()
+    hidden = hidden_states(merged, batch, rows_per_prompt, dropout)
+    known = {**batch, "hidden_states": hidden}
+    found: dict[str, Array] = {}
+    for name, part in wanted.items():
+        if "mask" in part.component.reads:
+            value, measured = part(known, hyper)
+            found |= {name: value} | {f"{name}/{metric}": each for metric, each in measured.items()}
+    by_position = {name: part for name, part in wanted.items() if name not in found}
+    if not by_position:
+        return found
+    reads = {read for part in by_position.values() for read in part.component.reads}
+    others = {name: other.merge() for name, other in (beside or {}).items() if name in reads}
+    cut = {"hidden_states": hidden, "tokens": batch["tokens"]}
+    cut |= {name: jax.lax.stop_gradient(hidden_states(other, batch, rows_per_prompt)) for name, other in others.items()}
+    scale = jnp.where(temperature > 0, temperature, 1.0)
+
+    def chunk(piece: dict[str, Array]) -> dict[str, Array]:
+        offered = {name: piece[name] for name in ("hidden_states", "tokens")}
+        if "logits" in reads:
+            offered["logits"] = merged.logits(piece["hidden_states"]).astype(jnp.float32) / scale
+        for name, other in others.items():
+            offered[name] = other.logits(piece[name]).astype(jnp.float32) / scale
+        return _evaluated(by_position, offered, hyper)
+
+    rows, columns, _ = hidden.shape
+    pieces = {name: _cut(array, merged.vocab_size) for name, array in cut.items()}
+    if pieces["tokens"].shape[0] == 1:
+        values = chunk({name: piece[0] for name, piece in pieces.items()})
+    else:
+        values = jax.lax.map(jax.checkpoint(chunk), pieces)
+    return found | {name: value.reshape(-1)[: rows * columns].reshape(rows, columns) for name, value in values.items()}
+
+
+def _evaluated(
+    wanted: Mapping[str, Part], offered: Mapping[str, Array], hyper: Mapping[str, Floats]
+) -> dict[str, Array]:
+    """Evaluate components on a chunk of positions; one number for each, of them and of their metrics."""
+    positions = offered["tokens"].shape
+    found = {}
+    for name, part in wanted.items():
+        value, measured = part(offered, hyper)
+        if jnp.shape(value) != positions:
+            component = part.component
+            raise PluginError(
+                f"{component.label} of {component.origin} returned {jnp.shape(value)} for {positions} positions;"
+                " a field that reads logits or hidden states returns one number for each position, or reads 'mask' too"
+                f" and then sees whole completions{component.place}"
+            )
+        found[name] = value
+        found |= {f"{name}/{metric}": jnp.broadcast_to(each, positions) for metric, each in measured.items()}
+    return found
+
+
+def _cut(array: Array, vocab_size: int) -> Array:
+    """Cut positions, the first two axes, into equal chunks, the last one filled up."""
+    positions = array.shape[0] * array.shape[1]
+    size = min(positions, max(1, LOGITS_PER_CHUNK // vocab_size))
+    count = -(-positions // size)
+    flat = array.reshape(positions, *array.shape[2:])
+    padded = jnp.pad(flat, [(0, count * size - positions)] + [(0, 0)] * (flat.ndim - 1))
+    return padded.reshape(count, size, *array.shape[2:])
+
+
+class ValueModel(nnx.Module):
+    """A decoder with a scalar head, the critic: w · h + b, both zero at first, or those of `head`."""
+
+    def __init__(
+        self,
+        trunk: nnx.Module,
+        width: int,
+        head_type: type[nnx.Param[Any]] = nnx.Param,
+        head: ValueHead | None = None,
+    ) -> None:
+        weight, bias = head or ValueHead(np.zeros(width), 0.0)
+        self.trunk = trunk
+        self.weight = head_type(jnp.asarray(weight, jnp.float32))
+        self.bias = head_type(jnp.float32(bias))
+
+    def __call__(
+        self, batch: Mapping[str, Array], rows_per_prompt: int = 1, dropout: Key[Array, ""] | None = None
+    ) -> Float[Array, "seq token"]:
+        """Return the value of the state before each completion token."""
+        hidden = hidden_states(self.trunk, batch, rows_per_prompt, dropout)  # pyright: ignore[reportArgumentType]
+        return hidden.astype(jnp.float32) @ self.weight[...] + self.bias[...]
+
+
+def values(
+    graphdef: Any,
+    weights: Weights,
+    batch: Mapping[str, Array],
+    rows_per_prompt: int = 1,
+    dropout: Key[Array, ""] | None = None,
+) -> Float[Array, "seq token"]:
+    """Return the critic's values at completion positions; with a key for dropout where it is being trained."""
+    return nnx.merge(graphdef, *weights)(batch, rows_per_prompt, dropout)
+
+
+def by_micro_batch(function: Any, batch: Mapping[str, Array], size: int) -> dict[str, Array]:
+    """Map a function of a batch over micro-batches of `size` rows, so that memory grows with the micro-batch only."""
+    rows = batch["tokens"].shape[0]
+    if size >= rows:
+        return function(batch)
+    return jax.tree.map(
+        lambda x: x.reshape(-1, *x.shape[2:])[:rows], jax.lax.map(function, split_rows(dict(batch), size))
+    )
+
+
+def split_rows(batch: dict[str, Array], size: int) -> dict[str, Array]:
+    """Cut [seq, ...] arrays into [micro-batch, size, ...]; a ragged last one is filled with empty rows (zeros)."""
+    rows = batch["tokens"].shape[0]
+    filling = -rows % size
+
+    def cut(array: Array) -> Array:
+        padded = jnp.pad(array, [(0, filling)] + [(0, 0)] * (array.ndim - 1)) if filling else array
+        return padded.reshape(-1, size, *array.shape[1:])
+
+    return keep_rows_cut(jax.tree.map(cut, batch))

@@ -1,0 +1,60 @@
+"""Where in a run a step stands: what the compiled functions are told about it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float, Int, Key
+
+from dovetail.kinds import FIELDS
+from dovetail.kinds.fields import ENGINE
+from dovetail.step import keys
+from dovetail.step.parts import KEY, Floats, Part
+
+
+@struct.dataclass
+class Moment:
+    """The step, the steps in all, a key of its own, and the coefficients of the loss, some moved by controllers.
+
+    `update` counts the mini-batches of the step; it is 0 at collection.
+    """
+
+    step: Int[Array, ""]
+    total: Int[Array, ""]
+    key: Key[Array, ""]
+    coefficients: dict[str, Float[Array, ""]]
+    update: Int[Array, ""]
+
+    @property
+    def progress(self) -> Float[Array, ""]:
+        """Share of the steps done."""
+        return self.step.astype(jnp.float32) / jnp.maximum(self.total, 1).astype(jnp.float32)
+
+    @property
+    def dropout(self) -> Key[Array, ""]:
+        """The key of what is dropped in the step's updates."""
+        return jax.random.fold_in(self.key, keys.DROPOUT)
+
+    def at_update(self, number: int) -> Moment:
+        """Return the same moment at a mini-batch of the step."""
+        return dataclasses.replace(self, update=jnp.int32(number))
+
+    def rows(self, batch: dict[str, Array]) -> dict[str, Array]:
+        """Return a key for each row, the same one whichever way the rows are split into batches."""
+        numbers = batch.get("draw_ids", jnp.arange(batch["tokens"].shape[0], dtype=jnp.int32))
+        key = jax.random.fold_in(self.key, keys.ROWS)
+        return {"row_keys": jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)}
+
+    def fields(self, schedule: Part | None, hyper: dict[str, Floats], *, in_update: bool = False) -> dict[str, Any]:
+        """Return the fields that are there at every stage; `schedule_weight` is one where a schedule is chosen."""
+        # one key for all mini-batches would draw the same tokens in each of them, epoch after epoch
+        key = jax.random.fold_in(jax.random.fold_in(self.key, keys.UPDATE), self.update) if in_update else self.key
+        found: dict[str, Any] = {KEY: key, "progress": self.progress}
+        if schedule:
+            found["schedule_weight"], _ = schedule({"step": self.step, "total_steps": self.total}, hyper)
+        assert all(FIELDS[name].stage == ENGINE for name in found), "the glossary says when a field is there"
+        return found

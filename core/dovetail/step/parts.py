@@ -1,0 +1,151 @@
+"""A chosen component with its hyperparameters: compile-time ones closed over, floats passed in at every call."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jaxtyping import Array, Bool, Float
+
+from dovetail.devices.compiled import NUMBERS
+from dovetail.errors import PluginError
+from dovetail.registry import Component
+
+Floats = dict[str, Any]
+"""A role's traced hyperparameters: float32 scalars, on the host or in a trace."""
+Fields = Mapping[str, Any]
+
+KEY = "key"
+"""The field of which each reader gets a key of its own."""
+
+
+@struct.dataclass
+class Peak:
+    """A metric on its way to a maximum, of numbers that are not negative."""
+
+    value: Array
+
+
+Sums = dict[str, tuple[Array, Array] | Peak]
+"""Metrics on their way to a mean, name -> (sum, count), or to a maximum; `merge` brings micro-batches together."""
+
+
+@attrs.frozen(kw_only=True)
+class Part:
+    """One component in its role.
+
+    Attributes:
+        role: the name under which its floats travel.
+        label: the name under which its metrics are logged.
+        component: what is called.
+        statics: hyperparameters that are compile-time constants.
+        floats: hyperparameters that are traced, so that trials which differ in them share one executable.
+        renames: fields it gets under another name, such as `old_logps` for `logps` where KL is a reward.
+        writes: the fields that its result becomes.
+    """
+
+    role: str
+    label: str
+    component: Component
+    statics: dict[str, Any]
+    floats: Mapping[str, float] = attrs.field(metadata=NUMBERS)
+    renames: Mapping[str, str] = attrs.field(factory=dict)
+    writes: tuple[str, ...] = ()
+
+    def build(self, floats: Mapping[str, Any] | None = None) -> Any:
+        """Return the function with its hyperparameters set, or the class's instance."""
+        return self.component.bind(**self.statics, **(self.floats if floats is None else floats))
+
+    def __call__(self, fields: Fields, hyper: Mapping[str, Floats]) -> tuple[Any, dict[str, Array]]:
+        """Call it on the fields it reads; return its value and its metrics (empty where it reports none)."""
+        return split_metrics(self.build(hyper.get(self.role, {}))(*self._arguments(fields)))
+
+    def next_state(self, fields: Fields, hyper: Mapping[str, Floats]) -> Any:
+        """Return what a component that reads `state` remembers after this step: its `update`, on the same fields."""
+        return self.build(hyper.get(self.role, {})).update(*self._arguments(fields))
+
+    def _arguments(self, fields: Fields) -> list[Any]:
+        return [self._argument(fields, self.renames.get(name, name)) for name in self.component.reads]
+
+    def _argument(self, fields: Fields, name: str) -> Any:
+        if name != KEY:
+            return fields[name]
+        # readers of one key would draw the same numbers, and a loss mask the same tokens as a field that ranks
+        return jax.random.fold_in(fields[KEY], zlib.crc32(self.component.qualified_name.encode()))
+
+    def named(self, value: Any) -> dict[str, Any]:
+        """Return a result by the names of the fields that it becomes.
+
+        Raises:
+            PluginError: if there are more results than fields.
+        """
+        values = value if isinstance(value, tuple) else (value,)
+        if len(values) > len(self.writes):
+            raise PluginError(
+                f"{self.component.label} of {self.component.origin} returned {len(values)} values, and its kind writes"
+                f" {', '.join(self.writes)}{self.component.place}"
+            )
+        return dict(zip(self.writes, values, strict=False))
+
+
+def split_metrics(result: Any) -> tuple[Any, dict[str, Array]]:
+    """Take `(value, metrics)` apart; a result without metrics has none.
+
+    >>> split_metrics((1, {"a": 2}))
+    (1, {'a': 2})
+    >>> split_metrics((1, 2))
+    ((1, 2), {})
+    """
+    if not (isinstance(result, tuple) and result and isinstance(result[-1], dict)):
+        return result, {}
+    *values, metrics = result
+    return (values[0] if len(values) == 1 else tuple(values)), metrics
+
+
+def traced(floats: Mapping[str, float]) -> Floats:
+    """Give floats one fixed type, so that a Python float and an array do not make two executables."""
+    return {name: np.float32(value) for name, value in floats.items()}
+
+
+def sums(role: str, metrics: Mapping[str, Array], mask: Bool[Array, "seq token"]) -> Sums:
+    """Reduce metrics to sums and counts: per token over the mask, per sequence over rows with any, scalars once."""
+    reduced: Sums = {}
+    for name, value in metrics.items():
+        array = jax.lax.stop_gradient(jnp.asarray(value, jnp.float32))
+        kept = mask if array.ndim == 2 else jnp.any(mask, axis=-1) if array.ndim == 1 else jnp.bool_(True)
+        reduced[f"{role}/{name}"] = (jnp.sum(jnp.where(kept, array, 0.0)), jnp.sum(kept, dtype=jnp.float32))
+    return reduced
+
+
+def merge(sums: Mapping[str, Any], more: Mapping[str, Any]) -> Sums:
+    """Bring metric sums together; a metric that only one side has is kept.
+
+    >>> merge({"a": (1.0, 2.0)}, {"a": (3.0, 2.0), "b": Peak(jnp.float32(1))})["a"]
+    (4.0, 4.0)
+    """
+    both = dict(sums)
+    for name, found in more.items():
+        before = both.get(name)
+        if before is None:
+            both[name] = found
+        elif isinstance(found, Peak):
+            both[name] = Peak(jnp.maximum(before.value, found.value))
+        else:
+            both[name] = (before[0] + found[0], before[1] + found[1])
+    return both
+
+
+def once(metrics: Mapping[str, Array]) -> Sums:
+    """Count each metric of a whole step or update once."""
+    return {name: (value, jnp.float32(1)) for name, value in metrics.items()}
+
+
+def masked_sum(weights: Float[Array, "seq token"], values: Float[Array, "seq token"]) -> Float[Array, ""]:
+    """∑ w·x over positions with a weight; what `values` holds elsewhere has neither value nor gradient."""
+    return jnp.sum(jnp.where(weights != 0, weights * jnp.where(weights != 0, values, 0.0), 0.0))

@@ -1,0 +1,113 @@
+"""Carry out forward passes: a plan's rows (role, inputs, quantities) on a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from dovetail.plan.plan import Pass
+from dovetail.plan.roles import CRITIC, INPUTS, OLD, POLICY, Inputs, logits_of, prefix_of
+from dovetail.protocols import Weights
+from dovetail.step import forward
+from dovetail.step.algorithm import Algorithm
+from dovetail.step.forward import Model, by_micro_batch, quantities
+from dovetail.step.parts import Floats, Sums, sums
+
+
+@attrs.frozen(kw_only=True)
+class Scoring:
+    """Evaluates models. `graphdefs` has the structure of each role's model that is not the policy's."""
+
+    algorithm: Algorithm
+    graphdefs: Mapping[str, Any]
+
+    def batch(
+        self, weights: Mapping[str, Weights], batch: dict[str, Array], hyper: dict[str, Floats]
+    ) -> tuple[dict[str, Any], Sums]:
+        """Carry out the passes of the stage `passes`, in micro-batches; return fields and what they report."""
+        found, metrics = dict[str, Any](), Sums()
+        for each in self.algorithm.plan.passes_of(live=False):
+            inputs = INPUTS[each.inputs]
+            stride = self.algorithm.sizes.group_size if inputs.shared else 1
+            scored = by_micro_batch(
+                lambda micro, each=each: self.micro(each, weights, micro, hyper, shared=INPUTS[each.inputs].shared),
+                {name: batch[field][::stride] for name, field in inputs.fields.items()},
+                self.algorithm.sizes.micro_batch_size,
+            )
+            prefix = (OLD if each.role in (POLICY, CRITIC) else prefix_of(each.role)) + inputs.prefix
+            values, measured = _apart({prefix + name: _spread(x, inputs, stride) for name, x in scored.items()})
+            found |= values
+            metrics |= sums("field", measured, batch[inputs.fields["mask"]])
+        return found, metrics
+
+    def live(
+        self,
+        model: str,
+        weights: Mapping[str, Weights],
+        micro: Mapping[str, Array],
+        hyper: dict[str, Floats],
+        dropout: Key[Array, ""],
+    ) -> tuple[dict[str, Any], Sums]:
+        """Carry out the passes of an update on the model that is being trained."""
+        found, metrics = dict[str, Any](), Sums()
+        for each in self.algorithm.plan.passes_of(live=True):
+            if (each.role == CRITIC) != (model == CRITIC):
+                continue
+            inputs = INPUTS[each.inputs]
+            stride = self.algorithm.sizes.rows_per_prompt if inputs.shared else 1
+            rows = {name: micro[field][::stride] for name, field in inputs.fields.items()}
+            rows["draw_ids"] = micro["draw_ids"][::stride]
+            scored = self.micro(each, weights, rows, hyper, shared=inputs.shared, dropout=dropout)
+            values, measured = _apart({inputs.prefix + name: _spread(x, inputs, stride) for name, x in scored.items()})
+            found |= values
+            metrics |= sums("field", measured, micro[inputs.fields["mask"]])
+        return found, metrics
+
+    def micro(
+        self,
+        each: Pass,
+        weights: Mapping[str, Weights],
+        rows: Mapping[str, Array],
+        hyper: dict[str, Floats],
+        *,
+        shared: bool,
+        dropout: Key[Array, ""] | None = None,
+    ) -> dict[str, Any]:
+        """Evaluate one pass on rows that fit in memory; rows that are shared have a prompt each."""
+        per_prompt = 1 if shared else self.algorithm.sizes.rows_per_prompt
+        if each.role == CRITIC:
+            return {"values": forward.values(self.graphdefs[CRITIC], weights[CRITIC], rows, per_prompt, dropout)}
+        return quantities(
+            self._model(each.role, weights),
+            rows,
+            self.algorithm.quantities(each.quantities),
+            hyper["train"]["temperature"],
+            hyper,
+            beside={logits_of(role): self._model(role, weights) for role in each.beside},
+            rows_per_prompt=per_prompt,
+            dropout=dropout,
+        )
+
+    def _model(self, role: str, weights: Mapping[str, Weights]) -> Model:
+        return Model(graphdef=self.graphdefs.get(role, self.graphdefs[POLICY]), weights=weights[role])
+
+
+def _apart(scored: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Tell fields from what they report, `NAME/METRIC`."""
+    measured = {name: value for name, value in scored.items() if "/" in name}
+    return {name: value for name, value in scored.items() if name not in measured}, measured
+
+
+def _spread(value: Float[Array, "prompt ..."], inputs: Inputs, stride: int) -> Float[Array, "seq ..."]:
+    """Give every row what was computed once for those that share it; nothing is repeated where the mask is the first
+    row's alone."""
+    if stride == 1:
+        return value
+    if not inputs.own_prompt:
+        return jnp.repeat(value, stride, axis=0)
+    rows = jnp.zeros((value.shape[0], stride, *value.shape[1:]), value.dtype)
+    return rows.at[:, 0].set(value).reshape(-1, *value.shape[1:])

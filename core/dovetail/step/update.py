@@ -1,0 +1,189 @@
+"""One optimiser step on one mini-batch, for the policy or for the critic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Key
+
+from dovetail.errors import PluginError
+from dovetail.plan.roles import CRITIC, INPUTS, POLICY
+from dovetail.protocols import Weights
+from dovetail.step.algorithm import Algorithm, Term
+from dovetail.step.gradients import accumulate
+from dovetail.step.mismatch import mismatch
+from dovetail.step.moment import Moment
+from dovetail.step.parts import Floats, Sums, masked_sum, merge, once, sums
+from dovetail.step.scoring import Scoring
+from dovetail.step.view import View, check_rows, run_stage, stopped
+
+
+@struct.dataclass
+class Trained:
+    """Parameters with their optimiser's state."""
+
+    params: Any
+    optimiser: Any
+
+
+@attrs.frozen(kw_only=True)
+class Update:
+    """One optimiser step of a model: weights of the aggregation, gradients in micro-batches, optimiser.
+
+    Attributes:
+        algorithm: what is computed.
+        graphdefs: the structure of each role's model; a role that is not there has the policy's.
+        model: which is trained, `policy` or `critic`.
+    """
+
+    algorithm: Algorithm
+    graphdefs: Mapping[str, Any]
+    model: str = POLICY
+
+    def __call__(
+        self,
+        trained: Trained,
+        frozen: Any,
+        others: dict[str, Weights],
+        batch: dict[str, Array],
+        moment: Moment,
+        hyper: dict[str, Floats],
+    ) -> tuple[Trained, Sums]:
+        """Return the updated model and metric sums.
+
+        `frozen` is what of it is not trained; `others` are the weights that it is compared with in every update.
+        """
+        algorithm = self.algorithm
+        constants = moment.fields(algorithm.schedule, hyper, in_update=True)
+        batch, metrics = self._before_split(batch, moment, constants, hyper)
+        scoring = Scoring(algorithm=algorithm, graphdefs=self.graphdefs)
+
+        def loss_fn(params: Any, micro: dict[str, Array]) -> tuple[Array, Sums]:
+            weights = others | {self.model: Weights(params, frozen)}
+            found, reported = scoring.live(self.model, weights, micro, hyper, moment.dropout)
+            if self.model == POLICY:
+                found |= stopped(found, algorithm.plan.detached)
+            view = View(micro | found | constants | moment.rows(micro), algorithm.fields, hyper)
+            loss, measured = self._loss(view, moment, hyper)
+            return loss, merge(measured, merge(reported, view.metrics()))
+
+        size = algorithm.sizes.micro_batch_size
+        grads, loss, found = accumulate(loss_fn, trained.params, batch, size)
+        optimiser = algorithm.optimisers["train" if self.model == POLICY else self.model]
+        params, state, measured = optimiser.apply(
+            trained.params, trained.optimiser, grads, moment.step, moment.total, hyper
+        )
+        names = ("policy_loss", "optimizer") if self.model == POLICY else (self.model, self.model)
+        report = {f"{names[0]}/loss": loss} | {f"{names[1]}/{name}": value for name, value in measured.items()}
+        return Trained(params, state), merge(metrics, merge(found, once(report)))
+
+    def _before_split(
+        self, batch: dict[str, Array], moment: Moment, constants: dict[str, Any], hyper: dict[str, Floats]
+    ) -> tuple[dict[str, Array], Sums]:
+        """Compute what belongs to the whole mini-batch: weights of the aggregation, and fields that rank."""
+        algorithm = self.algorithm
+        view = View(batch | constants | moment.rows(batch), algorithm.fields, hyper)
+        ranked = {name: view[name] for name in algorithm.plan.before_split}
+        parts = algorithm.at("mini_batch", self.model)
+        after, metrics = run_stage(parts, view, hyper)
+        written = {name: after[name] for name in after if name not in view}
+        (aggregation,) = (part for part in parts if "weights" in part.writes)
+        for name in dict.fromkeys(["completions", *(term.inputs for term in algorithm.terms[self.model])]):
+            inputs = INPUTS[name]
+            mask, weights = inputs.fields["mask"], after["weights"]
+            if mask != "mask":
+                weights, _ = attrs.evolve(aggregation, renames={"mask": mask})(view, hyper)
+            written[f"{inputs.prefix}weights"] = jax.lax.stop_gradient(jnp.where(view[mask], weights, 0.0))
+        batch = batch | ranked | written
+        check_rows(algorithm.plan.at("mini_batch", self.model), batch)
+        return batch, merge(metrics, view.metrics())
+
+    def _loss(self, view: View, moment: Moment, hyper: dict[str, Floats]) -> tuple[Array, Sums]:
+        """Add up the terms: ∑_j c_j · ∑_t w_t · f_t · l_jt, f what corrections and loss masks multiply by."""
+        factors, metrics = self._factors(view, hyper)
+        summands = []
+        for term in self.algorithm.terms[self.model]:
+            value, measured = term.part(view, hyper)
+            about = view[INPUTS[term.inputs].fields["mask"]]
+            weights = view[f"{INPUTS[term.inputs].prefix}weights"]
+            if term.corrected:
+                weights = jnp.where(about, weights * factors, 0.0)
+            if self.model == POLICY and not term.corrected:
+                measured = {"mean": value} | measured
+            metrics = merge(metrics, sums(term.part.label, measured, about))
+            summands.append(masked_sum(weights, value) * self._coefficient(term, view, moment, hyper))
+        return sum(summands[1:], summands[0]), merge(metrics, self._watched(view))
+
+    def _coefficient(self, term: Term, view: View, moment: Moment, hyper: dict[str, Floats]) -> Any:
+        coefficient = moment.coefficients[term.coefficient] if term.coefficient else 1.0
+        coefficient = hyper[term.part.role]["coef"] if term.own else coefficient
+        return coefficient * view["schedule_weight"] if term.scheduled else coefficient
+
+    def _watched(self, view: View) -> Sums:
+        """Measure what is logged of the model being trained."""
+        algorithm, mask = self.algorithm, view["mask"]
+        if self.model == CRITIC:
+            return sums(CRITIC, {"value_mean": view["values"]}, mask)
+        metrics: Sums = {}
+        for name in algorithm.monitor:
+            metrics |= sums(name, {"mean": view[name]}, mask)
+        if "logps" in view and not algorithm.plan.evaluates(POLICY, "logps", live=False):
+            metrics |= mismatch(jax.lax.stop_gradient(view["logps"]), view["rollout_logps"], mask)
+        return metrics
+
+    def _factors(self, view: View, hyper: dict[str, Floats]) -> tuple[Array, Sums]:
+        """What corrections and loss masks multiply the policy loss by."""
+        mask = view["mask"]
+        factors, metrics = jnp.ones(mask.shape), Sums()
+        for field in ("is_weights", "loss_weights"):
+            if field in view:
+                factors = factors * view[field]
+        for part in self.algorithm.at("loss_terms", self.model):
+            chosen, found = part(view, hyper)
+            if isinstance(chosen, tuple):
+                raise PluginError(
+                    f"{part.component.label} of {part.component.origin} reads 'logps', so it is asked with the loss, a"
+                    " micro-batch at a time, and cannot change the mask; return weights only"
+                )
+            chosen = jax.lax.stop_gradient(chosen).astype(factors.dtype)
+            factors = factors * chosen
+            name = f"{part.label}/{part.component.name}"
+            metrics = merge(metrics, sums(name, found | {"weight_mean": chosen}, mask))
+        return factors, metrics
+
+
+def mini_batches(
+    batch: dict[str, Array], size: int, epochs: int, key: Key[Array, ""], rows_per_prompt: int = 1
+) -> list[dict[str, Array]]:
+    """Split a batch into mini-batches, freshly shuffled for each epoch; a ragged last one is filled with empty rows.
+
+    Each `rows_per_prompt` consecutive rows, a divisor of `size`, stay together, so that their prompt is computed once.
+    With one mini-batch there is nothing to shuffle, and the order of the rows stays. `draw_ids` tell rows and epochs
+    apart.
+    """
+    rows = batch["tokens"].shape[0]
+    pieces = []
+    for epoch in range(epochs):
+        numbered = batch | {"draw_ids": jnp.arange(epoch * rows, (epoch + 1) * rows, dtype=jnp.int32)}
+        if size >= rows:
+            pieces.append(numbered)
+            continue
+        order = jax.random.permutation(jax.random.fold_in(key, epoch), jnp.arange(rows).reshape(-1, rows_per_prompt))
+        order = order.reshape(-1)
+        pieces += [_take(numbered, order[start : start + size], size) for start in range(0, rows, size)]
+    return pieces
+
+
+def _take(batch: dict[str, Array], rows: Array, size: int) -> dict[str, Array]:
+    filling = size - rows.shape[0]
+
+    def take(array: Array) -> Array:
+        taken = jnp.take(array, rows, axis=0)
+        return jnp.pad(taken, [(0, filling)] + [(0, 0)] * (array.ndim - 1)) if filling else taken
+
+    return {name: take(array) for name, array in batch.items()}

@@ -1,0 +1,145 @@
+"""The fields of a batch as they stand at one moment of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from dovetail.errors import PluginError
+from dovetail.kinds import FIELDS
+from dovetail.kinds.fields import Combine
+from dovetail.plan.plan import Call
+from dovetail.plan.roles import OLD
+from dovetail.step.parts import Fields, Floats, Part, Sums, merge, sums
+
+
+class View(Mapping[str, Any]):
+    """Fields at hand, computing a derived one when it is first read; nothing changes one that exists.
+
+    A stage takes what its components return into a new view. Derived fields that read something which that changed are
+    computed again there: what an estimator reads is never of a mask that a correction has narrowed since.
+
+    At collection a bare quantity such as `entropy` is that of the policy at collection, `old_entropy`.
+    """
+
+    def __init__(
+        self,
+        known: Fields,
+        derived: Mapping[str, Part],
+        hyper: Mapping[str, Floats],
+        *,
+        at_collection: bool = False,
+        log: dict[str, dict[str, Any]] | None = None,
+    ) -> None:
+        self._known = dict(known)
+        self._derived = derived
+        self._hyper = hyper
+        self._at_collection = at_collection
+        self._computed: dict[str, Any] = {}
+        # shared by all views of a trace: a field computed again reports again, and its last report counts
+        self._log: dict[str, dict[str, Any]] = {} if log is None else log
+        self._depends: dict[str, frozenset[str]] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._known:
+            return self._known[name]
+        if self._at_collection and f"{OLD}{name}" in self._known:
+            return self._known[f"{OLD}{name}"]
+        if name not in self._derived:
+            raise KeyError(name)
+        if name not in self._computed:
+            self._compute(name)
+        return self._computed[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+    def _compute(self, name: str) -> None:
+        part = self._derived[name]
+        self._computed[name], self._log[name] = part(self, self._hyper)
+        reads = part.component.reads
+        below = [self._depends.get(read, frozenset()) for read in reads]
+        self._depends[name] = frozenset(reads).union(*below)
+
+    def take(self, found: Fields) -> View:
+        """Return the view after something has changed."""
+        known = self._known | dict(found)
+        after = View(known, self._derived, self._hyper, at_collection=self._at_collection, log=self._log)
+        # a bare name may stand for the quantity at collection, so that a change of either counts
+        changed = {*found, *(name.removeprefix(OLD) for name in found)}
+        for name, depends in self._depends.items():
+            if not depends & changed:
+                after._computed[name] = self._computed[name]
+                after._depends[name] = depends
+        return after
+
+    def known(self) -> dict[str, Any]:
+        """Return the fields that are there without being derived."""
+        return dict(self._known)
+
+    def metrics(self) -> Sums:
+        """Return what derived fields have reported, in this view and in those that it was taken from."""
+        found: Sums = {}
+        for name, measured in self._log.items():
+            found |= sums(f"field/{name}", measured, self._known["mask"])
+        return found
+
+
+def run_stage(parts: tuple[Part, ...], view: View, hyper: Mapping[str, Floats]) -> tuple[View, Sums]:
+    """Call the components of one stage and take in what they return, fields and metrics alike.
+
+    Every component sees the fields as they stood when the stage began, but for those of its own that each replaces in
+    turn: reward shapings form a chain, corrections do not.
+    """
+    before, found, metrics = view, dict[str, Any](), Sums()
+    for part in parts:
+        value, measured = part(view, hyper)
+        metrics = merge(metrics, sums(part.label, measured, before["mask"]))
+        for name, new in part.named(value).items():
+            how = combine_of(name)
+            found[name] = new if how == "replace" else _combined(how, found.get(name, before.get(name)), new)
+            if how == "replace":
+                view = view.take({name: new})
+    return before.take(found), metrics
+
+
+def check_rows(calls: Iterable[Call], batch: Mapping[str, Any]) -> None:
+    """Refuse what cannot be split with the completions.
+
+    Raises:
+        PluginError: naming who wrote it.
+    """
+    rows = batch["tokens"].shape[0]
+    for call in calls:
+        for field in call.kind.writes:
+            if field in batch and jnp.shape(batch[field])[:1] != (rows,):
+                raise PluginError(
+                    f"{call.label} of {call.component.origin} gives '{field}' the shape {jnp.shape(batch[field])};"
+                    f" a field of the batch has a row for each of its {rows} completions{call.component.place}"
+                )
+
+
+def combine_of(field: str) -> Combine:
+    """Return what becomes of several results for a field; those of a plugin's own kinds replace one another."""
+    return FIELDS[field].combine if field in FIELDS else "replace"
+
+
+def _combined(how: Combine, before: Any, new: Any) -> Any:
+    if how == "and":
+        return new if before is None else before & new
+    weights = jnp.asarray(new, dtype=float)  # a mask is a weight too
+    return weights if before is None else before * weights
+
+
+def stopped(values: Mapping[str, Any], detached: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields that are another one without its gradient."""
+    return {name: jax.lax.stop_gradient(values[of]) for name, of in detached.items()}

@@ -1,0 +1,57 @@
+"""`dovetail eval`: how good a model is on a data set."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from dovetail.cli.options import Commands, add_config, add_policy
+
+
+def add(commands: Commands) -> None:
+    """Declare the command."""
+    summary = "score the eval split of a config's task with the config's model, or with that of a run"
+    description = (
+        f"{summary}. Prints accuracy, mean rewards, lengths and, from several samples, pass@k and maj@k, each with its"
+        " 95 % interval, for all prompts and for each value of the column data_source; writes report.json and"
+        " samples.jsonl."
+    )
+    command = commands.add_parser("eval", help=summary, description=description)
+    add_config(command)
+    add_policy(command)
+    command.add_argument(
+        "-n", "--samples", type=int, help="samples of each prompt, for pass@k and maj@k (eval.samples)"
+    )
+    command.add_argument("--sampling", metavar="PRESET", help="how they are drawn: greedy, standard, liberal, ...")
+    command.add_argument("--examples", type=int, help="only the first so many prompts (default: all)")
+    command.add_argument("--out", type=Path, help="folder of the results (default: evaluations/WEIGHTS in the run's)")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Evaluate, print and write the report."""
+    from dovetail.run.process import prepare
+    from dovetail_lab.cli.policies import load_policy_config, run_folder, with_preset
+    from dovetail_lab.cli.progress import progress
+
+    samples = [f"eval.samples={options.samples}"] if options.samples is not None else []
+    path, config = load_policy_config(options, samples)
+    config = with_preset(config, "eval", options.sampling)
+    prepare()
+    from dovetail_lab.evaluation.policy import open_policy
+    from dovetail_lab.evaluation.report import evaluate
+
+    policy = open_policy(config, options.of)
+    with progress() as watch:
+        report = evaluate(policy, limit=options.examples, watch=watch)
+    out = options.out or run_folder(options, config, path) / "evaluations" / report.at
+    report.write(out)
+    if options.json:
+        print(report.json())
+        return 0
+    if report.lengths.too_long:
+        print(report.lengths)
+    print(report.table())
+    print(f"\nweights  {report.at}\nfolder   {out}")
+    return 0

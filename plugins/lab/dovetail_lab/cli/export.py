@@ -1,0 +1,39 @@
+"""`dovetail export`: a run's model for other programs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from dovetail.cli.options import Commands, add_overrides
+from dovetail.errors import RunError
+
+
+def add(commands: Commands) -> None:
+    """Declare the command."""
+    summary = "write a run's model as a Hugging Face folder, its tokenizer and chat template with it"
+    command = commands.add_parser("export", help=summary)
+    command.add_argument("of", metavar="RUN", type=Path, help="the run's folder; its newest checkpoint is taken")
+    command.add_argument("--out", type=Path, required=True, help="the folder to write, new or empty")
+    command.add_argument("--adapter", action="store_true", help="the adapter alone (default: merged into the model)")
+    add_overrides(command)
+    command.set_defaults(run=run, config=None)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Export, and say what was written."""
+    from dovetail.run.process import prepare
+    from dovetail_lab.cli.policies import load_policy_config
+
+    if options.out.exists() and not (options.out.is_dir() and not any(options.out.iterdir())):
+        raise RunError(f"'{options.out}' is not an empty folder; name another")
+    _, config = load_policy_config(options)
+    prepare()
+    from dovetail_lab.evaluation.policy import open_policy
+
+    policy = open_policy(config, options.of)
+    files = policy.export(options.out, adapter=options.adapter)
+    size = sum(file.stat().st_size for file in files)
+    print(f"weights  {policy.at}, {size / 1e6:,.1f} MB in {len(files)} file{'s' * (len(files) != 1)}")
+    print(f"folder   {options.out}")
+    return 0

@@ -1,0 +1,85 @@
+"""`dovetail generate`: completions of a file of prompts."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dovetail.cli.options import Commands, add_config, add_policy
+from dovetail.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dovetail.config import Config
+
+PROMPT_FILES = "records"
+"""The task that reads a file of prompts."""
+
+
+def add(commands: Commands) -> None:
+    """Declare the command."""
+    summary = "write completions of a file of prompts, with the config's model or that of a run"
+    description = (
+        f"{summary}. One JSON line for each completion: index (of the prompt), sample, prompt, completion, finish,"
+        " tokens, logp, and the prompt's own record. Killed and run again, it goes on: nothing twice, nothing lost; a"
+        " larger -n adds samples."
+    )
+    command = commands.add_parser("generate", help=summary, description=description)
+    add_config(command)
+    add_policy(command)
+    command.add_argument("--prompts", type=Path, help=".jsonl, .csv or .parquet (default: the config's eval split)")
+    command.add_argument("--prompt-column", default="prompt", help="its column with text or messages (default: prompt)")
+    command.add_argument("--chat", action="store_true", help="put text prompts into the tokenizer's chat template")
+    command.add_argument("--system", help="with --chat: what the system says first")
+    command.add_argument("--out", type=Path, required=True, help="the file to write, JSON lines")
+    command.add_argument("-n", "--samples", type=int, default=1, help="completions of each prompt (default: 1)")
+    command.add_argument("--sampling", metavar="PRESET", help="greedy, standard, liberal, ... (default: the config's)")
+    command.add_argument("--batch-size", type=int, help="prompts at a time (default: eval.batch_size)")
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Generate, and say how much there is."""
+    from dovetail.run.process import prepare
+    from dovetail_lab.cli.policies import load_policy_config, with_preset
+    from dovetail_lab.cli.progress import progress
+
+    for name in ("samples", "batch_size"):
+        if getattr(options, name) is not None and getattr(options, name) < 1:
+            raise ConfigError(f"--{name.replace('_', '-')} {getattr(options, name)}: it must be at least 1")
+    _, config = load_policy_config(options)
+    config = with_preset(config, "sampling", options.sampling)
+    task = _task(options, config)
+    prepare()
+    from dovetail.train.setup import prompts
+    from dovetail_lab.evaluation.generate import Generator
+    from dovetail_lab.evaluation.policy import open_policy
+
+    policy = open_policy(config, options.of)
+    examples, lengths = prompts(config, task, "eval", policy.tokenizer)
+    if lengths.too_long:
+        print(lengths)
+    generator = Generator(
+        policy=policy,
+        sampling=config.sampling,
+        samples=options.samples,
+        batch_size=options.batch_size or config.eval.batch_size,
+    )
+    with progress() as watch:
+        written, before = generator(examples, options.out, watch)
+    print(f"{written} completions written, {before} were there: {options.out}")
+    return 0
+
+
+def _task(options: argparse.Namespace, config: Config) -> Any:
+    if options.prompts is None:
+        return config.choice("eval.task").bind()
+    file = str(options.prompts)
+    reader = config.component("task", PROMPT_FILES).component
+    return reader.bind(
+        path=file,
+        eval_path=file,
+        prompt_column=options.prompt_column,
+        chat=options.chat,
+        system=options.system,
+    )

@@ -1,0 +1,55 @@
+"""What the commands that use a policy do with their options."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import attrs
+
+from dovetail.errors import ConfigError, RunError
+
+if TYPE_CHECKING:
+    from dovetail.config import Config
+
+
+def load_policy_config(options: argparse.Namespace, also: Sequence[str] = ()) -> tuple[Path, Config]:
+    """Return the config of a command line, and its file: the one that is named, else the run's own.
+
+    Raises:
+        RunError: if the folder is not a run's.
+    """
+    from dovetail.config import load
+    from dovetail.run.folder import CONFIG
+    from dovetail.shipped import find
+
+    if options.of is not None and not (options.of / CONFIG).is_file():
+        raise RunError(f"'{options.of}' is not a run folder: it holds no {CONFIG}")
+    path = options.of / CONFIG if options.of is not None and options.config is None else find(options.config)
+    return path, load(path, [*options.overrides, *also])
+
+
+def run_folder(options: argparse.Namespace, config: Config, path: Path) -> Path:
+    """Return where results go: the run's folder, or the one that a run of this config would have."""
+    from dovetail.run.folder import default_folder
+
+    return options.of or default_folder(config, path.stem)
+
+
+def with_preset(config: Config, section: Literal["sampling", "eval"], name: str | None) -> Config:
+    """Return a config whose `sampling` or `eval` section has the values of a preset, whatever it says itself.
+
+    Raises:
+        UnknownNameError: if there is no such preset, with the nearest.
+        ConfigError: if it has a value that the section does not.
+    """
+    if name is None:
+        return config
+    preset = config.component("sampling_preset", name)
+    settings = getattr(config, section)
+    unknown = preset.params.keys() - attrs.fields_dict(type(settings)).keys()
+    if unknown:
+        raise ConfigError(f"{preset.component.label} gives '{min(unknown)}', which {section} has not")
+    return attrs.evolve(config, sections={**config.sections, section: attrs.evolve(settings, **preset.params)})

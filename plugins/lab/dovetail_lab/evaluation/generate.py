@@ -1,0 +1,128 @@
+"""Completions of prompts, written to a file as they come, to be gone on with after a kill."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+from jaxtyping import Int
+
+from dovetail.host.batch import in_full_batch
+from dovetail.host.prompts import Selected, encode
+from dovetail.protocols import Completions, Example, Sampling
+from dovetail.run.lines import Lines, open_lines
+from dovetail.step import keys
+from dovetail_lab.evaluation.policy import Policy
+
+Watch = Callable[[str, int, int], None]
+
+
+@attrs.frozen(kw_only=True)
+class Generator:
+    """Draws `samples` completions of each prompt with `sampling`, in batches of `batch_size` prompts.
+
+    Sample j of prompt i is drawn with the key (seed, i, j), so that it is the same whatever was done before, and a
+    larger number of samples only adds to what there is.
+    """
+
+    policy: Policy
+    sampling: Sampling
+    samples: int
+    batch_size: int
+
+    def __call__(self, examples: Sequence[Example], out: Path, watch: Watch) -> tuple[int, int]:
+        """Write what `out` lacks, a line for each completion.
+
+        Args:
+            examples: their prompts as the model gets them.
+            out: the file; see `dovetail.run.lines`.
+            watch: told of the progress.
+
+        Returns:
+            How many completions were written, and how many there were before.
+
+        Raises:
+            RunError: if the file is made of something else, or cannot be written.
+        """
+        with open_lines(out, self._identity(examples)) as lines:
+            lacking = np.ones((len(examples), self.samples), bool)
+            position = {int(index): row for row, index in enumerate(_indices(examples))}
+            for record in lines.found:
+                if record["index"] in position and record["sample"] < self.samples:
+                    lacking[position[record["index"]], record["sample"]] = False
+            before = int((~lacking).sum())
+            self._fill(examples, lacking, lines, watch)
+            return lacking.size - before, before
+
+    def _fill(self, examples: Sequence[Example], lacking: np.ndarray, lines: Lines, watch: Watch) -> None:
+        rows = np.flatnonzero(lacking.any(axis=1))
+        watch("prompts", len(examples) - len(rows), len(examples))
+        if not len(rows):
+            return
+        first = int(lacking.any(axis=0).argmax())
+        root = keys.stream(self.policy.config.run.seed, keys.GENERATION)
+        size = min(self.batch_size, len(rows))
+        indices = _indices(examples)
+        with self.policy.engine() as engine:
+
+            def draw(batch: list[Example], batch_keys: Any) -> tuple[Completions, np.ndarray, np.ndarray]:
+                tokenizer, limit = self.policy.tokenizer, self.policy.config.train.max_prompt_tokens
+                tokens, mask = encode([example["prompt"] for example in batch], tokenizer, limit)
+                return engine.generate(tokens, mask, batch_keys, self.sampling), tokens, mask
+
+            for start in range(0, len(rows), size):
+                chosen = rows[start : start + size]
+                batch = [examples[row] for row in chosen]
+                batch_keys = keys.of_samples(root, indices[chosen], self.samples)[:, first:]
+                drawn, _, _ = in_full_batch(draw, batch, batch_keys, size)
+                lines.append(self._records(batch, indices[chosen], drawn, lacking[chosen][:, first:], first))
+                watch("prompts", len(examples) - len(rows) + start + len(chosen), len(examples))
+
+    def _records(
+        self,
+        batch: list[Example],
+        indices: Int[np.ndarray, "prompt"],
+        drawn: Completions,
+        wanted: np.ndarray,
+        first: int,
+    ) -> list[dict[str, Any]]:
+        """Return a record for each completion that is wanted."""
+        records = []
+        for row, (prompt, sample) in enumerate(np.ndindex(wanted.shape)):
+            if not wanted[prompt, sample]:
+                continue
+            mask = drawn.mask[row]
+            records.append(
+                {
+                    "index": int(indices[prompt]),
+                    "sample": first + sample,
+                    "prompt": batch[prompt]["prompt"],
+                    "completion": self.policy.tokenizer.decode(drawn.tokens[row][mask].tolist()),
+                    "finish": str(drawn.finish[row]),
+                    "tokens": int(mask.sum()),
+                    "logp": float(drawn.logps[row][mask].sum()),
+                    "record": {name: value for name, value in batch[prompt].items() if name != "prompt"},
+                }
+            )
+        return records
+
+    def _identity(self, examples: Sequence[Example]) -> dict[str, Any]:
+        """What a file of completions is made of, but for their number."""
+        digest = hashlib.blake2b(digest_size=8)
+        for index, example in zip(_indices(examples), examples, strict=True):
+            digest.update(f"{index}\0{example['prompt']}\0".encode("utf-8", "surrogatepass"))
+        return {
+            "weights": f"{self.policy.owner} {self.policy.at}",
+            "prompts": f"{len(examples)} of hash {digest.hexdigest()}",
+            "sampling": attrs.asdict(self.sampling),
+            "seed": self.policy.config.run.seed,
+        }
+
+
+def _indices(examples: Sequence[Example]) -> Int[np.ndarray, "prompt"]:
+    """The places of examples in their data set, of which some may be left out."""
+    return examples.indices if isinstance(examples, Selected) else np.arange(len(examples))

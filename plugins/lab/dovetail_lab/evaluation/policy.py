@@ -1,0 +1,128 @@
+"""A policy opened to complete prompts, without anything that trains it: what `eval`, `generate` and `export` need."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import attrs
+from flax import nnx
+
+from dovetail.config import Config, config_id
+from dovetail.devices.mesh import Devices
+from dovetail.errors import RunError
+from dovetail.protocols import RolloutEngine, Task, Tokenizer, Weights
+from dovetail.run.checkpoint import Checkpoints
+from dovetail.run.folder import CONFIG, IDENTITY
+from dovetail.train.models import Models
+from dovetail.train.session import SFT
+from dovetail.train.setup import TOKENIZER
+
+START = "start"
+"""The weights that a config begins with."""
+
+
+@attrs.frozen(kw_only=True)
+class Policy:
+    """A model with its tokenizer.
+
+    `at` says which weights it has: `start`, or a run's phase and step, `rl-100`; `owner` whose they are, as the id of
+    the run or config.
+    """
+
+    config: Config
+    tokenizer: Tokenizer
+    devices: Devices
+    graphdef: Any
+    weights: Weights
+    at: str
+    owner: str
+
+    @contextmanager
+    def engine(self) -> Iterator[RolloutEngine]:
+        """Open the config's rollout engine with these weights, and close it."""
+        rollout: Any = self.config.choice("train.rollout").bind()
+        with self.devices.use(), closing(rollout.open(self.graphdef, self.weights, self.tokenizer)) as opened:
+            yield opened
+
+    def export(self, folder: Path, *, adapter: bool) -> list[Path]:
+        """Write the model for other programs, whole with its tokenizer, or its adapter alone; see `ModelMaker.export`.
+
+        Raises:
+            DovetailError: if the model cannot be written so.
+        """
+        maker: Any = self.config.choice("train.model").bind()
+        files = maker.export(nnx.merge(self.graphdef, *self.weights), folder, adapter=adapter)
+        if not adapter:
+            self.tokenizer.save(folder)
+        return files
+
+
+def open_policy(config: Config, run: Path | None) -> Policy:
+    """Make or load the model that a config begins with, or take the one of a run's newest checkpoint.
+
+    Args:
+        config: of the run, or one whose model has the same shapes.
+        run: the run's folder, which may be training: nothing in it is changed. None: the config's own model.
+
+    Raises:
+        RunError: if the folder holds no checkpoint, or one of another model.
+    """
+    maker: Any = config.choice("train.tokenizer").bind()
+    tokenizer = maker.make(_Corpus(config)) if run is None else maker.load(_existing(run / TOKENIZER, run))
+    devices = Devices.open(config.mesh)
+    graphdef, weights = Models(config=config, devices=devices, vocab_size=tokenizer.vocab_size).policy()
+    at, owner = START, config_id(config)
+    if run is not None:
+        weights, at = _restored(run, weights)
+        owner = json.loads(_existing(run / IDENTITY, run).read_text())["run_id"]
+    return Policy(
+        config=config,
+        tokenizer=tokenizer,
+        devices=devices,
+        graphdef=graphdef,
+        weights=weights,
+        at=at,
+        owner=owner,
+    )
+
+
+def _restored(run: Path, weights: Weights) -> tuple[Weights, str]:
+    steps = _existing(run / "checkpoints", run)
+    with closing(Checkpoints(steps, keep=None)) as checkpoints:
+        newest = checkpoints.newest()
+        if newest is None:
+            raise RunError(f"run folder '{run}' holds no checkpoint yet")
+        number, saved = newest
+        path = ("params",) if saved.phase == SFT else (0, "params")
+        trained = checkpoints.restore_part(number, path, weights.trained)
+    return Weights(trained, weights.frozen), f"{saved.phase}-{saved.step}"
+
+
+def _existing(path: Path, run: Path) -> Path:
+    if path.exists():
+        return path
+    what = f"holds no {path.name} yet" if (run / CONFIG).exists() else f"is no run folder: it holds no {CONFIG}"
+    raise RunError(f"'{run}' {what}")
+
+
+@attrs.frozen
+class _Corpus(Sequence[str]):
+    """The training texts of a config, read only if a tokenizer is trained on them."""
+
+    config: Config
+
+    @cached_property
+    def _texts(self) -> Sequence[str]:
+        task: Task = self.config.choice("train.task").bind()  # pyright: ignore[reportAssignmentType]
+        return task.corpus()
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._texts[index]

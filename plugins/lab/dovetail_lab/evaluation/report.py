@@ -1,0 +1,141 @@
+"""The report of an evaluation: every figure with its confidence interval, for all prompts and for each data source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import numpy as np
+
+from dovetail.errors import DataError
+from dovetail.evaluation.checks import make_answers, make_checks
+from dovetail.evaluation.evaluate import Evaluator
+from dovetail.evaluation.outcomes import Columns
+from dovetail.host.prompts import LengthReport
+from dovetail.host.sampling import Sampler
+from dovetail.protocols import Task
+from dovetail.train.setup import make_scorer, prompts
+from dovetail_lab.evaluation.policy import Policy
+from dovetail_lab.evaluation.statistics import CONFIDENCE, Estimate, estimate
+
+ALL: Final = "all"
+SOURCE: Final = "data_source"
+"""The column that says where a prompt comes from; without it, all come from the task."""
+REPORT, SAMPLES = "report.json", "samples.jsonl"
+
+Watch = Callable[[str, int, int], None]
+"""Told the phase, how many prompts are done, and how many there are."""
+
+
+@attrs.frozen(kw_only=True)
+class Report:
+    """What an evaluation found.
+
+    Attributes:
+        figures: by data source, `all` first, the estimate of each metric.
+        records: a record for each completion.
+        at: which weights it is about.
+        lengths: how many prompts exceed the limit, and what became of them.
+    """
+
+    figures: dict[str, dict[str, Estimate]]
+    records: list[dict[str, Any]]
+    at: str
+    lengths: LengthReport
+
+    def write(self, folder: Path) -> None:
+        """Write `report.json` and `samples.jsonl`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = (json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in self.records)
+        (folder / SAMPLES).write_text("".join(lines), encoding="utf-8")
+        (folder / REPORT).write_text(self.json() + "\n", encoding="utf-8")
+
+    def json(self) -> str:
+        """Return the figures as JSON."""
+        sources = {
+            source: {name: attrs.asdict(figure) for name, figure in figures.items()}
+            for source, figures in self.figures.items()
+        }
+        return json.dumps({"weights": self.at, "confidence": CONFIDENCE, "sources": sources}, indent=2)
+
+    def table(self) -> str:
+        """Return the figures as text, a block for each source; a source that is all there is has none of its own."""
+        only_one = len(self.figures) == 2
+        blocks = [_block(source, figures) for source, figures in self.figures.items() if source == ALL or not only_one]
+        return "\n\n".join(blocks)
+
+
+def evaluate(policy: Policy, *, limit: int | None, watch: Watch) -> Report:
+    """Complete the prompts of the config's `eval` split, score the completions, and estimate.
+
+    Args:
+        policy: what completes them.
+        limit: the first so many of the prompts; None: all.
+        watch: told of the progress.
+
+    Raises:
+        DovetailError: as a run with this config would.
+    """
+    config = policy.config
+    task: Task = config.choice("eval.task").bind()  # pyright: ignore[reportAssignmentType]
+    scorer = make_scorer(config)
+    checks = make_checks(config, scorer, task)
+    examples, lengths = prompts(config, task, "eval", policy.tokenizer)
+    examples = examples[:limit]
+    if not len(examples):
+        raise DataError(f"task {config.choice('eval.task').component.name} has no prompts in its eval split")
+    with policy.engine() as engine:
+        evaluator = Evaluator(
+            sampler=Sampler(
+                engine=engine,
+                tokenizer=policy.tokenizer,
+                scorer=scorer,
+                max_prompt_tokens=config.train.max_prompt_tokens,
+            ),
+            examples=examples,
+            checks=checks,
+            answers=make_answers(config),
+            settings=config.eval,
+            sampling=config.sampling,
+            seed=config.run.seed,
+        )
+        greedy = evaluator.greedy(lambda done: watch("greedy", done, len(examples)))
+        columns, records = greedy.columns(), greedy.records("greedy")
+        if config.eval.samples:
+            sampled = evaluator.sampled(lambda done: watch("sampled", done, len(examples)))
+            columns |= evaluator.sampled_columns(sampled)
+            records += sampled.records("sampled")
+    name = config.choice("eval.task").component.name
+    sources = [str(example.get(SOURCE, name)) for example in greedy.examples]
+    for record in records:
+        record[SOURCE] = sources[record["index"]]
+    return Report(figures=figures(columns, sources), records=records, at=policy.at, lengths=lengths)
+
+
+def figures(columns: Columns, sources: Sequence[str]) -> dict[str, dict[str, Estimate]]:
+    """Estimate each column over all prompts, and over those of each source, the sources in order of their names.
+
+    >>> found = figures({"accuracy": np.array([1.0, 0.0, 1.0])}, ["b", "a", "b"])
+    >>> [(source, round(of["accuracy"].value, 3), of["accuracy"].n) for source, of in found.items()]
+    [('all', 0.667, 3), ('a', 0.0, 1), ('b', 1.0, 2)]
+    """
+    where = np.array(sources)
+    rows = {ALL: np.full(len(where), True)} | {source: where == source for source in sorted(set(sources))}
+    return {
+        source: {name: found for name, values in columns.items() if (found := estimate(values[chosen])) is not None}
+        for source, chosen in rows.items()
+    }
+
+
+def _block(source: str, figures: dict[str, Estimate]) -> str:
+    width = max(map(len, figures))
+    prompts = max(figure.n for figure in figures.values())
+    lines = [f"{source} ({prompts} prompts)".ljust(width + 12) + f"{CONFIDENCE:.0%} interval"]
+    lines += [
+        f"  {name:<{width}} {figure.value:>9.3f}  {figure.low:>8.3f} to {figure.high:.3f}"
+        for name, figure in figures.items()
+    ]
+    return "\n".join(lines)

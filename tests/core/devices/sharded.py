@@ -1,0 +1,66 @@
+"""Run by test_mesh.py in a process with eight devices: one step of collection and update under several meshes."""
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from tests.core.step.test_update import MODEL, moment, sampled
+
+from dovetail.config import load
+from dovetail.devices.mesh import Devices
+from dovetail.protocols import Weights
+from dovetail.step.algorithm import assemble
+from dovetail.step.collect import Collector
+from dovetail.step.update import Trained, Update, mini_batches
+from dovetail.train.models import Models
+
+VOCAB = 32
+MESHES = ((1, 1), (8, 1), (1, 2), (4, 2))
+FULL = ("train.policy_loss=ppo", "train.kl_coef=0.1", "train.advantage=gae", "train.mini_batch_size=8")
+VARIANTS = {"full": FULL, "lora": (*FULL, "train.adapter=lora", "adapter.lora.rank=2")}
+PLAIN = ("train.optimizer=sgd", "train.lr=1.0", "train.max_grad_norm=1e9", "train.lr_schedule=constant")
+
+
+def step(overrides, fsdp, tp):
+    """Return the gradients of policy and critic (SGD's change of the parameters) and the loss."""
+    config = load(
+        None,
+        ["train.prompts=2", "train.group_size=4", *MODEL, *PLAIN, *overrides, f"mesh.fsdp={fsdp}", f"mesh.tp={tp}"],
+    )
+    devices = Devices.open(config.mesh)
+    with devices.use():
+        algorithm = assemble(config)
+        models = Models(config=config, devices=devices, vocab_size=VOCAB)
+        graphdef, weights = models.policy()
+        critic_graphdef, critic_weights = models.critic(weights)
+        batch = devices.rows({name: np.asarray(value)[:8] for name, value in sampled(rows=12).items()})
+        reference = Weights(jax.tree.map(jnp.copy, weights.trained), weights.frozen)
+        graphdefs = {"policy": graphdef, "critic": critic_graphdef}
+        by_role = {"policy": weights, "reference": reference, "critic": critic_weights}
+        collector = Collector(algorithm=algorithm, graphdefs=graphdefs)
+        batch, *_ = jax.jit(collector.__call__)(by_role, batch, moment(), algorithm.hyper)
+        (batch,) = mini_batches(batch, 8, 1, jax.random.key(0))
+        found = {}
+        for name, optimiser, (trained, frozen) in (("policy", "train", weights), ("critic", "critic", critic_weights)):
+            update = Update(algorithm=algorithm, graphdefs=graphdefs, model=name)
+            state = Trained(trained, algorithm.optimisers[optimiser].init(trained))
+            after, sums = jax.jit(update.__call__)(state, frozen, {}, batch, moment(), algorithm.hyper)
+            change = jax.tree.map(lambda new, old: np.asarray(new) - np.asarray(old), after.params, trained)
+            found |= {f"{name}/{'.'.join(map(str, path))}": v.get_value() for path, v in nnx.to_flat_state(change)}
+            found |= {f"{name}/{key}": np.asarray(value[0]) for key, value in sums.items() if isinstance(value, tuple)}
+    cut = sum(not leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(weights))
+    return found | {"cut": np.int32(cut)}
+
+
+if __name__ == "__main__":
+    assert jax.device_count() == 8, jax.devices()
+    found = {
+        f"{variant}:{fsdp}x{tp}:{name}": value
+        for variant, overrides in VARIANTS.items()
+        if variant in sys.argv[2:]
+        for fsdp, tp in MESHES
+        for name, value in step(overrides, fsdp, tp).items()
+    }
+    np.savez(sys.argv[1], **found)

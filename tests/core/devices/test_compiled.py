@@ -1,0 +1,62 @@
+"""Runs that differ in numbers share what is compiled, and nothing that is compiled can hold a number."""
+
+from collections.abc import Mapping
+
+import attrs
+import jax.numpy as jnp
+import pytest
+
+from dovetail.devices.compiled import NUMBERS, share
+
+
+@attrs.frozen(kw_only=True)
+class Inner:
+    numbers: Mapping[str, float] = attrs.field(metadata=NUMBERS)
+    power: int = 1
+    options: Mapping[str, object] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
+class Scale:
+    """x·number^power, by a number that is passed or, wrongly, by the one that it holds."""
+
+    inner: tuple[Inner, ...]
+    honest: bool = True
+
+    def __call__(self, x, number):
+        return x * (number if self.honest else self.inner[0].numbers["a"]) ** self.inner[0].power
+
+
+def scale(number: float, **options) -> Scale:
+    honest = options.pop("honest", True)
+    return Scale(inner=(Inner(numbers={"a": number}, **options),), honest=honest)
+
+
+def test_instances_that_differ_in_numbers_share_one_function_and_one_executable():
+    first, second = share(scale(2.0)), share(scale(3.0))
+    assert first is second
+    assert float(first(jnp.float32(5), jnp.float32(2))) == 10
+    assert float(second(jnp.float32(5), jnp.float32(3))) == 15
+    assert first.alone._cache_size() == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [scale(2.0, power=2), scale(2.0, options={"a": [1, 2.0]}), scale(2.0, power=True), scale(2.0, honest=False)],
+    ids=["value", "nested", "type", "own"],
+)
+def test_what_is_no_number_parts_them(other):
+    assert share(other) is not share(scale(2.0))
+
+
+def test_donation_parts_them():
+    assert share(scale(2.0), donate=(0,)) is not share(scale(2.0))
+
+
+def test_zeros_of_either_sign_are_two_values():
+    assert share(scale(1.0, options={"x": 0.0})) is not share(scale(1.0, options={"x": -0.0}))
+
+
+def test_a_function_that_reads_a_number_of_its_own_is_a_mistake():
+    with pytest.raises(RuntimeError, match="reads the number 'a' where it must receive it in `hyper`"):
+        share(scale(2.0, honest=False))(jnp.float32(1), jnp.float32(1))

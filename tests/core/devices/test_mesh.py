@@ -1,0 +1,124 @@
+"""The same loss and gradients on one device and on eight."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.core.devices.sharded import MESHES, VARIANTS
+from tests.core.train.tiny import TINY
+
+from dovetail.config import load
+from dovetail.config.settings import Mesh
+from dovetail.devices.mesh import Devices, to_device, to_host
+from dovetail.errors import ConfigError
+from dovetail.run.summary import series
+from dovetail.train.loop import train
+
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def variant(request) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def found(variant: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+    path = tmp_path_factory.mktemp("mesh") / "found.npz"
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "tests.core.devices.sharded", str(path), variant]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return dict(np.load(path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", MESHES[1:], ids=lambda mesh: f"{mesh[0]}x{mesh[1]}")
+def test_loss_and_gradients_do_not_depend_on_the_mesh(found: dict[str, np.ndarray], variant: str, mesh) -> None:
+    names = [name.split(":", 2)[2] for name in found if name.startswith(f"{variant}:1x1:")]
+    assert any("policy/blocks" in name for name in names)
+    assert any("critic/" in name for name in names)
+    for name in set(names) - {"cut"}:
+        alone, together = found[f"{variant}:1x1:{name}"], found[f"{variant}:{mesh[0]}x{mesh[1]}:{name}"]
+        np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-5, err_msg=name)
+    assert any(
+        np.abs(found[f"{variant}:1x1:{name}"]).max() > 1e-3 for name in names if name.startswith("policy/blocks")
+    )
+
+
+@pytest.mark.slow
+def test_parameters_are_really_cut(found: dict[str, np.ndarray], variant: str) -> None:
+    assert found[f"{variant}:1x1:cut"] == 0
+    assert all(found[f"{variant}:{fsdp}x{tp}:cut"] > 0 for fsdp, tp in MESHES[1:])
+
+
+def test_too_few_devices_are_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"mesh.fsdp = 4 times mesh.tp = 1000 needs 4000 devices; there (is|are) \d+ \(cpu\)"
+    ):
+        Devices.open(Mesh(fsdp=4, tp=1000))
+
+
+def test_one_device_needs_no_mesh() -> None:
+    devices = Devices.open(Mesh())
+    assert devices.mesh is None
+    assert devices.place(("vocab", "width"), (8, 8)) is None
+
+
+def test_arrays_wait_in_the_memory_of_the_host() -> None:
+    batch = Devices.open(Mesh()).rows({"tokens": np.arange(6).reshape(2, 3)})
+    waiting = to_host(batch)
+    assert waiting["tokens"].sharding.memory_kind == "pinned_host"
+    back = to_device(waiting)
+    assert back["tokens"].sharding == batch["tokens"].sharding
+    np.testing.assert_array_equal(back["tokens"], batch["tokens"])
+
+
+WIDE = (*TINY, "model.decoder.width=32", "model.decoder.kv_heads=2", "train.kl_coef=0.05", "train.max_prompt_tokens=12")
+HOST = ("memory.reference='host'", "memory.optimizer='host'")
+
+
+@pytest.mark.slow
+def test_what_waits_on_the_host_changes_nothing(tmp_path: Path) -> None:
+    train(load(None, WIDE), tmp_path / "device")
+    train(load(None, [*WIDE, *HOST]), tmp_path / "host")
+    assert (tmp_path / "host" / "metrics.jsonl").read_bytes() == (tmp_path / "device" / "metrics.jsonl").read_bytes()
+
+
+def trained(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+    """Train on eight devices in a process of its own."""
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    sets = [part for override in (*WIDE, *overrides) for part in ("--set", override)]
+    command = [
+        sys.executable,
+        "-m",
+        "dovetail",
+        "train",
+        str(folder.parent / "empty.gin"),
+        "--folder",
+        str(folder),
+        *sets,
+    ]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=folder.parent)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_under_another_mesh(tmp_path: Path) -> None:
+    (tmp_path / "empty.gin").write_text("")
+    train(load(None, WIDE), tmp_path / "one")
+    done = trained(tmp_path / "many", "mesh.fsdp=2", "mesh.tp=2")
+    assert done.returncode == 0, done.stderr
+    last = tmp_path / "many" / "checkpoints" / "steps"
+    newest = max(map(int, os.listdir(last)))
+    shutil.rmtree(last / str(newest))  # as if it had been killed after the checkpoint before
+    again = trained(tmp_path / "many", "mesh.fsdp=4", "mesh.tp=1")
+    assert again.returncode == 0, again.stderr
+    for name in ("policy_loss/loss", "reward/mean", "kl/mean"):
+        alone, spread = (np.array(series(tmp_path / each, name)) for each in ("one", "many"))
+        np.testing.assert_allclose(spread, alone, rtol=1e-3, atol=1e-4, err_msg=name)

@@ -1,0 +1,103 @@
+"""Prompts become left-padded arrays; the limit on their length errs, cuts or filters, and always says how many."""
+
+import numpy as np
+import pytest
+
+from dovetail.errors import DataError
+from dovetail.host.prompts import Limit, Rendered, encode, encode_completions, fit
+
+
+class Letters:
+    """One id per character."""
+
+    vocab_size, pad_id, eos_ids = 128, 0, (1,)
+
+    def encode(self, text):
+        return [ord(c) for c in text]
+
+
+EXAMPLES = [{"prompt": "ab"}, {"prompt": "abcdef"}, {"prompt": "abc"}]
+
+
+def limit(action, tokens=3):
+    return Limit(
+        column="prompt",
+        tokens=tokens,
+        setting="train.max_prompt_tokens",
+        action=action,
+        action_setting="train.long_prompts",
+    )
+
+
+def test_prompts_are_padded_on_the_left():
+    tokens, mask = encode(["ab", ""], Letters(), 3)
+    assert tokens.tolist() == [[0, 97, 98], [0, 0, 0]]
+    assert mask.tolist() == [[False, True, True], [False, False, False]]
+
+
+def test_a_cut_prompt_keeps_its_end():
+    tokens, _ = encode(["abcdef"], Letters(), 3)
+    assert tokens.tolist() == [[100, 101, 102]]
+
+
+def test_a_completion_ends_in_eos_which_the_mask_keeps():
+    tokens, mask = encode_completions(["ab"], Letters(), 4)
+    assert tokens.tolist() == [[97, 98, 1, 0]]
+    assert mask.tolist() == [[True, True, True, False]]
+
+
+def test_a_cut_completion_has_no_eos():
+    tokens, mask = encode_completions(["abcd"], Letters(), 4)
+    assert tokens.tolist() == [[97, 98, 99, 100]]
+    assert mask.all()
+
+
+def test_too_long_is_an_error_that_counts_and_says_the_ways_out():
+    with pytest.raises(DataError) as caught:
+        fit(EXAMPLES, Letters(), limit("error"))
+    assert str(caught.value) == (
+        "1 of 3 prompts exceed train.max_prompt_tokens = 3 (longest 6 tokens): refused."
+        " Raise train.max_prompt_tokens to 6, or set train.long_prompts to 'filter' or 'truncate'"
+    )
+
+
+def test_filtering_leaves_them_out_and_reports():
+    kept, report = fit(EXAMPLES, Letters(), limit("filter"))
+    assert [e["prompt"] for e in kept] == ["ab", "abc"]
+    assert [e["prompt"] for e in kept[1:]] == ["abc"]
+    assert str(report) == "1 of 3 prompts exceed train.max_prompt_tokens = 3 (longest 6 tokens): left out"
+
+
+def test_filtering_everything_is_an_error():
+    with pytest.raises(DataError, match="3 of 3 prompts exceed .* None is left"):
+        fit(EXAMPLES, Letters(), limit("filter", 1))
+
+
+def test_truncation_keeps_all_examples():
+    kept, report = fit(EXAMPLES, Letters(), limit("truncate"))
+    assert len(kept) == 3
+    assert report.too_long == 1
+
+
+def test_what_fits_is_untouched():
+    kept, report = fit(EXAMPLES, Letters(), limit("error", 6))
+    assert kept is EXAMPLES
+    assert (report.too_long, report.longest) == (0, 6)
+    assert isinstance(np.asarray(report.total).item(), int)
+
+
+class Chat(Letters):
+    """Renders a conversation as its contents."""
+
+    def render(self, prompt):
+        return prompt if isinstance(prompt, str) else "".join(f"[{m['content']}]" for m in prompt)
+
+
+def test_prompts_are_rendered_where_they_leave_their_task():
+    task = [{"prompt": "a", "answer": 1}, {"prompt": [{"role": "user", "content": "b"}], "answer": 2}]
+    examples = Rendered(task, Chat())
+    assert list(examples) == [{"prompt": "a", "answer": 1}, {"prompt": "[b]", "answer": 2}]
+    assert [e["prompt"] for e in examples[1:]] == ["[b]"]
+    kept, report = fit(examples, Chat(), limit("filter", tokens=2))
+    assert [e["prompt"] for e in kept] == ["a"]
+    assert report.longest == 3

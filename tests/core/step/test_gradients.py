@@ -1,0 +1,53 @@
+"""Gradients of a mini-batch, added up over micro-batches."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dovetail.step.gradients import accumulate
+
+WIDTH = 64
+
+
+def loss_fn(params, micro):
+    """A weighted sum, with activations large enough to be seen in the memory of a compiled program."""
+    hidden = jnp.tanh(micro["tokens"].astype(jnp.float32)[..., None] * params["up"].reshape(1, 1, -1))
+    predicted = jnp.tanh(hidden) @ params["down"]
+    loss = jnp.sum(micro["weights"] * predicted)
+    return loss, {"loss/sum": (loss, jnp.sum(micro["weights"]))}
+
+
+def params():
+    rng = np.random.default_rng(0)
+    return {name: jnp.asarray(rng.normal(size=WIDTH), jnp.float32) for name in ("up", "down")}
+
+
+def batch(rows=12, token=5):
+    rng = np.random.default_rng(1)
+    return {
+        "tokens": jnp.asarray(rng.integers(0, 9, (rows, token)), jnp.int32),
+        "weights": jnp.asarray(rng.random((rows, token)), jnp.float32),
+    }
+
+
+@pytest.mark.parametrize("size", [1, 4, 5, 12, 100])
+def test_the_split_changes_nothing(size):
+    """Also where the last micro-batch is ragged: rows of weight zero fill it."""
+    (loss, metrics), gradient = jax.value_and_grad(loss_fn, has_aux=True)(params(), batch())
+    found_gradient, found_loss, found = accumulate(loss_fn, params(), batch(), size)
+    np.testing.assert_allclose(found_loss, loss, rtol=1e-5)
+    for both in (zip(found["loss/sum"], metrics["loss/sum"], strict=True), ((found_gradient, gradient),)):
+        for one, other in both:
+            jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), one, other)
+
+
+def peak(rows, size):
+    shapes = {"tokens": jax.ShapeDtypeStruct((rows, 32), jnp.int32), "weights": jax.ShapeDtypeStruct((rows, 32), "f4")}
+    compiled = jax.jit(lambda p, b: accumulate(loss_fn, p, b, size)).lower(params(), shapes).compile()
+    return compiled.memory_analysis().temp_size_in_bytes
+
+
+def test_memory_grows_with_the_micro_batch_not_with_the_mini_batch():
+    assert peak(rows=128, size=32) > 3 * peak(rows=128, size=8)
+    assert peak(rows=512, size=8) < 1.5 * peak(rows=128, size=8) + 512 * 32 * 8  # and the batch itself

@@ -1,0 +1,127 @@
+"""Whole runs with a curriculum, process rewards, a replay, a filter and a reward that ranks: records and resumption."""
+
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from tests.core.train.test_loop import assert_same_parameters
+from tests.core.train.tiny import TINY
+
+import dovetail
+from dovetail.config import load
+from dovetail.devices.population import Population
+from dovetail.run.journal import Journal
+from dovetail.run.summary import read_lines
+from dovetail.train.loop import train
+
+COLD = (*TINY, "sft.steps=0", "eval.examples=2")
+TOGETHER = (
+    *COLD,
+    "train.curriculum=difficulty",
+    "train.rewards=['relative_length', 'lucky']",
+    "train.process_rewards=['equations', 'even_start']",
+    "process_reward.even_start.coef=0.5",
+    "train.group_filter=nonzero_variance",
+    "train.refill_rounds=2",
+    "train.replay=recent",
+    "replay.recent.groups=2",
+    "replay.recent.capacity=4",
+    "train.correction=['tis_token']",
+    "train.advantage=remax",
+    "train.mini_batch_size=12",
+)
+
+
+def even_start(tokens):
+    """A process reward that an untrained policy earns now and then: for a completion that begins with an even id."""
+    return [[float(ids[0] % 2 == 0)] + [0.0] * (len(ids) - 1) if ids else [] for ids in tokens]
+
+
+def lucky(tokens, logps, group_ids):
+    """A reward that reads ids, log-probabilities and groups: one for the likeliest completion of each group, if odd."""
+    totals = [sum(of_tokens) for of_tokens in logps]
+    best = {group: max(t for t, g in zip(totals, group_ids, strict=True) if g == group) for group in group_ids}
+    return [
+        float(total == best[group] and sum(ids) % 2)
+        for total, group, ids in zip(totals, group_ids, tokens, strict=True)
+    ]
+
+
+@pytest.fixture(autouse=True)
+def components():
+    dovetail.register("process_reward", "even_start", even_start)
+    dovetail.register("reward", "lucky", lucky)
+
+
+def run(folder: Path, *overrides: str) -> list[dict]:
+    train(load(None, list(overrides)), folder)
+    return [line for line in read_lines(folder / "metrics.jsonl") if "reward/mean" in line]
+
+
+class _Interrupted(Exception):
+    pass
+
+
+def test_all_of_them_together_run_and_go_on_bit_for_bit(tmp_path, monkeypatch):
+    """Through a refill, with greedy completions and mini-batches that are cut across fresh and earlier groups."""
+    lines = run(tmp_path / "undisturbed", *TOGETHER)
+    assert len(lines) == 4
+    assert lines[0]["replay/groups"] == 0
+    assert max(line["replay/groups"] for line in lines) == 2
+    assert [line["curriculum/seen"] for line in lines] == sorted({line["curriculum/seen"] for line in lines})
+    assert 0 < max(line["process_reward/even_start"] for line in lines) <= 1
+    assert all(line["process_reward/equations/count"] == 0 for line in lines)
+    assert not any("process_reward/equations/right" in line for line in lines), "of no completion, no mean"
+    assert max(line["group_filter/rounds"] for line in lines) > 1
+    write = Journal.metrics
+
+    def stop(self, phase, step, values):
+        write(self, phase, step, values)
+        if step == 3:
+            raise _Interrupted
+
+    monkeypatch.setattr(Journal, "metrics", stop)
+    with pytest.raises(_Interrupted):
+        run(tmp_path / "disturbed", *TOGETHER)
+    monkeypatch.undo()
+    run(tmp_path / "disturbed", *TOGETHER)
+    for name in ("metrics.jsonl", "samples.jsonl", "eval.jsonl"):
+        assert (tmp_path / "disturbed" / name).read_bytes() == (tmp_path / "undisturbed" / name).read_bytes()
+    assert_same_parameters(tmp_path / "disturbed", tmp_path / "undisturbed")
+
+
+def test_process_rewards_may_be_all_there_is_to_learn_from(tmp_path):
+    only = ("train.rewards=()", "train.process_rewards=['even_start']", "train.advantage=reinforce")
+    replay = ("train.replay=recent", "replay.recent.groups=1", "train.correction=['tis_token']")
+    lines = run(tmp_path, *COLD, *only, *replay, "train.steps=2")
+    assert all(line["reward/mean"] == 0 for line in lines)
+    assert all(line["process_reward/even_start"] > 0 for line in lines)
+    assert all(line["optimizer/grad_norm"] > 0 for line in lines)
+    assert lines[1]["replay/groups"] == 1
+
+
+@pytest.mark.slow
+def test_the_members_of_a_population_have_curricula_and_replays_of_their_own(tmp_path):
+    """Runs that are trained as one give what each gives alone, though they sample different prompts and rounds."""
+    population, failed = Population(2), []
+
+    def member(seed: int) -> None:
+        with population.member():
+            try:
+                run(tmp_path / f"member-{seed}", *TOGETHER, f"run.seed={seed}")
+            except Exception as error:
+                failed.append(error)
+
+    threads = [Thread(target=member, args=(seed,)) for seed in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    for seed in (0, 1):
+        alone = run(tmp_path / f"alone-{seed}", *TOGETHER, f"run.seed={seed}")
+        together = [line for line in read_lines(tmp_path / f"member-{seed}" / "metrics.jsonl") if "reward/mean" in line]
+        for one, other in zip(alone, together, strict=True):
+            assert one.keys() == other.keys()
+            for name in ("curriculum/seen", "replay/groups", "group_filter/rounds", "reward/mean"):
+                assert one[name] == other[name], (seed, name)
