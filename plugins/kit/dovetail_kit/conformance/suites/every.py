@@ -122,7 +122,8 @@ def docstring(subject: Subject) -> None:
     if component.kind in FORMULAS and not re.search(r"[=←≤≥⇔~∝]|\bis\b", text):
         raise Failed("its docstring has no formula")
     reads = component.reads if component.kind in (*FORMULAS, "field", "reward") else ()
-    missing = [word for word in (*reads, *component.params) if not re.search(rf"\b{re.escape(word)}\b", text)]
+    own = [name for name in component.params if name not in component.common]
+    missing = [word for word in (*reads, *own) if not re.search(rf"\b{re.escape(word)}\b", text)]
     if missing and not re.search(r"as (for|in) `\w+`", text):
         raise Failed(f"its docstring does not mention {listing(missing)}")
 
