@@ -16,6 +16,11 @@ from dovetail.config.types import describe
 from dovetail.registry import REQUIRED, Component, current
 
 DOCS = Path(__file__).parent
+COMMON = {
+    "coef": "what multiplies it in the sum.",
+    "scheduled": "whether what `train.schedule` gives multiplies it too.",
+}
+"""What the engine makes of the parameters that it gives to all components of a kind."""
 SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Departures")
 
 
@@ -51,7 +56,7 @@ def page(kind: str, summary: str, components: list[Component]) -> str:
             lines += [f"| `{name}` | {cell(told.get(name, ''))} |" for name in component.reads] + [""]
         if component.params:
             lines += ["| parameter | default | | |", "|---|---|---|---|"]
-            told |= dict.fromkeys(component.common, "of every component of this kind")
+            told = {name: COMMON.get(name, "") for name in component.common} | told
             lines += [parameter(component, name, told.get(name, "")) for name in component.params] + [""]
         for title, text in sections.items():
             lines += [f"**{title}**", "", *markdown(text)]
