@@ -51,6 +51,7 @@ def page(kind: str, summary: str, components: list[Component]) -> str:
             lines += [f"| `{name}` | {cell(told.get(name, ''))} |" for name in component.reads] + [""]
         if component.params:
             lines += ["| parameter | default | | |", "|---|---|---|---|"]
+            told |= dict.fromkeys(component.common, "of every component of this kind")
             lines += [parameter(component, name, told.get(name, "")) for name in component.params] + [""]
         for title, text in sections.items():
             lines += [f"**{title}**", "", *markdown(text)]
