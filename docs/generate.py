@@ -20,18 +20,10 @@ from dovetail.kinds import FIELDS, STAGES, Kind, Stage
 from dovetail.registry import REQUIRED, Component, current
 
 DOCS = Path(__file__).parent
-<<<<<<< HEAD
-COMMON = {
-    "coef": "what multiplies it in the sum.",
-    "scheduled": "whether what `train.schedule` gives multiplies it too.",
-}
-"""What the engine makes of the parameters that it gives to all components of a kind."""
-=======
 PICTURE = runpy.run_path(str(DOCS / "step_picture.py"))
 COMMON = {"coef": "what the result is multiplied by", "scheduled": "whether `train.schedule` multiplies it, too"}
 """What the hyperparameters say that the engine gives to every component of a kind."""
 WITH_TABLES = ("glossary.md", "step.md", "what_a_plugin_can_do.md")
->>>>>>> wt-plug
 SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Departures")
 
 
@@ -109,11 +101,7 @@ def page(kind: str, summary: str, components: list[Component]) -> str:
             lines += [f"| `{name}` | {cell(told.get(name, ''))} |" for name in component.reads] + [""]
         if component.params:
             lines += ["| parameter | default | | |", "|---|---|---|---|"]
-<<<<<<< HEAD
-            told = {name: COMMON.get(name, "") for name in component.common} | told
-=======
             told |= {name: COMMON.get(name, "of every component of this kind") for name in component.common}
->>>>>>> wt-plug
             lines += [parameter(component, name, told.get(name, "")) for name in component.params] + [""]
         for title, text in sections.items():
             lines += [f"**{title}**", "", *markdown(text)]
