@@ -48,7 +48,7 @@ def _steps(curriculum: Any, count: int, steps: int = 5) -> State:
 
 @check(
     "curriculum",
-    fix="Return an np.ndarray of exactly `count` integers, each from 0 to the number of examples minus one.",
+    fix="Return an np.ndarray of exactly `count` integers between 0 and the last example's index.",
 )
 def chooses(subject: Subject) -> None:
     """It chooses as many existing prompts as it is asked for, even if that is more than there are.
@@ -90,7 +90,7 @@ def state_is_data(subject: Subject) -> None:
 def resumes_choosing(subject: Subject) -> None:
     """The same state and generator choose the same prompts, also in a fresh instance and after pickling.
 
-    A run that is killed continues from a checkpoint bit for bit, and the arms of an A/B test share their random numbers.
+    A run that is killed continues from a checkpoint bit for bit, and the arms of an A/B test share random numbers.
     """
     state = _steps(subject.bind(), 5)
     loaded: State = pickle.loads(pickle.dumps(state))

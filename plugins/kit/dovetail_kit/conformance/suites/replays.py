@@ -63,7 +63,7 @@ def _history(subject: Subject) -> list[tuple[Batch, Any]]:
 
 @check(
     "replay",
-    fix="Return all fields of the fresh groups, for exactly `groups` groups; those that are missing have empty masks.",
+    fix="Return all fields, for exactly `groups` groups; give empty masks to those that are missing.",
 )
 def joins_groups(subject: Subject) -> None:
     """Exactly `groups` groups join every step, with all fields in their shapes and types.
