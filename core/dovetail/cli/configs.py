@@ -50,6 +50,7 @@ def explain(options: argparse.Namespace) -> int:
     """Print the plan of a config."""
     from dovetail.config import config_id, load, run_id
     from dovetail.plan import by_stage, plan_step
+    from dovetail.plan.roles import CRITIC
     from dovetail.shipped import find
 
     loaded = load(find(options.config), options.overrides)
@@ -61,8 +62,18 @@ def explain(options: argparse.Namespace) -> int:
         (entry.field, entry.stage, entry.provider, entry.origin, ", ".join(entry.readers)) for entry in plan.entries
     ]
     _table([("field", "from stage", "provided by", "of", "read by"), *rows])
+    if models := [_model(role, loaded) for role in plan.roles if role != CRITIC]:
+        print()
+        _table([("model", "after a step", "begins as"), *models])
     print_notices(loaded)
     return 0
+
+
+def _model(role: str, config: Config) -> tuple[str, str, str]:
+    """Say of a model beside policy and critic how it moves and where it begins."""
+    own = config.choices.get(f"{role}.model")
+    begins = f"{role}.model = {own.component.spelled}" if own else "the policy when reinforcement learning begins"
+    return role, f"roles.{role} = {config.choice(f'roles.{role}').component.spelled}", begins
 
 
 def _table(rows: list[tuple[str, ...]]) -> None:

@@ -12,6 +12,7 @@ from tests.kit.conformance import (
     mutants_others,
     mutants_sampling,
     mutants_slow_import,
+    mutants_terms,
 )
 from tests.kit.conformance.mutants import MUTANTS
 
@@ -20,7 +21,7 @@ from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites import devices, texts
 from dovetail_kit.conformance.verdict import judge, report
 
-MODULES = (mutants_batches, mutants_losses, mutants_others, mutants_sampling, mutants_slow_import)
+MODULES = (mutants_batches, mutants_losses, mutants_others, mutants_sampling, mutants_slow_import, mutants_terms)
 
 
 @pytest.mark.parametrize(

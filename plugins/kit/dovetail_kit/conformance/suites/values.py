@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dovetail.errors import listing, nearest
+from dovetail.kinds.fields import LOGITS
 from dovetail.registry import current
 from dovetail.registry.compatibility import ENGINE
 from dovetail_kit.conformance import batch
@@ -36,7 +37,8 @@ def fields_are_known(subject: Subject) -> None:
     """
     known = provided(subject.component, current())
     for name in subject.component.reads:
-        if name not in known and nearest(name, known) and not quantity_in(name, current()):
+        beside = subject.component.kind == "field" and name.endswith(f"_{LOGITS}")  # of a role that a config opens
+        if name not in known and nearest(name, known) and not (beside or quantity_in(name, current())):
             raise Failed(
                 f"it reads the field '{name}', which nobody provides.{nearest(name, known)} Known:"
                 f" {listing(known, 40)}; hyperparameters go behind '*'"
