@@ -84,6 +84,13 @@ def batch() -> Mapping[str, np.ndarray]:
         "answer_tokens": rng.integers(0, VOCAB, (rows, TOKENS)).astype(np.int32),
         "answer_mask": np.arange(TOKENS) < np.repeat(rng.integers(1, TOKENS, PROMPTS), GROUP)[:, None],
     }
+    lengths = np.where(np.arange(rows) % GROUP == 0, np.repeat(rng.integers(1, TOKENS, PROMPTS), GROUP), 0)
+    found |= {
+        "demo_prompt_tokens": found["prompt_tokens"][::-1],
+        "demo_prompt_mask": found["prompt_mask"][::-1],
+        "demo_tokens": np.repeat(rng.integers(0, VOCAB, (PROMPTS, TOKENS)), GROUP, axis=0).astype(np.int32),
+        "demo_mask": np.arange(TOKENS) < lengths[:, None],
+    }
     return {name: np.asarray(array) for name, array in found.items()}
 
 

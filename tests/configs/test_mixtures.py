@@ -25,7 +25,7 @@ SIZES = (
     "reward_shaping.overlong.buffer=3",
 )
 KINDS = ("advantage", "policy_loss", "loss_agg", "kl", "correction", "loss_mask", "reward_shaping", "group_filter")
-KINDS += ("schedule", "value_loss", "optimizer", "lr_schedule", "kl_controller", "entropy_controller")
+KINDS += ("loss_term", "schedule", "value_loss", "optimizer", "lr_schedule", "kl_controller", "entropy_controller")
 PROVIDED_BY = {"is_weights": "correction", "schedule_weight": "schedule"}
 """Fields that exist only where a setting chooses their provider."""
 
@@ -51,6 +51,8 @@ def mixture(seed: int) -> dict[str, str]:
     # a loss that corrects by itself is mostly given no correction, and is refused with one
     excluded = dovetail.get("policy_loss", dealt("policy_loss")).declares.get("excludes", ())
     corrections = 0 if "correction" in excluded and chance.random() < 0.75 else 2
+    terms = random.Random(f"terms {seed}").sample(dovetail.names("loss_term"), seed % 3)
+    together = any(dovetail.get("loss_term", name).declares.get("whole_groups") for name in terms)
 
     return {
         **{f"train.{kind}": dealt(kind) for kind in ("advantage", "policy_loss", "loss_agg", "kl", "optimizer")},
@@ -59,14 +61,17 @@ def mixture(seed: int) -> dict[str, str]:
         "train.correction": some("correction", corrections),
         "train.loss_mask": some("loss_mask", 2),
         "train.reward_shaping": some("reward_shaping", 2),
+        "train.loss_terms": repr(terms),
+        "roles.teacher": dealt("follower"),
+        "roles.reference": dealt("follower"),
         "critic.value_loss": dealt("value_loss"),
         "critic.loss_agg": chance.choice(dovetail.names("loss_agg")),
         "train.kl_coef": chance.choice(["0.0", "0.05"]),
         "train.kl_in": chance.choice(["'loss'", "'reward'"]),
         "train.entropy_coef": chance.choice(["0.0", "0.01"]),
         "train.epochs": chance.choice(["1", "2"]),
-        "train.mini_batch_size": chance.choice(["None", "8", "5"]),
-        "train.micro_batch_size": chance.choice(["None", "4", "3"]),
+        "train.mini_batch_size": chance.choice(["None", "8", "8" if together else "5"]),
+        "train.micro_batch_size": chance.choice(["None", "4", "4" if together else "3"]),
     }
 
 

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from tests.core.train.test_role_models import exported
 from tests.core.train.tiny import TINY
 from tests.tiny_folder import GEMMA2, QWEN2, write
 
@@ -16,7 +17,10 @@ from dovetail.train.loop import train
 
 BRIEF = ("sft.steps=0", "train.steps=2", "eval.every=2", "critic.warmup_steps=1", "model.decoder.layers=1")
 PUBLISHED = {"gsm8k_gemma2_2b": GEMMA2, "gsm8k_qwen2_5_0_5b": QWEN2}
-RECIPES = sorted(path.stem for path in folder().glob("*.gin") if path.stem not in {"gsm8k_scratch", *PUBLISHED})
+TAUGHT = ("distillation",)
+"""Recipes with a teacher, which is another run's model."""
+APART = {"gsm8k_scratch", *PUBLISHED, *TAUGHT}
+RECIPES = sorted(path.stem for path in folder().glob("*.gin") if path.stem not in APART)
 SMALL = (
     "mesh.tp=1",
     "train.steps=3",
@@ -36,6 +40,15 @@ def test_a_recipe_trains(recipe, tmp_path):
     small = () if config.train.mini_batch_size is None else ("train.mini_batch_size=8",)
     last = train(load(find(recipe), [*TINY, *BRIEF, *small]), tmp_path)
     assert np.isfinite(last["policy_loss/loss"])
+    assert np.isfinite(last["optimizer/grad_norm"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", TAUGHT)
+def test_a_recipe_with_a_teacher_trains(recipe, tmp_path):
+    teacher = exported(tmp_path / "teacher", of=find("quickstart"))
+    last = train(load(find(recipe), [*TINY, *BRIEF, f"teacher/model.pretrained.path={str(teacher)!r}"]), tmp_path)
+    assert last["loss_term/gkd/mean"] > 0
     assert np.isfinite(last["optimizer/grad_norm"])
 
 

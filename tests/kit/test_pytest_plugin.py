@@ -116,6 +116,45 @@ def test_the_setting_applies_where_no_files_are_named(acme):
     assert "policy_loss" not in acme("--collect-only", "-q", "test_own.py").stdout
 
 
+OTHER_KIND = """
+import dovetail
+
+
+@dovetail.hookimpl
+def dovetail_kinds(register_kind):
+    register_kind(
+        "verifier", "scores, mask -> doubt", stage="corrections", many=True, default=(), reads="fields",
+        writes=("doubt",),
+    )
+
+
+@dovetail.hookimpl
+def dovetail_components(register):
+    register("verifier", "absolute", "acme.parts:absolute")
+    register("verifier", "ranked", "acme.parts:ranked")
+"""
+VERIFIERS = '''
+import jax.numpy as jnp
+
+
+def absolute(scores, mask, *, scale: float = 1.0):
+    """The doubt in each completion: -scale·|scores|, zero without policy tokens in the mask."""
+    return jnp.where(jnp.any(mask, axis=-1), -scale * jnp.abs(scores), 0.0)
+
+
+def ranked(scores, mask):
+    """The place of each completion in the batch; the mask says which of the scores count, and forgets to."""
+    return jnp.arange(len(scores)) * jnp.float32(1.0)
+'''
+
+
+def test_the_kind_of_another_plugin_is_held_to_what_holds_for_all_that_read_fields(acme):
+    (acme.site / "acme" / "__init__.py").write_text(OTHER_KIND)
+    done = acme("--dovetail-dist=acme-rl", "-q", "-k", "not sharded", parts=VERIFIERS)
+    failed = {line.split(" ")[1] for line in done.stdout.splitlines() if line.startswith("FAILED")}
+    assert failed == {"verifier/ranked::row_order", "verifier/ranked::empty_rows"}, done.stdout
+
+
 @pytest.mark.slow
 def test_settings_from_a_conftest(acme):
     parts = (

@@ -59,6 +59,17 @@ def test_explain_prints_the_plan(capsys):
     assert row.endswith("train.kl = k3")
 
 
+def test_explain_says_where_the_models_beside_the_policy_begin_and_how_they_follow(capsys):
+    overrides = ["train.kl_coef=0.1", "roles.reference=ema", "roles.teacher=frozen", "teacher.model=decoder"]
+    assert main(["explain", "quickstart", *sets(*overrides, "train.loss_terms=['reverse_kl']")]) == 0
+    lines = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
+    found = {line[0]: [cell.strip() for cell in line[1:] if cell.strip()] for line in lines}
+    assert found["reference"] == ["roles.reference = ema", "the policy when reinforcement learning begins"]
+    assert found["teacher"] == ["roles.teacher = frozen", "teacher.model = decoder"]
+    assert main(["explain", "quickstart"]) == 0
+    assert "begins as" not in capsys.readouterr().out
+
+
 def test_explain_warns_of_a_loss_without_gradient(capsys):
     main(["config", "explain", "quickstart", *sets("train.kl=k1", "train.kl_coef=0.1")])
     assert "warning: train.kl = k1 has zero expected gradient" in capsys.readouterr().out

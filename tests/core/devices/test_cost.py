@@ -73,7 +73,7 @@ def test_a_larger_teacher_costs_what_it_is(tmp_path):
 
 
 def test_without_a_policy_loss_nothing_is_computed_for_one():
-    cost = estimate(load(None, [*TINY, "train.policy_loss=none", "train.loss_terms=['dpo']", "train.monitor=()"]))
+    cost = estimate(load(None, [*TINY, "train.policy_loss=zero", "train.loss_terms=['dpo']", "train.monitor=()"]))
     kl = estimate(load(None, [*TINY, "train.policy_loss=reinforce", "train.kl_coef=0.1", "train.monitor=()"]))
     assert cost.flops == kl.flops
     assert cost.memory == kl.memory

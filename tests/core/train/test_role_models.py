@@ -25,9 +25,9 @@ FIXTURES = Path(__file__).parents[2] / "fixtures" / "models"
 DECAY = 0.8
 
 
-def exported(folder: Path, *overrides: str) -> Path:
+def exported(folder: Path, *overrides: str, of: Path | None = None) -> Path:
     """A model folder as `dovetail export` leaves it: a decoder of its own size, with the tokenizer of the task."""
-    config = load(None, [*TINY, "model.decoder.width=24", "model.decoder.heads=3", *overrides])
+    config = load(of, [*TINY, "model.decoder.width=24", "model.decoder.heads=3", *overrides])
     task: Any = config.choice("train.task").bind()
     tokenizer: Any = config.choice("train.tokenizer").bind()
     tokenizer = tokenizer.make(task.corpus())

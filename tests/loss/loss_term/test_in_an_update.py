@@ -26,7 +26,7 @@ from dovetail.step.parts import masked_sum
 from dovetail.train.metrics import means
 from dovetail_loss.loss_agg.token_mean import token_mean
 
-ALONE = (*PLAIN, "train.policy_loss=none", "train.monitor=()")
+ALONE = (*PLAIN, "train.policy_loss=zero", "train.monitor=()")
 TEACHER = "roles.teacher=frozen"
 """In these tests it is a hundredth away from the policy."""
 TERMS = {

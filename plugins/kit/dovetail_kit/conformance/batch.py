@@ -102,6 +102,9 @@ def field(name: str, known: Fields) -> Any:
     """Return a field: one that is known, what the component that provides it computes from those, or else a column."""
     if name in known:
         return known[name]
+    offered = next((each for each in (LOGITS, HIDDEN) if name.endswith(f"_{each}")), None)
+    if offered:
+        return _of_another(name, known[offered])
     quantity = quantity_in(name, current())
     bare = quantity.name if quantity else name
     if not current().has("field", bare):
@@ -134,7 +137,12 @@ def _offered(read: str, prefix: str, known: Fields) -> Any:
     if read in ("tokens", "mask"):
         inputs = next((each for each in INPUTS.values() if each.prefix and prefix.endswith(each.prefix)), COMPLETIONS)
         return jnp.asarray(known[inputs.prefix + read])
-    return jnp.asarray(known[read] + 0.3 * _normal(prefix + read, known[read].shape))
+    return jnp.asarray(_of_another(prefix + read, known[read]))
+
+
+def _of_another(name: str, own: np.ndarray) -> np.ndarray:
+    """Return what another model offers under this name: near the policy's own."""
+    return own + np.float32(0.3) * _normal(name, own.shape)
 
 
 def _normal(name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -147,10 +155,17 @@ def _array(value: Any) -> Any:
 
 
 def read_by(component: Component, seed: int = 0) -> Fields:
-    """Return the fields that a component reads, the mask, and weights for a sum over tokens."""
+    """Return the fields that a component reads, the mask of its tokens, and weights for a sum over them.
+
+    The tokens of a component that reads `demo_mask` alone are those of the demonstrations.
+    """
     known = known_fields(seed)
     names = dict.fromkeys((*component.reads, "mask", "weights"))
-    return {name: field(name, known) for name in names if name != "state"}
+    fields = {name: field(name, known) for name in names if name != "state"}
+    if "demo_mask" not in component.reads or "mask" in component.reads:
+        return fields
+    own = known["demo_mask"]
+    return fields | {"mask": own, "weights": np.where(own, np.float32(1.0), np.float32(0.0))}
 
 
 def is_array(value: Any) -> bool:
@@ -200,7 +215,8 @@ def spoilt(fields: Fields, value: float) -> Fields:
 def with_mask(fields: Fields, mask: np.ndarray) -> Fields:
     """Replace the mask, and the fields that follow from it."""
     lengths = mask.sum(axis=1).astype(np.int32)
-    follow = {"mask": mask, "lengths": lengths, "truncated": lengths == mask.shape[1]}
+    own = {"demo_mask": mask} if fields.get("demo_mask") is fields["mask"] else {}
+    follow = own | {"mask": mask, "lengths": lengths, "truncated": lengths == mask.shape[1]}
     return fields | {name: value for name, value in follow.items() if name in fields}
 
 

@@ -19,8 +19,9 @@ from dovetail_kit.conformance.batch import Fields
 from dovetail_kit.conformance.check import Inapplicable
 from dovetail_kit.conformance.compare import Result
 from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.fields import quantity_in
 
-LEARNT = ("policy_loss", "value_loss", "kl")
+LEARNT = tuple(kind.name for kind in current().kinds.values() if kind.term or kind.name == "value_loss")
 """Kinds through which a model learns, so that their gradients matter."""
 
 
@@ -184,10 +185,8 @@ def without_key(component: Component) -> bool:
 
 
 def _is_differentiable(name: str) -> bool:
-    if name in ("logps", "values"):
-        return True
-    registry = current()
-    return registry.has("field", name) and is_of_a_pass(registry.get("field", name))
+    quantity = quantity_in(name, current())
+    return name == "values" or (quantity is not None and quantity.live)
 
 
 def _generators() -> tuple[Any, str]:

@@ -29,8 +29,9 @@ CLAIMS: Final[dict[str, Claim]] = {
     "regularised": Claim(
         ("policy_loss",), "has a term that does not vanish with the advantage, or that points elsewhere"
     ),
+    "whole_groups": Claim(("loss_term",), "compares the completions of a group, so micro-batches hold whole groups"),
     "surrogate": Claim(
-        ("policy_loss", "value_loss", "kl"),
+        ("policy_loss", "value_loss", "loss_term", "kl"),
         "its gradient is not that of its value, because it contains a stop-gradient",
     ),
     "shift_invariant": Claim(("advantage",), "adding a constant to all scores of a group changes nothing"),

@@ -48,7 +48,7 @@ def dpo(
     from online AI feedback*. ε is the share of preferences taken to be the wrong way round: Mitchell 2023, *A note on
     DPO with noisy preferences*.
 
-    With `train.policy_loss = 'none'` it is the whole objective. The scores are what a reward, a judge or a reward model
+    With `train.policy_loss = 'zero'` it is the whole objective. The scores are what a reward, a judge or a reward model
     gives. A group without a pair adds nothing to the sum, and is counted in the mean over prompts. Mini- and
     micro-batches must not cut groups.
 

@@ -11,6 +11,8 @@ from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.compare import finite, same
 from dovetail_kit.conformance.subject import Subject
 
+STEPS = 1000
+
 
 def _moved(subject: Subject, step: Any) -> tuple[Any, Any]:
     """Return the weights of a small model before and after a step."""
@@ -42,3 +44,31 @@ def constant_weights(subject: Subject) -> None:
     before, after = _moved(subject, jnp.int32(1))
     for name, value in after.items():
         same(value, before[name], f"after a step the weight '{name}'", within=0.0)
+
+
+@check("follower", unless="constant", fix="Declare constant=True, or check the formula and the defaults.")
+def moves(subject: Subject) -> None:
+    """Where the policy is elsewhere, the weights move at some of the first 1,000 steps.
+
+    Weights that move are written to every checkpoint; those that never do should say so.
+    """
+
+    def change(step: Any) -> Any:
+        before, after = _moved(subject, step)
+        return jnp.any(after["kernel"] != before["kernel"])
+
+    if not jax.lax.map(change, jnp.arange(1, STEPS + 1, dtype=jnp.int32)).any():
+        raise Failed(f"no weight has changed in {STEPS:,} steps")
+
+
+@check("follower", fix="Move by the difference: w + rate * (policy - w).")
+def stays_with_the_policy(subject: Subject) -> None:
+    """Weights that equal the policy's stay what they are.
+
+    A role begins as the policy: one that drifts off by itself compares the policy with nothing that it has been.
+    """
+    weights = {"kernel": jnp.linspace(-1, 1, 6).reshape(3, 2), "bias": jnp.ones(2, jnp.bfloat16)}
+    given = {"weights": weights, "policy": weights, "step": jnp.int32(1)}
+    after = jax.jit(subject.bind())(*(given[name] for name in subject.component.reads))
+    for name, value in after.items():
+        same(value, weights[name], f"with a policy that has not moved, the weight '{name}'", within=1e-6)

@@ -1,17 +1,17 @@
-"""What is claimed of policy and value losses."""
+"""What is claimed of policy losses, value losses and other terms of the loss."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from dovetail_kit.conformance import batch
-from dovetail_kit.conformance.case import ArrayCase
+from dovetail_kit.conformance.case import LEARNT, ArrayCase
 from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.compare import Result, finite, same
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.invariance import fits_other_shapes
 
-LOSSES = ("policy_loss", "value_loss")
+LOSSES = tuple(kind for kind in LEARNT if kind != "kl")
 BEHAVIOUR = ("old_logps", "ref_logps", "rollout_logps")
 SHIFTS = (200.0, -200.0, 1e4, -1e4)
 STEP = 2e-3
@@ -35,7 +35,11 @@ def learns_from_policy_tokens(subject: Subject) -> None:
         raise Failed(f"the gradients by {', '.join(result.gradients) or 'no field'} are zero everywhere")
 
 
-@check(*LOSSES, fix="Move the statistic to a component of kind 'field' or 'advantage', which sees the whole batch.")
+@check(
+    *LOSSES,
+    unless="whole_groups",
+    fix="Move the statistic to a component of kind 'field' or 'advantage', which sees the whole batch.",
+)
 def micro_batches(subject: Subject) -> None:
     """A completion's loss and gradient depend neither on the others in its micro-batch nor on how many there are.
 

@@ -6,7 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dovetail.errors import listing, nearest
+from dovetail.kinds.fields import LOGITS
 from dovetail.registry import current
+from dovetail.registry.compatibility import ENGINE
 from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import ArrayCase, on_batch
 from dovetail_kit.conformance.check import Failed, check
@@ -15,7 +17,13 @@ from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.fields import provided, quantity_in
 
 ARRAYS = tuple(kind.name for kind in current().kinds.values() if kind.reads == "fields")
-BY_TOKEN = tuple(kind for kind in ARRAYS if kind not in ("field", "group_filter"))
+BY_ROW = ("group_filter",)
+ANY_SHAPE = (
+    "field",
+    *(kind.name for kind in current().kinds.values() if kind.origin.distribution != ENGINE and not kind.term),
+)
+"""Kinds whose values may have any shape: those of other plugins among them, as only these know what they are for."""
+BY_TOKEN = tuple(kind for kind in ARRAYS if kind not in (*BY_ROW, *ANY_SHAPE))
 """Kinds that return a value for each token."""
 ZERO_OUTSIDE = tuple(kind for kind in BY_TOKEN if kind != "kl")
 BOOLEAN = ("group_filter", "loss_mask")
@@ -29,7 +37,8 @@ def fields_are_known(subject: Subject) -> None:
     """
     known = provided(subject.component, current())
     for name in subject.component.reads:
-        if name not in known and nearest(name, known) and not quantity_in(name, current()):
+        beside = subject.component.kind == "field" and name.endswith(f"_{LOGITS}")  # of a role that a config opens
+        if name not in known and nearest(name, known) and not (beside or quantity_in(name, current())):
             raise Failed(
                 f"it reads the field '{name}', which nobody provides.{nearest(name, known)} Known:"
                 f" {listing(known, 40)}; hyperparameters go behind '*'"
@@ -45,8 +54,8 @@ def shapes(subject: Subject) -> None:
     """
     values, metrics = ArrayCase.of(subject).announced()
     rows, tokens = batch.ROWS, batch.TOKENS
-    wanted = (rows,) if subject.component.kind == "group_filter" else (rows, tokens)
-    for number, value in enumerate(values if subject.component.kind != "field" else ()):
+    wanted = (rows,) if subject.component.kind in BY_ROW else (rows, tokens)
+    for number, value in enumerate(values if subject.component.kind not in ANY_SHAPE else ()):
         if value.shape != wanted:
             raise Failed(f"value {number} has shape {list(value.shape)}, not {list(wanted)}")
         is_bool = subject.component.kind in BOOLEAN or (subject.component.kind == "correction" and number == 1)

@@ -1,4 +1,4 @@
-"""Policy loss `none`: nothing is computed on its account."""
+"""Policy loss `zero`: nothing is computed on its account."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import numpy as np
 
 from dovetail.config import load
 from dovetail.plan import plan_step
-from dovetail_loss.policy_loss.none import none
+from dovetail_loss.policy_loss.zero import zero
 
-ALONE = ("train.policy_loss=none", "train.monitor=()")
+ALONE = ("train.policy_loss=zero", "train.monitor=()")
 DPO = ("train.loss_terms=['dpo']", "train.loss_agg=sequence_mean_token_mean")
 
 
 def test_by_hand() -> None:
-    np.testing.assert_array_equal(none(jnp.array([[True, False]])), [[0.0, 0.0]])
+    np.testing.assert_array_equal(zero(jnp.array([[True, False]])), [[0.0, 0.0]])
 
 
 def test_without_another_term_there_is_no_forward_pass() -> None:
