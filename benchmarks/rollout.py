@@ -18,9 +18,9 @@ from step import machine
 from workloads import WORKLOADS, register
 
 from dovetail.config import load
+from dovetail.host.prompts import encode
 from dovetail.protocols import Weights
 from dovetail.step import keys
-from dovetail.host.prompts import encode
 
 
 def measure(name: str, variants: dict[str, dict[str, Any]], repeats: int, overrides: list[str]) -> dict[str, Any]:

@@ -1,26 +1,29 @@
 """Write the pages that are made from code: `python docs/generate.py`.
 
-`docs/components/KIND.md` comes from the docstrings of the built-in components, `docs/cli.md` from the command line.
+`docs/components/KIND.md` comes from the docstrings of the built-in components, `docs/cli.md` from the command line,
+`docs/step.svg` and the tables between `<!-- NAME -->` and `<!-- end -->` from the engine's stages, kinds and fields.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import runpy
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from dovetail.config.types import describe
+from dovetail.errors import PluginError
+from dovetail.kinds import FIELDS, STAGES, Kind, Stage
 from dovetail.registry import REQUIRED, Component, current
 
 DOCS = Path(__file__).parent
-COMMON = {
-    "coef": "what multiplies it in the sum.",
-    "scheduled": "whether what `train.schedule` gives multiplies it too.",
-}
-"""What the engine makes of the parameters that it gives to all components of a kind."""
+PICTURE = runpy.run_path(str(DOCS / "step_picture.py"))
+COMMON = {"coef": "what the result is multiplied by", "scheduled": "whether `train.schedule` multiplies it, too"}
+"""What the hyperparameters say that the engine gives to every component of a kind."""
+WITH_TABLES = ("glossary.md", "step.md", "what_a_plugin_can_do.md")
 SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Departures")
 
 
@@ -31,7 +34,49 @@ def pages() -> dict[str, str]:
     built_in = {kind: [c for c in registry.components(kind) if c.origin.distribution == "dovetail"] for kind in kinds}
     built_in = {kind: components for kind, components in built_in.items() if components}
     found = {f"components/{kind}.md": page(kind, kinds[kind], components) for kind, components in built_in.items()}
-    return found | {"components/index.md": index(built_in), "cli.md": command_line()}
+    tables = {"fields": fields(), "stages": stages()}
+    found |= {name: with_tables((DOCS / name).read_text(encoding="utf-8"), tables) for name in WITH_TABLES}
+    return found | {"components/index.md": index(built_in), "cli.md": command_line(), "step.svg": PICTURE["picture"]()}
+
+
+def with_tables(text: str, tables: Mapping[str, str]) -> str:
+    """Return a page with its tables as they are now."""
+    return re.sub(
+        r"(<!-- (\w+) -->\n).*?(<!-- end -->)",
+        lambda found: f"{found[1]}\n{tables[found[2]]}\n{found[3]}",
+        text,
+        flags=re.DOTALL,
+    )
+
+
+def fields() -> str:
+    """Return the table of the engine's fields."""
+    rows = [f"| `{name}` | {info.shape} | {info.stage} | {info.meaning} |" for name, info in FIELDS.items()]
+    return "\n".join(["| field | shape | stage | meaning |", "|---|---|---|---|", *rows]) + "\n"
+
+
+def stages() -> str:
+    """Return the table of the stages: where each runs, what is called there, and what a plugin may call there."""
+    lines = ["| stage | what happens | where | kinds of Dovetail | a kind of yours |", "|---|---|---|---|---|"]
+    for stage in STAGES:
+        where = PICTURE["LEVELS"][stage.level][0]
+        kinds = ", ".join(f"`{kind}`" for kind in PICTURE["called_at"](stage))
+        lines.append(f"| `{stage.name}` | {stage.summary} | {where} | {kinds} | {open_to(stage)} |")
+    return "\n".join(lines) + "\n"
+
+
+def open_to(stage: Stage) -> str:
+    """Say what components of a plugin's own kind may do at a stage."""
+    for said, options in (
+        ("reads fields, writes fields", {"writes": ("own",)}),
+        ("reads fields, adds to the loss (`term=True`)", {"term": True}),
+    ):
+        try:
+            Kind(name="own", summary="", stage=stage.name, reads="fields", **options).check()
+        except PluginError:
+            continue
+        return said
+    return "components of the kinds at the left"
 
 
 def index(components: Mapping[str, list[Component]]) -> str:
@@ -56,7 +101,7 @@ def page(kind: str, summary: str, components: list[Component]) -> str:
             lines += [f"| `{name}` | {cell(told.get(name, ''))} |" for name in component.reads] + [""]
         if component.params:
             lines += ["| parameter | default | | |", "|---|---|---|---|"]
-            told = {name: COMMON.get(name, "") for name in component.common} | told
+            told |= {name: COMMON.get(name, "of every component of this kind") for name in component.common}
             lines += [parameter(component, name, told.get(name, "")) for name in component.params] + [""]
         for title, text in sections.items():
             lines += [f"**{title}**", "", *markdown(text)]

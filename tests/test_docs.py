@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.kinds import FIELDS
+from dovetail.kinds import FIELDS, KINDS, STAGES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -53,6 +53,19 @@ def test_generated_pages_are_what_the_code_says():
         assert (ROOT / "docs" / name).read_text() == text, f"{name}: run `make docs`"
     written = {f"components/{path.name}" for path in (ROOT / "docs" / "components").glob("*.md")}
     assert written <= pages.keys(), "run `make docs`"
+
+
+def test_the_picture_of_a_step_shows_every_stage_kind_and_field():
+    from xml.etree import ElementTree
+
+    picture = ElementTree.parse(ROOT / "docs" / "step.svg")
+    shown = " ".join(text.text or "" for text in picture.iter("{http://www.w3.org/2000/svg}text"))
+    words = set(re.findall(r"\w+", shown))
+    assert words >= {stage.name for stage in STAGES} | {kind.name for kind in KINDS if kind.stage} | set(FIELDS)
+    width, height = (float(picture.getroot().attrib[side]) for side in ("width", "height"))
+    for each in picture.iter("{http://www.w3.org/2000/svg}rect"):
+        assert float(each.attrib["x"]) + float(each.attrib["width"]) <= width
+        assert float(each.attrib["y"]) + float(each.attrib["height"]) <= height
 
 
 SPANS = re.findall(r"`([^`]+)`", (ROOT / "docs" / "coming_from.md").read_text())

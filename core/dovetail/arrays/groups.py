@@ -60,7 +60,7 @@ class Groups:
         return masked(x - jax.lax.stop_gradient(lows[self.segments]), self.live)
 
     def deviations(self, x: Float[Array, "seq"], weights: Float[Array, "seq"] | None = None) -> Float[Array, "seq"]:
-        """Distance from the group's mean, or weighted mean: exactly zero in a constant group, zero in no group.
+        """Distance from the group's mean, or weighted mean: exactly zero in a constant group, and in rows of no group.
 
         Weights are positive in rows of a group.
         """

@@ -17,8 +17,8 @@ from dovetail.registry.compatibility import ENGINE
 def collect(own: Iterable[Callable[[Commands], None]], manager: pluggy.PluginManager | None = None) -> Commands:
     """Return the commands of the engine, then those of each plugin.
 
-    A name has one owner. What has the name of one of dovetail's own commands is left out, and the user is told; a name
-    of two plugins stays in the list, and says whose it is when it is called.
+    A name has one owner. A command with the name of one of Dovetail's own is left out, with a warning; a name that two
+    plugins add stays in the list, and names its owners when it is called.
     """
     commands = Commands(ENGINE)
     for add in own:
@@ -37,19 +37,19 @@ def collect(own: Iterable[Callable[[Commands], None]], manager: pluggy.PluginMan
 
 
 def _contested(first: Command, second: Command) -> Command:
-    """What stands where two plugins add a command of one name: it answers with whose it is, whatever is typed."""
+    """Return what takes the place of a command that two plugins add: whatever is typed, it names the owners."""
     owners = first.owners + second.owners
     parser = argparse.ArgumentParser(prog=first.parser.prog, add_help=False, prefix_chars="\0")
     parser.add_argument("words", nargs="*")
 
     def refuse(options: argparse.Namespace) -> int:
         raise PluginError(
-            f"the command '{parser.prog}' is added by {' and by '.join(owners)}, so that none of them is run;"
+            f"the command '{parser.prog}' is added by {' and by '.join(owners)}, so neither is run;"
             f" switch one off, as in DOVETAIL_DISABLE={owners[-1]}"
         )
 
     parser.set_defaults(run=refuse)
-    return Command(first.name, "refused, as several plugins add it", parser, owners)
+    return Command(first.name, "refused, because several plugins add it", parser, owners)
 
 
 def parser_of(commands: Commands) -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""What Tab offers: kinds, names, configs, settings. Nothing here imports jax."""
+"""What a shell offers on Tab: kinds, names, configs, settings. Nothing here imports jax."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ Completer = Callable[..., list[str]]
 
 
 def completed(action: argparse.Action, completer: Completer) -> None:
-    """Let Tab complete an argument with what a function returns."""
+    """Complete an argument with what a function returns."""
     action.completer = completer  # pyright: ignore[reportAttributeAccessIssue] - where argcomplete looks
 
 
 def answer(parser: argparse.ArgumentParser) -> None:
-    """Answer a shell's question, in `_ARGCOMPLETE` and its kin, and exit."""
+    """Answer the shell, whose question is in the environment (`_ARGCOMPLETE` and others), and exit."""
     import argcomplete
 
     argcomplete.autocomplete(parser, always_complete_options="long")
 
 
 def kinds(prefix: str, **_: Any) -> list[str]:
-    """Kinds of components."""
+    """Return kinds of components."""
     from dovetail.registry import current
 
     return _matching(prefix, current().kinds)
 
 
 def component_names(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    """Names of the kind that stands before."""
+    """Return names of the kind that is the argument before."""
     return _names(parsed_args.kind, prefix)
 
 
 def configs(prefix: str, **_: Any) -> list[str]:
-    """Shipped configs by name, and gin files and folders where the prefix leads."""
+    """Return the names of shipped configs, and the gin files and folders that begin with the prefix."""
     from dovetail import shipped
 
     return sorted([*_matching(prefix, shipped.configs()), *_gin_files(prefix)])
@@ -54,7 +54,7 @@ def _gin_files(prefix: str) -> list[str]:
 
 
 def overrides(prefix: str, **_: Any) -> list[str]:
-    """`section.field=`, `kind.name.parameter=`, and after `=` the names that a setting may hold."""
+    """Return `section.field=` and `kind.name.parameter=`; after the `=`, the names that the setting may hold."""
     import attrs
 
     from dovetail.config.schema import schema
@@ -70,7 +70,7 @@ def overrides(prefix: str, **_: Any) -> list[str]:
 
 
 def _selectors(key: str) -> list[str]:
-    """How `kind.name.parameter=` may go on."""
+    """Return how `kind.name.parameter=` may continue after these characters."""
     from dovetail.registry import current
 
     registry = current()
@@ -84,7 +84,7 @@ def _selectors(key: str) -> list[str]:
 
 
 def _parameters(kind: str, name: str) -> list[str]:
-    """The parameters of a component; asking for them imports it, and what that prints goes nowhere."""
+    """Return the parameters of a component. This imports it, so whatever it prints is discarded."""
     import contextlib
 
     from dovetail.errors import DovetailError
@@ -96,7 +96,7 @@ def _parameters(kind: str, name: str) -> list[str]:
 
 
 def _names(kind: str, prefix: str) -> list[str]:
-    """A kind's names, those of several owners with the owner."""
+    """Return the names of a kind, with the owner where two distributions have the same name."""
     from dovetail.registry import current
 
     registry = current()

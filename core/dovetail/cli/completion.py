@@ -25,7 +25,7 @@ def add(commands: Commands) -> None:
         epilog=WHERE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    command.add_argument("shell", choices=SHELLS)
+    command.add_argument("shell", choices=SHELLS, help="which shell")
     command.set_defaults(run=run)
 
 

@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Declare the commands."""
-    summary = "print the plan: each field, who provides it, who reads it"
+    summary = "print the plan: what runs at each stage, and each field with who provides and who reads it"
     top = commands.add_parser("explain", help=summary)
     config = commands.add_group("config", help="show, explain or compare configs")
-    shown = config.add_parser("show", help="print every value with where it comes from")
-    also = config.add_parser("explain", help="same as `dovetail explain`")
+    shown = config.add_parser("show", help="print every value and where it was set")
+    also = config.add_parser("explain", help="the same as `dovetail explain`")
     for command, function in ((top, explain), (also, explain), (shown, show)):
         add_config(command)
         command.set_defaults(run=function)
-    compared = config.add_parser("diff", help="print the values in which two configs differ")
-    compared.add_argument("first")
-    compared.add_argument("second")
+    compared = config.add_parser("diff", help="print the values in which two configs differ; status 1 if there are any")
+    compared.add_argument("first", help="a gin file, or the name of a shipped config")
+    compared.add_argument("second", help="another one")
     compared.set_defaults(run=diff)
 
 
 def show(options: argparse.Namespace) -> int:
-    """Print every value of a config and where it comes from."""
+    """Print every value of a config and where it was set."""
     from dovetail.config import load, render_show
     from dovetail.shipped import find
 
@@ -77,14 +77,14 @@ def _model(role: str, config: Config) -> tuple[str, str, str]:
 
 
 def _table(rows: list[tuple[str, ...]]) -> None:
-    """Print rows in columns; the last one is as wide as it likes."""
+    """Print rows in aligned columns, except for the last one."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, (*widths, 0), strict=True)).rstrip())
 
 
 def print_notices(config: Config) -> None:
-    """Say which bindings have no effect, and what is allowed and probably not meant."""
+    """Print the bindings without effect, and warnings about what is allowed but probably not intended."""
     from dovetail.step.algorithm import warnings
 
     for unused in config.unused:

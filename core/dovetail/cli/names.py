@@ -14,17 +14,21 @@ def add(commands: Commands) -> None:
     """Declare the commands."""
     summary = "list the components of a kind, or of all kinds"
     names = commands.add_parser("names", help=summary)
-    completed(names.add_argument("kind", nargs="?"), kinds)
+    completed(
+        names.add_argument("kind", nargs="?", help="policy_loss, advantage, reward, ... (default: every kind)"), kinds
+    )
     names.set_defaults(run=list_names)
-    summary = "print a component's formula, fields, parameters and origin"
+    summary = "print the formula, the fields, the parameters and the origin of a component"
     described = commands.add_parser("describe", help=summary)
-    completed(described.add_argument("kind"), kinds)
-    completed(described.add_argument("name"), component_names)
+    completed(described.add_argument("kind", help="policy_loss, advantage, reward, ..."), kinds)
+    completed(
+        described.add_argument("name", help="name or alias of a component, or distribution/name"), component_names
+    )
     described.set_defaults(run=describe)
 
 
 def list_names(options: argparse.Namespace) -> int:
-    """Print the names of one kind, one a line with aliases, or every kind that has any."""
+    """Print the names of one kind with their aliases, or those of every kind that has components."""
     from dovetail.registry import current
 
     registry, kind = current(), options.kind
@@ -41,7 +45,7 @@ def list_names(options: argparse.Namespace) -> int:
 
 
 def describe(options: argparse.Namespace) -> int:
-    """Print a component's docstring, what it reads, its parameters with defaults and ranges, its aliases and origin."""
+    """Print the docstring of a component, what it reads, its parameters, its aliases and old names, and its origin."""
     from dovetail.config.types import describe as allowed
     from dovetail.registry import REQUIRED, current
 
@@ -61,6 +65,6 @@ def describe(options: argparse.Namespace) -> int:
         print(f"aliases: {', '.join(component.aliases)}")
     for old in component.renamed:
         new = old.to or component.name
-        print(f"was:     {old.old}, which is {new} since {old.since} and refused from {old.removed_in} on")
+        print(f"was:     {old.old}, called {new} since {old.since} and refused from {old.removed_in} on")
     print(f"origin:  {component.origin}")
     return 0

@@ -1,4 +1,4 @@
-"""What modules of commands use: how commands are added, and the options that several of them share.
+"""How commands are added, and the options that several of them share.
 
 A module of commands, the engine's or a plugin's, has a function `add(commands: Commands)`.
 """
@@ -130,7 +130,7 @@ def _nothing_to_run(options: argparse.Namespace) -> int:
 
 
 def add_config(command: argparse.ArgumentParser) -> None:
-    """Let a command take a config and overrides: `options.config`, `options.overrides`."""
+    """Add the arguments for a config and overrides: `options.config`, `options.overrides`."""
     config = command.add_argument(
         "config",
         nargs="?",
@@ -141,24 +141,24 @@ def add_config(command: argparse.ArgumentParser) -> None:
 
 
 def add_overrides(command: argparse.ArgumentParser) -> None:
-    """Let a command take overrides: `options.overrides`."""
+    """Add the argument for overrides: `options.overrides`."""
     override = command.add_argument(
         "--set",
         dest="overrides",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="override a binding; repeatable",
+        help="override a binding of the config; repeatable",
     )
     completed(override, overrides)
 
 
 def add_policy(command: argparse.ArgumentParser) -> None:
-    """Let a command take the weights of a run: `options.of`."""
+    """Add the argument for the run whose weights are used: `options.of`."""
     command.add_argument(
         "--run",
         dest="of",
         type=Path,
         metavar="FOLDER",
-        help="a run's folder: use its newest checkpoint, and its config where none is named",
+        help="run folder: use its newest checkpoint, and its config if none is named",
     )

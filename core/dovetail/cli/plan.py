@@ -1,4 +1,4 @@
-"""`dovetail plan`: what a step will cost, before any weights are read."""
+"""`dovetail plan`: what a step will cost, without reading any weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dovetail.cli.options import Commands, add_config
 
 def add(commands: Commands) -> None:
     """Declare the command."""
-    summary = "print parameters, memory per device, tokens and operations of a step; needs neither weights nor data"
+    summary = "print the parameters, memory per device, tokens and operations of a step; needs no weights or data"
     command = commands.add_parser("plan", help=summary)
     add_config(command)
     command.add_argument("--json", action="store_true", help="print JSON")
@@ -46,7 +46,7 @@ def _table(title: str, rows: Mapping[str, float], base: int, unit: str) -> None:
 
 
 def _short(value: float, base: int, unit: str = "") -> str:
-    """Write a number in a unit of its size.
+    """Write a number with a suitable unit.
 
     >>> _short(1536, 1024, "iB"), _short(2_600_000_000, 1000)
     ('1.50 KiB', '2.60 G')

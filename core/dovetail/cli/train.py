@@ -11,25 +11,25 @@ from dovetail.cli.options import Commands, add_config
 def add(commands: Commands) -> None:
     """Declare the commands."""
     for name, summary in (
-        ("train", "train: the warm start, if the config asks for one, then reinforcement learning"),
-        ("sft", "only the supervised warm start; `train` with the same config and folder goes on from it"),
+        ("train", "train a model: the supervised warm start, if the config has one, then reinforcement learning"),
+        ("sft", "run only the supervised warm start; `train` with the same config and folder continues from it"),
     ):
         command = commands.add_parser(name, help=summary)
         add_config(command)
         command.add_argument(
-            "--folder", type=Path, help="run folder (default: runs/CONFIG-RUNID); resumes if it has begun"
+            "--folder", type=Path, help="run folder (default: runs/CONFIG-RUNID); resumes a run that has begun"
         )
         command.set_defaults(run=train_command, only_sft=name == "sft", profile=None)
         if name == "train":
             command.add_argument(
                 "--profile",
                 metavar="steps=FIRST:LAST",
-                help="trace these RL steps, counted from 1, into FOLDER/profile, for Perfetto and TensorBoard",
+                help="trace these RL steps, counted from 1, into FOLDER/profile for Perfetto and TensorBoard",
             )
 
 
 def train_command(options: argparse.Namespace) -> int:
-    """Load a config, run it in its folder, print where the results are."""
+    """Load a config, run it in its folder and print where the results are."""
     from dovetail.cli.configs import print_notices
     from dovetail.config import load
     from dovetail.run.process import prepare

@@ -33,7 +33,7 @@ def near_miss(
 
         r = exp( -|guess - answer| / w )
 
-    The last number of a completion counts. Where the answer is no number, the reward abstains.
+    The last number of a completion counts. Where the answer is not a number, the reward abstains.
 
     Args:
         completions: texts without special tokens.
@@ -56,5 +56,5 @@ def _score(text: str, truth: object, width: float) -> float | None:
 
 def _last_number(text: str) -> float | None:
     found = _NUMBER.findall(text)
-    # so many digits are no guess, and as a float they would be infinite
+    # a number of so many digits is not a guess, and as a float it would be infinite
     return float(found[-1]) if found and len(found[-1]) < 300 else None

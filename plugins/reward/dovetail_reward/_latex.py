@@ -1,4 +1,4 @@
-"""Find the answer that a completion states in LaTeX, and compare answers but for their typography."""
+"""Find the answer that a completion states in LaTeX, and compare answers regardless of typography."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _MATHS = re.compile(r"\$\$?([^$]*)\$\$?|\\\((.*)\\\)", re.DOTALL)
 def boxed_answer(text: str) -> str | None:
     r"""Return what stands in the last box of a text: `\boxed{a}`, `\fbox{a}` or `\boxed a`; else None.
 
-    Braces are matched, escaped ones do not count. A last box that is not closed, or holds more than
-    `LONGEST_ANSWER` characters, is none.
+    Braces are matched; escaped ones do not count. Where the last box is not closed, or holds more than
+    `LONGEST_ANSWER` characters, there is no answer.
 
     >>> boxed_answer(r"\boxed{4} so $\boxed{\frac{1}{2}}$"), boxed_answer(r"$\boxed 4$"), boxed_answer(r"\boxed{4")
     ('\\frac{1}{2}', '4', None)
@@ -76,7 +76,7 @@ def bare(answer: str) -> str:
 
 
 def same_answer(guess: str, truth: str) -> bool:
-    r"""Tell whether two answers are one but for typography, or are numbers of equal value.
+    r"""Tell whether two answers differ in typography only, or are numbers of equal value.
 
     >>> same_answer(r"\dfrac12", "1/2"), same_answer("1{,}000.0", "1000"), same_answer(r"5\text{ cm}^2", "5")
     (True, True, True)

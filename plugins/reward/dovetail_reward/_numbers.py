@@ -20,8 +20,8 @@ def number(text: str) -> Decimal | None:
     """Return the number that a text consists of, else None.
 
     Understood are a sign (also the minus sign −), thousands separators, `$` in front, `%` behind (left out: `50%`
-    is 50), a final period, an exponent, and the digits of any script. Infinities, NaN and hexadecimals are no
-    numbers. Values are exact: 2^64 and 2^64 + 1 differ.
+    is 50), a final period, an exponent, and the digits of any script. Infinities, NaN and hexadecimals are not read
+    as numbers. Values are exact: 2^64 and 2^64 + 1 differ.
 
     >>> number(" $1,234.50. "), number("−5%"), number("1,2"), number("nan")
     (Decimal('1234.50'), Decimal('-5'), None, None)
@@ -31,7 +31,7 @@ def number(text: str) -> Decimal | None:
 
 
 def first_number(text: str) -> Decimal | None:
-    """Return the first number in a text, else None. A hyphen after a letter or digit is no sign.
+    """Return the first number in a text, else None. A hyphen after a letter or digit is not a sign.
 
     >>> first_number("about $1,250 or -3"), first_number("x-5"), first_number("...")
     (Decimal('1250'), Decimal('5'), None)
@@ -51,7 +51,7 @@ def leading_number(text: str) -> Decimal | None:
 
 
 def last_number(text: str) -> Decimal | None:
-    """Return the last number in a text, else None. A hyphen after a letter or digit is no sign.
+    """Return the last number in a text, else None. A hyphen after a letter or digit is not a sign.
 
     >>> last_number("3 or 1,250."), last_number("10-3"), last_number("...")
     (Decimal('1250'), Decimal('3'), None)

@@ -27,7 +27,7 @@ def hendrycks(text: str) -> str:
     percent signs, a unit in `\text{ ...}`, and a left-hand side of one or two characters.
 
     Raises:
-        ValueError: where the algorithm does not work out: two units, a `\sqrt` or `\frac` of nothing, or one slash
+        ValueError: where the algorithm fails: two units, a `\sqrt` or `\frac` of nothing, or one slash
             that does not stand between integers.
 
     >>> hendrycks(r"x = \dfrac12"), hendrycks(r"90^\circ"), hendrycks("1/2"), hendrycks(r"5\text{ cm}")

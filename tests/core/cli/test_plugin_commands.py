@@ -93,10 +93,10 @@ def test_a_command_of_two_plugins_is_refused_with_both_named(install, capsys, wo
     install("acme-rl", "acme_hello")
     assert main(words) == 1
     assert capsys.readouterr().err == (
-        "error: the command 'dovetail hello' is added by acme-rl and by zeta-rl, so that none of them is run; switch one"
+        "error: the command 'dovetail hello' is added by acme-rl and by zeta-rl, so neither is run; switch one"
         " off, as in DOVETAIL_DISABLE=zeta-rl\n"
     )
-    assert "hello refused, as several plugins add it [acme-rl, zeta-rl]" in listed(capsys)
+    assert "hello refused, because several plugins add it [acme-rl, zeta-rl]" in listed(capsys)
 
 
 @pytest.mark.parametrize("name", ["train", "sweep"])

@@ -6,7 +6,7 @@ import re
 
 import jax
 import pytest
-from tests.kit.conformance import mutants_batches, mutants_losses, mutants_others, mutants_terms
+from tests.kit.conformance import mutants_batches, mutants_losses, mutants_others, mutants_sampling, mutants_terms
 from tests.kit.conformance.mutants import MUTANTS
 
 from dovetail_kit.conformance.check import checks
@@ -14,7 +14,7 @@ from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites import texts
 from dovetail_kit.conformance.verdict import judge, report
 
-MODULES = (mutants_batches, mutants_losses, mutants_others, mutants_terms)
+MODULES = (mutants_batches, mutants_losses, mutants_others, mutants_sampling, mutants_terms)
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_generate_goes_on_where_it_was(trained, prompts, tmp_path, capsys):
     out = tmp_path / "out.jsonl"
     arguments = ["generate", "--run", str(trained), "--prompts", str(prompts), "--batch-size", "2"]
     assert main([*arguments, "--out", str(out), "-n", "2"]) == 0
-    assert "10 completions written, 0 were there" in capsys.readouterr().out
+    assert "10 completions written, 0 were there already" in capsys.readouterr().out
     undisturbed, lines = completions(out), out.read_bytes().splitlines(keepends=True)
     assert sorted(undisturbed) == [(index, sample) for index in range(5) for sample in range(2)]
     assert json.loads(lines[0]) | {"completion": "", "logp": 0} == {
@@ -103,11 +103,11 @@ def test_generate_goes_on_where_it_was(trained, prompts, tmp_path, capsys):
     }
     out.write_bytes(b"".join([*lines[:3], lines[7]]) + lines[8][:9])
     assert main([*arguments, "--out", str(out), "-n", "2"]) == 0
-    assert "6 completions written, 4 were there" in capsys.readouterr().out
+    assert "6 completions written, 4 were there already" in capsys.readouterr().out
     assert completions(out) == undisturbed
     assert len(read_lines(out)) == 10
     assert main([*arguments, "--out", str(out), "-n", "3"]) == 0
-    assert "5 completions written, 10 were there" in capsys.readouterr().out
+    assert "5 completions written, 10 were there already" in capsys.readouterr().out
     assert completions(out).items() >= undisturbed.items()
 
 
@@ -175,7 +175,7 @@ MISTAKES = {
     "an unknown preset": (["generate", "--run", "{run}", "--out", "{tmp}/o", "--sampling", "gredy"], "Did you mean 'greedy'?"),
     "no samples": (["generate", "--run", "{run}", "--out", "{tmp}/o", "-n", "0"], "--samples 0: it must be at least 1"),
     "no prompts": (["generate", "--run", "{run}", "--out", "{tmp}/o", "--prompts", "{tmp}/p.jsonl"], "No such file"),
-    "a suffix": (["generate", "--run", "{run}", "--out", "{tmp}/o", "--prompts", "{tmp}/p.txt"], "known: .csv, .jsonl, .parquet"),
+    "a suffix": (["generate", "--run", "{run}", "--out", "{tmp}/o", "--prompts", "{tmp}/p.txt"], "files of records have one of .csv, .jsonl, .parquet"),
     "too many passes": (["eval", "--run", "{run}", "-n", "2", "--set", "eval.pass_at=(4,)"], "needs numbers from 1 to eval.samples = 2"),
     "a full folder": (["export", "{run}", "--out", "{run}"], "is not an empty folder; name another"),
     "no adapter": (["export", "{run}", "--out", "{tmp}/o", "--adapter"], "export it whole"),

@@ -49,3 +49,8 @@ def test_the_exponential_bends_either_way():
 def test_a_steep_sigmoid_is_a_jump_at_half_of_the_rise():
     weights = curve("sigmoid", warmup_ratio=1.0, steepness=1e3)
     np.testing.assert_allclose(weights, np.array([0.0] * 20 + [0.5] + [1.0] * 20), atol=1e-5)
+
+
+def test_the_exponential_of_rate_zero_is_linear():
+    np.testing.assert_allclose(curve("exponential", rate=0.0), curve("linear"), rtol=1e-6)
+    np.testing.assert_allclose(curve("exponential", rate=1e-3), curve("linear"), atol=1e-3)

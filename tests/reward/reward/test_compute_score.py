@@ -71,7 +71,7 @@ def test_an_error_is_not_hidden(params, error):
         ({"name": "batch"}, "missing a required argument: 'data_sources'"),
         ({"batched": True}, "missing a required argument: 'data_source'"),
         ({"name": "batch", "batched": True, "time_limit": 1.0}, "that takes a plain function, no time_limit"),
-        ({"calls_per_second": 1.0}, "compute_score is no async function, of which alone calls_per_second can be kept"),
+        ({"calls_per_second": 1.0}, "compute_score is not an async function, and calls_per_second is for those only"),
         ({"name": "three"}, "got an unexpected keyword argument 'extra_info'"),
         ({"name": "scaled", "reward_kwargs": {"scales": 2}}, "got an unexpected keyword argument 'scales'"),
     ],

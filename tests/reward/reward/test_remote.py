@@ -178,7 +178,7 @@ def test_the_rate_is_kept_over_calls(server):
 
 @pytest.mark.parametrize("url", ["localhost:8000", "file:///etc/passwd", "http://", ""])
 def test_addresses_of_another_kind_are_refused(url):
-    with pytest.raises(ConfigError, match="is no address; write 'http://HOST:PORT/PATH'"):
+    with pytest.raises(ConfigError, match="is not an address; write 'http://HOST:PORT/PATH'"):
         Remote(url=url)
 
 

@@ -80,5 +80,5 @@ def test_true_is_not_1():
 
 def test_cells():
     assert rlla(["", ""], [None, None]) == [None, None]
-    with pytest.raises(ValueError, match="the right answer has calls that are no JSON with name and parameters"):
+    with pytest.raises(ValueError, match="the right answer has calls that are not JSON with name and parameters"):
         rlla([""], [text("oops")])

@@ -37,7 +37,7 @@ def test_a_weight_for_no_reward_is_refused_with_the_nearest_name():
     with pytest.raises(dovetail.DovetailError) as caught:
         WeightedSum(weights={"chek_answer": 1.0})(TABLE, NAMES)
     assert str(caught.value) == (
-        "reward_manager.weighted_sum.weights names 'chek_answer', which is no reward of this run."
+        "reward_manager.weighted_sum.weights names 'chek_answer', which is not a reward of this run."
         " Did you mean 'check_answer'? Rewards: check_answer, match_format_exactly"
     )
 

@@ -21,7 +21,7 @@ def decoupled_gae(
     critic_lam: Annotated[float, Interval(ge=0, le=1)] = 1.0,
     whiten: bool = True,
 ) -> tuple[Float[Array, "seq token"], Float[Array, "seq token"]]:
-    """Generalised advantage estimation whose λ for the critic's targets is not that for the policy's advantages.
+    """Generalised advantage estimation with one λ for the policy's advantages and another for the critic's targets.
 
         A_t = GAE(γ, λ)_t,   R_t = GAE(γ, λ_critic)_t + V_t
 

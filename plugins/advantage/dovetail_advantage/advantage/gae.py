@@ -38,7 +38,7 @@ def gae(
         gamma: γ, discount per policy token.
         lam: λ, decay of the trace per policy token.
         whiten: bring A to mean 0 and standard deviation 1 over all policy tokens of the batch (Bessel's correction,
-            1e-8 added to the variance), as PPO implementations do. R is from A before that.
+            1e-8 added to the variance), as PPO implementations do. R is computed from A before it is whitened.
 
     Returns:
         (advantages, returns), both zero outside the mask.

@@ -38,7 +38,7 @@ def grpo(
 
     Returns:
         A, the same at every policy token of a completion and zero elsewhere. A group of one gets zero, and a
-        group of equal scores exactly zero, be ε zero too.
+        group of equal scores exactly zero, even where ε is zero.
 
     Departures:
         verl counts rows without policy tokens as members of their group, and gives a group of one its raw score.

@@ -25,12 +25,12 @@ def grpo_leave_one_out(
         A_it = (s_i - mean_{G∖i}(s)) / (std_{G∖i}(s) + ε)   where the others' scores vary
         A_it =  s_i - mean_{G∖i}(s)                         where they are equal
 
-    with G∖i the completions of i's prompt without i, and std after Bessel's correction. It is how NeMo-RL estimates
+    with G∖i the completions of i's prompt without i, and std after Bessel's correction. This is NeMo-RL's estimator
     for GRPO with its leave-one-out baseline and normalised rewards; without the division it is `rloo`.
 
     Deltas against `grpo`:
 
-    1. neither mean nor deviation depends on the completion that they are for.
+    1. neither the mean nor the deviation depends on the completion that they judge.
     2. no division where the others agree, so that a lone success among n is not blown up: it gets 1, where a lone
        deviation of almost nothing would give 1/ε.
 

@@ -17,7 +17,7 @@ def maxrl(
 
         A_it = (s_i - mean_G(s)) / mean_G(s),  G the completions of i's prompt; zero where mean_G(s) ≤ 0
 
-    With scores of 0 and 1, p the chance of a 1, and n = |G|, its policy gradient is without bias that of
+    With scores of 0 and 1, p the chance of a 1, and n = |G|, its policy gradient is an unbiased estimate of that of
     -∑_{k=1..n-1} (1-p)ᵏ/k, the first terms of log p: reinforcement learning of p for n = 2, maximum likelihood as n
     grows. Tajwar et al. 2026, *Maximum likelihood reinforcement learning*.
 
@@ -37,8 +37,8 @@ def maxrl(
         zero, a group of equal scores exactly zero, and so does one whose mean is not positive.
 
     Departures:
-        The paper's estimator without the mean as a baseline has n terms of log p; the baseline, which is there only
-        if somebody succeeds, costs one. TRL adds an ε to the mean; prime-rl does not.
+        The paper's estimator without the mean as a baseline has n terms of log p; the baseline, which exists only if
+        some completion succeeds, costs one of them. TRL adds an ε to the mean; prime-rl does not.
 
     >>> ids, mask = jnp.array([3, 3, 3, 3, 8]), jnp.ones((5, 1), bool)
     >>> maxrl(jnp.array([1.0, 0.0, 0.0, 0.0, 1.0]), ids, mask)

@@ -39,7 +39,7 @@ def optimal_token_baseline_corrected(
         token_rewards: r; the score sits on the last policy token.
         old_logps: log π, nats, at collection.
         old_sum_pi_squared: ∑_v π_v² at collection, by the field `sum_pi_squared`.
-        is_weights: ρ, of the run's `train.correction`, without which there is none to read.
+        is_weights: ρ, from the run's `train.correction`; a run without a correction has none.
         group_ids: any labels; groups may be interleaved and of unequal size.
         mask: policy tokens. Positions t count all tokens, as in `optimal_token_baseline`.
         handle_zero_tail: take B = 0 where all other completions of the prompt have ended.

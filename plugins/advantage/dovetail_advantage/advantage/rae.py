@@ -27,24 +27,24 @@ class RoleConditioned:
     Liu et al. 2025, *SPIRAL: self-play on zero-sum games incentivizes reasoning via multi-agent multi-turn
     reinforcement learning*, equation 2 and algorithm 1. Where one model plays both sides of a game, one side's gain is
     the other's loss: a mean over both is zero whatever the policy does, and moving first may be worth something that no
-    move has earned. A baseline for each side takes off just that.
+    move has earned. A baseline for each side removes exactly that.
 
     Deltas against `reinforce`:
 
     1. a baseline, from the steps before and not from this one; prompts need not be sampled more than once.
 
     b is kept in `state`, an array over roles that is saved in checkpoints. A role's number comes from the dataset's
-    column `train.role_column` ('role' unless set), whose values are texts or whole numbers and may say the game as
-    well, for which the paper keeps baselines apart, too. A task without the column has one role.
+    column `train.role_column` ('role' unless set), whose values are texts or whole numbers and may name the game as
+    well, since the paper keeps a baseline for each game and role. A task without the column has one role.
 
     Reads:
         state: b, and how many completions of each role there were.
         scores: s, one per completion, in units of reward.
         role_ids: p.
-        mask: policy tokens. A row without any is of no role: it moves no baseline.
+        mask: policy tokens. A row without any belongs to no role and moves no baseline.
 
     Attributes:
-        decay: α, the share of b that stays.
+        decay: α, the fraction of b that is kept.
         per: what decays b: each "completion", as in the paper, where a role with many completions in a step all but
             replaces b; or each "step", whatever n (α for α^n), so that b looks back over some 1/(1-α) steps.
 
@@ -53,11 +53,12 @@ class RoleConditioned:
         `baseline`, b averaged over the completions of the step.
 
     Departures:
-        The paper goes through the completions one by one, and lets each into b before its own advantage is taken, which
-        shrinks that by the factor α; its code takes the advantage first. Here all completions of a step are judged by
-        the b before it and come into it by their mean, so that their order is of no matter. The paper's b begins at
-        zero; here, as in prime-rl, at the role's mean in the step in which it is first seen, and the first advantages
-        are against that. prime-rl moves b by the mean of each group, in turn; `per="step"` is that for one group.
+        The paper goes through the completions one by one, and adds each to b before taking its own advantage, which
+        shrinks the advantage by the factor α; its code takes the advantage first. Here all completions of a step are
+        judged by the b before it and enter it by their mean, so that their order does not matter. The paper's b
+        begins at zero; here, as in prime-rl, at the role's mean in the step in which it is first seen, and the first
+        advantages are against that. prime-rl moves b by the mean of each group, in turn; `per="step"` is that for one
+        group.
 
     >>> rae, scores, mask = RoleConditioned(decay=0.5), jnp.array([1.0, -1.0, -1.0]), jnp.ones((3, 1), bool)
     >>> state = rae.update(rae.init(roles=2), scores, jnp.array([0, 0, 1]), mask)

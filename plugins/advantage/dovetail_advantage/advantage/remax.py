@@ -32,7 +32,7 @@ def remax(
         A, in units of reward, zero outside the mask.
 
     Departures:
-        None: verl's, on rewards that sit on policy tokens.
+        None from verl, on rewards that sit on policy tokens.
 
     >>> import jax.numpy as jnp
     >>> remax(jnp.array([[0.0, 1.0]]), jnp.array([0.25]), jnp.ones((1, 2), bool))

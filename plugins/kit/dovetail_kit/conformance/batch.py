@@ -108,7 +108,8 @@ def field(name: str, known: Fields) -> Any:
     quantity = quantity_in(name, current())
     bare = quantity.name if quantity else name
     if not current().has("field", bare):
-        return _normal(name, (ROWS,))
+        written = _written(name, known)
+        return _normal(name, (ROWS,)) if written is None else written
     prefix = name.removesuffix(bare)
     provider = current().get("field", bare)
     value = Subject(provider).bind()(*(_offered(read, prefix, known) for read in provider.reads))
@@ -116,6 +117,15 @@ def field(name: str, known: Fields) -> Any:
     if value.dtype == bool and value.shape == known["mask"].shape:  # a loss mask, which may be empty by default
         return np.random.default_rng(len(name)).random(value.shape) < 0.5
     return value
+
+
+def _written(name: str, known: Fields) -> Any:
+    """Return a field that components of a plugin's own kind write; None if there is no such kind, or no component."""
+    for kind in current().kinds.values():
+        for writer in current().components(kind.name) if name in kind.writes else ():
+            values = Subject(writer).bind()(*(_array(field(read, known)) for read in writer.reads))
+            return np.asarray((values if isinstance(values, tuple) else (values,))[kind.writes.index(name)])
+    return None
 
 
 def _offered(read: str, prefix: str, known: Fields) -> Any:

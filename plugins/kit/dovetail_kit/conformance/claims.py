@@ -49,9 +49,12 @@ CLAIMS: Final[dict[str, Claim]] = {
         ("kl_controller", "entropy_controller", "follower"), "the coefficient, or the weights, never change"
     ),
     "range": Claim(("reward",), "the lowest and the highest score, with the default settings"),
-    "examples": Claim(("reward",), "pairs of records, each a dict of columns: the first scores higher than the second"),
+    "examples": Claim(
+        ("reward", "process_reward"),
+        "pairs of records, each a dict of columns: the first scores higher than the second",
+    ),
     "deterministic": Claim(
-        ("reward",), "unless False, a completion always gets the same score, whatever the others are"
+        ("reward", "process_reward"), "unless False, a completion always gets the same score, whatever the others are"
     ),
     "batch_invariant": Claim(("rollout",), "a completion does not depend on the rest of the batch"),
     "vocabulary_logps": Claim(

@@ -1,4 +1,4 @@
-"""`dovetail eval`: how good a model is on a data set."""
+"""`dovetail eval`: how good a model is on a dataset."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dovetail.cli.options import Commands, add_config, add_policy
 
 def add(commands: Commands) -> None:
     """Declare the command."""
-    summary = "score the eval split of a config's task with the config's model, or with that of a run"
+    summary = "score a config's model, or the model of a run, on the eval split of the task"
     description = (
         f"{summary}. Prints accuracy, mean rewards, lengths and, from several samples, pass@k and maj@k, each with its"
         " 95 % interval, for all prompts and for each value of the column data_source; writes report.json and"
@@ -20,17 +20,21 @@ def add(commands: Commands) -> None:
     add_config(command)
     add_policy(command)
     command.add_argument(
-        "-n", "--samples", type=int, help="samples of each prompt, for pass@k and maj@k (eval.samples)"
+        "-n", "--samples", type=int, help="samples per prompt, for pass@k and maj@k (default: eval.samples)"
     )
-    command.add_argument("--sampling", metavar="PRESET", help="how they are drawn: greedy, standard, liberal, ...")
-    command.add_argument("--examples", type=int, help="only the first so many prompts (default: all)")
-    command.add_argument("--out", type=Path, help="folder of the results (default: evaluations/WEIGHTS in the run's)")
+    command.add_argument(
+        "--sampling", metavar="PRESET", help="how to sample: greedy, standard, liberal, ... (default: as in the config)"
+    )
+    command.add_argument("--examples", type=int, help="how many prompts to use, from the first on (default: all)")
+    command.add_argument(
+        "--out", type=Path, help="folder for the results (default: evaluations/WEIGHTS in the run folder)"
+    )
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Evaluate, print and write the report."""
+    """Evaluate, print the report and write it."""
     from dovetail.run.process import prepare
     from dovetail_lab.cli.policies import load_policy_config, run_folder, with_preset
     from dovetail_lab.cli.progress import progress

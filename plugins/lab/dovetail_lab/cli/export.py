@@ -1,4 +1,4 @@
-"""`dovetail export`: a run's model for other programs."""
+"""`dovetail export`: the model of a run for other programs."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from dovetail.errors import RunError
 
 def add(commands: Commands) -> None:
     """Declare the command."""
-    summary = "write a run's model as a Hugging Face folder, its tokenizer and chat template with it"
+    summary = "write the model of a run as a Hugging Face folder, with its tokenizer and chat template"
     command = commands.add_parser("export", help=summary)
-    command.add_argument("of", metavar="RUN", type=Path, help="the run's folder; its newest checkpoint is taken")
-    command.add_argument("--out", type=Path, required=True, help="the folder to write, new or empty")
-    command.add_argument("--adapter", action="store_true", help="the adapter alone (default: merged into the model)")
+    command.add_argument("of", metavar="RUN", type=Path, help="run folder; the newest checkpoint is exported")
+    command.add_argument("--out", type=Path, required=True, help="folder to write, new or empty")
+    command.add_argument(
+        "--adapter", action="store_true", help="write only the adapter (default: merge it into the model)"
+    )
     add_overrides(command)
     command.set_defaults(run=run, config=None)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Export, and say what was written."""
+    """Export the model, and print what was written."""
     from dovetail.run.process import prepare
     from dovetail_lab.cli.policies import load_policy_config
 

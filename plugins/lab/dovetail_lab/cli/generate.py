@@ -1,4 +1,4 @@
-"""`dovetail generate`: completions of a file of prompts."""
+"""`dovetail generate`: completions for a file of prompts."""
 
 from __future__ import annotations
 
@@ -13,33 +13,35 @@ if TYPE_CHECKING:
     from dovetail.config import Config
 
 PROMPT_FILES = "records"
-"""The task that reads a file of prompts."""
+"""The task that reads files of prompts."""
 
 
 def add(commands: Commands) -> None:
     """Declare the command."""
-    summary = "write completions of a file of prompts, with the config's model or that of a run"
+    summary = "write completions for a file of prompts, with a config's model or the model of a run"
     description = (
-        f"{summary}. One JSON line for each completion: index (of the prompt), sample, prompt, completion, finish,"
-        " tokens, logp, and the prompt's own record. Killed and run again, it goes on: nothing twice, nothing lost; a"
-        " larger -n adds samples."
+        f"{summary}. Each completion is one JSON line: index (of the prompt), sample, prompt, completion, finish,"
+        " tokens, logp, and the record of the prompt. If it was interrupted, run it again: it continues where it"
+        " stopped. A larger -n adds samples."
     )
     command = commands.add_parser("generate", help=summary, description=description)
     add_config(command)
     add_policy(command)
     command.add_argument("--prompts", type=Path, help=".jsonl, .csv or .parquet (default: the config's eval split)")
-    command.add_argument("--prompt-column", default="prompt", help="its column with text or messages (default: prompt)")
-    command.add_argument("--chat", action="store_true", help="put text prompts into the tokenizer's chat template")
-    command.add_argument("--system", help="with --chat: what the system says first")
-    command.add_argument("--out", type=Path, required=True, help="the file to write, JSON lines")
-    command.add_argument("-n", "--samples", type=int, default=1, help="completions of each prompt (default: 1)")
-    command.add_argument("--sampling", metavar="PRESET", help="greedy, standard, liberal, ... (default: the config's)")
+    command.add_argument("--prompt-column", default="prompt", help="the column with text or messages (default: prompt)")
+    command.add_argument("--chat", action="store_true", help="render text prompts with the tokenizer's chat template")
+    command.add_argument("--system", help="with --chat: the system message")
+    command.add_argument("--out", type=Path, required=True, help="file to write, in JSON lines")
+    command.add_argument("-n", "--samples", type=int, default=1, help="completions per prompt (default: 1)")
+    command.add_argument(
+        "--sampling", metavar="PRESET", help="how to sample: greedy, standard, liberal, ... (default: as in the config)"
+    )
     command.add_argument("--batch-size", type=int, help="prompts at a time (default: eval.batch_size)")
     command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Generate, and say how much there is."""
+    """Generate, and print how many completions there are."""
     from dovetail.run.process import prepare
     from dovetail_lab.cli.policies import load_policy_config, with_preset
     from dovetail_lab.cli.progress import progress
@@ -67,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     )
     with progress() as watch:
         written, before = generator(examples, options.out, watch)
-    print(f"{written} completions written, {before} were there: {options.out}")
+    print(f"{written} completions written, {before} were there already: {options.out}")
     return 0
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def load_policy_config(options: argparse.Namespace, also: Sequence[str] = ()) -> tuple[Path, Config]:
-    """Return the config of a command line, and its file: the one that is named, else the run's own.
+    """Return the config of a command line and its file: the one that is named, or else that of the run.
 
     Raises:
         RunError: if the folder is not a run's.
@@ -32,18 +32,18 @@ def load_policy_config(options: argparse.Namespace, also: Sequence[str] = ()) ->
 
 
 def run_folder(options: argparse.Namespace, config: Config, path: Path) -> Path:
-    """Return where results go: the run's folder, or the one that a run of this config would have."""
+    """Return where results go: the folder of the run, or the one that a run of this config would have."""
     from dovetail.run.folder import default_folder
 
     return options.of or default_folder(config, path.stem)
 
 
 def with_preset(config: Config, section: Literal["sampling", "eval"], name: str | None) -> Config:
-    """Return a config whose `sampling` or `eval` section has the values of a preset, whatever it says itself.
+    """Return a config whose `sampling` or `eval` section is overridden by the values of a preset.
 
     Raises:
-        UnknownNameError: if there is no such preset, with the nearest.
-        ConfigError: if it has a value that the section does not.
+        UnknownNameError: if there is no such preset.
+        ConfigError: if the preset has a value for a setting that the section does not have.
     """
     if name is None:
         return config

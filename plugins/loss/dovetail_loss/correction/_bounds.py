@@ -21,8 +21,8 @@ def outside(
 ) -> Bool[Array, "seq #token"]:
     """Tell which values are below `low` or above `high`; None for no lower bound.
 
-    NaN is not: it stays, so that it is seen in the loss or the metrics, where dropping it would train on, quietly,
-    with a model or a sampler that is broken.
+    NaN is neither: it is kept, so that it shows in the loss or the metrics. Dropped, it would hide that the model or
+    the sampler is broken, and the run would go on.
 
     >>> outside(jnp.array([[0.5, 1.0, 5.0, jnp.nan]]), 0.9, 1.1)
     Array([[ True, False,  True, False]], dtype=bool)

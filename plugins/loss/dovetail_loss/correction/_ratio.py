@@ -13,7 +13,7 @@ Level = Literal["token", "sequence", "geometric"]
 """Whose ratio: the token's own, the product over the completion, or the product's geometric mean."""
 
 SMALLEST_MEAN = 1e-8
-"""A batch whose mean weight is not above this is not normalised: no mean of noise is blown up to one."""
+"""A batch whose mean weight is not above this is not normalised, so that noise is not blown up to a mean of one."""
 
 
 def ratio(
@@ -50,11 +50,11 @@ def normalized(
     """Divide weights by their mean: over tokens at level `token`, else over completions.
 
     A completion's weight is the mean over its tokens, so that a long one counts once. Where the mean is zero, or
-    next to it, the weights stay as they are.
+    close to it, the weights stay as they are.
 
     Args:
         weights: w, zero outside the mask.
-        counted: tokens over which the mean goes; completions without any are not counted.
+        counted: tokens that the mean is over; completions without any are not counted.
         level: at which the weights were computed.
 
     >>> normalized(jnp.array([[1.0, 1.0], [3.0, 0.0]]), jnp.array([[True, True], [True, False]]), "sequence")

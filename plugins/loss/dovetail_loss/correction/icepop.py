@@ -23,7 +23,7 @@ def icepop(
     upper: Annotated[float, Gt(0)] = 5.0,
     normalize: bool = False,
 ) -> Corrected:
-    """IcePop: each token weighs by its ratio to the sampler, and by nothing where that is out of range.
+    """IcePop: each token weighs by its ratio to the sampler, and not at all where that is out of range.
 
         w_it = r_it where α ≤ r_it ≤ β, else 0,   r_it = π(a|s) / μ(a|s)
 
@@ -32,7 +32,7 @@ def icepop(
 
     Delta against `tis_token`:
 
-    1. a token beyond the bound teaches nothing, where it would weigh C; and there is a lower bound.
+    1. a token beyond the bound teaches nothing instead of weighing C; and there is a lower bound.
 
     Args:
         old_logps: log π, in nats, by the trainer's forward pass at collection.

@@ -38,11 +38,11 @@ def reject(
         divergence: D, the estimator of KL(μ‖π) from one token.
         over: what is judged: each token by itself, or completions by the `sum` or `mean` of D over their tokens, or
             by their extreme token (`max`: one token out of bounds rejects the completion).
-        low: in nats; None for -high. It matters for k1 alone, the others are never negative.
+        low: in nats; None for -high. It matters for k1 only; the others are never negative.
         high: in nats.
         count_rejected: whether rejected tokens stay in the mask, with weight zero. They then count in the baseline
             of their group, in the lengths over which the loss is averaged, and in terms that the weights do not
-            multiply, such as KL and entropy; else in nothing.
+            multiply, such as KL and entropy; otherwise they count in nothing.
 
     Returns:
         Weights of one, and the mask without what is rejected.

@@ -24,7 +24,7 @@ def sequence_mask(
     normalize: bool = False,
     count_rejected: bool = False,
 ) -> Corrected:
-    """Masked importance sampling (MIS): the ratio of the completion as its weight, and none that is out of range.
+    """Masked importance sampling (MIS): a completion weighs by its ratio, and is rejected where that is out of range.
 
         w_it = ρ_i where α ≤ ρ_i ≤ C, else rejected,   ρ_i = exp( ∑_t [log π - log μ] )
 
@@ -33,7 +33,7 @@ def sequence_mask(
 
     Delta against `tis_sequence`:
 
-    1. a completion beyond the bound is rejected, where it would weigh C: that far out it is more likely an
+    1. a completion beyond the bound is rejected instead of weighing C: that far out it is more likely an
        accident of the sampler than something the policy would write.
 
     Args:
@@ -45,7 +45,7 @@ def sequence_mask(
         normalize: divide the weights by their mean over the batch's completions that count.
         count_rejected: whether rejected tokens stay in the mask, with weight zero. They then count in the baseline
             of their group, in the lengths over which the loss is averaged, and in terms that the weights do not
-            multiply, such as KL and entropy; else in nothing.
+            multiply, such as KL and entropy; otherwise they count in nothing.
 
     Returns:
         The weights, and the mask without what is rejected.

@@ -45,7 +45,7 @@ def sequence_mask_tis(
         truncate_at: C; None for no bound, as in both peers in spite of the name.
         count_rejected: whether rejected tokens stay in the mask, with weight zero. They then count in the baseline
             of their group, in the lengths over which the loss is averaged, and in terms that the weights do not
-            multiply, such as KL and entropy; else in nothing.
+            multiply, such as KL and entropy; otherwise they count in nothing.
 
     Returns:
         The weights, and the mask without what is rejected.

@@ -31,7 +31,7 @@ def tis_geometric(
     Delta against `tis_sequence`:
 
     1. the geometric mean over the tokens in place of the product: it does not grow with the length, so that one bound
-       fits all lengths; and it is no importance weight any more, the estimate is biased whatever the bound.
+       fits all lengths; but it is no longer an importance weight: the estimate is biased whatever the bound.
 
     Args:
         old_logps: log π, in nats, by the trainer's forward pass at collection.

@@ -49,16 +49,16 @@ def tis_reject(
         mask: policy tokens.
         level: `token`, `sequence` (the product over the completion) or `geometric` (its geometric mean).
         upper: C, in units of the ratio.
-        normalize: divide the weights by their mean over what counts of the batch, tokens or completions.
+        normalize: divide the weights by their mean over the tokens or completions of the batch that count.
         divergence: D, the estimator of KL(μ‖π) from one token.
         over: what is judged: each token by itself, or completions by the `sum` or `mean` of D over their tokens, or
             by their extreme token (`max`: one token out of bounds rejects the completion).
-        low: in nats; None for -high. It matters for k1 alone, the others are never negative.
+        low: in nats; None for -high. It matters for k1 only; the others are never negative.
         high: in nats.
         veto: τ, in units of the ratio: a completion with a token below it is rejected; None for no veto.
         count_rejected: whether rejected tokens stay in the mask, with weight zero. They then count in the baseline
             of their group, in the lengths over which the loss is averaged, and in terms that the weights do not
-            multiply, such as KL and entropy; else in nothing.
+            multiply, such as KL and entropy; otherwise they count in nothing.
 
     Returns:
         The weights, and the mask without what is rejected.

@@ -26,8 +26,8 @@ def tis_token(
         w_it = min(π(a|s) / μ(a|s), C)
 
     Yao et al. 2025, *Your efficient RL framework secretly brings you off-policy RL training* (TIS); truncation:
-    Ionides 2008, *Truncated importance sampling*. A token's ratio leaves out how the states differ that π and μ
-    reach, so it is biased, with little variance; see `tis_sequence` for the other end.
+    Ionides 2008, *Truncated importance sampling*. A token's ratio leaves out that π and μ reach different states, so
+    it is biased, with little variance; see `tis_sequence` for the other end.
 
     Args:
         old_logps: log π, in nats, by the trainer's forward pass at collection.

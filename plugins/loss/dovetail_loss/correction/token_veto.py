@@ -1,4 +1,4 @@
-"""Correction `token_veto`: completions without a token that the trainer would all but never write."""
+"""Correction `token_veto`: no completion with a token that the trainer would hardly ever write."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def token_veto(
         threshold: τ > 0, in units of the ratio.
         count_rejected: whether rejected tokens stay in the mask, with weight zero. They then count in the baseline
             of their group, in the lengths over which the loss is averaged, and in terms that the weights do not
-            multiply, such as KL and entropy; else in nothing.
+            multiply, such as KL and entropy; otherwise they count in nothing.
 
     Returns:
         Weights of one, and the mask without what is rejected.

@@ -1,1 +1,1 @@
-"""What losses need to know of a whole mini-batch before it is split: ranks of tokens, and counts."""
+"""What losses need to know about a whole mini-batch before it is split: ranks of tokens, and counts."""

@@ -28,7 +28,7 @@ def clip_cov_tokens(
         max(⌊fraction·N⌋, 1) tokens, drawn at random from { lower < c < upper }
 
     over the N policy tokens of the mini-batch, or all of these where there are fewer. This covariance drives the
-    change of entropy: likely tokens with a high advantage use it up. Cui et al. 2025, *The entropy mechanism of
+    change of entropy: likely tokens with a high advantage use up entropy. Cui et al. 2025, *The entropy mechanism of
     reinforcement learning for reasoning language models* (arXiv:2505.22617).
 
     Args:

@@ -30,5 +30,5 @@ def positive_weights(
            [0., 0.]], dtype=float32)
     """
     positive = mask & (full_precision(scores) > threshold)[:, None]
-    share = jnp.sum(mask, dtype=float) / jnp.maximum(jnp.sum(positive, dtype=float), 1.0)
-    return jnp.where(positive, share, 0.0)
+    factor = jnp.sum(mask, dtype=float) / jnp.maximum(jnp.sum(positive, dtype=float), 1.0)
+    return jnp.where(positive, factor, 0.0)

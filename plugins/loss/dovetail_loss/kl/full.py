@@ -10,7 +10,7 @@ from dovetail.registry import declares
 
 @declares(non_negative=True, unbiased_gradient=True, unbiased_value=True)
 def full(full_kl: Float[Array, "seq token"]) -> Float[Array, "seq token"]:
-    """The divergence over the whole vocabulary, no estimate: no variance at a position, exact value and gradient.
+    """The divergence over the whole vocabulary, which is not an estimate: value and gradient are exact.
 
         KL(π || π_ref) = ∑_v π(v|s)·[ log π(v|s) - log π_ref(v|s) ]
 

@@ -32,7 +32,7 @@ class Adaptive:
         ConfigError: if either is not positive.
 
     Departures:
-        An update over no completion at all leaves β as it is, whatever KL says.
+        An update over no completions leaves β as it is, whatever KL says.
 
     >>> controller = Adaptive(target=0.1, horizon=1000.0)
     >>> state = controller.update(controller.init(0.2), kl=jnp.array(5.0), samples=jnp.array(100))

@@ -1,4 +1,4 @@
-"""Loss masks: what of a batch the policy learns from, whatever its loss, one file each.
+"""Loss masks: the part of a batch that the policy learns from, whatever its loss, one file each.
 
 A loss mask is asked once the advantages are known, on the whole batch, so that it may rank; one that reads `logps`, the
 policy being trained, is asked with the loss and treats completions one by one. It returns a weight per token, true or

@@ -12,16 +12,17 @@ def drop_truncated(
 
         kept_it = m_it where completion i has ended by itself
 
-    Whether a cut-off completion was on a good way, nobody knows; its low score would teach the policy to stop thinking
-    early. Yu et al. 2025, *DAPO*, section 3.4, overlong filtering; TRL's `mask_truncated_completions`.
+    Nobody knows whether a completion that was cut off was on the right track, but its low score would teach the
+    policy to stop thinking early. Yu et al. 2025, *DAPO*, section 3.4, overlong filtering; TRL's
+    `mask_truncated_completions`.
 
     Args:
         truncated: true where the limit was hit without an EOS.
         mask: policy tokens.
 
     Returns:
-        The mask without truncated completions, as weights and as the mask to keep: they count in no length, no KL
-        and no entropy term, and in no loss of the critic. In the baseline of their group they count, as in both
+        The mask without truncated completions, as weights and as the mask to keep: they do not count in lengths, in
+        KL and entropy terms, or in the critic's loss. They do count in the baseline of their group, as in both
         sources; a reward that abstains on them (None) leaves them out of that too.
 
     >>> import jax.numpy as jnp

@@ -19,7 +19,7 @@ def opsm(
     *,
     threshold: Annotated[float, Ge(0)] = 0.5,
 ) -> Bool[Array, "seq token"]:
-    """Off-policy sequence masking: nothing from completions far from the sampler where A < 0.
+    """Off-policy sequence masking: nothing is learnt from completions with A < 0 that are far from the sampler.
 
         D_i  = (1/|y_i|)·∑_t (log μ - log π)
         dropped where A_it < 0 and D_i > δ

@@ -29,7 +29,7 @@ def pf_ppo(
         w_i = v_i / mean(v)
 
     Shen and Zhang 2024, *Policy filtration for RLHF to mitigate noise in reward models* (arXiv:2409.06957); `max_min`
-    and `max_random` are its best-worst and best-random. The mean goes over the completions with policy tokens.
+    and `max_random` are its best-worst and best-random. The mean is over the completions with policy tokens.
 
     Args:
         scores: s, the total reward of each completion.

@@ -1,4 +1,4 @@
-"""Policy loss `clip_cov`: PPO without the gradient of a few tokens that use entropy up."""
+"""Policy loss `clip_cov`: PPO without the gradient of a few tokens that use up entropy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def clip_cov(
     epsilon_low: Annotated[float, Ge(0)] = 0.2,
     epsilon_high: Annotated[float, Ge(0)] = 0.2,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
-    """Clip-Cov: the loss of `ppo`, and zero on tokens drawn among those of high covariance.
+    """Clip-Cov: the loss of `ppo`, and zero on a few tokens drawn from those of high covariance.
 
         L = 0 where selected, else max(-A·r, -A·clip(r, 1-ε_low, 1+ε_high)),  r = π(a|s) / π_old(a|s)
 
@@ -47,7 +47,7 @@ def clip_cov(
         The loss per token, the metrics of `ppo`, and `cov_fraction`: tokens that the selection took out.
 
     Departures:
-        Tokens that PPO clips keep their constant loss, as in verl, which draws among the others only; here the draw
+        Tokens that PPO clips keep their constant loss, as in verl, which draws from the others only; here the draw
         is made before any is clipped. verl reports `cov_fraction` as its clip fraction.
 
     >>> new, one, true = jnp.zeros((1, 2)), jnp.ones((1, 2)), jnp.ones((1, 2), bool)

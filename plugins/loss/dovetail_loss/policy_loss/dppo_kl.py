@@ -34,7 +34,7 @@ def dppo_kl(
         M = [D ≤ ε_high or π ≤ π_old] where A > 0, [D ≤ ε_low or π ≥ π_old] elsewhere
         L = -M·sg[min(r, c)]·A·log π(a|s),  r = π(a|s) / π_old(a|s)
 
-    with sg the stop-gradient. D is KL(π_old || π) where everything but the sampled token counts as one. Qi et al.
+    with sg the stop-gradient. D is KL(π_old || π) when all tokens but the sampled one are taken together. Qi et al.
     2026, *Rethinking the trust region in LLM reinforcement learning* (arXiv:2602.04879).
 
     Delta against `dppo_tv`:

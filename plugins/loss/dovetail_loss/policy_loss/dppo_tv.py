@@ -28,8 +28,8 @@ def dppo_tv(
         M = [π - π_old ≤ ε_high] where A > 0, [π - π_old ≥ -ε_low] elsewhere
         L = -M·sg[min(r, c)]·A·log π(a|s)
 
-    with sg the stop-gradient. |π - π_old| is the total variation between the two policies where everything but the
-    sampled token counts as one. Qi et al. 2026, *Rethinking the trust region in LLM reinforcement learning*
+    with sg the stop-gradient. |π - π_old| is the total variation between the two policies when all tokens but the
+    sampled one are taken together. Qi et al. 2026, *Rethinking the trust region in LLM reinforcement learning*
     (arXiv:2602.04879).
 
     Deltas against `ppo`:

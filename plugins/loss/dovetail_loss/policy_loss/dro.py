@@ -32,7 +32,7 @@ def dro(
 
     Deltas against `ppo`:
 
-    1. no importance ratio, so that data of any policy will do, and a stale token is not cut off but pulled back:
+    1. no importance ratio, so that data from any policy will do, and a stale token is not cut off but pulled back:
        it stops at x = A/β;
     2. no clip.
 
@@ -47,7 +47,7 @@ def dro(
         The loss per token, and per-token metrics: `penalty`, `ratio` and `approx_kl` as in `ppo`.
 
     Departures:
-        The paper learns a value in the place of the baseline; here the advantage is any estimator's. verl has no
+        The paper learns a value in place of the baseline; here the advantage comes from any estimator. verl has no
         default for β.
 
     >>> loss, _ = dro(jnp.array([[-1.0]]), jnp.array([[-3.0]]), jnp.ones((1, 1)), jnp.ones((1, 1), bool))

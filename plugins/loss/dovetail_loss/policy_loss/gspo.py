@@ -37,7 +37,7 @@ def gspo(
 
     1. the ratio is the sequence's geometric mean, not the token's, so that all tokens of a completion are
        clipped together;
-    2. the clip range is three orders smaller, as a mean over |y| tokens moves less.
+    2. the clip range is three orders of magnitude smaller, as a mean over |y| tokens moves less.
 
     Args:
         logps: log π, in nats, differentiable.

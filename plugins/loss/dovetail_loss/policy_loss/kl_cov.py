@@ -1,4 +1,4 @@
-"""Policy loss `kl_cov`: importance sampling, with a penalty on a few tokens that use entropy up."""
+"""Policy loss `kl_cov`: importance sampling, with a penalty on a few tokens that use up entropy."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def reinforce(
 
     This is the gradient of every importance-weighted loss here, at a ratio of one. With more than one update per
     collection the data is off-policy and nothing in here corrects for it: choose `ppo` or `importance_sampling`
-    there. The value of the loss measures no progress.
+    there. The value of the loss does not measure progress.
 
     Args:
         logps: log π, in nats, differentiable.

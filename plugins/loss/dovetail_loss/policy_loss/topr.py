@@ -1,4 +1,4 @@
-"""Policy loss `topr`: REINFORCE with the importance weight truncated for failures and left out for successes."""
+"""Policy loss `topr`: REINFORCE with a truncated importance weight on failures and none on successes."""
 
 from __future__ import annotations
 

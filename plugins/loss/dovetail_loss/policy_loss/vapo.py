@@ -36,9 +36,9 @@ def vapo(
 
     Deltas against `ppo`:
 
-    1. the imitation term. p is the field `positive_weights`: zero on completions that failed, and elsewhere the
-       share of tokens that succeeded, inverted, in the mini-batch; from which score on a completion counts as a
-       success is set there (`field.positive_weights.threshold`);
+    1. the imitation term. p is the field `positive_weights`: zero on completions that failed, and elsewhere one over
+       the fraction of the mini-batch's tokens that are in successful ones; the score from which a completion counts
+       as a success is set there (`field.positive_weights.threshold`);
     2. clip-higher.
 
     VAPO's other parts lie in other components: a critic and its pretraining, and the advantage.

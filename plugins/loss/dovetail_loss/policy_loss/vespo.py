@@ -37,7 +37,7 @@ def vespo(
         φ(W) = W^k·e^(λ·(1-W))
         L_it = -sg[φ(W_i)]·A_it·log π_it
 
-    with sg the stop-gradient; k and λ are those of the sign of A, zero counting as positive. φ(1) = 1. Shen et al.
+    with sg the stop-gradient; k and λ depend on the sign of A, with zero counting as positive. φ(1) = 1. Shen et al.
     2026, *VESPO: variational sequence-level soft policy optimization* (arXiv:2602.10693), section 3.4.
 
     Deltas against `gspo`:

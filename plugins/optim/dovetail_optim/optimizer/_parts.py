@@ -17,8 +17,8 @@ Decay = Literal["matrices", "all"]
 HalfPrecision = Literal["float32", "bfloat16"]
 """In what an average of gradients is kept."""
 
-_VECTOR = re.compile(r"norm|(^|/)(bias|scale)(/|$)")
-_TABLE = re.compile(r"embed|(^|/)(head|lm_head|wpe|wte)(/|$)")
+_VECTOR = re.compile(r"norm|(^|/)(bias|scale)(/|$)", re.IGNORECASE)
+_TABLE = re.compile(r"embed|(^|/)(head|lm_head|wpe|wte)(/|$)", re.IGNORECASE)
 
 
 def is_matrix(name: str, array: Any) -> bool:
@@ -61,7 +61,7 @@ def in_parts(
     """Give the parameters that `choose` picks, by name and leaf, to one optimizer and the rest to another.
 
     As `optax.partition`, but each part is a flat dict of its own: `optax.partition` leaves markers in place of the
-    other part's arrays, which whatever expects arrays there, to measure or to save them, stumbles over.
+    other part's arrays, which break whatever expects arrays there, to measure or to save them.
     """
 
     def split(tree: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -75,11 +75,11 @@ def in_parts(
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, InParts]:
         (mine, rest), (own, other) = split(updates), split(params)
-        mine, first = chosen.update(mine, state.chosen, own)
-        rest, second = others.update(rest, state.others, other)
-        found: Any = dict(mine) | dict(rest)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        first: Any = chosen.update(mine, state.chosen, own)
+        second: Any = others.update(rest, state.others, other)
+        found = {**first[0], **second[0]}
         merged = jax.tree_util.tree_map_with_path(lambda path, _: found[_name(path)], updates, is_leaf=_is_variable)
-        return merged, InParts(first, second)
+        return merged, InParts(first[1], second[1])
 
     return optax.GradientTransformation(init, update)
 
@@ -89,4 +89,4 @@ def _is_variable(x: Any) -> bool:
 
 
 def _name(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/").removesuffix("/value").lower()
+    return jax.tree_util.keystr(path, simple=True, separator="/").removesuffix("/value")

@@ -9,7 +9,7 @@ from annotated_types import Ge, Interval
 from jaxtyping import Array
 
 Weight = Annotated[float, Ge(0)]
-Share = Annotated[float, Interval(ge=0, le=1)]
+Fraction = Annotated[float, Interval(ge=0, le=1)]
 
 
 def risen(step: Array, total_steps: Array, warmup_ratio: float) -> Array:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from dovetail_optim.schedule._rise import Share, Weight, risen
+from dovetail_optim.schedule._rise import Fraction, Weight, risen
 
 
 def cosine(
-    step: Int[Array, ""], total_steps: Int[Array, ""], *, max_weight: Weight = 1.0, warmup_ratio: Share = 0.5
+    step: Int[Array, ""], total_steps: Int[Array, ""], *, max_weight: Weight = 1.0, warmup_ratio: Fraction = 0.5
 ) -> Float[Array, ""]:
     """Half a cosine, slow at both ends: w = w_max·½(1 - cos πp); p and arguments as in `linear`.
 

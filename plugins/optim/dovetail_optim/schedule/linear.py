@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from jaxtyping import Array, Float, Int
 
-from dovetail_optim.schedule._rise import Share, Weight, risen
+from dovetail_optim.schedule._rise import Fraction, Weight, risen
 
 
 def linear(
-    step: Int[Array, ""], total_steps: Int[Array, ""], *, max_weight: Weight = 1.0, warmup_ratio: Share = 0.5
+    step: Int[Array, ""], total_steps: Int[Array, ""], *, max_weight: Weight = 1.0, warmup_ratio: Fraction = 0.5
 ) -> Float[Array, ""]:
     """A straight rise: w = w_max·p.
 

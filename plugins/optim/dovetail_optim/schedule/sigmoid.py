@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from annotated_types import Gt
 from jaxtyping import Array, Float, Int
 
-from dovetail_optim.schedule._rise import Share, Weight, risen
+from dovetail_optim.schedule._rise import Fraction, Weight, risen
 
 
 def sigmoid(
@@ -16,7 +16,7 @@ def sigmoid(
     total_steps: Int[Array, ""],
     *,
     max_weight: Weight = 1.0,
-    warmup_ratio: Share = 0.5,
+    warmup_ratio: Fraction = 0.5,
     steepness: Annotated[float, Gt(0)] = 10.0,
 ) -> Float[Array, ""]:
     """A logistic curve around the middle of the rise.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from dovetail_optim.schedule._rise import Share, Weight, risen
+from dovetail_optim.schedule._rise import Fraction, Weight, risen
 
 
 def step(
-    step: Int[Array, ""], total_steps: Int[Array, ""], *, max_weight: Weight = 1.0, warmup_ratio: Share = 0.5
+    step: Int[Array, ""], total_steps: Int[Array, ""], *, max_weight: Weight = 1.0, warmup_ratio: Fraction = 0.5
 ) -> Float[Array, ""]:
     """A jump at the end of the warm-up: w = w_max where p = 1, else 0; p and arguments as in `linear`.
 

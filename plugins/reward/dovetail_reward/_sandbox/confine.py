@@ -53,7 +53,7 @@ def limit(memory: int, seconds: int) -> None:
 
 
 def confine(folder: str) -> tuple[str, ...]:
-    """Allow nothing but computing, and reading this folder and Python itself; return what holds of that.
+    """Allow nothing but computing, and reading this folder and Python itself; return which of the protections hold.
 
     `landlock`: no other file can be read, no TCP connection be made, no signal be sent to others. `seccomp`: no file be
     opened for writing, removed or changed, no process be started, no socket be made, no limit be raised.
@@ -97,6 +97,6 @@ def _allow(libc: ctypes.CDLL, ruleset: int, path: str) -> bool:
 
 
 def _drop_capabilities(libc: ctypes.CDLL, number: int) -> None:
-    """Of the powers of root none remain, where it is root that runs this."""
+    """Drop root's powers, where root runs this."""
     header, none = (ctypes.c_uint32 * 2)(_CAPABILITIES_3, 0), (ctypes.c_uint32 * 6)()
     libc.syscall(number, header, none)

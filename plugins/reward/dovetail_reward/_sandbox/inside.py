@@ -16,7 +16,7 @@ JOB, CODE = "job.json", "main.py"
 NOT_CONFINED = 97
 """The exit status where less holds than was asked for; no code has run then, and `BEGUN` is not written."""
 BEGUN = b"+"
-"""Goes out before whatever the code prints, so that it cannot pretend not to have run."""
+"""Written before anything that the code prints, so that it cannot pretend not to have run."""
 
 _GIVEN = """\
 import bisect, collections, functools, heapq, itertools, math, operator, random, re, string, sys
@@ -28,7 +28,7 @@ from itertools import accumulate, chain, combinations, groupby, permutations, pr
 from math import ceil, comb, floor, gcd, inf, sqrt
 from typing import *
 """
-"""What the sites that ask for a function have at hand without an import."""
+"""What sites whose problems ask for a function provide without an import."""
 
 
 def main(folder: str) -> None:

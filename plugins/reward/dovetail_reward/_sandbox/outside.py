@@ -23,7 +23,7 @@ from dovetail.errors import RewardError
 from dovetail_reward._sandbox.inside import BEGUN, CODE, JOB, NOT_CONFINED
 
 FULL: Final = ("landlock", "seccomp")
-"""All protections there are; without the first, code reads what this user may; without both, it does what he may."""
+"""All protections; without the first, code can read what this user can; without both, it can do what this user can."""
 
 _INPUT = "input"
 _CHUNK = 1 << 16
@@ -97,7 +97,7 @@ def run(
 
 
 def _watched(folder: Path, time_limit: float, output_limit: int) -> Ran:
-    # No site packages, no bytecode written, and an environment that says nothing but to hash alike at every run.
+    # No site packages, no bytecode written, and an environment that holds nothing but a fixed seed for hashes.
     command = [sys.executable, "-s", "-S", "-P", "-B", "-X", "utf8", "-c", _PROGRAM, str(folder)]
     with (folder / _INPUT).open("rb") as stdin:
         process = subprocess.Popen(

@@ -1,6 +1,6 @@
 """The system calls that a confined program may make, as a filter for the kernel (seccomp, classic BPF).
 
-Whatever is not listed fails as if the kernel had never heard of it: so a C library takes the older call it knows,
+Whatever is not listed fails as if the kernel had never heard of it: so a C library falls back on an older call,
 and a call that a later kernel brings is not allowed by accident. Among what is left out: processes, other programs,
 signals to others, sockets, files opened for writing, and whatever changes files, owners, limits or the machine.
 """

@@ -11,7 +11,7 @@ from dovetail_reward.answer._vote import vote
 def boxed(completions: Sequence[str]) -> list[str | None]:
     r"""The content of the last box of a completion, `\boxed{a}`, `\fbox{a}` or `\boxed a`; None without one.
 
-    Two spellings of one formula are two answers, but for plain numbers.
+    Two spellings of one formula are two answers, except for plain numbers.
 
     Args:
         completions: texts without special tokens.

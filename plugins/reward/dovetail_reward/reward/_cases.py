@@ -69,7 +69,7 @@ def _function(name: Any, arguments: Any, expected: Any) -> Case:
     if isinstance(arguments, str):
         arguments = [json.loads(line) for line in arguments.split("\n") if line.strip()]
     if not isinstance(arguments, list):
-        raise TypeError(f"the input {arguments!r} is no list of arguments")
+        raise TypeError(f"the input {arguments!r} is not a list of arguments")
     return Case(stdin="", call={"function": name, "arguments": arguments}, expected=_value(expected))
 
 

@@ -23,10 +23,10 @@ def need_library() -> None:
 
 
 def equal(cases: Sequence[tuple[str, str]], *, time_limit: float, processes: int) -> list[bool]:
-    r"""Tell of texts and right answers whether the library finds them equal; what takes too long is not.
+    r"""Tell of texts and right answers whether the library finds them equal; what takes too long counts as unequal.
 
-    A comparison may take any time and memory, so both are bounded. Of a text no more than digits and operators ever
-    reach Python's own parser.
+    A comparison may take any time and memory, so both are bounded. Only the digits and operators of a text ever reach
+    Python's own parser.
 
     >>> equal([(r"\boxed{2/4}", r"\frac{1}{2}"), (r"\boxed{3}", "2")], time_limit=60, processes=1)
     [True, False]

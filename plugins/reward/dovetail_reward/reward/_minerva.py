@@ -37,9 +37,9 @@ def minerva(text: str) -> str:
     r"""Bring an answer into the notation of Lewkowycz et al. 2022, *Solving quantitative reasoning problems with
     language models*, listing 1.
 
-    Of an equation the last side remains, of a text with `$...$` what stands between them; units, articles and white
-    space are left out; `\text`, `\textbf`, `\overline` and `\boxed` are unwrapped, `\frac12` is `\frac{1}{2}`, and
-    `1,000` is `1000`.
+    Of an equation the last side is kept, and of a text with `$...$` what stands between the dollars; units, articles
+    and white space are left out; `\text`, `\textbf`, `\overline` and `\boxed` are unwrapped, `\frac12` is
+    `\frac{1}{2}`, and `1,000` is `1000`.
 
     >>> minerva(r"x = $\frac12$ cm"), minerva("42 dollars"), minerva("1,000"), minerva(r"\text{yes}")
     ('\\frac{1}{2}', '42', '1000', 'yes')

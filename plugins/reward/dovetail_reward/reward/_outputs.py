@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 TOLERANCE: Final = 1e-6
-"""Between numbers that are no integers, relative, and absolute below 1."""
+"""Between numbers that are not integers, relative, and absolute below 1."""
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -37,7 +37,7 @@ def same_text(printed: str, expected: str) -> bool:
 
 
 def same_json(returned: str, expected: Any) -> bool:
-    """Tell whether JSON spells a value; numbers that are no integers are right within `TOLERANCE`.
+    """Tell whether JSON spells a value; numbers that are not integers are right within `TOLERANCE`.
 
     An expected list of one value is also met by the value itself, as collections of tests wrap results so.
 

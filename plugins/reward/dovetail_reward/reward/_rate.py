@@ -1,4 +1,4 @@
-"""Many calls at a time to something that bears so many and no more: a server, a model behind an interface."""
+"""Many calls at a time to something that takes only so many: a server, or a model behind an API."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from dovetail_model.tokenizer.huggingface import HuggingFace, HuggingFaceTokeniz
 
 OTHER_HEAD: Final = "lm_head.weight"
 SHORTEST: Final = 32
-"""Tokens to which a text is filled up at least."""
+"""Tokens that a text is padded to at least."""
 
 Score = Callable[[Int[Array, "seq token"], Bool[Array, "seq token"]], Float[Array, "seq"]]
 
@@ -104,7 +104,7 @@ def _head(folder: Path, width: int) -> ValueHead:
 def _filled(
     rows: Sequence[list[int]], size: int, length: int, pad_id: int
 ) -> tuple[Int[Array, "seq token"], Bool[Array, "seq token"]]:
-    """Fill rows up on the left, and the batch with its first row."""
+    """Pad rows on the left, and the batch with copies of its first row."""
     tokens, mask = np.full((size, length), pad_id, np.int32), np.zeros((size, length), bool)
     for i in range(size):
         row = rows[i] if i < len(rows) else rows[0]

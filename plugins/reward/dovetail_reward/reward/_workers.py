@@ -31,7 +31,7 @@ LATE: Final = _Late()
 """Stands for the result of a call that was not done in time, or whose process died of it."""
 
 DAY: Final = 86_400
-"""Seconds; the watchdog takes no endless limit."""
+"""Seconds; the watchdog needs a finite limit."""
 
 
 class CallError(Exception):

@@ -33,11 +33,11 @@ def check_answer(
 
         0     no format as in `match_format_exactly`
         3     the text between the answer's tags is the right answer
-        1.5   it is, white space around it aside
+        1.5   it is, apart from white space around it
         0.5   it is a number within 10 % of the right one: 0.9 ≤ guess / truth ≤ 1.1
         0.25  within 20 %
         -1    another number
-        -0.5  no number, or the right answer is none
+        -0.5  not a number, or the right answer is not one
 
     From the GSM8K demonstration of tunix.
 
@@ -49,7 +49,7 @@ def check_answer(
     Departures:
         Numbers may be written as `$1,234.` or `50%`, for which tunix takes off half a point as for a text. A right
         answer of zero has no ratios: a guess that is zero counts as within 10 %, any other as a wrong number;
-        tunix treats both as texts. `nan` and `inf` are no numbers; to tunix they are wrong ones.
+        tunix treats both as texts. `nan` and `inf` are not numbers; to tunix they are wrong ones.
 
     >>> texts = [f"<reasoning>6·7</reasoning><answer>{a}</answer>" for a in ("42", " 42", "40", "35", "7", "x")]
     >>> check_answer([*texts, "42"], ["42"] * 7)

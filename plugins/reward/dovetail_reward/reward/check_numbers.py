@@ -33,7 +33,7 @@ def check_numbers(
         answer_start, answer_end: the tags, taken literally.
 
     Departures:
-        Of what follows the closing tag tunix reads on; here the answer ends there. tunix takes the first run of
+        tunix reads on after the closing tag; here the answer ends there. tunix takes the first run of
         digits and periods: `-5` is 5, `1,234` is 1, and the dots of `... 5` are the number; here `-5`, `1,234` and
         5 are read.
 

@@ -32,8 +32,8 @@ def close_answer(
 
         |guess - truth| ≤ tolerance · |truth|
 
-    The last closed pair of tags counts, as in `exact_match`; whatever passes that passes this. Where the
-    right answer is no number, the same text, white space around it aside, is asked for.
+    The last closed pair of tags counts, as in `exact_match`; whatever passes that one passes this one. Where the
+    right answer is not a number, the guess has to be the same text, apart from white space around it.
 
     Args:
         completions: texts without special tokens.

@@ -75,10 +75,10 @@ class Code:
         ValueError: when called, on a cell that holds no tests.
 
     Departures:
-        As verl's `prime_code`, with differences: it runs the code as you, with nothing in its way, in the process
-        that decides; it takes 1000001 for 1000000 and lines in any order; with `continuous` it looks at the first
-        10 tests (`max_tests=10`), without it (`score='all'`) it raises where a program fails. Names that are not
-        imported are there for programs too.
+        As verl's `prime_code`, with differences: it runs the code with your rights, unconfined, in the process that
+        scores; it takes 1000001 for 1000000 and lines in any order; with `continuous` it looks at the first 10 tests
+        (`max_tests=10`), without it (`score='all'`) it raises where a program fails. It gives the usual names to
+        programs, too.
 
     >>> tests = {"inputs": ["1", "2"], "outputs": ["2", "3"]}
     >>> Code()(["```python\\nprint(int(input()) + 1)\\n```", "print(2)", "I do not know."], [tests] * 3)[0]

@@ -30,13 +30,13 @@ class ComputeScore:
 
     The function is called as verl calls its `custom_reward_function`: with these four by name, and `reward_kwargs`.
     It returns a number, a bool, a sequence that begins with one, a dict with one under `score`, or None to abstain.
-    What else a dict holds in numbers is logged. The columns `data_source`, `ground_truth` and `extra_info` must be the
-    task's; verl keeps the second in its column `reward_model`. The file is run as a program is: name one that you
-    trust.
+    Other numbers in the dict are logged. The columns `data_source`, `ground_truth` and `extra_info` must be columns
+    of the task; verl keeps the second in its column `reward_model`. The file is run as a program is: name one that
+    you trust.
 
     How it is called:
 
-    * one completion after the other, here, where nothing else is said; an error stops the run.
+    * one completion after the other, in this process, unless something else is set; an error stops the run.
     * with `time_limit`, by several processes, so that none can hold up the run: verl's `prime` manager.
     * `batched`, once for all completions, with lists under the names in the plural (`solution_strs`): verl's `batch`.
     * an `async` function, for several completions at a time, as suits one that asks a server: verl's `rate_limited`.
@@ -92,7 +92,7 @@ class ComputeScore:
                 f"{label} gets all completions at once (batched); that takes a plain function, no time_limit"
             )
         if self.calls_per_second is not None and not waits:
-            raise ConfigError(f"{label} is no async function, of which alone calls_per_second can be kept")
+            raise ConfigError(f"{label} is not an async function, and calls_per_second is for those only")
 
     def __call__(
         self,

@@ -24,8 +24,8 @@ def exact_match(
 ) -> list[float | None]:
     """1.0 for the right answer between the answer's tags; else 0.0.
 
-    The last closed pair of tags counts. Right is the same text, white space around it aside, or the same number:
-    `$1,234.`, `1234` and `1234.0` are one.
+    The last closed pair of tags counts. The right answer is the same text, apart from white space around it, or the
+    same number: `$1,234.`, `1234` and `1234.0` are one.
 
     Args:
         completions: texts without special tokens.

@@ -10,7 +10,7 @@ from dovetail_reward._format import ANSWER_END, ANSWER_START, last_answer
 from dovetail_reward.reward._questions import Truths, normal, spellings
 
 _VERL_TAGS = 10
-"""Tags of a kind beyond which verl quarters the score."""
+"""Where a completion has more tags of a kind than this, verl quarters the score."""
 
 
 @declares(

@@ -52,9 +52,10 @@ class Geo3k:
         ConfigError: when built, if the library is not installed.
 
     Departures:
-        mathruler takes a fraction that can be reduced for a wrong answer, and so anything but an integer, such as
-        `10^{3}` or `xyz=5`, for an integer; it reads sets in order, and no `\fbox` or `\boxed 42`; an empty box is
-        right where the right answer is empty. `verl_compatible` follows these rules, and beyond them the library.
+        mathruler counts a fraction that can be reduced as wrong, and where the right answer is an integer anything
+        that is not written as one, such as `10^{3}` or `xyz=5`; it compares sets in order, and does not read `\fbox`
+        or `\boxed 42`; an empty box is right where the right answer is empty. `verl_compatible` follows these rules,
+        and beyond them the library.
 
     >>> texts = [r"<think>so</think> \boxed{\frac{2}{4}}", r"\boxed{1/2}", r"<think>so</think> \boxed{2}", "1/2"]
     >>> Geo3k()(texts, [r"\frac{1}{2}"] * 4)
@@ -105,7 +106,7 @@ class Geo3k:
 
     def _score(self, text: str, right: bool) -> float:
         share = self.format_score
-        # As decimal numbers say it: 0.9 and not 1 - 0.1 in binary.
+        # As in decimal arithmetic: 0.9, not 1 - 0.1 in binary.
         return round((1 - share) * right + share * self._formatted(text), 12)
 
     def _formatted(self, text: str) -> bool:

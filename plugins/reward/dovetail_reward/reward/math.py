@@ -24,7 +24,7 @@ def hendrycks_math(
 ) -> list[float | None]:
     r"""1.0 where the last box of a completion holds the right answer; else 0.0.
 
-    Right is what is the same text in the normal form of Hendrycks et al. 2021, *Measuring mathematical problem
+    The right answer is the same text in the normal form of Hendrycks et al. 2021, *Measuring mathematical problem
     solving with the MATH dataset* (`\dfrac12`, `1/2` and `\frac{1}{2}` are one, `x=5` is 5; units, degrees and white
     space do not count), or a number of the same value. Equal values of another form are not: for `2/4` and `1/2`,
     for `1+x^2` and `x^2+1`, there is `math_verify`.
@@ -36,9 +36,9 @@ def hendrycks_math(
         verl_compatible: give verl's numbers, departures and all.
 
     Departures:
-        verl knows `1,000` and `1{,}000` for no 1000, nor `yes` for `\text{yes}`, nor `50%` for 50; it leaves out the
-        unit of `5\text{ cm}` but not of `5 \text{cm}`; it reads no `\fbox`, and any `\boxed 4` before every
-        `\boxed{2}`, the last one of all though it be. An answer of more than 1,000 characters is not read.
+        verl does not take `1,000` or `1{,}000` for 1000, `yes` for `\text{yes}`, or `50%` for 50; it leaves out the
+        unit of `5\text{ cm}` but not of `5 \text{cm}`; it does not read `\fbox`, and prefers any `\boxed 4` to a
+        `\boxed{2}`, even to one that comes last. An answer of more than 1,000 characters is not read.
 
     >>> hendrycks_math([r"So $\boxed{\dfrac12}$.", r"\boxed{2}", "1/2"], ["1/2"] * 3)
     [1.0, 0.0, 0.0]

@@ -43,7 +43,7 @@ def math_dapo(
     Departures:
         verl writes the answer of a box as it is, so that `\boxed{\dfrac12}` is wrong for `\frac{1}{2}` where
         `Answer: \frac12` is right; `42.` and `**42**` are wrong for 42. It looks at the last 300 characters (100 where
-        strict) and reads no `\fbox`, nor `\boxed 42`. An answer of more than 1,000 characters is not read.
+        strict) and reads neither `\fbox` nor `\boxed 42`. An answer of more than 1,000 characters is not read.
 
     >>> math_dapo(["Answer: 42.", r"\boxed{42}", "42"], ["42"] * 3)
     [1.0, 1.0, -1.0]

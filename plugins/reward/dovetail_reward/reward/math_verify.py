@@ -25,9 +25,9 @@ class MathVerify:
     r"""1.0 where the answer of a completion equals the right one, in whatever form; else 0.0.
 
     The answer is the content of the last box, or without one what follows the last `Answer:`, or else what the
-    library finds in the text. Equal are numbers to 6 decimals, expressions that simplify to one another, sets,
-    intervals, matrices and equations: https://github.com/huggingface/Math-Verify. Needs the extra
-    `dovetail[math]`. What is equal already but for typography (see reward `math`) does not go to the library.
+    library finds in the text. It compares numbers to 6 decimals, expressions that simplify to one another, sets,
+    intervals, matrices and equations: https://github.com/huggingface/Math-Verify. Needs the extra `dovetail[math]`.
+    What differs in typography only (see reward `math`) does not go to the library.
 
     The library works in processes of its own, as a comparison may take any time and memory.
 
@@ -45,7 +45,7 @@ class MathVerify:
     Departures:
         verl gives the whole completion to the library, which reads `\boxed{1}\boxed{42}` as two answers, finds none
         in `Answer:42`, and knows neither `４２` nor `\fbox`. verl's other scorer, `prime_math`, does without the
-        library: to it `10^{3}` is not 1000, `\boxed{42` is 42, and `#### 42`, for want of a box, is no number.
+        library: to it `10^{3}` is not 1000, `\boxed{42` is 42, and `#### 42`, which has no box, is not an answer.
         Library versions differ: `50%` is 50 as of 0.9, and was not before.
 
     >>> MathVerify()([r"\boxed{\frac{1}{2}}", "42"], ["1/2", None])

@@ -68,7 +68,7 @@ class RewardModel:
 
     @property
     def _backend(self) -> Any:
-        # It imports jax, which who only lists rewards need not wait for.
+        # It imports jax, which a command that only lists rewards should not wait for.
         return importlib.import_module("dovetail_reward.reward._reward_model")
 
     def __call__(

@@ -24,7 +24,10 @@ _FINDERS = {"boxed": boxed, "last_number": last_number, "tagged": tagged}
             {"completions": "<answer>42</answer>", "answer": "42"},
             {"completions": "<reasoning>well, let me think</reasoning><answer>42</answer>", "answer": "42"},
         ),
-        ({"completions": "<answer>42</answer>", "answer": "42"}, {"completions": "<answer>7</answer>", "answer": "42"}),
+        (
+            {"completions": "<answer>42</answer>", "answer": "42"},
+            {"completions": "<answer>seven</answer>", "answer": "42"},
+        ),
     ],
 )
 def relative_length(

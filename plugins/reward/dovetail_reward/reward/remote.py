@@ -65,7 +65,7 @@ class Remote:
 
     >>> Remote(url="localhost:8000")
     Traceback (most recent call last):
-    dovetail.errors.ConfigError: url = 'localhost:8000' is no address; write 'http://HOST:PORT/PATH'
+    dovetail.errors.ConfigError: url = 'localhost:8000' is not an address; write 'http://HOST:PORT/PATH'
     """
 
     url: str
@@ -82,7 +82,7 @@ class Remote:
         """Check what can be checked without asking the server."""
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise ConfigError(f"url = {self.url!r} is no address; write 'http://HOST:PORT/PATH'")
+            raise ConfigError(f"url = {self.url!r} is not an address; write 'http://HOST:PORT/PATH'")
         if self.token_variable is not None and not os.environ.get(self.token_variable):
             raise ConfigError(f"token_variable: the environment has no variable {self.token_variable}")
 

@@ -88,7 +88,7 @@ def _graded(text: str, truth: str, *, pair: Pairing, same: Same) -> float:
         return 0.0
     expected, calls = _calls(truth), _calls(text)
     if expected is None:
-        raise ValueError(f"the right answer has calls that are no JSON with name and parameters: {truth[:200]!r}")
+        raise ValueError(f"the right answer has calls that are not JSON with name and parameters: {truth[:200]!r}")
     if calls is None:
         return -_BEST
     if same(calls, expected):
@@ -100,7 +100,7 @@ def _graded(text: str, truth: str, *, pair: Pairing, same: Same) -> float:
 
 
 def _calls(text: str) -> list[dict[str, Any]] | None:
-    """Return the calls in a text's first block; None without one, or where a line of it is no call."""
+    """Return the calls in a text's first block; None without one, or where a line of it is not a call."""
     _, opened, rest = text.partition(_OPEN)
     if not opened or _CLOSE not in text:
         return None
@@ -131,7 +131,7 @@ def _shared(some: list[str], others: list[str]) -> float:
 
 
 def _best_pairing(table: list[list[float]]) -> float:
-    """The greatest sum of entries, none two in one row or column."""
+    """The greatest sum of entries, no two of them in one row or column."""
     if len(table) == 1:
         return max(table[0])
     from scipy.optimize import linear_sum_assignment

@@ -18,8 +18,8 @@ class WeightedSum:
     A reward that abstains (NaN in the table) contributes nothing, and the others keep their weights. Where all
     abstain nobody has judged the completion, and the score is NaN: it is left out of the batch.
 
-    What other libraries have managers for is here a matter of the reward, which gets all completions of a step at
-    once. Of verl's, `naive` and `batch` are this one (the latter with `reward.compute_score.batched`), `prime` is
+    What other libraries have managers for is up to the reward here, since it gets all completions of a step at once.
+    Of verl's, `naive` and `batch` are this one (the latter with `reward.compute_score.batched`), `prime` is
     `reward.compute_score.time_limit`, `rate_limited` an `async` function under `reward.compute_score` or the reward
     `remote`, and `dapo` is `train.reward_shaping = ['overlong']`.
 
@@ -44,7 +44,7 @@ class WeightedSum:
         for name in weights:
             if name not in reward_names:
                 raise ConfigError(
-                    f"reward_manager.weighted_sum.weights names '{name}', which is no reward of this run."
+                    f"reward_manager.weighted_sum.weights names '{name}', which is not a reward of this run."
                     f"{nearest(name, reward_names)} Rewards: {listing(reward_names)}"
                 )
         total = np.nansum(score_table * [weights.get(name, 1.0) for name in reward_names], axis=1)

@@ -38,8 +38,8 @@ def overlong(
         not zero.
 
     Departures:
-        The penalty goes no lower than -c however long the completion; verl's goes on. With a buffer of zero tokens
-        only completions longer than L_max are punished.
+        The penalty goes no lower than -c however long the completion; verl's keeps growing. With a buffer of zero
+        tokens only completions longer than L_max are punished.
 
     >>> mask = jnp.arange(10)[None] < jnp.array([6, 9, 10])[:, None]
     >>> rewards, metrics = overlong(jnp.zeros((3, 10)), mask.sum(1), mask, max_tokens=10, buffer=4)

@@ -121,8 +121,8 @@ def docstring(subject: Subject) -> None:
     text = "\n".join(line for line in component.doc.split("\n") if not line.lstrip().startswith((">>>", "...")))
     if component.kind in FORMULAS and not re.search(r"[=←≤≥⇔~∝]|\bis\b", text):
         raise Failed("its docstring has no formula")
-    reads = component.reads if component.kind in (*FORMULAS, "field", "reward") else ()
-    own = [name for name in component.params if name not in component.common]
+    reads = component.reads if component.kind in (*FORMULAS, "field", "process_reward", "reward") else ()
+    own = [name for name in component.params if name not in component.common]  # the others are the kind's to explain
     missing = [word for word in (*reads, *own) if not re.search(rf"\b{re.escape(word)}\b", text)]
     if missing and not re.search(r"as (for|in) `\w+`", text):
         raise Failed(f"its docstring does not mention {listing(missing)}")

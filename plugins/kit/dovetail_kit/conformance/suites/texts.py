@@ -1,4 +1,4 @@
-"""What is claimed of functions of texts: rewards, and what finds the answer in a completion."""
+"""What is claimed of functions of texts: rewards of completions or of tokens, and what finds the answer."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import numpy as np
 
 from dovetail.registry import Component
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
+from dovetail_kit.conformance.given import GIVEN, count_tokens
 from dovetail_kit.conformance.hostile import HOSTILE, TRUTHS
 from dovetail_kit.conformance.subject import Subject
 
-TEXTS = ("answer", "reward")
+TEXTS = ("answer", "process_reward", "reward")
+REWARDS = ("process_reward", "reward")
 SECONDS = 20
 """Processor time for all hostile texts together; careful code takes far less than one second."""
 
@@ -26,12 +28,22 @@ def is_pure(component: Component) -> bool:
     return component.declares.get("deterministic", True)
 
 
+def ranks(component: Component) -> bool:
+    """Tell whether it compares the completions of a prompt."""
+    return is_pure(component) and "group_ids" in component.reads
+
+
+def is_alone(component: Component) -> bool:
+    """Tell whether it sees each completion by itself."""
+    return is_pure(component) and "group_ids" not in component.reads
+
+
 def _records(subject: Subject) -> list[dict[str, Any]]:
     """Return completions with a value for each column that is read: the examples, and ordinary texts."""
     pairs = [record for pair in subject.declared.get("examples", ()) for record in pair]
     texts = ["42", "", "the answer is 7", "<answer>42</answer>", r"\boxed{42}", "#### 42"]
     like = pairs[0] if pairs else {}
-    unknown = [read for read in subject.component.reads if read not in (*like, "completions")]
+    unknown = [read for read in subject.component.reads if read not in (*like, *GIVEN, "completions")]
     if unknown:
         raise Inapplicable(
             f"it reads {', '.join(unknown)}, and the suite cannot know what these columns hold: declare"
@@ -45,16 +57,25 @@ def _starts_processes(subject: Subject) -> bool:
 
 
 def _call(subject: Subject, records: list[dict[str, Any]], **params: Any) -> list[Any]:
-    columns = [[record[read] for record in records] for read in subject.component.reads]
+    columns = [
+        [record[read] if read in record else GIVEN[read](number, record) for number, record in enumerate(records)]
+        for read in subject.component.reads
+    ]
     returned = subject.bind(**params)(*columns)
     return returned[0] if isinstance(returned, tuple) else returned
 
 
-@check(*TEXTS, when=is_pure, fix="Return a list with one float for each completion, or None to abstain.")
+@check(
+    *TEXTS,
+    when=is_pure,
+    fix="Return a list with one float for each completion (a list of one for each of its tokens, if it is a process"
+    " reward), or None to abstain.",
+)
 def one_for_each(subject: Subject) -> None:
-    """It returns a list with one result for each completion, a finite float or None; an empty one for no completions.
+    """It returns a list with one result for each completion, finite or None; an empty one for no completions.
 
-    A NaN or a bool that is returned by accident would be taken for a score; None is how to abstain.
+    A NaN or a bool that is returned by accident would be taken for a score; None is how to abstain. The result of a
+    process reward is a list of numbers, as many as the completion has tokens.
     """
     records = _records(subject)
     found = _call(subject, records)
@@ -62,6 +83,11 @@ def one_for_each(subject: Subject) -> None:
         raise Failed(f"for {len(records)} completions it returns {found!r}")
     for record, value in zip(records, found, strict=True):
         _fits(subject, value, record["completions"])
+    if subject.component.kind == "process_reward":
+        empty = dict(records[0]) | {"completions": "", "tokens": [], "logps": [], "ends": []}
+        (nothing,) = _call(subject, [empty])
+        if nothing is not None and len(nothing):
+            raise Failed(f"a completion without tokens gets {nothing!r}")
     if len(_call(subject, [])):
         raise Failed("for no completions it returns results")
 
@@ -72,6 +98,13 @@ def _fits(subject: Subject, value: Any, text: str) -> None:
     if subject.component.kind == "answer":
         if not isinstance(value, str | int | float):
             raise Failed(f"{_short(text)} gets {value!r}")
+        return
+    if subject.component.kind == "process_reward":
+        numbers = np.asarray(value)
+        if numbers.shape != (count_tokens(text),) or numbers.dtype.kind not in "if" or not np.isfinite(numbers).all():
+            raise Failed(
+                f"{_short(text)} gets {_short(repr(value))}, not a number for each of {count_tokens(text)} tokens"
+            )
         return
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating) or not math.isfinite(value):
         raise Failed(f"{_short(text)} gets {value!r}, which is neither a finite number nor None")
@@ -97,7 +130,7 @@ def deterministic(subject: Subject) -> None:
         _compare(records, first, _call(subject, records))
 
 
-@check(*TEXTS, when=is_pure, fix="Score each completion by itself: zip(completions, answer).")
+@check(*TEXTS, when=is_alone, fix="Score each completion by itself, zip(completions, answer); or read group_ids.")
 def by_itself(subject: Subject) -> None:
     """A completion gets the same result alone, among others, and in another order.
 
@@ -110,9 +143,24 @@ def by_itself(subject: Subject) -> None:
         _compare([records[number]], [first[number]], _call(subject, [records[number]]))
 
 
+@check(*REWARDS, when=ranks, fix="Compare with the completions of the same group only, and with all of them.")
+def by_its_group(subject: Subject) -> None:
+    """What reads `group_ids` gives a completion the same result whatever the other groups are, and in any order.
+
+    A batch holds whichever groups were drawn with a prompt, and the groups of a batch may stand in any order.
+    """
+    records = [record | {"group_ids": int(number % 3 > 0)} for number, record in enumerate(_records(subject))]
+    first = _call(subject, records)
+    _compare(records[::-1], first[::-1], _call(subject, records[::-1]))
+    for group in (0, 1):
+        rows = [number for number, record in enumerate(records) if record["group_ids"] == group]
+        members = [records[number] for number in rows]
+        _compare(members, [first[number] for number in rows], _call(subject, members))
+
+
 def _compare(records: list[dict[str, Any]], expected: list[Any], found: list[Any]) -> None:
     for record, ours, theirs in zip(records, found, expected, strict=True):
-        if ours != theirs:
+        if not np.array_equal(ours, theirs):
             raise Failed(f"{_short(record['completions'])} gets {ours!r}, but {theirs!r} before")
 
 
@@ -158,11 +206,11 @@ def odd_answers(subject: Subject) -> None:
                 raise Failed(f"with answer = {truth!r}: {error}") from None
 
 
-@check("reward", claim="examples", fix="Correct the reward, or the example.")
+@check(*REWARDS, claim="examples", fix="Correct the reward, or the example.")
 def examples(subject: Subject) -> None:
-    """In every pair of examples the good completion scores higher than the bad one."""
+    """In every pair of examples the good completion scores higher than the bad one; what tokens get is added up."""
     for good, bad in subject.declared["examples"]:
-        best, worst = _call(subject, [good, bad])
+        best, worst = (value if value is None else np.sum(value) for value in _call(subject, [good, bad]))
         if best is None or worst is None or not best > worst:
             raise Failed(
                 f"{_short(good['completions'])} gets {best!r}, and {_short(bad['completions'])} gets {worst!r}"

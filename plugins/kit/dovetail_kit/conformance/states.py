@@ -1,0 +1,36 @@
+"""States that are saved in checkpoints: numpy arrays by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dovetail_kit.conformance.check import Failed
+
+
+def shapes(state: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Return shape and type by name.
+
+    Raises:
+        Failed: if something is not an array, or is one without elements, which a checkpoint cannot hold.
+    """
+    odd = {name: value for name, value in state.items() if not isinstance(value, np.ndarray) or not value.size}
+    if odd:
+        name, value = next(iter(odd.items()))
+        raise Failed(f"'{name}' is {value!r}, not a numpy array with elements")
+    return {name: (array.shape, array.dtype.name) for name, array in state.items()}
+
+
+def differing(state: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> list[str]:
+    """Return the names of the arrays that are not the same, bit for bit.
+
+    >>> differing({"a": np.zeros(2), "b": np.ones(1)}, {"a": np.zeros(2), "b": np.zeros(1)})
+    ['b']
+    """
+    return [name for name in state if not np.array_equal(state[name], other[name], equal_nan=_has_nan(state[name]))]
+
+
+def _has_nan(array: np.ndarray) -> bool:
+    return array.dtype.kind == "f"

@@ -1,0 +1,100 @@
+"""What is claimed of curricula: which prompts come next, and what is remembered of their scores."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dovetail.step.parts import split_metrics
+from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.states import differing, shapes
+from dovetail_kit.conformance.subject import Subject
+
+PROMPTS, SAMPLES = 7, 4
+
+State = Mapping[str, np.ndarray]
+
+
+def _generator(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def _scores(chosen: np.ndarray, seed: int) -> np.ndarray:
+    """Scores of the chosen prompts, of which every prompt has its own mean; some are missing, and some all."""
+    scores = (_generator(seed).random((len(chosen), SAMPLES)) * PROMPTS < chosen[:, None]).astype(float)
+    scores[0, 1:] = np.nan
+    scores[-1] = np.nan if seed % 2 else scores[-1]
+    return scores
+
+
+def _steps(curriculum: Any, count: int, steps: int = 5) -> State:
+    """Go through some steps; return the last state.
+
+    Raises:
+        Failed: if a step chooses what it may not.
+    """
+    state = curriculum.init(PROMPTS)
+    for step in range(steps):
+        chosen = np.asarray(curriculum.choose(state, count, _generator(step)))
+        is_index = chosen.shape == (count,) and np.issubdtype(chosen.dtype, np.integer)
+        if not is_index or chosen.min() < 0 or chosen.max() >= PROMPTS:
+            raise Failed(f"asked for {count} of {PROMPTS} prompts, in step {step} it chooses {chosen.tolist()}")
+        state, _ = split_metrics(curriculum.update(state, chosen, _scores(chosen, step)))
+    return state
+
+
+@check("curriculum", fix="Return np.ndarray of exactly `count` integers from 0 to the number of examples less one.")
+def chooses(subject: Subject) -> None:
+    """It chooses as many prompts as it is asked for, each one that there is, even more than there are.
+
+    A step has one shape, for which it was compiled; a small data set may have fewer prompts than a step.
+    """
+    for count in (1, PROMPTS - 2, PROMPTS, 2 * PROMPTS + 1):
+        _steps(subject.bind(), count)
+
+
+@check("curriculum", fix="Copy an array before you change it, and keep every array's shape and type from `init` on.")
+def state_is_data(subject: Subject) -> None:
+    """Its state is numpy arrays whose shapes and types never change, and no method changes what it is given.
+
+    Checkpoints hold the state, and what is restored from one must fit; a state that is changed in place is shared with
+    the step before.
+    """
+    curriculum = subject.bind()
+    state = curriculum.init(PROMPTS)
+    first = shapes(state)
+    for step in range(4):
+        given = {name: array.copy() for name, array in state.items()}
+        chosen = np.asarray(curriculum.choose(state, 3, _generator(step)))
+        scores = _scores(chosen, step)
+        before = scores.copy()
+        after, metrics = split_metrics(curriculum.update(state, chosen, scores))
+        changed = differing(state, given) + ([] if np.array_equal(scores, before, equal_nan=True) else ["scores"])
+        if changed:
+            raise Failed(f"in step {step} it changes {', '.join(changed)}")
+        if shapes(after) != first:
+            raise Failed(f"after step {step} the state is {shapes(after)}, and was {first} at first")
+        odd = {name: value for name, value in metrics.items() if not np.isfinite(float(value))}
+        if odd:
+            raise Failed(f"in step {step} it reports {odd}")
+        state = after
+
+
+@check("curriculum", fix="Draw from the generator that `choose` is given, and remember everything in the state.")
+def resumes_choosing(subject: Subject) -> None:
+    """The same state and generator choose the same prompts, also in a fresh instance and after pickling.
+
+    A run that is killed goes on from a checkpoint bit for bit, and an A/B test shares the random numbers of its arms.
+    """
+    state = _steps(subject.bind(), 5)
+    loaded: State = pickle.loads(pickle.dumps(state))
+    expected = np.asarray(subject.bind().choose(state, 5, _generator(99)))
+    used = subject.bind()
+    _steps(used, 3)
+    for what, curriculum, remembered in (("asked again", used, state), ("from a checkpoint", subject.bind(), loaded)):
+        found = np.asarray(curriculum.choose(remembered, 5, _generator(99)))
+        if not np.array_equal(found, expected):
+            raise Failed(f"{what} it chooses {found.tolist()}, and {expected.tolist()} before")

@@ -1,0 +1,130 @@
+"""What is claimed of replays: which earlier completions join a step."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+
+from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.states import differing, shapes
+from dovetail_kit.conformance.subject import Subject
+
+FRESH, ROWS, TOKENS, PROMPT = 3, 4, 5, 2
+STEPS = 6
+
+Batch = dict[str, np.ndarray]
+
+
+def _fresh(step: int) -> Batch:
+    """The groups of a step: each with numbers of its own, mixed scores, and the last one without any completion."""
+    rng = np.random.default_rng(1000 + step)
+    mask = np.arange(TOKENS) < rng.integers(1, TOKENS + 1, (FRESH, ROWS))[..., None]
+    mask[-1] = False
+    scores = np.tile(np.arange(ROWS, dtype=np.float32) % 2, (FRESH, 1))
+    return {
+        "prompt_tokens": rng.integers(1, 99, (FRESH, ROWS, PROMPT)).astype(np.int32),
+        "prompt_mask": np.ones((FRESH, ROWS, PROMPT), bool),
+        "tokens": rng.integers(1, 99, (FRESH, ROWS, TOKENS)).astype(np.int32),
+        "mask": mask,
+        "group_ids": np.repeat(np.arange(FRESH, dtype=np.int32)[:, None], ROWS, axis=1),
+        "rollout_logps": np.where(mask, -rng.random(mask.shape), 0).astype(np.float32),
+        "lengths": mask.sum(axis=-1).astype(np.int32),
+        "truncated": np.zeros((FRESH, ROWS), bool),
+        "scores": scores,
+        "score_table": scores[..., None],
+    }
+
+
+def _empty() -> Batch:
+    return {name: np.zeros_like(array[0]) for name, array in _fresh(0).items()}
+
+
+def _step(replay: Any, state: Any, step: int, fresh: Batch) -> tuple[Batch, Any, dict[str, Any]]:
+    earlier, after, *reported = replay.step(state, fresh, np.random.default_rng(step))
+    return earlier, after, reported[0] if reported else {}
+
+
+def _history(subject: Subject) -> list[tuple[Batch, Any]]:
+    """What has joined each of some steps, and the state after it."""
+
+    def make() -> list[tuple[Batch, Any]]:
+        replay = subject.bind()
+        state, found = replay.init(_empty()), []
+        for step in range(STEPS):
+            earlier, state, _ = _step(replay, state, step, _fresh(step))
+            found.append((earlier, state))
+        return found
+
+    return subject.once("history", make)
+
+
+@check("replay", fix="Return all fields of the fresh groups for exactly `groups` groups; fill up with empty masks.")
+def joins_groups(subject: Subject) -> None:
+    """As many groups join every step as `groups` says, with all fields in their shapes and types.
+
+    A step has one shape, for which it was compiled. Before there is anything to learn from again, masks are empty.
+    """
+    groups, fresh = subject.bind().groups, _fresh(0)
+    expected = {name: ((groups, *array.shape[1:]), array.dtype.name) for name, array in fresh.items()}
+    for step, (earlier, _) in enumerate(_history(subject)):
+        if shapes(earlier) != expected:
+            raise Failed(f"in step {step} it returns {shapes(earlier)}, not {expected}")
+    if _history(subject)[0][0]["mask"].any():
+        raise Failed("in the first step, before which there is nothing, it returns completions")
+
+
+@check("replay", fix="Return the groups as they were given to `step`, whole, and only those of earlier steps.")
+def as_they_were(subject: Subject) -> None:
+    """What comes again is a whole group of an earlier step, unchanged.
+
+    Log-probabilities belong to the tokens with which they were sampled, and scores are compared within their group.
+    """
+    seen: list[Batch] = []
+    for step, (earlier, _) in enumerate(_history(subject)):
+        for group in np.flatnonzero(earlier["mask"].any(axis=(1, 2))):
+            names = [name for name in earlier if name != "group_ids"]
+            if not any(all(np.array_equal(earlier[n][group], old[n]) for n in names) for old in seen):
+                raise Failed(f"in step {step} a group joins that is not one of the {len(seen)} of the steps before")
+        fresh = _fresh(step)
+        seen += [{name: array[group] for name, array in fresh.items()} for group in range(FRESH)]
+
+
+@check("replay", fix="Copy an array before you change it, and keep every array's shape and type from `init` on.")
+def buffer_is_data(subject: Subject) -> None:
+    """Its state is numpy arrays whose shapes and types never change, and a step changes nothing that it is given.
+
+    Checkpoints hold the state, and what is restored from one must fit; the fresh groups are what the step learns from.
+    """
+    replay = subject.bind()
+    state = replay.init(_empty())
+    first = shapes(state)
+    for step in range(STEPS):
+        fresh = _fresh(step)
+        before = [{name: array.copy() for name, array in each.items()} for each in (state, fresh)]
+        _, after, metrics = _step(replay, state, step, fresh)
+        changed = differing(state, before[0]) + differing(fresh, before[1])
+        if changed:
+            raise Failed(f"in step {step} it changes {', '.join(changed)}")
+        if shapes(after) != first:
+            raise Failed(f"after step {step} the state is {shapes(after)}, and was {first} at first")
+        odd = {name: value for name, value in metrics.items() if not np.isfinite(float(value))}
+        if odd:
+            raise Failed(f"in step {step} it reports {odd}")
+        state = after
+
+
+@check("replay", fix="Draw from the generator that `step` is given, and remember everything in the state.")
+def resumes_replaying(subject: Subject) -> None:
+    """The same state, groups and generator give the same, also in a fresh instance and after pickling.
+
+    A run that is killed goes on from a checkpoint bit for bit.
+    """
+    history = _history(subject)
+    for step in range(1, STEPS):
+        loaded = pickle.loads(pickle.dumps(history[step - 1][1]))
+        earlier, after, _ = _step(subject.bind(), loaded, step, _fresh(step))
+        differ = differing(earlier, history[step][0]) + differing(after, history[step][1])
+        if differ:
+            raise Failed(f"from a checkpoint, in step {step} there are others in {', '.join(differ)}")
