@@ -39,7 +39,7 @@ NO_COUNTERPART = {
     "get_seqlen_balanced_partitions": "balancing of sequence lengths among workers, which has no counterpart here",
     "np_make_completion_mask": "a mask inferred from ids, which is never done here",
     "build_positions_from_mask": "a helper of the library's own models",
-    "dpo_loss_fn": "preference optimisation, which has no counterpart here",
+    "dpo_loss_fn": "ORPO, whose odds ratio has no counterpart here",
 }
 """Why a function's cases are not run, by a part of its name."""
 LIBRARIES = {

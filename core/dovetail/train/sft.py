@@ -32,7 +32,9 @@ def demonstrations(setup: Setup) -> tuple[Any, list[LengthReport]]:
     examples = setup.task.examples("sft")
     if not len(examples) or "completion" not in examples[0]:
         name = config.choice("train.task").component.name
-        raise DataError(f"task {name} has no demonstrations (examples with a completion); set sft.steps = 0")
+        readers = [call.label for call in setup.algorithm.plan.calls if call.inputs == "demonstrations"]
+        advice = f"{readers[0]} reads them, take another task" if readers else "set sft.steps = 0"
+        raise DataError(f"task {name} has no demonstrations (examples with a completion); {advice}")
     completions = Limit(
         split="sft",
         column="completion",
