@@ -10,7 +10,6 @@ from tests.core.step.test_update import PLAIN, change, collect, make, sampled
 
 import dovetail
 from dovetail.config import load
-from dovetail.step.algorithm import make_plan
 from dovetail.train.metrics import means
 
 RANKED = {
@@ -24,15 +23,15 @@ SPLIT = ("clip_cov", "m2po")
 
 @pytest.mark.parametrize("name", dovetail.names("policy_loss"))
 def test_every_policy_loss_can_be_planned(name: str) -> None:
-    plan = make_plan(load(None, [f"train.policy_loss={name}"]))
+    plan = load(None, [f"train.policy_loss={name}"]).plan
     assert set(dovetail.get("policy_loss", name).reads) <= {entry.field for entry in plan.entries}
 
 
 @pytest.mark.parametrize("name", RANKED)
 def test_a_selection_belongs_to_the_mini_batch(name: str) -> None:
-    plan = make_plan(load(None, [f"train.policy_loss={name}"]))
+    plan = load(None, [f"train.policy_loss={name}"]).plan
     (selection,) = (read for read in dovetail.get("policy_loss", name).reads if read.endswith("_tokens"))
-    assert plan.derived["mini"] == (selection,)
+    assert plan.before_split == (selection,)
 
 
 @pytest.mark.parametrize("name", SPLIT)
