@@ -46,7 +46,7 @@ class Difficulty:
 
     Departures:
         Sun et al. estimate the pass rates of prompts from their similarity to a reference set that is completed anew.
-        Here a prompt's estimate is as old as its last turn and costs nothing; `exploration` keeps it from growing stale.
+        Here a prompt's estimate is as old as its last turn and costs nothing; `exploration` keeps it up to date.
 
     Reports `estimate`, the mean of r_i over the prompts of a step before it was updated (prompts scored for the first
     time are left out), and `seen`, the share of all prompts that have been scored.
