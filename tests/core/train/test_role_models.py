@@ -148,6 +148,12 @@ def test_a_run_that_stops_goes_on_bit_for_bit(finished, run, tmp_path, monkeypat
     assert_same_parameters(folder, finished)
 
 
+@pytest.mark.slow
+def test_where_the_models_wait_between_their_uses_changes_nothing(finished, run, tmp_path):
+    run(tmp_path, "memory.reference=host")
+    assert (tmp_path / "metrics.jsonl").read_bytes() == (finished / "metrics.jsonl").read_bytes()
+
+
 REFUSED = {
     "a teacher with fewer ids": (
         [f"teacher/model.pretrained.path={str(FIXTURES / 'qwen2')!r}"],
