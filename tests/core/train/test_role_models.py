@@ -157,11 +157,11 @@ def test_where_the_models_wait_between_their_uses_changes_nothing(finished, run,
 REFUSED = {
     "a teacher with fewer ids": (
         [f"teacher/model.pretrained.path={str(FIXTURES / 'qwen2')!r}"],
-        r"teacher\.model: .*/qwen2: the tokenizer has \d+ ids, the embedding 32 rows",
+        r"teacher\.model: .*/qwen2: the tokenizer has \d+ ids and the embedding 32 rows",
     ),
     "a folder that is not there": (
         ["teacher/model.pretrained.path='/nowhere'"],
-        r"teacher\.model: /nowhere: is no folder",
+        r"teacher\.model: /nowhere: is not a folder",
     ),
     "a model of its own that is to follow": (
         ["roles.teacher=ema"],
