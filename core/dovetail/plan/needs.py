@@ -159,10 +159,11 @@ class Planner:
         component = self.registry.get("field", quantity.name)
         offered = self._forward_reads()
         stray = [read for read in component.reads if read not in offered]
-        for role in (read.removesuffix(f"_{LOGITS}") for read in stray if read.endswith(f"_{LOGITS}")):
+        absent = [read.removesuffix(f"_{LOGITS}") for read in stray if read.endswith(f"_{LOGITS}")]
+        if absent:
             raise PlanError(
-                f"{call.label} reads '{quantity.field}', and field {component.name} of {component.origin} the logits of"
-                f" the model role '{role}', which is not there.{_opening(role)}"
+                f"{call.label} reads '{quantity.field}', for which field {component.name} of {component.origin} reads"
+                f" '{absent[0]}_{LOGITS}', and there is no model role '{absent[0]}'.{_opening(absent[0])}"
             )
         if stray:
             raise PlanError(

@@ -12,7 +12,15 @@ import pytest
 from tests.core.train.test_loop import assert_same_parameters
 from tests.core.train.tiny import TINY
 
-LONGER = (*TINY, "sft.steps=12", "train.steps=12", "run.checkpoint_every=3", "train.kl_coef=0.1", "train.epochs=2")
+LONGER = (
+    *TINY,
+    "sft.steps=12",
+    "train.steps=12",
+    "run.checkpoint_every=3",
+    "train.kl_coef=0.1",
+    "roles.reference=ema",
+    "train.epochs=2",
+)
 KILLS = 4
 PATIENCE_SECONDS = 180
 

@@ -148,14 +148,20 @@ def test_a_run_that_stops_goes_on_bit_for_bit(finished, run, tmp_path, monkeypat
     assert_same_parameters(folder, finished)
 
 
+@pytest.mark.slow
+def test_where_the_models_wait_between_their_uses_changes_nothing(finished, run, tmp_path):
+    run(tmp_path, "memory.reference=host")
+    assert (tmp_path / "metrics.jsonl").read_bytes() == (finished / "metrics.jsonl").read_bytes()
+
+
 REFUSED = {
     "a teacher with fewer ids": (
         [f"teacher/model.pretrained.path={str(FIXTURES / 'qwen2')!r}"],
-        r"teacher\.model: .*/qwen2: the tokenizer has \d+ ids, the embedding 32 rows",
+        r"teacher\.model: .*/qwen2: the tokenizer has \d+ ids and the embedding 32 rows",
     ),
     "a folder that is not there": (
         ["teacher/model.pretrained.path='/nowhere'"],
-        r"teacher\.model: /nowhere: is no folder",
+        r"teacher\.model: /nowhere: is not a folder",
     ),
     "a model of its own that is to follow": (
         ["roles.teacher=ema"],

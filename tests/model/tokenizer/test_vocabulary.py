@@ -72,7 +72,7 @@ def test_more_ids_than_rows_of_the_embedding_are_refused(folder):
     class Large:
         vocab_size = 100_000
 
-    with pytest.raises(ConfigError, match="the tokenizer has 100,000 ids, the embedding"):
+    with pytest.raises(ConfigError, match="the tokenizer has 100,000 ids and the embedding"):
         check(Large(), folder)
 
 
@@ -88,5 +88,5 @@ def test_a_sentencepiece_model_is_compared_too(folder, tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_one_line(folder):
-    with pytest.raises(ConfigError, match=r"/nowhere: is no folder; a model is a folder with config.json"):
+    with pytest.raises(ConfigError, match=r"/nowhere: is not a folder; a model is a folder with config.json"):
         check(tokenizer(folder), Path("/nowhere"))
