@@ -6,7 +6,7 @@ import attrs
 import jax
 import numpy as np
 import pytest
-from tests.core.step.test_update import PLAIN, change, collect, make, sampled
+from tests.core.step.test_update import PLAIN, change, collect, in_micro_batches, make, sampled
 
 import dovetail
 from dovetail.config import load
@@ -39,7 +39,7 @@ def test_the_gradient_does_not_depend_on_the_micro_batch(name: str) -> None:
     algorithm, graphdef, params = make(*PLAIN, f"train.policy_loss={name}", *RANKED[name])
     batch, _ = collect(algorithm, graphdef, params, sampled())
     whole, _ = change(algorithm, graphdef, params, batch)
-    split, _ = change(attrs.evolve(algorithm, micro_batch_size=5), graphdef, params, batch)
+    split, _ = change(in_micro_batches(algorithm, 5), graphdef, params, batch)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), whole, split)
     assert any((leaf != 0).any() for leaf in jax.tree.leaves(whole))
 
