@@ -121,4 +121,4 @@ def test_an_empty_completion_is_in_no_pair_and_its_score_is_not_read() -> None:
 def test_where_the_policy_is_the_reference_nothing_is_ranked_yet() -> None:
     loss, metrics = run(logps=jnp.zeros_like(LOGPS))
     np.testing.assert_allclose(loss[MASK], np.log(2.0), rtol=1e-6)
-    np.testing.assert_array_equal(metrics["accuracy"], jnp.zeros(4))
+    np.testing.assert_array_equal(metrics["accuracy"], jnp.full(4, 0.5))

@@ -66,8 +66,8 @@ def dpo(
 
     Returns:
         The loss per token, and metrics whose means over completions are means over prompts: `accuracy`, the share of a
-        prompt's pairs with h > 0, one half where it has none; `reward_margin`, β·h, zero where it has none; `paired`, 1
-        where it has any. And `reward`, β·Δ of each completion.
+        prompt's pairs with h > 0, where h = 0 counts one half, as does a prompt without pairs; `reward_margin`, β·h,
+        zero where it has none; `paired`, 1 where it has any. And `reward`, β·Δ of each completion.
 
     Departures:
         TRL's `ipo` divides Δ by the completion's length; the paper does not.
@@ -91,7 +91,7 @@ def dpo(
 
     smoothed = (1.0 - label_smoothing) * _loss(h, beta, loss_type) + label_smoothing * _loss(-h, beta, loss_type)
     metrics = {
-        "accuracy": jnp.where(counts > 0, of_pairs((h > 0).astype(h.dtype)), 0.5),
+        "accuracy": jnp.where(counts > 0, of_pairs((1.0 + jnp.sign(h)) / 2.0), 0.5),
         "reward_margin": of_pairs(beta * h),
         "paired": (counts > 0).astype(h.dtype),
         "reward": beta * log_ratios,
