@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import attrs
 import jax
 import numpy as np
 import pytest
