@@ -20,7 +20,7 @@ from dovetail.errors import ConfigError
 from dovetail.run.summary import series
 from dovetail.train.loop import train
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module", params=VARIANTS)
