@@ -136,7 +136,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
     ("name", "message"),
     [
         ("none.jsonl", "'.*none.jsonl' cannot be read: No such file or directory"),
-        ("data.xlsx", r"has the suffix '\.xlsx'; files of records have one of \.csv, \.jsonl, \.parquet"),
+        ("data.xlsx", r"unknown suffix '\.xlsx'; known: \.csv, \.jsonl, \.parquet"),
         ("folder.jsonl", "'.*folder.jsonl' cannot be read: Is a directory"),
     ],
 )

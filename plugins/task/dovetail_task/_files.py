@@ -137,7 +137,7 @@ def held_out(table: Table, share: float, setting: str) -> tuple[Sequence[Record]
 
 def _source(path: Path) -> Source:
     if path.suffix not in FORMATS:
-        raise DataError(f"'{path}' has the suffix {path.suffix!r}; files of records have one of {listing(FORMATS)}")
+        raise DataError(f"'{path}' has an unknown suffix {path.suffix!r}; known: {listing(FORMATS)}")
     return FORMATS[path.suffix](path)
 
 
