@@ -67,10 +67,11 @@ def stages() -> str:
 
 def open_to(stage: Stage) -> str:
     """Say what components of a plugin's own kind may do at a stage."""
-    for said, options in (
-        ("reads fields, writes fields", {"writes": ("own",)}),
-        ("reads fields, adds to the loss (`term=True`)", {"term": True}),
-    ):
+    ways: dict[str, dict[str, Any]] = {
+        "reads fields, writes fields": {"writes": ("own",)},
+        "reads fields, adds to the loss (`term=True`)": {"term": True},
+    }
+    for said, options in ways.items():
         try:
             Kind(name="own", summary="", stage=stage.name, reads="fields", **options).check()
         except PluginError:

@@ -16,7 +16,8 @@ from tests.loss.test_golden_verl_policy import COMPONENTS, RANDOM, policy_case
 from tests.loss.verl import ARRAYS, CASES, DTYPES, aggregation, cases, inputs
 
 import dovetail
-from dovetail import fields as quantities
+from dovetail.field import entropy as entropies
+from dovetail.field import logps as log_probabilities
 
 TRL, TRL_ARRAYS = load("trl")
 TUNIX, TUNIX_ARRAYS = load("tunix")
@@ -29,7 +30,7 @@ CHARACTERS = "tunix counts characters, and its penalty has no floor; here tokens
 
 SCORING = [c for c in TRL if c["name"].startswith("isr/")]
 TRUNCATED = "adv/mask_truncated"
-QUANTITIES = {"util/selective_log_softmax": quantities.logps, "util/entropy_from_logits": quantities.entropy}
+QUANTITIES = {"util/selective_log_softmax": log_probabilities.logps, "util/entropy_from_logits": entropies.entropy}
 OVERLONG = "reward/dapo_overlong"
 KINDS = {"entropy_loss", "microbatch_invariance", "kl_in_reward", "overlong"}
 UTILITIES = {"logprobs_from_logits_v2", "compute_rewards"}
@@ -68,7 +69,7 @@ def test_entropy(case: dict[str, Any]) -> None:
         weights = np.asarray(weigh(mask)) * shrink
 
         def loss(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
-            entropy = quantities.entropy(logits)
+            entropy = entropies.entropy(logits)
             return jnp.sum(jnp.asarray(weights, entropy.dtype) * jnp.where(mask, entropy, 0)), entropy
 
         (value, entropy), gradient = jax.value_and_grad(loss, has_aux=True)(jnp.asarray(found["logits"]))
@@ -81,7 +82,7 @@ def test_entropy(case: dict[str, Any]) -> None:
 def test_log_probabilities(case: dict[str, Any]) -> None:
     dtype, found = DTYPES[case["dtype"]], inputs(case, logits="logits", tokens="labels")
     with precision(dtype):
-        logps = quantities.logps(jnp.asarray(found["logits"]), jnp.asarray(found["tokens"]))
+        logps = log_probabilities.logps(jnp.asarray(found["logits"]), jnp.asarray(found["tokens"]))
         close(logps, ARRAYS[case["outputs"]["logprobs"]], dtype)
 
 

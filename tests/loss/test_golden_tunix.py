@@ -13,8 +13,9 @@ import pytest
 from tests.golden import Fact, load
 from tests.loss.cases import Case, check, compute
 
-from dovetail import fields as quantities
 from dovetail.arrays import LOG_RATIO_BOUND
+from dovetail.field import entropy as entropies
+from dovetail.field import logps as log_probabilities
 
 CASES, ARRAYS = load("tunix")
 
@@ -139,7 +140,7 @@ Quantities = tuple[jax.Array, jax.Array]
 def forward(logits: jax.Array, tokens: jax.Array, temperature: float, start: int) -> Quantities:
     """Go from tunix's logits to the log-probabilities and the entropy at the completion's tokens."""
     predicted = logits[:, start : start + tokens.shape[1]] / temperature
-    return quantities.logps(predicted, tokens), quantities.entropy(predicted)
+    return log_probabilities.logps(predicted, tokens), entropies.entropy(predicted)
 
 
 @functools.partial(jax.jit, static_argnames="start")

@@ -20,6 +20,7 @@ from dovetail.devices.mesh import Devices
 from dovetail.devices.micro_batch import in_update
 from dovetail.errors import DovetailError
 from dovetail.plan.roles import CRITIC, INPUTS, POLICY
+from dovetail.plan.sizes import rows_of_step
 from dovetail.protocols import Weights
 from dovetail.step.algorithm import Algorithm, assemble
 from dovetail.step.forward import LOGITS_PER_CHUNK
@@ -72,16 +73,17 @@ def estimate(config: Config) -> Cost:
     for role in filter(models.has_own, algorithm.follow):
         own = _Model(config, devices, *models.role_shapes(role), trunk=lambda model: model)
         work[role] = own.work(_project)
-    epochs = algorithm.sizes.epochs
+    epochs, more = algorithm.sizes.epochs, rows_of_step(config) / policy.rows  # earlier completions are scored again
     flops = {"rollout": work[POLICY].forward + work[POLICY].one_of_each * ("greedy_scores" in algorithm.plan)}
-    flops |= {"scoring": _passes(algorithm, work, live=False), "update": epochs * _passes(algorithm, work, live=True)}
+    flops |= {"scoring": more * _passes(algorithm, work, live=False)}
+    flops |= {"update": more * epochs * _passes(algorithm, work, live=True)}
     if algorithm.has_critic:
         critic = _Model(config, devices, *models.critic_shapes(), trunk=lambda model: model.trunk)
         memory |= {
             f"critic's {name}": size for name, size in critic.memory(algorithm.optimisers[CRITIC], algorithm).items()
         }
         own = critic.work(lambda model, hidden: hidden @ model.weight[...].astype(hidden.dtype))
-        flops["critic"] = own.forward * (1 + own.gradient * epochs)
+        flops["critic"] = more * own.forward * (1 + own.gradient * epochs)
     return Cost(
         parameters=_count(policy.weights),
         trained=_count(policy.weights.trained),

@@ -67,7 +67,8 @@ FIELDS: Final[dict[str, FieldInfo]] = {
         "each reward by itself; NaN where it abstained",
         without="rewards provide; set train.rewards to names",
     ),
-    "greedy_scores": FieldInfo("[seq]", "scored", "score of the prompt's greedy completion"),
+    # of the prompts that a filter has kept: further greedy completions for those that it rejects would be wasted
+    "greedy_scores": FieldInfo("[seq]", "filtered", "score of the prompt's greedy completion"),
     "process_rewards": FieldInfo(
         "[seq, token]",
         "scored",

@@ -12,9 +12,8 @@ from jaxtyping import Array, Float, Key
 from dovetail.plan.plan import Pass
 from dovetail.plan.roles import CRITIC, INPUTS, OLD, POLICY, Inputs, logits_of, prefix_of
 from dovetail.protocols import Weights
-from dovetail.step import forward
 from dovetail.step.algorithm import Algorithm
-from dovetail.step.forward import Model, by_micro_batch, quantities
+from dovetail.step.forward import Model, by_micro_batch, quantities, values
 from dovetail.step.parts import Floats, Sums, sums
 
 
@@ -39,8 +38,8 @@ class Scoring:
                 self.algorithm.sizes.micro_batch_size,
             )
             prefix = (OLD if each.role in (POLICY, CRITIC) else prefix_of(each.role)) + inputs.prefix
-            values, measured = _apart({prefix + name: _spread(x, inputs, stride) for name, x in scored.items()})
-            found |= values
+            fields, measured = _apart({prefix + name: _spread(x, inputs, stride) for name, x in scored.items()})
+            found |= fields
             metrics |= sums("field", measured, batch[inputs.fields["mask"]])
         return found, metrics
 
@@ -62,8 +61,8 @@ class Scoring:
             rows = {name: micro[field][::stride] for name, field in inputs.fields.items()}
             rows["draw_ids"] = micro["draw_ids"][::stride]
             scored = self.micro(each, weights, rows, hyper, shared=inputs.shared, dropout=dropout)
-            values, measured = _apart({inputs.prefix + name: _spread(x, inputs, stride) for name, x in scored.items()})
-            found |= values
+            fields, measured = _apart({inputs.prefix + name: _spread(x, inputs, stride) for name, x in scored.items()})
+            found |= fields
             metrics |= sums("field", measured, micro[inputs.fields["mask"]])
         return found, metrics
 
@@ -80,7 +79,7 @@ class Scoring:
         """Evaluate one pass on rows that fit in memory; rows that are shared have a prompt each."""
         per_prompt = 1 if shared else self.algorithm.sizes.rows_per_prompt
         if each.role == CRITIC:
-            return {"values": forward.values(self.graphdefs[CRITIC], weights[CRITIC], rows, per_prompt, dropout)}
+            return {"values": values(self.graphdefs[CRITIC], weights[CRITIC], rows, per_prompt, dropout)}
         return quantities(
             self._model(each.role, weights),
             rows,

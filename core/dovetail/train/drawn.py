@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -18,11 +19,14 @@ from dovetail.host.sampling import Sampled
 from dovetail.plan.plan import Plan
 from dovetail.protocols import Completions, Curriculum, Example
 from dovetail.step import keys
+from dovetail.step.moment import Moment
 from dovetail.step.parts import Sums, merge, split_metrics
 from dovetail.step.view import View, run_stage
 from dovetail.train.setup import Setup
 
 MEMORY = "curriculum"
+HOST_STAGES = ("scored", "filtered")
+"""Stages at which components of a plugin's own kinds are called with fields before a model has seen them."""
 
 
 @attrs.define(kw_only=True)
@@ -135,16 +139,32 @@ class Extras:
         """Return the dataset columns that are read as fields."""
         return {name: numbers(sampled.examples, name) for name in self._plan.columns}
 
-    def on_host(self, batch: dict[str, np.ndarray]) -> tuple[dict[str, Any], Sums]:
+    def on_host(
+        self, batch: dict[str, np.ndarray], step: int, stages: Sequence[str] = HOST_STAGES
+    ) -> tuple[dict[str, Any], Sums]:
         """Let components of a plugin's own kinds add fields before anything is scored by a model."""
         algorithm, metrics = self.setup.algorithm, Sums()
-        view = View(batch, algorithm.fields, algorithm.hyper)
-        for stage in ("scored", "filtered"):
-            parts = tuple(part for part in algorithm.at(stage) if part.writes)
-            if parts:
-                view, found = run_stage(parts, view, algorithm.hyper)
-                metrics = merge(metrics, found)
-        return view.known(), metrics
+        called = [tuple(part for part in algorithm.at(stage) if part.writes) for stage in stages]
+        if not any(called):
+            return dict(batch), metrics
+        always = self.always(batch, step)
+        view = View(batch | always, algorithm.fields, algorithm.hyper)
+        for parts in called:
+            view, found = run_stage(parts, view, algorithm.hyper)
+            metrics = merge(metrics, found)
+        return {name: value for name, value in view.known().items() if name not in always}, metrics
+
+    def always(self, batch: Mapping[str, Any], step: int) -> dict[str, Any]:
+        """Return the fields that are there at every stage of a step."""
+        algorithm, config = self.setup.algorithm, self.setup.config
+        moment = Moment(
+            step=jnp.int32(step),
+            total=jnp.int32(config.train.steps),
+            key=keys.stream(config.run.seed, keys.STEP, step),
+            coefficients={},
+            update=jnp.int32(0),
+        )
+        return moment.fields(algorithm.schedule, dict(algorithm.hyper)) | moment.rows(dict(batch))
 
     def empty(self) -> dict[str, np.ndarray]:
         """Return the fields of one group of empty completions, as `batch` makes them."""
@@ -170,7 +190,7 @@ class Extras:
         )
         greedy = attrs.evolve(sampled, scores=attrs.evolve(sampled.scores, total=np.zeros(1)))
         made = self.batch(sampled, greedy if "greedy_scores" in self._plan else None, 0)
-        return {name: np.asarray(array) for name, array in self.on_host(made)[0].items()}
+        return {name: np.asarray(array) for name, array in self.on_host(made, 0)[0].items()}
 
     def _demonstrated(self, step: int, rows: int) -> dict[str, np.ndarray]:
         """Draw a demonstration for each group; its mask is that of the group's first row, so that it counts once."""

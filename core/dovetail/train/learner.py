@@ -171,10 +171,9 @@ class Learner:
     def _keep(self, sampled: Sampled, step: int, reported: Sums) -> Bool[np.ndarray, "prompt"]:
         """Ask the filter, which answers for each completion, about each group; what it reports is added up."""
         algorithm = self.run.setup.algorithm
-        batch = jax.tree.map(jnp.asarray, self.extras.columns(sampled) | sampled.batch())
-        moment = self._moment(step)
-        always = moment.fields(algorithm.schedule, dict(algorithm.hyper)) | moment.rows(batch)
-        view = View(batch | always, algorithm.fields, algorithm.hyper)
+        scored, _ = self.extras.on_host(self.extras.batch(sampled, None, step), step, ("scored",))
+        batch = jax.tree.map(jnp.asarray, scored)
+        view = View(batch | self.extras.always(batch, step), algorithm.fields, algorithm.hyper)
         kept = np.ones(len(sampled.texts), bool)
         for each in algorithm.filters:
             answer, measured = each(view, algorithm.hyper)
@@ -186,7 +185,7 @@ class Learner:
         """Estimate advantages, update the critic and the policy, hand the new weights to the engine."""
         algorithm, hyper = self.run.setup.algorithm, self.run.setup.algorithm.hyper
         host_batch, moment = self.extras.batch(sampled, greedy, step), self._moment(step)
-        host_batch, found = self.extras.on_host(host_batch)
+        host_batch, found = self.extras.on_host(host_batch, step)
         replayed: dict[str, float] = {}
         if self.replay is not None:
             host_batch, self.memory[REPLAY], replayed = self.replay(self.memory[REPLAY], host_batch, step)

@@ -23,7 +23,7 @@ class Installed:
         counts: how many components of each kind it registers.
         api: version of the contract that its metadata names, by kind.
         stamp: what came of the last conformance run, in words.
-        problems: why it is not loaded, or what should be mended.
+        problems: why it is not loaded, or what should be fixed.
         disabled: whether `DOVETAIL_DISABLE` names it.
     """
 

@@ -11,8 +11,7 @@ import pytest
 from tests.advantage.batches import Batch, random_batch, to_the_left, with_scores
 
 import dovetail
-from dovetail.plan import Reader, plan
-from dovetail.registry import current
+from dovetail.config import load
 from dovetail_advantage.advantage._optimal_baseline import energy
 from dovetail_advantage.advantage.dr_grpo import dr_grpo
 from dovetail_advantage.advantage.optimal_token_baseline import optimal_token_baseline
@@ -133,14 +132,12 @@ def test_sum_pi_squared_of_large_logits(shift):
 
 @pytest.mark.parametrize("name", ["optimal_token_baseline", "tir_optimal_token_baseline"])
 def test_the_field_comes_from_the_forward_pass_of_the_policy_at_collection(name):
-    reader = Reader(role="train.advantage", component=dovetail.get("advantage", name), update=False)
-    planned = plan([reader], current(), on_policy=True, has_correction=False, has_schedule=False)
-    assert set(planned.old) == {"logps", "sum_pi_squared"}
-    assert planned.now == planned.ref == ()
+    plan = load(None, [f"train.advantage={name}", "train.policy_loss=reinforce"]).plan
+    (scoring,) = plan.passes_of(live=False)
+    assert scoring.role == "policy"
+    assert set(scoring.quantities) == {"logps", "sum_pi_squared"}
 
 
 def test_the_corrected_ones_need_a_correction():
-    component = dovetail.get("advantage", "optimal_token_baseline_corrected")
-    reader = Reader(role="train.advantage", component=component, update=False)
     with pytest.raises(dovetail.DovetailError, match=r"reads 'is_weights', which a correction provides"):
-        plan([reader], current(), on_policy=True, has_correction=False, has_schedule=False)
+        load(None, ["train.advantage=optimal_token_baseline_corrected"])

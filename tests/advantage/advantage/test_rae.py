@@ -9,9 +9,9 @@ from tests.core.train.tiny import TINY
 
 from dovetail.config import load
 from dovetail.errors import ConfigError, DataError
+from dovetail.host.speakers import Speakers
 from dovetail.run import checkpoint
 from dovetail.train.loop import train
-from dovetail.train.roles import Roles
 from dovetail_advantage.advantage.rae import RoleConditioned
 
 
@@ -73,12 +73,12 @@ def test_without_decay_the_baseline_is_the_last_mean():
 
 def test_roles_are_numbered_by_value():
     examples = [{"role": role} for role in ("white", 2, "black", 10, "white")]
-    roles = Roles.of(examples, "role")
+    roles = Speakers.of(examples, "role")
     assert roles.names == (2, 10, "black", "white")
     assert roles.ids(examples).tolist() == [3, 0, 2, 1, 3]
-    assert Roles().ids(examples).tolist() == [0] * 5
+    assert Speakers().ids(examples).tolist() == [0] * 5
     with pytest.raises(DataError, match=r"column 'role' of train example 1 is \['x'\]; a role is a text or a whole"):
-        Roles.of([{"role": "a"}, {"role": ["x"]}], "role")
+        Speakers.of([{"role": "a"}, {"role": ["x"]}], "role")
 
 
 RAE = (*TINY, "train.advantage=rae", "sft.steps=0", "model.decoder.layers=1")

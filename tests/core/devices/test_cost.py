@@ -14,6 +14,8 @@ from dovetail.devices.cost import estimate
 from dovetail.devices.mesh import Devices
 from dovetail.train.models import Models
 
+REPLAY = ("train.replay=recent", "replay.recent.groups=2")
+
 
 def test_parameters_are_those_of_the_model():
     config = load(None, TINY)
@@ -92,6 +94,14 @@ def test_greedy_completions_and_answers_cost_one_text_for_each_prompt():
     aligned = ("train.reward_shaping=representation_alignment", "train.schedule=linear")
     answers = estimate(load(None, [*TINY, *aligned])).flops
     assert answers["scoring"] == pytest.approx(plain["rollout"] + one)  # the policy on completions and on answers
+
+
+def test_earlier_completions_are_learnt_from_and_not_sampled():
+    on = ("train.correction=['tis_token']", "train.advantage=gae")
+    plain, more = (estimate(load(None, [*TINY, *on, *replay])).flops for replay in ((), REPLAY))
+    assert more["rollout"] == plain["rollout"]
+    for name in ("scoring", "update", "critic"):
+        assert more[name] == pytest.approx(1.5 * plain[name])
 
 
 def test_a_model_beside_the_policy_costs_a_forward_pass_of_every_update():

@@ -9,9 +9,10 @@ from tests.core.step.test_update import evaluate, make, sampled
 from tests.core.step.test_update import fields as parts
 
 import dovetail
-from dovetail import fields
 from dovetail.config import load
 from dovetail.errors import PluginError
+from dovetail.field.entropy import entropy
+from dovetail.field.logps import logps
 from dovetail.protocols import Weights
 from dovetail.step.forward import Model, ValueModel, quantities, values
 from dovetail.step.parts import masked_sum
@@ -77,7 +78,7 @@ def test_written_out_gradients_are_those_of_the_formula(name):
             return -jnp.sum(weights * jnp.sum(jnp.exp(table) * table, -1))
 
         def shipped(z):
-            return jnp.sum(weights * (fields.logps(z, tokens) if name == "logps" else fields.entropy(z)))
+            return jnp.sum(weights * (logps(z, tokens) if name == "logps" else entropy(z)))
 
         np.testing.assert_allclose(shipped(logits), by_formula(logits), rtol=1e-12)
         np.testing.assert_allclose(jax.grad(shipped)(logits), jax.grad(by_formula)(logits), rtol=1e-9, atol=1e-12)
@@ -86,8 +87,8 @@ def test_written_out_gradients_are_those_of_the_formula(name):
 def test_unlikely_tokens_have_finite_gradients():
     logits = jnp.array([[0.0, -1e4, 1e4]])
     for token in range(3):
-        assert jnp.isfinite(jax.grad(lambda z, t=token: fields.logps(z, jnp.array([t]))[0])(logits)).all()
-    np.testing.assert_array_equal(jax.grad(lambda z: fields.entropy(z)[0])(logits), np.zeros((1, 3)))
+        assert jnp.isfinite(jax.grad(lambda z, t=token: logps(z, jnp.array([t]))[0])(logits)).all()
+    np.testing.assert_array_equal(jax.grad(lambda z: entropy(z)[0])(logits), np.zeros((1, 3)))
 
 
 def test_no_logits_of_a_whole_batch_at_a_vocabulary_of_152_000():

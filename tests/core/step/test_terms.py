@@ -45,7 +45,7 @@ def cube(logps, mask):
     return -logps * jnp.square(logps)
 
 
-def nll(demo_logps, demo_mask):
+def own_nll(demo_logps, demo_mask):
     """Negative log-likelihood of demonstrations."""
     return -demo_logps
 
@@ -102,8 +102,8 @@ def test_terms_with_coefficients_and_a_schedule_add_up():
 
 @pytest.mark.parametrize("size", [4, 5])
 def test_the_split_of_terms_into_micro_batches_changes_nothing(size):
-    register("loss_term", square, nll, likely_answers)
-    algorithm, graphdef, weights = tied(("square", "nll", "likely_answers"), "loss_term.nll.coef=0.1")
+    register("loss_term", square, own_nll, likely_answers)
+    algorithm, graphdef, weights = tied(("square", "own_nll", "likely_answers"), "loss_term.own_nll.coef=0.1")
     batch, _ = collect(algorithm, graphdef, weights, with_texts())
     whole, metrics = change(algorithm, graphdef, weights, batch)
     split, measured = change(in_micro_batches(algorithm, size), graphdef, weights, batch)
@@ -140,7 +140,7 @@ def likelihood(graphdef, weights, batch, inputs):
     return np.asarray(evaluate(graphdef, weights, given, fields("logps"), 1.0)["logps"])
 
 
-@pytest.mark.parametrize(("term", "inputs"), [(nll, "demonstrations"), (likely_answers, "answers")])
+@pytest.mark.parametrize(("term", "inputs"), [(own_nll, "demonstrations"), (likely_answers, "answers")])
 def test_a_term_on_other_texts_is_a_mean_over_their_own_tokens(term, inputs):
     register("loss_term", term)
     name = term.__name__
@@ -158,12 +158,12 @@ def test_a_term_on_other_texts_is_a_mean_over_their_own_tokens(term, inputs):
 
 def test_demonstrations_keep_their_weight_where_groups_are_cut_into_mini_batches():
     """The first row of a group has the demonstration, in whichever mini-batch it comes."""
-    register("loss_term", nll)
-    algorithm, graphdef, weights = tied(("nll",), "train.mini_batch_size=6", "train.loss_agg=token_sum")
+    register("loss_term", own_nll)
+    algorithm, graphdef, weights = tied(("own_nll",), "train.mini_batch_size=6", "train.loss_agg=token_sum")
     assert algorithm.sizes.rows_per_prompt == 2
     batch, _ = collect(algorithm, graphdef, weights, with_texts())
     total = -likelihood(graphdef, weights, batch, "demonstrations")[np.asarray(batch["demo_mask"])].sum()
-    alone = only(algorithm, "nll")
+    alone = only(algorithm, "own_nll")
     minis = mini_batches(batch, 6, 1, jax.random.key(0), algorithm.sizes.rows_per_prompt)
     losses = [means(change(alone, graphdef, weights, mini)[1])["policy_loss/loss"] for mini in minis]
     assert sum(losses) == pytest.approx(total, rel=1e-4)

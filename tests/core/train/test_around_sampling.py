@@ -3,6 +3,8 @@
 from pathlib import Path
 from threading import Thread
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from tests.core.train.test_loop import assert_same_parameters
 from tests.core.train.tiny import TINY
@@ -10,6 +12,9 @@ from tests.core.train.tiny import TINY
 import dovetail
 from dovetail.config import load
 from dovetail.devices.population import Population
+from dovetail.errors import PlanError
+from dovetail.kinds import Kind
+from dovetail.registry import Origin, current
 from dovetail.run.journal import Journal
 from dovetail.run.summary import read_lines
 from dovetail.train.loop import train
@@ -98,6 +103,55 @@ def test_process_rewards_may_be_all_there_is_to_learn_from(tmp_path):
     assert all(line["process_reward/even_start"] > 0 for line in lines)
     assert all(line["optimizer/grad_norm"] > 0 for line in lines)
     assert lines[1]["replay/groups"] == 1
+
+
+def test_a_filter_and_a_kind_of_a_plugin_see_all_that_is_there_when_they_are_called(tmp_path):
+    """What is there at every stage, columns and roles, and for the filter what a kind writes when scores are given."""
+
+    def doubt(tokens, key, progress, row_keys, schedule_weight):
+        """A verifier of completions: by their first token."""
+        assert row_keys.shape == (16,)
+        return (tokens[:, 0] % 2).astype(np.float32), {"progress": progress}
+
+    def sure(doubt, mask, key, role_ids, answer_mask):
+        """Keep the groups whose first completion is not in doubt."""
+        assert answer_mask.shape == mask.shape
+        return jnp.repeat(doubt[::4] == 0, 4, total_repeat_length=16)
+
+    def doubled(doubt, scores, mask):
+        """After the filter: a second kind, which reads the first."""
+        return 2 * doubt
+
+    def certain(scores, doubled, mask):
+        """Advantages that read it."""
+        return jnp.where(mask, (scores - doubled)[:, None], 0.0)
+
+    origin = Origin("session", "0", "")
+    current().add_kind(Kind(name="verifier", summary="", stage="scored", reads="fields", writes=("doubt",)), origin)
+    current().add_kind(
+        Kind(name="afterthought", summary="", stage="filtered", reads="fields", writes=("doubled",)), origin
+    )
+    for kind, function in (
+        ("verifier", doubt), ("group_filter", sure), ("afterthought", doubled), ("advantage", certain)
+    ):  # fmt: skip
+        dovetail.register(kind, function.__name__, function)
+    chosen = ("train.verifier=doubt", "train.group_filter=sure", "train.afterthought=doubled", "train.schedule=linear")
+    lines = run(tmp_path, *COLD, *chosen, "train.advantage=certain", "train.steps=2", "train.refill_rounds=1")
+    assert [line["verifier/progress"] for line in lines] == [0.0, 0.5]
+    assert any(line["group_filter/kept"] < 1 for line in lines)
+    assert all(line["optimizer/grad_norm"] > 0 for line in lines)
+
+
+def test_a_filter_cannot_read_what_is_computed_for_the_prompts_that_it_keeps():
+    def hopeful(greedy_scores, mask):
+        """Keep prompts that are answered greedily."""
+        return greedy_scores > 0
+
+    dovetail.register("group_filter", "hopeful", hopeful)
+    with pytest.raises(
+        PlanError, match="reads 'greedy_scores', which does not exist before the stage 'filtered' is over"
+    ):
+        load(None, [*COLD, "train.group_filter=hopeful"])
 
 
 @pytest.mark.slow

@@ -411,6 +411,36 @@ class SeesTheFuture:
         return _decoder(__call__=call)
 
 
+@caught_by("model", "logits", slow=True)
+@attrs.frozen(kw_only=True)
+class ProjectsInHalfPrecision:
+    def make(self, vocab_size, *, rngs, place):
+        def logits(self, hidden):
+            return super(type(self), self).logits(hidden).astype(jnp.bfloat16)
+
+        return _decoder(logits=logits)
+
+
+@caught_by("model", "prefix", slow=True)
+@attrs.frozen(kw_only=True)
+class ForgetsThePrefix:
+    def make(self, vocab_size, *, rngs, place):
+        def call(self, tokens, mask, cache=None, *, prefix=None):
+            return super(type(self), self).__call__(tokens, mask, cache)
+
+        return _decoder(__call__=call)
+
+
+@caught_by("adapter", "begins_as_the_base", slow=True)
+@attrs.frozen(kw_only=True)
+class BeginsElsewhere:
+    def apply(self, model, *, rngs):
+        adapted = dovetail.get("adapter", "lora").bind().apply(model, rngs=rngs)
+        state = jax.tree.map(lambda value: value + 0.1, nnx.state(adapted, nnx.LoRAParam))
+        nnx.update(adapted, state)
+        return adapted
+
+
 @caught_by("follower", "same_shapes")
 @attrs.frozen(kw_only=True)
 class AveragesInFloat32:

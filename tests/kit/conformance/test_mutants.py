@@ -6,15 +6,22 @@ import re
 
 import jax
 import pytest
-from tests.kit.conformance import mutants_batches, mutants_losses, mutants_others, mutants_sampling, mutants_terms
+from tests.kit.conformance import (
+    mutants_batches,
+    mutants_losses,
+    mutants_others,
+    mutants_sampling,
+    mutants_slow_import,
+    mutants_terms,
+)
 from tests.kit.conformance.mutants import MUTANTS
 
 from dovetail_kit.conformance.check import checks
 from dovetail_kit.conformance.subject import Subject
-from dovetail_kit.conformance.suites import texts
+from dovetail_kit.conformance.suites import devices, texts
 from dovetail_kit.conformance.verdict import judge, report
 
-MODULES = (mutants_batches, mutants_losses, mutants_others, mutants_sampling, mutants_terms)
+MODULES = (mutants_batches, mutants_losses, mutants_others, mutants_sampling, mutants_slow_import, mutants_terms)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +30,7 @@ MODULES = (mutants_batches, mutants_losses, mutants_others, mutants_sampling, mu
 )
 def test_it_is_caught(mutant, monkeypatch):
     monkeypatch.setattr(texts, "SECONDS", 0.5)
+    monkeypatch.setattr(devices, "SLOW_IMPORT_SECONDS", 0.2)
     (check,) = (each for each in checks(mutant.kind) if each.name == mutant.check)
     assert check.applies(mutant.component)
     subject = Subject(mutant.component)
@@ -36,6 +44,18 @@ def test_it_is_caught(mutant, monkeypatch):
     assert all(word in text for word in ("claimed:", "seen:", "fix:", "where:", __name__.split(".")[0]))
 
 
-def test_there_are_enough_of_them():
-    assert len(MUTANTS) >= 100
+def test_every_check_catches_something():
+    """Those of rollout engines are tried in `tests/kit/rollout`."""
+    caught = {(mutant.kind, mutant.check) for mutant in MUTANTS}
+    tried = {
+        check
+        for check in checks()
+        for kind, name in caught
+        if name == check.name and (not check.kinds or kind in check.kinds)
+    }
+    assert {check.name for check in set(checks()) - tried if check.kinds != ("rollout",)} == set()
+
+
+def test_there_are_more_than_a_hundred():
+    assert len(MUTANTS) > 100
     assert {m.target.__module__ for m in MUTANTS} == {module.__name__ for module in MODULES}

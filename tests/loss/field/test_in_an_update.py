@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import attrs
 import jax
 import numpy as np
 import pytest
-from tests.core.step.test_update import PLAIN, change, collect, make, sampled
+from tests.core.step.test_update import PLAIN, change, collect, in_micro_batches, make, sampled
 
 import dovetail
 from dovetail.config import load
-from dovetail.step.algorithm import make_plan
 from dovetail.train.metrics import means
 
 RANKED = {
@@ -24,15 +22,15 @@ SPLIT = ("clip_cov", "m2po")
 
 @pytest.mark.parametrize("name", dovetail.names("policy_loss"))
 def test_every_policy_loss_can_be_planned(name: str) -> None:
-    plan = make_plan(load(None, [f"train.policy_loss={name}"]))
+    plan = load(None, [f"train.policy_loss={name}"]).plan
     assert set(dovetail.get("policy_loss", name).reads) <= {entry.field for entry in plan.entries}
 
 
 @pytest.mark.parametrize("name", RANKED)
 def test_a_selection_belongs_to_the_mini_batch(name: str) -> None:
-    plan = make_plan(load(None, [f"train.policy_loss={name}"]))
+    plan = load(None, [f"train.policy_loss={name}"]).plan
     (selection,) = (read for read in dovetail.get("policy_loss", name).reads if read.endswith("_tokens"))
-    assert plan.derived["mini"] == (selection,)
+    assert plan.before_split == (selection,)
 
 
 @pytest.mark.parametrize("name", SPLIT)
@@ -40,7 +38,7 @@ def test_the_gradient_does_not_depend_on_the_micro_batch(name: str) -> None:
     algorithm, graphdef, params = make(*PLAIN, f"train.policy_loss={name}", *RANKED[name])
     batch, _ = collect(algorithm, graphdef, params, sampled())
     whole, _ = change(algorithm, graphdef, params, batch)
-    split, _ = change(attrs.evolve(algorithm, micro_batch_size=5), graphdef, params, batch)
+    split, _ = change(in_micro_batches(algorithm, 5), graphdef, params, batch)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), whole, split)
     assert any((leaf != 0).any() for leaf in jax.tree.leaves(whole))
 

@@ -42,7 +42,7 @@ def select(name: str, batch: dict[str, Any], *, jit: bool = False) -> np.ndarray
 
 
 def test_the_package_registers_these_and_no_others() -> None:
-    assert {"positive_weights", "full_kl", *SELECTIONS} == {
+    assert {"positive_weights", "full_kl", "jensen_shannon", *SELECTIONS} == {
         name
         for name in dovetail.names("field")
         if dovetail.get("field", name).origin.module.startswith("dovetail_loss")

@@ -16,7 +16,7 @@ import pytest
 from flax import nnx
 from tests.core.train.tiny import TINY
 from tests.rollout.hosted_case import case, models, qwen2
-from tests.rollout.test_vllm import process_of
+from tests.rollout.rollout.test_vllm import process_of
 
 import dovetail
 from dovetail.config import load

@@ -102,12 +102,12 @@ def field(name: str, known: Fields) -> Any:
     """Return a field: one that is known, what the component that provides it computes from those, or else a column."""
     if name in known:
         return known[name]
-    offered = next((each for each in (LOGITS, HIDDEN) if name.endswith(f"_{each}")), None)
-    if offered:
-        return _of_another(name, known[offered])
     quantity = quantity_in(name, current())
     bare = quantity.name if quantity else name
     if not current().has("field", bare):
+        for offered in (LOGITS, HIDDEN):
+            if name.endswith(f"_{offered}"):
+                return _of_another(name, known[offered])
         written = _written(name, known)
         return _normal(name, (ROWS,)) if written is None else written
     prefix = name.removesuffix(bare)

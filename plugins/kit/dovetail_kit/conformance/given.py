@@ -1,4 +1,4 @@
-"""What the engine gives to rewards beside dataset columns, as a tokenizer of three characters a token would."""
+"""What the engine gives to rewards besides dataset columns, with a tokenizer of three characters per token."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 WIDTH: Final = 3
-"""Characters of a token; an end of sequence, which has none, comes last."""
+"""Characters of a token; the end-of-sequence token, which has none, comes last."""
 
 
 def count_tokens(text: str) -> int:
@@ -33,4 +33,4 @@ GIVEN: Final[Mapping[str, Callable[[int, Mapping[str, Any]], Any]]] = {
     "logps": lambda number, record: [-0.5 - token % 7 for token in _ids(record["completions"])],
     "ends": lambda number, record: _ends(record["completions"]),
 }
-"""By the name under which rewards read it: its value for a completion, given its number among others and its record."""
+"""By the name that rewards read: its value for a completion, from the number and the record of the completion."""

@@ -14,7 +14,7 @@ def shapes(state: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], str]]:
     """Return shape and type by name.
 
     Raises:
-        Failed: if something is not an array, or is one without elements, which a checkpoint cannot hold.
+        Failed: if something is not an array, or has no elements, so that a checkpoint cannot hold it.
     """
     odd = {name: value for name, value in state.items() if not isinstance(value, np.ndarray) or not value.size}
     if odd:

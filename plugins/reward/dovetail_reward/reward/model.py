@@ -49,7 +49,7 @@ class RewardModel:
 
     >>> RewardModel(path="no_such_folder")
     Traceback (most recent call last):
-    dovetail.errors.ConfigError: no_such_folder: is no folder; a model is a folder with config.json and *.safetensors
+    dovetail.errors.ConfigError: no_such_folder: is not a folder; a model is a folder with config.json and *.safetensors
     """
 
     path: str

@@ -32,14 +32,14 @@ class Recent:
     Reinforcement Fine-tuning Through Difficulty-targeted Online Data Selection and Rollout Replay*, which keeps the
     newest groups with a mean reward between 0 and 1.
 
-    **Bias.** What comes again was sampled by an earlier policy μ, so that an expectation over the batch is not one
-    under the policy π of today. The correction that goes with it is the ratio π/μ of each token, truncated
-    (`train.correction = 'tis_token'`, bias for variance) or with tokens far off left out (`icepop`); a loss that reads
-    `rollout_logps` itself (`decoupled_ppo`) does as well. A run with a replay and without any of these is refused.
-    What no ratio mends: only groups with mixed scores come again, so that prompts at the edge of what the policy can
-    do weigh more, and a group may come in up to `max_age` steps. `mismatch/kl_k1` says how far off the batch is.
+    **Bias.** A replayed group was sampled by an earlier policy μ, so an expectation over the batch is not one under
+    today's policy π. Correct for it with the ratio π/μ of each token, truncated (`train.correction = 'tis_token'`, some
+    bias for less variance) or without the tokens that are far off (`icepop`), or choose a loss that reads
+    `rollout_logps` itself (`decoupled_ppo`). A config with a replay and none of these is refused. No ratio corrects the
+    selection: only groups with mixed scores are replayed, so prompts at the edge of what the policy can do weigh more,
+    and a group may be replayed in up to `max_age` steps. `mismatch/kl_k1` says how far off the batch is.
 
-    A group comes again with its prompt, tokens, scores and `rollout_logps` as they were, and with whatever else the
+    A group is replayed with its prompt, tokens, scores and `rollout_logps` as they were, and with whatever else the
     host put into the batch (process rewards, answers, demonstrations, dataset columns). What models compute
     (`old_logps`, `ref_logps`, advantages, the KL penalty) is computed anew.
 

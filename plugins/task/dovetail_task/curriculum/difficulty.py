@@ -1,4 +1,4 @@
-"""Curriculum `difficulty`: prompts that the policy solves about half of the time come more often."""
+"""Curriculum `difficulty`: prompts that the policy solves about half of the time are drawn more often."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ State = Mapping[str, np.ndarray]
 
 @attrs.frozen(kw_only=True)
 class Difficulty:
-    """Prompts whose pass rate is near a target come more often, and every prompt still comes.
+    """Prompts whose pass rate is near a target are drawn more often, and every prompt still gets its turn.
 
         P(i) ∝ exp( -|r_i - r*| / τ )
         r_i ← d·r_i + (1 - d)·p_i,   p_i = mean_n [s_in ≥ success_at]
@@ -27,30 +27,29 @@ class Difficulty:
     of 0 and 1 the variance of a group is largest at r* = 1/2.
 
     P and r* = 1/2 are those of Sun et al. 2025, *Improving Data Efficiency for LLM Reinforcement Fine-tuning Through
-    Difficulty-targeted Online Data Selection and Rollout Replay*. Kimi Team 2025, *Kimi k1.5*, section 2.3.4, draws
-    with 1 - r_i, which is r* = 0 with a straight line in place of the exponential. That a share of the draws goes to
-    what has not come for long is from Jiang et al. 2021, *Prioritized Level Replay*, equation 3.
+    Difficulty-targeted Online Data Selection and Rollout Replay*. Kimi Team 2025, *Kimi k1.5*, section 2.3.4, samples
+    in proportion to 1 - r_i: the target is 0, and the weight falls in a straight line. Setting a share of the draws
+    aside for the prompts that have waited longest follows Jiang et al. 2021, *Prioritized Level Replay*, equation 3.
 
-    A step draws without replacement, unless it asks for more prompts than there are. A share of it, rounded up or down
-    at random, are the prompts that have not come for the longest time, so that with `exploration` ρ and m prompts a
-    step none of N waits for longer than about N / (ρ·m) steps. A prompt that has never been scored counts as being on
-    target.
+    A step draws without replacement, unless it asks for more prompts than there are. A share ρ of its m prompts,
+    rounded up or down at random, goes to those that have waited longest, so that none of N prompts waits much longer
+    than N / (ρ·m) steps. A prompt that has never been scored counts as being on target.
 
     Args:
         target: r*.
-        temperature: τ, in units of the pass rate. The smaller, the sharper: at a distance of τ from the target a prompt
-            comes with 37 % of the chance of one that is on it.
-        decay: d, the share of the old estimate that stays. The policy changes, and old pass rates with it.
-        exploration: ρ, the share of the prompts that come because they have waited. With 0 a prompt far from the target
-            may in effect never come again.
+        temperature: τ, in units of the pass rate; the smaller, the sharper. At a distance of τ from the target a prompt
+            has 37 % of the chance of one that is on it.
+        decay: d, the share of the old estimate that stays. The policy changes, so old pass rates go out of date.
+        exploration: ρ, the share of the draws for prompts that have waited longest. With 0, a prompt far from the
+            target may in effect never be drawn again.
         success_at: the score from which a completion succeeds, as in `pass_rate_band`.
 
     Departures:
-        Sun et al. estimate the pass rates of prompts from their likeness to a reference set that is completed anew.
-        Here a prompt's estimate is as old as its last turn, at no cost; `exploration` keeps it from growing stale.
+        Sun et al. estimate the pass rates of prompts from their similarity to a reference set that is completed anew.
+        Here a prompt's estimate is as old as its last turn and costs nothing; `exploration` keeps it up to date.
 
-    Reports `estimate`, the mean r_i of the prompts that a step has drawn, as it was before (those seen for the first
-    time left out), and `seen`, the share of all prompts that have been scored.
+    Reports `estimate`, the mean of r_i over the prompts of a step before it was updated (prompts scored for the first
+    time are left out), and `seen`, the share of all prompts that have been scored.
 
     >>> curriculum, rng = Difficulty(temperature=0.05, exploration=0.0), np.random.default_rng(0)
     >>> state, everything = curriculum.init(3), np.arange(3)

@@ -23,7 +23,7 @@ def _generator(seed: int = 0) -> np.random.Generator:
 
 
 def _scores(chosen: np.ndarray, seed: int) -> np.ndarray:
-    """Scores of the chosen prompts, of which every prompt has its own mean; some are missing, and some all."""
+    """Return scores of the chosen prompts, whose means differ; some scores are missing, and all of some prompts."""
     scores = (_generator(seed).random((len(chosen), SAMPLES)) * PROMPTS < chosen[:, None]).astype(float)
     scores[0, 1:] = np.nan
     scores[-1] = np.nan if seed % 2 else scores[-1]
@@ -46,22 +46,25 @@ def _steps(curriculum: Any, count: int, steps: int = 5) -> State:
     return state
 
 
-@check("curriculum", fix="Return np.ndarray of exactly `count` integers from 0 to the number of examples less one.")
+@check(
+    "curriculum",
+    fix="Return an np.ndarray of exactly `count` integers between 0 and the last example's index.",
+)
 def chooses(subject: Subject) -> None:
-    """It chooses as many prompts as it is asked for, each one that there is, even more than there are.
+    """It chooses as many existing prompts as it is asked for, even if that is more than there are.
 
-    A step has one shape, for which it was compiled; a small data set may have fewer prompts than a step.
+    A step is compiled for one shape, and a small dataset may have fewer prompts than a step.
     """
     for count in (1, PROMPTS - 2, PROMPTS, 2 * PROMPTS + 1):
         _steps(subject.bind(), count)
 
 
-@check("curriculum", fix="Copy an array before you change it, and keep every array's shape and type from `init` on.")
+@check("curriculum", fix="Copy an array before you change it, and keep the shapes and types that `init` returns.")
 def state_is_data(subject: Subject) -> None:
-    """Its state is numpy arrays whose shapes and types never change, and no method changes what it is given.
+    """Its state consists of numpy arrays whose shapes and types never change, and no method changes its arguments.
 
-    Checkpoints hold the state, and what is restored from one must fit; a state that is changed in place is shared with
-    the step before.
+    Checkpoints hold the state, and what is restored must fit. A state that is changed in place is also that of the step
+    before.
     """
     curriculum = subject.bind()
     state = curriculum.init(PROMPTS)
@@ -76,7 +79,7 @@ def state_is_data(subject: Subject) -> None:
         if changed:
             raise Failed(f"in step {step} it changes {', '.join(changed)}")
         if shapes(after) != first:
-            raise Failed(f"after step {step} the state is {shapes(after)}, and was {first} at first")
+            raise Failed(f"after step {step} the state is {shapes(after)}, but {first} at first")
         odd = {name: value for name, value in metrics.items() if not np.isfinite(float(value))}
         if odd:
             raise Failed(f"in step {step} it reports {odd}")
@@ -87,7 +90,7 @@ def state_is_data(subject: Subject) -> None:
 def resumes_choosing(subject: Subject) -> None:
     """The same state and generator choose the same prompts, also in a fresh instance and after pickling.
 
-    A run that is killed goes on from a checkpoint bit for bit, and an A/B test shares the random numbers of its arms.
+    A run that is killed continues from a checkpoint bit for bit, and the arms of an A/B test share random numbers.
     """
     state = _steps(subject.bind(), 5)
     loaded: State = pickle.loads(pickle.dumps(state))
@@ -97,4 +100,4 @@ def resumes_choosing(subject: Subject) -> None:
     for what, curriculum, remembered in (("asked again", used, state), ("from a checkpoint", subject.bind(), loaded)):
         found = np.asarray(curriculum.choose(remembered, 5, _generator(99)))
         if not np.array_equal(found, expected):
-            raise Failed(f"{what} it chooses {found.tolist()}, and {expected.tolist()} before")
+            raise Failed(f"{what}, it chooses {found.tolist()} instead of {expected.tolist()}")

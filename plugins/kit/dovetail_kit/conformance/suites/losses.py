@@ -57,9 +57,9 @@ def micro_batches(subject: Subject) -> None:
         for name, value in fields.items()
     }
     swapped = case.run(mixed)
-    same(swapped.value[:halves], result.value[:halves], "with other completions beside it: the value")
+    same(swapped.value[:halves], result.value[:halves], "with other completions in the batch: the value")
     for name, gradient in result.gradients.items():
-        what = f"with other completions beside it: the gradient by {name}"
+        what = f"with other completions in the batch: the gradient by {name}"
         same(swapped.gradients[name][:halves], gradient[:halves], what)
     if fits_other_shapes(case):  # then fewer rows have given the same already
         return

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dovetail.errors import listing
 from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.states import differing, shapes
 from dovetail_kit.conformance.subject import Subject
@@ -60,11 +61,14 @@ def _history(subject: Subject) -> list[tuple[Batch, Any]]:
     return subject.once("history", make)
 
 
-@check("replay", fix="Return all fields of the fresh groups for exactly `groups` groups; fill up with empty masks.")
+@check(
+    "replay",
+    fix="Return all fields, for exactly `groups` groups; give empty masks to those that are missing.",
+)
 def joins_groups(subject: Subject) -> None:
-    """As many groups join every step as `groups` says, with all fields in their shapes and types.
+    """Exactly `groups` groups join every step, with all fields in their shapes and types.
 
-    A step has one shape, for which it was compiled. Before there is anything to learn from again, masks are empty.
+    A step is compiled for one shape. As long as there is nothing to learn from again, the masks are empty.
     """
     groups, fresh = subject.bind().groups, _fresh(0)
     expected = {name: ((groups, *array.shape[1:]), array.dtype.name) for name, array in fresh.items()}
@@ -72,30 +76,30 @@ def joins_groups(subject: Subject) -> None:
         if shapes(earlier) != expected:
             raise Failed(f"in step {step} it returns {shapes(earlier)}, not {expected}")
     if _history(subject)[0][0]["mask"].any():
-        raise Failed("in the first step, before which there is nothing, it returns completions")
+        raise Failed("in the first step, when there are no earlier completions, it returns some")
 
 
-@check("replay", fix="Return the groups as they were given to `step`, whole, and only those of earlier steps.")
+@check("replay", fix="Return groups of earlier steps, whole and as they were given to `step`.")
 def as_they_were(subject: Subject) -> None:
-    """What comes again is a whole group of an earlier step, unchanged.
+    """A group that joins is a whole group of an earlier step, unchanged.
 
-    Log-probabilities belong to the tokens with which they were sampled, and scores are compared within their group.
+    Log-probabilities belong to the tokens that were sampled with them, and scores are compared within their group.
     """
     seen: list[Batch] = []
     for step, (earlier, _) in enumerate(_history(subject)):
         for group in np.flatnonzero(earlier["mask"].any(axis=(1, 2))):
             names = [name for name in earlier if name != "group_ids"]
             if not any(all(np.array_equal(earlier[n][group], old[n]) for n in names) for old in seen):
-                raise Failed(f"in step {step} a group joins that is not one of the {len(seen)} of the steps before")
+                raise Failed(f"in step {step} a group joins that is not among the {len(seen)} of the steps before")
         fresh = _fresh(step)
         seen += [{name: array[group] for name, array in fresh.items()} for group in range(FRESH)]
 
 
-@check("replay", fix="Copy an array before you change it, and keep every array's shape and type from `init` on.")
+@check("replay", fix="Copy an array before you change it, and keep the shapes and types that `init` returns.")
 def buffer_is_data(subject: Subject) -> None:
-    """Its state is numpy arrays whose shapes and types never change, and a step changes nothing that it is given.
+    """Its state consists of numpy arrays whose shapes and types never change, and a step changes none of its arguments.
 
-    Checkpoints hold the state, and what is restored from one must fit; the fresh groups are what the step learns from.
+    Checkpoints hold the state, and what is restored must fit; the step learns from the fresh groups as well.
     """
     replay = subject.bind()
     state = replay.init(_empty())
@@ -108,7 +112,7 @@ def buffer_is_data(subject: Subject) -> None:
         if changed:
             raise Failed(f"in step {step} it changes {', '.join(changed)}")
         if shapes(after) != first:
-            raise Failed(f"after step {step} the state is {shapes(after)}, and was {first} at first")
+            raise Failed(f"after step {step} the state is {shapes(after)}, but {first} at first")
         odd = {name: value for name, value in metrics.items() if not np.isfinite(float(value))}
         if odd:
             raise Failed(f"in step {step} it reports {odd}")
@@ -117,9 +121,9 @@ def buffer_is_data(subject: Subject) -> None:
 
 @check("replay", fix="Draw from the generator that `step` is given, and remember everything in the state.")
 def resumes_replaying(subject: Subject) -> None:
-    """The same state, groups and generator give the same, also in a fresh instance and after pickling.
+    """The same state, groups and generator give the same result, also in a fresh instance and after pickling.
 
-    A run that is killed goes on from a checkpoint bit for bit.
+    A run that is killed continues from a checkpoint bit for bit.
     """
     history = _history(subject)
     for step in range(1, STEPS):
@@ -127,4 +131,4 @@ def resumes_replaying(subject: Subject) -> None:
         earlier, after, _ = _step(subject.bind(), loaded, step, _fresh(step))
         differ = differing(earlier, history[step][0]) + differing(after, history[step][1])
         if differ:
-            raise Failed(f"from a checkpoint, in step {step} there are others in {', '.join(differ)}")
+            raise Failed(f"from a checkpoint, {listing(differ)} differ in step {step}")

@@ -145,9 +145,9 @@ def by_itself(subject: Subject) -> None:
 
 @check(*REWARDS, when=ranks, fix="Compare with the completions of the same group only, and with all of them.")
 def by_its_group(subject: Subject) -> None:
-    """What reads `group_ids` gives a completion the same result whatever the other groups are, and in any order.
+    """A completion gets the same result whatever the other groups are, and in any order of completions.
 
-    A batch holds whichever groups were drawn with a prompt, and the groups of a batch may stand in any order.
+    Which groups share a batch, and in which order, is chance.
     """
     records = [record | {"group_ids": int(number % 3 > 0)} for number, record in enumerate(_records(subject))]
     first = _call(subject, records)
@@ -208,7 +208,7 @@ def odd_answers(subject: Subject) -> None:
 
 @check(*REWARDS, claim="examples", fix="Correct the reward, or the example.")
 def examples(subject: Subject) -> None:
-    """In every pair of examples the good completion scores higher than the bad one; what tokens get is added up."""
+    """In every pair of examples the good completion scores higher than the bad one; numbers of tokens are added up."""
     for good, bad in subject.declared["examples"]:
         best, worst = (value if value is None else np.sum(value) for value in _call(subject, [good, bad]))
         if best is None or worst is None or not best > worst:
