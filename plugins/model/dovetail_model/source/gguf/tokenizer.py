@@ -48,9 +48,13 @@ WHOLE_FIRST: Final = ("llama-bpe", "llama-v3", "llama3", "tekken")
 def tokenizer_files(file: GgufFile) -> dict[str, bytes]:
     """Return `tokenizer.json`, `tokenizer_config.json` and `generation_config.json` as a folder would have them.
 
+    A file without a tokenizer has none of them.
+
     Raises:
-        ConfigError: without a tokenizer in the file, or for one that is not supported.
+        ConfigError: for a tokenizer that is not supported.
     """
+    if "tokenizer.ggml.model" not in file.metadata:
+        return {}
     kind = file.get("tokenizer.ggml.model", str)
     if kind not in MAKERS:
         raise file.refuse(f"tokenizer.ggml.model = {kind!r} is not supported. Supported: {listing(MAKERS)}")
