@@ -18,6 +18,7 @@ from dovetail.protocols import Sink, SinkMaker
 from dovetail.registry import plugin_manager
 from dovetail.run.checkpoint import Checkpoints, Saved
 from dovetail.run.folder import RunFolder, open_folder
+from dovetail.run.sources import kept_in
 from dovetail.train.setup import Setup, set_up
 
 SFT: Final = "sft"
@@ -115,6 +116,7 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False) -> Iterator[
     with ExitStack() as stack:
         folder = open_folder(path, config)
         stack.callback(folder.close)
+        stack.enter_context(kept_in(folder.path))
         setup = set_up(config, folder.path, only_sft=only_sft)
         stack.enter_context(setup.devices.use())
         write_overview(setup, folder.path / "parameters.txt")

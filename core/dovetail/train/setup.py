@@ -93,6 +93,8 @@ def set_up(config: Config, folder: Path, *, only_sft: bool = False) -> Setup:
     held_out, eval_report = prompts(config, eval_task, "eval", tokenizer)
     devices = Devices.open(config.mesh)
     models = Models(config=config, devices=devices, vocab_size=tokenizer.vocab_size)
+    for section in ("train", "critic") if algorithm.has_critic else ("train",):
+        models.check_tokenizer(section, tokenizer)
     check_roles(models, algorithm.follow, tokenizer)
     graphdef, weights = make_model(models.policy)
     if config.train.micro_batch_size is None:

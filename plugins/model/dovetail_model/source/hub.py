@@ -159,6 +159,8 @@ def hub_library() -> Any:
     """
     try:
         import huggingface_hub
+        import huggingface_hub.constants
+        import huggingface_hub.errors
     except ImportError as error:
         raise ConfigError(needs("the Hugging Face hub", "the huggingface_hub library", "hf")) from error
     return huggingface_hub

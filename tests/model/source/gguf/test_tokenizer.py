@@ -172,7 +172,10 @@ def test_gemma_puts_no_space_in_front_and_its_scores_mean_nothing(tmp_path):
     ("changes", "message"),
     [
         ({"tokenizer.ggml.model": "bert"}, "tokenizer.ggml.model = 'bert' is not supported. Supported: gpt2, llama"),
-        ({"tokenizer.ggml.pre": "kimi"}, f"tokenizer.ggml.pre = 'kimi' is not supported. Supported: {', '.join(SPLITS)}"),
+        (
+            {"tokenizer.ggml.pre": "kimi"},
+            f"tokenizer.ggml.pre = 'kimi' is not supported. Supported: {', '.join(SPLITS)}",
+        ),
         ({"tokenizer.ggml.tokens": "abc"}, "tokenizer.ggml.tokens = 'abc'; it must be of type list"),
     ],
 )
