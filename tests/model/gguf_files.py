@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import gguf
 import numpy as np
 from tests.model.folders import FIXTURES, arrays_of, config_of
+from tests.tiny_folder import CHAT, END, PAD
 
 ARCHITECTURES = {"gemma2": "gemma2", "gemma3_text": "gemma3", "llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 """model_type -> general.architecture"""
@@ -33,13 +35,14 @@ def permuted(array: np.ndarray, heads: int) -> np.ndarray:
     return array.reshape(heads, 2, -1, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
 
 
-def tensors_of(architecture: str) -> dict[str, np.ndarray]:
-    """Return a fixture's tensors by their names in a GGUF file, in float32, as such a file has them."""
-    config, word = config_of(architecture), ARCHITECTURES[architecture]
+def tensors_of(folder: Path) -> dict[str, np.ndarray]:
+    """Return a folder's tensors by their names in a GGUF file, in float32, as such a file has them."""
+    config = json.loads((folder / "config.json").read_text())
+    word = ARCHITECTURES[config["model_type"]]
     kind = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == word)
     names = gguf.get_tensor_name_map(kind, config["num_hidden_layers"])
     found = {}
-    for name, stored in arrays_of(FIXTURES / architecture).items():
+    for name, stored in arrays_of(folder).items():
         array = stored.astype(np.float32)
         if word == "llama" and ("q_proj" in name or "k_proj" in name):
             array = permuted(array, config["num_attention_heads" if "q_proj" in name else "num_key_value_heads"])
@@ -49,10 +52,11 @@ def tensors_of(architecture: str) -> dict[str, np.ndarray]:
     return found
 
 
-def metadata_of(architecture: str) -> dict[str, Any]:
-    """Return what a GGUF file says of a fixture, under `ARCHITECTURE.`."""
-    config = config_of(architecture)
-    rope = config["rope_parameters"]
+def metadata_of(folder: Path) -> dict[str, Any]:
+    """Return what a GGUF file says of a folder's model, under `ARCHITECTURE.`."""
+    config = json.loads((folder / "config.json").read_text())
+    rope = config.get("rope_parameters", config)
+    is_gemma = config["model_type"].startswith("gemma")
     return {
         "block_count": config["num_hidden_layers"],
         "context_length": config["max_position_embeddings"],
@@ -63,8 +67,28 @@ def metadata_of(architecture: str) -> dict[str, Any]:
         "attention.key_length": config.get("head_dim", config["hidden_size"] // config["num_attention_heads"]),
         "attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
         "rope.freq_base": rope.get("full_attention", rope)["rope_theta"],
-        **({"attention.sliding_window": config["sliding_window"]} if architecture.startswith("gemma") else {}),
-        **({"final_logit_softcapping": 6.0} if architecture == "gemma2" else {}),
+        **({"attention.sliding_window": config["sliding_window"]} if is_gemma else {}),
+        **({"final_logit_softcapping": 6.0} if config["model_type"] == "gemma2" else {}),
+    }
+
+
+def tokenizer_metadata(folder: Path) -> dict[str, Any]:
+    """Return what a GGUF file says of a byte-level tokenizer, that of `tests.tiny_folder`."""
+    stored = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary = stored["model"]["vocab"] | {each["content"]: each["id"] for each in stored["added_tokens"]}
+    added = {each["content"] for each in stored["added_tokens"]}
+    tokens = sorted(vocabulary, key=vocabulary.get)
+    kinds = [gguf.TokenType.CONTROL if token in added else gguf.TokenType.NORMAL for token in tokens]
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [int(kind) for kind in kinds],
+        "tokenizer.ggml.merges": [" ".join(merge) for merge in stored["model"]["merges"]],
+        "tokenizer.ggml.eos_token_id": vocabulary[END],
+        "tokenizer.ggml.eot_token_id": vocabulary[PAD],
+        "tokenizer.ggml.padding_token_id": vocabulary[PAD],
+        "tokenizer.chat_template": CHAT,
     }
 
 
@@ -101,5 +125,10 @@ def write_gguf(
 
 def write_fixture(file: Path, architecture: str, **metadata: Any) -> Path:
     """Write a fixture's model as a GGUF file."""
-    said = metadata_of(architecture) | metadata
-    return write_gguf(file, ARCHITECTURES[architecture], tensors_of(architecture), said)
+    return write_folder(file, FIXTURES / architecture, **metadata)
+
+
+def write_folder(file: Path, folder: Path, **metadata: Any) -> Path:
+    """Write a folder's model as a GGUF file; with a tokenizer, if the metadata has one."""
+    word = ARCHITECTURES[json.loads((folder / "config.json").read_text())["model_type"]]
+    return write_gguf(file, word, tensors_of(folder), metadata_of(folder) | metadata)

@@ -58,10 +58,10 @@ def test_llama_3_s_stretched_positions_are_found_again(tmp_path):
     sizes = {"embedding_length": 16, "attention.key_length": 64, "rope.freq_base": 500_000.0}
     factors = (plain / rule(plain)).astype(np.float32)
     tensors = {"token_embd.weight": np.zeros((VOCAB, 16), np.float32), "rope_freqs.weight": factors}
-    file = write_gguf(tmp_path / "llama.gguf", "llama", tensors, metadata_of("llama") | sizes)
+    file = write_gguf(tmp_path / "llama.gguf", "llama", tensors, metadata_of(FIXTURES / "llama") | sizes)
     assert Pretrained(path=str(file)).spec().layers[0].rope == Rope(theta=500_000.0, stretch=rule)
     tensors["rope_freqs.weight"] = factors**2
-    file = write_gguf(tmp_path / "other.gguf", "llama", tensors, metadata_of("llama") | sizes)
+    file = write_gguf(tmp_path / "other.gguf", "llama", tensors, metadata_of(FIXTURES / "llama") | sizes)
     with pytest.raises(ConfigError, match="rope_freqs.weight does not follow Llama 3.1's rule for rotary positions"):
         Pretrained(path=str(file)).spec()
 
@@ -110,9 +110,9 @@ def test_another_architecture_is_refused_with_those_there_are(tmp_path):
 
 
 def test_tensors_that_are_missing_or_unknown_are_named(tmp_path):
-    tensors = tensors_of("qwen2")
+    tensors = tensors_of(FIXTURES / "qwen2")
     tensors["blk.0.ssm_a"] = tensors.pop("blk.1.attn_v.bias")
-    file = write_gguf(tmp_path / "m.gguf", "qwen2", tensors, metadata_of("qwen2"))
+    file = write_gguf(tmp_path / "m.gguf", "qwen2", tensors, metadata_of(FIXTURES / "qwen2"))
     with pytest.raises(ConfigError) as error:
         make(file)
     assert str(error.value) == (
@@ -121,7 +121,7 @@ def test_tensors_that_are_missing_or_unknown_are_named(tmp_path):
     )
     del tensors["token_embd.weight"]
     with pytest.raises(ConfigError, match="it has no tensor token_embd.weight; is it a whole model"):
-        make(write_gguf(file, "qwen2", tensors, metadata_of("qwen2")))
+        make(write_gguf(file, "qwen2", tensors, metadata_of(FIXTURES / "qwen2")))
 
 
 def test_a_file_that_changes_is_read_again(tmp_path):

@@ -1,14 +1,12 @@
 """The tokenizer and chat template of a GGUF file are those of the folder that it was made from."""
 
 import io
-import json
 import sys
 
 import pytest
 import sentencepiece
 from gguf import TokenType
-from tests.model.gguf_files import write_gguf
-from tests.tiny_folder import CHAT
+from tests.model.gguf_files import tokenizer_metadata, write_gguf
 from tests.tiny_folder import write as write_folder
 
 from dovetail.errors import ConfigError, DataError
@@ -36,23 +34,7 @@ def folder(tmp_path_factory):
 
 
 def metadata_of(folder, **changes):
-    """What a GGUF file says of the folder's tokenizer."""
-    stored = json.loads((folder / "tokenizer.json").read_text())
-    vocabulary = stored["model"]["vocab"] | {each["content"]: each["id"] for each in stored["added_tokens"]}
-    added = {each["content"] for each in stored["added_tokens"]}
-    tokens = sorted(vocabulary, key=vocabulary.get)
-    return {
-        "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": "gpt-2",
-        "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": [int(TokenType.CONTROL if t in added else TokenType.NORMAL) for t in tokens],
-        "tokenizer.ggml.merges": [" ".join(merge) for merge in stored["model"]["merges"]],
-        "tokenizer.ggml.eos_token_id": vocabulary["<|im_end|>"],
-        "tokenizer.ggml.eot_token_id": vocabulary["<|endoftext|>"],
-        "tokenizer.ggml.padding_token_id": vocabulary["<|endoftext|>"],
-        "tokenizer.chat_template": CHAT,
-        "context_length": 2048,
-    } | changes
+    return tokenizer_metadata(folder) | {"context_length": 2048} | changes
 
 
 @pytest.fixture
