@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from tests.model.gguf_files import tokenizer_metadata, write_fixture, write_folder
+from tests.model.folders import FIXTURES
+from tests.model.gguf_files import metadata_of, tensors_of, tokenizer_metadata, write_folder, write_gguf
 from tests.tiny_folder import write
 
 from dovetail_model.model.pretrained import Pretrained
@@ -70,9 +71,14 @@ def ours(path, tokens):
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2"])
 def test_tiny_models(architecture, tmp_path):
-    """Of the others transformers reads neither the size of a head nor how queries are scaled, but takes its default."""
-    said = {"vocab_size": 32, **({"rope.dimension_count": 6} if architecture == "llama" else {})}
-    file = write_fixture(tmp_path / "m.gguf", architecture, **said)
+    """Of the others transformers reads neither the size of a head nor how queries are scaled, but takes its default.
+
+    Nor does it see that a llama has biases.
+    """
+    is_llama, fixture = architecture == "llama", FIXTURES / architecture
+    said = metadata_of(fixture) | {"vocab_size": 32} | ({"rope.dimension_count": 6} if is_llama else {})
+    tensors = {name: a for name, a in tensors_of(fixture).items() if not (is_llama and name.endswith(".bias"))}
+    file = write_gguf(tmp_path / "m.gguf", architecture, tensors, said)
     tokens = np.array([[3, 1, 4, 1, 5, 9, 2, 6], [5, 3, 5, 8, 9, 7, 9, 3]])
     np.testing.assert_allclose(ours(file, tokens), logps(their_model(file), tokens), atol=1e-4)
 
