@@ -45,14 +45,14 @@ class Outcomes:
     @classmethod
     def of(cls, sampled: Sampled, checks: Sequence[Check], answers: Answers | None) -> Outcomes:
         """Ask the checks about some completions, of as many samples for each prompt."""
-        prompts = len(sampled.prompt_tokens)
-        samples, drawn, scores = len(sampled.texts) // prompts, sampled.completions, sampled.scores
+        prompts, samples = sampled.prompts, sampled.group_size
+        drawn, scores = sampled.completions, sampled.scores
 
         def table(values: np.ndarray) -> np.ndarray:
             return values.reshape(prompts, samples)
 
         return cls(
-            examples=sampled.examples[::samples],
+            examples=sampled.completed.examples,
             texts=sampled.texts,
             answers=tuple(answers(sampled.texts)) if answers else (),
             passed={check.name: table(check(sampled)) for check in checks},

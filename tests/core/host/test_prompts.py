@@ -95,7 +95,7 @@ class Chat(Letters):
 
 def test_prompts_are_rendered_where_they_leave_their_task():
     task = [{"prompt": "a", "answer": 1}, {"prompt": [{"role": "user", "content": "b"}], "answer": 2}]
-    examples = Rendered(task, Chat())
+    examples = Rendered(task, lambda example: Chat().render(example["prompt"]))
     assert list(examples) == [{"prompt": "a", "answer": 1}, {"prompt": "[b]", "answer": 2}]
     assert [e["prompt"] for e in examples[1:]] == ["[b]"]
     kept, report = fit(examples, Chat(), limit("filter", tokens=2))
