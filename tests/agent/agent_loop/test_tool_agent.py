@@ -1,5 +1,7 @@
 """Agent loop `tool_agent`: what follows a turn, why an episode ends, and whose fault a failure is."""
 
+import time
+
 import attrs
 import numpy as np
 import pytest
@@ -153,6 +155,29 @@ def test_a_long_result_is_cut_and_says_so():
 
 def test_a_result_is_written_as_the_setting_says():
     assert say(begin(result="<{name}={result}>"), ADD) == "[tool:<add=3>]"
+
+
+def wait(a: int, b: int) -> int:
+    """A tool that hangs for some of its arguments."""
+    while a == 1:
+        time.sleep(0.01)
+    return a + b
+
+
+def test_a_tool_that_hangs_is_ended_and_the_others_are_not():
+    running = begin(
+        tools=[Tool(name="add", function=wait, target=wait)],
+        samples=2,
+        processes=2,
+        time_limit=5.0,
+        max_result_tokens=99,
+    )
+    ids = [[*Letters().encode(text), EOS] for text in (ADD, ADD.replace("1", "5"))]
+    late, done = (Letters().decode(found) for found in running.then([0, 1], ids, ["eos", "eos"]))
+    assert late == "[tool:error: nothing was returned within 5 seconds]"
+    assert done == "[tool:7]"
+    running.then([0, 1], [[EOS], [EOS]], ["eos", "eos"])
+    assert end(running).tool_errors.tolist() == [1, 0]
 
 
 def test_an_interaction_answers_what_calls_nothing_and_gives_rewards_to_turns():
