@@ -10,6 +10,7 @@ import attrs
 
 from dovetail.errors import PlanError, listing, nearest
 from dovetail.kinds import FIELDS
+from dovetail.kinds.fields import TURNS
 from dovetail.plan.calls import calls, critic_calls
 from dovetail.plan.needs import Planner
 from dovetail.plan.plan import Call, Plan
@@ -62,6 +63,8 @@ def _missing(config: Config) -> dict[str, str]:
         "process_rewards": config.several("train.process_rewards"),
         "score_table": config.several("train.rewards"),
     }
+    goes_on = config.choice("train.agent_loop").component.declares.get("turns", False)
+    there |= dict.fromkeys((name for name, info in FIELDS.items() if info.without == TURNS), goes_on)
     return {field: FIELDS[field].without for field, chosen in there.items() if not chosen}
 
 
