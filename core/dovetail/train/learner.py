@@ -46,6 +46,7 @@ class Learner:
         sampler: the open engine.
         prompts: where the next prompts come from.
         first: steps done when the process began.
+        evaluated: whether the evaluation that was due after them is there.
     """
 
     run: Run
@@ -59,6 +60,7 @@ class Learner:
     extras: Extras
     replay: Replaying | None
     first: int
+    evaluated: bool
     collect: Callable[..., Any]
     update_policy: Callable[..., Any]
     update_critic: Callable[..., Any] | None
@@ -84,12 +86,12 @@ class Learner:
             memory[REPLAY] = replay.init(extras.empty())
         if "state" in algorithm.plan:
             memory["estimator"] = _remembering(algorithm).build().init(setup.speakers.count)
-        first = 0
+        first, evaluated = 0, False
         if saved := run.resumes(RL):
             policy, critic, memory, following = run.restore((policy, critic, memory, roles.state()))
             roles.restore(following)
             prompts.set_state(saved.data)
-            first = saved.step
+            first, evaluated = saved.step, saved.evaluated
         sampler = Sampler(
             engine=setup.engine(Weights(policy.params, setup.weights.frozen)),
             tokenizer=setup.tokenizer,
@@ -112,6 +114,7 @@ class Learner:
             extras=extras,
             replay=replay,
             first=first,
+            evaluated=evaluated,
             collect=share(collector),
             update_policy=share(update_policy, donate=(0,)),
             update_critic=share(update_critic, donate=(0,)) if update_critic else None,
@@ -126,6 +129,12 @@ class Learner:
     def state(self) -> tuple[Any, ...]:
         """Everything that a checkpoint holds."""
         return self.policy, self.critic, self.memory, self.roles.state()
+
+    def keep(self, step: int, *, evaluated: bool = True) -> None:
+        """Have the run save the state as it is now, after `step` steps, should it fail."""
+        policy, critic, memory, roles = self.state()
+        state = policy, critic, dict(memory), roles  # what is remembered changes within a step
+        self.run.keep(RL, step, state, self.prompts.get_state(), evaluated=evaluated)
 
     def sample(self, step: int, clock: Clock) -> tuple[Sampled, Sampled | None, dict[str, float]]:
         """Sample a group of completions per prompt, and greedy ones where an estimator reads their scores.
@@ -182,7 +191,7 @@ class Learner:
         return np.all(kept.reshape(len(sampled.prompt_tokens), -1), axis=1)
 
     def learn(self, sampled: Sampled, greedy: Sampled | None, step: int, clock: Clock) -> dict[str, float]:
-        """Estimate advantages, update the critic and the policy, hand the new weights to the engine."""
+        """Estimate advantages, update the critic and the policy."""
         algorithm, hyper = self.run.setup.algorithm, self.run.setup.algorithm.hyper
         host_batch, moment = self.extras.batch(sampled, greedy, step), self._moment(step)
         host_batch, found = self.extras.on_host(host_batch, step)
@@ -198,6 +207,7 @@ class Learner:
         clock.mark_when_ready("scoring", batch)
         if "state" in algorithm.plan:
             self.memory["estimator"] = state
+        self.run.forget()
         measured = merge(found, merge(measured, self._update(batch, moment, step)))
         if not self._is_warming_up(step):
             self._after_step(measured, step, len(host_batch["scores"]))
@@ -214,9 +224,12 @@ class Learner:
         clock.mark("update")
         watched = ("policy_loss/loss", "optimizer/grad_norm", "critic/loss", "critic/grad_norm")
         self.run.stop_if_not_finite(RL, step, metrics, watched, batch)
-        self.sampler.engine.sync(self.weights, step + 1)
-        clock.mark("sync")
         return metrics
+
+    def hand_over(self, version: int, clock: Clock) -> None:
+        """Give the engine the new weights."""
+        self.sampler.engine.sync(self.weights, version)
+        clock.mark("sync")
 
     def _is_warming_up(self, step: int) -> bool:
         """Whether the critic still learns alone."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -24,6 +27,17 @@ SFT: Final = "sft"
 RL: Final = "rl"
 
 
+@attrs.frozen(kw_only=True)
+class Good:
+    """A state that a failing run may still save: that after `step` steps of a phase."""
+
+    phase: str
+    step: int
+    state: Any
+    data: dict[str, Any]
+    evaluated: bool
+
+
 @attrs.define(kw_only=True)
 class Run:
     """What both phases share: the pieces, the folder, and where the records go."""
@@ -35,6 +49,9 @@ class Run:
     resumed: tuple[int, Saved] | None
     last: dict[str, float] = attrs.field(factory=dict)
     step: int = 0
+    _good: Good | None = None
+    _saved: int = 0
+    """The number of the newest checkpoint."""
 
     @property
     def config(self) -> Config:
@@ -65,14 +82,36 @@ class Run:
         else:
             hook.dovetail_step_end(phase=phase, step=step, metrics=told)
 
-    def checkpoint(self, phase: str, step: int, state: Any, data: dict[str, Any]) -> None:
-        """Save the state after `step` steps of a phase."""
+    def checkpoint(
+        self, phase: str, step: int, state: Any, data: dict[str, Any], *, evaluated: bool = True
+    ) -> Path | None:
+        """Save the state after `step` steps of a phase; return its folder, or None if that is there already."""
         number = step if phase == SFT else self.config.sft.steps + step
-        if self.resumed and number <= self.resumed[0]:
-            return
-        saved = Saved(phase=phase, step=step, data=data, journal=self.folder.journal.position())
+        if number <= max(self._saved, self.resumed[0] if self.resumed else 0):
+            return None
+        position = self.folder.journal.position()
+        saved = Saved(phase=phase, step=step, data=data, journal=position, evaluated=evaluated)
         path = self.checkpoints.save(number, state, saved)
+        self._saved = number
         plugin_manager().hook.dovetail_checkpoint(step=step, folder=path)
+        return path
+
+    def keep(self, phase: str, step: int, state: Any, data: dict[str, Any], *, evaluated: bool = True) -> None:
+        """Remember the state after `step` steps: from here on a run that fails saves it."""
+        self._good = Good(phase=phase, step=step, state=state, data=copy.deepcopy(data), evaluated=evaluated)
+
+    def forget(self) -> None:
+        """Forget it: an update reuses the memory of what it replaces, and what it makes may be no number."""
+        self._good = None
+
+    def save_good(self) -> None:
+        """Save what a failing run still has; its own error is worth more than one met here."""
+        good, self._good = self._good, None
+        if good is None or not good.step:
+            return
+        with contextlib.suppress(Exception):
+            if self.checkpoint(good.phase, good.step, good.state, good.data, evaluated=good.evaluated):
+                print(f"saved the state after {good.phase} step {good.step}", file=sys.stderr)
 
     def tell(self, *reports: LengthReport) -> None:
         """Tell the user about texts beyond a limit."""
@@ -83,6 +122,11 @@ class Run:
     def due(self, step: int, total: int) -> bool:
         """Tell whether a checkpoint is due after `step` steps."""
         return step == total or step % self.config.run.checkpoint_every == 0
+
+    def evaluates(self, step: int, total: int) -> bool:
+        """Tell whether an evaluation is due after `step` steps of reinforcement learning, 0 among them."""
+        every = self.config.eval.every
+        return every is not None and (step == total or step % every == 0)
 
     def stop_if_not_finite(
         self,
@@ -139,6 +183,10 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False) -> Iterator[
             status = "done"
         except KeyboardInterrupt:
             status = "stopped"
+            run.save_good()
+            raise
+        except Exception:
+            run.save_good()
             raise
         finally:
             hook.dovetail_run_end(status=status, step=run.step)

@@ -84,13 +84,17 @@ def set_up(config: Config, folder: Path, *, only_sft: bool = False) -> Setup:
     checks: tuple[Check, ...] = ()
     if not only_sft:
         scorer.check_columns(task.columns, config.choice("train.task").component.name)
-        checks = make_checks(config, scorer, eval_task)
+        if config.eval.every is not None:
+            checks = make_checks(config, scorer, eval_task)
         _build(config.choice("train.rollout")).check()
     if "answers" in algorithm.plan.inputs:
         _check_answers(config, task)
     tokenizer = _tokenizer(config, task, folder / TOKENIZER)
-    train_examples, train_report = prompts(config, task, "train", tokenizer)
-    held_out, eval_report = prompts(config, eval_task, "eval", tokenizer)
+    train_examples, *reports = prompts(config, task, "train", tokenizer)
+    held_out: Sequence[Example] = ()
+    if config.eval.every is not None:
+        held_out, eval_report = prompts(config, eval_task, "eval", tokenizer)
+        reports.append(eval_report)
     devices = Devices.open(config.mesh)
     models = Models(config=config, devices=devices, vocab_size=tokenizer.vocab_size)
     check_roles(models, algorithm.follow, tokenizer)
@@ -109,7 +113,7 @@ def set_up(config: Config, folder: Path, *, only_sft: bool = False) -> Setup:
         checks=checks,
         train_examples=train_examples,
         eval_examples=held_out[: config.eval.examples],
-        reports=(train_report, eval_report),
+        reports=tuple(reports),
         speakers=_speakers(config, task, train_examples) if "role_ids" in algorithm.plan else Speakers(),
         devices=devices,
         models=models,
