@@ -102,9 +102,9 @@ class Sampling:
 
 @attrs.frozen(kw_only=True)
 class Eval:
-    """Evaluation on the task's `eval` split, before training, every `every` steps, and at the end; None, and there is none.
+    """Evaluation on the task's `eval` split, before training, every `every` steps, and at the end.
 
-    Greedy, and with `samples` for each prompt, which are drawn with the preset, temperature and cuts named here.
+    With `every = None` there is none. Greedy, and with `samples` for each prompt, which are drawn with the preset, temperature and cuts named here.
     """
 
     task: str | None = chosen("task", None, scope="eval")
