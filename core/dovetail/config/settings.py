@@ -104,7 +104,8 @@ class Sampling:
 class Eval:
     """Evaluation on the task's `eval` split, before training, every `every` steps, and at the end.
 
-    With `every = None` there is none. Greedy, and with `samples` for each prompt, which are drawn with the preset, temperature and cuts named here.
+    With `every = None` there is none. Greedy, and with `samples` for each prompt, which are drawn with the preset,
+    temperature and cuts named here.
     """
 
     task: str | None = chosen("task", None, scope="eval")

@@ -63,16 +63,21 @@ class Evaluator:
             records += sampled.records("sampled")[:kept]
         return Evaluation(columns=columns, records=records)
 
+    @property
+    def _sampling(self) -> Sampling:
+        """The length limit and stop strings of the run; nobody reads log-probabilities here, whatever they are over."""
+        return attrs.evolve(self.sampling, min_p=None, logps="support")
+
     def greedy(self, watch: Callable[[int], None] = _ignore) -> Outcomes:
         """Complete every prompt greedily; `watch` is told how many are done."""
-        sampling = attrs.evolve(self.sampling, temperature=0.0, top_k=None, top_p=None, min_p=None)
+        sampling = attrs.evolve(self._sampling, temperature=0.0, top_k=None, top_p=None)
         return self._run(1, sampling, watch)
 
     def sampled(self, watch: Callable[[int], None] = _ignore) -> Outcomes:
         """Draw `samples` completions of every prompt."""
         settings = self.settings
         sampling = attrs.evolve(
-            self.sampling, temperature=settings.temperature, top_k=settings.top_k, top_p=settings.top_p, min_p=None
+            self._sampling, temperature=settings.temperature, top_k=settings.top_k, top_p=settings.top_p
         )
         return self._run(settings.samples, sampling, watch)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import attrs
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
@@ -27,6 +26,4 @@ def in_full_batch(
         examples + examples[:1] * filling, jnp.concatenate([keys, jnp.repeat(keys[:1], filling, axis=0)])
     )
     rows = len(examples) * keys.shape[1]
-    names = [field.name for field in attrs.fields(Completions)]
-    kept = Completions(**{name: getattr(drawn, name)[:rows] for name in names})
-    return kept, tokens[: len(examples)], mask[: len(examples)]
+    return drawn.rows(slice(rows)), tokens[: len(examples)], mask[: len(examples)]

@@ -46,12 +46,11 @@ def refill(
 
 def join(parts: list[Sampled]) -> Sampled:
     """Put rounds one after another."""
-    names = [field.name for field in attrs.fields(Completions)]
     process = [part.process_rewards for part in parts if part.process_rewards is not None]
     return Sampled(
         examples=tuple(example for part in parts for example in part.examples),
         texts=tuple(text for part in parts for text in part.texts),
-        completions=Completions(**{n: np.concatenate([getattr(p.completions, n) for p in parts]) for n in names}),
+        completions=Completions.joined([part.completions for part in parts]),
         prompt_tokens=np.concatenate([part.prompt_tokens for part in parts]),
         prompt_mask=np.concatenate([part.prompt_mask for part in parts]),
         scores=Scores.joined([part.scores for part in parts]),
@@ -65,11 +64,10 @@ def select(sampled: Sampled, prompts: Int[np.ndarray, "prompt"]) -> Sampled:
     """Take the groups of some prompts, in that order."""
     samples = len(sampled.texts) // len(sampled.prompt_tokens)
     rows = (prompts[:, None] * samples + np.arange(samples)).reshape(-1)
-    names = [field.name for field in attrs.fields(Completions)]
     return Sampled(
         examples=tuple(sampled.examples[row] for row in rows),
         texts=tuple(sampled.texts[row] for row in rows),
-        completions=Completions(**{name: getattr(sampled.completions, name)[rows] for name in names}),
+        completions=sampled.completions.rows(rows),
         prompt_tokens=sampled.prompt_tokens[prompts],
         prompt_mask=sampled.prompt_mask[prompts],
         scores=sampled.scores.rows(rows),

@@ -44,6 +44,8 @@ class Sampled:
         placed = {} if self.process_rewards is None else {"process_rewards": self.process_rewards}
         if self.scores.names:
             placed["score_table"] = self.scores.table.astype(np.float32)
+        if drawn.support is not None:
+            placed["support"] = drawn.support
         return placed | {
             "prompt_tokens": np.repeat(self.prompt_tokens, n, axis=0),
             "prompt_mask": np.repeat(self.prompt_mask, n, axis=0),
@@ -68,11 +70,17 @@ class Sampler:
     process_scorer: ProcessScorer | None = None
 
     def draw(
-        self, examples: Sequence[Example], keys: Key[Array, "prompt sample"], sampling: Sampling
+        self,
+        examples: Sequence[Example],
+        keys: Key[Array, "prompt sample"],
+        sampling: Sampling,
+        *,
+        keep_support: bool = False,
     ) -> tuple[Completions, np.ndarray, np.ndarray]:
         """Sample `keys.shape[1]` completions of each example; returns them with the prompts' arrays."""
         tokens, mask = encode([e["prompt"] for e in examples], self.tokenizer, self.max_prompt_tokens)
-        return self.engine.generate(tokens, mask, keys, sampling), tokens, mask
+        options = {"keep_support": True} if keep_support else {}  # only engines that declare it take it
+        return self.engine.generate(tokens, mask, keys, sampling, **options), tokens, mask
 
     def __call__(self, examples: Sequence[Example], keys: Key[Array, "prompt sample"], sampling: Sampling) -> Sampled:
         """Sample and score."""

@@ -9,6 +9,7 @@ import attrs
 from dovetail.kinds.kind import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     import numpy as np
@@ -60,6 +61,8 @@ class Completions:
             two are one. At temperature 0 they are over the vocabulary at temperature 1.
         finish: why each row ended, a `Finish`.
         versions: the version of the weights that each row was drawn with.
+        support: ids that each token was chosen among, where they were asked for; -1 fills up, and stands for all of
+            them outside the mask.
     """
 
     tokens: Int[np.ndarray, "seq token"]
@@ -67,6 +70,20 @@ class Completions:
     logps: Float[np.ndarray, "seq token"]
     finish: Shaped[np.ndarray, "seq"]
     versions: Int[np.ndarray, "seq"]
+    support: Int[np.ndarray, "seq token candidate"] | None = None
+
+    @classmethod
+    def joined(cls, parts: Sequence[Completions]) -> Completions:
+        """Return the completions of several calls, one after another."""
+        import numpy as np
+
+        columns = {name: [getattr(part, name) for part in parts] for name in attrs.fields_dict(cls)}
+        return cls(**{name: None if column[0] is None else np.concatenate(column) for name, column in columns.items()})
+
+    def rows(self, which: Any) -> Completions:
+        """Return some rows, by index or slice."""
+        columns = {name: getattr(self, name) for name in attrs.fields_dict(type(self))}
+        return Completions(**{name: None if column is None else column[which] for name, column in columns.items()})
 
     @property
     def truncated(self) -> Bool[np.ndarray, "seq"]:
@@ -85,6 +102,9 @@ class RolloutEngine(Protocol):
         sampling: Sampling,
     ) -> Completions:
         """Sample one completion for each key.
+
+        An engine whose class declares `keeps_support = K` takes `keep_support=True` too, with a `sampling.top_k` of at
+        most K, and returns `Completions.support`.
 
         The same prompt, key and weights give the same completion. An engine whose class declares `batch_invariant`
         promises that the rest of the batch has no influence on it.

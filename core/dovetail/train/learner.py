@@ -16,6 +16,7 @@ from dovetail.devices.mesh import to_device, to_host
 from dovetail.host.refill import refill
 from dovetail.host.replay import REPLAY, Replaying
 from dovetail.host.sampling import Sampled, Sampler
+from dovetail.plan.compared import KEPT
 from dovetail.plan.roles import CRITIC, POLICY
 from dovetail.protocols import Weights
 from dovetail.step import keys
@@ -167,7 +168,8 @@ class Learner:
         clock.mark("waiting")
         first = number * len(examples)
         per_sample = keys.per_sample(self._key(step), len(examples), self.run.config.train.group_size, first)
-        drawn = self.sampler.draw(examples, per_sample, self.run.config.sampling)
+        kept = KEPT in self.run.setup.algorithm.plan
+        drawn = self.sampler.draw(examples, per_sample, self.run.config.sampling, keep_support=kept)
         clock.mark("rollout")
         sampled = self.sampler.score(examples, *drawn, tokens_too=True)
         self.memory |= self.prompts.observe(self.memory, sampled.scores.total)

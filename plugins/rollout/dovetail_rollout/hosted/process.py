@@ -53,7 +53,7 @@ class GuardedProcess:
 
     @property
     def status(self) -> int | None:
-        """The command's exit status, -N for a signal, or None while it runs; its children may outlive it for a while."""
+        """The command's exit status, -N for a signal, or None while it runs; its children may outlive it."""
         return int(self._told.read_text()) if self._told.exists() else self._process.poll()
 
     @property
