@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from dovetail.errors import PlanError
+from dovetail.errors import PlanError, listing, nearest
 from dovetail.kinds import FIELDS
 from dovetail.plan.calls import calls, critic_calls
 from dovetail.plan.compared import KEPT, SUPPORT, check_reported, compared, unlike
@@ -40,6 +40,7 @@ def plan_step(config: Config) -> Plan:
     chosen = calls(config)
     _refuse_together(chosen)
     _check_replay(config, chosen)
+    _check_per_reward(config)
     for call in chosen:
         planner.read(call)
     for choice in config.several("train.monitor"):
@@ -90,6 +91,26 @@ def _check_replay(config: Config, chosen: Sequence[Call]) -> None:
             " policies, and no chosen component reads 'rollout_logps' to correct for that; set train.correction to a"
             " name ('tis_token'), or take a policy loss that reads it"
         )
+
+
+def _check_per_reward(config: Config) -> None:
+    """Check what components declare to hold a number for each reward, in their order or by name."""
+    rewards = [choice.component.name for choice in config.several("train.rewards")]
+    for choice in config.choices.values():
+        for name in choice.component.declares.get("per_reward", ()):
+            key, numbers = f"{choice.component.label}.{name}", choice.params[name]
+            place = choice.origins.get(name, key)
+            if isinstance(numbers, Mapping):
+                for unknown in sorted(set(numbers) - set(rewards)):
+                    raise PlanError(
+                        f"{place}: {key} names '{unknown}', which is not a reward of this run."
+                        f"{nearest(unknown, rewards)} train.rewards names {listing(rewards)}"
+                    )
+            elif numbers is not None and len(numbers) != len(rewards):
+                raise PlanError(
+                    f"{place}: {key} has length {len(numbers)} and train.rewards has length {len(rewards)}; give one"
+                    " number for each reward, in the order of train.rewards"
+                )
 
 
 @attrs.frozen
