@@ -154,9 +154,8 @@ def _process_scorer(config: Config, task: Task, tokenizer: Tokenizer) -> Process
     parts = tuple(part("process_reward", choice) for choice in config.several("train.process_rewards"))
     if not parts:
         return None
-    check_columns(parts, task.columns, config.choice("train.task").component.name, (*ALWAYS, ENDS))
-    for each in parts:
-        each.build()
+    built = tuple(each.build() for each in parts)
+    check_columns(parts, task.columns, config.choice("train.task").component.name, (*ALWAYS, ENDS), built)
     return ProcessScorer(rewards=parts, tokenizer=tokenizer)
 
 

@@ -37,8 +37,8 @@ class Fixed:
 class Drawn(NamedTuple):
     """All completions of a call as far as they have been drawn; zero beyond their `lengths`.
 
-    `uniform` holds the random numbers of each token, `support` the ids that it was chosen among, if they are kept. A row
-    has `ended` with an EOS, at the length limit, or because it `failed`: its logits were NaN or infinite.
+    `uniform` holds the random numbers of each token, `support` the ids that it was chosen among, if they are kept. A
+    row has `ended` with an EOS, at the length limit, or because it `failed`: its logits were NaN or infinite.
     """
 
     tokens: Int[Array, "seq token"]

@@ -4,8 +4,8 @@ The command and all its descendants are ended when this program's standard input
 closes with the process that holds it, even after SIGKILL. `PR_SET_PDEATHSIG` in the parent would not do: it follows the
 thread that forked, and running a function before `exec` is unsafe with JAX's threads. This program also adopts what the
 command's processes leave behind. How the command ended is written to the file STATUS at once, as `subprocess` counts
-it: what the command leaves behind may take a while to end. It uses only the standard library, so that it starts in a few
-milliseconds, and is a script, so that it needs no installed package.
+it: what the command leaves behind may take a while to end. It uses only the standard library, so that it starts in a
+few milliseconds, and is a script, so that it needs no installed package.
 """
 
 from __future__ import annotations
