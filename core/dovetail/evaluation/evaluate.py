@@ -52,13 +52,15 @@ class Evaluator:
     sampling: Sampling
     seed: int
 
-    def __call__(self) -> Evaluation:
-        """Complete and score the examples."""
-        kept = self.settings.saved_samples
-        greedy = self.greedy()
+    def __call__(
+        self, counted: Callable[[str, int], Callable[[int], None]] = lambda what, total: _ignore
+    ) -> Evaluation:
+        """Complete and score the examples; `counted` makes what is told how many of how many are done."""
+        kept, watch = self.settings.saved_samples, counted("evaluation", len(self.examples))
+        greedy = self.greedy(watch)
         columns, records = greedy.columns(), greedy.records("greedy")[:kept]
         if self.settings.samples:
-            sampled = self.sampled()
+            sampled = self.sampled(watch)
             columns |= self.sampled_columns(sampled)
             records += sampled.records("sampled")[:kept]
         return Evaluation(columns=columns, records=records)

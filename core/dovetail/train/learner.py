@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Key
 
+from dovetail import progress
 from dovetail.devices.compiled import share
 from dovetail.devices.mesh import to_device, to_host
 from dovetail.host.refill import refill
@@ -93,6 +94,7 @@ class Learner:
             roles.restore(following)
             prompts.set_state(saved.data)
             first, evaluated = saved.step, saved.evaluated
+        progress.begin("opening", config.choice("train.rollout").component.name)
         sampler = Sampler(
             engine=setup.engine(Weights(policy.params, setup.weights.frozen)),
             tokenizer=setup.tokenizer,
@@ -158,6 +160,7 @@ class Learner:
             return sampled, None, metrics
         prompts = sampled.examples[:: train.group_size]
         greedy = attrs.evolve(self.run.config.sampling, temperature=0.0)
+        progress.begin(progress.SAMPLING, "greedily", len(prompts))
         drawn = self.sampler(prompts, keys.per_sample(self._key(step), len(prompts), 1), greedy)
         clock.mark("greedy")
         return sampled, drawn, metrics
@@ -166,11 +169,13 @@ class Learner:
         """Sample and score the next prompts; the prompts of a step are counted through its rounds."""
         examples = self.prompts.next(self.memory, step, number)
         clock.mark("waiting")
-        first = number * len(examples)
-        per_sample = keys.per_sample(self._key(step), len(examples), self.run.config.train.group_size, first)
+        first, samples = number * len(examples), self.run.config.train.group_size
+        per_sample = keys.per_sample(self._key(step), len(examples), samples, first)
+        progress.begin(progress.SAMPLING, total=len(examples) * samples)
         kept = KEPT in self.run.setup.algorithm.plan
         drawn = self.sampler.draw(examples, per_sample, self.run.config.sampling, keep_support=kept)
         clock.mark("rollout")
+        progress.begin("rewards")
         sampled = self.sampler.score(examples, *drawn, tokens_too=True)
         self.memory |= self.prompts.observe(self.memory, sampled.scores.total)
         clock.mark("reward")
@@ -195,6 +200,7 @@ class Learner:
     def learn(self, sampled: Sampled, greedy: Sampled | None, step: int, clock: Clock) -> dict[str, float]:
         """Estimate advantages, update the critic and the policy."""
         algorithm, hyper = self.run.setup.algorithm, self.run.setup.algorithm.hyper
+        progress.begin("scoring")
         host_batch, moment = self.extras.batch(sampled, greedy, step), self._moment(step)
         host_batch, found = self.extras.on_host(host_batch, step)
         replayed: dict[str, float] = {}
@@ -210,6 +216,7 @@ class Learner:
         if "state" in algorithm.plan:
             self.memory["estimator"] = state
         self.run.forget()
+        progress.begin("update")
         measured = merge(found, merge(measured, self._update(batch, moment, step)))
         if not self._is_warming_up(step):
             self._after_step(measured, step, len(host_batch["scores"]))
@@ -230,6 +237,7 @@ class Learner:
 
     def hand_over(self, version: int, clock: Clock) -> None:
         """Give the engine the new weights."""
+        progress.begin("handing over", "the new weights")
         self.sampler.engine.sync(self.weights, version)
         clock.mark("sync")
 
@@ -291,7 +299,8 @@ class Learner:
     def evaluate(self, step: int) -> None:
         """Evaluate the current policy and keep some of its completions."""
         clock = Clock()
-        found = self.evaluate_now()
+        progress.begin("evaluation")
+        found = self.evaluate_now(progress.counted)
         clock.mark("eval")
         self.run.record(RL, step, found.metrics, clock.timings(0))
         self.run.folder.journal.prompts(RL, step, found.columns)

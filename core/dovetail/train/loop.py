@@ -8,6 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from dovetail import progress
 from dovetail.config import Config
 from dovetail.data import prompt_stream
 from dovetail.errors import ConfigError
@@ -67,6 +68,7 @@ def warm_start(run: Run) -> Any:
     for step in range(first, total):
         clock = Clock()
         run.keep(SFT, step, policy, stream.get_state())
+        progress.begin("warm start", total=None)
         batch = sft.as_batch(next(stream), setup)
         run.forget()
         dropout = keys.stream(run.config.run.seed, keys.DROPOUT, step)

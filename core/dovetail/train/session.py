@@ -17,11 +17,13 @@ from flax import nnx
 from dovetail.config import Config
 from dovetail.errors import RunError
 from dovetail.host.prompts import LengthReport
+from dovetail.progress import Watcher, begin, is_watched, watched_by
 from dovetail.protocols import Sink, SinkMaker
 from dovetail.registry import plugin_manager
 from dovetail.run.checkpoint import Checkpoints, Saved
 from dovetail.run.folder import RunFolder, open_folder
 from dovetail.train.setup import Setup, set_up
+from dovetail.train.start import overview
 
 SFT: Final = "sft"
 RL: Final = "rl"
@@ -89,6 +91,7 @@ class Run:
         number = step if phase == SFT else self.config.sft.steps + step
         if number <= max(self._saved, self.resumed[0] if self.resumed else 0):
             return None
+        begin("checkpoint")
         position = self.folder.journal.position()
         saved = Saved(phase=phase, step=step, data=data, journal=position, evaluated=evaluated)
         path = self.checkpoints.save(number, state, saved)
@@ -159,21 +162,27 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False) -> Iterator[
     with ExitStack() as stack:
         folder = open_folder(path, config)
         stack.callback(folder.close)
-        setup = set_up(config, folder.path, only_sft=only_sft)
-        stack.enter_context(setup.devices.use())
-        write_overview(setup, folder.path / "parameters.txt")
         checkpoints = Checkpoints(folder.checkpoints, config.run.keep_checkpoints)
         stack.callback(checkpoints.close)
         resumed = checkpoints.newest()
-        folder.journal.rewind(resumed[1].journal if resumed else {})
         start = resumed[1].step if resumed and resumed[1].phase == RL else 0
-        sinks = []
-        for choice in config.several("run.sinks"):
-            maker = cast("SinkMaker", choice.bind())
-            sink = maker.open(path, config.train.steps, start)
-            stack.callback(sink.close)
-            sinks.append(sink)
+        sinks: list[Sink] = []
+
+        def open_sinks() -> None:
+            folder.journal.rewind(resumed[1].journal if resumed else {})
+            for choice in config.several("run.sinks"):
+                maker = cast("SinkMaker", choice.bind())
+                sink = maker.open(path, config.train.steps, start)
+                stack.callback(sink.close)
+                sinks.append(sink)
+            stack.enter_context(watched_by(*(sink for sink in sinks if isinstance(sink, Watcher))))
+
+        setup = set_up(config, folder.path, only_sft=only_sft, before_loading=open_sinks)
+        stack.enter_context(setup.devices.use())
+        write_overview(setup, folder.path / "parameters.txt")
         run = Run(setup=setup, folder=folder, checkpoints=checkpoints, sinks=sinks, resumed=resumed, step=start)
+        if is_watched():
+            print("\n".join(overview(setup)), file=sys.stderr)
         if not resumed:
             run.tell(*setup.reports)
         hook.dovetail_run_start(folder=path, config_id=folder.config_id, run_id=folder.run_id, config=config)

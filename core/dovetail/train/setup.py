@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +70,13 @@ class Setup:
         )
 
 
-def set_up(config: Config, folder: Path, *, only_sft: bool = False) -> Setup:
+def set_up(
+    config: Config, folder: Path, *, only_sft: bool = False, before_loading: Callable[[], None] = lambda: None
+) -> Setup:
     """Build everything; cheap checks come first, so that a mistake costs seconds.
 
-    A run of the supervised phase alone scores nothing, so its task need not have what the rewards read.
+    A run of the supervised phase alone scores nothing, so its task need not have what the rewards read. When all has
+    been checked that needs no weights, `before_loading` is called.
 
     Raises:
         DovetailError: on anything that would fail later: fields, columns, data, lengths.
@@ -98,6 +101,7 @@ def set_up(config: Config, folder: Path, *, only_sft: bool = False) -> Setup:
     devices = Devices.open(config.mesh)
     models = Models(config=config, devices=devices, vocab_size=tokenizer.vocab_size)
     check_roles(models, algorithm.follow, tokenizer)
+    before_loading()
     graphdef, weights = make_model(models.policy)
     if config.train.micro_batch_size is None:
         micro = in_update(config, whole_groups=algorithm.whole_groups).choose(graphdef, weights, devices.parts)
