@@ -61,7 +61,9 @@ def prompt_stream(examples: Sequence[Example], seed: int, batch: int) -> grain.D
 
     if not len(examples):
         raise DataError("there are no examples to train on")
-    dataset = grain.MapDataset.source(examples).shuffle(seed=seed % 2**32).repeat().batch(batch, batch_fn=list)
+    endless = grain.MapDataset.source(examples).shuffle(seed=seed % 2**32).repeat()
+    # what never ends has no remainder; counting it, grain would round the length 2^63 - 1 up beyond the integers it has
+    dataset = endless.batch(batch, drop_remainder=True, batch_fn=list)
     # Prompts are short: reading ahead in threads would cost more than it hides.
     return iter(dataset.to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)))
 

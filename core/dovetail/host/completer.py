@@ -77,18 +77,31 @@ class Completer:
     max_prompt_tokens: int
     loop: OpenLoop | None = None
 
-    def __call__(self, examples: Sequence[Example], keys: Key[Array, "prompt sample"], sampling: Sampling) -> Completed:
-        """Draw a completion, or play an episode, for each key."""
+    def __call__(
+        self,
+        examples: Sequence[Example],
+        keys: Key[Array, "prompt sample"],
+        sampling: Sampling,
+        *,
+        keep_support: bool = False,
+    ) -> Completed:
+        """Draw a completion, or play an episode, for each key; if asked, with the ids each token was chosen among."""
+        options = {"keep_support": True} if keep_support else {}  # only engines that declare it take it
         if self.loop is None:
             tokens, mask = encode([e["prompt"] for e in examples], self.tokenizer, self.max_prompt_tokens)
-            drawn = self.engine.generate(tokens, mask, keys, sampling)
+            drawn = self.engine.generate(tokens, mask, keys, sampling, **options)
             examples = tuple(examples)
             return Completed(
                 examples=examples, asked=examples, completions=drawn, prompt_tokens=tokens, prompt_mask=mask
             )
         running = self.loop.begin(examples, keys.shape[1], Generators.of(keys))
         tokens, mask = self._encoded(running.prompts)
-        play = Rounds(engine=self.engine, pad_id=self.tokenizer.pad_id, max_turn_tokens=self.loop.max_turn_tokens)
+        play = Rounds(
+            engine=self.engine,
+            pad_id=self.tokenizer.pad_id,
+            max_turn_tokens=self.loop.max_turn_tokens,
+            options=options,
+        )
         tape, full = play(tokens, mask, keys, sampling, running.then)
         episodes = running.result(full.tolist())
         return Completed(

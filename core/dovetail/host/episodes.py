@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -55,10 +55,11 @@ class Tape:
     versions: Int[np.ndarray, "seq"]
     finish: np.ndarray
     filled: Int[np.ndarray, "seq"]
+    support: Int[np.ndarray, "seq token candidate"] | None = None
 
     @classmethod
-    def empty(cls, rows: int, limit: int, pad_id: int) -> Tape:
-        """Return a tape with room for `limit` tokens in each row."""
+    def empty(cls, rows: int, limit: int, pad_id: int, drawn: Completions) -> Tape:
+        """Return a tape with room for `limit` tokens in each row, of what engines return such as `drawn`."""
         shape = (rows, limit)
         return cls(
             tokens=np.full(shape, pad_id, np.int32),
@@ -69,6 +70,7 @@ class Tape:
             versions=np.zeros(rows, np.int32),
             finish=np.full(rows, "length", "<U6"),
             filled=np.zeros(rows, np.int32),
+            support=None if drawn.support is None else np.full((*shape, drawn.support.shape[2]), -1, np.int32),
         )
 
     def room(self, row: int) -> int:
@@ -84,6 +86,8 @@ class Tape:
         self.mask[row, place] = True
         self.turns[row, place] = turn
         self.versions[row] = drawn.versions[index]
+        if self.support is not None and drawn.support is not None:
+            self.support[row, place] = drawn.support[index, :count]
         self.finish[row] = drawn.finish[index] if count == drawn.mask[index].sum() else "length"
         self.filled[row] += count
         return drawn.tokens[index, :count].tolist()
@@ -108,6 +112,7 @@ class Tape:
             versions=self.versions,
             observed=self.observed,
             turns=self.turns,
+            support=self.support,
         )
 
 
@@ -122,6 +127,7 @@ class Rounds:
     engine: RolloutEngine
     pad_id: int
     max_turn_tokens: int | None
+    options: Mapping[str, Any] = attrs.field(factory=dict)
 
     def __call__(
         self,
@@ -139,9 +145,9 @@ class Rounds:
         samples = keys.shape[1]
         limit = min(self.max_turn_tokens or sampling.max_tokens, sampling.max_tokens)
         by_turn = attrs.evolve(sampling, max_tokens=limit)
-        tape = Tape.empty(keys.size, sampling.max_tokens, self.pad_id)
+        drawn = self.engine.generate(prompt_tokens, prompt_mask, keys, by_turn, **self.options)
+        tape = Tape.empty(keys.size, sampling.max_tokens, self.pad_id, drawn)
         full = np.zeros(keys.size, bool)
-        drawn = self.engine.generate(prompt_tokens, prompt_mask, keys, by_turn)
         active, turn = list(range(keys.size)), 0
         flat = keys.reshape(-1)
         while True:
@@ -151,7 +157,16 @@ class Rounds:
                 return tape, full
             turn += 1
             tokens, mask = _grown(prompt_tokens, prompt_mask, tape, active, samples)
-            drawn = _in_few_sizes(self.engine, tokens, mask, _of_turn(flat, active, turn), by_turn, keys.size)
+            drawn = self._in_few_sizes(tokens, mask, _of_turn(flat, active, turn), by_turn, keys.size)
+
+    def _in_few_sizes(self, tokens: Any, mask: Any, keys: Any, sampling: Sampling, most: int) -> Completions:
+        """Fill up to a half, a quarter, ... of all rows, so that few shapes are compiled; what fills is thrown away."""
+        size = most
+        while size % 2 == 0 and size // 2 >= len(tokens):
+            size //= 2
+        where = np.concatenate([np.arange(len(tokens)), np.zeros(size - len(tokens), int)])
+        drawn = self.engine.generate(tokens[where], mask[where], keys[where], sampling, **self.options)
+        return drawn.rows(slice(len(tokens)))
 
     def _answered(
         self, tape: Tape, full: np.ndarray, active: list[int], turns: list[list[int]], turn: int, then: Then
@@ -194,17 +209,6 @@ def _grown(
         ids = np.concatenate([prompt, tape.tokens[row, : tape.filled[row]]])
         tokens[index, width - len(ids) :], mask[index, width - len(ids) :] = ids, True
     return tokens, mask
-
-
-def _in_few_sizes(engine: RolloutEngine, tokens: Any, mask: Any, keys: Any, sampling: Sampling, most: int) -> Any:
-    """Fill up to a half, a quarter, ... of all rows, so that few shapes are compiled; what fills is thrown away."""
-    size = most
-    while size % 2 == 0 and size // 2 >= len(tokens):
-        size //= 2
-    if (filling := size - len(tokens)) == 0:
-        return engine.generate(tokens, mask, keys, sampling)
-    where = np.concatenate([np.arange(len(tokens)), np.zeros(filling, int)])
-    return engine.generate(tokens[where], mask[where], keys[where], sampling).rows(slice(len(tokens)))
 
 
 def joined_episodes(parts: Sequence[Episodes]) -> Episodes:

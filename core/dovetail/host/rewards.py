@@ -16,8 +16,9 @@ from dovetail.protocols import Completions, Episodes, Example
 from dovetail.step.parts import Part, split_metrics
 
 EXAMPLES = "examples"
-"""A reward that reads this gets whole records; the columns that it needs of them are the values of its hyperparameters
-`columns` and `..._column`, and are checked as if it read them by name."""
+"""A reward that reads this gets whole records; the columns that it needs of them are its own `columns`, if it has that
+(a hyperparameter, or what a class says), and the values of its hyperparameters `..._column`. They are checked as if it
+read them by name."""
 ALWAYS = ("completions", "prompts", EXAMPLES, "group_ids", "tokens", "logps")
 OF_EPISODES = ("conversations", "states", "ends", "tool_calls")
 """What every reward may read by name, beside the columns: texts, prompts, records, and of each completion the number of
@@ -105,7 +106,8 @@ class Scorer:
         Raises:
             PlanError: naming the reward, the column, the task's columns and the nearest of them.
         """
-        check_columns(self.rewards, columns, task, (*ALWAYS, *OF_EPISODES) if self.turns else ALWAYS)
+        always = (*ALWAYS, *OF_EPISODES) if self.turns else ALWAYS
+        check_columns(self.rewards, columns, task, always, self._functions)
 
     def __call__(
         self,
@@ -156,15 +158,25 @@ class Scorer:
         return np.stack(columns, axis=1) if columns else np.zeros((len(examples), 0)), metrics
 
 
-def check_columns(parts: Sequence[Part], columns: Sequence[str], task: str, always: Sequence[str]) -> None:
-    """Refuse rewards that read a column which the task does not have; see `Scorer.check_columns`."""
-    for part in parts:
-        for name in _columns(part):
-            if name not in (*always, *columns):
-                raise PlanError(
-                    f"{part.component.kind} {part.component.name} reads the column '{name}', which task {task} does not"
-                    f" have.{nearest(name, columns)} Columns: {listing(columns)}; always there: {', '.join(always)}"
-                )
+def check_columns(
+    parts: Sequence[Part], columns: Sequence[str], task: str, always: Sequence[str], built: Sequence[Any] | None = None
+) -> None:
+    """Refuse rewards that read columns which the task does not have; see `Scorer.check_columns`.
+
+    `built` are what the parts build, where that is at hand.
+    """
+    for part, function in zip(parts, built or (None,) * len(parts), strict=True):
+        missing = [name for name in _columns(part, function) if name not in (*always, *columns)]
+        if missing:
+            what = f"the column '{missing[0]}'" if len(missing) == 1 else f"the columns {', '.join(missing)}"
+            chosen = [name for name, value in _column_settings(part) if value in missing]
+            settings = [f"{part.component.label}.{name}" for name in chosen]
+            advice = f"; set {', '.join(settings)} to columns, or to None" if settings else ""
+            raise PlanError(
+                f"{part.component.kind} {part.component.name} reads {what}, which task {task} does not"
+                f" have.{nearest(missing[0], columns)} Columns: {listing(columns)}; always there:"
+                f" {', '.join(always)}{advice}"
+            )
 
 
 def given_to_rewards(
@@ -189,12 +201,18 @@ def given_to_rewards(
     return given
 
 
-def _columns(part: Part) -> tuple[str, ...]:
+def _columns(part: Part, built: Any) -> tuple[str, ...]:
     reads = part.component.reads
     if EXAMPLES not in reads:
         return reads
-    single = (value for name, value in part.statics.items() if name.endswith("_column") and value is not None)
-    return (*reads, *part.statics.get("columns", ()), *single)
+    own = part.statics.get("columns", getattr(built, "columns", ()))
+    return (*reads, *own, *(column for _, column in _column_settings(part)))
+
+
+def _column_settings(part: Part) -> list[tuple[str, str]]:
+    """Return the hyperparameters that name a column, with the column."""
+    named = [(name, value) for name, value in part.statics.items() if name.endswith("_column") and value is not None]
+    return named if EXAMPLES in part.component.reads else []
 
 
 def _called(

@@ -47,6 +47,13 @@ FIELDS: Final[dict[str, FieldInfo]] = {
     "rollout_logps": FieldInfo(
         "[seq, token]", "drawn", "log-probabilities as the sampler reports them; `sampling.logps` says over what"
     ),
+    "support": FieldInfo(
+        "[seq, token, candidate] int",
+        "drawn",
+        "ids that sampling has chosen among; -1 fills up",
+        without="an engine keeps for what compares its log-probabilities with the trainer's under sampling.top_k; set"
+        " sampling.top_k, and sampling.logps to 'support'",
+    ),
     "lengths": FieldInfo("[seq] int", "drawn", "policy tokens of a completion"),
     "truncated": FieldInfo("[seq] bool", "drawn", "hit the length limit without an EOS"),
     "observed": FieldInfo(

@@ -60,6 +60,8 @@ class Completions:
         observed: true on tokens between the policy's turns: what tools and environments say, and what a chat template
             writes around it. None of them is in the mask.
         turns: which turn a token belongs to; an observation to the turn that it follows.
+        support: ids that each token was chosen among, where they were asked for; -1 fills up, and stands for all of
+            them outside the mask.
     """
 
     tokens: Int[np.ndarray, "seq token"]
@@ -73,6 +75,7 @@ class Completions:
     turns: Int[np.ndarray, "seq token"] = attrs.field(
         default=attrs.Factory(lambda self: self.mask.astype("int32") * 0, takes_self=True)
     )
+    support: Int[np.ndarray, "seq token candidate"] | None = None
 
     @property
     def truncated(self) -> Bool[np.ndarray, "seq"]:
@@ -81,18 +84,16 @@ class Completions:
 
     @classmethod
     def joined(cls, parts: Sequence[Completions]) -> Completions:
-        """Put completions one after another."""
+        """Return the completions of several calls, one after another."""
         import numpy as np
 
-        return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in _names(cls)})
+        columns = {name: [getattr(part, name) for part in parts] for name in attrs.fields_dict(cls)}
+        return cls(**{name: None if column[0] is None else np.concatenate(column) for name, column in columns.items()})
 
-    def rows(self, index: Int[np.ndarray, "chosen"] | slice) -> Completions:
-        """Return some rows, in that order."""
-        return type(self)(**{name: getattr(self, name)[index] for name in _names(type(self))})
-
-
-def _names(of: type) -> list[str]:
-    return [field.name for field in attrs.fields(of)]
+    def rows(self, which: Any) -> Completions:
+        """Return some rows, by index or slice."""
+        columns = {name: getattr(self, name) for name in attrs.fields_dict(type(self))}
+        return Completions(**{name: None if column is None else column[which] for name, column in columns.items()})
 
 
 class RolloutEngine(Protocol):
@@ -106,6 +107,9 @@ class RolloutEngine(Protocol):
         sampling: Sampling,
     ) -> Completions:
         """Sample one completion for each key.
+
+        An engine whose class declares `keeps_support = K` takes `keep_support=True` too, with a `sampling.top_k` of at
+        most K, and returns `Completions.support`.
 
         The same prompt, key and weights give the same completion. An engine whose class declares `batch_invariant`
         promises that the rest of the batch has no influence on it.

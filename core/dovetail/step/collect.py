@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from dovetail.errors import PlanError
 from dovetail.kinds import at
+from dovetail.plan.roles import OLD
 from dovetail.protocols import Weights
 from dovetail.step.algorithm import Algorithm
 from dovetail.step.mismatch import corrected, mismatch
@@ -62,8 +63,9 @@ class Collector:
     def _passes(self, view: View, weights: Any, _: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
         found, metrics = Scoring(algorithm=self.algorithm, graphdefs=self.graphdefs).batch(weights, view.known(), hyper)
         view = view.take(found)
-        if "old_logps" in found:
-            metrics |= mismatch(found["old_logps"], view["rollout_logps"], view["mask"])
+        ours = f"{OLD}{self.algorithm.plan.compared}"
+        if ours in found:
+            metrics |= mismatch(found[ours], view["rollout_logps"], view["mask"])
         view, more = run_stage(self.algorithm.at("passes"), view, hyper)
         return view, merge(metrics, more)
 

@@ -18,6 +18,7 @@ from dovetail.host.episodes import empty_episodes
 from dovetail.host.prompts import answers, encode, encode_completions
 from dovetail.host.rewards import Scores, shown
 from dovetail.host.sampling import Sampled
+from dovetail.plan.compared import KEPT
 from dovetail.plan.plan import Plan
 from dovetail.protocols import Completions, Curriculum, Example
 from dovetail.step import keys
@@ -178,6 +179,7 @@ class Extras:
             logps=np.zeros(shape, np.float32),
             finish=np.full(size, "error"),
             versions=np.zeros(size, np.int32),
+            support=np.zeros((*shape, config.sampling.top_k or 0), np.int32) if KEPT in self._plan else None,
         )
         names = tuple(choice.component.name for choice in config.several("train.rewards"))
         example = (self.setup.train_examples[0],)

@@ -75,10 +75,13 @@ class Setup:
         )
 
 
-def set_up(config: Config, folder: Path, *, only_sft: bool = False) -> Setup:
+def set_up(
+    config: Config, folder: Path, *, only_sft: bool = False, before_loading: Callable[[], None] = lambda: None
+) -> Setup:
     """Build everything; cheap checks come first, so that a mistake costs seconds.
 
-    A run of the supervised phase alone scores nothing, so its task need not have what the rewards read.
+    A run of the supervised phase alone scores nothing, so its task need not have what the rewards read. When all has
+    been checked that needs no weights, `before_loading` is called.
 
     Raises:
         DovetailError: on anything that would fail later: fields, columns, data, lengths.
@@ -90,17 +93,22 @@ def set_up(config: Config, folder: Path, *, only_sft: bool = False) -> Setup:
     if not only_sft:
         scorer.check_columns(task.columns, config.choice("train.task").component.name)
         _check_interaction(config, task)
-        checks = make_checks(config, scorer, eval_task)
+        if config.eval.every is not None:
+            checks = make_checks(config, scorer, eval_task)
         _build(config.choice("train.rollout")).check()
     if "answers" in algorithm.plan.inputs:
         _check_answers(config, task)
     tokenizer = _tokenizer(config, task, folder / TOKENIZER)
     loop = open_loop(config, tokenizer)
-    train_examples, train_report = prompts(config, task, "train", tokenizer, loop)
-    held_out, eval_report = prompts(config, eval_task, "eval", tokenizer, loop)
+    train_examples, *reports = prompts(config, task, "train", tokenizer, loop)
+    held_out: Sequence[Example] = ()
+    if config.eval.every is not None:
+        held_out, eval_report = prompts(config, eval_task, "eval", tokenizer, loop)
+        reports.append(eval_report)
     devices = Devices.open(config.mesh)
     models = Models(config=config, devices=devices, vocab_size=tokenizer.vocab_size)
     check_roles(models, algorithm.follow, tokenizer)
+    before_loading()
     graphdef, weights = make_model(models.policy)
     if config.train.micro_batch_size is None:
         micro = in_update(config, whole_groups=algorithm.whole_groups).choose(graphdef, weights, devices.parts)
@@ -116,7 +124,7 @@ def set_up(config: Config, folder: Path, *, only_sft: bool = False) -> Setup:
         checks=checks,
         train_examples=train_examples,
         eval_examples=held_out[: config.eval.examples],
-        reports=(train_report, eval_report),
+        reports=tuple(reports),
         loop=loop,
         speakers=_speakers(config, task, train_examples) if "role_ids" in algorithm.plan else Speakers(),
         devices=devices,
@@ -198,9 +206,8 @@ def _process_scorer(config: Config, task: Task, tokenizer: Tokenizer) -> Process
     parts = tuple(part("process_reward", choice) for choice in config.several("train.process_rewards"))
     if not parts:
         return None
-    check_columns(parts, task.columns, config.choice("train.task").component.name, (*ALWAYS, ENDS))
-    for each in parts:
-        each.build()
+    built = tuple(each.build() for each in parts)
+    check_columns(parts, task.columns, config.choice("train.task").component.name, (*ALWAYS, ENDS), built)
     return ProcessScorer(rewards=parts, tokenizer=tokenizer)
 
 

@@ -20,6 +20,7 @@ from dovetail_model.huggingface.config import HuggingFaceConfig
 from dovetail_model.huggingface.lookup import read_spec
 from dovetail_model.huggingface.names import is_transposed, tensor_name
 from dovetail_model.huggingface.safetensors import write_file, write_folder
+from dovetail_model.huggingface.spellings import with_old_spellings
 from dovetail_model.layers.linear import Linear
 from dovetail_model.layers.low_rank import LowRank
 from dovetail_model.spec import Spec
@@ -163,8 +164,8 @@ def _config(source: Path | None, spec: Spec) -> dict[str, Any]:
         raise ConfigError(f"the model is not a Llama ({', '.join(differing)}); name the folder it comes from")
     if differing:
         raise ConfigError(f"{config.file}: does not describe the model to write ({', '.join(differing)})")
-    # Old files spell it torch_dtype, which every program still reads.
-    return {**config.values, "dtype" if config.has("dtype") else "torch_dtype": spec.param_dtype}
+    values = {name: value for name, value in config.values.items() if name != "torch_dtype"}
+    return with_old_spellings({**values, "dtype": spec.param_dtype})
 
 
 def _llama(spec: Spec) -> dict[str, Any]:
