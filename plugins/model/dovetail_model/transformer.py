@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ from dovetail_model.cache import Cache, KeyValues, empty_cache
 from dovetail_model.layers.glu import GLU
 from dovetail_model.layers.low_rank import LowRank
 from dovetail_model.layers.norm import RMSNorm
+from dovetail_model.layers.remat import recomputed
 from dovetail_model.spec import Spec
 
 _ATTENDED = jax.checkpoint_policies.save_only_these_names(SAVED)
@@ -141,11 +143,17 @@ def decoder_of(model: nnx.Module) -> Transformer:
 
 def _run(block: Block, remat: str, *inputs: Any) -> tuple[Float[Array, "row width"], KeyValues]:
     """Call a block; its backward pass recomputes what the rematerialisation policy does not keep."""
-    if remat == "none":
-        return block(*inputs)
     graphdef, params = nnx.split(block)
-    call = jax.checkpoint(lambda params, *inputs: nnx.merge(graphdef, params)(*inputs), policy=POLICIES[remat])
-    return call(params, *inputs)
+    return _called(graphdef, remat, params, *inputs)
+
+
+# compiled for itself, a block is traced once and not once for each layer; where it is called, XLA puts it in line
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _called(graphdef: Any, remat: str, *arguments: Any) -> tuple[Float[Array, "row width"], KeyValues]:
+    def call(params: Any, *inputs: Any) -> tuple[Float[Array, "row width"], KeyValues]:
+        return nnx.merge(graphdef, params)(*inputs)
+
+    return call(*arguments) if remat == "none" else recomputed(call, POLICIES[remat])(*arguments)
 
 
 def _norm(spec: Spec) -> RMSNorm:
