@@ -157,7 +157,7 @@ def _config(source: Path | None, spec: Spec) -> dict[str, Any]:
         ConfigError: if it describes another model.
     """
     config = HuggingFaceConfig(Path(CONFIG), _llama(spec)) if source is None else HuggingFaceConfig.read(source)
-    free = {name: getattr(spec, name) for name in ("dtype", "param_dtype", "remat", "init_std", "out_std")}
+    free = {name: getattr(spec, name) for name in ("dtype", "param_dtype", "remat", "attention", "init_std", "out_std")}
     described = attrs.evolve(read_spec(config), **free)
     differing = [f.name for f in attrs.fields(Spec) if getattr(described, f.name) != getattr(spec, f.name)]
     if differing and source is None:
