@@ -105,6 +105,7 @@ class Plan:
         before_split: those of them that an update computes on its whole mini-batch, before it is split.
         detached: fields that an update makes by stopping the gradient of another: `old_logps` of `logps`, where the
             update is on-policy and nothing needs it earlier.
+        compared: the trainer's log-probabilities that are like `rollout_logps`; None if none are.
     """
 
     calls: tuple[Call, ...]
@@ -113,6 +114,7 @@ class Plan:
     derived: tuple[str, ...]
     before_split: tuple[str, ...]
     detached: Mapping[str, str]
+    compared: str | None
 
     def __contains__(self, field: str) -> bool:
         """Tell whether a field is used."""
@@ -121,6 +123,11 @@ class Plan:
     def at(self, stage: str, model: str = POLICY) -> tuple[Call, ...]:
         """Return the calls of a stage."""
         return tuple(call for call in self.calls if call.stage.name == stage and call.model == model)
+
+    @property
+    def measures_mismatch(self) -> bool:
+        """Whether something scores the completions as the sampler has done, so that the two can be compared."""
+        return any(self.compared in each.quantities for each in self.passes if each.role == POLICY)
 
     def passes_of(self, *, live: bool) -> tuple[Pass, ...]:
         """Return the passes of every update, or those of the stage `passes`."""

@@ -10,7 +10,9 @@ import attrs
 
 from dovetail.errors import PlanError, listing, nearest
 from dovetail.kinds import FIELDS
+from dovetail.kinds.fields import TURNS
 from dovetail.plan.calls import calls, critic_calls
+from dovetail.plan.compared import KEPT, SUPPORT, check_reported, compared, unlike
 from dovetail.plan.needs import Planner
 from dovetail.plan.plan import Call, Plan
 from dovetail.plan.sizes import mini_batch_size, rows_of_step
@@ -25,6 +27,7 @@ def plan_step(config: Config) -> Plan:
     Raises:
         PlanError: when a component reads a field that nobody provides, or that does not exist yet where it is called.
     """
+    check_reported(config)
     planner = Planner(
         registry=config.registry,
         roles=config.schema.roles,
@@ -32,6 +35,8 @@ def plan_step(config: Config) -> Plan:
         columns=_Columns(config),
         on_policy=_is_on_policy(config),
         estimator=config.choice("train.advantage").component,
+        compared=compared(config),
+        unlike=lambda: unlike(config),
     )
     chosen = calls(config)
     _refuse_together(chosen)
@@ -55,13 +60,16 @@ def _is_on_policy(config: Config) -> bool:
 
 def _missing(config: Config) -> dict[str, str]:
     """Fields that this configuration does not have, and what to set in order to have them."""
-    there = {
+    there: dict[str, Any] = {
         "is_weights": config.several("train.correction"),
         "loss_weights": config.several("train.loss_mask"),
         "schedule_weight": config.several("train.schedule"),
         "process_rewards": config.several("train.process_rewards"),
         "score_table": config.several("train.rewards"),
     }
+    goes_on = config.choice("train.agent_loop").component.declares.get("turns", False)
+    there |= dict.fromkeys((name for name, info in FIELDS.items() if info.without == TURNS), goes_on)
+    there[KEPT] = compared(config) == SUPPORT
     return {field: FIELDS[field].without for field, chosen in there.items() if not chosen}
 
 

@@ -13,6 +13,7 @@ from dovetail.config import Choice, Config, floats, statics
 from dovetail.devices.compiled import NUMBERS
 from dovetail.errors import ConfigError
 from dovetail.plan import Call, Plan, plan_step
+from dovetail.plan.compared import cuts, likened
 from dovetail.plan.roles import CRITIC, POLICY
 from dovetail.plan.sizes import mini_batch_size
 from dovetail.step.gradients import Optimiser
@@ -136,7 +137,7 @@ def assemble(config: Config) -> Algorithm:
     plan = config.plan or plan_step(config)
     bound = [(call, _part_of(call, config)) for call in plan.calls if call.reads_fields]
     models = dict.fromkeys(call.model for call in plan.calls)
-    fields = {name: part(f"field.{name}", config.component("field", name)) for name in plan.field_components}
+    fields = {name: _field(name, config, plan) for name in plan.field_components}
     optimisers = {"train": _optimiser("train", config, config.train)}
     if CRITIC in models:
         optimisers[CRITIC] = _optimiser("critic", config, config.critic)
@@ -207,6 +208,11 @@ def _part_of(call: Call, config: Config) -> Part:
     )
 
 
+def _field(name: str, config: Config, plan: Plan) -> Part:
+    choice = config.component("field", name)
+    return attrs.evolve(part(f"field.{name}", choice), renames=likened(choice.component.reads, plan.compared))
+
+
 def _follow(role: str, config: Config) -> Follow:
     return Follow(role=role, part=part(f"follower.{role}", config.choice(f"roles.{role}")))
 
@@ -244,6 +250,12 @@ def warnings(config: Config) -> list[str]:
     scheduled = any(choice.params.get("scheduled") for choice in config.several("train.loss_terms"))
     if schedule and "schedule_weight" not in plan and not scheduled:
         found.append(f"train.schedule = {schedule} has no effect: no chosen component reads 'schedule_weight'")
+    if cuts(config.sampling) and not plan.measures_mismatch:
+        found.append(
+            f"sampling.{cuts(config.sampling)[0]}: mismatch/ is not measured, as the sampler's log-probabilities are"
+            " over what the cut leaves and nothing scores over the same; sampling.logps = 'vocabulary' compares like"
+            " with like, where the engine reports that"
+        )
     return found
 
 

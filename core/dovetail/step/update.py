@@ -132,8 +132,9 @@ class Update:
         metrics: Sums = {}
         for name in algorithm.monitor:
             metrics |= sums(name, {"mean": view[name]}, mask)
-        if "logps" in view and not algorithm.plan.evaluates(POLICY, "logps", live=False):
-            metrics |= mismatch(jax.lax.stop_gradient(view["logps"]), view["rollout_logps"], mask)
+        ours = algorithm.plan.compared
+        if ours in view and not algorithm.plan.evaluates(POLICY, str(ours), live=False):
+            metrics |= mismatch(jax.lax.stop_gradient(view[ours]), view["rollout_logps"], mask)
         return metrics
 
     def _factors(self, view: View, hyper: dict[str, Floats]) -> tuple[Array, Sums]:

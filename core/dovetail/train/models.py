@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,6 +10,7 @@ import attrs
 import jax
 from flax import nnx
 
+from dovetail import progress
 from dovetail.config import Choice, Config
 from dovetail.devices.mesh import Devices
 from dovetail.errors import ConfigError, DovetailError
@@ -28,6 +29,7 @@ class Models:
 
     def policy(self) -> tuple[Any, Weights]:
         """Return the policy's structure and weights."""
+        self._tell("policy", self.shapes)
         return self._spread(self._make("train", keys.INIT))
 
     def critic(self, policy: Weights) -> tuple[Any, Weights]:
@@ -35,6 +37,7 @@ class Models:
 
         A trunk that is trained gets a copy, an adapted one uses the policy's own arrays if those are frozen too.
         """
+        self._tell("critic", self.critic_shapes)
         trunk = self._make("critic", keys.CRITIC_INIT)
         maker = self._maker("critic")
         if self.config.critic.init_from_policy and maker == self._maker("train"):
@@ -47,6 +50,7 @@ class Models:
 
     def role(self, name: str) -> tuple[Any, Weights]:
         """Return the structure and weights of a model role that has a model of its own."""
+        self._tell(name, lambda: self.role_shapes(name))
         return self._spread(self._make(name, keys.ROLE_INIT))
 
     def check_tokenizer(self, section: str, tokenizer: Tokenizer) -> None:
@@ -85,6 +89,12 @@ class Models:
     def critic_shapes(self) -> tuple[Any, Weights]:
         """Return the critic's."""
         return split(nnx.eval_shape(_with_head, self._abstract("critic")))
+
+    def _tell(self, role: str, shapes: Callable[[], tuple[Any, Weights]]) -> None:
+        """Say what is loaded, to whoever watches."""
+        if progress.is_watched():
+            size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes()[1]))
+            progress.begin(progress.LOADING, f"{role}, {progress.in_bytes(size)}")
 
     def _maker(self, section: str) -> ModelMaker:
         return _bound(self.config.choice(f"{section}.model"))

@@ -93,9 +93,16 @@ def known_fields(seed: int = 0) -> Fields:
         "key": jax.random.key(seed),
         "row_keys": jax.random.split(jax.random.key(seed + 1), ROWS),
     }
+    fields["support"] = _support(fields["tokens"])
     fields["rollout_logps"] = field("old_logps", fields) + normal(scale=0.1)
     fields["weights"] = np.where(mask, rng.uniform(0.5, 1.5, mask.shape), 0).astype(np.float32)
     return fields
+
+
+def _support(tokens: np.ndarray) -> np.ndarray:
+    """Return some ids for each token, itself among them, as a sampler's cut leaves them."""
+    others = np.where(tokens % 2 == 0, (tokens + 1) % VOCABULARY, -1)
+    return np.stack([tokens, others, (tokens + 2) % VOCABULARY], axis=-1).astype(np.int32)
 
 
 def field(name: str, known: Fields) -> Any:

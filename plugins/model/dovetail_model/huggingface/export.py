@@ -19,6 +19,7 @@ from dovetail_model.huggingface.config import HuggingFaceConfig
 from dovetail_model.huggingface.lookup import read_spec
 from dovetail_model.huggingface.names import is_transposed, tensor_name
 from dovetail_model.huggingface.safetensors import write_file, write_folder
+from dovetail_model.huggingface.spellings import with_old_spellings
 from dovetail_model.layers.linear import Linear
 from dovetail_model.layers.low_rank import LowRank
 from dovetail_model.source.source import Source
@@ -145,15 +146,15 @@ def _config(source: Source | None, spec: Spec) -> dict[str, Any]:
         ConfigError: if it describes another model.
     """
     config = HuggingFaceConfig(Path(CONFIG), _llama(spec)) if source is None else source.config()
-    free = {name: getattr(spec, name) for name in ("dtype", "param_dtype", "remat", "init_std", "out_std")}
+    free = {name: getattr(spec, name) for name in ("dtype", "param_dtype", "remat", "attention", "init_std", "out_std")}
     described = attrs.evolve(read_spec(config), **free)
     differing = [f.name for f in attrs.fields(Spec) if getattr(described, f.name) != getattr(spec, f.name)]
     if differing and source is None:
         raise ConfigError(f"the model is not a Llama ({', '.join(differing)}); name the folder it comes from")
     if differing:
         raise ConfigError(f"{config.file}: does not describe the model to write ({', '.join(differing)})")
-    # Old files spell it torch_dtype, which every program still reads.
-    return {**config.values, "dtype" if config.has("dtype") else "torch_dtype": spec.param_dtype}
+    values = {name: value for name, value in config.values.items() if name != "torch_dtype"}
+    return with_old_spellings({**values, "dtype": spec.param_dtype})
 
 
 def _llama(spec: Spec) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from dovetail_model.huggingface.loading import load
 from dovetail_model.huggingface.lookup import read_spec
 from dovetail_model.huggingface.score import read_score
 from dovetail_model.source.source import Source, open_source
-from dovetail_model.spec import DType, Remat, Spec
+from dovetail_model.spec import Attention, DType, Remat, Spec
 from dovetail_model.tokenizer._vocabulary import check_vocabulary
 from dovetail_model.transformer import Transformer
 
@@ -33,6 +33,9 @@ class Pretrained:
         param_dtype: of the weights, whatever their type in the files.
         remat: what the backward pass recomputes in each layer, to save memory: nothing ('none'), everything but matrix
             products ('dots'), everything but products with weights ('dots_no_batch'), everything ('full').
+        attention: how it is computed: all scores at once ('dense'), in blocks whose scores are never stored
+            ('blockwise'), by the kernels of NVIDIA ('cudnn') or for TPUs ('splash'); 'auto' chooses by platform and
+            shapes.
         random: initialise the weights at random; only `config.json` is read.
 
     Raises:
@@ -46,6 +49,7 @@ class Pretrained:
     dtype: DType = "float32"
     param_dtype: DType = "float32"
     remat: Remat = "none"
+    attention: Attention = "auto"
     random: bool = False
 
     def make(self, vocab_size: int, *, rngs: nnx.Rngs, place: Place | None = None) -> Transformer:
@@ -88,7 +92,13 @@ class Pretrained:
         return self._of_type(self._source.config())
 
     def _of_type(self, config: HuggingFaceConfig) -> Spec:
-        return attrs.evolve(read_spec(config), dtype=self.dtype, param_dtype=self.param_dtype, remat=self.remat)
+        return attrs.evolve(
+            read_spec(config),
+            dtype=self.dtype,
+            param_dtype=self.param_dtype,
+            remat=self.remat,
+            attention=self.attention,
+        )
 
     def _fitting(self, spec: Spec, vocab_size: int) -> Spec:
         if vocab_size > spec.vocab_size:
