@@ -56,6 +56,7 @@ CLAIMS: Final[dict[str, Claim]] = {
     "deterministic": Claim(
         ("reward", "process_reward"), "unless False, a completion always gets the same score, whatever the others are"
     ),
+    "turns": Claim(("agent_loop",), "an episode may go on after a turn, so that there are the fields of turns"),
     "batch_invariant": Claim(("rollout",), "a completion does not depend on the rest of the batch"),
     "vocabulary_logps": Claim(
         ("rollout",), "unless False, log-probabilities over the whole vocabulary can be asked for"
