@@ -25,7 +25,7 @@ from dovetail.arrays.ratios import (
     log_ratio,
 )
 from dovetail.arrays.traces import gae_trace, returns_to_go
-from dovetail.arrays.turns import Turns, carried
+from dovetail.arrays.turns import Turns, carried, latest
 from dovetail.arrays.whitening import whiten
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "importance_ratio",
     "in_units_of",
     "indicator",
+    "latest",
     "log_ratio",
     "masked",
     "mean_over_tokens",

@@ -114,8 +114,15 @@ def carried(x: Float[Array, "seq step"], mask: Bool[Array, "seq step"]) -> Float
     >>> carried(jnp.array([[1.0, 2.0, 4.0, 8.0]]), jnp.array([[False, True, False, True]]))
     Array([[0., 7., 0., 8.]], dtype=float32)
     """
-    places = jnp.where(mask, jnp.arange(mask.shape[1])[None, :], -1)
-    before = jax.lax.cummax(places, axis=1)
-    goes_to = jnp.where(before >= 0, before, jnp.argmax(mask, axis=1)[:, None])
-    sums = jax.vmap(lambda row, ids: jax.ops.segment_sum(row, ids, num_segments=mask.shape[1]))(x, goes_to)
+    sums = jax.vmap(lambda row, ids: jax.ops.segment_sum(row, ids, num_segments=mask.shape[1]))(x, latest(mask))
     return masked(sums, mask)
+
+
+def latest(mask: Bool[Array, "seq step"]) -> Int[Array, "seq step"]:
+    """Return the last place inside the mask up to each one, or else the first one after it; zero in an empty row.
+
+    >>> latest(jnp.array([[False, True, False, True]]))
+    Array([[1, 1, 1, 3]], dtype=int32)
+    """
+    before = jax.lax.cummax(jnp.where(mask, jnp.arange(mask.shape[1])[None, :], -1), axis=1)
+    return jnp.where(before >= 0, before, jnp.argmax(mask, axis=1)[:, None])

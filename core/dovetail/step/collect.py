@@ -57,6 +57,8 @@ class Collector:
         if "schedule_weight" in constants:
             metrics |= sums("schedule", {"weight": constants["schedule_weight"]}, view["mask"])
         left = {name: view[name] for name in view if name not in constants and name not in ("state", "row_keys")}
+        if "observed" in left:  # an episode of which no policy token is left counts nowhere
+            left["observed"] &= jnp.any(left["mask"], axis=1, keepdims=True)
         check_rows(algorithm.plan.calls, left)
         return left, metrics, view["state"]
 

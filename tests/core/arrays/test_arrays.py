@@ -25,6 +25,7 @@ PUBLIC = [
     "importance_ratio",
     "in_units_of",
     "indicator",
+    "latest",
     "log_ratio",
     "masked",
     "mean_over_tokens",
