@@ -71,10 +71,11 @@ class Scores:
 
 @attrs.frozen(kw_only=True)
 class Scorer:
-    """The chosen rewards and their manager, each built once."""
+    """The chosen rewards and their manager, each built once; with `turns` they may read what episodes have."""
 
     rewards: tuple[Part, ...]
     manager: Part
+    turns: bool = False
 
     @cached_property
     def _functions(self) -> tuple[Callable[..., Any], ...]:
@@ -98,13 +99,13 @@ class Scorer:
         if self.rewards:
             self._combine(np.zeros((0, len(self.rewards))), self._names)
 
-    def check_columns(self, columns: Sequence[str], task: str, *, turns: bool = False) -> None:
-        """Refuse a reward that reads a column which the task does not have; with `turns` there is what episodes have.
+    def check_columns(self, columns: Sequence[str], task: str) -> None:
+        """Refuse a reward that reads a column which the task does not have.
 
         Raises:
             PlanError: naming the reward, the column, the task's columns and the nearest of them.
         """
-        check_columns(self.rewards, columns, task, (*ALWAYS, *OF_EPISODES) if turns else ALWAYS)
+        check_columns(self.rewards, columns, task, (*ALWAYS, *OF_EPISODES) if self.turns else ALWAYS)
 
     def __call__(
         self,
@@ -133,9 +134,10 @@ class Scorer:
         completions: Sequence[str],
         drawn: Completions | None = None,
         group_size: int = 1,
+        episodes: Episodes | None = None,
     ) -> Float[np.ndarray, "seq reward"]:
         """Return each reward's scores; NaN where it abstained. Errors as in a call."""
-        return self._score(examples, completions, drawn, group_size)[0]
+        return self._score(examples, completions, drawn, group_size, episodes)[0]
 
     def _score(
         self,

@@ -88,7 +88,7 @@ def set_up(config: Config, folder: Path, *, only_sft: bool = False) -> Setup:
     scorer = make_scorer(config)
     checks: tuple[Check, ...] = ()
     if not only_sft:
-        scorer.check_columns(task.columns, config.choice("train.task").component.name, turns=has_turns(config))
+        scorer.check_columns(task.columns, config.choice("train.task").component.name)
         _check_interaction(config, task)
         checks = make_checks(config, scorer, eval_task)
         _build(config.choice("train.rollout")).check()
@@ -146,11 +146,6 @@ def renderer(tokenizer: Tokenizer, loop: OpenLoop | None) -> Callable[[Example],
     return (lambda example: tokenizer.render(example["prompt"])) if loop is None else loop.prompt
 
 
-def has_turns(config: Config) -> bool:
-    """Tell whether an episode may go on after the policy's first turn."""
-    return bool(config.choice("train.agent_loop").component.declares.get("turns"))
-
-
 def open_loop(config: Config, tokenizer: Tokenizer) -> OpenLoop | None:
     """Return the agent loop with what it runs; None where a completion is all there is."""
     chosen = config.choices.get("train.interaction")
@@ -192,6 +187,7 @@ def make_scorer(config: Config) -> Scorer:
     scorer = Scorer(
         rewards=tuple(part("reward", choice) for choice in config.several("train.rewards")),
         manager=part("reward_manager", config.choice("train.reward_manager")),
+        turns=bool(config.choice("train.agent_loop").component.declares.get("turns")),
     )
     scorer.check()
     return scorer

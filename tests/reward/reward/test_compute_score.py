@@ -11,8 +11,8 @@ import pytest
 
 import dovetail
 from dovetail.errors import ConfigError
+from dovetail.workers import CallError
 from dovetail_reward.reward._own import load_function
-from dovetail_reward.reward._workers import CallError
 from dovetail_reward.reward.compute_score import ComputeScore
 
 PATH = str(Path(__file__).with_name("own_scores.py"))

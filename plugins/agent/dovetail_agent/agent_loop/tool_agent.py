@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import attrs
 import numpy as np
-from annotated_types import Ge
+from annotated_types import Ge, Gt
 
-from dovetail.errors import ConfigError, RunError, nearest
+from dovetail.errors import ConfigError, RunError
 from dovetail.protocols import (
     Call,
     Episodes,
     Example,
     Interaction,
     Message,
+    Parsed,
     Tokenizer,
     Tool,
     ToolFormat,
@@ -24,8 +26,11 @@ from dovetail.protocols import (
 )
 from dovetail.ranges import in_range
 from dovetail.registry import declares
-from dovetail_agent.signature import arguments, schema
+from dovetail.workers import LATE, workers
+from dovetail_agent.runner import Ran, Runner
+from dovetail_agent.signature import schema
 
+ASSISTANT: Final = "assistant"
 ANSWERED: Final = "answered"
 DONE: Final = "done"
 MAX_TURNS: Final = "max_turns"
@@ -55,6 +60,10 @@ class ToolAgent:
         max_calls: calls in a turn; further ones are not run, which is said.
         max_invalid: turns whose calls cannot be read, until one more ends the episode.
         result: how a result is written where no chat template does it; `{name}` and `{result}` stand for the tool's.
+        processes: processes in which tools run, the turns of a round side by side; 0: here, one after another, where
+            nothing can end a call that hangs.
+        time_limit: seconds for the calls of a turn together, where `processes` is not 0. What is late is ended, and
+            the policy reads that it was.
 
     Raises:
         ConfigError: when opened, if neither tools nor an interaction are chosen, or the chat template cannot go on
@@ -67,6 +76,8 @@ class ToolAgent:
     max_calls: Annotated[int, Ge(1)] = attrs.field(default=4, validator=in_range)
     max_invalid: Annotated[int, Ge(0)] = attrs.field(default=2, validator=in_range)
     result: str = "{result}"
+    processes: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
+    time_limit: Annotated[float, Gt(0)] = attrs.field(default=10.0, validator=in_range)
 
     def open(
         self,
@@ -138,16 +149,23 @@ class OpenToolAgent:
             generator=generator,
         )
 
-    def run(self, call: Call) -> tuple[str, bool]:
-        """Run a call; return what the policy reads, and whether it was at fault."""
-        tool = self.tools.get(call.name)
-        if tool is None:
-            known = f"{nearest(call.name, self.tools)} Tools: {', '.join(self.tools)}"
-            return f"error: there is no tool '{call.name}'.{known}", True
-        try:
-            return self._cut(str(tool.function(*arguments(tool, call.arguments)))), False
-        except Exception as error:  # whatever a tool raises is for the policy to read
-            return self._cut(f"error: {error}"), True
+    def run(self, turns: Sequence[Sequence[Call]]) -> list[list[Ran]]:
+        """Run the calls of several turns, each turn's in the order written."""
+        settings = self.settings
+        if settings.processes == 0 or not turns:
+            results = [self._runner(calls) for calls in turns]
+        else:
+            pool = workers(functools.partial(Runner, tuple(self.tools.values())), settings.processes)
+            results = pool.map([(tuple(calls),) for calls in turns], time_limit=settings.time_limit)
+        late = Ran(f"error: nothing was returned within {settings.time_limit:g} seconds", at_fault=True)
+        return [
+            [late] * len(calls) if found is LATE else [Ran(self._cut(ran.text), ran.at_fault) for ran in found]
+            for calls, found in zip(turns, results, strict=True)
+        ]
+
+    @functools.cached_property
+    def _runner(self) -> Runner:
+        return Runner(tuple(self.tools.values()))
 
     def _cut(self, text: str) -> str:
         ids, most = self.tokenizer.encode(text), self.settings.max_result_tokens
@@ -170,6 +188,15 @@ class Episode:
 
 
 @attrs.frozen(kw_only=True)
+class Read:
+    """What a turn asks for."""
+
+    turn: Turn
+    error: str | None
+    calls: tuple[Call, ...]
+
+
+@attrs.frozen(kw_only=True)
 class Played:
     """Episodes that are going on; see `dovetail.protocols.Running`."""
 
@@ -182,70 +209,76 @@ class Played:
         self, rows: Sequence[int], turns: Sequence[Sequence[int]], finish: Sequence[str]
     ) -> list[list[int] | None]:
         """Return what follows each turn."""
-        return [self._after(row, list(ids), why) for row, ids, why in zip(rows, turns, finish, strict=True)]
+        parsed = [self._read(row, ids, why) for row, ids, why in zip(rows, turns, finish, strict=True)]
+        most = self.loop.settings.max_calls
+        called = [row for row, turn in zip(rows, parsed, strict=True) if turn.calls]
+        ran = dict(zip(called, self.loop.run([turn.calls[:most] for turn in parsed if turn.calls]), strict=True))
+        return [
+            self._written(row, ids, self._called(row, turn, ran[row]) if turn.calls else self._answer(row, turn))
+            for row, ids, turn in zip(rows, turns, parsed, strict=True)
+        ]
 
-    def _after(self, row: int, ids: list[int], finish: str) -> list[int] | None:
-        episode, tokenizer = self.episodes[row], self.loop.tokenizer
-        text = tokenizer.decode(ids)
-        self._note(episode, text)
-        if finish == "length":
-            episode.end = TURN_CUT
-            return None
-        messages = self._answer(row, episode, text, finish)
+    def _written(self, row: int, ids: Sequence[int], messages: Sequence[Message] | None) -> list[int] | None:
+        """Return the ids of what is said after a turn, with the end of the turn where it has none."""
         if messages is None:
             return None
-        episode.messages += messages
-        ended = bool(ids) and ids[-1] in tokenizer.eos_ids
+        self.episodes[row].messages += messages
+        tokenizer = self.loop.tokenizer
+        ended = len(ids) > 0 and ids[-1] in tokenizer.eos_ids
         return ([] if ended else [tokenizer.eos_ids[0]]) + tokenizer.bridge(messages)
 
-    def _note(self, episode: Episode, text: str) -> None:
-        """Add the turn to the record."""
-        anchor = getattr(self.loop.interaction, "anchor", None)
+    def _read(self, row: int, ids: Sequence[int], finish: str) -> Read:
+        """Add a turn to the record, and see what it asks for; the calls are those that are to be run."""
+        episode, loop = self.episodes[row], self.loop
+        text = loop.tokenizer.decode(list(ids))
+        anchor = getattr(loop.interaction, "anchor", None)
         episode.anchors.append(anchor(episode.state) if anchor else None)
-        episode.messages.append({"role": "assistant", "content": text})
+        episode.messages.append({"role": ASSISTANT, "content": text})
         episode.rewards.append(0.0)
+        parsed = loop.tool_format.parse(text) if loop.tools and finish != "length" else Parsed()
+        episode.errors += parsed.error is not None
+        episode.invalid += parsed.error is not None
+        asks = parsed.error is not None or bool(parsed.calls)
+        if finish == "length":
+            episode.end = TURN_CUT
+        elif episode.invalid > loop.settings.max_invalid:
+            episode.end = INVALID
+        elif asks and len(episode.rewards) >= loop.max_turns:
+            episode.end = MAX_TURNS
+        turn = Turn(text=text, finish=finish, number=len(episode.rewards) - 1)
+        return Read(turn=turn, error=parsed.error, calls=() if episode.end else parsed.calls)
 
-    def _answer(self, row: int, episode: Episode, text: str, finish: str) -> list[Message] | None:
-        """Return the messages that follow a turn, or None where the episode is over, which it then says."""
-        last = len(episode.rewards) >= self.loop.max_turns
-        parsed = self.loop.tool_format.parse(text) if self.loop.tools else None
-        if parsed and (parsed.error or parsed.calls):
-            return self._called(episode, parsed.error, parsed.calls, last=last)
+    def _called(self, row: int, read: Read, ran: Sequence[Ran]) -> list[Message]:
+        """Return the results of a turn's calls."""
+        episode = self.episodes[row]
+        episode.calls += len(ran)
+        episode.errors += sum(each.at_fault for each in ran)
+        results = [self._result(call.name, each.text) for call, each in zip(read.calls, ran, strict=False)]
+        if len(read.calls) > len(ran):
+            said = f"error: only the first {len(ran)} of {len(read.calls)} calls were run"
+            results.append(self._result("", said))
+        return results
+
+    def _answer(self, row: int, read: Read) -> list[Message] | None:
+        """Return what follows a turn without calls, or None where the episode is over."""
+        episode = self.episodes[row]
+        if episode.end:
+            return None
+        if read.error is not None:
+            return [self._result("", f"error: {read.error}")]
         if self.loop.interaction is None:
             episode.end = ANSWERED
             return None
-        return self._stepped(row, episode, Turn(text=text, finish=finish, number=len(episode.rewards) - 1), last=last)
-
-    def _called(
-        self, episode: Episode, error: str | None, calls: Sequence[Call], *, last: bool
-    ) -> list[Message] | None:
-        episode.errors += error is not None
-        episode.invalid += error is not None
-        if episode.invalid > self.loop.settings.max_invalid:
-            episode.end = INVALID
-        elif last:
-            episode.end = MAX_TURNS
-        if episode.end:
-            return None
-        if error is not None:
-            return [self._result("", f"error: {error}")]
-        most, results = self.loop.settings.max_calls, list[Message]()
-        for call in calls[:most]:
-            result, at_fault = self.loop.run(call)
-            episode.calls += 1
-            episode.errors += at_fault
-            results.append(self._result(call.name, result))
-        if len(calls) > most:
-            results.append(self._result("", f"error: only the first {most} of {len(calls)} calls were run"))
-        return results
+        return self._stepped(row, self.loop.interaction, read.turn)
 
     def _result(self, name: str, text: str) -> Message:
         return {"role": "tool", "name": name, "content": self.loop.settings.result.format(name=name, result=text)}
 
-    def _stepped(self, row: int, episode: Episode, turn: Turn, *, last: bool) -> list[Message] | None:
-        assert self.loop.interaction is not None
+    def _stepped(self, row: int, interaction: Interaction, turn: Turn) -> list[Message] | None:
+        """Let the interaction answer."""
+        episode, last = self.episodes[row], turn.number + 1 >= self.loop.max_turns
         try:
-            step = self.loop.interaction.step(episode.state, turn, self.generator(row=row, turn=turn.number))
+            step = interaction.step(episode.state, turn, self.generator(row=row, turn=turn.number))
         except Exception as error:
             episode.end = FAILED
             warnings.warn(
