@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import attrs
@@ -13,7 +12,6 @@ from dovetail.config import Eval
 from dovetail.data import in_order
 from dovetail.evaluation.checks import ACCURACY, Answers, Check
 from dovetail.evaluation.outcomes import Columns, Outcomes
-from dovetail.host.batch import in_full_batch
 from dovetail.host.sampling import Sampled, Sampler
 from dovetail.protocols import Example, Sampling
 from dovetail.step import keys
@@ -101,5 +99,4 @@ class Evaluator:
     def _chunk(self, examples: list[Example], chunk_keys: Any, sampling: Sampling) -> Sampled:
         """Complete and score one batch."""
         size = min(self.settings.batch_size, len(self.examples))
-        drawn = in_full_batch(partial(self.sampler.draw, sampling=sampling), examples, chunk_keys, size)
-        return self.sampler.score(examples, *drawn)
+        return self.sampler.score(self.sampler.complete.in_full_batch(examples, chunk_keys, sampling, size))

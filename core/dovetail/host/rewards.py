@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from dovetail.errors import DovetailError, PlanError, RewardError, listing, nearest
-from dovetail.protocols import Completions, Example
+from dovetail.protocols import Completions, Episodes, Example
 from dovetail.step.parts import Part, split_metrics
 
 EXAMPLES = "examples"
@@ -20,8 +20,11 @@ EXAMPLES = "examples"
 (a hyperparameter, or what a class says), and the values of its hyperparameters `..._column`. They are checked as if it
 read them by name."""
 ALWAYS = ("completions", "prompts", EXAMPLES, "group_ids", "tokens", "logps")
+OF_EPISODES = ("conversations", "states", "ends", "tool_calls")
 """What every reward may read by name, beside the columns: texts, prompts, records, and of each completion the number of
-its prompt (so that a reward may rank a group), the ids of its tokens and their log-probabilities as sampled."""
+its prompt (so that a reward may rank a group), the ids of its tokens and their log-probabilities as sampled. With an
+agent loop of several turns there are also `OF_EPISODES`: the messages of each episode, the interaction's last state,
+why it ended and how many tools were called; what is called a completion is then the policy's own words of all turns."""
 
 Metrics = Mapping[str, Float[np.ndarray, "seq"]]
 """What rewards report of completions, by name; NaN on those of which they report nothing."""
@@ -69,10 +72,11 @@ class Scores:
 
 @attrs.frozen(kw_only=True)
 class Scorer:
-    """The chosen rewards and their manager, each built once."""
+    """The chosen rewards and their manager, each built once; with `turns` they may read what episodes have."""
 
     rewards: tuple[Part, ...]
     manager: Part
+    turns: bool = False
 
     @cached_property
     def _functions(self) -> tuple[Callable[..., Any], ...]:
@@ -102,7 +106,8 @@ class Scorer:
         Raises:
             PlanError: naming the reward, the column, the task's columns and the nearest of them.
         """
-        check_columns(self.rewards, columns, task, ALWAYS, self._functions)
+        always = (*ALWAYS, *OF_EPISODES) if self.turns else ALWAYS
+        check_columns(self.rewards, columns, task, always, self._functions)
 
     def __call__(
         self,
@@ -110,6 +115,7 @@ class Scorer:
         completions: Sequence[str],
         drawn: Completions | None = None,
         group_size: int = 1,
+        episodes: Episodes | None = None,
     ) -> Scores:
         """Score completions; `examples[i]` is the record that `completions[i]` answers, `drawn` what was sampled.
 
@@ -119,7 +125,7 @@ class Scorer:
             RewardError: if a reward raises, or returns a wrong number of scores or something that is no finite number;
                 the message names the reward and the sample.
         """
-        table, metrics = self._score(examples, completions, drawn, group_size)
+        table, metrics = self._score(examples, completions, drawn, group_size, episodes)
         # without rewards there is nothing that could abstain: process rewards, or a loss, say what to learn
         total = self._combine(table, self._names) if self.rewards else np.zeros(len(examples))
         return Scores(total=total, table=table, names=self._names, metrics=metrics)
@@ -130,14 +136,20 @@ class Scorer:
         completions: Sequence[str],
         drawn: Completions | None = None,
         group_size: int = 1,
+        episodes: Episodes | None = None,
     ) -> Float[np.ndarray, "seq reward"]:
         """Return each reward's scores; NaN where it abstained. Errors as in a call."""
-        return self._score(examples, completions, drawn, group_size)[0]
+        return self._score(examples, completions, drawn, group_size, episodes)[0]
 
     def _score(
-        self, examples: Sequence[Example], completions: Sequence[str], drawn: Completions | None, group_size: int
+        self,
+        examples: Sequence[Example],
+        completions: Sequence[str],
+        drawn: Completions | None,
+        group_size: int,
+        episodes: Episodes | None = None,
     ) -> tuple[Float[np.ndarray, "seq reward"], dict[str, Float[np.ndarray, "seq"]]]:
-        given = given_to_rewards(examples, completions, drawn, group_size)
+        given = given_to_rewards(examples, completions, drawn, group_size, episodes)
         columns, metrics = [], {}
         for part, function in zip(self.rewards, self._functions, strict=True):
             column, found = _called(part, function, examples, given)
@@ -168,7 +180,11 @@ def check_columns(
 
 
 def given_to_rewards(
-    examples: Sequence[Example], completions: Sequence[str], drawn: Completions | None, group_size: int
+    examples: Sequence[Example],
+    completions: Sequence[str],
+    drawn: Completions | None,
+    group_size: int,
+    episodes: Episodes | None = None,
 ) -> dict[str, list[Any]]:
     """Return what rewards may read beside the columns, by name, each with an entry for every completion."""
     given = {
@@ -180,6 +196,8 @@ def given_to_rewards(
     if drawn is not None:
         given["tokens"] = [row[mask].tolist() for row, mask in zip(drawn.tokens, drawn.mask, strict=True)]
         given["logps"] = [row[mask].tolist() for row, mask in zip(drawn.logps, drawn.mask, strict=True)]
+    if episodes is not None:
+        given |= {name: list(getattr(episodes, name)) for name in OF_EPISODES}
     return given
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import attrs
@@ -9,7 +10,6 @@ import attrs
 from dovetail.kinds.kind import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     import numpy as np
@@ -37,11 +37,7 @@ SAMPLING_PRESET: Final = Kind(
     scaffold="class",
 )
 
-AGENT_LOOP: Final = Kind(name="agent_loop", summary="multi-turn control of a rollout")
-TOOL: Final = Kind(name="tool", summary="what an agent loop may call")
-INTERACTION: Final = Kind(name="interaction", summary="a simulated user or environment")
-
-KINDS: Final = (ROLLOUT, SAMPLING_PRESET, AGENT_LOOP, TOOL, INTERACTION)
+KINDS: Final = (ROLLOUT, SAMPLING_PRESET)
 
 
 Finish = Literal["eos", "stop", "length", "error"]
@@ -54,13 +50,16 @@ class Completions:
 
     Attributes:
         tokens: ids as sampled, the end's included.
-        mask: true from the first token to the last; no token of a completion that failed.
+        mask: true where the policy wrote the token; no token of a completion that failed.
         logps: log-probabilities at the sampling temperature, zero outside the mask. They are over the support, what
             top-k, top-p and min-p left of the vocabulary, and so say how likely the draw was; with `sampling.logps =
             'vocabulary'` they are over the whole vocabulary, as the trainer's own scores are. Without such a cut the
             two are one. At temperature 0 they are over the vocabulary at temperature 1.
         finish: why each row ended, a `Finish`.
         versions: the version of the weights that each row was drawn with.
+        observed: true on tokens between the policy's turns: what tools and environments say, and what a chat template
+            writes around it. None of them is in the mask.
+        turns: which turn a token belongs to; an observation to the turn that it follows.
         support: ids that each token was chosen among, where they were asked for; -1 fills up, and stands for all of
             them outside the mask.
     """
@@ -70,25 +69,35 @@ class Completions:
     logps: Float[np.ndarray, "seq token"]
     finish: Shaped[np.ndarray, "seq"]
     versions: Int[np.ndarray, "seq"]
+    observed: Bool[np.ndarray, "seq token"] = attrs.field(
+        default=attrs.Factory(lambda self: self.mask & False, takes_self=True)
+    )
+    turns: Int[np.ndarray, "seq token"] = attrs.field(
+        default=attrs.Factory(lambda self: self.mask.astype("int32") * 0, takes_self=True)
+    )
     support: Int[np.ndarray, "seq token candidate"] | None = None
-
-    @classmethod
-    def joined(cls, parts: Sequence[Completions]) -> Completions:
-        """Return the completions of several calls, one after another."""
-        import numpy as np
-
-        columns = {name: [getattr(part, name) for part in parts] for name in attrs.fields_dict(cls)}
-        return cls(**{name: None if column[0] is None else np.concatenate(column) for name, column in columns.items()})
-
-    def rows(self, which: Any) -> Completions:
-        """Return some rows, by index or slice."""
-        columns = {name: getattr(self, name) for name in attrs.fields_dict(type(self))}
-        return Completions(**{name: None if column is None else column[which] for name, column in columns.items()})
 
     @property
     def truncated(self) -> Bool[np.ndarray, "seq"]:
         """Which rows hit the length limit."""
         return self.finish == "length"
+
+    @classmethod
+    def joined(cls, parts: Sequence[Completions]) -> Completions:
+        """Put completions one after another."""
+        import numpy as np
+
+        columns = {name: [getattr(part, name) for part in parts] for name in _names(cls)}
+        return cls(**{name: None if column[0] is None else np.concatenate(column) for name, column in columns.items()})
+
+    def rows(self, index: Int[np.ndarray, "chosen"] | slice) -> Completions:
+        """Return some rows, in that order."""
+        columns = {name: getattr(self, name) for name in _names(type(self))}
+        return type(self)(**{name: None if column is None else column[index] for name, column in columns.items()})
+
+
+def _names(of: type) -> list[str]:
+    return [field.name for field in attrs.fields(of)]
 
 
 class RolloutEngine(Protocol):

@@ -10,6 +10,7 @@ import attrs
 
 from dovetail.errors import PlanError, listing, nearest
 from dovetail.kinds import FIELDS
+from dovetail.kinds.fields import TURNS
 from dovetail.plan.calls import calls, critic_calls
 from dovetail.plan.compared import KEPT, SUPPORT, check_reported, compared, unlike
 from dovetail.plan.needs import Planner
@@ -67,6 +68,8 @@ def _missing(config: Config) -> dict[str, str]:
         "score_table": config.several("train.rewards"),
     }
     there[KEPT] = compared(config) == SUPPORT
+    goes_on = config.choice("train.agent_loop").component.declares.get("turns", False)
+    there |= dict.fromkeys((name for name, info in FIELDS.items() if info.without == TURNS), goes_on)
     return {field: FIELDS[field].without for field, chosen in there.items() if not chosen}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from dovetail.errors import PlanError
 from dovetail.kinds import at
@@ -82,7 +82,12 @@ class Collector:
     def _token_rewards(self, view: View, _: Any, moment: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
         """Place the scores on tokens, add what process rewards gave to tokens, shape, and charge penalties."""
         mask = view["mask"]
-        rewards = on_last_token(view["scores"], mask)
+        if "turn_rewards" in view:
+            earned = jnp.where(view["turn_mask"], view["turn_rewards"], 0.0)
+            rewards = on_last_token(view["scores"] - jnp.sum(earned, axis=1), mask)
+            rewards = rewards + on_ends_of_turns(earned, view["turns"], mask)
+        else:
+            rewards = on_last_token(view["scores"], mask)
         if "process_rewards" in view:
             rewards = rewards + jnp.where(mask, view["process_rewards"], 0.0)
         view, metrics = run_stage(self.algorithm.at("token_rewards"), view.take({"token_rewards": rewards}), hyper)
@@ -128,3 +133,17 @@ def on_last_token(scores: Float[Array, "seq"], mask: Bool[Array, "seq token"]) -
     """
     later = jnp.cumsum(mask[:, ::-1], axis=1)[:, ::-1]
     return jnp.where(mask & (later == 1), scores[:, None], 0.0)
+
+
+def on_ends_of_turns(
+    rewards: Float[Array, "seq turn"], turns: Int[Array, "seq token"], mask: Bool[Array, "seq token"]
+) -> Float[Array, "seq token"]:
+    """Put the reward of each turn on the last policy token of the turn; one without a policy token loses its reward.
+
+    >>> on_ends_of_turns(jnp.array([[1.0, 2.0]]), jnp.array([[0, 0, 0, 1, 1]]), jnp.array([[1, 1, 0, 1, 0]]) == 1)
+    Array([[0., 1., 0., 2., 0.]], dtype=float32)
+    """
+    count, positions = rewards.shape[1], jnp.arange(turns.shape[1])
+    written = (turns[:, None, :] == jnp.arange(count)[None, :, None]) & mask[:, None, :]
+    last = jnp.max(jnp.where(written, positions[None, None, :], -1), axis=2)
+    return jnp.sum(jnp.where(last[:, :, None] == positions[None, None, :], rewards[:, :, None], 0.0), axis=1)

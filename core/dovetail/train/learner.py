@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Key
 from dovetail import progress
 from dovetail.devices.compiled import share
 from dovetail.devices.mesh import to_device, to_host
+from dovetail.host.completer import Completer
 from dovetail.host.refill import refill
 from dovetail.host.replay import REPLAY, Replaying
 from dovetail.host.sampling import Sampled, Sampler
@@ -96,10 +97,13 @@ class Learner:
             first, evaluated = saved.step, saved.evaluated
         progress.begin("opening", config.choice("train.rollout").component.name)
         sampler = Sampler(
-            engine=setup.engine(Weights(policy.params, setup.weights.frozen)),
-            tokenizer=setup.tokenizer,
+            complete=Completer(
+                engine=setup.engine(Weights(policy.params, setup.weights.frozen)),
+                tokenizer=setup.tokenizer,
+                max_prompt_tokens=config.train.max_prompt_tokens,
+                loop=setup.loop,
+            ),
             scorer=setup.scorer,
-            max_prompt_tokens=config.train.max_prompt_tokens,
             process_scorer=setup.process_scorer,
         )
         collector = Collector(algorithm=algorithm, graphdefs=graphdefs)
@@ -158,7 +162,7 @@ class Learner:
             metrics |= means(reported)
         if "greedy_scores" not in algorithm.plan:
             return sampled, None, metrics
-        prompts = sampled.examples[:: train.group_size]
+        prompts = sampled.completed.asked
         greedy = attrs.evolve(self.run.config.sampling, temperature=0.0)
         progress.begin(progress.SAMPLING, "greedily", len(prompts))
         drawn = self.sampler(prompts, keys.per_sample(self._key(step), len(prompts), 1), greedy)
@@ -173,10 +177,10 @@ class Learner:
         per_sample = keys.per_sample(self._key(step), len(examples), samples, first)
         progress.begin(progress.SAMPLING, total=len(examples) * samples)
         kept = KEPT in self.run.setup.algorithm.plan
-        drawn = self.sampler.draw(examples, per_sample, self.run.config.sampling, keep_support=kept)
+        completed = self.sampler.complete(examples, per_sample, self.run.config.sampling, keep_support=kept)
         clock.mark("rollout")
         progress.begin("rewards")
-        sampled = self.sampler.score(examples, *drawn, tokens_too=True)
+        sampled = self.sampler.score(completed, tokens_too=True)
         self.memory |= self.prompts.observe(self.memory, sampled.scores.total)
         clock.mark("reward")
         return sampled
@@ -195,7 +199,7 @@ class Learner:
             answer, measured = each(view, algorithm.hyper)
             kept &= np.asarray(answer)
             reported |= merge(reported, sums(each.label, measured, batch["mask"]))
-        return np.all(kept.reshape(len(sampled.prompt_tokens), -1), axis=1)
+        return np.all(kept.reshape(sampled.prompts, -1), axis=1)
 
     def learn(self, sampled: Sampled, greedy: Sampled | None, step: int, clock: Clock) -> dict[str, float]:
         """Estimate advantages, update the critic and the policy."""

@@ -9,6 +9,7 @@ from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError
 from dovetail.evaluation.checks import make_answers, make_checks
 from dovetail.evaluation.evaluate import Evaluator
+from dovetail.host.completer import Completer
 from dovetail.host.sampling import Sampler
 from dovetail.train.setup import make_scorer, prompts
 from dovetail_lab.evaluation.report import figures
@@ -67,7 +68,7 @@ def evaluator(says, *overrides):
     config = load(None, [*TINY, "eval.batch_size=2", *overrides])
     scorer, tokenizer = make_scorer(config), Words()
     examples, _ = prompts(config, Sums(), "eval", tokenizer)
-    sampler = Sampler(engine=Engine(says), tokenizer=tokenizer, scorer=scorer, max_prompt_tokens=4)
+    sampler = Sampler(complete=Completer(engine=Engine(says), tokenizer=tokenizer, max_prompt_tokens=4), scorer=scorer)
     return Evaluator(
         sampler=sampler,
         examples=examples,

@@ -15,12 +15,13 @@ from flax import nnx
 from dovetail.config import Config, config_id
 from dovetail.devices.mesh import Devices
 from dovetail.errors import RunError
-from dovetail.protocols import RolloutEngine, Task, Tokenizer, Weights
+from dovetail.host.completer import Completer
+from dovetail.protocols import OpenLoop, RolloutEngine, Task, Tokenizer, Weights
 from dovetail.run.checkpoint import Checkpoints
 from dovetail.run.folder import CONFIG, IDENTITY
 from dovetail.train.models import Models
 from dovetail.train.session import SFT
-from dovetail.train.setup import TOKENIZER
+from dovetail.train.setup import TOKENIZER, open_loop
 
 START = "start"
 """The weights that a config begins with."""
@@ -48,6 +49,16 @@ class Policy:
         rollout: Any = self.config.choice("train.rollout").bind()
         with self.devices.use(), closing(rollout.open(self.graphdef, self.weights, self.tokenizer)) as opened:
             yield opened
+
+    @cached_property
+    def loop(self) -> OpenLoop | None:
+        """The config's agent loop; None where a completion is all there is."""
+        return open_loop(self.config, self.tokenizer)
+
+    def completer(self, engine: RolloutEngine) -> Completer:
+        """Return what completes prompts with an open engine."""
+        limit = self.config.train.max_prompt_tokens
+        return Completer(engine=engine, tokenizer=self.tokenizer, max_prompt_tokens=limit, loop=self.loop)
 
     def export(self, folder: Path, *, adapter: bool) -> list[Path]:
         """Write the model for other programs, whole with its tokenizer, or its adapter alone; see `ModelMaker.export`.

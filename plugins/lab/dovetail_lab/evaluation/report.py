@@ -84,18 +84,13 @@ def evaluate(policy: Policy, *, limit: int | None, watch: Watch) -> Report:
     task: Task = config.choice("eval.task").bind()  # pyright: ignore[reportAssignmentType]
     scorer = make_scorer(config)
     checks = make_checks(config, scorer, task)
-    examples, lengths = prompts(config, task, "eval", policy.tokenizer)
+    examples, lengths = prompts(config, task, "eval", policy.tokenizer, policy.loop)
     examples = examples[:limit]
     if not len(examples):
         raise DataError(f"task {config.choice('eval.task').component.name} has no prompts in its eval split")
     with policy.engine() as engine:
         evaluator = Evaluator(
-            sampler=Sampler(
-                engine=engine,
-                tokenizer=policy.tokenizer,
-                scorer=scorer,
-                max_prompt_tokens=config.train.max_prompt_tokens,
-            ),
+            sampler=Sampler(complete=policy.completer(engine), scorer=scorer),
             examples=examples,
             checks=checks,
             answers=make_answers(config),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from dovetail.errors import ConfigError, DataError, listing, nearest
-from dovetail_model.huggingface.chat_template import ChatTemplate, now, read_source, saved_moment
+from dovetail_model.huggingface.chat_template import ChatTemplate, after_turn, now, read_source, saved_moment
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -151,7 +151,7 @@ class HuggingFaceTokenizer:
         size = self.vocab_size
         return self._processor.decode([int(token) for token in ids if 0 <= token < size], skip_special_tokens=True)
 
-    def render(self, prompt: str | Sequence[Message]) -> str:
+    def render(self, prompt: str | Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None) -> str:
         """Return a plain prompt with its beginning-of-sequence token, or a conversation in the chat template.
 
         Raises:
@@ -164,7 +164,13 @@ class HuggingFaceTokenizer:
                 "the task gives messages, but the tokenizer has no chat template: name one with"
                 " --set tokenizer.huggingface.chat_template=FILE"
             )
-        return self.template.render(prompt)
+        return self.template.render(prompt, tools=tools)
+
+    def bridge(self, messages: Sequence[Message]) -> list[int]:
+        """Return the ids between an assistant's turn and its next one; see `dovetail.protocols.Tokenizer`."""
+        if self.template is None:
+            return self.encode("".join(str(message["content"]) for message in messages))
+        return after_turn(self.encode(self.template.between(messages)), self.eos_ids, self.template.place)
 
     def save(self, folder: Path) -> None:
         """Write the files as they were found, and the chat template in use."""

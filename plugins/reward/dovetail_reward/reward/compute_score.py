@@ -13,9 +13,9 @@ import attrs
 from annotated_types import Ge, Gt
 
 from dovetail.errors import ConfigError
+from dovetail.workers import LATE, workers
 from dovetail_reward.reward._own import check_arguments, load_function
 from dovetail_reward.reward._rate import shared_rate
-from dovetail_reward.reward._workers import LATE, workers
 
 _GIVEN: Final = ("data_source", "solution_str", "ground_truth", "extra_info")
 _GIVEN_BATCHED: Final = ("data_sources", "solution_strs", "ground_truths", "extra_infos")

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import attrs
 from annotated_types import Ge, Interval
 
+from dovetail.data import View
 from dovetail.errors import ConfigError, listing
 from dovetail.ranges import in_range
 from dovetail_task._template import check_template
-from dovetail_task._view import View
 
 if TYPE_CHECKING:
     from dovetail.protocols import Example, Split
