@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 from tests.configs.step import GROUP, PROMPTS, TOKENS, episodes, one_step, without_observations
-from tests.core.train.tiny import TINY
+from tests.core.train.test_episodes import GUESSING, short, won
 
 import dovetail
 from dovetail.config import Config, load
@@ -191,8 +191,10 @@ def test_few_mixtures_are_refused_and_no_component_is_left_out() -> None:
     "seed", [seed for seed in range(8) if not lacking(configured(seed)) | clashing(configured(seed))][:4]
 )
 def test_whole_runs_of_mixtures(seed: int, tmp_path) -> None:
-    """The same through rollout, rewards, controllers and checkpoints."""
+    """The same through episodes of a game, rewards, controllers and checkpoints."""
+    dovetail.register("reward", "short", short)
+    dovetail.register("reward", "won", won)
     brief = ("sft.steps=0", "train.steps=2", "eval.every=2", "eval.examples=1", "train.refill_rounds=1")
-    last = train(load(None, [*TINY, *brief, *overrides(seed)]), tmp_path)
+    last = train(load(None, [*GUESSING, *brief, *overrides(seed)]), tmp_path)
     assert np.isfinite(last["policy_loss/loss"])
     assert np.isfinite(last["optimizer/grad_norm"])
