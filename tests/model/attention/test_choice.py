@@ -8,7 +8,7 @@ from flax import nnx
 from tests.model.test_transformer import EVERYTHING, PLAIN
 
 from dovetail.errors import ConfigError
-from dovetail_model.attention.choice import CPU_KEYS, Shapes, choose
+from dovetail_model.attention.choice import LONG, LONG_ROW, Shapes, choose
 from dovetail_model.transformer import Transformer
 
 HALF = attrs.evolve(PLAIN, dtype="bfloat16", head_dim=64)
@@ -20,7 +20,9 @@ LONG = Shapes(tokens=4096, own=4096)
     [
         (PLAIN, Shapes(tokens=64, own=64), "cpu", "dense"),
         (PLAIN, LONG, "cpu", "blockwise"),
-        (PLAIN, Shapes(tokens=64, own=64, prefix=CPU_KEYS), "cpu", "blockwise"),
+        (PLAIN, Shapes(tokens=LONG_ROW, own=LONG_ROW), "cpu", "blockwise"),
+        (PLAIN, Shapes(tokens=64, own=64, prefix=LONG_ROW), "cpu", "dense"),
+        (PLAIN, Shapes(tokens=64, own=64, prefix=LONG), "cpu", "blockwise"),
         (PLAIN, Shapes(tokens=1, own=8192), "cpu", "dense"),
         (HALF, LONG, "cuda", "cudnn"),
         (HALF, Shapes(tokens=256, own=256, prefix=256), "cuda", "cudnn"),
