@@ -35,7 +35,9 @@ def test_bfloat16_parameters_learn_as_float32_ones(tmp_path):
 def test_a_run_in_bfloat16_with_a_critic_resumes_and_is_exported(tmp_path, adapter):
     """Steps of both phases, scoring, reference and critic; the masters are part of the checkpoint."""
     overrides = [*TINY, *HALF, "train.advantage=gae", "train.kl_coef=0.1", "train.micro_batch_size=4", *adapter]
-    config = load(None, [*overrides, "train.steps=2", "run.checkpoint_every=1", "run.keep_checkpoints=4", "sft.steps=1"])
+    config = load(
+        None, [*overrides, "train.steps=2", "run.checkpoint_every=1", "run.keep_checkpoints=4", "sft.steps=1"]
+    )
     last = train(config, tmp_path)
     assert np.isfinite(last["policy_loss/loss"])
     assert np.isfinite(last["critic/loss"])

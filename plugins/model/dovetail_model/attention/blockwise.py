@@ -148,7 +148,11 @@ def _part_backward(plan: _Plan, kept: Any, upstream: tuple[Queries, ForQueries])
             if plan.cap is not None:
                 slope = slope * (1.0 - jnp.square(jnp.where(seen, scores, 0.0) / plan.cap))
             of_keys = _add_at(of_keys, j, plan, _transposed(slope, mine))
-            return of_mine + _times(slope, _at(keys, j, plan)), of_keys, _add_at(of_values, j, plan, _transposed(weights, above))
+            return (
+                of_mine + _times(slope, _at(keys, j, plan)),
+                of_keys,
+                _add_at(of_values, j, plan, _transposed(weights, above)),
+            )
 
         of_mine, *after = jax.lax.fori_loop(low, high, step, (jnp.zeros(mine.shape), *sums))
         return (after[0], after[1]), of_mine
@@ -164,7 +168,7 @@ _part.defvjp(_part_forward, _part_backward)
 
 
 class _Blocks(NamedTuple):
-    """The places of each block of tokens, the blocks of keys from `low` to `high` that it meets, and all keys' places."""
+    """The places of each block of tokens, the blocks of keys from `low` to `high` that it meets, and keys' places."""
 
     tokens: Places
     low: Int[Array, "block"]

@@ -52,16 +52,15 @@ def splash(
     return jnp.take_along_axis(mixed, jnp.argsort(order, axis=1)[:, :, None, None], axis=1).astype(queries.dtype)
 
 
-def _kernel(group: int, tokens: int, keys: int, window: int | None, cap: float | None, interpret: bool) -> Callable[..., Any]:
+def _kernel(
+    group: int, tokens: int, keys: int, window: int | None, cap: float | None, interpret: bool
+) -> Callable[..., Any]:
     """Return the kernel for the query heads of one key-value head, of (queries, keys, values, segments)."""
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
     shape, offset = (tokens, keys), keys - tokens
-    if window is None:
-        mask = masks.CausalMask(shape, offset)
-    else:
-        mask = masks.LocalMask(shape, (window - 1, 0), offset)
+    mask = masks.CausalMask(shape, offset) if window is None else masks.LocalMask(shape, (window - 1, 0), offset)
     query, key = _block(tokens), _block(keys)
     made = kernels.make_splash_mqa(
         masks.MultiHeadMask([mask] * group),
