@@ -39,3 +39,4 @@ def dovetail_components(register: Callable[..., None]) -> None:
     """Register the fields computed from the model's forward pass."""
     register("field", "logps", "dovetail.field.logps:logps")
     register("field", "entropy", "dovetail.field.entropy:entropy")
+    register("field", "support_logps", "dovetail.field.support_logps:support_logps")

@@ -1,15 +1,40 @@
-"""The order in which examples are used: shuffled without end for training, as they stand for evaluation."""
+"""Examples made on access, and the order in which they are used: shuffled without end, or as they stand."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import attrs
 
 from dovetail.errors import DataError
 from dovetail.protocols import Example
 
 if TYPE_CHECKING:
     import grain
+
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class View(Sequence[T], Generic[T]):
+    """Item `i` is `make(source[i])`.
+
+    >>> squares = View(range(2, 9), lambda row: row * row)
+    >>> len(squares), squares[0], squares[-1], list(squares[1:3])
+    (7, 4, 64, [9, 16])
+    """
+
+    source: Sequence[Any]
+    make: Callable[[Any], T]
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: Any) -> Any:
+        found = self.source[index]
+        return View(found, self.make) if isinstance(index, slice) else self.make(found)
 
 
 def prompt_stream(examples: Sequence[Example], seed: int, batch: int) -> grain.DatasetIterator[list[Example]]:
@@ -36,7 +61,9 @@ def prompt_stream(examples: Sequence[Example], seed: int, batch: int) -> grain.D
 
     if not len(examples):
         raise DataError("there are no examples to train on")
-    dataset = grain.MapDataset.source(examples).shuffle(seed=seed % 2**32).repeat().batch(batch, batch_fn=list)
+    endless = grain.MapDataset.source(examples).shuffle(seed=seed % 2**32).repeat()
+    # what never ends has no remainder; counting it, grain would round the length 2^63 - 1 up beyond the integers it has
+    dataset = endless.batch(batch, drop_remainder=True, batch_fn=list)
     # Prompts are short: reading ahead in threads would cost more than it hides.
     return iter(dataset.to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)))
 

@@ -22,6 +22,15 @@ def test_batches_have_one_size_and_cross_the_ends_of_epochs():
     assert len({tuple(epoch) for epoch in epochs}) == 4
 
 
+def test_batches_of_one_go_through_the_data_epoch_after_epoch():
+    stream = prompt_stream(EXAMPLES, 0, 1)
+    order = flat(islice(stream, 20))
+    assert sorted(order[:10]) == sorted(order[10:]) == list(range(10))
+    resumed = prompt_stream(EXAMPLES, 0, 1)
+    resumed.set_state(stream.get_state())
+    assert flat(islice(resumed, 3)) == flat(islice(stream, 3))
+
+
 def test_a_batch_may_be_larger_than_the_data():
     assert sorted(flat([next(prompt_stream(EXAMPLES, 0, 20))])) == sorted([*range(10)] * 2)
 

@@ -20,7 +20,7 @@ from dovetail.config.settings import Sampling
 from dovetail_kit.rollout import EngineCase, Numbers, expected_logps
 from dovetail_model.model.pretrained import Pretrained
 
-LENGTH = 16
+LENGTH = 64
 
 
 def qwen2(width: int, head_dim: int, std: float = 0.2) -> dict[str, Any]:

@@ -104,11 +104,12 @@ class Sampling:
 class Eval:
     """Evaluation on the task's `eval` split, before training, every `every` steps, and at the end.
 
-    Greedy, and with `samples` for each prompt, which are drawn with the preset, temperature and cuts named here.
+    With `every = None` there is none. Greedy, and with `samples` for each prompt, which are drawn with the preset,
+    temperature and cuts named here.
     """
 
     task: str | None = chosen("task", None, scope="eval")
-    every: Annotated[int, Ge(1)] = attrs.field(default=20, validator=in_range)
+    every: Annotated[int, Ge(1)] | None = attrs.field(default=20, validator=in_range)
     examples: Annotated[int, Ge(1)] | None = attrs.field(default=256, validator=in_range)
     batch_size: Annotated[int, Ge(1)] = attrs.field(default=128, validator=in_range)
     samples: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)

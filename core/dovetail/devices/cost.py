@@ -66,9 +66,7 @@ def estimate(config: Config) -> Cost:
             policy.graphdef, policy.weights, devices.parts
         )
         algorithm = attrs.evolve(algorithm, sizes=attrs.evolve(algorithm.sizes, micro_batch_size=micro))
-    memory = policy.memory(algorithm.optimisers["train"], algorithm, host=config.memory.optimizer == "host")
-    memory |= policy.rollout_memory()
-    memory |= _role_memory(algorithm, models, devices, policy.weights)
+    memory = planned_memory(config, algorithm, models, devices)
     work = dict.fromkeys((POLICY, *algorithm.follow), policy.work(_project))
     for role in filter(models.has_own, algorithm.follow):
         own = _Model(config, devices, *models.role_shapes(role), trunk=lambda model: model)
@@ -79,19 +77,29 @@ def estimate(config: Config) -> Cost:
     flops |= {"update": more * epochs * _passes(algorithm, work, live=True)}
     if algorithm.has_critic:
         critic = _Model(config, devices, *models.critic_shapes(), trunk=lambda model: model.trunk)
-        memory |= {
-            f"critic's {name}": size for name, size in critic.memory(algorithm.optimisers[CRITIC], algorithm).items()
-        }
         own = critic.work(lambda model, hidden: hidden @ model.weight[...].astype(hidden.dtype))
         flops["critic"] = more * own.forward * (1 + own.gradient * epochs)
     return Cost(
         parameters=_count(policy.weights),
         trained=_count(policy.weights.trained),
         tokens=policy.rows * config.sampling.max_tokens,
-        memory={name: size for name, size in memory.items() if size},
+        memory=memory,
         flops={name: count for name, count in flops.items() if count},
         notes=tuple(notes),
     )
+
+
+def planned_memory(config: Config, algorithm: Algorithm, models: Models, devices: Devices) -> dict[str, int]:
+    """Return the bytes per device of a step, by what they hold; shapes only, nothing is allocated."""
+    policy = _Model(config, devices, *models.shapes(), trunk=lambda model: model)
+    found = policy.memory(algorithm.optimisers["train"], algorithm, host=config.memory.optimizer == "host")
+    found |= policy.rollout_memory()
+    found |= _role_memory(algorithm, models, devices, policy.weights)
+    if algorithm.has_critic:
+        critic = _Model(config, devices, *models.critic_shapes(), trunk=lambda model: model.trunk)
+        own = critic.memory(algorithm.optimisers[CRITIC], algorithm)
+        found |= {f"critic's {name}": size for name, size in own.items()}
+    return {name: size for name, size in found.items() if size}
 
 
 def _role_memory(algorithm: Algorithm, models: Models, devices: Devices, policy: Weights) -> dict[str, int]:

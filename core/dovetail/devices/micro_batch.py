@@ -46,7 +46,7 @@ class Work:
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), weights)
         leaves, structure = jax.tree.flatten(shapes)
         per_token = _bytes_per_token(graphdef, structure, tuple(leaves), self.prompt_tokens + self.max_tokens)
-        return self.fit(min(tokens, int(MEMORY_SHARE * _memory(device)) // per_token), devices)
+        return self.fit(min(tokens, int(MEMORY_SHARE * memory_of(device)) // per_token), devices)
 
     def fit(self, tokens: int, devices: int = 1) -> int:
         """Return the number of rows, at least one per device, that `tokens` tokens per device allow.
@@ -111,7 +111,7 @@ def _bytes_per_token(graphdef: Any, structure: Any, leaves: tuple[jax.ShapeDtype
     return max(1, (kept(2) - kept(1)) // length)
 
 
-def _memory(device: Any) -> int:
+def memory_of(device: Any) -> int:
     """Return the size of a device's memory in bytes."""
     if device.platform == "cpu":
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

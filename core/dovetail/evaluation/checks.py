@@ -37,7 +37,8 @@ class Check:
         if self.scorer is None:
             scores = sampled.scores.total
         else:
-            scores = self.scorer.table(sampled.examples, sampled.texts, sampled.completions, sampled.group_size)[:, 0]
+            given = sampled.examples, sampled.texts, sampled.completions, sampled.group_size
+            scores = self.scorer.table(*given, sampled.completed.episodes)[:, 0]
         return np.nan_to_num(scores, nan=-np.inf) >= self.at_least
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import attrs
@@ -13,7 +12,6 @@ from dovetail.config import Eval
 from dovetail.data import in_order
 from dovetail.evaluation.checks import ACCURACY, Answers, Check
 from dovetail.evaluation.outcomes import Columns, Outcomes
-from dovetail.host.batch import in_full_batch
 from dovetail.host.sampling import Sampled, Sampler
 from dovetail.protocols import Example, Sampling
 from dovetail.step import keys
@@ -52,27 +50,34 @@ class Evaluator:
     sampling: Sampling
     seed: int
 
-    def __call__(self) -> Evaluation:
-        """Complete and score the examples."""
-        kept = self.settings.saved_samples
-        greedy = self.greedy()
+    def __call__(
+        self, counted: Callable[[str, int], Callable[[int], None]] = lambda what, total: _ignore
+    ) -> Evaluation:
+        """Complete and score the examples; `counted` makes what is told how many of how many are done."""
+        kept, watch = self.settings.saved_samples, counted("evaluation", len(self.examples))
+        greedy = self.greedy(watch)
         columns, records = greedy.columns(), greedy.records("greedy")[:kept]
         if self.settings.samples:
-            sampled = self.sampled()
+            sampled = self.sampled(watch)
             columns |= self.sampled_columns(sampled)
             records += sampled.records("sampled")[:kept]
         return Evaluation(columns=columns, records=records)
 
+    @property
+    def _sampling(self) -> Sampling:
+        """The length limit and stop strings of the run; nobody reads log-probabilities here, whatever they are over."""
+        return attrs.evolve(self.sampling, min_p=None, logps="support")
+
     def greedy(self, watch: Callable[[int], None] = _ignore) -> Outcomes:
         """Complete every prompt greedily; `watch` is told how many are done."""
-        sampling = attrs.evolve(self.sampling, temperature=0.0, top_k=None, top_p=None, min_p=None)
+        sampling = attrs.evolve(self._sampling, temperature=0.0, top_k=None, top_p=None)
         return self._run(1, sampling, watch)
 
     def sampled(self, watch: Callable[[int], None] = _ignore) -> Outcomes:
         """Draw `samples` completions of every prompt."""
         settings = self.settings
         sampling = attrs.evolve(
-            self.sampling, temperature=settings.temperature, top_k=settings.top_k, top_p=settings.top_p, min_p=None
+            self._sampling, temperature=settings.temperature, top_k=settings.top_k, top_p=settings.top_p
         )
         return self._run(settings.samples, sampling, watch)
 
@@ -94,5 +99,4 @@ class Evaluator:
     def _chunk(self, examples: list[Example], chunk_keys: Any, sampling: Sampling) -> Sampled:
         """Complete and score one batch."""
         size = min(self.settings.batch_size, len(self.examples))
-        drawn = in_full_batch(partial(self.sampler.draw, sampling=sampling), examples, chunk_keys, size)
-        return self.sampler.score(examples, *drawn)
+        return self.sampler.score(self.sampler.complete.in_full_batch(examples, chunk_keys, sampling, size))

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from dovetail.evaluation.checks import Answers, Check
 from dovetail.host.sampling import Sampled
-from dovetail.protocols import Example
+from dovetail.protocols import Episodes, Example
 from dovetail_lab.evaluation.statistics import majority_at_k, pass_at_k
 
 Columns = dict[str, Float[np.ndarray, "prompt"]]
@@ -31,6 +31,7 @@ class Outcomes:
         rewards: by the name of a reward, its score; NaN where it abstained.
         lengths: policy tokens, EOS included.
         finish: why each completion ended, a `dovetail.protocols.Finish`.
+        played: of episodes of several turns, their messages, why they ended, and what each turn earned; else empty.
     """
 
     examples: tuple[Example, ...]
@@ -41,18 +42,19 @@ class Outcomes:
     rewards: Mapping[str, Float[np.ndarray, "prompt sample"]]
     lengths: Int[np.ndarray, "prompt sample"]
     finish: Shaped[np.ndarray, "prompt sample"]
+    played: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
     def of(cls, sampled: Sampled, checks: Sequence[Check], answers: Answers | None) -> Outcomes:
         """Ask the checks about some completions, of as many samples for each prompt."""
-        prompts = len(sampled.prompt_tokens)
-        samples, drawn, scores = len(sampled.texts) // prompts, sampled.completions, sampled.scores
+        prompts, samples = sampled.prompts, sampled.group_size
+        drawn, scores = sampled.completions, sampled.scores
 
         def table(values: np.ndarray) -> np.ndarray:
             return values.reshape(prompts, samples)
 
         return cls(
-            examples=sampled.examples[::samples],
+            examples=sampled.completed.examples,
             texts=sampled.texts,
             answers=tuple(answers(sampled.texts)) if answers else (),
             passed={check.name: table(check(sampled)) for check in checks},
@@ -60,6 +62,7 @@ class Outcomes:
             rewards={name: table(column) for name, column in zip(scores.names, scores.table.T, strict=True)},
             lengths=table(drawn.mask.sum(axis=1)),
             finish=table(drawn.finish),
+            played=() if (episodes := sampled.completed.episodes) is None else _played(episodes),
         )
 
     @classmethod
@@ -120,7 +123,17 @@ class Outcomes:
             **{name: bool(table[at]) for name, table in self.passed.items()},
             "tokens": int(self.lengths[at]),
             "truncated": bool(self.finish[at] == "length"),
+            **(self.played[prompt * self.samples + sample] if self.played else {}),
         }
+
+
+def _played(episodes: Episodes) -> tuple[Mapping[str, Any], ...]:
+    return tuple(
+        {"ended": str(end), "turn_rewards": rewards[mask].tolist(), "messages": [dict(said) for said in messages]}
+        for end, rewards, mask, messages in zip(
+            episodes.ends, episodes.turn_rewards, episodes.turn_mask, episodes.conversations, strict=True
+        )
+    )
 
 
 def _mean_of_given(scores: Float[np.ndarray, "prompt sample"]) -> Float[np.ndarray, "prompt"]:

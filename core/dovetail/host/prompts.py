@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, overload
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, overload
 
 import attrs
 import numpy as np
 from jaxtyping import Bool, Int
 
 from dovetail.errors import DataError
-from dovetail.protocols import Example, Tokenizer
+from dovetail.protocols import Example, Message, Tokenizer
+
+ASSISTANT: Final = "assistant"
+"""The role of what the policy writes."""
 
 LongTexts = Literal["error", "truncate", "filter"]
 
@@ -50,7 +53,7 @@ class Rendered(Sequence[Example]):
     """A view of a task's examples whose `prompt` is the text that the model gets."""
 
     examples: Sequence[Example]
-    tokenizer: Tokenizer
+    render: Callable[[Example], str]
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -61,9 +64,9 @@ class Rendered(Sequence[Example]):
     def __getitem__(self, index: slice) -> Sequence[Example]: ...
     def __getitem__(self, index: int | slice) -> Example | Sequence[Example]:
         if isinstance(index, slice):
-            return Rendered(self.examples[index], self.tokenizer)
+            return Rendered(self.examples[index], self.render)
         example = self.examples[index]
-        return {**example, "prompt": self.tokenizer.render(example["prompt"])}
+        return {**example, "prompt": self.render(example)}
 
 
 @attrs.frozen
@@ -92,7 +95,7 @@ def fit(examples: Sequence[Example], tokenizer: Tokenizer, limit: Limit) -> tupl
     Raises:
         DataError: with action 'error' if a text is too long, with the count and the ways out; or if none is left.
     """
-    lengths = np.array([len(tokenizer.encode(example[limit.column])) for example in examples], dtype=np.int64)
+    lengths = np.array([_length(example[limit.column], tokenizer) for example in examples], dtype=np.int64)
     beyond = lengths > limit.tokens
     report = LengthReport(
         total=len(lengths), too_long=int(beyond.sum()), longest=int(lengths.max(initial=0)), limit=limit
@@ -123,17 +126,51 @@ def encode(
     return tokens, mask
 
 
+def _length(text: str | Sequence[Message], tokenizer: Tokenizer) -> int:
+    """Return how many tokens a text has without its EOS, or an episode without its last one."""
+    return len(tokenizer.encode(text) if isinstance(text, str) else encode_turns(text, tokenizer)[0][:-1])
+
+
 def encode_completions(
-    texts: Sequence[str], tokenizer: Tokenizer, limit: int
+    texts: Sequence[str | Sequence[Message]], tokenizer: Tokenizer, limit: int
 ) -> tuple[Int[np.ndarray, "seq token"], Bool[np.ndarray, "seq token"]]:
-    """Return ids with their EOS padded on the right to `limit`, and their mask; longer ones are cut and have no EOS."""
+    """Return ids with their EOS padded on the right to `limit`, and their mask; longer ones are cut and have no EOS.
+
+    A completion that is a list of messages is an episode: its mask is true on the assistant's turns.
+    """
     tokens = np.full((len(texts), limit), tokenizer.pad_id, np.int32)
     mask = np.zeros((len(texts), limit), bool)
     for row, text in enumerate(texts):
-        ids = [*tokenizer.encode(text), tokenizer.eos_ids[0]][:limit]
-        tokens[row, : len(ids)] = ids
-        mask[row, : len(ids)] = True
+        if isinstance(text, str):
+            ids, own = [*tokenizer.encode(text), tokenizer.eos_ids[0]], None
+        else:
+            ids, own = encode_turns(text, tokenizer)
+        length = min(len(ids), limit)
+        tokens[row, :length] = ids[:length]
+        mask[row, :length] = True if own is None else own[:length]
     return tokens, mask
+
+
+def encode_turns(messages: Sequence[Message], tokenizer: Tokenizer) -> tuple[list[int], list[bool]]:
+    """Return the ids of an episode as they are when it is sampled, and which of them the policy writes.
+
+    Raises:
+        DataError: if the messages do not begin and end with the assistant's.
+    """
+    if not messages or messages[0]["role"] != ASSISTANT or messages[-1]["role"] != ASSISTANT:
+        raise DataError(
+            "a demonstration that is a list of messages begins and ends with the assistant's, and has the roles"
+            f" {[message.get('role') for message in messages]}"
+        )
+    ids, mask, between = list[int](), list[bool](), list[Message]()
+    for message in messages:
+        if message["role"] != ASSISTANT:
+            between.append(message)
+            continue
+        said = tokenizer.bridge(between) if between else []
+        own = [*tokenizer.encode(message["content"]), tokenizer.eos_ids[0]]
+        ids, mask, between = [*ids, *said, *own], [*mask, *[False] * len(said), *[True] * len(own)], []
+    return ids, mask
 
 
 def answers(examples: Sequence[Example], column: str) -> list[str]:

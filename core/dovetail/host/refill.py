@@ -6,11 +6,9 @@ from collections.abc import Callable
 
 import attrs
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 
-from dovetail.host.rewards import Scores, joined
 from dovetail.host.sampling import Sampled
-from dovetail.protocols import Completions
 
 
 def refill(
@@ -38,42 +36,6 @@ def refill(
             break
     good = np.concatenate(kept)
     order = np.argsort(~good, kind="stable")[:wanted]
-    chosen = select(join(drawn), order)
-    samples = len(chosen.texts) // wanted
-    chosen = attrs.evolve(chosen, kept=np.repeat(good[order], samples))
+    chosen = Sampled.joined(drawn).of(order)
+    chosen = attrs.evolve(chosen, kept=np.repeat(good[order], chosen.group_size))
     return chosen, {"group_filter/kept": float(good.mean()), "group_filter/rounds": float(len(drawn))}
-
-
-def join(parts: list[Sampled]) -> Sampled:
-    """Put rounds one after another."""
-    names = [field.name for field in attrs.fields(Completions)]
-    process = [part.process_rewards for part in parts if part.process_rewards is not None]
-    return Sampled(
-        examples=tuple(example for part in parts for example in part.examples),
-        texts=tuple(text for part in parts for text in part.texts),
-        completions=Completions(**{n: np.concatenate([getattr(p.completions, n) for p in parts]) for n in names}),
-        prompt_tokens=np.concatenate([part.prompt_tokens for part in parts]),
-        prompt_mask=np.concatenate([part.prompt_mask for part in parts]),
-        scores=Scores.joined([part.scores for part in parts]),
-        kept=np.concatenate([part.kept for part in parts]),
-        process_rewards=np.concatenate(process) if len(process) == len(parts) else None,
-        process_metrics=joined([part.process_metrics for part in parts], [len(part.texts) for part in parts]),
-    )
-
-
-def select(sampled: Sampled, prompts: Int[np.ndarray, "prompt"]) -> Sampled:
-    """Take the groups of some prompts, in that order."""
-    samples = len(sampled.texts) // len(sampled.prompt_tokens)
-    rows = (prompts[:, None] * samples + np.arange(samples)).reshape(-1)
-    names = [field.name for field in attrs.fields(Completions)]
-    return Sampled(
-        examples=tuple(sampled.examples[row] for row in rows),
-        texts=tuple(sampled.texts[row] for row in rows),
-        completions=Completions(**{name: getattr(sampled.completions, name)[rows] for name in names}),
-        prompt_tokens=sampled.prompt_tokens[prompts],
-        prompt_mask=sampled.prompt_mask[prompts],
-        scores=sampled.scores.rows(rows),
-        kept=sampled.kept[rows],
-        process_rewards=None if sampled.process_rewards is None else sampled.process_rewards[rows],
-        process_metrics={name: values[rows] for name, values in sampled.process_metrics.items()},
-    )

@@ -12,15 +12,19 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from dovetail.errors import DovetailError, PlanError, RewardError, listing, nearest
-from dovetail.protocols import Completions, Example
+from dovetail.protocols import Completions, Episodes, Example
 from dovetail.step.parts import Part, split_metrics
 
 EXAMPLES = "examples"
-"""A reward that reads this gets whole records; the columns that it needs of them are the values of its hyperparameters
-`columns` and `..._column`, and are checked as if it read them by name."""
+"""A reward that reads this gets whole records; the columns that it needs of them are its own `columns`, if it has that
+(a hyperparameter, or what a class says), and the values of its hyperparameters `..._column`. They are checked as if it
+read them by name."""
 ALWAYS = ("completions", "prompts", EXAMPLES, "group_ids", "tokens", "logps")
+OF_EPISODES = ("conversations", "states", "ends", "tool_calls")
 """What every reward may read by name, beside the columns: texts, prompts, records, and of each completion the number of
-its prompt (so that a reward may rank a group), the ids of its tokens and their log-probabilities as sampled."""
+its prompt (so that a reward may rank a group), the ids of its tokens and their log-probabilities as sampled. With an
+agent loop of several turns there are also `OF_EPISODES`: the messages of each episode, the interaction's last state,
+why it ended and how many tools were called; what is called a completion is then the policy's own words of all turns."""
 
 Metrics = Mapping[str, Float[np.ndarray, "seq"]]
 """What rewards report of completions, by name; NaN on those of which they report nothing."""
@@ -68,10 +72,11 @@ class Scores:
 
 @attrs.frozen(kw_only=True)
 class Scorer:
-    """The chosen rewards and their manager, each built once."""
+    """The chosen rewards and their manager, each built once; with `turns` they may read what episodes have."""
 
     rewards: tuple[Part, ...]
     manager: Part
+    turns: bool = False
 
     @cached_property
     def _functions(self) -> tuple[Callable[..., Any], ...]:
@@ -101,7 +106,8 @@ class Scorer:
         Raises:
             PlanError: naming the reward, the column, the task's columns and the nearest of them.
         """
-        check_columns(self.rewards, columns, task, ALWAYS)
+        always = (*ALWAYS, *OF_EPISODES) if self.turns else ALWAYS
+        check_columns(self.rewards, columns, task, always, self._functions)
 
     def __call__(
         self,
@@ -109,6 +115,7 @@ class Scorer:
         completions: Sequence[str],
         drawn: Completions | None = None,
         group_size: int = 1,
+        episodes: Episodes | None = None,
     ) -> Scores:
         """Score completions; `examples[i]` is the record that `completions[i]` answers, `drawn` what was sampled.
 
@@ -118,7 +125,7 @@ class Scorer:
             RewardError: if a reward raises, or returns a wrong number of scores or something that is no finite number;
                 the message names the reward and the sample.
         """
-        table, metrics = self._score(examples, completions, drawn, group_size)
+        table, metrics = self._score(examples, completions, drawn, group_size, episodes)
         # without rewards there is nothing that could abstain: process rewards, or a loss, say what to learn
         total = self._combine(table, self._names) if self.rewards else np.zeros(len(examples))
         return Scores(total=total, table=table, names=self._names, metrics=metrics)
@@ -129,14 +136,20 @@ class Scorer:
         completions: Sequence[str],
         drawn: Completions | None = None,
         group_size: int = 1,
+        episodes: Episodes | None = None,
     ) -> Float[np.ndarray, "seq reward"]:
         """Return each reward's scores; NaN where it abstained. Errors as in a call."""
-        return self._score(examples, completions, drawn, group_size)[0]
+        return self._score(examples, completions, drawn, group_size, episodes)[0]
 
     def _score(
-        self, examples: Sequence[Example], completions: Sequence[str], drawn: Completions | None, group_size: int
+        self,
+        examples: Sequence[Example],
+        completions: Sequence[str],
+        drawn: Completions | None,
+        group_size: int,
+        episodes: Episodes | None = None,
     ) -> tuple[Float[np.ndarray, "seq reward"], dict[str, Float[np.ndarray, "seq"]]]:
-        given = given_to_rewards(examples, completions, drawn, group_size)
+        given = given_to_rewards(examples, completions, drawn, group_size, episodes)
         columns, metrics = [], {}
         for part, function in zip(self.rewards, self._functions, strict=True):
             column, found = _called(part, function, examples, given)
@@ -145,19 +158,33 @@ class Scorer:
         return np.stack(columns, axis=1) if columns else np.zeros((len(examples), 0)), metrics
 
 
-def check_columns(parts: Sequence[Part], columns: Sequence[str], task: str, always: Sequence[str]) -> None:
-    """Refuse rewards that read a column which the task does not have; see `Scorer.check_columns`."""
-    for part in parts:
-        for name in _columns(part):
-            if name not in (*always, *columns):
-                raise PlanError(
-                    f"{part.component.kind} {part.component.name} reads the column '{name}', which task {task} does not"
-                    f" have.{nearest(name, columns)} Columns: {listing(columns)}; always there: {', '.join(always)}"
-                )
+def check_columns(
+    parts: Sequence[Part], columns: Sequence[str], task: str, always: Sequence[str], built: Sequence[Any] | None = None
+) -> None:
+    """Refuse rewards that read columns which the task does not have; see `Scorer.check_columns`.
+
+    `built` are what the parts build, where that is at hand.
+    """
+    for part, function in zip(parts, built or (None,) * len(parts), strict=True):
+        missing = [name for name in _columns(part, function) if name not in (*always, *columns)]
+        if missing:
+            what = f"the column '{missing[0]}'" if len(missing) == 1 else f"the columns {', '.join(missing)}"
+            chosen = [name for name, value in _column_settings(part) if value in missing]
+            settings = [f"{part.component.label}.{name}" for name in chosen]
+            advice = f"; set {', '.join(settings)} to columns, or to None" if settings else ""
+            raise PlanError(
+                f"{part.component.kind} {part.component.name} reads {what}, which task {task} does not"
+                f" have.{nearest(missing[0], columns)} Columns: {listing(columns)}; always there:"
+                f" {', '.join(always)}{advice}"
+            )
 
 
 def given_to_rewards(
-    examples: Sequence[Example], completions: Sequence[str], drawn: Completions | None, group_size: int
+    examples: Sequence[Example],
+    completions: Sequence[str],
+    drawn: Completions | None,
+    group_size: int,
+    episodes: Episodes | None = None,
 ) -> dict[str, list[Any]]:
     """Return what rewards may read beside the columns, by name, each with an entry for every completion."""
     given = {
@@ -169,15 +196,23 @@ def given_to_rewards(
     if drawn is not None:
         given["tokens"] = [row[mask].tolist() for row, mask in zip(drawn.tokens, drawn.mask, strict=True)]
         given["logps"] = [row[mask].tolist() for row, mask in zip(drawn.logps, drawn.mask, strict=True)]
+    if episodes is not None:
+        given |= {name: list(getattr(episodes, name)) for name in OF_EPISODES}
     return given
 
 
-def _columns(part: Part) -> tuple[str, ...]:
+def _columns(part: Part, built: Any) -> tuple[str, ...]:
     reads = part.component.reads
     if EXAMPLES not in reads:
         return reads
-    single = (value for name, value in part.statics.items() if name.endswith("_column") and value is not None)
-    return (*reads, *part.statics.get("columns", ()), *single)
+    own = part.statics.get("columns", getattr(built, "columns", ()))
+    return (*reads, *own, *(column for _, column in _column_settings(part)))
+
+
+def _column_settings(part: Part) -> list[tuple[str, str]]:
+    """Return the hyperparameters that name a column, with the column."""
+    named = [(name, value) for name, value in part.statics.items() if name.endswith("_column") and value is not None]
+    return named if EXAMPLES in part.component.reads else []
 
 
 def _called(

@@ -1,4 +1,4 @@
-"""Sample completions of a task's examples and score them."""
+"""Complete a task's examples and score the completions."""
 
 from __future__ import annotations
 
@@ -6,35 +6,73 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 import numpy as np
-from jaxtyping import Array, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
+from dovetail.host.completer import Completed, Completer, rows_of
+from dovetail.host.episodes import fields_of
 from dovetail.host.process_rewards import ProcessScorer
-from dovetail.host.prompts import encode
-from dovetail.host.rewards import Scorer, Scores
-from dovetail.protocols import Completions, Example, RolloutEngine, Sampling, Tokenizer
+from dovetail.host.rewards import Scorer, Scores, joined
+from dovetail.protocols import Completions, Example, RolloutEngine, Sampling
 
 
 @attrs.frozen(kw_only=True)
 class Sampled:
     """Scored completions, prompt-major: row p·n + i answers prompt p; `kept` is false where a group filter rejected."""
 
-    examples: tuple[Example, ...]
+    completed: Completed
     texts: tuple[str, ...]
-    completions: Completions
-    prompt_tokens: np.ndarray
-    prompt_mask: np.ndarray
     scores: Scores
-    kept: np.ndarray
-    process_rewards: np.ndarray | None = None
-    process_metrics: Mapping[str, np.ndarray] = attrs.field(factory=dict)
+    kept: Bool[np.ndarray, "seq"]
+    process_rewards: Float[np.ndarray, "seq token"] | None = None
+    process_metrics: Mapping[str, Float[np.ndarray, "seq"]] = attrs.field(factory=dict)
+
+    @property
+    def prompts(self) -> int:
+        """How many prompts there are."""
+        return len(self.completed.examples)
 
     @property
     def group_size(self) -> int:
         """Completions of each prompt."""
-        return len(self.texts) // len(self.prompt_tokens)
+        return self.completed.samples
+
+    @property
+    def examples(self) -> tuple[Example, ...]:
+        """The example that each row answers."""
+        return tuple(example for example in self.completed.examples for _ in range(self.group_size))
+
+    @property
+    def completions(self) -> Completions:
+        """What was drawn."""
+        return self.completed.completions
+
+    @classmethod
+    def joined(cls, parts: Sequence[Sampled]) -> Sampled:
+        """Put rounds one after another."""
+        process = [part.process_rewards for part in parts if part.process_rewards is not None]
+        return cls(
+            completed=Completed.joined([part.completed for part in parts]),
+            texts=tuple(text for part in parts for text in part.texts),
+            scores=Scores.joined([part.scores for part in parts]),
+            kept=np.concatenate([part.kept for part in parts]),
+            process_rewards=np.concatenate(process) if len(process) == len(parts) else None,
+            process_metrics=joined([part.process_metrics for part in parts], [len(part.texts) for part in parts]),
+        )
+
+    def of(self, prompts: Int[np.ndarray, "prompt"]) -> Sampled:
+        """Take the groups of some prompts, in that order."""
+        rows = rows_of(prompts, self.group_size)
+        return Sampled(
+            completed=self.completed.of(prompts),
+            texts=tuple(self.texts[row] for row in rows),
+            scores=self.scores.rows(rows),
+            kept=self.kept[rows],
+            process_rewards=None if self.process_rewards is None else self.process_rewards[rows],
+            process_metrics={name: values[rows] for name, values in self.process_metrics.items()},
+        )
 
     def batch(self) -> dict[str, np.ndarray]:
-        """Return the fields of stages `rollout` and `reward`, one row per completion.
+        """Return the fields of the stages `drawn` and `scored`, one row per completion.
 
         A completion without a score, or not kept by the group filter, has an empty mask: it is in no loss, no statistic
         and no group's baseline.
@@ -44,12 +82,16 @@ class Sampled:
         placed = {} if self.process_rewards is None else {"process_rewards": self.process_rewards}
         if self.scores.names:
             placed["score_table"] = self.scores.table.astype(np.float32)
+        if self.completed.episodes is not None:
+            placed |= fields_of(drawn, self.completed.episodes)
+        if drawn.support is not None:
+            placed["support"] = drawn.support
         return placed | {
-            "prompt_tokens": np.repeat(self.prompt_tokens, n, axis=0),
-            "prompt_mask": np.repeat(self.prompt_mask, n, axis=0),
+            "prompt_tokens": np.repeat(self.completed.prompt_tokens, n, axis=0),
+            "prompt_mask": np.repeat(self.completed.prompt_mask, n, axis=0),
             "tokens": drawn.tokens,
             "mask": mask,
-            "group_ids": np.repeat(np.arange(len(self.prompt_tokens), dtype=np.int32), n),
+            "group_ids": np.repeat(np.arange(self.prompts, dtype=np.int32), n),
             "rollout_logps": drawn.logps.astype(np.float32),
             "lengths": mask.sum(axis=1, dtype=np.int32),
             "truncated": drawn.truncated,
@@ -59,52 +101,42 @@ class Sampled:
 
 @attrs.frozen(kw_only=True)
 class Sampler:
-    """An open engine with what it needs to turn examples into scored completions."""
+    """Completes examples and scores the completions."""
 
-    engine: RolloutEngine
-    tokenizer: Tokenizer
+    complete: Completer
     scorer: Scorer
-    max_prompt_tokens: int
     process_scorer: ProcessScorer | None = None
 
-    def draw(
-        self, examples: Sequence[Example], keys: Key[Array, "prompt sample"], sampling: Sampling
-    ) -> tuple[Completions, np.ndarray, np.ndarray]:
-        """Sample `keys.shape[1]` completions of each example; returns them with the prompts' arrays."""
-        tokens, mask = encode([e["prompt"] for e in examples], self.tokenizer, self.max_prompt_tokens)
-        return self.engine.generate(tokens, mask, keys, sampling), tokens, mask
+    @property
+    def engine(self) -> RolloutEngine:
+        """The open engine."""
+        return self.complete.engine
 
     def __call__(self, examples: Sequence[Example], keys: Key[Array, "prompt sample"], sampling: Sampling) -> Sampled:
         """Sample and score."""
-        drawn, tokens, mask = self.draw(examples, keys, sampling)
-        return self.score(examples, drawn, tokens, mask)
+        return self.score(self.complete(examples, keys, sampling))
 
-    def score(
-        self,
-        examples: Sequence[Example],
-        drawn: Completions,
-        prompt_tokens: np.ndarray,
-        prompt_mask: np.ndarray,
-        *,
-        tokens_too: bool = False,
-    ) -> Sampled:
-        """Decode completions and score them, and their tokens where asked; one that failed has no score."""
-        n = len(drawn.tokens) // len(examples)
-        texts = [self.tokenizer.decode(row[kept].tolist()) for row, kept in zip(drawn.tokens, drawn.mask, strict=True)]
-        repeated = tuple(example for example in examples for _ in range(n))
-        scores, failed = self.scorer(repeated, texts, drawn, n), drawn.finish == "error"
+    def score(self, completed: Completed, *, tokens_too: bool = False) -> Sampled:
+        """Decode completions and score them, and their tokens where asked; one that failed has no score.
+
+        What an interaction gave to the turns of an episode is part of its score.
+        """
+        drawn, n = completed.completions, completed.samples
+        decode = self.complete.tokenizer.decode
+        texts = [decode(row[kept].tolist()) for row, kept in zip(drawn.tokens, drawn.mask, strict=True)]
+        examples = tuple(example for example in completed.examples for _ in range(n))
+        episodes, failed = completed.episodes, drawn.finish == "error"
+        scores = self.scorer(examples, texts, drawn, n, episodes)
         process, measured = None, {}
         if tokens_too and self.process_scorer is not None:
-            process, measured = self.process_scorer(repeated, texts, drawn, n)
+            process, measured = self.process_scorer(examples, texts, drawn, n)
+        earned = np.zeros(len(texts)) if episodes is None else episodes.turn_rewards.sum(axis=1)
         return Sampled(
-            examples=repeated,
+            completed=completed,
             texts=tuple(texts),
-            completions=drawn,
-            prompt_tokens=prompt_tokens,
-            prompt_mask=prompt_mask,
             scores=attrs.evolve(
                 scores,
-                total=np.where(failed, np.nan, scores.total),
+                total=np.where(failed, np.nan, scores.total + earned),
                 table=np.where(failed[:, None], np.nan, scores.table),
             ),
             kept=np.ones(len(texts), bool),

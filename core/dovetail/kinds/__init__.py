@@ -4,11 +4,11 @@ To open a kind is one record, here or in a plugin (`dovetail_kinds`): the settin
 planner's checks, the call, the conformance checks, the scaffold and the documentation follow from it.
 """
 
-from dovetail.kinds import algorithm, data, model, observers, rollout
+from dovetail.kinds import algorithm, data, episodes, model, observers, rollout
 from dovetail.kinds.fields import FIELDS, FieldInfo
 from dovetail.kinds.kind import Kind
 from dovetail.kinds.stages import STAGE, STAGES, Stage, at, comes_before
 
-KINDS = (*algorithm.KINDS, *data.KINDS, *rollout.KINDS, *model.KINDS, *observers.KINDS)
+KINDS = (*algorithm.KINDS, *data.KINDS, *rollout.KINDS, *episodes.KINDS, *model.KINDS, *observers.KINDS)
 
 __all__ = ["FIELDS", "KINDS", "STAGE", "STAGES", "FieldInfo", "Kind", "Stage", "at", "comes_before"]

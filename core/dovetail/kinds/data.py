@@ -158,12 +158,28 @@ class Tokenizer(Protocol):
         """Return text, leaving out special tokens such as the end of the sequence."""
         ...
 
-    def render(self, prompt: str | Sequence[Message]) -> str:
+    def render(self, prompt: str | Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None) -> str:
         """Return a prompt as `encode` should get it: plain text with what must stand in front of it, or a conversation
         in the chat template, up to where the assistant's next turn begins.
 
+        Args:
+            prompt: a text, or messages.
+            tools: JSON schemas of functions that the model may call, for the chat template.
+
         Raises:
             DataError: for messages, if there is no chat template, or it refuses them.
+        """
+        ...
+
+    def bridge(self, messages: Sequence[Message]) -> list[int]:
+        """Return the ids between the end of an assistant's turn, which the policy has written, and its next turn.
+
+        Without a chat template they are those of the messages' texts, one after another.
+
+        Raises:
+            ConfigError: if the chat template does not end the assistant's turns with an EOS, or rewrites what was said
+                before, so that a conversation cannot go on where it stopped.
+            DataError: if it refuses the messages.
         """
         ...
 

@@ -17,6 +17,8 @@ one before has made of it; or they are multiplied, or joined by a logical and, a
 ENGINE = "engine"
 """There at every stage."""
 
+TURNS: Final = "an agent loop with turns provides; set train.agent_loop to 'tool_agent'"
+
 
 @attrs.frozen
 class FieldInfo:
@@ -45,8 +47,39 @@ FIELDS: Final[dict[str, FieldInfo]] = {
     "rollout_logps": FieldInfo(
         "[seq, token]", "drawn", "log-probabilities as the sampler reports them; `sampling.logps` says over what"
     ),
+    "support": FieldInfo(
+        "[seq, token, candidate] int",
+        "drawn",
+        "ids that sampling has chosen among; -1 fills up",
+        without="an engine keeps for what compares its log-probabilities with the trainer's under sampling.top_k; set"
+        " sampling.top_k, and sampling.logps to 'support'",
+    ),
     "lengths": FieldInfo("[seq] int", "drawn", "policy tokens of a completion"),
     "truncated": FieldInfo("[seq] bool", "drawn", "hit the length limit without an EOS"),
+    "observed": FieldInfo(
+        "[seq, token] bool",
+        "drawn",
+        "true on what was said between the policy's turns; attended to, and in no loss but one that reads this",
+        without=TURNS,
+    ),
+    "turns": FieldInfo(
+        "[seq, token] int",
+        "drawn",
+        "which turn a token belongs to, counted from 0; an observation to the turn that it follows",
+        without=TURNS,
+    ),
+    "turn_rewards": FieldInfo("[seq, turn]", "drawn", "what the interaction gave to each turn", without=TURNS),
+    "turn_mask": FieldInfo("[seq, turn] bool", "drawn", "true on the turns that there were", without=TURNS),
+    "anchor_ids": FieldInfo(
+        "[seq, turn] int",
+        "drawn",
+        "the state before each turn, as a number that is equal for equal states; -1 where there is none",
+        without=TURNS,
+    ),
+    "tool_calls": FieldInfo("[seq] int", "drawn", "calls of tools that were run", without=TURNS),
+    "tool_errors": FieldInfo(
+        "[seq] int", "drawn", "turns and calls that failed by the policy's own fault", without=TURNS
+    ),
     "answer_tokens": FieldInfo("[seq, token] int", "drawn", "the task's answer, in the form of a completion"),
     "answer_mask": FieldInfo("[seq, token] bool", "drawn", "true on the answer's tokens, its EOS included"),
     "demo_tokens": FieldInfo(
@@ -60,7 +93,7 @@ FIELDS: Final[dict[str, FieldInfo]] = {
     "demo_prompt_tokens": FieldInfo("[seq, prompt] int", "drawn", "the demonstration's prompt, padded on the left"),
     "demo_prompt_mask": FieldInfo("[seq, prompt] bool", "drawn", "true on the tokens of the demonstration's prompt"),
     "role_ids": FieldInfo("[seq] int", "drawn", "number of the role that wrote it, from the column train.role_column"),
-    "scores": FieldInfo("[seq]", "scored", "one total reward per completion"),
+    "scores": FieldInfo("[seq]", "scored", "one total reward per completion, those of its turns included"),
     "score_table": FieldInfo(
         "[seq, reward]",
         "scored",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import attrs
@@ -36,11 +37,7 @@ SAMPLING_PRESET: Final = Kind(
     scaffold="class",
 )
 
-AGENT_LOOP: Final = Kind(name="agent_loop", summary="multi-turn control of a rollout")
-TOOL: Final = Kind(name="tool", summary="what an agent loop may call")
-INTERACTION: Final = Kind(name="interaction", summary="a simulated user or environment")
-
-KINDS: Final = (ROLLOUT, SAMPLING_PRESET, AGENT_LOOP, TOOL, INTERACTION)
+KINDS: Final = (ROLLOUT, SAMPLING_PRESET)
 
 
 Finish = Literal["eos", "stop", "length", "error"]
@@ -53,13 +50,18 @@ class Completions:
 
     Attributes:
         tokens: ids as sampled, the end's included.
-        mask: true from the first token to the last; no token of a completion that failed.
+        mask: true where the policy wrote the token; no token of a completion that failed.
         logps: log-probabilities at the sampling temperature, zero outside the mask. They are over the support, what
             top-k, top-p and min-p left of the vocabulary, and so say how likely the draw was; with `sampling.logps =
             'vocabulary'` they are over the whole vocabulary, as the trainer's own scores are. Without such a cut the
             two are one. At temperature 0 they are over the vocabulary at temperature 1.
         finish: why each row ended, a `Finish`.
         versions: the version of the weights that each row was drawn with.
+        observed: true on tokens between the policy's turns: what tools and environments say, and what a chat template
+            writes around it. None of them is in the mask.
+        turns: which turn a token belongs to; an observation to the turn that it follows.
+        support: ids that each token was chosen among, where they were asked for; -1 fills up, and stands for all of
+            them outside the mask.
     """
 
     tokens: Int[np.ndarray, "seq token"]
@@ -67,11 +69,31 @@ class Completions:
     logps: Float[np.ndarray, "seq token"]
     finish: Shaped[np.ndarray, "seq"]
     versions: Int[np.ndarray, "seq"]
+    observed: Bool[np.ndarray, "seq token"] = attrs.field(
+        default=attrs.Factory(lambda self: self.mask & False, takes_self=True)
+    )
+    turns: Int[np.ndarray, "seq token"] = attrs.field(
+        default=attrs.Factory(lambda self: self.mask.astype("int32") * 0, takes_self=True)
+    )
+    support: Int[np.ndarray, "seq token candidate"] | None = None
 
     @property
     def truncated(self) -> Bool[np.ndarray, "seq"]:
         """Which rows hit the length limit."""
         return self.finish == "length"
+
+    @classmethod
+    def joined(cls, parts: Sequence[Completions]) -> Completions:
+        """Return the completions of several calls, one after another."""
+        import numpy as np
+
+        columns = {name: [getattr(part, name) for part in parts] for name in attrs.fields_dict(cls)}
+        return cls(**{name: None if column[0] is None else np.concatenate(column) for name, column in columns.items()})
+
+    def rows(self, which: Any) -> Completions:
+        """Return some rows, by index or slice."""
+        columns = {name: getattr(self, name) for name in attrs.fields_dict(type(self))}
+        return Completions(**{name: None if column is None else column[which] for name, column in columns.items()})
 
 
 class RolloutEngine(Protocol):
@@ -85,6 +107,9 @@ class RolloutEngine(Protocol):
         sampling: Sampling,
     ) -> Completions:
         """Sample one completion for each key.
+
+        An engine whose class declares `keeps_support = K` takes `keep_support=True` too, with a `sampling.top_k` of at
+        most K, and returns `Completions.support`.
 
         The same prompt, key and weights give the same completion. An engine whose class declares `batch_invariant`
         promises that the rest of the batch has no influence on it.

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from dovetail.kinds import STAGE, STAGES, Kind
+from dovetail.plan.compared import compared, likened
 from dovetail.plan.plan import Call
 from dovetail.plan.roles import CRITIC, OLD
 from dovetail.registry import Component, Origin
@@ -63,6 +64,7 @@ def critic_calls(config: Config) -> tuple[Call, ...]:
 
 
 def _chosen(config: Config) -> Iterator[Call]:
+    like = compared(config)
     for kind in config.registry.kinds.values():
         if kind.stage is None or kind.path is None or (kind.coefficient and not config.setting(kind.coefficient)):
             continue
@@ -77,7 +79,7 @@ def _chosen(config: Config) -> Iterator[Call]:
                 component=component,
                 stage=STAGE["loss_terms"] if beside else stage,
                 term=kind.term,
-                renames={LIVE: OLD + LIVE} if stage.name != kind.stage else {},
+                renames=({LIVE: OLD + LIVE} if stage.name != kind.stage else {}) | likened(component.reads, like),
             )
 
 

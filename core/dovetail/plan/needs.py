@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -11,8 +11,9 @@ import attrs
 from dovetail.errors import PlanError, listing, nearest
 from dovetail.kinds import FIELDS, STAGE, Kind, comes_before
 from dovetail.kinds.fields import ENGINE, HIDDEN, LOGITS
+from dovetail.plan.compared import KEPT, SAMPLER, SUPPORT, VOCABULARY, likened
 from dovetail.plan.plan import COLUMN, Call, Entry, Pass, Plan
-from dovetail.plan.roles import CRITIC, OLD, POLICY, Quantity, logits_of, parse, spellings
+from dovetail.plan.roles import COMPLETIONS, CRITIC, OLD, POLICY, Quantity, logits_of, parse, spellings
 from dovetail.registry import Component, Registry
 
 WATCH: Final = Kind(name="monitor", summary="a quantity that is logged", reads="fields")
@@ -29,6 +30,8 @@ class Planner:
         columns: columns of the task, which are fields if they hold numbers.
         on_policy: one update per collection, on all of it.
         estimator: the chosen one, which may or may not return `returns`.
+        compared: the trainer's log-probabilities that are like the sampler's; see `dovetail.plan.compared`.
+        unlike: says why there are none, and what to do.
         written: fields that calls write which are not the engine's own, by name.
     """
 
@@ -38,13 +41,15 @@ class Planner:
     columns: Collection[str] = ()
     on_policy: bool = True
     estimator: Component | None = None
+    compared: str | None = VOCABULARY
+    unlike: Callable[[], str] = str
     written: dict[str, Call] = attrs.field(factory=dict)
     _entries: dict[str, Entry] = attrs.field(factory=dict)
     _passes: dict[tuple[str, str, bool], dict[str, None]] = attrs.field(factory=dict)
     _beside: dict[tuple[str, str, bool], dict[str, None]] = attrs.field(factory=dict)
     _derived: dict[str, None] = attrs.field(factory=dict)
     _before_split: dict[str, None] = attrs.field(factory=dict)
-    _needs_old_logps: bool = False
+    _not_detached: set[str] = attrs.field(factory=set)
     _writers: dict[str, str] = attrs.field(factory=dict)
 
     @property
@@ -56,6 +61,7 @@ class Planner:
         """Plan the fields that a call reads."""
         if not call.reads_fields:
             return
+        self._check_compared(call)
         for field in call.reads:
             live = self._need(call.renames.get(field, field), call)
             if field == "key" and call.stage.level == "micro":
@@ -70,6 +76,12 @@ class Planner:
                 self.written[field] = call
             elif FIELDS[field].stage == call.stage.name:
                 self._writers[field] = call.label
+
+    def _check_compared(self, call: Call) -> None:
+        """Refuse what would compare log-probabilities over a support with others over the vocabulary."""
+        ours = [read for read in call.reads if read.removeprefix(OLD) == VOCABULARY]
+        if self.compared is None and SAMPLER in call.reads and ours:
+            raise PlanError(f"{call.label} compares '{SAMPLER}' with '{ours[0]}': {self.unlike()}")
 
     def watch(self, path: str, component: Component) -> None:
         """Plan a quantity that is logged in the update."""
@@ -144,10 +156,14 @@ class Planner:
                 f" update does not compute; read '{OLD}{quantity.field}'"
             )
         component = self._forward_component(quantity, call)
+        if KEPT in component.reads:
+            if quantity.inputs != COMPLETIONS.name:
+                raise PlanError(f"{call.label} reads '{quantity.field}', and only completions were sampled")
+            self._engine_field(KEPT, call)
         beside = [role for role in self.roles if logits_of(role) in component.reads]
         self._pass(quantity.role, quantity.inputs, quantity.name, live=quantity.live, beside=beside)
-        if quantity.field == "old_logps" and (call.stage.level != "micro" or call.model == CRITIC):
-            self._needs_old_logps = True
+        if call.stage.level != "micro" or call.model == CRITIC:
+            self._not_detached.add(quantity.field)
         who = Pass(role=quantity.role, inputs=quantity.inputs, quantities=(), live=quantity.live, beside=tuple(beside))
         stage = "loss_terms" if quantity.live else "passes"
         gradient = ", with gradient" if quantity.live else ""
@@ -185,22 +201,25 @@ class Planner:
 
     def _derived_field(self, field: str, call: Call) -> bool:
         component = self.registry.get("field", field)
-        inner = attrs.evolve(call, path="field", component=component, reads=component.reads, renames={})
-        live = [self._need(read, inner) for read in component.reads]
+        renames = likened(component.reads, self.compared)
+        inner = attrs.evolve(call, path="field", component=component, reads=component.reads, renames=renames)
+        self._check_compared(inner)
+        reads = [renames.get(read, read) for read in component.reads]
+        live = [self._need(read, inner) for read in reads]
         level = call.stage.level
         if any(live) and "key" in component.reads:
             raise _draws_by_the_split(inner)
         if level in ("mini", "micro") and not any(live):
             # whatever ranks must see the whole mini-batch, whichever way it is split afterwards
             self._before_split[component.name] = None
-            self._needs_old_logps = self._needs_old_logps or "old_logps" in component.reads
+            self._not_detached.update(reads)
         self._derived[component.name] = None
         where = "micro-batch" if any(live) else "mini-batch" if level in ("mini", "micro") else "collection"
         self._note(field, call.stage.name, f"field component, per {where}", str(component.origin), call)
         return any(live)
 
     def _forward_reads(self) -> set[str]:
-        return {LOGITS, HIDDEN, "tokens", "mask", *(logits_of(role) for role in self.roles)}
+        return {LOGITS, HIDDEN, KEPT, "tokens", "mask", *(logits_of(role) for role in self.roles)}
 
     def _is_quantity(self, field: str) -> bool:
         """Whether a field component is evaluated inside a forward pass."""
@@ -237,12 +256,14 @@ class Planner:
     def finish(self, chosen: Sequence[Call]) -> Plan:
         """Return the plan."""
         detached = {}
-        key = (POLICY, "completions", False)
-        if self.on_policy and "old_logps" in self._entries and not self._needs_old_logps:
-            del self._passes[key]["logps"]
-            detached = {"old_logps": "logps"}
-            self._pass(POLICY, "completions", "logps", live=True)
-            self._entries["old_logps"].provider = "stop_gradient(logps): the update is on-policy"
+        key = (POLICY, COMPLETIONS.name, False)
+        for name in (VOCABULARY, SUPPORT) if self.on_policy else ():
+            old = OLD + name
+            if old in self._entries and old not in self._not_detached:
+                del self._passes[key][name]
+                detached[old] = name
+                self._pass(POLICY, COMPLETIONS.name, name, live=True)
+                self._entries[old].provider = f"stop_gradient({name}): the update is on-policy"
         passes = [
             Pass(
                 role=role,
@@ -261,6 +282,7 @@ class Planner:
             derived=tuple(self._derived),
             before_split=tuple(self._before_split),
             detached=detached,
+            compared=self.compared,
         )
 
 

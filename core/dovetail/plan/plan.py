@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import attrs
 
 from dovetail.kinds import STAGES, Kind, Stage
-from dovetail.plan.roles import CRITIC, INPUTS, POLICY
+from dovetail.plan.roles import CRITIC, INPUTS, POLICY, WEIGHTS_OF
 from dovetail.registry import Component
 
 COLUMN = "column of the task"
@@ -51,9 +51,14 @@ class Call:
 
     @property
     def inputs(self) -> str:
-        """The inputs whose tokens a term is about: those of the first mask that it reads."""
+        """The inputs of which the tokens that a term is about are a part."""
         masks = {inputs.fields["mask"]: inputs.name for inputs in INPUTS.values()}
-        return next((masks[field] for field in self.reads if field in masks), "completions")
+        return masks.get(self.about, "completions")
+
+    @property
+    def about(self) -> str:
+        """The mask of the tokens that a term is about: the first one that it reads."""
+        return next((field for field in self.reads if field in WEIGHTS_OF), "mask")
 
 
 @attrs.frozen(kw_only=True)
@@ -105,6 +110,7 @@ class Plan:
         before_split: those of them that an update computes on its whole mini-batch, before it is split.
         detached: fields that an update makes by stopping the gradient of another: `old_logps` of `logps`, where the
             update is on-policy and nothing needs it earlier.
+        compared: the trainer's log-probabilities that are like `rollout_logps`; None if none are.
     """
 
     calls: tuple[Call, ...]
@@ -113,6 +119,7 @@ class Plan:
     derived: tuple[str, ...]
     before_split: tuple[str, ...]
     detached: Mapping[str, str]
+    compared: str | None
 
     def __contains__(self, field: str) -> bool:
         """Tell whether a field is used."""
@@ -121,6 +128,11 @@ class Plan:
     def at(self, stage: str, model: str = POLICY) -> tuple[Call, ...]:
         """Return the calls of a stage."""
         return tuple(call for call in self.calls if call.stage.name == stage and call.model == model)
+
+    @property
+    def measures_mismatch(self) -> bool:
+        """Whether something scores the completions as the sampler has done, so that the two can be compared."""
+        return any(self.compared in each.quantities for each in self.passes if each.role == POLICY)
 
     def passes_of(self, *, live: bool) -> tuple[Pass, ...]:
         """Return the passes of every update, or those of the stage `passes`."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from dovetail.errors import PlanError
+from dovetail.errors import PlanError, listing, nearest
 from dovetail.kinds import FIELDS
+from dovetail.kinds.fields import TURNS
 from dovetail.plan.calls import calls, critic_calls
+from dovetail.plan.compared import KEPT, SUPPORT, check_reported, compared, unlike
 from dovetail.plan.needs import Planner
 from dovetail.plan.plan import Call, Plan
 from dovetail.plan.sizes import mini_batch_size, rows_of_step
@@ -25,6 +27,7 @@ def plan_step(config: Config) -> Plan:
     Raises:
         PlanError: when a component reads a field that nobody provides, or that does not exist yet where it is called.
     """
+    check_reported(config)
     planner = Planner(
         registry=config.registry,
         roles=config.schema.roles,
@@ -32,10 +35,13 @@ def plan_step(config: Config) -> Plan:
         columns=_Columns(config),
         on_policy=_is_on_policy(config),
         estimator=config.choice("train.advantage").component,
+        compared=compared(config),
+        unlike=lambda: unlike(config),
     )
     chosen = calls(config)
     _refuse_together(chosen)
     _check_replay(config, chosen)
+    _check_per_reward(config)
     for call in chosen:
         planner.read(call)
     for choice in config.several("train.monitor"):
@@ -54,13 +60,16 @@ def _is_on_policy(config: Config) -> bool:
 
 def _missing(config: Config) -> dict[str, str]:
     """Fields that this configuration does not have, and what to set in order to have them."""
-    there = {
+    there: dict[str, Any] = {
         "is_weights": config.several("train.correction"),
         "loss_weights": config.several("train.loss_mask"),
         "schedule_weight": config.several("train.schedule"),
         "process_rewards": config.several("train.process_rewards"),
         "score_table": config.several("train.rewards"),
     }
+    goes_on = config.choice("train.agent_loop").component.declares.get("turns", False)
+    there |= dict.fromkeys((name for name, info in FIELDS.items() if info.without == TURNS), goes_on)
+    there[KEPT] = compared(config) == SUPPORT
     return {field: FIELDS[field].without for field, chosen in there.items() if not chosen}
 
 
@@ -85,6 +94,26 @@ def _check_replay(config: Config, chosen: Sequence[Call]) -> None:
             " policies, and no chosen component reads 'rollout_logps' to correct for that; set train.correction to a"
             " name ('tis_token'), or take a policy loss that reads it"
         )
+
+
+def _check_per_reward(config: Config) -> None:
+    """Check what components declare to hold a number for each reward, in their order or by name."""
+    rewards = [choice.component.name for choice in config.several("train.rewards")]
+    for choice in config.choices.values():
+        for name in choice.component.declares.get("per_reward", ()):
+            key, numbers = f"{choice.component.label}.{name}", choice.params[name]
+            place = choice.origins.get(name, key)
+            if isinstance(numbers, Mapping):
+                for unknown in sorted(set(numbers) - set(rewards)):
+                    raise PlanError(
+                        f"{place}: {key} names '{unknown}', which is not a reward of this run."
+                        f"{nearest(unknown, rewards)} train.rewards names {listing(rewards)}"
+                    )
+            elif numbers is not None and len(numbers) != len(rewards):
+                raise PlanError(
+                    f"{place}: {key} has length {len(numbers)} and train.rewards has length {len(rewards)}; give one"
+                    " number for each reward, in the order of train.rewards"
+                )
 
 
 @attrs.frozen

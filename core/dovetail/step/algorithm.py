@@ -13,6 +13,7 @@ from dovetail.config import Choice, Config, floats, statics
 from dovetail.devices.compiled import NUMBERS
 from dovetail.errors import ConfigError
 from dovetail.plan import Call, Plan, plan_step
+from dovetail.plan.compared import cuts, likened
 from dovetail.plan.roles import CRITIC, POLICY
 from dovetail.plan.sizes import mini_batch_size
 from dovetail.step.gradients import Optimiser
@@ -29,7 +30,7 @@ class Term:
         own: its coefficient is the parameter `coef` that its kind gives it.
         scheduled: what `train.schedule` gives multiplies it.
         corrected: off-policy weights and loss masks multiply it.
-        inputs: the tokens that it is about, over which the aggregation weighs it.
+        about: the mask of the tokens that it is about, over which the aggregation weighs it.
     """
 
     part: Part
@@ -37,7 +38,7 @@ class Term:
     own: bool
     scheduled: bool
     corrected: bool
-    inputs: str
+    about: str
 
 
 @attrs.frozen(kw_only=True)
@@ -136,7 +137,7 @@ def assemble(config: Config) -> Algorithm:
     plan = config.plan or plan_step(config)
     bound = [(call, _part_of(call, config)) for call in plan.calls if call.reads_fields]
     models = dict.fromkeys(call.model for call in plan.calls)
-    fields = {name: part(f"field.{name}", config.component("field", name)) for name in plan.field_components}
+    fields = {name: _field(name, config, plan) for name in plan.field_components}
     optimisers = {"train": _optimiser("train", config, config.train)}
     if CRITIC in models:
         optimisers[CRITIC] = _optimiser("critic", config, config.critic)
@@ -185,7 +186,7 @@ def _terms(bound: Bound, model: str, stage: str) -> tuple[Term, ...]:
             own="coef" in call.kind.parameters,  # a component's own parameter of this name is its own affair
             scheduled="scheduled" in call.kind.parameters and bool(each.statics.get("scheduled")),
             corrected=call.kind.corrected,
-            inputs=call.inputs,
+            about=call.about,
         )
         for call, each in bound
         if call.model == model and call.term and call.stage.name == stage
@@ -205,6 +206,11 @@ def _part_of(call: Call, config: Config) -> Part:
         renames=dict(call.renames),
         writes=kind.writes,
     )
+
+
+def _field(name: str, config: Config, plan: Plan) -> Part:
+    choice = config.component("field", name)
+    return attrs.evolve(part(f"field.{name}", choice), renames=likened(choice.component.reads, plan.compared))
 
 
 def _follow(role: str, config: Config) -> Follow:
@@ -244,6 +250,12 @@ def warnings(config: Config) -> list[str]:
     scheduled = any(choice.params.get("scheduled") for choice in config.several("train.loss_terms"))
     if schedule and "schedule_weight" not in plan and not scheduled:
         found.append(f"train.schedule = {schedule} has no effect: no chosen component reads 'schedule_weight'")
+    if cuts(config.sampling) and not plan.measures_mismatch:
+        found.append(
+            f"sampling.{cuts(config.sampling)[0]}: mismatch/ is not measured, as the sampler's log-probabilities are"
+            " over what the cut leaves and nothing scores over the same; sampling.logps = 'vocabulary' compares like"
+            " with like, where the engine reports that"
+        )
     return found
 
 

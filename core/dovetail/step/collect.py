@@ -7,10 +7,12 @@ from typing import Any
 
 import attrs
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
+from dovetail.arrays import Turns, carried
 from dovetail.errors import PlanError
 from dovetail.kinds import at
+from dovetail.plan.roles import OLD
 from dovetail.protocols import Weights
 from dovetail.step.algorithm import Algorithm
 from dovetail.step.mismatch import corrected, mismatch
@@ -56,14 +58,17 @@ class Collector:
         if "schedule_weight" in constants:
             metrics |= sums("schedule", {"weight": constants["schedule_weight"]}, view["mask"])
         left = {name: view[name] for name in view if name not in constants and name not in ("state", "row_keys")}
+        if "observed" in left:  # an episode of which no policy token is left counts nowhere
+            left["observed"] &= jnp.any(left["mask"], axis=1, keepdims=True)
         check_rows(algorithm.plan.calls, left)
         return left, metrics, view["state"]
 
     def _passes(self, view: View, weights: Any, _: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
         found, metrics = Scoring(algorithm=self.algorithm, graphdefs=self.graphdefs).batch(weights, view.known(), hyper)
         view = view.take(found)
-        if "old_logps" in found:
-            metrics |= mismatch(found["old_logps"], view["rollout_logps"], view["mask"])
+        ours = f"{OLD}{self.algorithm.plan.compared}"
+        if ours in found:
+            metrics |= mismatch(found[ours], view["rollout_logps"], view["mask"])
         view, more = run_stage(self.algorithm.at("passes"), view, hyper)
         return view, merge(metrics, more)
 
@@ -80,9 +85,14 @@ class Collector:
     def _token_rewards(self, view: View, _: Any, moment: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
         """Place the scores on tokens, add what process rewards gave to tokens, shape, and charge penalties."""
         mask = view["mask"]
-        rewards = on_last_token(view["scores"], mask)
+        if "turn_rewards" in view:
+            earned = jnp.where(view["turn_mask"], view["turn_rewards"], 0.0)
+            rewards = on_last_token(view["scores"] - jnp.sum(earned, axis=1), mask)
+            rewards = rewards + on_ends_of_turns(earned, view["turns"], mask)
+        else:
+            rewards = on_last_token(view["scores"], mask)
         if "process_rewards" in view:
-            rewards = rewards + jnp.where(mask, view["process_rewards"], 0.0)
+            rewards = rewards + carried(view["process_rewards"], mask)
         view, metrics = run_stage(self.algorithm.at("token_rewards"), view.take({"token_rewards": rewards}), hyper)
         rewards = view["token_rewards"]
         for term in self.algorithm.penalties:
@@ -126,3 +136,18 @@ def on_last_token(scores: Float[Array, "seq"], mask: Bool[Array, "seq token"]) -
     """
     later = jnp.cumsum(mask[:, ::-1], axis=1)[:, ::-1]
     return jnp.where(mask & (later == 1), scores[:, None], 0.0)
+
+
+def on_ends_of_turns(
+    rewards: Float[Array, "seq turn"], turns: Int[Array, "seq token"], mask: Bool[Array, "seq token"]
+) -> Float[Array, "seq token"]:
+    """Put the reward of each turn on the last policy token of the turn.
+
+    A turn of which no policy token is left, since corrections have rejected them all, gives its reward to the turn
+    before it, or else to the first one that is left: an episode is worth what it has earned, whatever is rejected.
+
+    >>> on_ends_of_turns(jnp.array([[1.0, 2.0]]), jnp.array([[0, 0, 0, 1, 1]]), jnp.array([[1, 1, 0, 1, 0]]) == 1)
+    Array([[0., 1., 0., 2., 0.]], dtype=float32)
+    """
+    by_turn = Turns.of(turns, mask, rewards.shape[1])
+    return by_turn.at_ends(carried(rewards, by_turn.live))

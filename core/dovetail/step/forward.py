@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Key
 from dovetail.arrays import full_precision
 from dovetail.devices.mesh import keep_rows_cut
 from dovetail.errors import PluginError
+from dovetail.plan.compared import KEPT
 from dovetail.protocols import LanguageModel, ValueHead, Weights
 from dovetail.step.parts import Floats, Part
 
@@ -90,7 +91,7 @@ def quantities(
         model: whose forward pass.
         batch: `prompt_tokens`, `prompt_mask`, `tokens`, and `mask` where a component reads it.
         wanted: name -> component reading some of `logits` and those of other models (float32, divided by the
-            temperature), `hidden_states`, `tokens`; with `mask`, it gets whole completions and no logits.
+            temperature), `hidden_states`, `tokens`, `support`; with `mask`, it gets whole completions and no logits.
         temperature: the sampling temperature; 0 (greedy) counts as 1.
         hyper: the traced hyperparameters of components.
         beside: other models, by the name under which their logits are read: `ref_logits`.
@@ -117,13 +118,14 @@ def quantities(
         return found
     reads = {read for part in by_position.values() for read in part.component.reads}
     others = {name: other.merge() for name, other in (beside or {}).items() if name in reads}
-    cut = {"hidden_states": hidden, "tokens": batch["tokens"]}
+    by_token = [name for name in ("tokens", KEPT) if name in batch]
+    cut = {"hidden_states": hidden} | {name: batch[name] for name in by_token}
     cut |= {name: jax.lax.stop_gradient(hidden_states(other, batch, rows_per_prompt)) for name, other in others.items()}
     scale = jnp.where(temperature > 0, temperature, 1.0)
     head = merged if dropout is None else model.in_full_precision().merge()
 
     def chunk(piece: dict[str, Array]) -> dict[str, Array]:
-        offered = {name: piece[name] for name in ("hidden_states", "tokens")}
+        offered = {name: piece[name] for name in ("hidden_states", *by_token)}
         if "logits" in reads:
             offered["logits"] = head.logits(piece["hidden_states"]).astype(jnp.float32) / scale
         for name, other in others.items():

@@ -9,8 +9,9 @@ import attrs
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from dovetail.plan.compared import KEPT
 from dovetail.plan.plan import Pass
-from dovetail.plan.roles import CRITIC, INPUTS, OLD, POLICY, Inputs, logits_of, prefix_of
+from dovetail.plan.roles import COMPLETIONS, CRITIC, INPUTS, OLD, POLICY, Inputs, logits_of, prefix_of
 from dovetail.protocols import Weights
 from dovetail.step.algorithm import Algorithm
 from dovetail.step.forward import Model, by_micro_batch, quantities, values
@@ -34,7 +35,7 @@ class Scoring:
             stride = self.algorithm.sizes.group_size if inputs.shared else 1
             scored = by_micro_batch(
                 lambda micro, each=each: self.micro(each, weights, micro, hyper, shared=INPUTS[each.inputs].shared),
-                {name: batch[field][::stride] for name, field in inputs.fields.items()},
+                _offered(batch, inputs, stride),
                 self.algorithm.sizes.micro_batch_size,
             )
             prefix = (OLD if each.role in (POLICY, CRITIC) else prefix_of(each.role)) + inputs.prefix
@@ -58,7 +59,7 @@ class Scoring:
                 continue
             inputs = INPUTS[each.inputs]
             stride = self.algorithm.sizes.rows_per_prompt if inputs.shared else 1
-            rows = {name: micro[field][::stride] for name, field in inputs.fields.items()}
+            rows = _offered(micro, inputs, stride)
             rows["draw_ids"] = micro["draw_ids"][::stride]
             scored = self.micro(each, weights, rows, hyper, shared=inputs.shared, dropout=dropout)
             fields, measured = _apart({inputs.prefix + name: _spread(x, inputs, stride) for name, x in scored.items()})
@@ -93,6 +94,12 @@ class Scoring:
 
     def _model(self, role: str, weights: Mapping[str, Weights]) -> Model:
         return Model(graphdef=self.graphdefs.get(role, self.graphdefs[POLICY]), weights=weights[role])
+
+
+def _offered(batch: Mapping[str, Array], inputs: Inputs, stride: int) -> dict[str, Array]:
+    """Return what a pass is computed from: the fields of its inputs and, of completions, what they were drawn from."""
+    kept = {KEPT: KEPT} if inputs.name == COMPLETIONS.name and KEPT in batch else {}
+    return {name: batch[field][::stride] for name, field in (inputs.fields | kept).items()}
 
 
 def _apart(scored: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -66,7 +66,7 @@ class View(Mapping[str, Any]):
     def _compute(self, name: str) -> None:
         part = self._derived[name]
         self._computed[name], self._log[name] = part(self, self._hyper)
-        reads = part.component.reads
+        reads = [part.renames.get(read, read) for read in part.component.reads]
         below = [self._depends.get(read, frozenset()) for read in reads]
         self._depends[name] = frozenset(reads).union(*below)
 

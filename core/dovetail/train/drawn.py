@@ -13,9 +13,12 @@ from jaxtyping import Float, Int
 from dovetail.config import Choice
 from dovetail.data import at_random, prompt_stream
 from dovetail.errors import DataError, PluginError
+from dovetail.host.completer import Completed
+from dovetail.host.episodes import empty_episodes
 from dovetail.host.prompts import answers, encode, encode_completions
 from dovetail.host.rewards import Scores, shown
 from dovetail.host.sampling import Sampled
+from dovetail.plan.compared import KEPT
 from dovetail.plan.plan import Plan
 from dovetail.protocols import Completions, Curriculum, Example
 from dovetail.step import keys
@@ -176,14 +179,20 @@ class Extras:
             logps=np.zeros(shape, np.float32),
             finish=np.full(size, "error"),
             versions=np.zeros(size, np.int32),
+            support=np.zeros((*shape, config.sampling.top_k or 0), np.int32) if KEPT in self._plan else None,
         )
         names = tuple(choice.component.name for choice in config.several("train.rewards"))
+        example = (self.setup.train_examples[0],)
         sampled = Sampled(
-            examples=(self.setup.train_examples[0],) * size,
+            completed=Completed(
+                examples=example,
+                asked=example,
+                completions=drawn,
+                prompt_tokens=np.zeros((1, config.train.max_prompt_tokens), np.int32),
+                prompt_mask=np.zeros((1, config.train.max_prompt_tokens), bool),
+                episodes=empty_episodes(size, self.setup.loop.max_turns) if self.setup.loop else None,
+            ),
             texts=("",) * size,
-            completions=drawn,
-            prompt_tokens=np.zeros((1, config.train.max_prompt_tokens), np.int32),
-            prompt_mask=np.zeros((1, config.train.max_prompt_tokens), bool),
             scores=Scores(total=np.zeros(size), table=np.zeros((size, len(names))), names=names),
             kept=np.zeros(size, bool),
             process_rewards=np.zeros(shape, np.float32) if self.setup.process_scorer else None,

@@ -11,11 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Key
 
+from dovetail import progress
 from dovetail.devices.compiled import share
 from dovetail.devices.mesh import to_device, to_host
+from dovetail.host.completer import Completer
 from dovetail.host.refill import refill
 from dovetail.host.replay import REPLAY, Replaying
 from dovetail.host.sampling import Sampled, Sampler
+from dovetail.plan.compared import KEPT
 from dovetail.plan.roles import CRITIC, POLICY
 from dovetail.protocols import Weights
 from dovetail.step import keys
@@ -46,6 +49,7 @@ class Learner:
         sampler: the open engine.
         prompts: where the next prompts come from.
         first: steps done when the process began.
+        evaluated: whether the evaluation that was due after them is there.
     """
 
     run: Run
@@ -59,6 +63,7 @@ class Learner:
     extras: Extras
     replay: Replaying | None
     first: int
+    evaluated: bool
     collect: Callable[..., Any]
     update_policy: Callable[..., Any]
     update_critic: Callable[..., Any] | None
@@ -84,17 +89,21 @@ class Learner:
             memory[REPLAY] = replay.init(extras.empty())
         if "state" in algorithm.plan:
             memory["estimator"] = _remembering(algorithm).build().init(setup.speakers.count)
-        first = 0
+        first, evaluated = 0, False
         if saved := run.resumes(RL):
             policy, critic, memory, following = run.restore((policy, critic, memory, roles.state()))
             roles.restore(following)
             prompts.set_state(saved.data)
-            first = saved.step
+            first, evaluated = saved.step, saved.evaluated
+        progress.begin("opening", config.choice("train.rollout").component.name)
         sampler = Sampler(
-            engine=setup.engine(Weights(policy.params, setup.weights.frozen)),
-            tokenizer=setup.tokenizer,
+            complete=Completer(
+                engine=setup.engine(Weights(policy.params, setup.weights.frozen)),
+                tokenizer=setup.tokenizer,
+                max_prompt_tokens=config.train.max_prompt_tokens,
+                loop=setup.loop,
+            ),
             scorer=setup.scorer,
-            max_prompt_tokens=config.train.max_prompt_tokens,
             process_scorer=setup.process_scorer,
         )
         collector = Collector(algorithm=algorithm, graphdefs=graphdefs)
@@ -112,6 +121,7 @@ class Learner:
             extras=extras,
             replay=replay,
             first=first,
+            evaluated=evaluated,
             collect=share(collector),
             update_policy=share(update_policy, donate=(0,)),
             update_critic=share(update_critic, donate=(0,)) if update_critic else None,
@@ -126,6 +136,12 @@ class Learner:
     def state(self) -> tuple[Any, ...]:
         """Everything that a checkpoint holds."""
         return self.policy, self.critic, self.memory, self.roles.state()
+
+    def keep(self, step: int, *, evaluated: bool = True) -> None:
+        """Have the run save the state as it is now, after `step` steps, should it fail."""
+        policy, critic, memory, roles = self.state()
+        state = policy, critic, dict(memory), roles  # what is remembered changes within a step
+        self.run.keep(RL, step, state, self.prompts.get_state(), evaluated=evaluated)
 
     def sample(self, step: int, clock: Clock) -> tuple[Sampled, Sampled | None, dict[str, float]]:
         """Sample a group of completions per prompt, and greedy ones where an estimator reads their scores.
@@ -146,8 +162,9 @@ class Learner:
             metrics |= means(reported)
         if "greedy_scores" not in algorithm.plan:
             return sampled, None, metrics
-        prompts = sampled.examples[:: train.group_size]
+        prompts = sampled.completed.asked
         greedy = attrs.evolve(self.run.config.sampling, temperature=0.0)
+        progress.begin(progress.SAMPLING, "greedily", len(prompts))
         drawn = self.sampler(prompts, keys.per_sample(self._key(step), len(prompts), 1), greedy)
         clock.mark("greedy")
         return sampled, drawn, metrics
@@ -156,11 +173,14 @@ class Learner:
         """Sample and score the next prompts; the prompts of a step are counted through its rounds."""
         examples = self.prompts.next(self.memory, step, number)
         clock.mark("waiting")
-        first = number * len(examples)
-        per_sample = keys.per_sample(self._key(step), len(examples), self.run.config.train.group_size, first)
-        drawn = self.sampler.draw(examples, per_sample, self.run.config.sampling)
+        first, samples = number * len(examples), self.run.config.train.group_size
+        per_sample = keys.per_sample(self._key(step), len(examples), samples, first)
+        progress.begin(progress.SAMPLING, total=len(examples) * samples)
+        kept = KEPT in self.run.setup.algorithm.plan
+        completed = self.sampler.complete(examples, per_sample, self.run.config.sampling, keep_support=kept)
         clock.mark("rollout")
-        sampled = self.sampler.score(examples, *drawn, tokens_too=True)
+        progress.begin("rewards")
+        sampled = self.sampler.score(completed, tokens_too=True)
         self.memory |= self.prompts.observe(self.memory, sampled.scores.total)
         clock.mark("reward")
         return sampled
@@ -179,11 +199,12 @@ class Learner:
             answer, measured = each(view, algorithm.hyper)
             kept &= np.asarray(answer)
             reported |= merge(reported, sums(each.label, measured, batch["mask"]))
-        return np.all(kept.reshape(len(sampled.prompt_tokens), -1), axis=1)
+        return np.all(kept.reshape(sampled.prompts, -1), axis=1)
 
     def learn(self, sampled: Sampled, greedy: Sampled | None, step: int, clock: Clock) -> dict[str, float]:
-        """Estimate advantages, update the critic and the policy, hand the new weights to the engine."""
+        """Estimate advantages, update the critic and the policy."""
         algorithm, hyper = self.run.setup.algorithm, self.run.setup.algorithm.hyper
+        progress.begin("scoring")
         host_batch, moment = self.extras.batch(sampled, greedy, step), self._moment(step)
         host_batch, found = self.extras.on_host(host_batch, step)
         replayed: dict[str, float] = {}
@@ -198,6 +219,8 @@ class Learner:
         clock.mark_when_ready("scoring", batch)
         if "state" in algorithm.plan:
             self.memory["estimator"] = state
+        self.run.forget()
+        progress.begin("update")
         measured = merge(found, merge(measured, self._update(batch, moment, step)))
         if not self._is_warming_up(step):
             self._after_step(measured, step, len(host_batch["scores"]))
@@ -214,9 +237,13 @@ class Learner:
         clock.mark("update")
         watched = ("policy_loss/loss", "optimizer/grad_norm", "critic/loss", "critic/grad_norm")
         self.run.stop_if_not_finite(RL, step, metrics, watched, batch)
-        self.sampler.engine.sync(self.weights, step + 1)
-        clock.mark("sync")
         return metrics
+
+    def hand_over(self, version: int, clock: Clock) -> None:
+        """Give the engine the new weights."""
+        progress.begin("handing over", "the new weights")
+        self.sampler.engine.sync(self.weights, version)
+        clock.mark("sync")
 
     def _is_warming_up(self, step: int) -> bool:
         """Whether the critic still learns alone."""
@@ -276,7 +303,8 @@ class Learner:
     def evaluate(self, step: int) -> None:
         """Evaluate the current policy and keep some of its completions."""
         clock = Clock()
-        found = self.evaluate_now()
+        progress.begin("evaluation")
+        found = self.evaluate_now(progress.counted)
         clock.mark("eval")
         self.run.record(RL, step, found.metrics, clock.timings(0))
         self.run.folder.journal.prompts(RL, step, found.columns)

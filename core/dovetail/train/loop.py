@@ -8,6 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from dovetail import progress
 from dovetail.config import Config
 from dovetail.data import prompt_stream
 from dovetail.errors import ConfigError
@@ -66,7 +67,10 @@ def warm_start(run: Run) -> Any:
     update = sft.compile_sft(setup, optimiser)
     for step in range(first, total):
         clock = Clock()
+        run.keep(SFT, step, policy, stream.get_state())
+        progress.begin("warm start", total=None)
         batch = sft.as_batch(next(stream), setup)
+        run.forget()
         dropout = keys.stream(run.config.run.seed, keys.DROPOUT, step)
         policy, sums = update(policy, setup.weights.frozen, batch, jnp.int32(step), jnp.int32(total), dropout, hyper)
         metrics = means(sums)
@@ -81,17 +85,23 @@ def warm_start(run: Run) -> Any:
 def reinforce(run: Run, start: Any, profiler: Profiler) -> None:
     """Train by reinforcement for `train.steps` steps."""
     learner = Learner.open(run, start)
-    total, config = run.config.train.steps, run.config
+    total = run.config.train.steps
     with contextlib.closing(learner.sampler.engine):
-        if learner.first == 0:
-            learner.evaluate(0)
+        if run.evaluates(learner.first, total) and not learner.evaluated:
+            learner.evaluate(learner.first)
         for step in range(learner.first, total):
             clock = Clock()
+            learner.keep(step)
             with profiler.step(step + 1):
                 sampled, greedy, filtered = learner.sample(step, clock)
                 metrics = learner.learn(sampled, greedy, step, clock) | filtered
-            run.record(RL, step + 1, metrics, clock.timings(int(sampled.completions.mask.sum())) | memory())
-            if (step + 1) % config.eval.every == 0 or step + 1 == total:
+                try:
+                    learner.hand_over(step + 1, clock)
+                finally:  # what has been learnt is good, whether or not an engine takes it
+                    run.record(RL, step + 1, metrics, clock.timings(int(sampled.completions.mask.sum())) | memory())
+                    learner.keep(step + 1, evaluated=not run.evaluates(step + 1, total))
+            if run.evaluates(step + 1, total):
                 learner.evaluate(step + 1)
+            run.forget()
             if run.due(step + 1, total):
                 run.checkpoint(RL, step + 1, learner.state(), learner.prompts.get_state())

@@ -13,6 +13,7 @@ import numpy as np
 
 from dovetail.host.rewards import means_of
 from dovetail.host.sampling import Sampled
+from dovetail.protocols import Episodes
 from dovetail.step.parts import Peak, Sums
 
 
@@ -31,7 +32,23 @@ def rollout_metrics(sampled: Sampled) -> dict[str, float]:
         metrics["reward/unscored"] = float(unscored.mean())
     if (failed := sampled.completions.finish == "error").any():
         metrics["completion/failed"] = float(failed.mean())
+    if sampled.completed.episodes is not None:
+        metrics |= episode_metrics(sampled.completed.episodes)
     return metrics | scores.means() | means_of("process_reward", sampled.process_metrics)
+
+
+def episode_metrics(episodes: Episodes) -> dict[str, float]:
+    """Return means over episodes, each of which counts once whatever its length, and how they ended."""
+    turns, calls = episodes.turn_mask.sum(axis=1), episodes.tool_calls
+    metrics = {
+        "episode/turns_mean": float(turns.mean()),
+        "episode/turns_max": float(turns.max()),
+        "episode/turn_rewards": float(episodes.turn_rewards.sum(axis=1).mean()),
+        "episode/tool_calls": float(calls.mean()),
+        "episode/tool_errors": float(episodes.tool_errors.mean()),
+    }
+    ends = {f"episode/ended/{end}": float((episodes.ends == end).mean()) for end in np.unique(episodes.ends)}
+    return metrics | ends | means_of("episode", episodes.metrics)
 
 
 def means(sums: Sums) -> dict[str, float]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import attrs
 import jax
 from flax import nnx
 
+from dovetail import progress
 from dovetail.config import Choice, Config
 from dovetail.devices.mesh import Devices
 from dovetail.errors import ConfigError, DovetailError
@@ -26,6 +29,7 @@ class Models:
 
     def policy(self) -> tuple[Any, Weights]:
         """Return the policy's structure and weights."""
+        self._tell("policy", self.shapes)
         return self._spread(self._make("train", keys.INIT))
 
     def critic(self, policy: Weights) -> tuple[Any, Weights]:
@@ -33,6 +37,7 @@ class Models:
 
         A trunk that is trained gets a copy, an adapted one uses the policy's own arrays if those are frozen too.
         """
+        self._tell("critic", self.critic_shapes)
         trunk = self._make("critic", keys.CRITIC_INIT)
         maker = self._maker("critic")
         if self.config.critic.init_from_policy and maker == self._maker("train"):
@@ -45,7 +50,19 @@ class Models:
 
     def role(self, name: str) -> tuple[Any, Weights]:
         """Return the structure and weights of a model role that has a model of its own."""
+        self._tell(name, lambda: self.role_shapes(name))
         return self._spread(self._make(name, keys.ROLE_INIT))
+
+    def check_tokenizer(self, section: str, tokenizer: Tokenizer) -> None:
+        """Refuse a model that the run's ids would mean something else to; no weights are read.
+
+        Raises:
+            ConfigError: naming the setting.
+        """
+        with _named(section):
+            check = getattr(self._maker(section), "check_tokenizer", None)
+            if check is not None:
+                check(tokenizer)
 
     def check_role(self, name: str, tokenizer: Tokenizer) -> None:
         """Refuse a role's own model that does not fit the run's tokenizer; no weights are read.
@@ -53,13 +70,9 @@ class Models:
         Raises:
             ConfigError: naming the setting.
         """
-        check = getattr(self._maker(name), "check_tokenizer", None)
-        try:
-            if check is not None:
-                check(tokenizer)
+        self.check_tokenizer(name, tokenizer)
+        with _named(name):
             self._abstract(name)
-        except DovetailError as error:
-            raise ConfigError(f"{name}.model: {error}") from error
 
     def has_own(self, name: str) -> bool:
         """Whether a role has a model of its own; otherwise it begins as the policy does."""
@@ -76,6 +89,12 @@ class Models:
     def critic_shapes(self) -> tuple[Any, Weights]:
         """Return the critic's."""
         return split(nnx.eval_shape(_with_head, self._abstract("critic")))
+
+    def _tell(self, role: str, shapes: Callable[[], tuple[Any, Weights]]) -> None:
+        """Say what is loaded, to whoever watches."""
+        if progress.is_watched():
+            size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes()[1]))
+            progress.begin(progress.LOADING, f"{role}, {progress.in_bytes(size)}")
 
     def _maker(self, section: str) -> ModelMaker:
         return _bound(self.config.choice(f"{section}.model"))
@@ -109,6 +128,14 @@ def split(model: nnx.Module) -> tuple[Any, Weights]:
 
 def _with_head(trunk: Any, head: ValueHead | None = None) -> ValueModel:
     return ValueModel(trunk, trunk.width, nnx.LoRAParam if _adapted(trunk) else nnx.Param, head)
+
+
+@contextmanager
+def _named(section: str) -> Iterator[None]:
+    try:
+        yield
+    except DovetailError as error:
+        raise ConfigError(f"{section}.model: {error}") from error
 
 
 def _bound(choice: Choice) -> Any:

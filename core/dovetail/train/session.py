@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,14 +17,28 @@ from flax import nnx
 from dovetail.config import Config
 from dovetail.errors import RunError
 from dovetail.host.prompts import LengthReport
+from dovetail.progress import Watcher, begin, is_watched, watched_by
 from dovetail.protocols import Sink, SinkMaker
 from dovetail.registry import plugin_manager
 from dovetail.run.checkpoint import Checkpoints, Saved
 from dovetail.run.folder import RunFolder, open_folder
+from dovetail.run.sources import kept_in
 from dovetail.train.setup import Setup, set_up
+from dovetail.train.start import overview
 
 SFT: Final = "sft"
 RL: Final = "rl"
+
+
+@attrs.frozen(kw_only=True)
+class Good:
+    """A state that a failing run may still save: that after `step` steps of a phase."""
+
+    phase: str
+    step: int
+    state: Any
+    data: dict[str, Any]
+    evaluated: bool
 
 
 @attrs.define(kw_only=True)
@@ -35,6 +52,9 @@ class Run:
     resumed: tuple[int, Saved] | None
     last: dict[str, float] = attrs.field(factory=dict)
     step: int = 0
+    _good: Good | None = None
+    _saved: int = 0
+    """The number of the newest checkpoint."""
 
     @property
     def config(self) -> Config:
@@ -65,14 +85,37 @@ class Run:
         else:
             hook.dovetail_step_end(phase=phase, step=step, metrics=told)
 
-    def checkpoint(self, phase: str, step: int, state: Any, data: dict[str, Any]) -> None:
-        """Save the state after `step` steps of a phase."""
+    def checkpoint(
+        self, phase: str, step: int, state: Any, data: dict[str, Any], *, evaluated: bool = True
+    ) -> Path | None:
+        """Save the state after `step` steps of a phase; return its folder, or None if that is there already."""
         number = step if phase == SFT else self.config.sft.steps + step
-        if self.resumed and number <= self.resumed[0]:
-            return
-        saved = Saved(phase=phase, step=step, data=data, journal=self.folder.journal.position())
+        if number <= max(self._saved, self.resumed[0] if self.resumed else 0):
+            return None
+        begin("checkpoint")
+        position = self.folder.journal.position()
+        saved = Saved(phase=phase, step=step, data=data, journal=position, evaluated=evaluated)
         path = self.checkpoints.save(number, state, saved)
+        self._saved = number
         plugin_manager().hook.dovetail_checkpoint(step=step, folder=path)
+        return path
+
+    def keep(self, phase: str, step: int, state: Any, data: dict[str, Any], *, evaluated: bool = True) -> None:
+        """Remember the state after `step` steps: from here on a run that fails saves it."""
+        self._good = Good(phase=phase, step=step, state=state, data=copy.deepcopy(data), evaluated=evaluated)
+
+    def forget(self) -> None:
+        """Forget it: an update reuses the memory of what it replaces, and what it makes may be no number."""
+        self._good = None
+
+    def save_good(self) -> None:
+        """Save what a failing run still has; its own error is worth more than one met here."""
+        good, self._good = self._good, None
+        if good is None or not good.step:
+            return
+        with contextlib.suppress(Exception):
+            if self.checkpoint(good.phase, good.step, good.state, good.data, evaluated=good.evaluated):
+                print(f"saved the state after {good.phase} step {good.step}", file=sys.stderr)
 
     def tell(self, *reports: LengthReport) -> None:
         """Tell the user about texts beyond a limit."""
@@ -83,6 +126,11 @@ class Run:
     def due(self, step: int, total: int) -> bool:
         """Tell whether a checkpoint is due after `step` steps."""
         return step == total or step % self.config.run.checkpoint_every == 0
+
+    def evaluates(self, step: int, total: int) -> bool:
+        """Tell whether an evaluation is due after `step` steps of reinforcement learning, 0 among them."""
+        every = self.config.eval.every
+        return every is not None and (step == total or step % every == 0)
 
     def stop_if_not_finite(
         self,
@@ -115,21 +163,28 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False) -> Iterator[
     with ExitStack() as stack:
         folder = open_folder(path, config)
         stack.callback(folder.close)
-        setup = set_up(config, folder.path, only_sft=only_sft)
-        stack.enter_context(setup.devices.use())
-        write_overview(setup, folder.path / "parameters.txt")
+        stack.enter_context(kept_in(folder.path))
         checkpoints = Checkpoints(folder.checkpoints, config.run.keep_checkpoints)
         stack.callback(checkpoints.close)
         resumed = checkpoints.newest()
-        folder.journal.rewind(resumed[1].journal if resumed else {})
         start = resumed[1].step if resumed and resumed[1].phase == RL else 0
-        sinks = []
-        for choice in config.several("run.sinks"):
-            maker = cast("SinkMaker", choice.bind())
-            sink = maker.open(path, config.train.steps, start)
-            stack.callback(sink.close)
-            sinks.append(sink)
+        sinks: list[Sink] = []
+
+        def open_sinks() -> None:
+            folder.journal.rewind(resumed[1].journal if resumed else {})
+            for choice in config.several("run.sinks"):
+                maker = cast("SinkMaker", choice.bind())
+                sink = maker.open(path, config.train.steps, start)
+                stack.callback(sink.close)
+                sinks.append(sink)
+            stack.enter_context(watched_by(*(sink for sink in sinks if isinstance(sink, Watcher))))
+
+        setup = set_up(config, folder.path, only_sft=only_sft, before_loading=open_sinks)
+        stack.enter_context(setup.devices.use())
+        write_overview(setup, folder.path / "parameters.txt")
         run = Run(setup=setup, folder=folder, checkpoints=checkpoints, sinks=sinks, resumed=resumed, step=start)
+        if is_watched():
+            print("\n".join(overview(setup)), file=sys.stderr)
         if not resumed:
             run.tell(*setup.reports)
         hook.dovetail_run_start(folder=path, config_id=folder.config_id, run_id=folder.run_id, config=config)
@@ -139,6 +194,10 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False) -> Iterator[
             status = "done"
         except KeyboardInterrupt:
             status = "stopped"
+            run.save_good()
+            raise
+        except Exception:
+            run.save_good()
             raise
         finally:
             hook.dovetail_run_end(status=status, step=run.step)

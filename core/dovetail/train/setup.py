@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,15 @@ from dovetail.config.resolved import DEFAULT
 from dovetail.devices.mesh import Devices
 from dovetail.devices.micro_batch import in_update
 from dovetail.devices.population import make_model
-from dovetail.errors import ConfigError, listing, nearest
+from dovetail.errors import ConfigError, PlanError, listing, nearest
 from dovetail.evaluation.checks import Check, make_answers, make_checks
 from dovetail.evaluation.evaluate import Evaluator
 from dovetail.host.process_rewards import ENDS, ProcessScorer
-from dovetail.host.prompts import LengthReport, Limit, Rendered, fit
+from dovetail.host.prompts import LengthReport, Limit, Rendered, Selected, fit
 from dovetail.host.rewards import ALWAYS, Scorer, check_columns
 from dovetail.host.sampling import Sampler
 from dovetail.host.speakers import Speakers
-from dovetail.protocols import Example, RolloutEngine, Split, Task, Tokenizer, Weights
+from dovetail.protocols import AgentLoop, Example, OpenLoop, RolloutEngine, Split, Task, Tokenizer, Tool, Weights
 from dovetail.step.algorithm import Algorithm, assemble, check_roles, part
 from dovetail.train.models import Models
 
@@ -47,11 +47,16 @@ class Setup:
     train_examples: Sequence[Example]
     eval_examples: Sequence[Example]
     reports: tuple[LengthReport, ...]
+    loop: OpenLoop | None
     speakers: Speakers
     devices: Devices
     models: Models
     graphdef: Any
     weights: Weights
+
+    def render(self, example: Example) -> str:
+        """Return the text that the model gets for an example's prompt."""
+        return renderer(self.tokenizer, self.loop)(example)
 
     def engine(self, weights: Weights) -> RolloutEngine:
         """Open the rollout engine with these weights."""
@@ -70,10 +75,13 @@ class Setup:
         )
 
 
-def set_up(config: Config, folder: Path, *, only_sft: bool = False) -> Setup:
+def set_up(
+    config: Config, folder: Path, *, only_sft: bool = False, before_loading: Callable[[], None] = lambda: None
+) -> Setup:
     """Build everything; cheap checks come first, so that a mistake costs seconds.
 
-    A run of the supervised phase alone scores nothing, so its task need not have what the rewards read.
+    A run of the supervised phase alone scores nothing, so its task need not have what the rewards read. When all has
+    been checked that needs no weights, `before_loading` is called.
 
     Raises:
         DovetailError: on anything that would fail later: fields, columns, data, lengths.
@@ -84,16 +92,25 @@ def set_up(config: Config, folder: Path, *, only_sft: bool = False) -> Setup:
     checks: tuple[Check, ...] = ()
     if not only_sft:
         scorer.check_columns(task.columns, config.choice("train.task").component.name)
-        checks = make_checks(config, scorer, eval_task)
+        _check_interaction(config, task)
+        if config.eval.every is not None:
+            checks = make_checks(config, scorer, eval_task)
         _build(config.choice("train.rollout")).check()
     if "answers" in algorithm.plan.inputs:
         _check_answers(config, task)
     tokenizer = _tokenizer(config, task, folder / TOKENIZER)
-    train_examples, train_report = prompts(config, task, "train", tokenizer)
-    held_out, eval_report = prompts(config, eval_task, "eval", tokenizer)
+    loop = open_loop(config, tokenizer)
+    train_examples, *reports = prompts(config, task, "train", tokenizer, loop)
+    held_out: Sequence[Example] = ()
+    if config.eval.every is not None:
+        held_out, eval_report = prompts(config, eval_task, "eval", tokenizer, loop)
+        reports.append(eval_report)
     devices = Devices.open(config.mesh)
     models = Models(config=config, devices=devices, vocab_size=tokenizer.vocab_size)
+    for section in ("train", "critic") if algorithm.has_critic else ("train",):
+        models.check_tokenizer(section, tokenizer)
     check_roles(models, algorithm.follow, tokenizer)
+    before_loading()
     graphdef, weights = make_model(models.policy)
     if config.train.micro_batch_size is None:
         micro = in_update(config, whole_groups=algorithm.whole_groups).choose(graphdef, weights, devices.parts)
@@ -109,7 +126,8 @@ def set_up(config: Config, folder: Path, *, only_sft: bool = False) -> Setup:
         checks=checks,
         train_examples=train_examples,
         eval_examples=held_out[: config.eval.examples],
-        reports=(train_report, eval_report),
+        reports=tuple(reports),
+        loop=loop,
         speakers=_speakers(config, task, train_examples) if "role_ids" in algorithm.plan else Speakers(),
         devices=devices,
         models=models,
@@ -118,9 +136,48 @@ def set_up(config: Config, folder: Path, *, only_sft: bool = False) -> Setup:
     )
 
 
-def prompts(config: Config, task: Task, split: Split, tokenizer: Tokenizer) -> tuple[Sequence[Example], LengthReport]:
-    """Return a split's examples with their prompts as the model gets them, those that fit, and how many do not."""
-    return fit(Rendered(task.examples(split), tokenizer), tokenizer, prompt_limit(config, split))
+def prompts(
+    config: Config, task: Task, split: Split, tokenizer: Tokenizer, loop: OpenLoop | None = None
+) -> tuple[Sequence[Example], LengthReport]:
+    """Return a split's examples, those whose prompts fit, and how many do not.
+
+    Their prompts are as the model gets them; with an agent loop of several turns, as the task gives them, since what
+    the environment adds may differ from step to step.
+    """
+    examples = task.examples(split)
+    kept, report = fit(Rendered(examples, renderer(tokenizer, loop)), tokenizer, prompt_limit(config, split))
+    if loop is None:
+        return kept, report
+    return (Selected(examples, kept.indices) if isinstance(kept, Selected) else examples), report
+
+
+def renderer(tokenizer: Tokenizer, loop: OpenLoop | None) -> Callable[[Example], str]:
+    """Return what makes the model's text of an example's prompt."""
+    return (lambda example: tokenizer.render(example["prompt"])) if loop is None else loop.prompt
+
+
+def open_loop(config: Config, tokenizer: Tokenizer) -> OpenLoop | None:
+    """Return the agent loop with what it runs; None where a completion is all there is."""
+    chosen = config.choices.get("train.interaction")
+    tools = [
+        Tool(name=choice.component.name, function=choice.bind(), target=choice.component.load())
+        for choice in config.several("train.tools")
+    ]
+    loop: AgentLoop = _build(config.choice("train.agent_loop"))
+    return loop.open(tokenizer, _build(chosen) if chosen else None, tools, _build(config.choice("train.tool_format")))
+
+
+def _check_interaction(config: Config, task: Task) -> None:
+    """Refuse an interaction that reads a column which the task does not have."""
+    if (chosen := config.choices.get("train.interaction")) is None:
+        return
+    for column in getattr(_build(chosen), "columns", ()):
+        if column not in task.columns:
+            raise PlanError(
+                f"{chosen.component.label} reads the column '{column}', which task"
+                f" {config.choice('train.task').component.name} does not have.{nearest(column, task.columns)} Columns:"
+                f" {listing(task.columns)}"
+            )
 
 
 def prompt_limit(config: Config, split: str) -> Limit:
@@ -140,6 +197,7 @@ def make_scorer(config: Config) -> Scorer:
     scorer = Scorer(
         rewards=tuple(part("reward", choice) for choice in config.several("train.rewards")),
         manager=part("reward_manager", config.choice("train.reward_manager")),
+        turns=bool(config.choice("train.agent_loop").component.declares.get("turns")),
     )
     scorer.check()
     return scorer
@@ -150,9 +208,8 @@ def _process_scorer(config: Config, task: Task, tokenizer: Tokenizer) -> Process
     parts = tuple(part("process_reward", choice) for choice in config.several("train.process_rewards"))
     if not parts:
         return None
-    check_columns(parts, task.columns, config.choice("train.task").component.name, (*ALWAYS, ENDS))
-    for each in parts:
-        each.build()
+    built = tuple(each.build() for each in parts)
+    check_columns(parts, task.columns, config.choice("train.task").component.name, (*ALWAYS, ENDS), built)
     return ProcessScorer(rewards=parts, tokenizer=tokenizer)
 
 

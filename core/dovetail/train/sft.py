@@ -43,7 +43,7 @@ def demonstrations(setup: Setup) -> tuple[Any, list[LengthReport]]:
         action=config.sft.long_completions,
         action_setting="sft.long_completions",
     )
-    examples, first = fit(Rendered(examples, setup.tokenizer), setup.tokenizer, prompt_limit(config, "sft"))
+    examples, first = fit(Rendered(examples, setup.render), setup.tokenizer, prompt_limit(config, "sft"))
     examples, second = fit(examples, setup.tokenizer, completions)
     return examples, [first, second]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
 
+import attrs
 from rich import box
 from rich.console import Console as Terminal
 from rich.console import Group, RenderableType
@@ -15,6 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from dovetail_sink._figures import ACCURACY, FIGURES, Figure, phase_of
+
+if TYPE_CHECKING:
+    from dovetail.progress import Doing
 
 OTHER_LINES: Final = 8
 """Lines of the view that are not records, and the one below it."""
@@ -31,8 +36,42 @@ FRAME: Final = 2
 STYLES: Final = {"sft": "cyan", "eval": "bold green", "rl": ""}
 
 
+@attrs.define
+class Status:
+    """What the run is doing, for how long, and how long it has been running; read anew whenever it is drawn."""
+
+    now: Callable[[], float] = time.monotonic
+    began: float = attrs.field(init=False)
+    since: float = 0.0
+    doing: Doing | None = None
+
+    def __attrs_post_init__(self) -> None:
+        self.began = self.now()
+
+    def tell(self, doing: Doing) -> None:
+        """Take what it is doing."""
+        before, self.doing = self.doing, doing
+        if before is None or (before.what, before.compiling) != (doing.what, doing.compiling):
+            self.since = self.now()
+
+    def __rich__(self) -> RenderableType:
+        line = f"{self.doing}  {_minutes(self.now() - self.since)}, of {_minutes(self.now() - self.began)} in all"
+        return Text(line, style="dim", overflow="ellipsis", no_wrap=True)
+
+
+def _minutes(seconds: float) -> str:
+    """Write a time.
+
+    >>> _minutes(75), _minutes(3675)
+    ('1:15', '1:01:15')
+    """
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
 class LiveView:
-    """The title, a progress bar with the time left, evaluations, and a table of the latest records."""
+    """The title, what is being done, a bar with the time left, evaluations, and a table of the latest records."""
 
     def __init__(self, terminal: Terminal, title: str, total_steps: int, start_step: int, rows: int) -> None:
         """Start drawing on `terminal`."""
@@ -42,6 +81,7 @@ class LiveView:
         self._records: deque[tuple[str, int, Mapping[str, float]]] = deque(maxlen=rows)
         self._seen: set[str] = set()
         self._evaluations: list[tuple[int, float]] = []
+        self._status = Status()
         self._progress = _progress(terminal)
         self._bars = {
             "sft": self._progress.add_task("sft", total=None, visible=False, done=""),
@@ -65,6 +105,13 @@ class LiveView:
         self._advance(phase == "sft", step)
         self._live.update(self._view())
 
+    def tell(self, doing: Doing) -> None:
+        """Take what the run is doing."""
+        first = self._status.doing is None
+        self._status.tell(doing)
+        if first:
+            self._live.update(self._view())
+
     def close(self) -> None:
         """Stop, leaving the last view on the terminal; a second call does nothing."""
         self._live.stop()
@@ -79,6 +126,8 @@ class LiveView:
 
     def _view(self) -> RenderableType:
         lines: list[RenderableType] = [Text(self._title, style="bold", overflow="ellipsis", no_wrap=True)]
+        if self._status.doing is not None:
+            lines.append(self._status)
         lines.append(self._progress)
         if self._evaluations:
             lines.append(Text(self._accuracy(), style=STYLES["eval"], overflow="ellipsis", no_wrap=True))
@@ -96,7 +145,8 @@ class LiveView:
         return f"{said}, best {best:.1%} at step {best_step}, began with {first:.1%} at step {first_step}"
 
     def _table(self) -> Table:
-        shown = list(self._records)[-max(1, self._terminal.height - OTHER_LINES) :]
+        others = OTHER_LINES + (self._status.doing is not None)
+        shown = list(self._records)[-max(1, self._terminal.height - others) :]
         columns = [["step", *(str(step) for _, step, _ in shown)]]
         for figure in FIGURES:
             if figure.metric in self._seen:

@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 import attrs
 
+from dovetail.data import View
 from dovetail.errors import DataError, listing, nearest
 from dovetail_task._chat import no_conversation
 from dovetail_task._parquet import Parquet
 from dovetail_task._text_files import Csv, JsonLines
-from dovetail_task._view import View
 
 Record = dict[str, Any]
 Check = Callable[[Record], str | None]

@@ -58,7 +58,7 @@ def test_a_large_model_gets_less(monkeypatch):
     """Activations take a share of the memory at most, by what the backward pass of this very model keeps."""
     config, graphdef, weights = model()
     work = attrs.evolve(in_update(config), rows=64)
-    monkeypatch.setattr("dovetail.devices.micro_batch._memory", lambda _: 1 << 20)
+    monkeypatch.setattr("dovetail.devices.micro_batch.memory_of", lambda _: 1 << 20)
     rows = work.choose(graphdef, weights)
     assert 1 <= rows < 64
     config, wide, wide_weights = model("model.decoder.layers=4")

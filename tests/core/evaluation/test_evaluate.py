@@ -9,6 +9,7 @@ from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError
 from dovetail.evaluation.checks import make_answers, make_checks
 from dovetail.evaluation.evaluate import Evaluator
+from dovetail.host.completer import Completer
 from dovetail.host.sampling import Sampler
 from dovetail.train.setup import make_scorer, prompts
 from dovetail_lab.evaluation.report import figures
@@ -67,7 +68,7 @@ def evaluator(says, *overrides):
     config = load(None, [*TINY, "eval.batch_size=2", *overrides])
     scorer, tokenizer = make_scorer(config), Words()
     examples, _ = prompts(config, Sums(), "eval", tokenizer)
-    sampler = Sampler(engine=Engine(says), tokenizer=tokenizer, scorer=scorer, max_prompt_tokens=4)
+    sampler = Sampler(complete=Completer(engine=Engine(says), tokenizer=tokenizer, max_prompt_tokens=4), scorer=scorer)
     return Evaluator(
         sampler=sampler,
         examples=examples,
@@ -134,7 +135,7 @@ def test_greedy_is_greedy_and_samples_are_drawn_as_eval_says():
 def test_figures_are_estimated_for_each_source():
     made = evaluator(lambda _: 2, *CHECKS)
     outcomes = made.greedy()
-    found = figures(outcomes.columns(), [example["data_source"] for example in outcomes.examples])
+    found = figures(outcomes.columns(), [example["data_source"] for example in outcomes.examples], {"accuracy": (0, 1)})
     assert {source: of["accuracy"].n for source, of in found.items()} == {"all": 5, "a": 3, "b": 2}
     assert found["a"]["accuracy"].value == 1
     assert found["b"]["accuracy"].low < 0.5

@@ -1,5 +1,6 @@
 """Prompts become left-padded arrays; the limit on their length errs, cuts or filters, and always says how many."""
 
+import attrs
 import numpy as np
 import pytest
 
@@ -95,9 +96,33 @@ class Chat(Letters):
 
 def test_prompts_are_rendered_where_they_leave_their_task():
     task = [{"prompt": "a", "answer": 1}, {"prompt": [{"role": "user", "content": "b"}], "answer": 2}]
-    examples = Rendered(task, Chat())
+    examples = Rendered(task, lambda example: Chat().render(example["prompt"]))
     assert list(examples) == [{"prompt": "a", "answer": 1}, {"prompt": "[b]", "answer": 2}]
     assert [e["prompt"] for e in examples[1:]] == ["[b]"]
     kept, report = fit(examples, Chat(), limit("filter", tokens=2))
     assert [e["prompt"] for e in kept] == ["a"]
     assert report.longest == 3
+
+
+class Bridged(Letters):
+    def bridge(self, messages):
+        return [7] * len(messages)
+
+
+def test_a_demonstration_of_several_turns_is_masked_where_others_speak():
+    said = [
+        {"role": "assistant", "content": "ab"},
+        {"role": "tool", "content": "c"},
+        {"role": "user", "content": "d"},
+        {"role": "assistant", "content": "a"},
+    ]
+    tokens, mask = encode_completions([said, "a"], Bridged(), 9)
+    end = Bridged().eos_ids[0]
+    assert tokens[0, [2, 3, 4, 6]].tolist() == [end, 7, 7, end]
+    assert mask[0].tolist() == [True] * 3 + [False] * 2 + [True] * 2 + [False] * 2
+    assert mask[1].sum() == 2
+    examples = [{"prompt": "a", "completion": said}]
+    _, report = fit(examples, Bridged(), attrs.evolve(limit("error", tokens=6), column="completion"))
+    assert report.longest == 6
+    with pytest.raises(DataError, match="begins and ends with the assistant's"):
+        encode_completions([said[1:]], Bridged(), 9)

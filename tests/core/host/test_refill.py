@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from dovetail.host.completer import Completed
 from dovetail.host.refill import refill
 from dovetail.host.rewards import Scores
 from dovetail.host.sampling import Sampled
@@ -13,18 +14,22 @@ def a_round(number, prompts=3, samples=2, tokens=4):
     """Prompt p of round r has token 10r + p everywhere."""
     rows = prompts * samples
     labels = np.repeat(10 * number + np.arange(prompts), samples)
+    examples = tuple({"prompt": str(10 * number + prompt)} for prompt in range(prompts))
     return Sampled(
-        examples=tuple({"prompt": str(label)} for label in labels),
-        texts=tuple(str(label) for label in labels),
-        completions=Completions(
-            tokens=np.tile(labels[:, None], (1, tokens)),
-            mask=np.ones((rows, tokens), bool),
-            logps=np.zeros((rows, tokens)),
-            finish=np.full(rows, "eos"),
-            versions=np.zeros(rows, int),
+        completed=Completed(
+            examples=examples,
+            asked=examples,
+            completions=Completions(
+                tokens=np.tile(labels[:, None], (1, tokens)),
+                mask=np.ones((rows, tokens), bool),
+                logps=np.zeros((rows, tokens)),
+                finish=np.full(rows, "eos"),
+                versions=np.zeros(rows, int),
+            ),
+            prompt_tokens=10 * number + np.arange(prompts)[:, None],
+            prompt_mask=np.ones((prompts, 1), bool),
         ),
-        prompt_tokens=10 * number + np.arange(prompts)[:, None],
-        prompt_mask=np.ones((prompts, 1), bool),
+        texts=tuple(str(label) for label in labels),
         scores=Scores(total=labels.astype(float), table=labels[:, None].astype(float), names=("label",)),
         kept=np.ones(rows, bool),
         process_rewards=np.tile(labels[:, None], (1, tokens)).astype(np.float32),
@@ -33,18 +38,18 @@ def a_round(number, prompts=3, samples=2, tokens=4):
 
 
 def keep_labels(*labels):
-    return lambda sampled: np.isin(sampled.prompt_tokens[:, 0], labels)
+    return lambda sampled: np.isin(sampled.completed.prompt_tokens[:, 0], labels)
 
 
 def test_one_round_is_enough_when_all_are_kept():
     found, metrics = refill(a_round, keep_labels(0, 1, 2), rounds=3)
-    assert found.prompt_tokens[:, 0].tolist() == [0, 1, 2]
+    assert found.completed.prompt_tokens[:, 0].tolist() == [0, 1, 2]
     assert metrics == {"group_filter/kept": 1.0, "group_filter/rounds": 1.0}
 
 
 def test_further_prompts_replace_rejected_ones_in_order():
     found, metrics = refill(a_round, keep_labels(1, 10, 12), rounds=3)
-    assert found.prompt_tokens[:, 0].tolist() == [1, 10, 12]
+    assert found.completed.prompt_tokens[:, 0].tolist() == [1, 10, 12]
     assert found.texts == ("1", "1", "10", "10", "12", "12")
     assert found.scores.total.tolist() == [1, 1, 10, 10, 12, 12]
     assert found.kept.all()
@@ -63,7 +68,7 @@ def test_process_rewards_and_what_they_report_go_with_their_completions():
 
 def test_what_the_bound_leaves_missing_is_masked():
     found, metrics = refill(a_round, keep_labels(11), rounds=1)
-    assert found.prompt_tokens[:, 0].tolist() == [11, 0, 1]
+    assert found.completed.prompt_tokens[:, 0].tolist() == [11, 0, 1]
     batch = found.batch()
     assert batch["mask"].any(axis=1).tolist() == [True, True, False, False, False, False]
     assert metrics == {"group_filter/kept": 1 / 6, "group_filter/rounds": 2.0}

@@ -532,6 +532,33 @@ def test_a_loss_that_corrects_by_itself_refuses_another_correction():
     )
 
 
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (
+            "advantage.gdpo.weights = (1.0, 2.0, 3.0)",
+            "advantage.gdpo.weights has length 3 and train.rewards has length 2; give one number for each reward, in"
+            " the order of train.rewards",
+        ),
+        (
+            "reward_manager.weighted_sum.weights = {'chek_answer': 1.0}",
+            "reward_manager.weighted_sum.weights names 'chek_answer', which is not a reward of this run. Did you mean"
+            " 'check_answer'? train.rewards names check_answer, match_format_exactly",
+        ),
+    ],
+)
+def test_numbers_for_each_reward_are_counted_when_the_config_is_read(tmp_path, line, problem):
+    file = tmp_path / "rewards.gin"
+    file.write_text(
+        "train.advantage = 'gdpo'\n"
+        "train.rewards = ['check_answer', 'match_format_exactly']\n"
+        "train.reward_manager = 'weighted_sum'\n" + line
+    )
+    with pytest.raises(PlanError) as caught:
+        load(file)
+    assert str(caught.value) == f"{file}:4: {problem}"
+
+
 def test_the_plan_looks_up_names_where_the_config_did():
     def novelty(old_logps, mask):
         """A field that only one registry has."""

@@ -191,6 +191,12 @@ def assert_same_parameters(first: Path, second: Path) -> None:
     jax.tree.map(np.testing.assert_array_equal, state, other)
 
 
+def test_evaluation_can_be_turned_off(tmp_path):
+    last = run(tmp_path, "eval.every=None", "eval.examples=1", "sft.steps=0", "train.steps=1")
+    assert not any(name.startswith("eval/") for name in last)
+    assert (tmp_path / "eval.jsonl").read_text() == ""
+
+
 def test_a_finished_run_does_nothing_when_repeated(finished, tmp_path):
     folder = shutil.copytree(finished, tmp_path / "copy")
     run(folder, *EVERYTHING)

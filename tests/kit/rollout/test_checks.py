@@ -32,8 +32,8 @@ class Sound:
         if cls.breaks:
             BROKEN[cls.__name__] = cls
 
-    def generate(self, tokens, mask, keys, sampling):
-        return self.inner.generate(tokens, mask, keys, sampling)
+    def generate(self, tokens, mask, keys, sampling, **options):
+        return self.inner.generate(tokens, mask, keys, sampling, **options)
 
     def sync(self, weights, version):
         self.inner.sync(weights, version)
@@ -70,6 +70,15 @@ class CutsNothing(Sound):
 
     def generate(self, tokens, mask, keys, sampling):
         return self.inner.generate(tokens, mask, keys, attrs.evolve(sampling, top_k=None, top_p=None, min_p=None))
+
+
+class ForgetsWhatTopPHasCut(Sound):
+    breaks = "check_the_support_is_kept"
+
+    def generate(self, tokens, mask, keys, sampling, **options):
+        drawn = self.inner.generate(tokens, mask, keys, sampling, **options)
+        more = self.inner.generate(tokens, mask, keys, attrs.evolve(sampling, top_p=None, min_p=None), **options)
+        return attrs.evolve(drawn, support=more.support)
 
 
 class IsNeverGreedy(Sound):

@@ -175,7 +175,7 @@ MISTAKES = {
     "an unknown preset": (["generate", "--run", "{run}", "--out", "{tmp}/o", "--sampling", "gredy"], "Did you mean 'greedy'?"),
     "no samples": (["generate", "--run", "{run}", "--out", "{tmp}/o", "-n", "0"], "--samples 0: it must be at least 1"),
     "no prompts": (["generate", "--run", "{run}", "--out", "{tmp}/o", "--prompts", "{tmp}/p.jsonl"], "No such file"),
-    "a suffix": (["generate", "--run", "{run}", "--out", "{tmp}/o", "--prompts", "{tmp}/p.txt"], "files of records have one of .csv, .jsonl, .parquet"),
+    "a suffix": (["generate", "--run", "{run}", "--out", "{tmp}/o", "--prompts", "{tmp}/p.txt"], "has an unknown suffix '.txt'; known: .csv, .jsonl, .parquet"),
     "too many passes": (["eval", "--run", "{run}", "-n", "2", "--set", "eval.pass_at=(4,)"], "needs numbers from 1 to eval.samples = 2"),
     "a full folder": (["export", "{run}", "--out", "{run}"], "is not an empty folder; name another"),
     "no adapter": (["export", "{run}", "--out", "{tmp}/o", "--adapter"], "export it whole"),

@@ -86,7 +86,7 @@ def test_the_bootstrap_is_close_to_the_normal_interval_and_always_the_same():
 
 
 def test_the_interval_of_a_share_is_wilsons_and_prompts_without_a_value_are_left_out():
-    found = estimate(np.array([1.0, 0.0, math.nan, 1.0]))
+    found = estimate(np.array([1.0, 0.0, math.nan, 1.0]), (0, 1))
     assert found is not None
     assert (found.value, found.n) == (pytest.approx(2 / 3), 3)
     assert (found.low, found.high) == wilson(2, 3)

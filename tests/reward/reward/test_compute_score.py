@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 import dovetail
-from dovetail.errors import ConfigError
+from dovetail.config import load
+from dovetail.errors import ConfigError, PlanError
+from dovetail.train.setup import make_scorer
+from dovetail.workers import CallError
 from dovetail_reward.reward._own import load_function
-from dovetail_reward.reward._workers import CallError
 from dovetail_reward.reward.compute_score import ComputeScore
 
 PATH = str(Path(__file__).with_name("own_scores.py"))
@@ -21,17 +23,21 @@ PATH = str(Path(__file__).with_name("own_scores.py"))
 def score(completions: list[str], truths: list[Any] | None = None, infos: list[Any] | None = None, **params: Any):
     reward = dovetail.get("reward", "compute_score").bind(path=PATH, **params)
     n = len(completions)
-    return reward(completions, ["s"] * n, truths or ["42"] * n, infos or [{}] * n)[0]
+    return reward(completions, records(n, truths, infos))[0]
+
+
+def records(n: int, truths: list[Any] | None = None, infos: list[Any] | None = None) -> list[dict[str, Any]]:
+    columns = zip(truths or ["42"] * n, infos or [{}] * n, strict=True)
+    return [{"data_source": "s", "ground_truth": truth, "extra_info": info} for truth, info in columns]
 
 
 def scored(completions: list[str], **params: Any):
-    n = len(completions)
-    return ComputeScore(path=PATH, **params)(completions, ["s"] * n, ["42"] * n, [{}] * n)
+    return ComputeScore(path=PATH, **params)(completions, records(len(completions)))
 
 
 def test_interface():
     component = dovetail.get("reward", "custom_reward_function")
-    assert component.reads == ("completions", "data_source", "ground_truth", "extra_info")
+    assert component.reads == ("completions", "examples")
     assert component.params["name"] == "compute_score"
 
 
@@ -47,6 +53,25 @@ def test_arguments_go_by_name():
     assert score(["It is 42", "43"], ["42", 43]) == [1.0, 1.0]
     assert score(["", ""], infos=[{"value": 1}, {"value": 2}], name="scaled", reward_kwargs={"scale": 3}) == [3.0, 6.0]
     assert score([]) == []
+
+
+def test_columns_of_other_names_or_none():
+    columns = {"data_source_column": None, "ground_truth_column": "answer", "extra_info_column": None}
+    reward: Any = dovetail.get("reward", "compute_score").bind(path=PATH, **columns)
+    assert reward(["42", "43"], [{"answer": "42"}] * 2)[0] == [1.0, 0.0]
+
+
+def test_the_columns_that_a_task_lacks_are_all_named_with_their_settings():
+    config = load(None, ["train.rewards=['compute_score']", f"reward.compute_score.path={PATH!r}"])
+    message = (
+        "reward compute_score reads the columns data_source, ground_truth, extra_info, which task arithmetic does not"
+        " have"
+    )
+    with pytest.raises(PlanError, match=message) as refused:
+        make_scorer(config).check_columns(("answer",), "arithmetic")
+    assert "; set reward.compute_score.data_source_column, reward.compute_score.ground_truth_column" in str(
+        refused.value
+    )
 
 
 @pytest.mark.parametrize("late_score", [None, -1.0])

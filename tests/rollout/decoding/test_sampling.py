@@ -18,7 +18,7 @@ def sweep(logits, temperature=1.0, top_p=None, top_k=None, min_p=None, over_supp
     rows = jnp.broadcast_to(jnp.asarray(logits, jnp.float32)[None, :], (len(GRID), len(logits)))
     cuts = (None if cut is None else jnp.float32(cut) for cut in (top_p, min_p))
     numbers = sampling.Numbers(jnp.float32(temperature), jnp.array(over_support), *cuts)
-    tokens, logps = sample(rows, GRID, numbers, top_k)
+    tokens, logps, _ = sample(rows, GRID, numbers, top_k)
     return np.asarray(tokens), np.asarray(logps)
 
 

@@ -77,6 +77,25 @@ def test_the_status_is_the_commands_and_the_log_stays_if_somebody_has_asked():
     assert process.log.exists()
 
 
+LINGERS = (
+    "import signal, subprocess, sys, time; print('ValueError: a warning of the start', flush=True);"
+    " subprocess.Popen([sys.executable, '-c', 'import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+    " print(1, flush=True); time.sleep(60)']); time.sleep(60)"
+)
+
+
+def test_a_killed_process_is_named_as_such_while_its_children_still_run():
+    process = GuardedProcess((sys.executable, "-c", LINGERS), os.environ, "test")
+    process.wait_for(lambda: len(process.log.read_text().splitlines()) > 2, seconds=20)
+    guard = process._process.pid
+    child = int(Path(f"/proc/{guard}/task/{guard}/children").read_text().split()[0])
+    os.kill(child, signal.SIGKILL)
+    said = process.epitaph()
+    assert said.startswith("the process was killed (SIGKILL), as the kernel does where memory runs out; the end of ")
+    assert "ValueError" not in said.partition("the end of")[0], "what went before the start has ended is not the cause"
+    process.close()
+
+
 def test_last_lines(tmp_path):
     log = tmp_path / "log"
     log.write_bytes(b"".join(b"%d \xff\n" % line for line in range(9)))

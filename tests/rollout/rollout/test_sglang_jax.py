@@ -23,7 +23,7 @@ def fake(monkeypatch):
 
 
 def of(folder, **params):
-    return case("sglang_jax", folder, qwen2(width=16, head_dim=8), python=sys.executable, **params)
+    return case("sglang_jax", folder, qwen2(width=16, head_dim=8), python=sys.executable, probe=0.0, **params)
 
 
 def test_what_is_asked(fake, tmp_path):

@@ -1,5 +1,6 @@
 """The vLLM engine: its client against a server that answers as vLLM does, and the server as a process of its own."""
 
+import json
 import os
 import signal
 import subprocess
@@ -53,12 +54,32 @@ def fake():
 
 
 def of(folder, **params):
-    return case("vllm", folder, QWEN2, **params)
+    """The case of a server that makes completions up, whose log-probabilities nobody compares."""
+    return case("vllm", folder, QWEN2, **{"probe": 0.0, **params})
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_conformance_of_the_client(check, served, folder):
-    check(of(folder, url=served.url))
+    check(of(folder, url=served.url, probe=None))
+
+
+def test_a_server_that_samples_from_another_model_is_refused(drawer, tmp_path):
+    """It takes the default base of the rotary positions, as programs do that do not know how transformers 5 spells it."""
+    config = {name: value for name, value in QWEN2.items() if name != "rope_theta"}
+    config |= {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}
+
+    def load(folder):
+        values = json.loads((folder / "config.json").read_text())
+        assert values.pop("rope_parameters") == config["rope_parameters"]
+        assert values.pop("rope_theta") == 1e6, "the old spelling is there too"
+        (folder / "config.json").write_text(json.dumps(values))
+        drawer.load(folder)
+
+    with FakeVllm(draw=drawer.draw, load=load) as server:
+        with pytest.raises(RunError, match=r"'vllm' does not sample from this model: .* rollout\.vllm\.probe"):
+            case("vllm", tmp_path / "q", config, url=server.url).open()
+        assert not Path(server.of("/collective_rpc")[0]["kwargs"]["folder"]).exists(), "nothing is left behind"
+        case("vllm", tmp_path / "q", config, url=server.url, probe=10.0).open().close()
 
 
 def test_every_setting_is_sent_so_that_no_default_of_the_server_counts(fake, folder):
@@ -239,7 +260,7 @@ def test_our_server_is_started_restarted_and_ended(folder):
     before = each.generate(engine, RANDOM)
     engine.sync(each.other, version=5)
     os.kill(process_of(engine), signal.SIGKILL)
-    with pytest.warns(RuntimeWarning, match=r"restarted: .*ended with status 137"):
+    with pytest.warns(RuntimeWarning, match=r"restarted: .*was killed \(SIGKILL\)"):
         again = each.generate(engine, RANDOM)
     np.testing.assert_array_equal(before.tokens, again.tokens)
     assert set(again.versions) == {5}

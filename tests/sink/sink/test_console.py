@@ -9,6 +9,7 @@ from io import StringIO
 import pytest
 from rich.console import Console as Terminal
 
+from dovetail.progress import Doing
 from dovetail_sink._live import LiveView
 from dovetail_sink.sink.console import Console, title
 
@@ -185,3 +186,23 @@ def test_text_without_a_terminal_even_where_colour_is_forced():
         env=os.environ | {"FORCE_COLOR": "1"},
     )
     assert done.stdout == "phase=rl step=1 total=10 reward=0.5\n"
+
+
+def test_the_live_view_says_what_is_being_done_and_for_how_long():
+    live, frame = view()
+    live.tell(Doing("update", compiling=True))
+    live.tell(Doing("sampling", done=120, total=512))
+    live.write(3, RL)
+    shown = frame()
+    assert re.search(r"sampling 120 / 512  0:0\d, of 0:0\d in all", shown)
+    assert "compiling" not in shown
+
+
+def test_off_a_terminal_what_is_being_done_goes_to_stderr(tmp_path, capsys):
+    sink = Console().open(tmp_path, 10, 0)
+    sink.tell(Doing("loading", "policy, 1.0 GB"))
+    sink.write(1, RL)
+    sink.close()
+    out, err = capsys.readouterr()
+    assert err == "[0 s] loading policy, 1.0 GB\n"
+    assert out.startswith("phase=rl step=1 ")

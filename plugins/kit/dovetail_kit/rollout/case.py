@@ -65,7 +65,7 @@ class EngineCase:
     weights: Weights = attrs.field(repr=False)
     other: Weights = attrs.field(repr=False)
     tokenizer: Tokenizer
-    claims: Mapping[str, bool] = MappingProxyType({})
+    claims: Mapping[str, Any] = MappingProxyType({})
     tolerance: float = 1e-4
 
     @classmethod
@@ -133,9 +133,10 @@ class _View:
         prompt_mask: Bool[np.ndarray, "prompt position"],
         keys: Key[Array, "prompt sample"],
         sampling: Sampling,
+        **options: Any,
     ) -> Completions:
         """Ask the engine."""
-        return self.engine.generate(prompt_tokens, prompt_mask, keys, sampling)
+        return self.engine.generate(prompt_tokens, prompt_mask, keys, sampling, **options)
 
     def sync(self, weights: Weights, version: int) -> None:
         """Tell the engine."""

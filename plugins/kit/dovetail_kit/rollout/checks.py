@@ -47,7 +47,8 @@ def check_shapes_and_types(case: EngineCase) -> None:
     rows = PROMPTS * SAMPLES
     assert drawn.tokens.shape == drawn.mask.shape == drawn.logps.shape == (rows, MAX_TOKENS)
     assert drawn.finish.shape == drawn.versions.shape == (rows,)
-    assert all(isinstance(array, np.ndarray) for array in attrs.astuple(drawn))
+    assert drawn.support is None, "nobody has asked for it"
+    assert all(isinstance(array, np.ndarray) for array in attrs.astuple(drawn) if array is not None)
     assert [array.dtype.kind for array in (drawn.tokens, drawn.mask, drawn.versions)] == ["i", "b", "i"]
     assert drawn.logps.dtype == np.float32
 
@@ -80,6 +81,24 @@ def check_cuts_draw_from_the_support(case: EngineCase) -> None:
         drawn = case.generate(engine, sampling)
         logps = expected_logps(case.logits(drawn, case.weights), drawn.tokens, sampling)
         assert np.isfinite(logps[drawn.mask]).all(), f"{sampling}: tokens outside the support"
+
+
+def check_the_support_is_kept(case: EngineCase) -> None:
+    """Where it is asked for, the ids that a token was drawn among are those that the cuts leave (`keeps_support`)."""
+    if not case.claims.get("keeps_support"):
+        return
+    engine = case.open()
+    for sampling in (cut for cut in CUTS if cut.top_k is not None):
+        drawn = engine.generate(*case.prompts(), make_keys(), sampling, keep_support=True)
+        assert drawn.support is not None, "it is asked for"
+        assert drawn.support.shape == (*drawn.tokens.shape, sampling.top_k)
+        logits = case.logits(drawn, case.weights)
+        every = np.arange(logits.shape[-1])
+        shape = (*drawn.tokens.shape, len(every))
+        left = np.isfinite(expected_logps(logits[:, :, None], np.broadcast_to(every, shape), sampling))
+        listed = np.any(drawn.support[..., None] == every, axis=-2)
+        np.testing.assert_array_equal(listed[drawn.mask], left[drawn.mask], err_msg=f"{sampling}: the support")
+        assert_same(case, drawn, case.generate(engine, sampling))
 
 
 def check_greedy_is_the_argmax(case: EngineCase) -> None:

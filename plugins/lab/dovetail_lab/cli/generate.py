@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     from dovetail_lab.evaluation.policy import open_policy
 
     policy = open_policy(config, options.of)
-    examples, lengths = prompts(config, task, "eval", policy.tokenizer)
+    examples, lengths = prompts(config, task, "eval", policy.tokenizer, policy.loop)
     if lengths.too_long:
         print(lengths)
     generator = Generator(

@@ -11,9 +11,9 @@ import attrs
 import numpy as np
 from jaxtyping import Int
 
-from dovetail.host.batch import in_full_batch
-from dovetail.host.prompts import Selected, encode
-from dovetail.protocols import Completions, Example, Sampling
+from dovetail.host.completer import Completed
+from dovetail.host.prompts import Selected
+from dovetail.protocols import Example, Sampling
 from dovetail.run.lines import Lines, open_lines
 from dovetail.step import keys
 from dovetail_lab.evaluation.policy import Policy
@@ -68,45 +68,41 @@ class Generator:
         size = min(self.batch_size, len(rows))
         indices = _indices(examples)
         with self.policy.engine() as engine:
-
-            def draw(batch: list[Example], batch_keys: Any) -> tuple[Completions, np.ndarray, np.ndarray]:
-                tokenizer, limit = self.policy.tokenizer, self.policy.config.train.max_prompt_tokens
-                tokens, mask = encode([example["prompt"] for example in batch], tokenizer, limit)
-                return engine.generate(tokens, mask, batch_keys, self.sampling), tokens, mask
-
+            complete = self.policy.completer(engine)
             for start in range(0, len(rows), size):
                 chosen = rows[start : start + size]
                 batch = [examples[row] for row in chosen]
                 batch_keys = keys.of_samples(root, indices[chosen], self.samples)[:, first:]
-                drawn, _, _ = in_full_batch(draw, batch, batch_keys, size)
-                lines.append(self._records(batch, indices[chosen], drawn, lacking[chosen][:, first:], first))
+                completed = complete.in_full_batch(batch, batch_keys, self.sampling, size)
+                lines.append(self._records(completed, indices[chosen], lacking[chosen][:, first:], first))
                 watch("prompts", len(examples) - len(rows) + start + len(chosen), len(examples))
 
     def _records(
         self,
-        batch: list[Example],
+        completed: Completed,
         indices: Int[np.ndarray, "prompt"],
-        drawn: Completions,
         wanted: np.ndarray,
         first: int,
     ) -> list[dict[str, Any]]:
         """Return a record for each completion that is wanted."""
-        records = []
+        records, drawn = [], completed.completions
         for row, (prompt, sample) in enumerate(np.ndindex(wanted.shape)):
             if not wanted[prompt, sample]:
                 continue
-            mask = drawn.mask[row]
+            mask, example = drawn.mask[row], completed.examples[prompt]
+            played = completed.episodes
             records.append(
                 {
                     "index": int(indices[prompt]),
                     "sample": first + sample,
-                    "prompt": batch[prompt]["prompt"],
+                    "prompt": example["prompt"],
                     "completion": self.policy.tokenizer.decode(drawn.tokens[row][mask].tolist()),
                     "finish": str(drawn.finish[row]),
                     "tokens": int(mask.sum()),
                     "logp": float(drawn.logps[row][mask].sum()),
-                    "record": {name: value for name, value in batch[prompt].items() if name != "prompt"},
+                    "record": {name: value for name, value in example.items() if name != "prompt"},
                 }
+                | ({"messages": list(played.conversations[row]), "ended": str(played.ends[row])} if played else {})
             )
         return records
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from dovetail.evaluation.checks import make_answers, make_checks
 from dovetail.evaluation.evaluate import Evaluator
 from dovetail.evaluation.outcomes import Columns
 from dovetail.host.prompts import LengthReport
+from dovetail.host.rewards import Scorer
 from dovetail.host.sampling import Sampler
 from dovetail.protocols import Task
 from dovetail.train.setup import make_scorer, prompts
@@ -83,18 +84,13 @@ def evaluate(policy: Policy, *, limit: int | None, watch: Watch) -> Report:
     task: Task = config.choice("eval.task").bind()  # pyright: ignore[reportAssignmentType]
     scorer = make_scorer(config)
     checks = make_checks(config, scorer, task)
-    examples, lengths = prompts(config, task, "eval", policy.tokenizer)
+    examples, lengths = prompts(config, task, "eval", policy.tokenizer, policy.loop)
     examples = examples[:limit]
     if not len(examples):
         raise DataError(f"task {config.choice('eval.task').component.name} has no prompts in its eval split")
     with policy.engine() as engine:
         evaluator = Evaluator(
-            sampler=Sampler(
-                engine=engine,
-                tokenizer=policy.tokenizer,
-                scorer=scorer,
-                max_prompt_tokens=config.train.max_prompt_tokens,
-            ),
+            sampler=Sampler(complete=policy.completer(engine), scorer=scorer),
             examples=examples,
             checks=checks,
             answers=make_answers(config),
@@ -112,20 +108,39 @@ def evaluate(policy: Policy, *, limit: int | None, watch: Watch) -> Report:
     sources = [str(example.get(SOURCE, name)) for example in greedy.examples]
     for record in records:
         record[SOURCE] = sources[record["index"]]
-    return Report(figures=figures(columns, sources), records=records, at=policy.at, lengths=lengths)
+    found = figures(columns, sources, ends_of(columns, scorer))
+    return Report(figures=found, records=records, at=policy.at, lengths=lengths)
 
 
-def figures(columns: Columns, sources: Sequence[str]) -> dict[str, dict[str, Estimate]]:
+def ends_of(columns: Columns, scorer: Scorer) -> dict[str, tuple[float, float]]:
+    """Return the least and the greatest value of each column of which that is known.
+
+    Shares are from 0 to 1; a reward is in the range that it declares, which says nothing of their weighted sum.
+    """
+    shares = [name for name in columns if not name.startswith("reward") and name != "length_mean"]
+    declared = {f"reward/{part.component.name}": part.component.declares.get("range") for part in scorer.rewards}
+    return dict.fromkeys(shares, (0.0, 1.0)) | {name: ends for name, ends in declared.items() if ends is not None}
+
+
+def figures(
+    columns: Columns, sources: Sequence[str], ends: Mapping[str, tuple[float, float]]
+) -> dict[str, dict[str, Estimate]]:
     """Estimate each column over all prompts, and over those of each source, the sources in order of their names.
 
-    >>> found = figures({"accuracy": np.array([1.0, 0.0, 1.0])}, ["b", "a", "b"])
+    `ends` are what the values of a column lie between, where that is known.
+
+    >>> found = figures({"accuracy": np.array([1.0, 0.0, 1.0])}, ["b", "a", "b"], {"accuracy": (0, 1)})
     >>> [(source, round(of["accuracy"].value, 3), of["accuracy"].n) for source, of in found.items()]
     [('all', 0.667, 3), ('a', 0.0, 1), ('b', 1.0, 2)]
     """
     where = np.array(sources)
     rows = {ALL: np.full(len(where), True)} | {source: where == source for source in sorted(set(sources))}
     return {
-        source: {name: found for name, values in columns.items() if (found := estimate(values[chosen])) is not None}
+        source: {
+            name: found
+            for name, values in columns.items()
+            if (found := estimate(values[chosen], ends.get(name))) is not None
+        }
         for source, chosen in rows.items()
     }
 

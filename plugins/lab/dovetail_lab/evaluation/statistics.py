@@ -122,17 +122,30 @@ def bootstrap(values: Float[np.ndarray, "prompt"], confidence: float = CONFIDENC
     return float(found.low), float(found.high)
 
 
-def estimate(values: Float[np.ndarray, "prompt"]) -> Estimate | None:
-    """Return the mean over prompts with its interval: Wilson's where all are 0 or 1, the bootstrap's elsewhere.
+def estimate(values: Float[np.ndarray, "prompt"], ends: tuple[float, float] | None = None) -> Estimate | None:
+    """Return the mean over prompts with its interval.
 
     NaN is a prompt without a value; None is returned where no prompt has one.
 
-    >>> estimate(np.array([1.0, 0.0, math.nan])).value
+    Args:
+        values: one for each prompt.
+        ends: the least and the greatest value that there can be, if that is known: (0, 1) for a proportion. Where all
+            values are one or the other, the interval is Wilson's, stretched to lie between them; elsewhere it is the
+            bootstrap's, which has no width if all values are equal.
+
+    >>> estimate(np.array([1.0, 0.0, math.nan]), (0, 1)).value
     0.5
+    >>> round(estimate(np.array([0.0, 0.0]), (0, 3)).high, 3), estimate(np.array([0.0, 0.0])).high
+    (1.973, 0.0)
     """
     values = values[~np.isnan(values)]
     if not len(values):
         return None
-    is_proportion = bool(np.all((values == 0) | (values == 1)))
-    low, high = wilson(int(values.sum()), len(values)) if is_proportion else bootstrap(values)
+    if ends is not None and np.all(np.isin(values, ends)):
+        least, greatest = ends
+        low, high = (
+            least + (greatest - least) * share for share in wilson(int(np.sum(values == greatest)), len(values))
+        )
+    else:
+        low, high = bootstrap(values)
     return Estimate(float(values.mean()), low, high, len(values))

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from dovetail.protocols import Message
 
+DUMMIES = ("\u2042", "<think>\n\u2058\n</think>\n\n\u2059")
+"""Two turns that nobody writes, one with reasoning, which some templates take out when the conversation goes on."""
+
 FILE, MOMENT = "chat_template.jinja", "chat_template.time"
 
 
@@ -26,7 +29,7 @@ class ChatTemplate:
     """A jinja2 template over `messages`, with what the templates of published models take for granted.
 
     It runs in jinja2's immutable sandbox, with trimmed blocks and with `break` and `continue`. It has the variables
-    `messages`, `add_generation_prompt`, `tools` and `documents` (both None), the functions `raise_exception` and
+    `messages`, `add_generation_prompt`, `tools`, `documents` (None), the functions `raise_exception` and
     `strftime_now`, the filter `tojson` (no HTML escapes), and the block `generation`, which has no effect.
 
     Args:
@@ -50,7 +53,13 @@ class ChatTemplate:
     options: Mapping[str, Any]
     moment: str = attrs.field(eq=False)
 
-    def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> str:
         """Return the conversation's text, up to where the assistant's next turn begins.
 
         Raises:
@@ -58,7 +67,8 @@ class ChatTemplate:
             ConfigError: if the template is broken, or jinja2 is not installed.
         """
         check_messages(messages)
-        template, variables = self._template, {"tools": None, "documents": None, **self.tokens, **self.options}
+        template, variables = self._template, {"documents": None, **self.tokens, **self.options}
+        variables["tools"] = list(tools) if tools else None
         import jinja2
 
         try:
@@ -69,6 +79,30 @@ class ChatTemplate:
             raise DataError(
                 f"the chat template {self.place} fails on {_shown(messages)}: {type(error).__name__}: {error}"
             ) from error
+
+    def between(self, messages: Sequence[Message]) -> str:
+        """Return what stands between the assistant's words and its next turn, if these messages come between.
+
+        It is found as what follows two different made-up turns.
+
+        Raises:
+            ConfigError: if the two differ, or a made-up turn is not in the text as it is: what the template makes of a
+                turn depends on what follows, so that the ids which were sampled would not be those of the conversation.
+        """
+        found = set()
+        for dummy in DUMMIES:
+            opening = [{"role": "user", "content": "?"}, {"role": "assistant", "content": dummy}]
+            before, there, after = self.render([*opening, *messages]).partition(dummy)
+            found.add(after if there and before else None)
+        (said, *others) = found
+        if others or said is None:
+            roles = ", ".join(dict.fromkeys(str(message["role"]) for message in messages))
+            raise ConfigError(
+                f"the chat template {self.place} rewrites the assistant's earlier turns when a message of role {roles}"
+                " follows (some take the reasoning out of them), so an episode cannot go on where it stopped; name a"
+                " template that leaves them as they were with --set tokenizer.NAME.chat_template=FILE"
+            )
+        return said
 
     def save(self, folder: Path) -> None:
         """Write the template under the name that other programs use, and its moment if it uses one."""
@@ -186,3 +220,17 @@ def _refuse(message: str) -> NoReturn:
 def _shown(messages: Sequence[Message], limit: int = 120) -> str:
     text = json.dumps(list(messages), ensure_ascii=False, default=str)
     return text if len(text) <= limit else text[:limit] + "..."
+
+
+def after_turn(written: Sequence[int], eos_ids: Sequence[int], place: str) -> list[int]:
+    """Return the ids after the end of a turn, given those after its words.
+
+    Raises:
+        ConfigError: if they do not begin with an EOS.
+    """
+    if not written or written[0] not in eos_ids:
+        raise ConfigError(
+            f"the chat template {place} does not end the assistant's turns with a token that ends a completion, so"
+            " nothing says where a turn is over; name the template's own with tokenizer.NAME.eos_tokens"
+        )
+    return list(written[1:])

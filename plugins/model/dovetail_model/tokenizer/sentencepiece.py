@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,7 +11,7 @@ import attrs
 import sentencepiece as spm
 
 from dovetail.errors import ConfigError, DataError
-from dovetail_model.huggingface.chat_template import ChatTemplate, now, read_source, saved_moment
+from dovetail_model.huggingface.chat_template import ChatTemplate, after_turn, now, read_source, saved_moment
 
 if TYPE_CHECKING:
     from dovetail.protocols import Message
@@ -213,7 +213,7 @@ class SentencePieceTokenizer:
         known = (int(token) for token in ids if 0 <= token < size and token not in ends)
         return self._processor.decode([token for token in known if not self._processor.is_control(token)])
 
-    def render(self, prompt: str | Sequence[Message]) -> str:
+    def render(self, prompt: str | Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None) -> str:
         """Return a plain prompt, with `bos` if `add_bos` is set, or a conversation in the chat template.
 
         Raises:
@@ -226,7 +226,13 @@ class SentencePieceTokenizer:
                 "the task gives messages, but the tokenizer has no chat template: name one with"
                 " --set tokenizer.sentencepiece.chat_template=FILE"
             )
-        return self.template.render(prompt)
+        return self.template.render(prompt, tools=tools)
+
+    def bridge(self, messages: Sequence[Message]) -> list[int]:
+        """Return the ids between an assistant's turn and its next one; see `dovetail.protocols.Tokenizer`."""
+        if self.template is None:
+            return self.encode("".join(str(message["content"]) for message in messages))
+        return after_turn(self.encode(self.template.between(messages)), self.eos_ids, self.template.place)
 
     def save(self, folder: Path) -> None:
         """Write `tokenizer.model`, and the chat template if there is one."""

@@ -1,4 +1,4 @@
-"""Equality of mathematical answers by the library math-verify, in processes of its own (see `_workers`)."""
+"""Equality of mathematical answers by the library math-verify, in processes of its own (see `dovetail.workers`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from dovetail.errors import ConfigError
-from dovetail_reward.reward._workers import LATE, workers
+from dovetail.workers import LATE, workers
 
 MEMORY: Final = 4 << 30
 """Bytes of address space that a comparison may take."""

@@ -13,9 +13,9 @@ import attrs
 from annotated_types import Ge, Gt
 
 from dovetail.errors import ConfigError
+from dovetail.workers import LATE, workers
 from dovetail_reward.reward._own import check_arguments, load_function
 from dovetail_reward.reward._rate import shared_rate
-from dovetail_reward.reward._workers import LATE, workers
 
 _GIVEN: Final = ("data_source", "solution_str", "ground_truth", "extra_info")
 _GIVEN_BATCHED: Final = ("data_sources", "solution_strs", "ground_truths", "extra_infos")
@@ -28,11 +28,12 @@ Result = tuple[float | None, dict[str, float]]
 class ComputeScore:
     """What `compute_score(data_source, solution_str, ground_truth, extra_info)` in a file returns, for each completion.
 
-    The function is called as verl calls its `custom_reward_function`: with these four by name, and `reward_kwargs`.
-    It returns a number, a bool, a sequence that begins with one, a dict with one under `score`, or None to abstain.
-    Other numbers in the dict are logged. The columns `data_source`, `ground_truth` and `extra_info` must be columns
-    of the task; verl keeps the second in its column `reward_model`. The file is run as a program is: name one that
-    you trust.
+    The function is called as verl calls its `custom_reward_function`: with these four by name, and `reward_kwargs`. It
+    returns a number, a bool, a sequence that begins with one, a dict with one under `score`, or None to abstain. Other
+    numbers in the dict are logged. What the function gets beside the completion are columns of the task, which the
+    settings `..._column` name: `ground_truth_column = 'answer'` for most tasks of Dovetail; verl keeps it in its column
+    `reward_model`. With None the function gets None. The file is run as a program is: name one that you trust. A
+    function of `completions` and columns by name, as TRL has them, is the reward `function`.
 
     How it is called:
 
@@ -43,9 +44,11 @@ class ComputeScore:
 
     Args:
         completions: texts without special tokens, given as `solution_str`.
-        data_source, ground_truth, extra_info: dataset columns, given as they are.
+        examples: the records, with the columns.
         path: the file, from the folder in which the run starts; `~` is the home folder.
         name: the function in it.
+        data_source_column, ground_truth_column, extra_info_column: whose values the function gets under these names, as
+            they are.
         reward_kwargs: further arguments, by name.
         batched: the function takes lists, and returns one.
         time_limit: seconds for one completion. An `async` function is given up when it next waits for something.
@@ -67,12 +70,16 @@ class ComputeScore:
     >>> file = pathlib.Path(tempfile.mkdtemp(), "mine.py")
     >>> head = "def equal(data_source, solution_str, ground_truth, extra_info):"
     >>> _ = file.write_text(head + " return {'score': solution_str == ground_truth, 'length': len(solution_str)}")
-    >>> ComputeScore(path=str(file), name="equal")(["42", "41."], ["mine"] * 2, ["42"] * 2, [None] * 2)
+    >>> sums = {"data_source_column": None, "ground_truth_column": "answer", "extra_info_column": None}
+    >>> ComputeScore(path=str(file), name="equal", **sums)(["42", "41."], [{"answer": "42"}] * 2)
     ([1.0, 0.0], {'length': [2.0, 3.0]})
     """
 
     path: str
     name: str = "compute_score"
+    data_source_column: str | None = "data_source"
+    ground_truth_column: str | None = "ground_truth"
+    extra_info_column: str | None = "extra_info"
     reward_kwargs: dict[str, Any] | None = None
     batched: bool = False
     time_limit: Annotated[float, Gt(0)] | None = None
@@ -95,14 +102,14 @@ class ComputeScore:
             raise ConfigError(f"{label} is not an async function, and calls_per_second is for those only")
 
     def __call__(
-        self,
-        completions: Sequence[str],
-        data_source: Sequence[Any],
-        ground_truth: Sequence[Any],
-        extra_info: Sequence[Any],
+        self, completions: Sequence[str], examples: Sequence[Mapping[str, Any]]
     ) -> tuple[list[float | None], dict[str, list[float]]]:
         """Return one score per completion, and metrics."""
         function, extra = load_function(self.path, self.name), self.reward_kwargs or {}
+        data_source, ground_truth, extra_info = (
+            [None if name is None else example[name] for example in examples]
+            for name in (self.data_source_column, self.ground_truth_column, self.extra_info_column)
+        )
         columns = (data_source, completions, ground_truth, extra_info)
         if self.batched:
             returned = function(**dict(zip(_GIVEN_BATCHED, map(list, columns), strict=True)), **extra)

@@ -7,8 +7,10 @@ import numpy as np
 from jaxtyping import Float
 
 from dovetail.errors import ConfigError, listing, nearest
+from dovetail.registry import declares
 
 
+@declares(per_reward=("weights",))
 @attrs.frozen(kw_only=True)
 class WeightedSum:
     """A completion's score is the weighted sum of its rewards.

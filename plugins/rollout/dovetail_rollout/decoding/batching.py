@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Int, Key
 
 from dovetail.devices.compiled import compiled
 from dovetail.devices.mesh import ROWS
+from dovetail.progress import SAMPLING, so_far
 from dovetail.protocols import Weights
 from dovetail_rollout.decoding.decode import Drawn, Fixed, begin, extend, move, take_rows
 from dovetail_rollout.decoding.sampling import Numbers
@@ -81,7 +82,8 @@ class Batch:
         """Return the completions and the keys and values of the prompts."""
         self._note("begin", *self.prompts.tokens.shape, self.schedule.samples, self._static)
         drawn, prompts = _begin(self.graphdef, self.weights, self.prompts, self.numbers, self.fixed, self.cache_dtype)
-        drawn, waiting = self._going(drawn, np.arange(self.prompts.keys.size))
+        total = self.prompts.keys.size
+        drawn, waiting = self._going(drawn, np.arange(total))
         if not len(waiting):
             return drawn, prompts
         layout, going = self.schedule.first(waiting), np.array([], int)
@@ -90,6 +92,7 @@ class Batch:
         while True:
             drawn, slots = self._extend(drawn, slots, len(waiting))
             drawn, going = self._going(drawn, slots.layout.held)
+            so_far(SAMPLING, total - len(going) - len(waiting), total)
             if not len(going) and not len(waiting):
                 return drawn, prompts
             longest = int(np.max(np.asarray(drawn.lengths)[going] - 1, initial=0))

@@ -31,13 +31,14 @@ class Fixed:
     max_tokens: int
     top_k: int | None
     eos_ids: tuple[int, ...]
+    keep_support: bool = False
 
 
 class Drawn(NamedTuple):
     """All completions of a call as far as they have been drawn; zero beyond their `lengths`.
 
-    `uniform` holds the random numbers of each token. A row has `ended` with an EOS, at the length limit, or because it
-    `failed`: its logits were NaN or infinite.
+    `uniform` holds the random numbers of each token, `support` the ids that it was chosen among, if they are kept. A
+    row has `ended` with an EOS, at the length limit, or because it `failed`: its logits were NaN or infinite.
     """
 
     tokens: Int[Array, "seq token"]
@@ -46,6 +47,7 @@ class Drawn(NamedTuple):
     lengths: Int[Array, "seq"]
     ended: Bool[Array, "seq"]
     failed: Bool[Array, "seq"]
+    support: Int[Array, "seq token candidate"] | None = None
 
 
 def begin(
@@ -162,6 +164,7 @@ def _nothing(keys: Key[Array, "seq"], fixed: Fixed) -> Drawn:
         lengths=jnp.zeros(seqs, jnp.int32),
         ended=jnp.zeros(seqs, bool),
         failed=jnp.zeros(seqs, bool),
+        support=jnp.full((seqs, length, fixed.top_k or 0), -1, jnp.int32) if fixed.keep_support else None,
     )
 
 
@@ -176,7 +179,7 @@ def _append(
     """Draw the next token of every unfinished completion; one that ends with an EOS keeps it."""
     at = drawn.lengths.at[seqs].get(mode="clip")
     uniform = drawn.uniform.at[seqs, at].get(mode="clip")
-    tokens, logps = sample(logits, uniform, numbers, fixed.top_k)
+    tokens, logps, support = sample(logits, uniform, numbers, fixed.top_k, keep_support=fixed.keep_support)
     failed = ~jnp.isfinite(logps)
     ended = jnp.isin(tokens, jnp.array(fixed.eos_ids, jnp.int32)) | (at + 1 >= fixed.max_tokens) | failed
     # Out of range means that nothing is written.
@@ -188,4 +191,5 @@ def _append(
         lengths=drawn.lengths.at[seqs].add(1, mode="drop"),
         ended=drawn.ended.at[seqs].set(ended, mode="drop"),
         failed=drawn.failed.at[seqs].set(failed, mode="drop"),
+        support=None if drawn.support is None else drawn.support.at[seqs, at].set(support, mode="drop"),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,8 +32,10 @@ def sample(
     uniform: Float[Array, "row 2"],
     numbers: Numbers,
     top_k: int | None,
-) -> tuple[Int[Array, "row"], Float[Array, "row"]]:
-    """Choose a token per row and report its log-probability.
+    *,
+    keep_support: bool = False,
+) -> tuple[Int[Array, "row"], Float[Array, "row"], Int[Array, "row candidate"] | None]:
+    """Choose a token per row, report its log-probability and, if asked, the ids that it was chosen among.
 
     Logits are divided by the temperature T. Tokens less than `min_p` times as likely as the most likely one are cut,
     then all but the `top_k` largest, then all outside the nucleus that holds `top_p` of what is left. One token is
@@ -49,7 +51,9 @@ def sample(
     Temperature 0 chooses the largest logit and reports at temperature 1 over the whole vocabulary. Equal logits are
     taken in the order of their ids, so that `top_k` = 1 is greedy. If logits are NaN or +inf the report is not finite.
 
-    >>> token, logp = sample(
+    With `keep_support` the third result has `top_k` (≤ 256) ids, -1 where fewer are left; all are -1 at temperature 0.
+
+    >>> token, logp, _ = sample(
     ...     jnp.array([[0.0, 1.0]]), jnp.array([[0.9, 0.9]]), Numbers(jnp.float32(0), jnp.array(True)), None
     ... )
     >>> int(token[0]), round(float(logp[0]), 4)
@@ -61,18 +65,29 @@ def sample(
     weights = jnp.exp(scaled)
     total = jnp.sum(weights, axis=-1)
 
-    def greedily() -> tuple[Int[Array, "row"], Float[Array, "row"]]:
-        return jnp.argmax(scaled, axis=-1).astype(jnp.int32), total
+    kept_ids = jnp.full((len(logits), top_k or 0), -1, jnp.int32) if keep_support else None
 
-    def randomly() -> tuple[Int[Array, "row"], Float[Array, "row"]]:
+    def greedily() -> tuple[Int[Array, "row"], Float[Array, "row"], Any]:
+        return jnp.argmax(scaled, axis=-1).astype(jnp.int32), total, kept_ids
+
+    def randomly() -> tuple[Int[Array, "row"], Float[Array, "row"], Any]:
         kept, ids = _cut(weights, numbers, top_k)
         drawn = draw(kept, uniform)
         mass = jnp.where(numbers.over_support, jnp.sum(kept, axis=-1), total)
-        return drawn if ids is None else jnp.take_along_axis(ids, drawn[:, None], axis=-1)[:, 0], mass
+        support = None if kept_ids is None else _ids(kept, ids, kept_ids)
+        return drawn if ids is None else jnp.take_along_axis(ids, drawn[:, None], axis=-1)[:, 0], mass, support
 
-    tokens, mass = jax.lax.cond(random, randomly, greedily)
+    tokens, mass, support = jax.lax.cond(random, randomly, greedily)
     chosen = jnp.take_along_axis(scaled, tokens[:, None], axis=-1)[:, 0]
-    return tokens, chosen - jnp.log(mass)
+    return tokens, chosen - jnp.log(mass), support
+
+
+def _ids(
+    kept: Float[Array, "row weight"], ids: Int[Array, "row weight"] | None, empty: Int[Array, "row candidate"]
+) -> Int[Array, "row candidate"]:
+    """Return the ids of the weights that are not zero; a vocabulary smaller than `top_k` is taken whole."""
+    every = jnp.broadcast_to(jnp.arange(kept.shape[-1], dtype=jnp.int32), kept.shape) if ids is None else ids
+    return empty.at[:, : kept.shape[-1]].set(jnp.where(kept > 0, every, -1))
 
 
 def _cut(

@@ -1,10 +1,11 @@
-"""Runs a command that must not outlive its parent: `python -I guard.py COMMAND...`.
+"""Runs a command that must not outlive its parent: `python -I guard.py STATUS COMMAND...`.
 
 The command and all its descendants are ended when this program's standard input closes or its parent is gone. A pipe
 closes with the process that holds it, even after SIGKILL. `PR_SET_PDEATHSIG` in the parent would not do: it follows the
 thread that forked, and running a function before `exec` is unsafe with JAX's threads. This program also adopts what the
-command's processes leave behind. It uses only the standard library, so that it starts in a few milliseconds, and is a
-script, so that it needs no installed package.
+command's processes leave behind. How the command ended is written to the file STATUS at once, as `subprocess` counts
+it: what the command leaves behind may take a while to end. It uses only the standard library, so that it starts in a
+few milliseconds, and is a script, so that it needs no installed package.
 """
 
 from __future__ import annotations
@@ -67,18 +68,27 @@ def _wanted(parent: int) -> bool:
     return os.getppid() == parent and not (ready and not os.read(0, 1))
 
 
+def _tell(file: str, status: int) -> None:
+    """Write the command's status so that nobody reads half of it."""
+    with open(f"{file}.new", "w", encoding="ascii") as told:
+        told.write(str(status))
+    os.replace(f"{file}.new", file)
+
+
 def main() -> int:
     """Run the command and return its exit status, or 128 plus the signal that ended it, as shells do."""
     guard, parent = os.getpid(), os.getppid()
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     child = subprocess.Popen(
-        sys.argv[1:],
+        sys.argv[2:],
         stdin=subprocess.DEVNULL,
         start_new_session=True,
         preexec_fn=lambda: _follow(guard),  # noqa: PLW1509 - there are no threads here
     )
-    while child.poll() is None and _wanted(parent):
+    while child.poll() is None and _wanted(parent):  # asked twice a second
         pass
+    if child.returncode is not None:
+        _tell(sys.argv[1], child.returncode)
     if not _end(child.pid, signal.SIGTERM, GRACE_SECONDS):
         _end(child.pid, signal.SIGKILL, GRACE_SECONDS)
     status = child.returncode or 0

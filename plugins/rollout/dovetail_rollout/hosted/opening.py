@@ -14,6 +14,7 @@ from dovetail.protocols import ModelMaker, Tokenizer, Weights
 from dovetail_rollout.hosted.engine import HostedEngine
 from dovetail_rollout.hosted.handover import Handover
 from dovetail_rollout.hosted.host import Host
+from dovetail_rollout.hosted.probe import Probe
 
 
 @attrs.frozen(kw_only=True)
@@ -27,6 +28,7 @@ class Opening:
         adapter: whether to hand over only the adapter.
         handover: where weights are written.
         restarts: how often a lost host is restarted.
+        probe: how far its log-probabilities may be from ours; see `Probe.tolerance`.
     """
 
     name: str
@@ -35,13 +37,14 @@ class Opening:
     adapter: bool
     handover: str | None
     restarts: int
+    probe: float | None
 
     def open(self, graphdef: Any, weights: Weights, tokenizer: Tokenizer) -> HostedEngine:
         """Write the weights, which are version 0, and start the host with them.
 
         Raises:
             ConfigError: if the weights cannot be written for other programs.
-            RunError: if the host does not start.
+            RunError: if the host does not start, or samples from another model.
         """
         name, params = ("decoder", {}) if self.folder is None else ("pretrained", {"path": self.folder})
         maker: Any = dovetail.get("model", name).bind(**params)
@@ -53,10 +56,16 @@ class Opening:
             raise ConfigError(
                 f"rollout '{self.name}': {error} (rollout.{self.name}.folder = {self.folder!r})"
             ) from error
-        return self._start(handover, folder, nnx.merge(graphdef, *weights).vocab_size, tokenizer)
+        engine = self._start(handover, folder, nnx.merge(graphdef, *weights).vocab_size, tokenizer)
+        try:
+            Probe(graphdef=graphdef, weights=weights, tolerance=self.probe).check(engine)
+        except BaseException:
+            engine.close()
+            raise
+        return engine
 
     def open_folder(self, folder: Path, tokenizer: Tokenizer) -> HostedEngine:
-        """Start the host with a Hugging Face folder."""
+        """Start the host with a Hugging Face folder; nobody here has its weights, so they are not compared."""
         maker: ModelMaker = dovetail.get("model", "pretrained").bind(path=str(folder))  # pyright: ignore[reportAssignmentType]
         model: Any = maker.abstract(tokenizer.vocab_size)
         handover = Handover.open(self.handover, maker, nnx.graphdef(model), adapter=self.adapter)

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -36,11 +37,12 @@ class GuardedProcess:
         self.name = name
         self.log = Path(tempfile.mkdtemp(prefix=f"dovetail-{name}-")) / "log.txt"
         self._mourned = threading.Event()
+        self._ready_at = 0
         with self.log.open("ab") as out:
             out.write(f"$ {shlex.join(command)}\n".encode())
             out.flush()
             self._process = subprocess.Popen(
-                [sys.executable, "-I", str(GUARD), *command],
+                [sys.executable, "-I", str(GUARD), str(self._told), *command],
                 stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -51,8 +53,12 @@ class GuardedProcess:
 
     @property
     def status(self) -> int | None:
-        """The exit status, or None while it runs."""
-        return self._process.poll()
+        """The command's exit status, -N for a signal, or None while it runs; its children may outlive it."""
+        return int(self._told.read_text()) if self._told.exists() else self._process.poll()
+
+    @property
+    def _told(self) -> Path:
+        return self.log.with_name("status")
 
     def wait_for(self, ready: Callable[[], bool], seconds: float) -> None:
         """Wait until `ready` returns true.
@@ -67,21 +73,37 @@ class GuardedProcess:
             if time.monotonic() > end:
                 raise RunError(f"{self.name} was not ready after {seconds:g} s: {self.epitaph()}")
             time.sleep(0.2)
+        self._ready_at = self.log.stat().st_size
 
     def close(self) -> None:
         """End the process; a second call does nothing."""
         self._end()
 
     def epitaph(self) -> str:
-        """Say how the process ended, or that it still runs, with the cause according to its log, which is kept."""
+        """Say how the process ended, or that it still runs, with the cause according to its log, which is kept.
+
+        What is in the log of a start that succeeded is no cause.
+        """
         self._mourned.set()
-        try:
-            ended = f"ended with status {self._process.wait(MOMENT_SECONDS)}"
-        except subprocess.TimeoutExpired:
-            ended = "still runs"
-        error = first_error(self.log)
+        end = time.monotonic() + MOMENT_SECONDS
+        while self.status is None and time.monotonic() < end:
+            time.sleep(0.05)
+        error = first_error(self.log, self._ready_at)
         cause = f": {error}" if error else ""
-        return f"the process {ended}{cause}; the end of {self.log}:\n{last_lines(self.log)}"
+        return f"the process {_ended(self.status)}{cause}; the end of {self.log}:\n{last_lines(self.log)}"
+
+
+def _ended(status: int | None) -> str:
+    """Say in words how a process ended.
+
+    >>> _ended(None), _ended(3), _ended(-15)
+    ('still runs', 'ended with status 3', 'was ended by SIGTERM')
+    """
+    if status is None:
+        return "still runs"
+    if status == -signal.SIGKILL:
+        return "was killed (SIGKILL), as the kernel does where memory runs out"
+    return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
 
 def _end(process: subprocess.Popen[bytes], log: Path, mourned: threading.Event) -> None:
@@ -104,9 +126,11 @@ def last_lines(log: Path, number: int = LAST_LINES) -> str:
     return "\n".join(f"  {line.rstrip()}" for line in lines[-number:])
 
 
-def first_error(log: Path) -> str:
-    """Return the first exception in a log, which is the cause of those that follow; empty without one."""
-    with log.open(errors="replace") as lines:
+def first_error(log: Path, start: int = 0) -> str:
+    """Return the first exception in a log from a byte on, the cause of those that follow; empty without one."""
+    with log.open("rb") as file:
+        file.seek(start)
+        lines = (line.decode(errors="replace") for line in file)
         return next((found[1].strip() for line in lines if (found := EXCEPTION.search(line))), "")
 
 

@@ -13,6 +13,7 @@ import attrs
 
 from dovetail.config.settings import Sampling
 from dovetail.errors import ConfigError, RunError
+from dovetail.progress import SAMPLING, so_far
 from dovetail_rollout.hosted.handover import adapted, dtype_of
 from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Request
 from dovetail_rollout.hosted.vllm_server import ADAPTER, CHUNK, check_temperature, completion_settings, lora_rank
@@ -93,6 +94,7 @@ class VllmInProcess:
             while self._engine.has_unfinished_requests():
                 for output in self._engine.step():
                     self._take(output, found, ends)
+                so_far(SAMPLING, len(found), len(names))
         except Exception as error:
             raise HostLost(f"vLLM: {type(error).__name__}: {error}") from error
         finally:

@@ -14,6 +14,7 @@ import attrs
 
 from dovetail.config.settings import Sampling
 from dovetail.errors import ConfigError, RunError
+from dovetail.progress import SAMPLING, so_far
 from dovetail_rollout.hosted.handover import adapted, dtype_of
 from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Request
 from dovetail_rollout.hosted.http import BROKEN, JsonClient, Refused
@@ -23,6 +24,8 @@ NAME: Final = "policy"
 ADAPTER: Final = "adapter"
 CHUNK: Final = 16
 """Tokens between two checks for stop strings."""
+TELL_SECONDS: Final = 2.0
+"""Between two reports of how many completions are there."""
 HEALTH_SECONDS: Final = 10.0
 """Between two health checks of a busy server."""
 ANSWER_SECONDS: Final = 30.0
@@ -158,12 +161,18 @@ class VllmServer:
         futures = [pool.submit(self._one, request, body, ends) for request in requests]
         waiting = set(futures)
         try:
+            asked = time.monotonic()
             while waiting:
-                done, waiting = wait(waiting, HEALTH_SECONDS, FIRST_EXCEPTION)
+                done, waiting = wait(waiting, min(TELL_SECONDS, HEALTH_SECONDS), FIRST_EXCEPTION)
+                so_far(SAMPLING, len(futures) - len(waiting), len(futures))
                 for future in done:
                     future.result()
-                if not done and not self._healthy():
-                    raise HostLost(self._epitaph("it does not answer"))
+                if done:
+                    asked = time.monotonic()
+                elif time.monotonic() - asked >= HEALTH_SECONDS:
+                    asked = time.monotonic()
+                    if not self._healthy():
+                        raise HostLost(self._epitaph("it does not answer"))
         except Refused as refused:
             raise HostLost(self._epitaph(f"it answers with {refused}")) from refused
         except BROKEN as error:

@@ -63,6 +63,8 @@ class SglangJax:
         handover: where weights are written for the process; None is `/dev/shm`, or the folder for temporary files.
         restarts: how often in a run a process that dies is restarted.
         start_seconds: how long a start may take.
+        probe: when the engine opens, a few prompts are sampled and scored; the mean difference of the log-probabilities
+            that is allowed, in nats. None is 0.01 in float32 and 0.25 in 16 bits; 0 asks nothing.
 
     Raises:
         ConfigError: if sgl-jax is missing.
@@ -74,6 +76,7 @@ class SglangJax:
     handover: str | None = None
     restarts: Annotated[int, Ge(0)] = attrs.field(default=1, validator=in_range)
     start_seconds: Annotated[float, Gt(0), STATIC] = attrs.field(default=600.0, validator=in_range)
+    probe: Annotated[float, Ge(0), STATIC] | None = attrs.field(default=None, validator=in_range)
 
     declares: ClassVar[MappingProxyType[str, bool]] = MappingProxyType({"vocabulary_logps": False})
 
@@ -97,6 +100,7 @@ class SglangJax:
             adapter=False,
             handover=self.handover,
             restarts=self.restarts,
+            probe=self.probe,
         )
 
     def _python(self) -> str:

@@ -23,7 +23,7 @@ from dovetail.ranges import in_range
 from dovetail_rollout.checks import check_prompts, unknown_ids
 from dovetail_rollout.decoding.batching import Batch, Prompts, length_axes
 from dovetail_rollout.decoding.decode import Drawn, Fixed
-from dovetail_rollout.decoding.sampling import Numbers
+from dovetail_rollout.decoding.sampling import SORTED, Numbers
 from dovetail_rollout.decoding.slots import Schedule
 from dovetail_rollout.decoding.stops import Stops
 
@@ -61,7 +61,9 @@ class Vanilla:
     shrink: bool | None = None
     cache_dtype: Literal["float32", "bfloat16"] | None = None
 
-    declares: ClassVar[MappingProxyType[str, bool]] = MappingProxyType({"batch_invariant": True})
+    declares: ClassVar[MappingProxyType[str, Any]] = MappingProxyType(
+        {"batch_invariant": True, "keeps_support": SORTED}
+    )
 
     def check(self) -> None:
         """Do nothing: it needs nothing that could be missing."""
@@ -117,8 +119,10 @@ class VanillaEngine:
         prompt_mask: Bool[np.ndarray, "prompt position"],
         keys: Key[Array, "prompt sample"],
         sampling: Sampling,
+        *,
+        keep_support: bool = False,
     ) -> Completions:
-        """Sample one completion for each key.
+        """Sample one completion for each key; `keep_support` goes with a `top_k` of at most 256.
 
         Raises:
             ConfigError: for shapes that do not match, and for prompts padded on the right.
@@ -134,7 +138,9 @@ class VanillaEngine:
             graphdef=self.graphdef,
             weights=weights,
             numbers=_numbers(sampling),
-            fixed=Fixed(max_tokens=sampling.max_tokens, top_k=sampling.top_k, eos_ids=self.eos_ids),
+            fixed=Fixed(
+                max_tokens=sampling.max_tokens, top_k=sampling.top_k, eos_ids=self.eos_ids, keep_support=keep_support
+            ),
             cache_dtype=self.cache_dtype,
             length_axes=self.length_axes,
             schedule=Schedule(
@@ -177,6 +183,7 @@ class VanillaEngine:
             logps=np.where(mask, drawn.logps, np.float32(0)),
             finish=np.where(drawn.failed, "error", finish),
             versions=np.full(len(drawn.tokens), self.version, np.int32),
+            support=None if drawn.support is None else np.asarray(drawn.support),
         )
 
     def sync(self, weights: Weights, version: int) -> None:

@@ -12,8 +12,10 @@ import attrs
 from annotated_types import Ge
 
 from dovetail_sink._figures import FIGURES, phase_of
+from dovetail_sink._pulse import Pulse
 
 if TYPE_CHECKING:
+    from dovetail.progress import Doing
     from dovetail.protocols import Sink
 
 
@@ -22,7 +24,9 @@ class Console:
     """A live table of the latest steps under a progress bar, or one line per record if stdout is not a terminal.
 
     A line is `phase=rl step=3 total=100 reward=0.5 KL=0.001 ...`: fields separated by one space, without those that the
-    record lacks. `NO_COLOR` is honoured.
+    record lacks. `NO_COLOR` is honoured. What the run is doing and for how long is above the table, and off a terminal
+    on stderr: `[42 s] sampling 120 / 512 (12 s)`, each new phase of the first step, and later where nothing else has
+    been printed for a while.
 
     Args:
         rows: the greatest number of records in the table; a low terminal shows fewer.
@@ -36,7 +40,7 @@ class Console:
 
         terminal = Terminal()
         if not sys.stdout.isatty() or terminal.is_dumb_terminal:
-            return Lines(total_steps)
+            return Lines(total_steps, Pulse().start())
 
         from dovetail_sink._live import LiveView
 
@@ -52,9 +56,14 @@ def title(folder: Path) -> str:
 
 @attrs.frozen
 class Lines:
-    """One line of text per record."""
+    """One line of text per record, and what the run is doing in between."""
 
     total_steps: int
+    pulse: Pulse
+
+    def tell(self, doing: Doing) -> None:
+        """Take what the run is doing."""
+        self.pulse.tell(doing)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Print one step's metrics."""
@@ -64,6 +73,8 @@ class Lines:
             fields["total"] = self.total_steps
         fields |= {each.heading: f"{metrics[each.metric]:.6g}" for each in FIGURES if each.metric in metrics}
         print(" ".join(f"{name}={value}" for name, value in fields.items()), flush=True)
+        self.pulse.recorded(of_step=phase != "eval")
 
     def close(self) -> None:
-        """Do nothing: every line has been flushed."""
+        """Say nothing more; every line has been flushed."""
+        self.pulse.close()

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import attrs
 from annotated_types import Ge, Interval
 
+from dovetail.data import View
 from dovetail.errors import ConfigError, DataError, listing, nearest
 from dovetail.ranges import in_range
 from dovetail_task._chat import check_system, conversation
 from dovetail_task._files import FORMATS, Record, Table, held_out, open_table
 from dovetail_task._template import check_template
-from dovetail_task._view import View
 
 if TYPE_CHECKING:
     from dovetail.protocols import Example, Split

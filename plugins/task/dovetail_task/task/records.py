@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import attrs
 from annotated_types import Interval
 
+from dovetail.data import View
 from dovetail.errors import DataError
 from dovetail.ranges import in_range
 from dovetail_task._chat import check_system, conversation, split_reply
 from dovetail_task._files import Check, Record, Table, first_columns, held_out, open_table
 from dovetail_task._template import check_template
-from dovetail_task._view import View
 
 if TYPE_CHECKING:
     from dovetail.protocols import Example, Split

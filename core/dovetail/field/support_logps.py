@@ -1,0 +1,37 @@
+"""Field `support_logps`: log-probabilities of the tokens among those that they were drawn from."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+
+def support_logps(
+    logits: Float[Array, "*batch vocab"],
+    tokens: Int[Array, "*batch"],
+    support: Int[Array, "*batch candidate"],
+) -> Float[Array, "*batch"]:
+    """Log-probability of each of the `tokens` among the ids that a cut has left: its logit minus their log-sum-exp.
+
+        log π_S(y) = z_y - log ∑_{v∈S} exp(z_v)
+
+    A sampler that draws among the 50 likeliest tokens reports probabilities that sum to one over those; the trainer's
+    own are like them only over the same S. DeepSeek-AI 2025, *DeepSeek-V3.2*, section 3.1, "Keep Sampling Mask".
+
+    Args:
+        logits: divided by the sampling temperature, in float32.
+        tokens: y, ids that were drawn.
+        support: S, ids; those below 0 fill up. Where all do, the value means nothing and is finite.
+
+    >>> import numpy as np
+    >>> logits = jnp.log(jnp.array([[0.4, 0.4, 0.2]]))
+    >>> support_logps(logits, jnp.array([1]), jnp.array([[0, 1, -1]])).round(3)
+    Array([-0.693], dtype=float32)
+    """
+    there = support >= 0
+    candidates = jnp.take_along_axis(logits, jnp.maximum(support, 0), axis=-1)
+    normaliser = jax.nn.logsumexp(
+        jnp.where(there | ~jnp.any(there, axis=-1, keepdims=True), candidates, -jnp.inf), axis=-1
+    )
+    return jnp.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0] - normaliser

@@ -1,0 +1,134 @@
+"""Complete examples: render, encode, draw, and go on after a turn where an agent loop says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, Key
+
+from dovetail.errors import DataError
+from dovetail.host.episodes import Generators, Rounds, joined_episodes, rows_of_episodes
+from dovetail.host.prompts import encode
+from dovetail.protocols import Completions, Episodes, Example, OpenLoop, RolloutEngine, Sampling, Tokenizer
+
+
+@attrs.frozen(kw_only=True)
+class Completed:
+    """Examples with completions, prompt-major: row p·n + i answers prompt p.
+
+    Attributes:
+        examples: one for each prompt, its `prompt` the text that the model got.
+        asked: the same as they were before an agent loop made that text of them.
+        episodes: what an agent loop with turns knows beside; None without one.
+    """
+
+    examples: tuple[Example, ...]
+    asked: tuple[Example, ...]
+    completions: Completions
+    prompt_tokens: Int[np.ndarray, "prompt position"]
+    prompt_mask: Bool[np.ndarray, "prompt position"]
+    episodes: Episodes | None = None
+
+    @property
+    def samples(self) -> int:
+        """Completions of each prompt."""
+        return len(self.completions.tokens) // len(self.examples)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Completed]) -> Completed:
+        """Put rounds one after another."""
+        episodes = [part.episodes for part in parts if part.episodes is not None]
+        return cls(
+            examples=tuple(example for part in parts for example in part.examples),
+            asked=tuple(example for part in parts for example in part.asked),
+            completions=Completions.joined([part.completions for part in parts]),
+            prompt_tokens=np.concatenate([part.prompt_tokens for part in parts]),
+            prompt_mask=np.concatenate([part.prompt_mask for part in parts]),
+            episodes=joined_episodes(episodes) if episodes else None,
+        )
+
+    def of(self, prompts: Int[np.ndarray, "prompt"]) -> Completed:
+        """Take some prompts with their completions, in that order."""
+        rows = rows_of(prompts, self.samples)
+        return Completed(
+            examples=tuple(self.examples[prompt] for prompt in prompts),
+            asked=tuple(self.asked[prompt] for prompt in prompts),
+            completions=self.completions.rows(rows),
+            prompt_tokens=self.prompt_tokens[prompts],
+            prompt_mask=self.prompt_mask[prompts],
+            episodes=None if self.episodes is None else rows_of_episodes(self.episodes, rows),
+        )
+
+
+def rows_of(prompts: Int[np.ndarray, "prompt"], samples: int) -> Int[np.ndarray, "seq"]:
+    """Return the rows of some prompts, each with so many samples."""
+    return (np.asarray(prompts)[:, None] * samples + np.arange(samples)).reshape(-1)
+
+
+@attrs.frozen(kw_only=True)
+class Completer:
+    """An open engine with what it needs to complete examples."""
+
+    engine: RolloutEngine
+    tokenizer: Tokenizer
+    max_prompt_tokens: int
+    loop: OpenLoop | None = None
+
+    def __call__(
+        self,
+        examples: Sequence[Example],
+        keys: Key[Array, "prompt sample"],
+        sampling: Sampling,
+        *,
+        keep_support: bool = False,
+    ) -> Completed:
+        """Draw a completion, or play an episode, for each key; if asked, with the ids each token was chosen among."""
+        options = {"keep_support": True} if keep_support else {}  # only engines that declare it take it
+        if self.loop is None:
+            tokens, mask = encode([e["prompt"] for e in examples], self.tokenizer, self.max_prompt_tokens)
+            drawn = self.engine.generate(tokens, mask, keys, sampling, **options)
+            examples = tuple(examples)
+            return Completed(
+                examples=examples, asked=examples, completions=drawn, prompt_tokens=tokens, prompt_mask=mask
+            )
+        running = self.loop.begin(examples, keys.shape[1], Generators.of(keys))
+        tokens, mask = self._encoded(running.prompts)
+        play = Rounds(
+            engine=self.engine,
+            pad_id=self.tokenizer.pad_id,
+            max_turn_tokens=self.loop.max_turn_tokens,
+            options=options,
+        )
+        tape, full = play(tokens, mask, keys, sampling, running.then)
+        episodes = running.result(full.tolist())
+        return Completed(
+            examples=tuple({**e, "prompt": p} for e, p in zip(examples, running.prompts, strict=True)),
+            asked=tuple(examples),
+            completions=tape.completions(episodes.failed),
+            prompt_tokens=tokens,
+            prompt_mask=mask,
+            episodes=episodes,
+        )
+
+    def in_full_batch(
+        self, examples: list[Example], keys: Key[Array, "prompt sample"], sampling: Sampling, size: int
+    ) -> Completed:
+        """Complete examples as a batch of `size`, so that a last, smaller one compiles nothing."""
+        filling = size - len(examples)
+        if not filling:
+            return self(examples, keys, sampling)
+        filled = jnp.concatenate([keys, jnp.repeat(keys[:1], filling, axis=0)])
+        return self(examples + examples[:1] * filling, filled, sampling).of(np.arange(len(examples)))
+
+    def _encoded(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Encode prompts that an environment has added to; they were not measured before, and are never cut."""
+        for text in texts:
+            if (length := len(self.tokenizer.encode(text))) > self.max_prompt_tokens:
+                raise DataError(
+                    f"a prompt has {length} tokens with what the interaction's reset and the tools add to it; raise"
+                    f" train.max_prompt_tokens = {self.max_prompt_tokens}. It begins with {text[:80]!r}"
+                )
+        return encode(texts, self.tokenizer, self.max_prompt_tokens)

@@ -1,0 +1,268 @@
+"""Episodes of several turns on any engine: each round continues what has been written so far, in ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, Key
+
+from dovetail.errors import PluginError
+from dovetail.host.rewards import joined
+from dovetail.protocols import Completions, Episodes, RolloutEngine, Sampling
+
+TURN: Final = 0x40000000
+RESET: Final = 0x50000000
+AFTER: Final = 0x60000000
+"""Folded into the key of a sample, with the number of the turn: for drawing a turn's tokens; for the environment when
+an episode begins, and after a turn. Draws do not depend on how long an observation was."""
+
+Then = Callable[[list[int], list[list[int]], list[str]], list[list[int] | None]]
+
+
+@attrs.frozen
+class Generators:
+    """Random numbers on the host for what follows turns, from the keys of the samples."""
+
+    words: Int[np.ndarray, "prompt sample word"]
+
+    @classmethod
+    def of(cls, keys: Key[Array, "prompt sample"]) -> Generators:
+        """Take the keys' bits."""
+        return cls(np.asarray(jax.random.key_data(keys)).astype(np.uint32))
+
+    def __call__(self, *, prompt: int | None = None, row: int | None = None, turn: int = 0) -> np.random.Generator:
+        """Return a new generator: of a prompt, the same for all of its samples, or of a row and a turn."""
+        if prompt is not None:
+            return np.random.default_rng([*self.words[prompt, 0], RESET])
+        samples = self.words.shape[1]
+        return np.random.default_rng([*self.words[row // samples, row % samples], AFTER | turn])  # pyright: ignore[reportOptionalOperand]
+
+
+@attrs.frozen(kw_only=True)
+class Tape:
+    """What has been written in each episode so far: the ids are the only truth, nothing is rendered again."""
+
+    tokens: Int[np.ndarray, "seq token"]
+    logps: np.ndarray
+    mask: Bool[np.ndarray, "seq token"]
+    observed: Bool[np.ndarray, "seq token"]
+    turns: Int[np.ndarray, "seq token"]
+    versions: Int[np.ndarray, "seq"]
+    finish: np.ndarray
+    filled: Int[np.ndarray, "seq"]
+    support: Int[np.ndarray, "seq token candidate"] | None = None
+
+    @classmethod
+    def empty(cls, rows: int, limit: int, pad_id: int, drawn: Completions) -> Tape:
+        """Return a tape with room for `limit` tokens in each row, of what engines return such as `drawn`."""
+        shape = (rows, limit)
+        return cls(
+            tokens=np.full(shape, pad_id, np.int32),
+            logps=np.zeros(shape, np.float32),
+            mask=np.zeros(shape, bool),
+            observed=np.zeros(shape, bool),
+            turns=np.zeros(shape, np.int32),
+            versions=np.zeros(rows, np.int32),
+            finish=np.full(rows, "length", "<U6"),
+            filled=np.zeros(rows, np.int32),
+            support=None if drawn.support is None else np.full((*shape, drawn.support.shape[2]), -1, np.int32),
+        )
+
+    def room(self, row: int) -> int:
+        """Return how many tokens still fit."""
+        return self.tokens.shape[1] - int(self.filled[row])
+
+    def write(self, row: int, drawn: Completions, index: int, turn: int) -> list[int]:
+        """Append a turn, cut where the room ends, and return its ids."""
+        count = min(int(drawn.mask[index].sum()), self.room(row))
+        place = slice(self.filled[row], self.filled[row] + count)
+        self.tokens[row, place] = drawn.tokens[index, :count]
+        self.logps[row, place] = drawn.logps[index, :count]
+        self.mask[row, place] = True
+        self.turns[row, place] = turn
+        self.versions[row] = drawn.versions[index]
+        if self.support is not None and drawn.support is not None:
+            self.support[row, place] = drawn.support[index, :count]
+        self.finish[row] = drawn.finish[index] if count == drawn.mask[index].sum() else "length"
+        self.filled[row] += count
+        return drawn.tokens[index, :count].tolist()
+
+    def observe(self, row: int, ids: Sequence[int], turn: int) -> None:
+        """Append what is said after a turn."""
+        place = slice(self.filled[row], self.filled[row] + len(ids))
+        self.tokens[row, place] = ids
+        self.observed[row, place] = True
+        self.turns[row, place] = turn
+        self.filled[row] += len(ids)
+
+    def completions(self, failed: Bool[np.ndarray, "seq"]) -> Completions:
+        """Return the episodes; those that failed have no token of the policy."""
+        finish = np.where(failed, "error", self.finish)
+        mask = self.mask & (finish != "error")[:, None]
+        return Completions(
+            tokens=self.tokens,
+            mask=mask,
+            logps=np.where(mask, self.logps, np.float32(0)),
+            finish=finish,
+            versions=self.versions,
+            observed=self.observed,
+            turns=self.turns,
+            support=self.support,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class Rounds:
+    """Plays episodes by calling an engine again and again with grown prompts.
+
+    What came before is read again in each round, so an engine that can go on where it stopped does better; this works
+    with every engine, and says what the others must equal.
+    """
+
+    engine: RolloutEngine
+    pad_id: int
+    max_turn_tokens: int | None
+    options: Mapping[str, Any] = attrs.field(factory=dict)
+
+    def __call__(
+        self,
+        prompt_tokens: Int[np.ndarray, "prompt position"],
+        prompt_mask: Bool[np.ndarray, "prompt position"],
+        keys: Key[Array, "prompt sample"],
+        sampling: Sampling,
+        then: Then,
+    ) -> tuple[Tape, Bool[np.ndarray, "seq"]]:
+        """Draw turns until `then` has ended every episode, or nothing more fits into it.
+
+        Returns:
+            What was written, and which episodes ended because nothing more fitted.
+        """
+        samples = keys.shape[1]
+        limit = min(self.max_turn_tokens or sampling.max_tokens, sampling.max_tokens)
+        by_turn = attrs.evolve(sampling, max_tokens=limit)
+        drawn = self.engine.generate(prompt_tokens, prompt_mask, keys, by_turn, **self.options)
+        tape = Tape.empty(keys.size, sampling.max_tokens, self.pad_id, drawn)
+        full = np.zeros(keys.size, bool)
+        active, turn = list(range(keys.size)), 0
+        flat = keys.reshape(-1)
+        while True:
+            turns = [tape.write(row, drawn, index, turn) for index, row in enumerate(active)]
+            active = self._answered(tape, full, active, turns, turn, then)
+            if not active:
+                return tape, full
+            turn += 1
+            tokens, mask = _grown(prompt_tokens, prompt_mask, tape, active, samples)
+            drawn = self._in_few_sizes(tokens, mask, _of_turn(flat, active, turn), by_turn, keys.size)
+
+    def _in_few_sizes(self, tokens: Any, mask: Any, keys: Any, sampling: Sampling, most: int) -> Completions:
+        """Fill up to a quarter, a sixteenth, ... of all rows: each size is compiled, and what fills is thrown away."""
+        size = most
+        while size % 4 == 0 and size // 4 >= len(tokens):
+            size //= 4
+        where = np.concatenate([np.arange(len(tokens)), np.zeros(size - len(tokens), int)])
+        drawn = self.engine.generate(tokens[where], mask[where], keys[where], sampling, **self.options)
+        return drawn.rows(slice(len(tokens)))
+
+    def _answered(
+        self, tape: Tape, full: np.ndarray, active: list[int], turns: list[list[int]], turn: int, then: Then
+    ) -> list[int]:
+        """Ask what follows; return the episodes that go on."""
+        asked = [index for index, row in enumerate(active) if tape.finish[row] != "error"]
+        rows = [active[index] for index in asked]
+        full[rows] |= [tape.room(row) == 0 for row in rows]
+        if not rows:
+            return []
+        answers = then(rows, [turns[index] for index in asked], [str(tape.finish[row]) for row in rows])
+        if len(answers) != len(rows):
+            raise PluginError(f"the agent loop answered {len(answers)} of {len(rows)} turns; one answer for each")
+        going = []
+        for row, ids in zip(rows, answers, strict=True):
+            if ids is None:
+                continue
+            if len(ids) >= tape.room(row):  # there must be room for a word of the policy after it
+                tape.finish[row], full[row] = "length", True
+                continue
+            tape.observe(row, ids, turn)
+            going.append(row)
+        return going
+
+
+def _of_turn(keys: Key[Array, "seq"], rows: Sequence[int], turn: int) -> Key[Array, "seq one"]:
+    fold = jax.vmap(jax.random.fold_in, in_axes=(0, None))
+    return fold(keys[jnp.asarray(rows)], TURN | turn)[:, None]
+
+
+def _grown(
+    prompt_tokens: np.ndarray, prompt_mask: np.ndarray, tape: Tape, rows: list[int], samples: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return each episode so far as a prompt of its own, padded on the left."""
+    width = prompt_tokens.shape[1] + tape.tokens.shape[1]
+    tokens = np.zeros((len(rows), width), np.int32)
+    mask = np.zeros((len(rows), width), bool)
+    for index, row in enumerate(rows):
+        prompt = prompt_tokens[row // samples][prompt_mask[row // samples]]
+        ids = np.concatenate([prompt, tape.tokens[row, : tape.filled[row]]])
+        tokens[index, width - len(ids) :], mask[index, width - len(ids) :] = ids, True
+    return tokens, mask
+
+
+def joined_episodes(parts: Sequence[Episodes]) -> Episodes:
+    """Put episodes one after another."""
+    metrics = joined([part.metrics for part in parts], [len(part.ends) for part in parts])
+    return Episodes(
+        metrics=metrics,
+        **{name: _together([getattr(part, name) for part in parts]) for name in _ROWS},
+    )
+
+
+def rows_of_episodes(episodes: Episodes, rows: Int[np.ndarray, "chosen"]) -> Episodes:
+    """Return some episodes, in that order."""
+
+    def chosen(values: Any) -> Any:
+        return tuple(values[row] for row in rows) if isinstance(values, tuple) else values[rows]
+
+    metrics = {name: values[rows] for name, values in episodes.metrics.items()}
+    return Episodes(metrics=metrics, **{name: chosen(getattr(episodes, name)) for name in _ROWS})
+
+
+def empty_episodes(rows: int, turns: int) -> Episodes:
+    """Return episodes in which nothing happened."""
+    zeros = np.zeros((rows, turns))
+    return Episodes(
+        turn_rewards=zeros,
+        turn_mask=zeros > 0,
+        anchor_ids=zeros.astype(int) - 1,
+        tool_calls=np.zeros(rows, int),
+        tool_errors=np.zeros(rows, int),
+        ends=np.full(rows, ""),
+        failed=np.zeros(rows, bool),
+        conversations=((),) * rows,
+        states=(None,) * rows,
+    )
+
+
+def fields_of(completions: Completions, episodes: Episodes) -> dict[str, np.ndarray]:
+    """Return the fields that episodes of several turns have beside those of every batch."""
+    return {
+        "observed": completions.observed,
+        "turns": completions.turns,
+        "turn_rewards": episodes.turn_rewards.astype(np.float32),
+        "turn_mask": episodes.turn_mask,
+        "anchor_ids": episodes.anchor_ids.astype(np.int32),
+        "tool_calls": episodes.tool_calls.astype(np.int32),
+        "tool_errors": episodes.tool_errors.astype(np.int32),
+    }
+
+
+_ROWS: Final = tuple(field.name for field in attrs.fields(Episodes) if field.name != "metrics")
+
+
+def _together(values: Sequence[Any]) -> Any:
+    if isinstance(values[0], tuple):
+        return tuple(value for part in values for value in part)
+    return np.concatenate(values)

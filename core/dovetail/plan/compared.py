@@ -1,0 +1,93 @@
+"""Which of the trainer's log-probabilities are like the sampler's, so that the two may be compared.
+
+A cut (top-k, top-p, min-p) leaves a support S of the vocabulary. The sampler reports the probability of the draw, over
+S; the trainer scores over the vocabulary. Their ratio would hold the mass of S, which says nothing of how far the two
+policies are apart: 0.07 for 50 of 700 equally likely tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from dovetail.config.settings import Sampling
+from dovetail.errors import ConfigError
+from dovetail.plan.roles import OLD
+
+if TYPE_CHECKING:
+    from dovetail.config import Config
+
+SAMPLER: Final = "rollout_logps"
+VOCABULARY: Final = "logps"
+SUPPORT: Final = "support_logps"
+"""The field component that scores over the support which sampling has kept."""
+
+KEPT: Final = "support"
+"""The field that holds it."""
+
+NO_CUT: Final[dict[str, tuple[Any, ...]]] = {"top_k": (None,), "top_p": (None, 1.0), "min_p": (None, 0.0)}
+
+
+def cuts(sampling: Sampling) -> tuple[str, ...]:
+    """Return the settings that leave a part of the vocabulary; greedy sampling reports over all of it.
+
+    >>> cuts(Sampling(top_k=50, top_p=1.0))
+    ('top_k',)
+    """
+    names = tuple(name for name, none in NO_CUT.items() if getattr(sampling, name) not in none)
+    return names if sampling.temperature else ()
+
+
+def compared(config: Config) -> str | None:
+    """Return the trainer's log-probabilities that are like `rollout_logps`, or None if the sampler keeps no support."""
+    sampling = config.sampling
+    if not cuts(sampling) or sampling.logps == "vocabulary":
+        return VOCABULARY
+    return SUPPORT if sampling.top_k is not None and sampling.top_k <= _kept(config) else None
+
+
+def likened(reads: Iterable[str], like: str | None) -> dict[str, str]:
+    """Return what a component gets for the trainer's log-probabilities, if it compares them with the sampler's.
+
+    >>> likened(("old_logps", "rollout_logps", "mask"), "support_logps")
+    {'logps': 'support_logps', 'old_logps': 'old_support_logps'}
+    >>> likened(("old_logps", "mask"), "support_logps")
+    {}
+    """
+    if SAMPLER not in reads or like != SUPPORT:
+        return {}
+    return {VOCABULARY: SUPPORT, OLD + VOCABULARY: OLD + SUPPORT}
+
+
+def unlike(config: Config) -> str:
+    """Say why the sampler's log-probabilities cannot be compared with the trainer's, and what to do."""
+    (cut, *_), engine = cuts(config.sampling), config.choice("train.rollout").component
+    ways = []
+    if engine.declares.get("vocabulary_logps", True):
+        ways.append("set sampling.logps = 'vocabulary'")
+    if _kept(config):
+        ways.append(f"set sampling.top_k to at most {_kept(config)}, which keeps what it leaves")
+    return (
+        f"those are over what sampling.{cut} = {getattr(config.sampling, cut)} ({config.origins[f'sampling.{cut}']})"
+        f" leaves of the vocabulary, the trainer's over all of it; {', or '.join([*ways, 'remove the cut'])}"
+    )
+
+
+def check_reported(config: Config) -> None:
+    """Refuse to have log-probabilities over the vocabulary from an engine that reports them over the support only.
+
+    Raises:
+        ConfigError: naming the cut and where it is set.
+    """
+    engine, found = config.choice("train.rollout").component, cuts(config.sampling)
+    if config.sampling.logps == "vocabulary" and found and not engine.declares.get("vocabulary_logps", True):
+        raise ConfigError(
+            f"{config.origins['sampling.logps']}: sampling.logps = 'vocabulary' with sampling.{found[0]}: rollout"
+            f" '{engine.name}' reports log-probabilities over the support only; use 'support', remove the cut, or use"
+            " the engine 'vanilla'"
+        )
+
+
+def _kept(config: Config) -> int:
+    """Return the largest top-k whose support the engine keeps."""
+    return config.choice("train.rollout").component.declares.get("keeps_support", 0)

@@ -1,0 +1,53 @@
+"""What a run says of itself when it begins: device, types, the sizes of a step, and the memory that is planned."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from dovetail.devices.cost import planned_memory
+from dovetail.devices.micro_batch import memory_of
+from dovetail.progress import in_bytes
+from dovetail.train.setup import Setup
+
+
+def overview(setup: Setup) -> list[str]:
+    """Return a few lines; nothing is computed but shapes."""
+    config, sizes = setup.config, setup.algorithm.sizes
+    device, trained = jax.devices()[0], _count(setup.weights.trained)
+    everything = trained + _count(setup.weights.frozen)
+    stored = Counter[str]()
+    for leaf in jax.tree.leaves(setup.weights):
+        stored[str(leaf.dtype)] += leaf.size
+    rows = config.train.prompts * config.train.group_size
+    memory = planned_memory(config, setup.algorithm, setup.models, setup.devices)
+    largest = sorted(memory.items(), key=lambda item: -item[1])[:3]
+    return [
+        f"device    {device.device_kind} x {setup.devices.parts} of {jax.device_count()} ({device.platform})",
+        f"model     {everything / 1e6:,.1f} M parameters, {trained / 1e6:,.1f} M of them trained; stored as"
+        f" {' and '.join(stored)}, computed in {_compute_dtype(setup)}",
+        f"step      {config.train.prompts} prompts x {config.train.group_size} completions of at most"
+        f" {config.sampling.max_tokens} tokens; {rows} completions in mini-batches of {sizes.mini_batch_size},"
+        f" micro-batches of {sizes.micro_batch_size}",
+        f"memory    {in_bytes(sum(memory.values()))} planned of {in_bytes(memory_of(device))} on each device:"
+        f" {', '.join(f'{name} {in_bytes(size)}' for name, size in largest)}",
+    ]
+
+
+def _compute_dtype(setup: Setup) -> str:
+    """Return the type of the policy's hidden states."""
+
+    def hidden(weights: Any) -> Any:
+        tokens = jnp.zeros((1, 2), jnp.int32)
+        return nnx.merge(setup.graphdef, *weights)(tokens, jnp.ones_like(tokens, dtype=bool))[0]
+
+    return str(jax.eval_shape(hidden, setup.weights).dtype)
+
+
+def _count(weights: Mapping[str, Any]) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(weights))

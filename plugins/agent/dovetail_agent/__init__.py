@@ -1,0 +1,23 @@
+"""Dovetail's built-in agent loops, tools, formats of their calls, and environments. Nothing here imports jax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dovetail.hookspecs import hookimpl
+
+
+@hookimpl
+def dovetail_components(register: Callable[..., None]) -> None:
+    """Register the components of this package."""
+
+    def add(kind: str, name: str, attribute: str = "", aliases: tuple[str, ...] = ()) -> None:
+        register(kind, name, f"dovetail_agent.{kind}.{name}:{attribute or name}", aliases=aliases)
+
+    add("agent_loop", "single_turn", "SingleTurn")
+    add("agent_loop", "tool_agent", "ToolAgent", aliases=("turns",))
+    add("interaction", "guess_number", "GuessNumber")
+    add("tool", "calculator")
+    add("tool_format", "hermes", "Hermes", aliases=("qwen",))
+    add("task", "calculation", "Calculation")
+    add("task", "guess_number", "Guessing")

@@ -1,0 +1,326 @@
+"""Agent loop `tool_agent`: calls are run and their results read, else the environment answers, else it is over."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Annotated, Any, Final
+
+import attrs
+import numpy as np
+from annotated_types import Ge, Gt
+
+from dovetail.errors import ConfigError, RunError
+from dovetail.protocols import (
+    Call,
+    Episodes,
+    Example,
+    Interaction,
+    Message,
+    Parsed,
+    Tokenizer,
+    Tool,
+    ToolFormat,
+    Turn,
+)
+from dovetail.ranges import in_range
+from dovetail.registry import declares
+from dovetail.workers import LATE, workers
+from dovetail_agent.runner import Ran, Runner
+from dovetail_agent.signature import schema
+
+ASSISTANT: Final = "assistant"
+ANSWERED: Final = "answered"
+DONE: Final = "done"
+MAX_TURNS: Final = "max_turns"
+MAX_TOKENS: Final = "max_tokens"
+TURN_CUT: Final = "turn_cut"
+INVALID: Final = "invalid"
+FAILED: Final = "failed"
+"""Why an episode ended: the policy called nothing and there is no environment; the environment says so; a limit on
+turns, on tokens, on the tokens of a turn, on invalid calls; or something of ours failed."""
+
+
+@declares(turns=True)
+@attrs.frozen(kw_only=True)
+class ToolAgent:
+    """An episode of turns, between which tools and an environment speak.
+
+    After a turn its calls are run in the order written, and the policy reads the results; without a call the
+    interaction answers; without an interaction the episode is over.
+
+    What the policy gets wrong (JSON that cannot be read, a tool that does not exist, arguments of another type, an
+    exception of the tool) it gets to read. What fails without its fault (an exception of the interaction) ends the
+    episode, which is then left out of everything, and is never a reward of zero.
+
+    Args:
+        max_turns: turns of the policy. In the last one tools are not run, since nobody would read their results.
+        max_turn_tokens: tokens of a turn; one that is cut ends the episode. None: as many as the episode has
+            (`sampling.max_tokens`, observations included).
+        max_result_tokens: tokens of a tool's result that are read; the end of a longer one is cut off, which it says.
+        max_calls: calls in a turn; further ones are not run, which is said.
+        max_invalid: turns whose calls cannot be read, until one more ends the episode.
+        result: how a result is written where no chat template does it; `{name}` and `{result}` stand for the tool's.
+        processes: processes in which tools run, the turns of a round side by side; 0: here, one after another, where
+            nothing can end a call that hangs.
+        time_limit: seconds for the calls of a turn together, where `processes` is not 0. What is late is ended, and
+            the policy reads that it was.
+
+    Raises:
+        ConfigError: when opened, if neither tools nor an interaction are chosen, or the chat template cannot go on
+            after a turn.
+    """
+
+    max_turns: Annotated[int, Ge(1)] = attrs.field(default=8, validator=in_range)
+    max_turn_tokens: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
+    max_result_tokens: Annotated[int, Ge(1)] = attrs.field(default=256, validator=in_range)
+    max_calls: Annotated[int, Ge(1)] = attrs.field(default=4, validator=in_range)
+    max_invalid: Annotated[int, Ge(0)] = attrs.field(default=2, validator=in_range)
+    result: str = "{result}"
+    processes: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
+    time_limit: Annotated[float, Gt(0)] = attrs.field(default=10.0, validator=in_range)
+
+    def open(
+        self,
+        tokenizer: Tokenizer,
+        interaction: Interaction | None,
+        tools: Sequence[Tool],
+        tool_format: ToolFormat,
+    ) -> OpenToolAgent:
+        """Return the loop."""
+        if interaction is None and not tools:
+            raise ConfigError(
+                "train.agent_loop = 'tool_agent' has nothing that could follow a turn; set train.tools or"
+                " train.interaction"
+            )
+        for role, there in (("tool", tools), ("user", interaction)):
+            if there:  # now, and not when the first episode is played
+                tokenizer.bridge([{"role": role, "name": "probe", "content": "probe"}])
+        return OpenToolAgent(
+            settings=self,
+            tokenizer=tokenizer,
+            interaction=interaction,
+            tools={tool.name: tool for tool in tools},
+            tool_format=tool_format,
+            schemas=[schema(tool) for tool in tools],
+        )
+
+
+@attrs.frozen(kw_only=True)
+class OpenToolAgent:
+    """An open `ToolAgent`; see `dovetail.protocols.OpenLoop`."""
+
+    settings: ToolAgent
+    tokenizer: Tokenizer
+    interaction: Interaction | None
+    tools: Mapping[str, Tool]
+    tool_format: ToolFormat
+    schemas: list[dict[str, Any]]
+
+    @property
+    def max_turns(self) -> int:
+        """How many turns an episode has at most."""
+        return self.settings.max_turns
+
+    @property
+    def max_turn_tokens(self) -> int | None:
+        """How many tokens a turn has at most."""
+        return self.settings.max_turn_tokens
+
+    def prompt(self, example: Example) -> str:
+        """Return the prompt without what `reset` adds."""
+        return self.rendered(example["prompt"], ())
+
+    def rendered(self, prompt: str | Sequence[Message], more: Sequence[Message]) -> str:
+        """Return the text of a prompt and messages behind it; a plain text goes on with their texts."""
+        if isinstance(prompt, str):
+            return self.tokenizer.render(prompt + "".join(str(message["content"]) for message in more))
+        return self.tokenizer.render([*prompt, *more], tools=self.schemas or None)
+
+    def begin(self, examples: Sequence[Example], samples: int, generator: Callable[..., np.random.Generator]) -> Played:
+        """Begin episodes."""
+        opened = [
+            self.interaction.reset(example, generator(prompt=index)) if self.interaction else (None, ())
+            for index, example in enumerate(examples)
+        ]
+        return Played(
+            loop=self,
+            prompts=tuple(self.rendered(e["prompt"], said) for e, (_, said) in zip(examples, opened, strict=True)),
+            episodes=tuple(Episode(state=state) for state, _ in opened for _ in range(samples)),
+            generator=generator,
+        )
+
+    def run(self, turns: Sequence[Sequence[Call]]) -> list[list[Ran]]:
+        """Run the calls of several turns, each turn's in the order written."""
+        settings = self.settings
+        if settings.processes == 0 or not turns:
+            results = [self._runner(calls) for calls in turns]
+        else:
+            pool = workers(functools.partial(Runner, tuple(self.tools.values())), settings.processes)
+            results = pool.map([(tuple(calls),) for calls in turns], time_limit=settings.time_limit)
+        late = Ran(f"error: nothing was returned within {settings.time_limit:g} seconds", at_fault=True)
+        return [
+            [late] * len(calls) if found is LATE else [Ran(self._cut(ran.text), ran.at_fault) for ran in found]
+            for calls, found in zip(turns, results, strict=True)
+        ]
+
+    @functools.cached_property
+    def _runner(self) -> Runner:
+        return Runner(tuple(self.tools.values()))
+
+    def _cut(self, text: str) -> str:
+        ids, most = self.tokenizer.encode(text), self.settings.max_result_tokens
+        return text if len(ids) <= most else f"{self.tokenizer.decode(ids[:most])}... ({len(ids) - most} tokens more)"
+
+
+@attrs.define(kw_only=True)
+class Episode:
+    """One episode so far."""
+
+    state: Any
+    messages: list[Message] = attrs.field(factory=list)
+    rewards: list[float] = attrs.field(factory=list)
+    anchors: list[Hashable] = attrs.field(factory=list)
+    calls: int = 0
+    errors: int = 0
+    invalid: int = 0
+    end: str = ""
+    metrics: dict[str, float] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
+class Read:
+    """What a turn asks for."""
+
+    turn: Turn
+    error: str | None
+    calls: tuple[Call, ...]
+
+
+@attrs.frozen(kw_only=True)
+class Played:
+    """Episodes that are going on; see `dovetail.protocols.Running`."""
+
+    loop: OpenToolAgent
+    prompts: tuple[str, ...]
+    episodes: tuple[Episode, ...]
+    generator: Callable[..., np.random.Generator]
+
+    def then(
+        self, rows: Sequence[int], turns: Sequence[Sequence[int]], finish: Sequence[str]
+    ) -> list[list[int] | None]:
+        """Return what follows each turn."""
+        parsed = [self._read(row, ids, why) for row, ids, why in zip(rows, turns, finish, strict=True)]
+        most = self.loop.settings.max_calls
+        called = [row for row, turn in zip(rows, parsed, strict=True) if turn.calls]
+        ran = dict(zip(called, self.loop.run([turn.calls[:most] for turn in parsed if turn.calls]), strict=True))
+        return [
+            self._written(row, ids, self._called(row, turn, ran[row]) if turn.calls else self._answer(row, turn))
+            for row, ids, turn in zip(rows, turns, parsed, strict=True)
+        ]
+
+    def _written(self, row: int, ids: Sequence[int], messages: Sequence[Message] | None) -> list[int] | None:
+        """Return the ids of what is said after a turn, with the end of the turn where it has none."""
+        if messages is None:
+            return None
+        self.episodes[row].messages += messages
+        tokenizer = self.loop.tokenizer
+        ended = len(ids) > 0 and ids[-1] in tokenizer.eos_ids
+        return ([] if ended else [tokenizer.eos_ids[0]]) + tokenizer.bridge(messages)
+
+    def _read(self, row: int, ids: Sequence[int], finish: str) -> Read:
+        """Add a turn to the record, and see what it asks for; the calls are those that are to be run."""
+        episode, loop = self.episodes[row], self.loop
+        text = loop.tokenizer.decode(list(ids))
+        anchor = getattr(loop.interaction, "anchor", None)
+        episode.anchors.append(anchor(episode.state) if anchor else None)
+        episode.messages.append({"role": ASSISTANT, "content": text})
+        episode.rewards.append(0.0)
+        parsed = loop.tool_format.parse(text) if loop.tools and finish != "length" else Parsed()
+        episode.errors += parsed.error is not None
+        episode.invalid += parsed.error is not None
+        asks = parsed.error is not None or bool(parsed.calls)
+        if finish == "length":
+            episode.end = TURN_CUT
+        elif episode.invalid > loop.settings.max_invalid:
+            episode.end = INVALID
+        elif asks and len(episode.rewards) >= loop.max_turns:
+            episode.end = MAX_TURNS
+        turn = Turn(text=text, finish=finish, number=len(episode.rewards) - 1)
+        return Read(turn=turn, error=parsed.error, calls=() if episode.end else parsed.calls)
+
+    def _called(self, row: int, read: Read, ran: Sequence[Ran]) -> list[Message]:
+        """Return the results of a turn's calls."""
+        episode = self.episodes[row]
+        episode.calls += len(ran)
+        episode.errors += sum(each.at_fault for each in ran)
+        results = [self._result(call.name, each.text) for call, each in zip(read.calls, ran, strict=False)]
+        if len(read.calls) > len(ran):
+            said = f"error: only the first {len(ran)} of {len(read.calls)} calls were run"
+            results.append(self._result("", said))
+        return results
+
+    def _answer(self, row: int, read: Read) -> list[Message] | None:
+        """Return what follows a turn without calls, or None where the episode is over."""
+        episode = self.episodes[row]
+        if episode.end:
+            return None
+        if read.error is not None:
+            return [self._result("", f"error: {read.error}")]
+        if self.loop.interaction is None:
+            episode.end = ANSWERED
+            return None
+        return self._stepped(row, self.loop.interaction, read.turn)
+
+    def _result(self, name: str, text: str) -> Message:
+        return {"role": "tool", "name": name, "content": self.loop.settings.result.format(name=name, result=text)}
+
+    def _stepped(self, row: int, interaction: Interaction, turn: Turn) -> list[Message] | None:
+        """Let the interaction answer."""
+        episode, last = self.episodes[row], turn.number + 1 >= self.loop.max_turns
+        try:
+            step = interaction.step(episode.state, turn, self.generator(row=row, turn=turn.number))
+        except Exception as error:
+            episode.end = FAILED
+            warnings.warn(
+                f"an episode failed and is left out: the interaction raised {type(error).__name__}: {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return None
+        episode.state, episode.rewards[-1] = step.state, float(step.reward)
+        episode.metrics |= step.metrics
+        if step.done or last or not step.messages:
+            episode.end = MAX_TURNS if last and not step.done else DONE
+            return None
+        return list(step.messages)
+
+    def result(self, full: Sequence[bool]) -> Episodes:
+        """Return what is known of the episodes."""
+        for episode, is_full in zip(self.episodes, full, strict=True):
+            episode.end = MAX_TOKENS if is_full else episode.end or FAILED
+        failed = np.array([episode.end == FAILED for episode in self.episodes])
+        if failed.all():
+            raise RunError("every episode failed; the warnings above say why")
+        numbers: dict[Hashable, int] = {}
+        shape = (len(self.episodes), self.loop.max_turns)
+        rewards, mask, anchors = np.zeros(shape), np.zeros(shape, bool), np.full(shape, -1)
+        for row, episode in enumerate(self.episodes):
+            count = len(episode.rewards)
+            rewards[row, :count], mask[row, :count] = episode.rewards, True
+            for turn, anchor in enumerate(episode.anchors):
+                anchors[row, turn] = -1 if anchor is None else numbers.setdefault(anchor, len(numbers))
+        names = sorted({name for episode in self.episodes for name in episode.metrics})
+        return Episodes(
+            turn_rewards=rewards,
+            turn_mask=mask,
+            anchor_ids=anchors,
+            tool_calls=np.array([episode.calls for episode in self.episodes]),
+            tool_errors=np.array([episode.errors for episode in self.episodes]),
+            ends=np.array([episode.end for episode in self.episodes]),
+            failed=failed,
+            conversations=tuple(tuple(episode.messages) for episode in self.episodes),
+            states=tuple(episode.state for episode in self.episodes),
+            metrics={n: np.array([e.metrics.get(n, np.nan) for e in self.episodes], float) for n in names},
+        )

@@ -1,0 +1,1 @@
+"""Tasks of several turns, with demonstrations, one file each."""

@@ -1,0 +1,92 @@
+"""Task `calculation`: sums of products, which a small model cannot do in its head, with a calculator at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import attrs
+import numpy as np
+from annotated_types import Ge, Interval
+
+from dovetail.data import View
+from dovetail.protocols import Call
+from dovetail.ranges import in_range
+from dovetail_agent.tool_format.hermes import Hermes
+
+if TYPE_CHECKING:
+    from dovetail.protocols import Example, Split
+
+STREAM = {"train": 0, "eval": 1, "sft": 2}
+CORPUS = 500
+"""Number of demonstrations that a tokenizer is trained on."""
+
+
+@attrs.frozen(kw_only=True)
+class Calculation:
+    r"""Questions such as `417 * 283 + 506`, and episodes that ask the tool `calculator`, in the format `hermes`.
+
+    Columns: `question` and `answer`. A question is in `train` if its first number modulo 8 is not 0, else in `eval`;
+    demonstrations are of the questions of `train`.
+
+    Args:
+        largest: the numbers are 100 to this one.
+        template: the prompt, with `{question}`.
+        result: how a demonstration's result is written, with `{result}`; also a setting of the agent loop.
+        answer: how the answer is written, with `{answer}`.
+        noise: the share of the demonstrations that calculate something else than was asked, and so answer wrongly.
+        train_size: examples in `train`.
+        eval_size: examples in `eval`.
+        sft_size: examples in `sft`.
+        seed: draws other questions.
+
+    >>> [message["role"] for message in Calculation().examples("sft")[0]["completion"]]
+    ['assistant', 'tool', 'assistant']
+    """
+
+    largest: Annotated[int, Ge(107)] = attrs.field(default=999, validator=in_range)
+    template: str = "What is {question}?\n"
+    result: str = "\n<result>{result}</result>\n"
+    answer: str = "<answer>{answer}</answer>"
+    noise: Annotated[float, Interval(ge=0, le=1)] = attrs.field(default=0.0, validator=in_range)
+    train_size: Annotated[int, Ge(1)] = attrs.field(default=10_000, validator=in_range)
+    eval_size: Annotated[int, Ge(1)] = attrs.field(default=256, validator=in_range)
+    sft_size: Annotated[int, Ge(1)] = attrs.field(default=2_000, validator=in_range)
+    seed: int = 0
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """`question` and `answer`."""
+        return ("question", "answer")
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        """Return the examples of a split, which are made on access."""
+        sizes = {"train": self.train_size, "eval": self.eval_size, "sft": self.sft_size}
+        return View(range(sizes[split]), partial(self._example, split))
+
+    def corpus(self) -> Sequence[str]:
+        """Return demonstrations with their prompts."""
+        return View(range(CORPUS), self._text)
+
+    def _example(self, split: Split, index: int) -> Example:
+        rng = np.random.default_rng([self.seed % 2**32, STREAM[split], index])
+        asked = self._question(rng, held_out=split == "eval")
+        example = {"prompt": self.template.format(question=asked[0]), "question": asked[0], "answer": str(asked[1])}
+        if split != "sft":
+            return example
+        done = self._question(rng, held_out=False) if rng.random() < self.noise else asked
+        call = Hermes().write(Call("calculator", {"expression": done[0]}))
+        said = (("assistant", call), ("tool", self.result.format(result=done[1])))
+        said += (("assistant", self.answer.format(answer=done[1])),)
+        return {**example, "completion": [{"role": role, "content": text} for role, text in said]}
+
+    def _question(self, rng: np.random.Generator, *, held_out: bool) -> tuple[str, int]:
+        while True:
+            a, b, c = (int(number) for number in rng.integers(100, self.largest + 1, 3))
+            if (a % 8 == 0) == held_out:
+                return f"{a} * {b} + {c}", a * b + c
+
+    def _text(self, index: int) -> str:
+        example = self._example("sft", index)
+        return example["prompt"] + "".join(message["content"] for message in example["completion"])

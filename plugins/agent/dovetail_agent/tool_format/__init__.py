@@ -1,0 +1,1 @@
+"""Formats of calls, one file each."""

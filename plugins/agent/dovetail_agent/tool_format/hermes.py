@@ -1,0 +1,59 @@
+"""Tool format `hermes`: JSON between `<tool_call>` tags, as Qwen 2.5 and 3 and the Hermes models write it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+import attrs
+
+from dovetail.protocols import Call, Parsed
+
+BEGIN: Final = "<tool_call>"
+END: Final = "</tool_call>"
+_CALL: Final = re.compile(re.escape(BEGIN) + r"(.*?)(" + re.escape(END) + r"|\Z)", re.DOTALL)
+
+
+@attrs.frozen(kw_only=True)
+class Hermes:
+    r"""Calls as `<tool_call>{"name": "search", "arguments": {"query": "..."}}</tool_call>`, any number of them.
+
+    `arguments` may also be a text that holds JSON, as some models write it.
+
+    >>> Hermes().parse('I add.\n<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>').calls
+    (Call(name='add', arguments={'a': 1}),)
+    >>> Hermes().parse('<tool_call>{"name": "add", "argu').error
+    'the call does not end with </tool_call>'
+    >>> Hermes().parse("Nothing to call.")
+    Parsed(calls=(), error=None)
+    """
+
+    def parse(self, text: str) -> Parsed:
+        """Find the calls in a turn's text."""
+        calls = []
+        for body, end in _CALL.findall(text):
+            if not end:
+                return Parsed(error=f"the call does not end with {END}")
+            try:
+                calls.append(_call(body))
+            except ValueError as error:
+                return Parsed(error=str(error))
+        return Parsed(calls=tuple(calls))
+
+    def write(self, call: Call) -> str:
+        """Return a call as `parse` reads it."""
+        body = json.dumps({"name": call.name, "arguments": dict(call.arguments)}, ensure_ascii=False)
+        return f"{BEGIN}\n{body}\n{END}"
+
+
+def _call(body: str) -> Call:
+    try:
+        found = json.loads(body)
+        arguments = found["arguments"] if isinstance(found, dict) and "arguments" in found else {}
+        arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the call is not valid JSON: {error}") from error
+    if not isinstance(found, dict) or not isinstance(found.get("name"), str) or not isinstance(arguments, dict):
+        raise ValueError('a call is a JSON object {"name": "...", "arguments": {...}}')
+    return Call(found["name"], arguments)

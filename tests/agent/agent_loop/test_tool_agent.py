@@ -1,0 +1,261 @@
+"""Agent loop `tool_agent`: what follows a turn, why an episode ends, and whose fault a failure is."""
+
+import time
+
+import attrs
+import numpy as np
+import pytest
+
+import dovetail
+from dovetail.errors import ConfigError, RunError
+from dovetail.host.episodes import Generators
+from dovetail.protocols import Step, Tool
+from dovetail_agent.agent_loop.single_turn import SingleTurn
+from dovetail_agent.agent_loop.tool_agent import ToolAgent
+from dovetail_agent.interaction.guess_number import GuessNumber
+from dovetail_agent.tool_format.hermes import Hermes
+
+EOS = 0
+ADD = '<tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>'
+
+
+class Letters:
+    """A tokenizer of code points; 0 ends a turn."""
+
+    eos_ids = (EOS,)
+    pad_id = 0
+
+    def encode(self, text):
+        return [ord(letter) for letter in text]
+
+    def decode(self, ids):
+        return "".join(chr(token) for token in ids if token != EOS)
+
+    def render(self, prompt, tools=None):
+        if isinstance(prompt, str):
+            return prompt
+        return f"{len(tools or ())} tools|" + "|".join(message["content"] for message in prompt)
+
+    def bridge(self, messages):
+        return self.encode("".join(f"[{message['role']}:{message['content']}]" for message in messages))
+
+
+def add(a: int, b: int, *, limit: int = 100) -> int:
+    """Add two numbers.
+
+    Args:
+        a: the first
+            of them.
+        b: the other.
+    """
+    if a + b > limit:
+        raise ValueError(f"more than {limit}")
+    return a + b
+
+
+TOOL = Tool(name="add", function=add, target=add)
+
+
+def begin(*, tools=(TOOL,), interaction=None, samples=1, examples=({"prompt": "?", "number": 3},), **settings):
+    loop = ToolAgent(**settings).open(Letters(), interaction, tools, Hermes())
+    words = np.arange(len(examples) * samples * 2, dtype=np.uint32).reshape(len(examples), samples, 2)
+    return loop.begin(examples, samples, Generators(words))
+
+
+def say(running, text, row=0, *, finish="eos"):
+    """Return what the policy reads after a turn; None at the end."""
+    ids = [*Letters().encode(text), *([EOS] if finish == "eos" else [])]
+    (found,) = running.then([row], [ids], [finish])
+    return None if found is None else Letters().decode(found)
+
+
+def end(running):
+    return running.result([False] * len(running.episodes))
+
+
+def test_a_call_is_run_and_its_result_read_until_a_turn_calls_nothing():
+    running = begin()
+    assert say(running, ADD) == "[tool:3]"
+    assert say(running, "It is 3.") is None
+    found = end(running)
+    assert found.ends.tolist() == ["answered"]
+    assert found.tool_calls.tolist() == [1]
+    assert found.tool_errors.tolist() == [0]
+    assert found.turn_mask[0].tolist() == [True, True] + [False] * 6
+    assert [message["role"] for message in found.conversations[0]] == ["assistant", "tool", "assistant"]
+
+
+def test_calls_of_a_turn_are_run_in_the_order_written_up_to_a_number():
+    other = ADD.replace("1", "5")
+    assert say(begin(max_calls=2), ADD + other) == "[tool:3][tool:7]"
+    said = say(begin(max_calls=1), ADD + other)
+    assert said == "[tool:3][tool:error: only the first 1 of 2 calls were run]"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("<tool_call>{", "error: the call does not end with </tool_call>"),
+        ("<tool_call>{</tool_call>", "error: the call is not valid JSON: Expecting property name"),
+        ("<tool_call>[]</tool_call>", 'error: a call is a JSON object {"name": "...", "arguments": {...}}'),
+        (ADD.replace("add", "ad"), "error: there is no tool 'ad'. Did you mean 'add'? Tools: add"),
+        (ADD.replace('"a"', '"c"'), "error: add has no argument 'c'. Arguments: a, b"),
+        (ADD.replace('"a": 1, ', ""), "error: add needs the argument 'a'"),
+        (ADD.replace("1", '"one"'), "error: the argument 'a' of add: expected int, got 'one'."),
+        (ADD.replace("1", "99"), "error: more than 100"),
+    ],
+)
+def test_what_the_policy_gets_wrong_it_reads(text, said):
+    running = begin()
+    assert say(running, text).removeprefix("[tool:").startswith(said)
+    say(running, "")
+    assert end(running).tool_errors.tolist() == [1]
+
+
+def test_calls_that_cannot_be_read_end_an_episode_in_the_long_run():
+    running = begin(max_invalid=1)
+    assert "error" in say(running, "<tool_call>{")
+    assert say(running, "<tool_call>{") is None
+    assert end(running).ends.tolist() == ["invalid"]
+
+
+def test_in_the_last_turn_nothing_is_run():
+    running = begin(max_turns=2)
+    say(running, ADD)
+    assert say(running, ADD) is None
+    found = end(running)
+    assert found.ends.tolist() == ["max_turns"]
+    assert found.tool_calls.tolist() == [1]
+
+
+def test_a_turn_that_is_cut_ends_the_episode():
+    running = begin()
+    assert say(running, ADD, finish="length") is None
+    assert end(running).ends.tolist() == ["turn_cut"]
+
+
+def test_an_episode_that_does_not_fit_says_so():
+    running = begin()
+    say(running, ADD)
+    assert running.result([True]).ends.tolist() == ["max_tokens"]
+
+
+def test_a_turn_without_its_end_gets_one():
+    running = begin()
+    (ids,) = running.then([0], [Letters().encode(ADD)], ["stop"])
+    assert ids[0] == EOS
+    (ids,) = running.then([0], [[*Letters().encode(ADD), EOS]], ["eos"])
+    assert ids[0] != EOS
+
+
+def test_a_long_result_is_cut_and_says_so():
+    wordy = Tool(name="add", function=lambda a, b: "x" * 30, target=add)
+    assert say(begin(tools=[wordy], max_result_tokens=4), ADD) == "[tool:xxxx... (26 tokens more)]"
+
+
+def test_a_result_is_written_as_the_setting_says():
+    assert say(begin(result="<{name}={result}>"), ADD) == "[tool:<add=3>]"
+
+
+def wait(a: int, b: int) -> int:
+    """A tool that hangs for some of its arguments."""
+    while a == 1:
+        time.sleep(0.01)
+    return a + b
+
+
+def test_a_tool_that_hangs_is_ended_and_the_others_are_not():
+    running = begin(
+        tools=[Tool(name="add", function=wait, target=wait)],
+        samples=2,
+        processes=2,
+        time_limit=5.0,
+        max_result_tokens=99,
+    )
+    ids = [[*Letters().encode(text), EOS] for text in (ADD, ADD.replace("1", "5"))]
+    late, done = (Letters().decode(found) for found in running.then([0, 1], ids, ["eos", "eos"]))
+    assert late == "[tool:error: nothing was returned within 5 seconds]"
+    assert done == "[tool:7]"
+    running.then([0, 1], [[EOS], [EOS]], ["eos", "eos"])
+    assert end(running).tool_errors.tolist() == [1, 0]
+
+
+def test_an_interaction_answers_what_calls_nothing_and_gives_rewards_to_turns():
+    running = begin(interaction=GuessNumber(guesses=3))
+    assert say(running, "8") == "[user:lower]"
+    assert say(running, ADD) == "[tool:3]"
+    assert say(running, "no idea") == "[user:no number]"
+    assert say(running, "3") is None
+    found = end(running)
+    assert found.turn_rewards[0, :4].tolist() == [0, 0, 0, 1]
+    assert found.ends.tolist() == ["done"]
+    assert found.states[0].guesses == 3
+    assert found.metrics["guesses"].tolist() == [3]
+
+
+def test_equal_states_have_equal_anchors():
+    running = begin(interaction=GuessNumber(guesses=3), samples=2)
+    for row, text in ((0, "8"), (1, "1"), (0, "2"), (1, "3")):
+        say(running, text, row)
+    anchors = end(running).anchor_ids
+    assert anchors[0, :2].tolist() == anchors[1, :2].tolist()
+    assert anchors[0, 0] != anchors[0, 1]
+    assert anchors[0, 2] == -1
+
+
+def test_resets_are_shared_by_a_group_and_added_to_the_prompt():
+    @attrs.frozen
+    class World:
+        columns = ()
+
+        def reset(self, example, rng):
+            number = int(rng.integers(1000))
+            return number, [{"role": "user", "content": f"{number}"}]
+
+        def step(self, state, turn, rng):
+            return Step(state=state, done=True)
+
+    example = {"prompt": [{"role": "user", "content": "go"}]}
+    running = begin(interaction=World(), samples=3, examples=(example, example))
+    one, other = running.prompts
+    assert one != other
+    assert one.startswith("1 tools|go|")
+    assert [episode.state for episode in running.episodes[:3]] == [running.episodes[0].state] * 3
+    plain = begin(interaction=World(), tools=(), examples=({"prompt": "go "},))
+    assert plain.prompts == (f"go {plain.episodes[0].state}",)
+
+
+def test_what_fails_without_the_policys_fault_is_left_out_and_not_zero():
+    class Broken(GuessNumber):
+        def step(self, state, turn, rng):
+            if turn.text == "1":
+                raise OSError("no connection")
+            return super().step(state, turn, rng)
+
+    running = begin(interaction=Broken(), samples=2)
+    with pytest.warns(
+        RuntimeWarning, match="an episode failed and is left out: the interaction raised OSError: no con"
+    ):
+        assert say(running, "1", 0) is None
+    say(running, "3", 1)
+    assert end(running).failed.tolist() == [True, False]
+    with pytest.warns(RuntimeWarning):
+        say(alone := begin(interaction=Broken()), "1")
+    with pytest.raises(RunError, match="every episode failed"):
+        end(alone)
+
+
+def test_loops_and_what_they_need_go_together():
+    with pytest.raises(ConfigError, match="nothing that could follow a turn; set train.tools or train.interaction"):
+        ToolAgent().open(Letters(), None, (), Hermes())
+    with pytest.raises(ConfigError, match="train.tools is set, and train.agent_loop = 'single_turn' never calls it"):
+        SingleTurn().open(Letters(), None, [TOOL], Hermes())
+    with pytest.raises(ConfigError, match="train.interaction is set"):
+        SingleTurn().open(Letters(), GuessNumber(), (), Hermes())
+    assert SingleTurn().open(Letters(), None, (), Hermes()) is None
+
+
+def test_interface():
+    assert dovetail.get("agent_loop", "turns").name == "tool_agent"
+    assert dovetail.get("agent_loop", "tool_agent").declares["turns"]
+    assert not dovetail.get("agent_loop", "single_turn").declares.get("turns")

@@ -1,0 +1,80 @@
+"""A tool's signature is what the model is told, and what its arguments are held to."""
+
+from typing import Any, Literal
+
+import pytest
+
+from dovetail.errors import ConfigError
+from dovetail.protocols import Tool
+from dovetail_agent.signature import arguments, schema
+
+
+def search(query: str, limit: int | None, sort: Literal["new", "old"], tags: list[str], *, corpus: str = "") -> str:
+    """Search a corpus.
+
+    More that nobody reads.
+
+    Args:
+        query: words to look for,
+            in any order.
+        limit: how many results.
+        corpus: not the model's business.
+    """
+    return query
+
+
+def tool(function):
+    return Tool(name=function.__name__, function=function, target=function)
+
+
+def test_the_schema_has_the_positional_parameters_and_what_the_docstring_says_of_them():
+    assert schema(tool(search)) == {
+        "type": "function",
+        "function": {
+            "name": "search",
+            "description": "Search a corpus.",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "query": {"type": "string", "description": "words to look for, in any order."},
+                    "limit": {"type": "integer", "description": "how many results."},
+                    "sort": {"type": "string", "enum": ["new", "old"]},
+                    "tags": {"type": "array", "items": {"type": "string"}},
+                },
+                "required": ["query", "sort", "tags"],
+            },
+        },
+    }
+
+
+def test_arguments_stand_in_the_order_of_the_parameters_and_optional_ones_may_be_missing():
+    found = arguments(tool(search), {"tags": ["a"], "sort": "new", "query": "x"})
+    assert found == ["x", None, "new", ["a"]]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"query": "x", "sort": "best", "tags": []}, "the argument 'sort' of search: expected"),
+        ({"query": "x", "sort": "new", "tags": [1]}, "the argument 'tags' of search: expected"),
+        ({"query": "x", "sort": "new", "tags": [], "corpus": "/etc"}, "search has no argument 'corpus'"),
+        ({"query": "x", "sort": "new", "tags": [], "limit": True}, "the argument 'limit' of search: expected"),
+        ({"sort": "new", "tags": []}, "search needs the argument 'query'"),
+    ],
+)
+def test_other_arguments_are_refused_in_words_for_the_model(given, message):
+    with pytest.raises(ValueError, match=message):
+        arguments(tool(search), given)
+
+
+def test_a_parameter_without_a_type_that_json_has_is_refused():
+    def bare(query) -> str:
+        """Do."""
+
+    def odd(query: Any) -> str:
+        """Do."""
+
+    with pytest.raises(ConfigError, match="tool bare: its parameter 'query' has no annotation"):
+        schema(tool(bare))
+    with pytest.raises(ConfigError, match="tool odd: its parameter 'query' is annotated typing.Any, which a model"):
+        schema(tool(odd))

@@ -1,0 +1,114 @@
+"""Whole runs with episodes of several turns: records, rewards of turns, and resumption."""
+
+from pathlib import Path
+
+import pytest
+from tests.core.train.test_loop import assert_same_parameters
+from tests.core.train.tiny import TINY
+
+import dovetail
+from dovetail.config import load
+from dovetail.errors import ConfigError, PlanError
+from dovetail.run.journal import Journal
+from dovetail.run.summary import read_lines
+from dovetail.train.loop import train
+
+GUESSING = (
+    *TINY,
+    "train.task=guess_number",
+    "task.guess_number.largest=4",
+    "train.agent_loop=tool_agent",
+    "train.interaction=guess_number",
+    "interaction.guess_number.message='\\n{hint}\\n'",
+    "interaction.guess_number.guesses=3",
+    "agent_loop.tool_agent.max_turns=3",
+    "agent_loop.tool_agent.max_turn_tokens=4",
+    "train.max_prompt_tokens=24",
+    "sampling.max_tokens=40",
+    "train.rewards=['short']",
+    "eval.success=won",
+    "train.steps=2",
+    "sft.steps=100",
+    "sft.lr=2e-2",
+    "eval.every=2",
+    "run.checkpoint_every=1",
+    "run.sinks=()",
+)
+
+
+def short(conversations):
+    """A reward that reads whole episodes."""
+    return [0.1 * (len(messages) < 3) for messages in conversations]
+
+
+def won(states, number):
+    """A check that reads the world's last state."""
+    return [float(state.number == n and state.guesses < 3) for state, n in zip(states, number, strict=True)]
+
+
+@pytest.fixture(autouse=True)
+def components():
+    dovetail.register("reward", "short", short)
+    dovetail.register("reward", "won", won)
+
+
+def run(folder: Path, *overrides: str) -> list[dict]:
+    train(load(None, [*overrides, *GUESSING]), folder)
+    return [line for line in read_lines(folder / "metrics.jsonl") if "reward/mean" in line]
+
+
+class _Interrupted(Exception):
+    pass
+
+
+def test_a_run_leaves_its_episodes_and_goes_on_bit_for_bit(tmp_path, monkeypatch):
+    lines = run(tmp_path / "whole")
+    for line in lines:
+        assert 1 < line["episode/turns_mean"] <= 3
+        ends = {name: value for name, value in line.items() if name.startswith("episode/ended/")}
+        assert sum(ends.values()) == pytest.approx(1)
+        assert line["reward/mean"] == pytest.approx(line["episode/turn_rewards"] + line["reward/short"])
+    sample = next(iter(read_lines(tmp_path / "whole" / "samples.jsonl")))
+    assert sample["messages"][0]["role"] == "assistant"
+    assert len(sample["turn_rewards"]) == sum(message["role"] == "assistant" for message in sample["messages"])
+
+    write = Journal.metrics
+
+    def stop(self, phase, step, values):
+        write(self, phase, step, values)
+        if (phase, step) == ("rl", 1):
+            raise _Interrupted
+
+    monkeypatch.setattr(Journal, "metrics", stop)
+    with pytest.raises(_Interrupted):
+        run(tmp_path / "stopped")
+    monkeypatch.setattr(Journal, "metrics", write)
+    assert run(tmp_path / "stopped") == lines
+    assert_same_parameters(tmp_path / "whole", tmp_path / "stopped")
+
+
+@pytest.mark.parametrize(
+    ("override", "error", "message"),
+    [
+        ("train.agent_loop=single_turn", ConfigError, "train.interaction is set, and train.agent_loop = 'single_turn'"),
+        ("train.task=arithmetic", PlanError, "guess_number reads the column 'number', which task arithmetic does not"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(tmp_path, override, error, message):
+    with pytest.raises(error, match=message):
+        train(load(None, [override, *GUESSING]), tmp_path)
+
+
+def test_fields_of_turns_need_a_loop_with_turns():
+    def by_turn(turn_rewards, mask):
+        """Estimator."""
+        return mask * turn_rewards.sum()
+
+    dovetail.register("advantage", "by_turn", by_turn)
+    with pytest.raises(PlanError) as caught:
+        load(None, ["train.advantage=by_turn"])
+    assert str(caught.value) == (
+        "advantage by_turn reads 'turn_rewards', which an agent loop with turns provides; set train.agent_loop to"
+        " 'tool_agent'"
+    )
+    assert "turn_rewards" in load(None, ["train.advantage=by_turn", *GUESSING]).plan

@@ -1,0 +1,71 @@
+"""What stands between two turns is what the chat template writes there, or the template is refused."""
+
+import pytest
+from tests.model.tokenizer.test_huggingface import CHATML, folder  # noqa: F401 (a fixture)
+
+from dovetail.errors import ConfigError, DataError
+from dovetail_model.tokenizer.huggingface import HuggingFace
+from dovetail_model.tokenizer.sentencepiece import SentencePiece
+
+ASKED = {"role": "user", "content": "what is 12 + 34?"}
+SAID = {"role": "assistant", "content": "46"}
+MORE = {"role": "user", "content": "and 1 + 2?"}
+
+STRIPPED = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.role == 'assistant' and not loop.last %}{{ m.content.split('</think>')[-1].strip() }}"
+    "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+ENDLESS = "{% for m in messages %}\n{{ m.role }}: {{ m.content }}{% endfor %}\nassistant:"
+FUSSY = "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}{{ m.content }}<|im_end|>{% endfor %}"
+
+
+@pytest.fixture
+def open_with(folder):  # noqa: F811
+    def made(template):
+        return HuggingFace(path=str(folder(config={"eos_token": "<|im_end|>"}, template=template))).make([])
+
+    return made
+
+
+def test_a_conversation_goes_on_in_ids_as_the_template_writes_it(open_with):
+    tokenizer = open_with(CHATML)
+    (end,) = tokenizer.eos_ids
+    sampled = [*tokenizer.encode(SAID["content"]), end]
+    played = [*tokenizer.encode(tokenizer.render([ASKED])), *sampled, *tokenizer.bridge([MORE])]
+    assert played == tokenizer.encode(tokenizer.render([ASKED, SAID, MORE]))
+
+
+def test_several_messages_may_come_between(open_with):
+    tokenizer = open_with(CHATML)
+    assert len(tokenizer.bridge([MORE, MORE])) > len(tokenizer.bridge([MORE]))
+
+
+def test_a_template_that_rewrites_what_was_said_is_refused(open_with):
+    with pytest.raises(ConfigError) as caught:
+        open_with(STRIPPED).bridge([MORE])
+    assert "rewrites the assistant's earlier turns when a message of role user follows" in str(caught.value)
+    assert "--set tokenizer.NAME.chat_template=FILE" in str(caught.value)
+
+
+def test_a_template_that_does_not_end_a_turn_is_refused(open_with):
+    with pytest.raises(ConfigError, match="does not end the assistant's turns with a token that ends a completion"):
+        open_with(ENDLESS).bridge([MORE])
+
+
+def test_a_template_that_refuses_a_role_says_so(open_with):
+    with pytest.raises(DataError, match="no tools"):
+        open_with(FUSSY).bridge([{"role": "tool", "content": "3"}])
+
+
+def test_tools_are_given_to_the_template(open_with):
+    tokenizer = open_with("{% for t in tools or [] %}{{ t.function.name }};{% endfor %}" + CHATML)
+    schema = {"type": "function", "function": {"name": "add"}}
+    assert tokenizer.render([ASKED], tools=[schema]).startswith("add;")
+    assert tokenizer.render([ASKED]) == tokenizer.render([ASKED], tools=[]) == tokenizer.render([ASKED], tools=None)
+
+
+def test_without_a_template_the_texts_follow_one_another():
+    tokenizer = SentencePiece(vocab_size=300).make(["what is 12 + 34?\n<answer>46</answer>"])
+    assert tokenizer.bridge([{"role": "tool", "content": "1"}, MORE]) == tokenizer.encode("1" + MORE["content"])

@@ -1,0 +1,84 @@
+"""Reward `function`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.core.train.tiny import TINY
+
+import dovetail
+from dovetail.config import load
+from dovetail.errors import ConfigError, PlanError
+from dovetail.train.loop import train
+from dovetail.train.setup import make_scorer
+
+PATH = str(Path(__file__).with_name("own_functions.py"))
+RECORDS = [{"prompt": "6 * 7?", "answer": "42"}, {"prompt": "1?", "answer": "1"}]
+
+
+def called(name: Any, completions=("42", ""), **params: Any) -> Any:
+    reward: Any = dovetail.get("reward", "reward_func").bind(path=PATH, name=name, **params)
+    prompts = [record["prompt"] for record in RECORDS]
+    return reward(list(completions), prompts, RECORDS, [[1] * len(text) for text in completions])
+
+
+def test_columns_go_by_name():
+    assert called("accuracy") == ([1.0, 0.0], {})
+
+
+def test_everything_is_offered_and_numbers_are_logged():
+    scores, metrics = called("everything")
+    assert scores == [6, None]
+    assert metrics == {"columns": [1.0, 1.0], "ids": [2.0, 0.0]}
+
+
+def test_messages_awaiting_and_further_arguments():
+    assert called("of_messages", conversational=True)[0] == [2, 0]
+    assert called("awaited", reward_kwargs={"scale": 3.0})[0] == [6.0, 0.0]
+    assert called("optional")[0] == [0.0, 0.0]
+
+
+def test_several_functions_add_up_and_are_logged_each():
+    scores, metrics = called(("accuracy", "everything"), weights=(2.0, 0.5))
+    assert scores == [2.0 + 0.5 * 6, 0.0], "one that abstains leaves the other's score"
+    assert metrics["accuracy"] == [1.0, 0.0]
+    assert metrics["everything"][0] == 6.0
+    assert np.isnan(metrics["everything"][1])
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"name": "acuracy"}, "has no function 'acuracy'. Did you mean 'accuracy'?"),
+        ({"name": "of_the_trainer"}, "needs 'trainer_state', which only TRL's trainer has"),
+        ({"name": "by_position"}, "takes 'completions' by position"),
+        ({"name": ("accuracy", "everything"), "weights": (1.0,)}, "weights = (1.0,) for the functions accuracy"),
+        ({"name": "awaited", "reward_kwargs": {"scales": 1}}, "has no parameter 'scales', which is in reward_kwargs"),
+    ],
+)
+def test_a_function_that_cannot_be_used(params, message):
+    with pytest.raises(ConfigError) as refused:
+        dovetail.get("reward", "function").bind(path=PATH, **params)
+    assert message in str(refused.value)
+    assert "own_functions.py" in str(refused.value) or "weights" in params
+
+
+def settings(name: str) -> list[str]:
+    return ["train.rewards=['function']", f"reward.function.path={PATH!r}", f"reward.function.name={name}"]
+
+
+def test_a_column_that_the_task_lacks_is_refused():
+    scorer = make_scorer(load(None, settings("accuracy")))
+    with pytest.raises(PlanError, match="reward function reads the column 'answer', which task words does not have"):
+        scorer.check_columns(("difficulty",), "words")
+    make_scorer(load(None, settings("everything"))).check_columns((), "words")
+
+
+def test_a_run_is_scored_by_it(tmp_path):
+    overrides = [*TINY, *settings("accuracy"), "sft.steps=0", "train.steps=1", "eval.success=None"]
+    last = train(load(None, overrides), tmp_path)
+    assert np.isfinite(last["reward/function"])
+    assert "eval/reward/function" in last
