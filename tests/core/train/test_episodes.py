@@ -121,7 +121,7 @@ def test_fields_of_turns_need_a_loop_with_turns():
     with pytest.raises(PlanError) as caught:
         load(None, ["train.advantage=by_turn"])
     assert str(caught.value) == (
-        "advantage by_turn reads 'turn_rewards', which an agent loop with turns provides; set train.agent_loop to"
+        "train.advantage = session/by_turn reads 'turn_rewards', which an agent loop with turns provides; set train.agent_loop to"
         " 'tool_agent'"
     )
     assert "turn_rewards" in load(None, ["train.advantage=by_turn", *GUESSING]).plan
