@@ -12,6 +12,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from dovetail_model.huggingface.export import save_pretrained
 from dovetail_model.model.pretrained import Pretrained
+from dovetail_model.source.folder import Folder
 
 PAD, END = "<|endoftext|>", "<|im_end|>"
 CHAT = (
@@ -77,4 +78,4 @@ def write(folder: Path, architecture: Mapping[str, Any] = QWEN2) -> None:
         (folder / name).write_text(json.dumps(content, indent=2) + "\n")
     maker = Pretrained(path=str(folder), param_dtype="bfloat16", random=True)
     model = maker.make(tokenizer.get_vocab_size(), rngs=nnx.Rngs(0))
-    save_pretrained(folder, model, source=folder)
+    save_pretrained(folder, model, source=Folder(folder))

@@ -85,7 +85,7 @@ class Completer:
         *,
         keep_support: bool = False,
     ) -> Completed:
-        """Draw a completion, or play an episode, for each key; with what each token was chosen among, if asked."""
+        """Draw a completion, or play an episode, for each key; if asked, with the ids each token was chosen among."""
         options = {"keep_support": True} if keep_support else {}  # only engines that declare it take it
         if self.loop is None:
             tokens, mask = encode([e["prompt"] for e in examples], self.tokenizer, self.max_prompt_tokens)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -60,7 +59,7 @@ class Tape:
 
     @classmethod
     def empty(cls, rows: int, limit: int, pad_id: int, drawn: Completions) -> Tape:
-        """Return a tape with room for `limit` tokens in each row, and for what `drawn` has of each token."""
+        """Return a tape with room for `limit` tokens in each row, of what engines return such as `drawn`."""
         shape = (rows, limit)
         return cls(
             tokens=np.full(shape, pad_id, np.int32),
@@ -71,7 +70,7 @@ class Tape:
             versions=np.zeros(rows, np.int32),
             finish=np.full(rows, "length", "<U6"),
             filled=np.zeros(rows, np.int32),
-            support=None if drawn.support is None else np.full((*shape, drawn.support.shape[-1]), -1, np.int32),
+            support=None if drawn.support is None else np.full((*shape, drawn.support.shape[2]), -1, np.int32),
         )
 
     def room(self, row: int) -> int:
@@ -85,10 +84,10 @@ class Tape:
         self.tokens[row, place] = drawn.tokens[index, :count]
         self.logps[row, place] = drawn.logps[index, :count]
         self.mask[row, place] = True
-        if self.support is not None and drawn.support is not None:
-            self.support[row, place] = drawn.support[index, :count]
         self.turns[row, place] = turn
         self.versions[row] = drawn.versions[index]
+        if self.support is not None and drawn.support is not None:
+            self.support[row, place] = drawn.support[index, :count]
         self.finish[row] = drawn.finish[index] if count == drawn.mask[index].sum() else "length"
         self.filled[row] += count
         return drawn.tokens[index, :count].tolist()
@@ -129,7 +128,6 @@ class Rounds:
     pad_id: int
     max_turn_tokens: int | None
     options: Mapping[str, Any] = attrs.field(factory=dict)
-    """What the engine is asked for beside."""
 
     def __call__(
         self,
@@ -159,8 +157,16 @@ class Rounds:
                 return tape, full
             turn += 1
             tokens, mask = _grown(prompt_tokens, prompt_mask, tape, active, samples)
-            generate = functools.partial(self.engine.generate, sampling=by_turn, **self.options)
-            drawn = _in_few_sizes(generate, tokens, mask, _of_turn(flat, active, turn), keys.size)
+            drawn = self._in_few_sizes(tokens, mask, _of_turn(flat, active, turn), by_turn, keys.size)
+
+    def _in_few_sizes(self, tokens: Any, mask: Any, keys: Any, sampling: Sampling, most: int) -> Completions:
+        """Fill up to a quarter, a sixteenth, ... of all rows: each size is compiled, and what fills is thrown away."""
+        size = most
+        while size % 4 == 0 and size // 4 >= len(tokens):
+            size //= 4
+        where = np.concatenate([np.arange(len(tokens)), np.zeros(size - len(tokens), int)])
+        drawn = self.engine.generate(tokens[where], mask[where], keys[where], sampling, **self.options)
+        return drawn.rows(slice(len(tokens)))
 
     def _answered(
         self, tape: Tape, full: np.ndarray, active: list[int], turns: list[list[int]], turn: int, then: Then
@@ -203,17 +209,6 @@ def _grown(
         ids = np.concatenate([prompt, tape.tokens[row, : tape.filled[row]]])
         tokens[index, width - len(ids) :], mask[index, width - len(ids) :] = ids, True
     return tokens, mask
-
-
-def _in_few_sizes(generate: Callable[..., Completions], tokens: Any, mask: Any, keys: Any, most: int) -> Completions:
-    """Fill up to a half, a quarter, ... of all rows, so that few shapes are compiled; what fills is thrown away."""
-    size = most
-    while size % 2 == 0 and size // 2 >= len(tokens):
-        size //= 2
-    if (filling := size - len(tokens)) == 0:
-        return generate(tokens, mask, keys)
-    where = np.concatenate([np.arange(len(tokens)), np.zeros(filling, int)])
-    return generate(tokens[where], mask[where], keys[where]).rows(slice(len(tokens)))
 
 
 def joined_episodes(parts: Sequence[Episodes]) -> Episodes:

@@ -82,10 +82,10 @@ class Sampled:
         placed = {} if self.process_rewards is None else {"process_rewards": self.process_rewards}
         if self.scores.names:
             placed["score_table"] = self.scores.table.astype(np.float32)
-        if drawn.support is not None:
-            placed["support"] = drawn.support
         if self.completed.episodes is not None:
             placed |= fields_of(drawn, self.completed.episodes)
+        if drawn.support is not None:
+            placed["support"] = drawn.support
         return placed | {
             "prompt_tokens": np.repeat(self.completed.prompt_tokens, n, axis=0),
             "prompt_mask": np.repeat(self.completed.prompt_mask, n, axis=0),

@@ -84,20 +84,16 @@ class Completions:
 
     @classmethod
     def joined(cls, parts: Sequence[Completions]) -> Completions:
-        """Put completions one after another."""
+        """Return the completions of several calls, one after another."""
         import numpy as np
 
-        columns = {name: [getattr(part, name) for part in parts] for name in _names(cls)}
+        columns = {name: [getattr(part, name) for part in parts] for name in attrs.fields_dict(cls)}
         return cls(**{name: None if column[0] is None else np.concatenate(column) for name, column in columns.items()})
 
-    def rows(self, index: Int[np.ndarray, "chosen"] | slice) -> Completions:
-        """Return some rows, in that order."""
-        columns = {name: getattr(self, name) for name in _names(type(self))}
-        return type(self)(**{name: None if column is None else column[index] for name, column in columns.items()})
-
-
-def _names(of: type) -> list[str]:
-    return [field.name for field in attrs.fields(of)]
+    def rows(self, which: Any) -> Completions:
+        """Return some rows, by index or slice."""
+        columns = {name: getattr(self, name) for name in attrs.fields_dict(type(self))}
+        return Completions(**{name: None if column is None else column[which] for name, column in columns.items()})
 
 
 class RolloutEngine(Protocol):

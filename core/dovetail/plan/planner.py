@@ -67,9 +67,9 @@ def _missing(config: Config) -> dict[str, str]:
         "process_rewards": config.several("train.process_rewards"),
         "score_table": config.several("train.rewards"),
     }
-    there[KEPT] = compared(config) == SUPPORT
     goes_on = config.choice("train.agent_loop").component.declares.get("turns", False)
     there |= dict.fromkeys((name for name, info in FIELDS.items() if info.without == TURNS), goes_on)
+    there[KEPT] = compared(config) == SUPPORT
     return {field: FIELDS[field].without for field, chosen in there.items() if not chosen}
 
 

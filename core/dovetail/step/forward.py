@@ -12,6 +12,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Key
 
+from dovetail.arrays import full_precision
 from dovetail.devices.mesh import keep_rows_cut
 from dovetail.errors import PluginError
 from dovetail.plan.compared import KEPT
@@ -60,6 +61,13 @@ class Model:
     def merge(self) -> Any:
         """Return the module."""
         return nnx.merge(self.graphdef, *self.weights)
+
+    def in_full_precision(self) -> Model:
+        """Return the model with what is trained of it in float32, the same numbers.
+
+        A gradient that is added up over chunks has the type of the parameter, and so is a float32 sum with this one.
+        """
+        return Model(self.graphdef, self.weights._replace(trained=jax.tree.map(full_precision, self.weights.trained)))
 
 
 def quantities(
@@ -110,11 +118,12 @@ def quantities(
     cut = {"hidden_states": hidden} | {name: batch[name] for name in by_token}
     cut |= {name: jax.lax.stop_gradient(hidden_states(other, batch, rows_per_prompt)) for name, other in others.items()}
     scale = jnp.where(temperature > 0, temperature, 1.0)
+    head = merged if dropout is None else model.in_full_precision().merge()
 
     def chunk(piece: dict[str, Array]) -> dict[str, Array]:
         offered = {name: piece[name] for name in ("hidden_states", *by_token)}
         if "logits" in reads:
-            offered["logits"] = merged.logits(piece["hidden_states"]).astype(jnp.float32) / scale
+            offered["logits"] = head.logits(piece["hidden_states"]).astype(jnp.float32) / scale
         for name, other in others.items():
             offered[name] = other.logits(piece[name]).astype(jnp.float32) / scale
         return _evaluated(by_position, offered, hyper)

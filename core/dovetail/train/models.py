@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import attrs
@@ -52,19 +53,26 @@ class Models:
         self._tell(name, lambda: self.role_shapes(name))
         return self._spread(self._make(name, keys.ROLE_INIT))
 
+    def check_tokenizer(self, section: str, tokenizer: Tokenizer) -> None:
+        """Refuse a model that the run's ids would mean something else to; no weights are read.
+
+        Raises:
+            ConfigError: naming the setting.
+        """
+        with _named(section):
+            check = getattr(self._maker(section), "check_tokenizer", None)
+            if check is not None:
+                check(tokenizer)
+
     def check_role(self, name: str, tokenizer: Tokenizer) -> None:
         """Refuse a role's own model that does not fit the run's tokenizer; no weights are read.
 
         Raises:
             ConfigError: naming the setting.
         """
-        check = getattr(self._maker(name), "check_tokenizer", None)
-        try:
-            if check is not None:
-                check(tokenizer)
+        self.check_tokenizer(name, tokenizer)
+        with _named(name):
             self._abstract(name)
-        except DovetailError as error:
-            raise ConfigError(f"{name}.model: {error}") from error
 
     def has_own(self, name: str) -> bool:
         """Whether a role has a model of its own; otherwise it begins as the policy does."""
@@ -120,6 +128,14 @@ def split(model: nnx.Module) -> tuple[Any, Weights]:
 
 def _with_head(trunk: Any, head: ValueHead | None = None) -> ValueModel:
     return ValueModel(trunk, trunk.width, nnx.LoRAParam if _adapted(trunk) else nnx.Param, head)
+
+
+@contextmanager
+def _named(section: str) -> Iterator[None]:
+    try:
+        yield
+    except DovetailError as error:
+        raise ConfigError(f"{section}.model: {error}") from error
 
 
 def _bound(choice: Choice) -> Any:

@@ -22,6 +22,7 @@ from dovetail.protocols import Sink, SinkMaker
 from dovetail.registry import plugin_manager
 from dovetail.run.checkpoint import Checkpoints, Saved
 from dovetail.run.folder import RunFolder, open_folder
+from dovetail.run.sources import kept_in
 from dovetail.train.setup import Setup, set_up
 from dovetail.train.start import overview
 
@@ -162,6 +163,7 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False) -> Iterator[
     with ExitStack() as stack:
         folder = open_folder(path, config)
         stack.callback(folder.close)
+        stack.enter_context(kept_in(folder.path))
         checkpoints = Checkpoints(folder.checkpoints, config.run.keep_checkpoints)
         stack.callback(checkpoints.close)
         resumed = checkpoints.newest()

@@ -107,6 +107,8 @@ def set_up(
         reports.append(eval_report)
     devices = Devices.open(config.mesh)
     models = Models(config=config, devices=devices, vocab_size=tokenizer.vocab_size)
+    for section in ("train", "critic") if algorithm.has_critic else ("train",):
+        models.check_tokenizer(section, tokenizer)
     check_roles(models, algorithm.follow, tokenizer)
     before_loading()
     graphdef, weights = make_model(models.policy)

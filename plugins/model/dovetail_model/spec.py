@@ -13,6 +13,7 @@ from dovetail_model.layers.rope import Rope
 
 DType = Literal["float32", "bfloat16"]
 Remat = Literal["none", "dots", "dots_no_batch", "full"]
+Attention = Literal["auto", "dense", "blockwise", "cudnn", "splash"]
 
 
 @attrs.frozen
@@ -61,6 +62,8 @@ class Spec:
         names: our module names -> those of a Hugging Face folder; see `dovetail_model.huggingface.names`.
         remat: what the backward pass recomputes block by block: nothing ('none'), everything but matrix products
             ('dots'), everything but products of weights and activations ('dots_no_batch'), everything ('full').
+        attention: how it is computed: 'dense' (all scores at once), 'blockwise' (no scores are stored), 'cudnn',
+            'splash'; 'auto' chooses by platform and shapes, see `dovetail_model.attention.choice`.
     """
 
     vocab_size: int
@@ -90,3 +93,4 @@ class Spec:
     dtype: DType = "float32"
     param_dtype: DType = "float32"
     remat: Remat = "none"
+    attention: Attention = "auto"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -11,16 +12,22 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from dovetail.errors import ConfigError
 from dovetail_model.attention import Attention, View, views
+from dovetail_model.attention.blockwise import SAVED
+from dovetail_model.attention.choice import Shapes, choose
 from dovetail_model.cache import Cache, KeyValues, empty_cache
 from dovetail_model.layers.glu import GLU
 from dovetail_model.layers.low_rank import LowRank
 from dovetail_model.layers.norm import RMSNorm
+from dovetail_model.layers.remat import recomputed
 from dovetail_model.spec import Spec
 
+_ATTENDED = jax.checkpoint_policies.save_only_these_names(SAVED)
 POLICIES = {
     "full": jax.checkpoint_policies.nothing_saveable,
-    "dots": jax.checkpoint_policies.dots_saveable,
-    "dots_no_batch": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    "dots": jax.checkpoint_policies.save_from_both_policies(jax.checkpoint_policies.dots_saveable, _ATTENDED),
+    "dots_no_batch": jax.checkpoint_policies.save_from_both_policies(
+        jax.checkpoint_policies.dots_with_no_batch_dims_saveable, _ATTENDED
+    ),
 }
 
 
@@ -83,7 +90,9 @@ class Transformer(nnx.Module):
     ) -> tuple[Float[Array, "seq token width"], Cache | None]:
         """Return the hidden states of `tokens`, and the cache with their keys and values appended."""
         spec = self.spec
-        seen = views(spec.layers, spec.head_dim, mask, cache, prefix, keys)
+        shared, own = (0 if kept is None else kept.valid.shape[1] for kept in (prefix, cache))
+        how = choose(spec, Shapes(tokens=tokens.shape[1], own=own or tokens.shape[1], prefix=shared))
+        seen = views(spec.layers, spec.head_dim, mask, cache, prefix, keys, how=how)
         x = self.embedding[...][tokens.reshape(-1)].astype(spec.dtype)
         if spec.scaled_embedding:
             x = x * jnp.asarray(spec.width**0.5, spec.dtype)
@@ -134,11 +143,17 @@ def decoder_of(model: nnx.Module) -> Transformer:
 
 def _run(block: Block, remat: str, *inputs: Any) -> tuple[Float[Array, "row width"], KeyValues]:
     """Call a block; its backward pass recomputes what the rematerialisation policy does not keep."""
-    if remat == "none":
-        return block(*inputs)
     graphdef, params = nnx.split(block)
-    call = jax.checkpoint(lambda params, *inputs: nnx.merge(graphdef, params)(*inputs), policy=POLICIES[remat])
-    return call(params, *inputs)
+    return _called(graphdef, remat, params, *inputs)
+
+
+# compiled for itself, a block is traced once and not once for each layer; where it is called, XLA puts it in line
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _called(graphdef: Any, remat: str, *arguments: Any) -> tuple[Float[Array, "row width"], KeyValues]:
+    def call(params: Any, *inputs: Any) -> tuple[Float[Array, "row width"], KeyValues]:
+        return nnx.merge(graphdef, params)(*inputs)
+
+    return call(*arguments) if remat == "none" else recomputed(call, POLICIES[remat])(*arguments)
 
 
 def _norm(spec: Spec) -> RMSNorm:

@@ -43,3 +43,6 @@ def dovetail_components(register: Callable[..., None]) -> None:
     add("reward_shaping", "overlong", aliases=("dapo",))
     add("reward_shaping", "reference_quality")
     add("reward_shaping", "representation_alignment")
+    add("reward_shaping", "tool_cosine", aliases=("otc",))
+    add("reward_shaping", "turn_discount")
+    add("reward_shaping", "turn_penalty")

@@ -165,6 +165,27 @@ def test_metrics_of_a_field_are_as_those_of_other_components():
         assert_close(quantities(model, sampled(), wanted, jnp.float32(1), hyper), found)
 
 
+def test_chunks_add_up_the_gradient_of_a_bfloat16_head_in_float32(monkeypatch):
+    """All rows are the same text: in bfloat16 the sum of what 600 equal chunks give stops growing."""
+    _, graphdef, weights = make("model.decoder.param_dtype=bfloat16", "model.decoder.init_std=0.5")
+    batch = {name: jnp.repeat(array[:1], 600, axis=0) for name, array in sampled().items()}
+    batch["draw_ids"] = jnp.arange(600, dtype=jnp.int32)
+
+    def gradient(chunk):
+        monkeypatch.setattr("dovetail.step.forward.LOGITS_PER_CHUNK", chunk)
+
+        def loss(trained):
+            model = Model(graphdef, Weights(trained, weights.frozen))
+            found = quantities(model, batch, WANTED, jnp.float32(1), {}, dropout=jax.random.key(0))
+            return jnp.sum(found["logps"])
+
+        found = nnx.to_flat_state(jax.jit(jax.grad(loss))(weights.trained))
+        return np.asarray(dict(found)["embedding",].get_value(), np.float32)
+
+    whole, chunks = gradient(1 << 24), gradient(23 * batch["tokens"].shape[1])
+    np.testing.assert_allclose(chunks, whole, atol=0.01 * np.abs(whole).max())
+
+
 def distances(logits):
     """Wrong: a vector for each position."""
     return logits

@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dovetail.config import load
+from dovetail.step.algorithm import assemble
 from dovetail.step.gradients import accumulate
 
 WIDTH = 64
@@ -40,6 +42,40 @@ def test_the_split_changes_nothing(size):
     for both in (zip(found["loss/sum"], metrics["loss/sum"], strict=True), ((found_gradient, gradient),)):
         for one, other in both:
             jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), one, other)
+
+
+def test_a_sum_of_bfloat16_gradients_is_float32():
+    """In bfloat16 a sum of ones ends at 256, where the next number is 258."""
+    ones = {"tokens": jnp.ones((1000, 1), jnp.int32), "weights": jnp.ones((1000, 1))}
+
+    def loss(params, micro):
+        return jnp.sum(micro["weights"]) * params["w"][0].astype(jnp.float32), {}
+
+    gradient, _, _ = jax.jit(lambda: accumulate(loss, {"w": jnp.ones(1, jnp.bfloat16)}, ones, 1))()
+    assert gradient["w"].dtype == jnp.float32
+    assert gradient["w"][0] == 1000
+
+
+@pytest.mark.parametrize("name", ["adamw", "adafactor", "lion", "muon", "sgd"])
+def test_small_steps_of_bfloat16_parameters_add_up(name):
+    """A hundred steps, each an eighth of what separates neighbouring numbers or less, and clipped on the way."""
+    algorithm = assemble(load(None, [f"train.optimizer={name}", "train.lr=2e-4", "train.lr_schedule=constant"]))
+    optimiser, params = algorithm.optimisers["train"], {"w": jnp.ones((2, 2), jnp.bfloat16), "head": jnp.ones(2)}
+    gradients = jax.tree.map(lambda x: jnp.full(x.shape, 9.0), params)
+
+    @jax.jit
+    def step(params, state):
+        return optimiser.apply(params, state, gradients, jnp.int32(0), jnp.int32(100), algorithm.hyper)[:2]
+
+    state, alone = optimiser.init(params), jax.tree.map(lambda x: x.astype(jnp.float32), params)
+    plain = optimiser.init(alone)
+    for _ in range(100):
+        params, state = step(params, state)
+        alone, plain = step(alone, plain)
+    assert params["w"].dtype == jnp.bfloat16
+    assert float(jnp.max(alone["w"])) < 0.999
+    np.testing.assert_allclose(params["w"].astype(jnp.float32), alone["w"], rtol=2**-8)
+    np.testing.assert_allclose(params["head"], alone["head"], rtol=1e-6)
 
 
 def peak(rows, size):

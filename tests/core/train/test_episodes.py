@@ -28,7 +28,8 @@ GUESSING = (
     "train.rewards=['short']",
     "eval.success=won",
     "train.steps=2",
-    "sft.steps=2",
+    "sft.steps=100",
+    "sft.lr=2e-2",
     "eval.every=2",
     "run.checkpoint_every=1",
     "run.sinks=()",
@@ -71,17 +72,17 @@ def test_a_run_leaves_its_episodes_and_goes_on_bit_for_bit(tmp_path, monkeypatch
     assert sample["messages"][0]["role"] == "assistant"
     assert len(sample["turn_rewards"]) == sum(message["role"] == "assistant" for message in sample["messages"])
 
-    record = Journal.record
+    write = Journal.metrics
 
-    def stop_after_one(self, *args, **kwargs):
-        record(self, *args, **kwargs)
-        if args[:2] == ("rl", 1):
+    def stop(self, phase, step, values):
+        write(self, phase, step, values)
+        if (phase, step) == ("rl", 1):
             raise _Interrupted
 
-    monkeypatch.setattr(Journal, "record", stop_after_one)
+    monkeypatch.setattr(Journal, "metrics", stop)
     with pytest.raises(_Interrupted):
         run(tmp_path / "stopped")
-    monkeypatch.setattr(Journal, "record", record)
+    monkeypatch.setattr(Journal, "metrics", write)
     assert run(tmp_path / "stopped") == lines
     assert_same_parameters(tmp_path / "whole", tmp_path / "stopped")
 

@@ -13,6 +13,7 @@ from dovetail_model.huggingface.export import save_adapter, save_pretrained
 from dovetail_model.huggingface.safetensors import open_file
 from dovetail_model.model.decoder import Decoder
 from dovetail_model.model.pretrained import Pretrained
+from dovetail_model.source.folder import Folder
 
 
 def load(folder, **settings):
@@ -32,7 +33,7 @@ def adapted(model, **settings):
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_what_is_written_is_what_was_read(architecture, param_dtype, tmp_path):
     source = FIXTURES / architecture
-    save_pretrained(tmp_path, load(source, param_dtype=param_dtype), source=source)
+    save_pretrained(tmp_path, load(source, param_dtype=param_dtype), source=Folder(source))
     there, here = arrays_of(source), arrays_of(tmp_path)
     assert here.keys() == there.keys()
     for name, array in there.items():
@@ -45,17 +46,17 @@ def test_what_is_written_is_what_was_read(architecture, param_dtype, tmp_path):
 def test_parameters_return_bit_for_bit_through_several_files(tmp_path):
     model = load(FIXTURES / "gemma3_text")
     nnx.update(model, jax.tree.map(lambda leaf: leaf * 1.001, nnx.state(model)))
-    files = save_pretrained(tmp_path, model, source=FIXTURES / "gemma3_text", shard_bytes=8000)
+    files = save_pretrained(tmp_path, model, source=Folder(FIXTURES / "gemma3_text"), shard_bytes=8000)
     assert len(files) > 2
     jax.tree.map(np.testing.assert_array_equal, nnx.state(load(tmp_path)), nnx.state(model))
 
 
 def test_the_tokenizer_s_files_come_along(tmp_path):
     source = tmp_path / "source"
-    save_pretrained(source, load(FIXTURES / "qwen2"), source=FIXTURES / "qwen2")
+    save_pretrained(source, load(FIXTURES / "qwen2"), source=Folder(FIXTURES / "qwen2"))
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "notes.txt"):
         (source / name).write_text(name)
-    save_pretrained(tmp_path / "again", load(source), source=source)
+    save_pretrained(tmp_path / "again", load(source), source=Folder(source))
     copied = {file.name for file in (tmp_path / "again").iterdir()}
     assert copied == {
         "config.json",
@@ -64,7 +65,7 @@ def test_the_tokenizer_s_files_come_along(tmp_path):
         "tokenizer_config.json",
         "generation_config.json",
     }
-    save_pretrained(source, load(source), source=source)  # over itself
+    save_pretrained(source, load(source), source=Folder(source))  # over itself
     assert (source / "tokenizer.json").read_text() == "tokenizer.json"
 
 
@@ -96,7 +97,7 @@ def test_makers_export_what_they_made(tmp_path):
 
 def test_another_model_s_config_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"qwen3/config.json: does not describe the model to write \(.*names.*\)"):
-        save_pretrained(tmp_path / "out", load(FIXTURES / "gemma2"), source=FIXTURES / "qwen3")
+        save_pretrained(tmp_path / "out", load(FIXTURES / "gemma2"), source=Folder(FIXTURES / "qwen3"))
     with pytest.raises(ConfigError, match=r"the model is not a Llama \(.*qk_norm.*\); name the folder it comes from"):
         save_pretrained(tmp_path / "out", load(FIXTURES / "qwen3"))
     assert not (tmp_path / "out").exists()
@@ -104,7 +105,7 @@ def test_another_model_s_config_is_refused(tmp_path):
 
 def test_adapters_are_merged(tmp_path):
     model = adapted(load(FIXTURES / "llama"), modules=".*_proj")
-    save_pretrained(tmp_path, model, source=FIXTURES / "llama")
+    save_pretrained(tmp_path, model, source=Folder(FIXTURES / "llama"))
     name = "model.layers.1.mlp.gate_proj"
     linear = linears(model)[name]
     by_hand = linear.kernel[...] + 3.0 / 2 * linear.change.a[...] @ linear.change.b[...]
@@ -116,7 +117,7 @@ def test_adapters_are_merged(tmp_path):
 
 def test_a_quantised_base_is_written_dense(tmp_path):
     model = adapted(load(FIXTURES / "qwen2", param_dtype="bfloat16"), quantise_base="nf4")
-    save_pretrained(tmp_path, model, source=FIXTURES / "qwen2")
+    save_pretrained(tmp_path, model, source=Folder(FIXTURES / "qwen2"))
     written = arrays_of(tmp_path)
     assert {name: array.shape for name, array in written.items()} == {
         name: array.shape for name, array in arrays_of(FIXTURES / "qwen2").items()
@@ -126,7 +127,7 @@ def test_a_quantised_base_is_written_dense(tmp_path):
 
 def test_an_adapter_alone_is_written_as_peft_has_it(tmp_path):
     model = adapted(load(FIXTURES / "qwen2"), modules=r".*\.(q_proj|down_proj)")
-    save_adapter(tmp_path, model, base=FIXTURES / "qwen2")
+    save_adapter(tmp_path, model, base=str(FIXTURES / "qwen2"))
     config = json.loads((tmp_path / "adapter_config.json").read_text())
     assert config == {
         "peft_type": "LORA",
@@ -149,11 +150,11 @@ def test_an_adapter_alone_is_written_as_peft_has_it(tmp_path):
 
 
 def test_an_adapter_of_some_layers_names_them(tmp_path):
-    save_adapter(tmp_path, adapted(load(FIXTURES / "qwen2"), modules=r".*\.1\..*q_proj"), base=FIXTURES / "qwen2")
+    save_adapter(tmp_path, adapted(load(FIXTURES / "qwen2"), modules=r".*\.1\..*q_proj"), base=str(FIXTURES / "qwen2"))
     config = json.loads((tmp_path / "adapter_config.json").read_text())
     assert config["target_modules"] == ["model.layers.1.self_attn.q_proj"]
 
 
 def test_a_model_without_an_adapter_has_none_to_write(tmp_path):
     with pytest.raises(ConfigError, match="the model has no adapter; write it whole"):
-        save_adapter(tmp_path, load(FIXTURES / "qwen2"), base=FIXTURES / "qwen2")
+        save_adapter(tmp_path, load(FIXTURES / "qwen2"), base=str(FIXTURES / "qwen2"))

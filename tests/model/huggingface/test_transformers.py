@@ -8,6 +8,7 @@ from tests.model.folders import ARCHITECTURES, FIXTURES
 from tests.model.huggingface.test_export import adapted, load
 
 from dovetail_model.huggingface.export import save_adapter, save_pretrained
+from dovetail_model.source.folder import Folder
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -36,7 +37,7 @@ def ours(model):
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_merged_model(architecture, tmp_path):
     model = adapted(load(FIXTURES / architecture))
-    save_pretrained(tmp_path, model, source=FIXTURES / architecture, shard_bytes=8000)
+    save_pretrained(tmp_path, model, source=Folder(FIXTURES / architecture), shard_bytes=8000)
     assert np.abs(ours(model) - theirs(FIXTURES / architecture)).max() > 0.1
     np.testing.assert_allclose(ours(model), theirs(tmp_path), atol=1e-4)
 
@@ -45,5 +46,5 @@ def test_a_merged_model(architecture, tmp_path):
 @pytest.mark.parametrize("architecture", ["qwen2", "gemma2"])
 def test_an_adapter(architecture, modules, tmp_path):
     model = adapted(load(FIXTURES / architecture), modules=modules)
-    save_adapter(tmp_path, model, base=FIXTURES / architecture)
+    save_adapter(tmp_path, model, base=str(FIXTURES / architecture))
     np.testing.assert_allclose(ours(model), theirs(FIXTURES / architecture, tmp_path), atol=1e-4)

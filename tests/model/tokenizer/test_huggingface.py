@@ -195,7 +195,7 @@ def test_what_the_model_says_about_ends_is_saved_too(folder, tmp_path):
 def test_mistakes_are_one_line(folder, tmp_path):
     with pytest.raises(ConfigError, match=r"name its folder with --set tokenizer\.huggingface\.path=FOLDER"):
         HuggingFace().make([])
-    with pytest.raises(DataError, match=r"'.*tokenizer\.json' cannot be read: No such file"):
+    with pytest.raises(DataError, match=r"has no tokenizer\.json"):
         opened(tmp_path)
     (tmp_path / "tokenizer.model").write_bytes(b"")
     with pytest.raises(DataError, match="it holds tokenizer.model: that is tokenizer 'sentencepiece'"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from dovetail.host.completer import Completer
 from dovetail.protocols import OpenLoop, RolloutEngine, Task, Tokenizer, Weights
 from dovetail.run.checkpoint import Checkpoints
 from dovetail.run.folder import CONFIG, IDENTITY
+from dovetail.run.sources import kept_in
 from dovetail.train.models import Models
 from dovetail.train.session import SFT
 from dovetail.train.setup import TOKENIZER, open_loop
@@ -32,7 +33,7 @@ class Policy:
     """A model with its tokenizer.
 
     `at` says which weights it has: `start`, or a run's phase and step, `rl-100`; `owner` whose they are, as the id of
-    the run or config.
+    the run or config; `run` is the run's folder.
     """
 
     config: Config
@@ -42,6 +43,7 @@ class Policy:
     weights: Weights
     at: str
     owner: str
+    run: Path | None
 
     @contextmanager
     def engine(self) -> Iterator[RolloutEngine]:
@@ -67,7 +69,8 @@ class Policy:
             DovetailError: if the model cannot be written so.
         """
         maker: Any = self.config.choice("train.model").bind()
-        files = maker.export(nnx.merge(self.graphdef, *self.weights), folder, adapter=adapter)
+        with _sources(self.run):
+            files = maker.export(nnx.merge(self.graphdef, *self.weights), folder, adapter=adapter)
         if not adapter:
             self.tokenizer.save(folder)
         return files
@@ -86,7 +89,10 @@ def open_policy(config: Config, run: Path | None) -> Policy:
     maker: Any = config.choice("train.tokenizer").bind()
     tokenizer = maker.make(_Corpus(config)) if run is None else maker.load(_existing(run / TOKENIZER, run))
     devices = Devices.open(config.mesh)
-    graphdef, weights = Models(config=config, devices=devices, vocab_size=tokenizer.vocab_size).policy()
+    models = Models(config=config, devices=devices, vocab_size=tokenizer.vocab_size)
+    with _sources(run):
+        models.check_tokenizer("train", tokenizer)
+        graphdef, weights = models.policy()
     at, owner = START, config_id(config)
     if run is not None:
         weights, at = _restored(run, weights)
@@ -99,7 +105,13 @@ def open_policy(config: Config, run: Path | None) -> Policy:
         weights=weights,
         at=at,
         owner=owner,
+        run=run,
     )
+
+
+def _sources(run: Path | None) -> AbstractContextManager[None]:
+    """Let names on a network stand for what they stood for when the run began."""
+    return nullcontext() if run is None else kept_in(run, writes=False)
 
 
 def _restored(run: Path, weights: Weights) -> tuple[Weights, str]:

@@ -68,7 +68,9 @@ class LoRA:
                 f" {listing(kinds)}, where N is the layer"
             )
         for number, linear in enumerate(chosen):
-            linear.adapt(self.rank, scale=self.alpha / self.rank, dropout=self.dropout, number=number, rngs=rngs)
+            # without dropout numbers make no difference, and layers that are equal are traced once
+            own = number if self.dropout else 0
+            linear.adapt(self.rank, scale=self.alpha / self.rank, dropout=self.dropout, number=own, rngs=rngs)
             if self.quantise_base is not None:
                 linear.quantise(self.quantise_base)
         return model

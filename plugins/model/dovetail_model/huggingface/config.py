@@ -44,7 +44,10 @@ class HuggingFaceConfig:
         file = folder / FILE
         if not file.is_file():
             what = "has no config.json" if folder.is_dir() else "is not a folder"
-            raise ConfigError(f"{folder}: {what}; a model is a folder with config.json and *.safetensors")
+            raise ConfigError(
+                f"{folder}: {what}; a model is a folder with config.json and *.safetensors, a .gguf file, or"
+                " OWNER/NAME on the Hugging Face hub"
+            )
         try:
             values = json.loads(file.read_text(encoding="utf-8"))
         except ValueError as error:
@@ -54,16 +57,10 @@ class HuggingFaceConfig:
         return cls(file, values)
 
     @classmethod
-    def known(cls, folder: Path) -> HuggingFaceConfig:
-        """Read the folder's file or, if there is no such folder, what is known about the model of that name.
-
-        Raises:
-            ConfigError: if there is neither.
-        """
-        file = KNOWN / f"{folder.name}.json"
-        if folder.exists() or not file.is_file():
-            return cls.read(folder)
-        return cls(file, json.loads(file.read_text(encoding="utf-8")))
+    def known(cls, name: str) -> HuggingFaceConfig | None:
+        """Return what is known about a published model, by the last word of its name; None if nothing is."""
+        file = KNOWN / f"{name}.json"
+        return cls(file, json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else None
 
     def has(self, name: str) -> bool:
         """Tell whether there is such a value."""

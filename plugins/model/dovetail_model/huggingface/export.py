@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -23,20 +22,11 @@ from dovetail_model.huggingface.safetensors import write_file, write_folder
 from dovetail_model.huggingface.spellings import with_old_spellings
 from dovetail_model.layers.linear import Linear
 from dovetail_model.layers.low_rank import LowRank
+from dovetail_model.source.source import Source
 from dovetail_model.spec import Spec
 from dovetail_model.transformer import Transformer, decoder_of
 
 SHARD_BYTES: Final = 5_000_000_000
-BESIDE: Final = (
-    "tokenizer*",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "chat_template*",
-    "generation_config.json",
-)
-"""Files of a model's folder that do not depend on its weights."""
 
 
 @attrs.frozen
@@ -61,7 +51,7 @@ class Parameter:
 
 
 def save_pretrained(
-    folder: Path, model: nnx.Module, *, source: Path | None = None, shard_bytes: int = SHARD_BYTES
+    folder: Path, model: nnx.Module, *, source: Source | None = None, shard_bytes: int = SHARD_BYTES
 ) -> list[Path]:
     """Write a folder that any program for Hugging Face models can load: `config.json` and safetensors.
 
@@ -71,7 +61,7 @@ def save_pretrained(
     Args:
         folder: the destination, created if necessary.
         model: what to write.
-        source: the folder the model comes from, whose `config.json` and tokenizer files are copied; None writes the
+        source: where the model comes from, whose `config.json` and tokenizer files are copied; None writes the
             `config.json` of a Llama, which a `model.decoder` is.
         shard_bytes: larger models are written to several files and an index.
 
@@ -82,9 +72,8 @@ def save_pretrained(
     config = _config(source, decoder.spec)
     folder.mkdir(parents=True, exist_ok=True)
     files = write_folder(folder, tensors(decoder), shard_bytes=shard_bytes)
-    if source is not None and source.resolve() != folder.resolve():
-        for file in sorted({file for pattern in BESIDE for file in source.glob(pattern) if file.is_file()}):
-            shutil.copyfile(file, folder / file.name)
+    if source is not None:
+        source.copy_texts(folder)
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     return files
 
@@ -104,10 +93,10 @@ def tensors(model: Transformer) -> dict[str, Parameter]:
     return found
 
 
-def save_adapter(folder: Path, model: nnx.Module, *, base: Path) -> list[Path]:
+def save_adapter(folder: Path, model: nnx.Module, *, base: str) -> list[Path]:
     """Write the adapter alone, as PEFT stores one: `adapter_config.json` and `adapter_model.safetensors`.
 
-    `base` is the folder of the adapted model, which the configuration names.
+    `base` names the adapted model: a folder, or its name on the hub.
 
     Raises:
         ConfigError: if the model has no adapter.
@@ -124,7 +113,7 @@ def save_adapter(folder: Path, model: nnx.Module, *, base: Path) -> list[Path]:
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": str(base),
+        "base_model_name_or_path": base,
         "r": rank,
         "lora_alpha": first.scale * rank,
         "lora_dropout": first.dropout,
@@ -150,14 +139,14 @@ def _targets(chosen: set[str], there: set[str]) -> list[str]:
     return sorted(chosen)
 
 
-def _config(source: Path | None, spec: Spec) -> dict[str, Any]:
+def _config(source: Source | None, spec: Spec) -> dict[str, Any]:
     """Return the `config.json` of the source, or of a Llama, with the type of the weights.
 
     Raises:
         ConfigError: if it describes another model.
     """
-    config = HuggingFaceConfig(Path(CONFIG), _llama(spec)) if source is None else HuggingFaceConfig.read(source)
-    free = {name: getattr(spec, name) for name in ("dtype", "param_dtype", "remat", "init_std", "out_std")}
+    config = HuggingFaceConfig(Path(CONFIG), _llama(spec)) if source is None else source.config()
+    free = {name: getattr(spec, name) for name in ("dtype", "param_dtype", "remat", "attention", "init_std", "out_std")}
     described = attrs.evolve(read_spec(config), **free)
     differing = [f.name for f in attrs.fields(Spec) if getattr(described, f.name) != getattr(spec, f.name)]
     if differing and source is None:

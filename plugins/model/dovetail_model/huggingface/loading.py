@@ -1,10 +1,9 @@
-"""Fills a decoder with the tensors of a Hugging Face folder."""
+"""Fills a decoder with tensors under their names in a Hugging Face folder."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,7 +13,8 @@ from flax import nnx
 from dovetail.errors import ConfigError, listing
 from dovetail.protocols import Place
 from dovetail_model.huggingface.names import is_transposed, tensor_name
-from dovetail_model.huggingface.safetensors import Tensor, open_folder
+from dovetail_model.huggingface.safetensors import Readable
+from dovetail_model.source.source import Source
 from dovetail_model.spec import Spec
 from dovetail_model.transformer import Transformer
 
@@ -24,8 +24,8 @@ _HEAD = "score."
 """Prefix of the tensors of a reward model's or critic's head."""
 
 
-def load(spec: Spec, folder: Path, place: Place | None, *, besides: Collection[str] = ()) -> Transformer:
-    """Return the decoder of `spec` with the weights in `folder`, cast to its `param_dtype`, each at its `place`.
+def load(spec: Spec, source: Source, place: Place | None, *, besides: Collection[str] = ()) -> Transformer:
+    """Return the decoder of `spec` with the weights of `source`, cast to its `param_dtype`, each at its `place`.
 
     Tensors named in `besides`, such as those of another head, are ignored.
 
@@ -35,12 +35,12 @@ def load(spec: Spec, folder: Path, place: Place | None, *, besides: Collection[s
         ConfigError: if files are missing or truncated, or if tensors are missing, unexpected or of the wrong shape (all
             of them in one message).
     """
-    found = {name: tensor for name, tensor in open_folder(folder).items() if name not in besides}
+    found = {name: tensor for name, tensor in source.tensors().items() if name not in besides}
     graphdef, state = nnx.split(nnx.eval_shape(lambda: Transformer(spec, rngs=nnx.Rngs(0))))
     parameters = dict(nnx.to_flat_state(state))
     names = {path: tensor_name(spec.names, path) for path in parameters}
     shapes = {names[path]: _stored_shape(path, leaf) for path, leaf in parameters.items()}
-    _check(folder, shapes, found, spec)
+    _check(source, shapes, found, spec)
     # The largest first: while a tensor is cast and moved there is a second copy of it, and little else in memory yet.
     for path in sorted(parameters, key=lambda path: -parameters[path].size):
         leaf = parameters[path]
@@ -52,7 +52,7 @@ def _stored_shape(path: Any, leaf: Any) -> tuple[int, ...]:
     return leaf.shape[::-1] if is_transposed(path) else leaf.shape
 
 
-def _read(tensor: Tensor, transposed: bool, leaf: Any, place: Place | None) -> jax.Array:
+def _read(tensor: Readable, transposed: bool, leaf: Any, place: Place | None) -> jax.Array:
     """Read, cast and place one tensor."""
     stored = tensor.read()
     view = stored.T if transposed else stored
@@ -66,14 +66,14 @@ def _read(tensor: Tensor, transposed: bool, leaf: Any, place: Place | None) -> j
     return array.block_until_ready()
 
 
-def _check(folder: Path, wanted: Mapping[str, tuple[int, ...]], found: Mapping[str, Tensor], spec: Spec) -> None:
+def _check(source: Source, wanted: Mapping[str, tuple[int, ...]], found: Mapping[str, Readable], spec: Spec) -> None:
     missing = wanted.keys() - found.keys()
     extra = {name for name in found.keys() - wanted.keys() if not _DERIVED.fullmatch(name)}
     head, embedding = (tensor_name(spec.names, (name,)) for name in ("unembedding", "embedding"))
     if not spec.has_logits:
         extra = {name for name in extra if name != head and not name.startswith(_HEAD)}
     if spec.tied and head in extra and embedding in found:
-        _check_tied(folder, found[head], found[embedding])
+        _check_tied(source, found[head], found[embedding])
         extra.remove(head)
     misshapen = [
         f"{name} is {list(found[name].shape)} and should be {list(shape)}"
@@ -86,13 +86,13 @@ def _check(folder: Path, wanted: Mapping[str, tuple[int, ...]], found: Mapping[s
         if names
     ]
     if problems:
-        raise ConfigError(f"{folder}: the tensors do not fit config.json; {'; '.join(problems)}")
+        raise ConfigError(f"{source.name}: the tensors do not fit {source.settings}; {'; '.join(problems)}")
 
 
-def _check_tied(folder: Path, head: Tensor, embedding: Tensor) -> None:
+def _check_tied(source: Source, head: Readable, embedding: Readable) -> None:
     """Accept a copy of the embedding under the head's name, as some programs write it."""
     if head.shape != embedding.shape or not np.array_equal(head.read(), embedding.read()):
         raise ConfigError(
-            f"{folder}: config.json ties the logits to the embedding, but the folder has another table for them; set"
-            ' "tie_word_embeddings": false in config.json if that is meant'
+            f"{source.name}: config.json ties the logits to the embedding, but the folder has another table for them;"
+            ' set "tie_word_embeddings": false in config.json if that is meant'
         )

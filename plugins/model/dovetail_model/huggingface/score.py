@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from jaxtyping import Float
 
 from dovetail.errors import ConfigError
 from dovetail.protocols import ValueHead
-from dovetail_model.huggingface.safetensors import open_folder
+from dovetail_model.source.source import Source
 
 WEIGHT, BIAS = "score.weight", "score.bias"
 
 
-def read_score(folder: Path, width: int) -> ValueHead | None:
+def read_score(source: Source, width: int) -> ValueHead | None:
     """Return the head that `transformers` writes for a classifier with one label, or None if there is none.
 
     Raises:
         ConfigError: if it has several labels, or hidden states of another width.
     """
-    tensors = open_folder(folder)
+    tensors = source.tensors()
     if WEIGHT not in tensors:
         return None
     if tensors[WEIGHT].shape != (1, width):
         raise ConfigError(
-            f"{folder}: {WEIGHT} is {list(tensors[WEIGHT].shape)}; a reward model has one label, [1, {width}]"
+            f"{source.name}: {WEIGHT} is {list(tensors[WEIGHT].shape)}; a reward model has one label, [1, {width}]"
         )
 
     def read(name: str) -> Float[np.ndarray, "..."]:

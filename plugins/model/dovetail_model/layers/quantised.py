@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, UInt8
+
+from dovetail_model.layers.remat import held_back, recomputed
 
 Format = Literal["int8", "nf4"]
 
@@ -63,11 +64,10 @@ class Quantised(nnx.Module):
     def product(self, x: Float[Array, "row inputs"]) -> Float[Array, "row outputs"]:
         """Return x W. The backward pass unpacks W again: keeping it would cost the memory that was saved."""
 
-        @jax.checkpoint
         def product(x: Array, codes: Array, scales: Array) -> Array:
             return x @ _dense(codes, scales, self.format, x.dtype)
 
-        return product(x, self.codes[...], self.scales[...])
+        return recomputed(held_back(product))(x, self.codes[...], self.scales[...])
 
 
 def block_of(inputs: int) -> int:

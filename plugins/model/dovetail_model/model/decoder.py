@@ -13,7 +13,7 @@ from dovetail.errors import ConfigError
 from dovetail.protocols import Place
 from dovetail_model.huggingface.export import save_pretrained
 from dovetail_model.layers.rope import Rope
-from dovetail_model.spec import DType, Layer, Remat, Spec
+from dovetail_model.spec import Attention, DType, Layer, Remat, Spec
 from dovetail_model.transformer import Transformer
 
 
@@ -42,6 +42,9 @@ class Decoder:
         init_std: standard deviation of the initial weights.
         remat: what the backward pass recomputes in each layer, to save memory: nothing ('none'), everything but matrix
             products ('dots'), everything but products with weights ('dots_no_batch'), everything ('full').
+        attention: how it is computed: all scores at once ('dense'), in blocks whose scores are never stored
+            ('blockwise'), by the kernels of NVIDIA ('cudnn') or for TPUs ('splash'); 'auto' chooses by platform and
+            shapes.
 
     Raises:
         ConfigError: for sizes that do not fit together.
@@ -67,6 +70,7 @@ class Decoder:
     param_dtype: DType = "float32"
     init_std: Annotated[float, STATIC] = 0.02
     remat: Remat = "none"
+    attention: Attention = "auto"
 
     def __attrs_post_init__(self) -> None:
         for name in ("width", "layers", "heads", "kv_heads", "head_dim", "ffn"):
@@ -144,4 +148,5 @@ class Decoder:
             dtype=self.dtype,
             param_dtype=self.param_dtype,
             remat=self.remat,
+            attention=self.attention,
         )

@@ -1,4 +1,4 @@
-"""A model from a Hugging Face folder."""
+"""A model that somebody has trained before: a folder, a GGUF file, a name on the hub."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from dovetail_model.huggingface.export import save_adapter, save_pretrained
 from dovetail_model.huggingface.loading import load
 from dovetail_model.huggingface.lookup import read_spec
 from dovetail_model.huggingface.score import read_score
-from dovetail_model.spec import DType, Remat, Spec
+from dovetail_model.source.source import Source, open_source
+from dovetail_model.spec import Attention, DType, Remat, Spec
 from dovetail_model.tokenizer._vocabulary import check_vocabulary
 from dovetail_model.transformer import Transformer
 
@@ -32,6 +33,9 @@ class Pretrained:
         param_dtype: of the weights, whatever their type in the files.
         remat: what the backward pass recomputes in each layer, to save memory: nothing ('none'), everything but matrix
             products ('dots'), everything but products with weights ('dots_no_batch'), everything ('full').
+        attention: how it is computed: all scores at once ('dense'), in blocks whose scores are never stored
+            ('blockwise'), by the kernels of NVIDIA ('cudnn') or for TPUs ('splash'); 'auto' chooses by platform and
+            shapes.
         random: initialise the weights at random; only `config.json` is read.
 
     Raises:
@@ -45,12 +49,13 @@ class Pretrained:
     dtype: DType = "float32"
     param_dtype: DType = "float32"
     remat: Remat = "none"
+    attention: Attention = "auto"
     random: bool = False
 
     def make(self, vocab_size: int, *, rngs: nnx.Rngs, place: Place | None = None) -> Transformer:
         """Return the model, each parameter at its `place`; a random one is on one device."""
         spec = self._fitting(self.spec(), vocab_size)
-        return Transformer(spec, rngs=rngs) if self.random else load(spec, self._folder, place)
+        return Transformer(spec, rngs=rngs) if self.random else load(spec, self._source, place)
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Refuse a run's tokenizer whose ids mean something else here, or that has more of them than the embedding.
@@ -62,32 +67,38 @@ class Pretrained:
         """
         self._fitting(self.spec(), tokenizer.vocab_size)
         if not self.random:
-            check_vocabulary(tokenizer, self._folder)
+            check_vocabulary(tokenizer, self._source)
 
     def value_head(self) -> ValueHead | None:
         """Return the head of a reward model's folder, from which a critic starts; None for other folders."""
-        return None if self.random else read_score(self._folder, self.spec().width)
+        return None if self.random else read_score(self._source, self.spec().width)
 
     def abstract(self, vocab_size: int | None) -> Transformer:
         """Return the model with shapes in place of arrays.
 
         Only `config.json` is read; models that shipped configs name need no folder.
         """
-        spec = self._fitting(self._of_type(HuggingFaceConfig.known(self._folder)), vocab_size or 1)
+        spec = self._fitting(self._of_type(self._source.known()), vocab_size or 1)
         return nnx.eval_shape(lambda: Transformer(spec, rngs=nnx.Rngs(0)))
 
     def export(self, model: nnx.Module, folder: Path, *, adapter: bool) -> list[Path]:
         """Write a folder like the one the model came from, with its tokenizer, or only its adapter as PEFT does."""
         if adapter:
-            return save_adapter(folder, model, base=self._folder)
-        return save_pretrained(folder, model, source=self._folder)
+            return save_adapter(folder, model, base=self._source.name)
+        return save_pretrained(folder, model, source=self._source)
 
     def spec(self) -> Spec:
         """Return what `config.json` describes."""
-        return self._of_type(HuggingFaceConfig.read(self._folder))
+        return self._of_type(self._source.config())
 
     def _of_type(self, config: HuggingFaceConfig) -> Spec:
-        return attrs.evolve(read_spec(config), dtype=self.dtype, param_dtype=self.param_dtype, remat=self.remat)
+        return attrs.evolve(
+            read_spec(config),
+            dtype=self.dtype,
+            param_dtype=self.param_dtype,
+            remat=self.remat,
+            attention=self.attention,
+        )
 
     def _fitting(self, spec: Spec, vocab_size: int) -> Spec:
         if vocab_size > spec.vocab_size:
@@ -98,5 +109,5 @@ class Pretrained:
         return spec
 
     @property
-    def _folder(self) -> Path:
-        return Path(self.path).expanduser()
+    def _source(self) -> Source:
+        return open_source(self.path)

@@ -1,26 +1,32 @@
-"""Whether the ids of a run mean to a model's folder what they mean to the run."""
+"""Whether the ids of a run mean to a model what they mean to the run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+
+import sentencepiece
 
 from dovetail.errors import ConfigError
 from dovetail.protocols import Tokenizer
-from dovetail_model.tokenizer import huggingface, sentencepiece
+from dovetail_model.source.source import Source
+from dovetail_model.tokenizer import huggingface
+from dovetail_model.tokenizer.sentencepiece import FILE as SENTENCEPIECE
 
 
-def check_vocabulary(tokenizer: Tokenizer, folder: Path) -> None:
-    """Refuse a tokenizer of which some piece has another id, or none, in the folder's own.
+def check_vocabulary(tokenizer: Tokenizer, source: Source) -> None:
+    """Refuse a tokenizer of which some piece has another id, or none, in the model's own.
 
-    The folder's may have more pieces. Nothing is refused where the folder has no tokenizer, or the run's cannot tell
+    The model's may have more pieces. Nothing is refused where the model has no tokenizer, or the run's cannot tell
     its pieces (a `vocabulary`, as the built-in ones have).
 
     Raises:
         ConfigError: naming the first piece that differs.
     """
+    own = source.text(huggingface.FILE)
+    if own is not None and getattr(tokenizer, "files", {}).get(huggingface.FILE) == own:
+        return
     ours: Mapping[str, int] | None = getattr(tokenizer, "vocabulary", None)
-    theirs = _of_folder(folder)
+    theirs = _own(source, own)
     if ours is None or theirs is None:
         return
     differing = sorted((number, piece) for piece, number in ours.items() if theirs.get(piece) != number)
@@ -28,15 +34,16 @@ def check_vocabulary(tokenizer: Tokenizer, folder: Path) -> None:
         number, piece = differing[0]
         there = f"{theirs[piece]} there" if piece in theirs else "not in its vocabulary"
         raise ConfigError(
-            f"{folder}: its tokenizer is not the run's: {piece!r} is id {number} in the run and {there}"
+            f"{source.name}: its tokenizer is not the run's: {piece!r} is id {number} in the run and {there}"
             f" ({len(differing):,} of {len(ours):,} pieces differ); a model reads ids, so both must have the same"
             " tokenizer"
         )
 
 
-def _of_folder(folder: Path) -> Mapping[str, int] | None:
-    if (folder / huggingface.FILE).is_file():
-        return huggingface.read_vocabulary(folder / huggingface.FILE)
-    if (folder / sentencepiece.FILE).is_file():
-        return sentencepiece.SentencePiece(path=str(folder)).make([]).vocabulary
+def _own(source: Source, tokenizer: bytes | None) -> Mapping[str, int] | None:
+    if tokenizer is not None:
+        return huggingface.read_vocabulary(tokenizer, f"{source.name}/{huggingface.FILE}")
+    if (model := source.text(SENTENCEPIECE)) is not None:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        return {processor.id_to_piece(number): number for number in range(processor.get_piece_size())}
     return None

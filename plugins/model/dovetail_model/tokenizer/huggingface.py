@@ -1,4 +1,4 @@
-"""The tokenizer of a Hugging Face model folder."""
+"""The tokenizer of a Hugging Face model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from dovetail.errors import ConfigError, DataError, listing, nearest
+from dovetail.extras import needs
+from dovetail_model.huggingface.chat_template import FILE as TEMPLATE
 from dovetail_model.huggingface.chat_template import ChatTemplate, after_turn, now, read_source, saved_moment
+from dovetail_model.source.folder import Folder
+from dovetail_model.source.source import Source, open_source
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -19,12 +23,13 @@ if TYPE_CHECKING:
 
 FILE: Final = "tokenizer.json"
 CONFIG, SPECIAL, GENERATION = "tokenizer_config.json", "special_tokens_map.json", "generation_config.json"
+MODEL: Final = "config.json"
 PROBE: Final = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "\u2042"}]
 
 
 @attrs.frozen(kw_only=True)
 class HuggingFace:
-    """The `tokenizer.json` of a model folder, with what the files beside it say about special tokens and chats.
+    """The `tokenizer.json` of a model, with what the files beside it say about special tokens and chats.
 
     A completion ends with the end of an assistant's turn in the chat template, the `eos_token` of
     `tokenizer_config.json` (or `special_tokens_map.json`), or any `eos_token_id` of `generation_config.json` (or
@@ -35,7 +40,8 @@ class HuggingFace:
     contain them.
 
     Args:
-        path: a model folder, or a `tokenizer.json`.
+        path: a model folder, a `tokenizer.json`, or anything else that `model.pretrained.path` may be: a GGUF file,
+            which has its tokenizer in it, a model on the hub, a GGUF file in a package.
         chat_template: a jinja2 file that replaces the folder's own (`chat_template.jinja`, or the `chat_template` of
             `tokenizer_config.json`).
         chat_options: variables for the template, such as `{'enable_thinking': False}`.
@@ -52,37 +58,35 @@ class HuggingFace:
     eos_tokens: tuple[str, ...] = ()
 
     def make(self, corpus: Sequence[str]) -> HuggingFaceTokenizer:
-        """Read the folder `path`; the corpus is not used."""
+        """Read what is at `path`; the corpus is not used."""
         if self.path is None:
             raise ConfigError(
                 "tokenizer.huggingface has no path: name its folder with --set tokenizer.huggingface.path=FOLDER"
             )
-        return self._read(Path(self.path).expanduser(), self.chat_template, now())
+        file = Path(self.path).expanduser()
+        if file.suffix == ".json":
+            return self._read(Folder(file.parent), file.name, self.chat_template, now())
+        return self._read(open_source(self.path), FILE, self.chat_template, now())
 
     def load(self, folder: Path) -> HuggingFaceTokenizer:
         """Read what `HuggingFaceTokenizer.save` wrote: a run keeps the chat template it started with."""
-        return self._read(folder, None, saved_moment(folder))
+        return self._read(Folder(folder), FILE, None, saved_moment(folder))
 
-    def _read(self, folder: Path, chat_template: str | None, moment: str) -> HuggingFaceTokenizer:
-        root = folder if folder.is_dir() else folder.parent
-        file = folder / FILE if folder.is_dir() else folder
-        files = {FILE: _read_tokenizer(file)}
-        for name in (CONFIG, SPECIAL, GENERATION):
-            if (root / name).exists():
-                files[name] = (root / name).read_bytes()
-        if GENERATION not in files and (root / "config.json").exists():
-            model = _json(root / "config.json", (root / "config.json").read_bytes())
-            known = {key: model[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id") if key in model}
+    def _read(self, source: Source, name: str, chat_template: str | None, moment: str) -> HuggingFaceTokenizer:
+        files = {FILE: _tokenizer_of(source, name)}
+        files |= {other: data for other in (CONFIG, SPECIAL, GENERATION) if (data := source.text(other)) is not None}
+        if GENERATION not in files and (model := source.text(MODEL)) is not None:
+            named = _json(f"{source.name}/{MODEL}", model)
+            known = {key: named[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id") if key in named}
             files[GENERATION] = json.dumps(known).encode()
-        vocabulary = _open(files[FILE], file)
-        settings = {name: _json(root / name, data) for name, data in files.items() if name != FILE}
+        vocabulary = _open(files[FILE], f"{source.name}/{name}")
+        settings = {name: _json(f"{source.name}/{name}", data) for name, data in files.items() if name != FILE}
         tokens = _special_tokens(settings.get(CONFIG, {}), settings.get(SPECIAL, {}))
-        source = read_source(root, chat_template, "tokenizer.huggingface.chat_template")
-        place, text = source or (str(root / CONFIG), _of_config(settings.get(CONFIG, {})))
+        place, text = self._template(source, chat_template, settings.get(CONFIG, {}))
         template = None
         if text is not None:
             template = ChatTemplate(source=text, place=place, tokens=tokens, options=self.chat_options, moment=moment)
-        eos_ids = self._eos_ids(vocabulary, tokens, settings.get(GENERATION, {}), template, root)
+        eos_ids = self._eos_ids(vocabulary, tokens, settings.get(GENERATION, {}), template, source.name)
         return HuggingFaceTokenizer(
             files=files,
             template=template,
@@ -91,22 +95,36 @@ class HuggingFace:
             bos=tokens.get("bos_token", "") if _sets_bos(vocabulary, tokens, settings.get(CONFIG, {})) else "",
         )
 
+    def _template(self, source: Source, replacement: str | None, config: Mapping[str, Any]) -> tuple[str, str | None]:
+        """Where the chat template comes from, and its text: the setting's file, its own file, or the config."""
+        if (found := read_source(None, replacement, "tokenizer.huggingface.chat_template")) is not None:
+            return found
+        if (own := source.text(TEMPLATE)) is not None:
+            return f"{source.name}/{TEMPLATE}", own.decode()
+        return f"{source.name}/{CONFIG}", _of_config(config)
+
     def _eos_ids(
         self,
         vocabulary: Tokenizer,
         tokens: Mapping[str, str],
         generation: Mapping[str, Any],
         template: ChatTemplate | None,
-        root: Path,
+        name: str,
     ) -> tuple[int, ...]:
         if self.eos_tokens:
             return tuple(_id(vocabulary, token, "tokenizer.huggingface.eos_tokens") for token in self.eos_tokens)
-        found = [_id(vocabulary, tokens["eos_token"], str(root / CONFIG))] if "eos_token" in tokens else []
+        found = [_id(vocabulary, tokens["eos_token"], f"{name}/{CONFIG}")] if "eos_token" in tokens else []
         listed = generation.get("eos_token_id")
         found += listed if isinstance(listed, list) else [] if listed is None else [listed]
+        strange = [number for number in found if vocabulary.id_to_token(number) is None]
+        if strange:
+            raise DataError(
+                f"'{name}': eos_token_id = {strange[0]} is no id of its {FILE}, which has"
+                f" {vocabulary.get_vocab_size():,}; is that the tokenizer of another model?"
+            )
         if not found:
             raise DataError(
-                f"'{root}' does not say which token ends a completion: neither {CONFIG} nor {GENERATION} names one;"
+                f"'{name}' does not say which token ends a completion: neither {CONFIG} nor {GENERATION} names one;"
                 " name it with --set tokenizer.huggingface.eos_tokens=('TOKEN',)"
             )
         last = _end_of_turn(vocabulary, template, found)
@@ -114,7 +132,7 @@ class HuggingFace:
 
 
 def _processor(self: HuggingFaceTokenizer) -> Tokenizer:
-    return _open(self.files[FILE], Path(FILE))
+    return _open(self.files[FILE], FILE)
 
 
 def _size(self: HuggingFaceTokenizer) -> int:
@@ -181,45 +199,45 @@ class HuggingFaceTokenizer:
             self.template.save(folder)
 
 
-def read_vocabulary(file: Path) -> dict[str, int]:
+def read_vocabulary(data: bytes, place: str) -> dict[str, int]:
     """Return the id of every piece of a `tokenizer.json`.
 
     Raises:
         DovetailError: if it cannot be read, or not without the `tokenizers` library.
     """
-    return _open(_read_tokenizer(file), file).get_vocab(with_added_tokens=True)
+    return _open(data, place).get_vocab(with_added_tokens=True)
 
 
-def _read_tokenizer(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        model = file.with_name("tokenizer.model")
-        instead = f"; it holds {model.name}: that is tokenizer 'sentencepiece'" if model.exists() else ""
-        raise DataError(f"'{file}' cannot be read: {error.strerror or error}{instead}") from error
+def _tokenizer_of(source: Source, name: str) -> bytes:
+    data = source.text(name)
+    if data is None:
+        model = "tokenizer.model"
+        instead = "" if source.text(model) is None else f"; it holds {model}: that is tokenizer 'sentencepiece'"
+        raise DataError(f"'{source.name}' has no {name}{instead}")
+    return data
 
 
-def _open(data: bytes, file: Path) -> Tokenizer:
+def _open(data: bytes, place: str) -> Tokenizer:
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
-        raise ConfigError('tokenizer.huggingface needs the tokenizers library: pip install "dovetail[hf]"') from error
+        raise ConfigError(needs("tokenizer.huggingface", "the tokenizers library", "hf")) from error
     try:
         opened = Tokenizer.from_buffer(data)
     except Exception as error:  # the library raises bare exceptions
-        raise DataError(f"{file}: it does not hold a readable tokenizer: {error}") from error
+        raise DataError(f"{place}: it does not hold a readable tokenizer: {error}") from error
     opened.no_truncation()
     opened.no_padding()
     return opened
 
 
-def _json(file: Path, data: bytes) -> dict[str, Any]:
+def _json(place: str, data: bytes) -> dict[str, Any]:
     try:
         found = json.loads(data)
     except ValueError as error:
-        raise DataError(f"{file}: not valid JSON: {error}") from error
+        raise DataError(f"{place}: not valid JSON: {error}") from error
     if not isinstance(found, dict):
-        raise DataError(f"{file} holds a JSON {type(found).__name__}, not an object")
+        raise DataError(f"{place} holds a JSON {type(found).__name__}, not an object")
     return found
 
 

@@ -1,11 +1,10 @@
-"""A reward model in JAX: a decoder, its scalar head and its tokenizer, from a folder."""
+"""A reward model in JAX: a decoder, its scalar head and its tokenizer, as `transformers` writes them."""
 
 from __future__ import annotations
 
 import functools
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -17,10 +16,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from dovetail.errors import ConfigError, DataError
 from dovetail.protocols import ValueHead
-from dovetail_model.huggingface.config import HuggingFaceConfig
 from dovetail_model.huggingface.loading import load
+from dovetail_model.huggingface.lookup import read_spec
 from dovetail_model.huggingface.score import BIAS, WEIGHT, read_score
-from dovetail_model.model.pretrained import read_spec
+from dovetail_model.source.source import Source, open_source
 from dovetail_model.spec import DType
 from dovetail_model.tokenizer.huggingface import HuggingFace, HuggingFaceTokenizer
 
@@ -63,39 +62,40 @@ class OpenModel:
         return found.tolist()
 
 
-def check(folder: Path, *, template: bool) -> None:
-    """Refuse a folder that holds no reward model, or no chat template where one is needed; no weights are read."""
-    spec = read_spec(HuggingFaceConfig.read(folder))
-    _head(folder, spec.width)
-    if _tokenizer(folder).template is None and template:
-        raise DataError(f"{folder}: question_column needs a chat template, and the tokenizer has none")
+def check(path: str, *, template: bool) -> None:
+    """Refuse what is no reward model, or has no chat template where one is needed; no weights are read."""
+    source = open_source(path)
+    _head(source, read_spec(source.config()).width)
+    if _tokenizer(path).template is None and template:
+        raise DataError(f"{path}: question_column needs a chat template, and the tokenizer has none")
 
 
 @functools.cache
-def open_model(folder: Path, dtype: DType) -> OpenModel:
+def open_model(path: str, dtype: DType) -> OpenModel:
     """Read a model, once; it stays for as long as the program runs."""
     # Tied, as there is no table for logits, and none is used.
-    spec = attrs.evolve(read_spec(HuggingFaceConfig.read(folder)), dtype=dtype, param_dtype=dtype, tied=True)
-    head = _head(folder, spec.width)
-    graphdef, params = nnx.split(load(spec, folder, None, besides=(WEIGHT, BIAS, OTHER_HEAD)))
+    source = open_source(path)
+    spec = attrs.evolve(read_spec(source.config()), dtype=dtype, param_dtype=dtype, tied=True)
+    head = _head(source, spec.width)
+    graphdef, params = nnx.split(load(spec, source, None, besides=(WEIGHT, BIAS, OTHER_HEAD)))
 
     @jax.jit
     def score(params: Any, tokens: Int[Array, "seq token"], mask: Bool[Array, "seq token"]) -> Float[Array, "seq"]:
         hidden, _ = nnx.merge(graphdef, params)(tokens, mask)
         return hidden[:, -1].astype(jnp.float32) @ head.weight + jnp.float32(head.bias)
 
-    return OpenModel(tokenizer=_tokenizer(folder), score=functools.partial(score, params))
+    return OpenModel(tokenizer=_tokenizer(path), score=functools.partial(score, params))
 
 
-def _tokenizer(folder: Path) -> HuggingFaceTokenizer:
-    return HuggingFace().load(folder)
+def _tokenizer(path: str) -> HuggingFaceTokenizer:
+    return HuggingFace(path=path).make([])
 
 
-def _head(folder: Path, width: int) -> ValueHead:
-    head = read_score(folder, width)
+def _head(source: Source, width: int) -> ValueHead:
+    head = read_score(source, width)
     if head is None:
         raise ConfigError(
-            f"{folder}: has no {WEIGHT}, the head of a reward model; transformers writes it for"
+            f"{source.name}: has no {WEIGHT}, the head of a reward model; transformers writes it for"
             " ...ForSequenceClassification with num_labels=1"
         )
     return head

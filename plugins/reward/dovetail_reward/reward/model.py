@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import attrs
@@ -60,11 +59,7 @@ class RewardModel:
 
     def __attrs_post_init__(self) -> None:
         """Look into the folder; its weights are read when they are first needed."""
-        self._backend.check(self._folder, template=self.question_column is not None)
-
-    @property
-    def _folder(self) -> Path:
-        return Path(self.path).expanduser()
+        self._backend.check(self.path, template=self.question_column is not None)
 
     @property
     def _backend(self) -> Any:
@@ -75,7 +70,7 @@ class RewardModel:
         self, completions: Sequence[str], prompts: Sequence[str], examples: Sequence[Mapping[str, Any]]
     ) -> tuple[list[float | None], dict[str, list[float]]]:
         """Return one score per completion, and metrics."""
-        opened = self._backend.open_model(self._folder, self.dtype)
+        opened = self._backend.open_model(self.path, self.dtype)
         if self.question_column is None:
             rows = [opened.continued(*pair) for pair in zip(prompts, completions, strict=True)]
         else:

@@ -16,6 +16,7 @@ from annotated_types import Ge, Interval
 from dovetail.data import View
 from dovetail.errors import ConfigError, listing
 from dovetail.ranges import in_range
+from dovetail_task._chat import check_system, conversation
 from dovetail_task._template import check_template
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class Arithmetic:
         eval_size: examples in `eval`.
         sft_size: examples in `sft`.
         template: the prompt, with `{question}`.
+        chat: whether the prompt is a conversation in which the user says that text, for the tokenizer's chat template.
+        system: the system message of that conversation.
         demonstration: the completion of an `sft` example, with `{answer}` and optionally `{question}` and `{reasoning}`
             (the worked equation, `12 + 34 = 46`).
         noise: the fraction of demonstrations with a wrong answer, namely that to another question. A warm start on them
@@ -90,6 +93,8 @@ class Arithmetic:
     eval_size: Annotated[int, Ge(1)] = attrs.field(default=500, validator=in_range)
     sft_size: Annotated[int, Ge(1)] = attrs.field(default=2_000, validator=in_range)
     template: str = attrs.field(default="What is {question}?\n", validator=_template_of("question"))
+    chat: bool = False
+    system: str | None = attrs.field(default=None, validator=check_system("arithmetic"))
     demonstration: str = attrs.field(
         default="<reasoning>{reasoning}</reasoning><answer>{answer}</answer>",
         validator=_template_of("answer", "question", "reasoning"),
@@ -114,7 +119,7 @@ class Arithmetic:
 
     def _demonstrated_text(self, index: int) -> str:
         example = self._demonstration(index)
-        return example["prompt"] + example["completion"]
+        return self.template.format(question=example["question"]) + example["completion"]
 
     def _demonstration(self, index: int) -> Example:
         drawn = self._draw("sft", index)
@@ -125,8 +130,9 @@ class Arithmetic:
     def _example(self, split: Split, index: int) -> Example:
         return self._as_example(self._draw(split, index))
 
-    def _as_example(self, drawn: Question) -> dict[str, str]:
-        prompt = self.template.format(question=drawn.text)
+    def _as_example(self, drawn: Question) -> Example:
+        text = self.template.format(question=drawn.text)
+        prompt = conversation(text, self.system) if self.chat else text
         return {"prompt": prompt, "question": drawn.text, "answer": str(drawn.answer)}
 
     def _draw(self, split: Split, index: int) -> Question:

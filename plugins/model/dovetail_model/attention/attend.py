@@ -1,0 +1,62 @@
+"""The formula, and the implementations of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from jaxtyping import Array, Float
+
+from dovetail_model.attention.blockwise import blockwise
+from dovetail_model.attention.cudnn import cudnn
+from dovetail_model.attention.dense import dense
+from dovetail_model.attention.sight import Segment
+from dovetail_model.attention.splash import splash
+
+
+class Implementation(Protocol):
+    """A way to compute `attend`."""
+
+    def __call__(
+        self,
+        queries: Float[Array, "seq token head head_dim"],
+        segments: tuple[Segment, ...],
+        *,
+        scale: float,
+        cap: float | None = None,
+    ) -> Float[Array, "seq token head head_dim"]:
+        """Return the mixed values."""
+        ...
+
+
+IMPLEMENTATIONS: Final[Mapping[str, Implementation]] = {
+    "dense": dense,
+    "blockwise": blockwise,
+    "cudnn": cudnn,
+    "splash": splash,
+}
+
+
+def attend(
+    queries: Float[Array, "seq token head head_dim"],
+    segments: tuple[Segment, ...],
+    *,
+    scale: float,
+    cap: float | None = None,
+    how: str = "dense",
+) -> Float[Array, "seq token head head_dim"]:
+    """Mix values by the softmax of scaled products: softmax(c tanh(s Q Kᵀ / c)) V over all visible keys.
+
+    Vaswani et al. 2017, "Attention Is All You Need", equation 1, with each key-value head serving `head / kv_head`
+    consecutive query heads (Ainslie et al. 2023, "GQA"). s is `scale`, usually 1 / √head_dim; c is `cap`, None for
+    infinity (Gemma Team 2024, "Gemma 2", section 2). The softmax is float32 whatever the dtype of the inputs. What a
+    token gets that sees nothing is meaningless but finite.
+
+    Args:
+        queries: of new tokens.
+        segments: keys and values by where they are stored; the row's own come last.
+        scale: multiplies the products.
+        cap: the soft cap.
+        how: the implementation; see `dovetail_model.attention.choice`.
+    """
+    return IMPLEMENTATIONS[how](queries, segments, scale=scale, cap=cap)

@@ -1,0 +1,103 @@
+"""Which implementation of attention a forward pass uses, by platform, model and shapes."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import attrs
+import jax
+
+from dovetail.errors import ConfigError
+from dovetail_model.attention.splash import LANES
+from dovetail_model.spec import Spec
+
+CPU_KEYS: Final = 1024
+"""From how many keys on blocks are at least as fast as all scores at once on CPUs; `docs/performance.md` has the times."""
+ACCELERATOR_KEYS: Final = 1024
+"""The same of other platforms without a kernel; not measured on an accelerator."""
+CUDNN_UNITS: Final = 128
+"""Units per head that cuDNN's kernel takes on every device that has it."""
+WASTE: Final = 3
+"""Positions per token at most where the kernel computes the queries of all positions."""
+
+
+@attrs.frozen(kw_only=True)
+class Shapes:
+    """What is asked of attention.
+
+    Attributes:
+        tokens: queries of a row.
+        own: keys of a row.
+        prefix: keys shared with other rows.
+    """
+
+    tokens: int
+    own: int
+    prefix: int = 0
+
+    @property
+    def keys(self) -> int:
+        """Keys that a token may see."""
+        return self.own + self.prefix
+
+
+def choose(spec: Spec, shapes: Shapes, platform: str | None = None) -> str:
+    """Return the name of the implementation.
+
+    A single token, as in decoding, has as many scores as keys: nothing is gained by not storing them.
+
+    Raises:
+        ConfigError: if the model asks for one that does not apply, saying why.
+    """
+    platform = platform or _platform()
+    if shapes.tokens == 1:
+        return "dense"
+    if spec.attention != "auto":
+        if reason := obstacle(spec.attention, spec, shapes, platform):
+            raise ConfigError(f"attention = '{spec.attention}' does not apply: {reason}; 'auto' chooses one that does")
+        return spec.attention
+    for fused in ("cudnn", "splash"):
+        if not obstacle(fused, spec, shapes, platform):
+            return fused
+    return "blockwise" if shapes.keys >= (CPU_KEYS if platform == "cpu" else ACCELERATOR_KEYS) else "dense"
+
+
+def obstacle(name: str, spec: Spec, shapes: Shapes, platform: str) -> str | None:
+    """Return why an implementation cannot be used, or None."""
+    if name == "cudnn":
+        return _cudnn_obstacle(spec, shapes, platform)
+    if name == "splash":
+        return _splash_obstacle(shapes, platform)
+    return None
+
+
+def _cudnn_obstacle(spec: Spec, shapes: Shapes, platform: str) -> str | None:
+    if platform != "cuda":
+        return f"cuDNN is NVIDIA's, and this is {platform}"
+    if spec.dtype != "bfloat16":
+        return f"its kernel computes in 16 bits, and dtype = '{spec.dtype}'"
+    if spec.attention_cap is not None:
+        return "its kernel has no soft cap, and this model caps its scores"
+    if spec.head_dim > CUDNN_UNITS or spec.head_dim % 8:
+        return f"its heads have a multiple of 8 units, {CUDNN_UNITS} at most, and this model's have {spec.head_dim}"
+    if shapes.keys > WASTE * shapes.tokens:
+        return f"it computes a query for each of {shapes.keys} keys, and there are {shapes.tokens} tokens"
+    return None
+
+
+def _splash_obstacle(shapes: Shapes, platform: str) -> str | None:
+    if platform != "tpu":
+        return f"its kernel is written for TPUs, and this is {platform}"
+    if math.prod(jax.sharding.get_abstract_mesh().axis_sizes) > 1:
+        return "its kernel is not cut over the devices of a mesh"
+    if shapes.tokens < LANES:
+        return f"it reads {LANES} tokens together, and there are {shapes.tokens}"
+    return None
+
+
+def _platform() -> str:
+    """Return 'cpu', 'cuda', 'tpu', or what else JAX calls its default backend."""
+    backend = jax.default_backend()
+    is_cuda = backend == "gpu" and "cuda" in jax.devices()[0].client.platform_version
+    return "cuda" if is_cuda else backend

@@ -1,0 +1,97 @@
+"""What all layers of one kind share in a forward pass: rotations, and which keys each token sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Bool, Int, Key
+
+from dovetail_model.attention.sight import HIDDEN, LAST, NOWHERE, Places, Sight
+from dovetail_model.cache import Cache
+from dovetail_model.layers.rope import Rotation, rotation
+from dovetail_model.spec import Layer
+
+
+@struct.dataclass
+class View:
+    """Each token's rotation, what it sees of its row's own keys and of the prefix, and how attention is computed.
+
+    `start` is the position of the cache to write to. `keys` are given if there is dropout. `how` is the name of an
+    implementation.
+    """
+
+    rotation: Rotation
+    own: Sight
+    prefix: Sight | None
+    start: Int[Array, ""] | None
+    keys: Key[Array, "seq"] | None
+    how: str = struct.field(pytree_node=False, default="dense")
+
+
+class Positions(NamedTuple):
+    """The index of each token in its row, prefix included, and the index of what each key holds."""
+
+    tokens: Int[Array, "seq token"]
+    own: Int[Array, "seq key"]
+    prefix: Int[Array, "prompt key"] | None
+
+
+def positions(mask: Bool[Array, "seq token"], cache: Cache | None, prefix: Cache | None = None) -> Positions:
+    """Number the true tokens of each row from 0: prefix, cache, then new tokens. Masked ones get a neighbour's number.
+
+    >>> positions(jnp.array([[False, True, True]]), None).tokens
+    Array([[0, 0, 1]], dtype=int32)
+    """
+    before = jnp.zeros((len(mask), 1), jnp.int32)
+    if prefix is not None:
+        lengths = jnp.sum(prefix.valid, axis=1, keepdims=True, dtype=jnp.int32)
+        before = jnp.repeat(lengths, len(mask) // len(lengths), axis=0)
+    own = before + _count(mask if cache is None else cache.validity(mask))
+    tokens = own
+    if cache is not None:
+        tokens = before + jnp.sum(cache.valid, axis=1, keepdims=True, dtype=jnp.int32) + _count(mask)
+    return Positions(jnp.maximum(tokens, 0), own, None if prefix is None else _count(prefix.valid))
+
+
+def _count(mask: Bool[Array, "seq token"]) -> Int[Array, "seq token"]:
+    return jnp.cumsum(mask, axis=1, dtype=jnp.int32) - 1
+
+
+def views(
+    layers: Iterable[Layer],
+    head_dim: int,
+    mask: Bool[Array, "seq token"],
+    cache: Cache | None,
+    prefix: Cache | None,
+    keys: Key[Array, "seq"] | None = None,
+    *,
+    how: str = "dense",
+) -> dict[Layer, View]:
+    """Return the view of each kind of layer; kinds differ in their rotation and window.
+
+    With a window of w a token sees itself and the w - 1 true tokens before it, wherever they are stored. A masked token
+    sees nothing of its row.
+    """
+    at = positions(mask, cache, prefix)
+    tokens = jnp.where(mask, at.tokens, NOWHERE)
+    own = jnp.where(mask if cache is None else cache.validity(mask), at.own, HIDDEN)
+    start = None if cache is None else cache.filled
+
+    def view(layer: Layer) -> View:
+        turned = rotation(at.tokens.reshape(-1), layer.rope.frequencies(head_dim))
+        sights = [Sight(Places(tokens[:, None]), Places(own), layer.window)]
+        if prefix is not None and at.prefix is not None:
+            held = Places(jnp.where(prefix.valid, at.prefix, HIDDEN))
+            rows = len(prefix.valid)
+            # without a window all of the prefix is before all tokens, so that one row of its mask is enough
+            after = jnp.full((rows, 1, 1), LAST, jnp.int32)
+            seeing = after if layer.window is None else at.tokens.reshape(rows, -1, mask.shape[1])
+            sights.append(Sight(Places(seeing), held, layer.window))
+        if how == "dense":
+            sights = [sight.with_mask() for sight in sights]
+        return View(turned, sights[0], sights[1] if sights[1:] else None, start, keys, how)
+
+    return {layer: view(layer) for layer in dict.fromkeys(layers)}

@@ -1,0 +1,177 @@
+"""The files of a Hugging Face tokenizer, made of a GGUF file's metadata."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from dovetail.errors import ConfigError, listing
+from dovetail.extras import needs
+from dovetail_model.source.gguf.config import token_ids
+from dovetail_model.source.gguf.file import GgufFile
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+CONTROL, USER_DEFINED = 3, 4
+"""Types of tokens that are read as one wherever they are spelt out: special ones, and others."""
+SPACE: Final = "\u2581"
+
+_CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_END = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_MARKED = r"[^\r\n\p{L}\p{N}]?"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_END_OR_SLASH = r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_LLAMA3 = rf"{_CONTRACTIONS}|{_MARKED}\p{{L}}+|\p{{N}}{{1,3}}|{_END}"
+_QWEN2 = rf"{_CONTRACTIONS}|{_MARKED}\p{{L}}+|\p{{N}}|{_END}"
+_TEKKEN = rf"{_MARKED}{_UPPER}*{_LOWER}+|{_MARKED}{_UPPER}+{_LOWER}*|\p{{N}}|{_END_OR_SLASH}"
+
+SPLITS: Final[Mapping[str, str | None]] = {
+    "deepseek-r1-qwen": _QWEN2,
+    "default": None,
+    "gpt-2": None,
+    "llama-bpe": _LLAMA3,
+    "llama-v3": _LLAMA3,
+    "llama3": _LLAMA3,
+    "qwen2": _QWEN2,
+    "smollm": None,
+    "tekken": _TEKKEN,
+}
+"""`tokenizer.ggml.pre` -> the expression whose matches are tokenised one by one; None is GPT-2's."""
+DIGIT_BY_DIGIT: Final = ("smollm",)
+"""Where each digit is taken out of the text before anything else."""
+WHOLE_FIRST: Final = ("llama-bpe", "llama-v3", "llama3", "tekken")
+"""Where a match that is in the vocabulary is one token, whatever the merges say."""
+
+
+def tokenizer_files(file: GgufFile) -> dict[str, bytes]:
+    """Return `tokenizer.json`, `tokenizer_config.json` and `generation_config.json` as a folder would have them.
+
+    A file without a tokenizer has none of them.
+
+    Raises:
+        ConfigError: for a tokenizer that is not supported.
+    """
+    if "tokenizer.ggml.model" not in file.metadata:
+        return {}
+    kind = file.get("tokenizer.ggml.model", str)
+    if kind not in MAKERS:
+        raise file.refuse(f"tokenizer.ggml.model = {kind!r} is not supported. Supported: {listing(MAKERS)}")
+    try:
+        tokenizer = MAKERS[kind](file)
+    except ImportError as error:
+        raise ConfigError(needs("the tokenizer of a GGUF file", "the tokenizers library", "hf")) from error
+    _add_whole_tokens(tokenizer, file)
+    tokens, ids = _tokens(file), token_ids(file)
+    config = {
+        **{f"{name}_token": tokens[number] for name, number in ids.items()},
+        "add_bos_token": file.get("tokenizer.ggml.add_bos_token", bool, _begins_with_bos(file, kind)),
+        "chat_template": file.get("tokenizer.chat_template", str, ""),
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": file.get(f"{file.get('general.architecture', str)}.context_length", int, 0),
+        "tokenizer_class": "PreTrainedTokenizerFast",
+    }
+    ends = [file.get(f"tokenizer.ggml.{name}_token_id", int, -1) for name in ("eos", "eot", "eom")]
+    generation = {f"{name}_token_id": number for name, number in ids.items()}
+    generation |= {"eos_token_id": list(dict.fromkeys(number for number in ends if number >= 0))}
+    written = {"tokenizer_config.json": config, "generation_config.json": generation}
+    return {
+        "tokenizer.json": tokenizer.to_str().encode(),
+        **{name: json.dumps({k: v for k, v in values.items() if v != ""}).encode() for name, values in written.items()},
+    }
+
+
+def _byte_level(file: GgufFile) -> Tokenizer:
+    """Byte-level BPE, as GPT-2's; `tokenizer.ggml.pre` says how text is split first."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+
+    split = file.get("tokenizer.ggml.pre", str, "default")
+    if split not in SPLITS:
+        raise file.refuse(f"tokenizer.ggml.pre = {split!r} is not supported. Supported: {listing(SPLITS)}")
+    pattern = SPLITS[split]
+    before: list[Any] = [pre_tokenizers.Digits(individual_digits=True)] if split in DIGIT_BY_DIGIT else []
+    before += [] if pattern is None else [pre_tokenizers.Split(Regex(pattern), behavior="isolated")]
+    last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pattern is None)
+    vocabulary = {token: number for number, token in enumerate(_tokens(file))}
+    merges = [_pair(merge) for merge in _strings(file, "tokenizer.ggml.merges")]
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=split in WHOLE_FIRST))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*before, last])
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _pair(merge: str) -> tuple[str, str]:
+    first, _, second = merge.partition(" ")
+    return first, second
+
+
+def _sentencepiece(file: GgufFile) -> Tokenizer:
+    """A BPE of sentencepiece, with spaces as `▁`; the file has scores and no merges, which follow from them.
+
+    Gemma is special: no space is put in front of a text, and merges are in the order of the vocabulary.
+    """
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    is_gemma = file.get("general.architecture", str).startswith("gemma")
+    tokens = [_as_stored(token) for token in _tokens(file)]
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    ranks = [-float(n) for n in range(len(tokens))] if is_gemma else file.get("tokenizer.ggml.scores", list)
+    merges = _merges(vocabulary, ranks)
+    unknown = tokens[file.get("tokenizer.ggml.unknown_token_id", int, 0)]
+    model = models.BPE(vocabulary, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
+    tokenizer = Tokenizer(model)
+    spaces: list[Any] = [normalizers.Replace(" ", SPACE)]
+    strip: list[Any] = []
+    if is_gemma:
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    elif file.get("tokenizer.ggml.add_space_prefix", bool, True):
+        spaces.insert(0, normalizers.Prepend(SPACE))
+        strip.append(decoders.Strip(" ", 1, 0))
+    tokenizer.normalizer = normalizers.Sequence(spaces)
+    parts = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
+    tokenizer.decoder = decoders.Sequence(parts)
+    return tokenizer
+
+
+MAKERS: Final[Mapping[str, Callable[[GgufFile], Tokenizer]]] = {"gpt2": _byte_level, "llama": _sentencepiece}
+
+
+def _as_stored(token: str) -> str:
+    """Spell runs of spaces as all other spaces are spelt; some of Gemma's files do not."""
+    return SPACE * len(token) if token and not token.strip(" ") else token
+
+
+def _merges(vocabulary: Mapping[str, int], scores: Sequence[float]) -> list[tuple[str, str]]:
+    """Return the pairs of pieces that make a piece: those of the best piece first, then in the order of their parts."""
+    found: list[tuple[float, int, int, str, str]] = []
+    for token, number in vocabulary.items():
+        for cut in range(1, len(token)):
+            first, second = token[:cut], token[cut:]
+            if first in vocabulary and second in vocabulary:
+                found.append((-scores[number], vocabulary[first], vocabulary[second], first, second))
+    found.sort(key=lambda pair: pair[:3])
+    return [(first, second) for *_, first, second in found]
+
+
+def _add_whole_tokens(tokenizer: Tokenizer, file: GgufFile) -> None:
+    """Let the tokens that the file marks be read as one wherever they are spelt out."""
+    from tokenizers import AddedToken
+
+    types = file.get("tokenizer.ggml.token_type", list, [])
+    marked = list(zip(_tokens(file), types, strict=False))
+    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t, k in marked if k == CONTROL])
+    tokenizer.add_tokens([AddedToken(t, special=False, normalized=False) for t, k in marked if k == USER_DEFINED])
+
+
+def _begins_with_bos(file: GgufFile, kind: str) -> bool:
+    """What llama.cpp does where a file does not say."""
+    return kind == "llama" or file.get("tokenizer.ggml.pre", str, "default") in ("llama-bpe", "llama-v3", "llama3")
+
+
+def _tokens(file: GgufFile) -> list[str]:
+    return _strings(file, "tokenizer.ggml.tokens")
+
+
+def _strings(file: GgufFile, key: str) -> list[str]:
+    return file.get(key, list)

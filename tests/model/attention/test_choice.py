@@ -1,0 +1,76 @@
+"""Which implementation is chosen, and why another one is refused."""
+
+import attrs
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import nnx
+from tests.model.test_transformer import EVERYTHING, PLAIN
+
+from dovetail.errors import ConfigError
+from dovetail_model.attention.choice import CPU_KEYS, Shapes, choose
+from dovetail_model.transformer import Transformer
+
+HALF = attrs.evolve(PLAIN, dtype="bfloat16", head_dim=64)
+LONG = Shapes(tokens=4096, own=4096)
+
+
+@pytest.mark.parametrize(
+    ("spec", "shapes", "platform", "expected"),
+    [
+        (PLAIN, Shapes(tokens=64, own=64), "cpu", "dense"),
+        (PLAIN, LONG, "cpu", "blockwise"),
+        (PLAIN, Shapes(tokens=64, own=64, prefix=CPU_KEYS), "cpu", "blockwise"),
+        (PLAIN, Shapes(tokens=1, own=8192), "cpu", "dense"),
+        (HALF, LONG, "cuda", "cudnn"),
+        (HALF, Shapes(tokens=256, own=256, prefix=256), "cuda", "cudnn"),
+        (HALF, Shapes(tokens=64, own=64, prefix=4096), "cuda", "blockwise"),
+        (PLAIN, LONG, "cuda", "blockwise"),
+        (attrs.evolve(HALF, attention_cap=50.0), LONG, "cuda", "blockwise"),
+        (attrs.evolve(HALF, head_dim=256), LONG, "cuda", "blockwise"),
+        (HALF, LONG, "rocm", "blockwise"),
+        (HALF, LONG, "tpu", "splash"),
+        (HALF, Shapes(tokens=64, own=64), "tpu", "dense"),
+        (attrs.evolve(PLAIN, attention="blockwise"), Shapes(tokens=64, own=64), "cpu", "blockwise"),
+        (attrs.evolve(PLAIN, attention="blockwise"), Shapes(tokens=1, own=64), "cpu", "dense"),
+        (attrs.evolve(PLAIN, attention="dense"), LONG, "cuda", "dense"),
+    ],
+)
+def test_the_choice(spec, shapes, platform, expected):
+    assert choose(spec, shapes, platform) == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "shapes", "platform", "message"),
+    [
+        (attrs.evolve(HALF, attention="cudnn"), LONG, "cpu", "cuDNN is NVIDIA's, and this is cpu"),
+        (attrs.evolve(PLAIN, attention="cudnn"), LONG, "cuda", "computes in 16 bits, and dtype = 'float32'"),
+        (attrs.evolve(HALF, attention="splash"), LONG, "cuda", "written for TPUs, and this is cuda"),
+        (attrs.evolve(HALF, attention="splash"), Shapes(tokens=64, own=64), "tpu", "reads 128 tokens together"),
+    ],
+)
+def test_one_that_does_not_apply_is_refused(spec, shapes, platform, message):
+    with pytest.raises(ConfigError, match=message):
+        choose(spec, shapes, platform)
+
+
+def test_a_model_computes_the_same_either_way():
+    """With a prefix, a cache, windows and caps; the padding is of no meaning."""
+
+    def read(attention):
+        spec = attrs.evolve(EVERYTHING, attention=attention)
+        tokens = jax.random.randint(jax.random.key(1), (4, 9), 0, 11)
+        mask = jnp.arange(9)[None] >= jnp.array([0, 3, 0, 5])[:, None]
+
+        @jax.jit
+        def run():
+            model = Transformer(spec, rngs=nnx.Rngs(0))
+            _, prefix = model(tokens[:2], mask[:2], model.init_cache(2, 11))
+            hidden, cache = model(tokens, mask, model.init_cache(4, 10), prefix=prefix)
+            more, _ = model(tokens[:, :1], jnp.ones((4, 1), bool), cache, prefix=prefix)
+            return jnp.where(mask[..., None], hidden, 0.0), more
+
+        return run()
+
+    for here, there in zip(read("dense"), read("blockwise"), strict=True):
+        assert jnp.allclose(here, there, atol=1e-5)

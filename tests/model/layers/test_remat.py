@@ -1,0 +1,83 @@
+"""What is computed again in the backward pass is not kept, on CPUs neither."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from dovetail_model.layers.quantised import Quantised
+from dovetail_model.layers.remat import recomputed
+
+LAYERS, ROWS, WIDTH, INNER = 6, 64, 8, 512
+SAVE_PRODUCTS = jax.checkpoint_policies.dots_saveable
+
+
+def layer(params, x, shift, key):
+    """Of numbers, integers and a key, as layers are."""
+    drawn = jax.random.bernoulli(key, 0.9, (INNER,)).astype(jnp.float32)
+    moved = jnp.roll(x, shift, axis=0)
+    return x + jnp.sin(jnp.sin(moved @ params) * drawn[None]) @ params.T, {"shift": shift + 1}
+
+
+def total(wrap, params, x):
+    shift = jnp.int32(1)
+    for number in range(LAYERS):
+        x, found = wrap(layer)(params[number], x, shift, jax.random.key(number))
+        shift = found["shift"]
+    return jnp.sum(jnp.sin(x))
+
+
+def compiled(wrap):
+    shapes = jax.ShapeDtypeStruct((LAYERS, WIDTH, INNER), "f4"), jax.ShapeDtypeStruct((ROWS, WIDTH), "f4")
+    return jax.jit(jax.value_and_grad(functools.partial(total, wrap), argnums=(0, 1))).lower(*shapes).compile()
+
+
+@pytest.mark.parametrize("policy", [None, SAVE_PRODUCTS], ids=["nothing", "products"])
+def test_neither_value_nor_gradient_changes_and_memory_shrinks(policy):
+    rng = np.random.default_rng(0)
+    arguments = [jnp.asarray(rng.normal(size=s), jnp.float32) for s in ((LAYERS, WIDTH, INNER), (ROWS, WIDTH))]
+    plain, again = compiled(lambda f: f), compiled(lambda f: recomputed(f, policy))
+    jax.tree.map(
+        lambda here, there: np.testing.assert_allclose(here, there, rtol=1e-5, atol=1e-5),
+        plain(*arguments),
+        again(*arguments),
+    )
+    kept = {name: each.memory_analysis().temp_size_in_bytes for name, each in {"all": plain, "some": again}.items()}
+    inner = 4 * ROWS * INNER
+    if policy is None:
+        assert kept["some"] < kept["all"] - 1.5 * (LAYERS - 2) * inner
+    else:
+        assert kept["some"] < kept["all"] - 0.5 * (LAYERS - 2) * inner
+
+
+def test_what_is_frozen_has_no_gradient_computed():
+    """Two products forward, one of them again, two for the gradient of x; two more for that of the parameters."""
+
+    def products(argnums):
+        shapes = jax.ShapeDtypeStruct((LAYERS, WIDTH, INNER), "f4"), jax.ShapeDtypeStruct((ROWS, WIDTH), "f4")
+        gradient = jax.grad(functools.partial(total, recomputed), argnums=argnums)
+        return jax.jit(gradient).lower(*shapes).compile().cost_analysis()["flops"]
+
+    assert products(1) == pytest.approx(5 / 7 * products((0, 1)), rel=0.05)
+
+
+def test_a_nan_in_the_gradient_is_not_hidden():
+    gradient = jax.jit(jax.grad(lambda x: jnp.sum(recomputed(jnp.sin)(x) * jnp.nan)))(jnp.ones(2))
+    assert jnp.isnan(gradient).all()
+
+
+def test_a_quantised_matrix_is_unpacked_again():
+    """Of six matrices no more than two are dense at a time."""
+    matrices = [Quantised(jnp.ones((256, 256)) * n, axes=(None, None), format="int8") for n in range(1, 7)]
+    graphdef, state = nnx.split(nnx.List(matrices))
+
+    def loss(x, state):
+        for matrix in nnx.merge(graphdef, state):
+            x = jnp.sin(matrix.product(x))
+        return jnp.sum(x)
+
+    memory = jax.jit(jax.grad(loss)).lower(jnp.ones((2, 256)), state).compile().memory_analysis()
+    assert memory.temp_size_in_bytes < 2.5 * 4 * 256 * 256

