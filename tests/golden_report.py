@@ -19,14 +19,17 @@ from tests.golden import GOLDEN, Fact, load
 PAGE = Path(__file__).parents[1] / "docs" / "golden.md"
 FILES = (
     "tests.advantage.test_golden",
+    "tests.advantage.test_golden_agents",
     "tests.advantage.test_golden_catalogue",
     "tests.core.evaluation.test_golden_verl",
+    "tests.loss.test_golden_agents",
     "tests.loss.test_golden_around",
     "tests.loss.test_golden_trl",
     "tests.loss.test_golden_tunix",
     "tests.loss.test_golden_verl",
     "tests.loss.test_golden_verl_policy",
     "tests.loss.correction.test_golden_verl",
+    "tests.reward.reward_shaping.test_by_turns",
     "tests.reward.test_golden_verl",
     "tests.rollout.decoding.test_sampling",
 )
@@ -46,6 +49,7 @@ LIBRARIES = {
     "verl": "verl 0.9.1",
     "tunix": "google-tunix 0.1.7",
     "trl": "TRL 1.16.0",
+    "agents": "the code of papers on agents",
     "verl_rewards": "verl 0.9.1, scorers",
 }
 
@@ -63,7 +67,7 @@ def rest(run: list[Fact]) -> list[Fact]:
     """
     done = {(fact.library, fact.case) for fact in run}
     found = []
-    for library in ("verl", "tunix", "trl"):
+    for library in ("verl", "tunix", "trl", "agents"):
         for case in load(library)[0]:
             name = case.get("id") or case["name"]
             if (library, name) not in done:

@@ -68,7 +68,23 @@ def test_the_picture_of_a_step_shows_every_stage_kind_and_field():
         assert float(each.attrib["y"]) + float(each.attrib["height"]) <= height
 
 
-SPANS = re.findall(r"`([^`]+)`", (ROOT / "docs" / "coming_from.md").read_text())
+COMING = re.sub(r"```.*?```", "", (ROOT / "docs" / "coming_from.md").read_text(), flags=re.DOTALL)
+SPANS = re.findall(r"`([^`]+)`", COMING)
+OURS = [row.split("|")[2] for row in COMING.splitlines() if row.startswith("|")]
+NAMES = sorted({name for cell in OURS for name in re.findall(r"`(?:[a-z_]+/)?([a-z_]+(?:\.[a-z_0-9]+){1,2})`", cell)})
+"""Settings without a value, in the column of ours."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_that_are_translated_to_exist(name):
+    from dovetail.config import load
+    from dovetail.registry import current
+
+    section, field, *parameter = name.split(".")
+    if parameter:
+        assert parameter[0] in current().get(section, field).params
+    else:
+        assert hasattr(load(None, plan=False).sections[section], field)
 
 
 @pytest.mark.parametrize("span", sorted({span for span in SPANS if re.match(r"[a-z_]+\.[a-z_.]+ = ", span)}))

@@ -71,6 +71,10 @@ def test_the_core_names_no_component():
             if isinstance(keyword, ast.keyword) and keyword.arg == "default" and path.parent.name == "kinds"
             for node in ast.walk(keyword.value)
         }
+        # words of a closed list, which its annotation spells out
+        for choice in ast.walk(tree):
+            if isinstance(choice, ast.AnnAssign) and ast.unparse(choice.annotation).startswith("Literal["):
+                defaults |= set(ast.walk(choice))
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and path != settings:
                 assert node in defaults or node.value not in names, f"{path}:{node.lineno} names {node.value!r}"

@@ -23,19 +23,24 @@ from dovetail.step.update import Trained, Update, mini_batches
 from dovetail.train.metrics import means
 from dovetail.train.models import split
 
-VOCAB, WIDTH, PROMPTS, GROUP, PROMPT, TOKENS = 11, 4, 3, 4, 3, 5
+VOCAB, WIDTH, PROMPTS, GROUP, PROMPT, TOKENS = 11, 4, 3, 4, 3, 7
+SILENT = 0
+"""A token that tells the model nothing, as if it were not there."""
 FAST = {"xla_backend_optimization_level": "0", "xla_llvm_disable_expensive_passes": "True"}
 
 
 class BagOfWords(nnx.Module):
-    """Predicts the next token from the sum of those before it; its cache is that sum. Compiled in no time."""
+    """Predicts the next token from the sum of those before it but the silent ones; its cache is that sum.
+
+    Compiled in no time.
+    """
 
     def __init__(self, rngs: nnx.Rngs) -> None:
         self.width, self.vocab_size = WIDTH, VOCAB
         self.embedding = nnx.Param(jax.random.normal(rngs.params(), (VOCAB, WIDTH)))
 
     def __call__(self, tokens: Any, mask: Any, cache: Any = None, *, prefix: Any = None) -> tuple[Any, Any]:
-        words = jnp.where(mask[..., None], self.embedding[...][tokens], 0.0)
+        words = jnp.where((mask & (tokens != SILENT))[..., None], self.embedding[...][tokens], 0.0)
         before = sum(jnp.repeat(past, len(tokens) // len(past), axis=0) for past in (cache, prefix) if past is not None)
         total = jnp.cumsum(words, axis=1) + (0.0 if isinstance(before, int) else before[:, None])
         return jnp.tanh(total), total[:, -1]
@@ -94,10 +99,50 @@ def batch() -> Mapping[str, np.ndarray]:
     return {name: np.asarray(array) for name, array in found.items()}
 
 
-def collect(config: Config) -> tuple[dict[str, Any], dict[str, Any], Any]:
+@functools.cache
+def episodes() -> Mapping[str, np.ndarray]:
+    """Return the same as episodes of up to three turns, with a silent observation behind all but the last."""
+    found = dict(batch())
+    rng, rows = np.random.default_rng(7), len(found["tokens"])
+    written = np.arange(TOKENS) < rng.integers(1, TOKENS + 1, rows)[:, None]
+    answered = np.isin(np.arange(TOKENS), (2, 4)) & np.roll(written, -1, axis=1) & (np.arange(TOKENS) < TOKENS - 1)
+    turns = np.where(written, np.cumsum(np.roll(answered, 1, axis=1), axis=1), 0).astype(np.int32)
+    there = np.arange(4) <= turns.max(axis=1)[:, None]
+    earned = np.where(there, rng.normal(size=there.shape), 0).astype(np.float32)
+    mask = written & ~answered
+    mask[2] = False
+    return found | {
+        "tokens": np.where(answered, SILENT, 1 + found["tokens"] % (VOCAB - 1)).astype(np.int32),
+        "mask": mask,
+        "lengths": mask.sum(axis=1, dtype=np.int32),
+        "observed": answered,
+        "turns": turns,
+        "turn_rewards": earned,
+        "turn_mask": there,
+        "anchor_ids": np.where(there, rng.integers(0, 2, there.shape), -1).astype(np.int32),
+        "tool_calls": turns.max(axis=1),
+        "tool_errors": (rng.random(rows) < 0.3).astype(np.int32),
+        "scores": found["scores"] + earned.sum(axis=1),
+    }
+
+
+def without_observations(given: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    """Return the same episodes with what the policy wrote moved together."""
+    order = np.argsort(~given["mask"], axis=1, kind="stable")
+
+    def moved(name: str) -> np.ndarray:
+        return np.take_along_axis(given[name], order, axis=1)
+
+    by_token = {name: moved(name) for name in ("tokens", "mask", "rollout_logps", "turns")}
+    return given | by_token | {"observed": np.zeros_like(given["observed"])}
+
+
+def collect(
+    config: Config, given: Mapping[str, np.ndarray] | None = None
+) -> tuple[dict[str, Any], dict[str, Any], Any]:
     """Estimate advantages as the learner does; return the batch, metric sums and what the estimator remembers."""
     algorithm = assemble(config)
-    given = jax.tree.map(jnp.asarray, dict(batch()))
+    given = jax.tree.map(jnp.asarray, dict(batch() if given is None else given))
     for each in algorithm.filters:
         kept, _ = each(given, algorithm.hyper)
         given["mask"] = given["mask"] & kept[:, None]
@@ -111,14 +156,14 @@ def collect(config: Config) -> tuple[dict[str, Any], dict[str, Any], Any]:
     )
 
 
-def one_step(config: Config) -> tuple[dict[str, float], Any]:
+def one_step(config: Config, given: Mapping[str, np.ndarray] | None = None) -> tuple[dict[str, float], Any]:
     """Collect and update; return the metrics, and all that the step has changed, weights by their difference.
 
     Raises:
         DovetailError: if the configuration cannot be run.
     """
     algorithm, sizes = assemble(config), assemble(config).sizes
-    collected, sums, state = collect(config)
+    collected, sums, state = collect(config, given)
     moment = _moment(algorithm, config)
     minis = mini_batches(collected, sizes.mini_batch_size, sizes.epochs, moment.key, sizes.rows_per_prompt)
     changes = {}

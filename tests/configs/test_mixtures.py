@@ -1,12 +1,15 @@
-"""Components mix freely: a step of a tiny model for random combinations of all that there is, none skipped."""
+"""Components mix freely: a step of a tiny model for random combinations of all that there is, none skipped.
+
+What they learn from are episodes of several turns, with observations in between.
+"""
 
 import random
 
 import jax
 import numpy as np
 import pytest
-from tests.configs.step import GROUP, PROMPTS, TOKENS, one_step
-from tests.core.train.tiny import TINY
+from tests.configs.step import GROUP, PROMPTS, TOKENS, episodes, one_step, without_observations
+from tests.core.train.test_episodes import GUESSING, short, won
 
 import dovetail
 from dovetail.config import Config, load
@@ -21,8 +24,9 @@ SIZES = (
     f"sampling.max_tokens={TOKENS}",
     "train.lr=0.01",
     "loss_agg.sequence_mean_token_scale.normalizer=5.0",
-    "reward_shaping.overlong.max_tokens=5",
+    "reward_shaping.overlong.max_tokens=7",
     "reward_shaping.overlong.buffer=3",
+    "train.agent_loop=tool_agent",
 )
 KINDS = ("advantage", "policy_loss", "loss_agg", "kl", "correction", "loss_mask", "reward_shaping", "group_filter")
 KINDS += ("loss_term", "schedule", "value_loss", "optimizer", "lr_schedule", "kl_controller", "entropy_controller")
@@ -111,10 +115,50 @@ def check(seed: int) -> None:
             load(None, overrides(seed))
         assert any(advice in str(refused.value) for advice in wrong), mixture(seed)
         return
-    metrics, change = one_step(load(None, overrides(seed)))
+    metrics, change = one_step(load(None, overrides(seed)), episodes())
     assert "policy_loss/loss" in metrics
     assert all(np.isfinite(value) for value in metrics.values()), (metrics, mixture(seed))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(change)), mixture(seed)
+
+
+def looks_at_places(config: Config) -> bool:
+    """Whether something chosen draws for each position, counts positions, or learns from the observations."""
+    parts = [choice.component for choice in config.choices.values()]
+    fields = [field for part in parts for field in part.reads]
+    parts += [current().get("field", field) for field in fields if current().has("field", field)]
+    reads = {field for part in parts for field in part.reads}
+    return bool({"key", "row_keys", "observed"} & reads) or any(part.declares.get("by_position") for part in parts)
+
+
+def check_without_observations(seed: int) -> None:
+    """What stands between the turns makes no difference if it tells the model nothing.
+
+    No reward is lost there, no discount, mean or weight counts it, and no trace ends.
+    """
+    config = load(None, overrides(seed))
+    metrics, (change, state) = one_step(config, episodes())
+    others, (alone, kept) = one_step(config, without_observations(episodes()))
+    assert metrics == pytest.approx(others, rel=1e-3, abs=1e-5), mixture(seed)
+    moved, expected = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]) for tree in (change, alone))
+    np.testing.assert_allclose(moved, expected, rtol=1e-3, atol=1e-5 * np.abs(expected).max(), err_msg=mixture(seed))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), state, kept)
+
+
+def is_comparable(seed: int) -> bool:
+    config = configured(seed)
+    return not (lacking(config) or clashing(config) or looks_at_places(config))
+
+
+@pytest.mark.parametrize("seed", [seed for seed in range(FAST) if is_comparable(seed)][:3])
+def test_observations_make_no_difference_to_a_mixture(seed: int) -> None:
+    check_without_observations(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_observations_make_no_difference_to_many_more_mixtures(seed: int) -> None:
+    if is_comparable(seed):
+        check_without_observations(seed)
 
 
 @pytest.mark.parametrize("seed", range(FAST))
@@ -147,8 +191,10 @@ def test_few_mixtures_are_refused_and_no_component_is_left_out() -> None:
     "seed", [seed for seed in range(8) if not lacking(configured(seed)) | clashing(configured(seed))][:4]
 )
 def test_whole_runs_of_mixtures(seed: int, tmp_path) -> None:
-    """The same through rollout, rewards, controllers and checkpoints."""
+    """The same through episodes of a game, rewards, controllers and checkpoints."""
+    dovetail.register("reward", "short", short)
+    dovetail.register("reward", "won", won)
     brief = ("sft.steps=0", "train.steps=2", "eval.every=2", "eval.examples=1", "train.refill_rounds=1")
-    last = train(load(None, [*TINY, *brief, *overrides(seed)]), tmp_path)
+    last = train(load(None, [*GUESSING, *brief, *overrides(seed)]), tmp_path)
     assert np.isfinite(last["policy_loss/loss"])
     assert np.isfinite(last["optimizer/grad_norm"])

@@ -26,7 +26,7 @@ SIZES = ("train.prompts", "train.group_size", "train.epochs", "train.mini_batch_
 SIZES += ("train.max_prompt_tokens", "sampling.max_tokens")
 """What makes up a step; a test that sets one tests another recipe."""
 SMALLER = [override for override in TINY if not override.startswith(SIZES)]
-SMALL = ("mesh.tp=1", "train.steps=3", "eval.examples=2", "eval.batch_size=2", "eval.every=3", "run.sinks=()")
+SMALL = ("mesh.tp=1", "train.steps=2", "eval.examples=2", "eval.batch_size=2", "eval.every=2", "run.sinks=()")
 
 
 @pytest.mark.slow
@@ -57,7 +57,7 @@ def test_a_recipe_of_a_published_model_trains_a_tiny_one(recipe, tmp_path):
         (data / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     paths = [f"model.pretrained.path={model}", f"tokenizer.huggingface.path={model}", f"task.gsm8k.path={data}"]
     last = train(load(find(recipe), [*paths, *SMALL]), tmp_path / "run")
-    assert [step for step, _ in series(tmp_path / "run", "policy_loss/loss")] == [1, 2, 3]
+    assert [step for step, _ in series(tmp_path / "run", "policy_loss/loss")] == [1, 2]
     assert np.isfinite(last["optimizer/grad_norm"])
 
 
@@ -87,5 +87,6 @@ def test_a_published_model_is_planned_without_weights(recipe, parameters, traine
     adapter = trained if trained < parameters else 0
     assert cost.parameters - adapter == pytest.approx(parameters, rel=2e-3)
     assert cost.trained == pytest.approx(trained, rel=2e-3)
-    assert {"parameters", "optimizer", "activations", "key-value cache", "reference"} <= cost.memory.keys()
+    assert {"parameters", "optimizer", "activations", "key-value cache"} <= cost.memory.keys()
+    assert ("reference" in cost.memory) is (recipe == "gsm8k_gemma2_2b"), "the other has no KL term"
     assert cost.flops["update"] > 2 * cost.flops["rollout"]

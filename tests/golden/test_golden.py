@@ -10,7 +10,7 @@ def test_missing_facts_are_an_error():
         load("nobody")
 
 
-@pytest.mark.parametrize("library", ["verl", "tunix"])
+@pytest.mark.parametrize("library", ["verl", "tunix", "agents"])
 def test_every_array_belongs_to_a_case_and_is_stored_once(library):
     cases, arrays = load(library)
     assert {at for case in cases for side in ("inputs", "outputs") for at in case[side].values()} == arrays.keys()

@@ -44,6 +44,7 @@ def make_batch(seed: int = 0) -> Batch:
         "old_values": values + normal(0.5),
         "returns": values + normal(),
         "scores": rng.normal(size=rows).astype(np.float32),
+        "turns": np.where(mask, np.cumsum(~mask, axis=1), 0),
         "lengths": mask.sum(-1),
         "truncated": mask.all(-1),
         "positive_weights": np.abs(normal()),

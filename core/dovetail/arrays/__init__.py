@@ -1,8 +1,8 @@
 """What formulas over tokens and groups share, and have to get right: for every author of a component.
 
-`from dovetail.arrays import masked`. Masks that no NaN passes, precision, statistics of groups, sums over the rest of a
-completion, whitening, and importance ratios. Importing it imports jax, so it belongs in the modules of components, not
-in the `__init__` of a plugin.
+`from dovetail.arrays import masked`. Masks that no NaN passes, precision, statistics of groups and of turns, sums over
+the rest of a completion, whitening, and importance ratios. Importing it imports jax, so it belongs in the modules of
+components, not in the `__init__` of a plugin.
 """
 
 from dovetail.arrays.groups import Groups
@@ -25,6 +25,7 @@ from dovetail.arrays.ratios import (
     log_ratio,
 )
 from dovetail.arrays.traces import gae_trace, returns_to_go
+from dovetail.arrays.turns import Turns, carried, latest
 from dovetail.arrays.whitening import whiten
 
 __all__ = [
@@ -32,14 +33,17 @@ __all__ = [
     "LOG_SEQUENCE_RATIO_BOUND",
     "Groups",
     "Level",
+    "Turns",
     "at_finite",
     "bounded",
+    "carried",
     "clip",
     "full_precision",
     "gae_trace",
     "importance_ratio",
     "in_units_of",
     "indicator",
+    "latest",
     "log_ratio",
     "masked",
     "mean_over_tokens",

@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float
 from dovetail.arrays.masks import masked
 
 Row = Float[Array, "seq"]
+Flag = Bool[Array, "seq"]
 
 
 def gae_trace(
@@ -17,8 +18,9 @@ def gae_trace(
     mask: Bool[Array, "seq token"],
     gamma: float,
     lam: float | Row,
+    ends: Bool[Array, "seq token"] | None = None,
 ) -> Float[Array, "seq token"]:
-    """A_t = r_t + γ·V_{t+1} - V_t + γ·λ·A_{t+1}, with V = A = 0 after the last policy token.
+    """A_t = r_t + γ·V_{t+1} - V_t + γ·λ·A_{t+1}, with V = A = 0 after the last policy token, and after any of `ends`.
 
     t + 1 is the next policy token: over other tokens in between, V and A are carried unchanged. λ may differ from
     completion to completion. Zero outside the mask.
@@ -28,16 +30,17 @@ def gae_trace(
     Array([[0. , 0. , 0.5]], dtype=float32)
     """
     rewards, values = masked(rewards, mask), masked(values, mask)
+    ends = jnp.zeros_like(mask) if ends is None else ends
 
-    def step(after: tuple[Row, Row], now: tuple[Row, Row, Bool[Array, "seq"]]) -> tuple[tuple[Row, Row], Row]:
-        next_value, next_advantage = after
-        reward, value, policy = now
+    def step(after: tuple[Row, Row], now: tuple[Row, Row, Flag, Flag]) -> tuple[tuple[Row, Row], Row]:
+        reward, value, policy, end = now
+        next_value, next_advantage = (jnp.where(end, 0.0, x) for x in after)
         advantage = reward + gamma * next_value - value + gamma * lam * next_advantage
         carried = (jnp.where(policy, value, next_value), jnp.where(policy, advantage, next_advantage))
         return carried, advantage
 
     nothing = jnp.zeros_like(values, shape=values.shape[:1])
-    _, by_time = jax.lax.scan(step, (nothing, nothing), (rewards.T, values.T, mask.T), reverse=True)
+    _, by_time = jax.lax.scan(step, (nothing, nothing), (rewards.T, values.T, mask.T, ends.T), reverse=True)
     return masked(by_time.T, mask)
 
 

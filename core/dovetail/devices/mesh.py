@@ -12,6 +12,7 @@ from flax import nnx
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, Sharding
 
 from dovetail.config.settings import Mesh
+from dovetail.devices.presence import devices, warn_if_unseen
 from dovetail.errors import ConfigError
 from dovetail.protocols import Axes
 
@@ -34,8 +35,10 @@ class Devices:
 
         Raises:
             ConfigError: if there are fewer devices.
+            RunError: if JAX cannot start its platform.
         """
-        wanted, there = settings.fsdp * settings.tp, jax.devices()
+        wanted, there = settings.fsdp * settings.tp, devices()
+        warn_if_unseen()
         if wanted > len(there):
             raise ConfigError(
                 f"mesh.fsdp = {settings.fsdp} times mesh.tp = {settings.tp} needs {wanted} devices; there"

@@ -160,10 +160,10 @@ class Rounds:
             drawn = self._in_few_sizes(tokens, mask, _of_turn(flat, active, turn), by_turn, keys.size)
 
     def _in_few_sizes(self, tokens: Any, mask: Any, keys: Any, sampling: Sampling, most: int) -> Completions:
-        """Fill up to a half, a quarter, ... of all rows, so that few shapes are compiled; what fills is thrown away."""
+        """Fill up to a quarter, a sixteenth, ... of all rows: each size is compiled, and what fills is thrown away."""
         size = most
-        while size % 2 == 0 and size // 2 >= len(tokens):
-            size //= 2
+        while size % 4 == 0 and size // 4 >= len(tokens):
+            size //= 4
         where = np.concatenate([np.arange(len(tokens)), np.zeros(size - len(tokens), int)])
         drawn = self.engine.generate(tokens[where], mask[where], keys[where], sampling, **self.options)
         return drawn.rows(slice(len(tokens)))

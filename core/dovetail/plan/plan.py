@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import attrs
 
 from dovetail.kinds import STAGES, Kind, Stage
-from dovetail.plan.roles import CRITIC, INPUTS, POLICY
+from dovetail.plan.roles import CRITIC, INPUTS, POLICY, WEIGHTS_OF
 from dovetail.registry import Component
 
 COLUMN = "column of the task"
@@ -51,9 +51,14 @@ class Call:
 
     @property
     def inputs(self) -> str:
-        """The inputs whose tokens a term is about: those of the first mask that it reads."""
+        """The inputs of which the tokens that a term is about are a part."""
         masks = {inputs.fields["mask"]: inputs.name for inputs in INPUTS.values()}
-        return next((masks[field] for field in self.reads if field in masks), "completions")
+        return masks.get(self.about, "completions")
+
+    @property
+    def about(self) -> str:
+        """The mask of the tokens that a term is about: the first one that it reads."""
+        return next((field for field in self.reads if field in WEIGHTS_OF), "mask")
 
 
 @attrs.frozen(kw_only=True)

@@ -50,6 +50,11 @@ ANSWERS: Final = Inputs(name="answers", prefix="answer_", shared=True)
 DEMONSTRATIONS: Final = Inputs(name="demonstrations", prefix="demo_", shared=True, own_prompt=True)
 INPUTS: Final = {each.name: each for each in (COMPLETIONS, ANSWERS, DEMONSTRATIONS)}
 
+WEIGHTS_OF: Final = {each.fields["mask"]: f"{each.prefix}weights" for each in INPUTS.values()} | {
+    "observed": "observed_weights"
+}
+"""What a term of the loss may be about, by the mask of those tokens, and where the weights of the aggregation are."""
+
 
 @attrs.frozen(kw_only=True)
 class Quantity:

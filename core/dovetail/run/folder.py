@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 import time
+from collections import Counter
 from contextlib import ExitStack
 from importlib import metadata
 from pathlib import Path
@@ -15,11 +16,23 @@ from typing import IO
 import attrs
 
 from dovetail.config import Config, config_id, difference, dump, load, run_id
+from dovetail.devices.presence import devices
 from dovetail.errors import RunError
 from dovetail.registry import current
 from dovetail.run.files import hold, write_whole
 from dovetail.run.journal import Journal
 
+LIBRARIES = (
+    "jax",
+    "jaxlib",
+    "jax-cuda12-plugin",
+    "jax-cuda13-plugin",
+    "libtpu",
+    "nvidia-cudnn-cu12",
+    "nvidia-cudnn-cu13",
+)
+LIBRARIES += ("flax", "optax", "orbax-checkpoint", "grain", "numpy", "sentencepiece")
+"""What computes; those of accelerators where they are installed."""
 CONFIG, IDENTITY, ENVIRONMENT, LOCK = "config.gin", "run.json", "environment.json", "lock"
 SHOWN_DIFFERENCES = 8
 
@@ -95,10 +108,17 @@ def _what_differs(path: Path, config: Config) -> str:
     return shown + more if lines else "the configs are equal, but the versions of the plugins differ"
 
 
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def _note_environment(path: Path) -> None:
-    """Append this start: command, machine, versions of the plugins and of what computes."""
+    """Append this start: command, machine, devices, versions of the plugins and of what computes."""
     plugins = {c.origin.distribution: c.origin.version for c in current().components()}
-    libraries = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "sentencepiece")
+    there = devices()
     start = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": sys.argv,
@@ -106,7 +126,9 @@ def _note_environment(path: Path) -> None:
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
         "plugins": plugins,
-        "libraries": {name: metadata.version(name) for name in libraries},
+        "libraries": {name: version for name in LIBRARIES if (version := _version(name))},
+        "backend": there[0].platform,
+        "devices": dict(Counter(device.device_kind for device in there)),
     }
     file = path / ENVIRONMENT
     starts = json.loads(file.read_text()) if file.exists() else []

@@ -30,7 +30,7 @@ class Term:
         own: its coefficient is the parameter `coef` that its kind gives it.
         scheduled: what `train.schedule` gives multiplies it.
         corrected: off-policy weights and loss masks multiply it.
-        inputs: the tokens that it is about, over which the aggregation weighs it.
+        about: the mask of the tokens that it is about, over which the aggregation weighs it.
     """
 
     part: Part
@@ -38,7 +38,7 @@ class Term:
     own: bool
     scheduled: bool
     corrected: bool
-    inputs: str
+    about: str
 
 
 @attrs.frozen(kw_only=True)
@@ -186,7 +186,7 @@ def _terms(bound: Bound, model: str, stage: str) -> tuple[Term, ...]:
             own="coef" in call.kind.parameters,  # a component's own parameter of this name is its own affair
             scheduled="scheduled" in call.kind.parameters and bool(each.statics.get("scheduled")),
             corrected=call.kind.corrected,
-            inputs=call.inputs,
+            about=call.about,
         )
         for call, each in bound
         if call.model == model and call.term and call.stage.name == stage

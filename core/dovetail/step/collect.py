@@ -9,6 +9,7 @@ import attrs
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from dovetail.arrays import Turns, carried
 from dovetail.errors import PlanError
 from dovetail.kinds import at
 from dovetail.plan.roles import OLD
@@ -57,6 +58,8 @@ class Collector:
         if "schedule_weight" in constants:
             metrics |= sums("schedule", {"weight": constants["schedule_weight"]}, view["mask"])
         left = {name: view[name] for name in view if name not in constants and name not in ("state", "row_keys")}
+        if "observed" in left:  # an episode of which no policy token is left counts nowhere
+            left["observed"] &= jnp.any(left["mask"], axis=1, keepdims=True)
         check_rows(algorithm.plan.calls, left)
         return left, metrics, view["state"]
 
@@ -89,7 +92,7 @@ class Collector:
         else:
             rewards = on_last_token(view["scores"], mask)
         if "process_rewards" in view:
-            rewards = rewards + jnp.where(mask, view["process_rewards"], 0.0)
+            rewards = rewards + carried(view["process_rewards"], mask)
         view, metrics = run_stage(self.algorithm.at("token_rewards"), view.take({"token_rewards": rewards}), hyper)
         rewards = view["token_rewards"]
         for term in self.algorithm.penalties:
@@ -138,12 +141,13 @@ def on_last_token(scores: Float[Array, "seq"], mask: Bool[Array, "seq token"]) -
 def on_ends_of_turns(
     rewards: Float[Array, "seq turn"], turns: Int[Array, "seq token"], mask: Bool[Array, "seq token"]
 ) -> Float[Array, "seq token"]:
-    """Put the reward of each turn on the last policy token of the turn; one without a policy token loses its reward.
+    """Put the reward of each turn on the last policy token of the turn.
+
+    A turn of which no policy token is left, since corrections have rejected them all, gives its reward to the turn
+    before it, or else to the first one that is left: an episode is worth what it has earned, whatever is rejected.
 
     >>> on_ends_of_turns(jnp.array([[1.0, 2.0]]), jnp.array([[0, 0, 0, 1, 1]]), jnp.array([[1, 1, 0, 1, 0]]) == 1)
     Array([[0., 1., 0., 2., 0.]], dtype=float32)
     """
-    count, positions = rewards.shape[1], jnp.arange(turns.shape[1])
-    written = (turns[:, None, :] == jnp.arange(count)[None, :, None]) & mask[:, None, :]
-    last = jnp.max(jnp.where(written, positions[None, None, :], -1), axis=2)
-    return jnp.sum(jnp.where(last[:, :, None] == positions[None, None, :], rewards[:, :, None], 0.0), axis=1)
+    by_turn = Turns.of(turns, mask, rewards.shape[1])
+    return by_turn.at_ends(carried(rewards, by_turn.live))

@@ -63,11 +63,15 @@ class Model:
         return nnx.merge(self.graphdef, *self.weights)
 
     def in_full_precision(self) -> Model:
-        """Return the model with what is trained of it in float32, the same numbers.
+        """Return the model with its floats in float32, the same numbers.
 
         A gradient that is added up over chunks has the type of the parameter, and so is a float32 sum with this one.
+        CPUs multiply in float32, and would widen what is frozen in each of the passes over the chunks.
         """
-        return Model(self.graphdef, self.weights._replace(trained=jax.tree.map(full_precision, self.weights.trained)))
+        trained, frozen = self.weights
+        if jax.default_backend() == "cpu":
+            frozen = jax.tree.map(lambda x: full_precision(x) if jnp.issubdtype(x.dtype, jnp.floating) else x, frozen)
+        return Model(self.graphdef, Weights(jax.tree.map(full_precision, trained), frozen))
 
 
 def quantities(

@@ -12,7 +12,7 @@ from flax import struct
 from jaxtyping import Array, Key
 
 from dovetail.errors import PluginError
-from dovetail.plan.roles import CRITIC, INPUTS, POLICY
+from dovetail.plan.roles import CRITIC, POLICY, WEIGHTS_OF
 from dovetail.protocols import Weights
 from dovetail.step.algorithm import Algorithm, Term
 from dovetail.step.gradients import accumulate
@@ -93,12 +93,11 @@ class Update:
         after, metrics = run_stage(parts, view, hyper)
         written = {name: after[name] for name in after if name not in view}
         (aggregation,) = (part for part in parts if "weights" in part.writes)
-        for name in dict.fromkeys(["completions", *(term.inputs for term in algorithm.terms[self.model])]):
-            inputs = INPUTS[name]
-            mask, weights = inputs.fields["mask"], after["weights"]
+        for mask in dict.fromkeys(["mask", *(term.about for term in algorithm.terms[self.model])]):
+            weights = after["weights"]
             if mask != "mask":
                 weights, _ = attrs.evolve(aggregation, renames={"mask": mask})(view, hyper)
-            written[f"{inputs.prefix}weights"] = jax.lax.stop_gradient(jnp.where(view[mask], weights, 0.0))
+            written[WEIGHTS_OF[mask]] = jax.lax.stop_gradient(jnp.where(view[mask], weights, 0.0))
         batch = batch | ranked | written
         check_rows(algorithm.plan.at("mini_batch", self.model), batch)
         return batch, merge(metrics, view.metrics())
@@ -109,8 +108,7 @@ class Update:
         summands = []
         for term in self.algorithm.terms[self.model]:
             value, measured = term.part(view, hyper)
-            about = view[INPUTS[term.inputs].fields["mask"]]
-            weights = view[f"{INPUTS[term.inputs].prefix}weights"]
+            about, weights = view[term.about], view[WEIGHTS_OF[term.about]]
             if term.corrected:
                 weights = jnp.where(about, weights * factors, 0.0)
             if self.model == POLICY and not term.corrected:
@@ -133,7 +131,7 @@ class Update:
         for name in algorithm.monitor:
             metrics |= sums(name, {"mean": view[name]}, mask)
         ours = algorithm.plan.compared
-        if ours in view and not algorithm.plan.evaluates(POLICY, str(ours), live=False):
+        if ours is not None and ours in view and not algorithm.plan.evaluates(POLICY, ours, live=False):
             metrics |= mismatch(jax.lax.stop_gradient(view[ours]), view["rollout_logps"], mask)
         return metrics
 

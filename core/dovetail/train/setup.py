@@ -137,7 +137,7 @@ def set_up(
 
 
 def prompts(
-    config: Config, task: Task, split: Split, tokenizer: Tokenizer, loop: OpenLoop | None
+    config: Config, task: Task, split: Split, tokenizer: Tokenizer, loop: OpenLoop | None = None
 ) -> tuple[Sequence[Example], LengthReport]:
     """Return a split's examples, those whose prompts fit, and how many do not.
 

@@ -1,7 +1,7 @@
 """What authors of plugins use: the scaffold of a package, a doctor, and the conformance suite.
 
-Public are the commands `dovetail plugins` and `dovetail plugin`, the pytest option `--dovetail-dist` with its hook, and
-`dovetail_kit.rollout` for the tests of a rollout engine.
+Public are the commands `dovetail doctor`, `dovetail plugins` and `dovetail plugin`, the pytest option `--dovetail-dist`
+with its hook, and `dovetail_kit.rollout` for the tests of a rollout engine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def dovetail_commands(commands: Commands) -> None:
-    """Add `dovetail plugin` and `plugins`."""
+    """Add `dovetail doctor`, `plugin` and `plugins`."""
     from dovetail_kit import cli
 
     cli.add(commands)

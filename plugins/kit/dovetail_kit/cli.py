@@ -1,4 +1,4 @@
-"""`dovetail plugins`, `dovetail plugin new` and `dovetail plugin doctor`."""
+"""`dovetail doctor`, `dovetail plugins`, `dovetail plugin new` and `dovetail plugin doctor`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Declare the commands."""
+    summary = "say what this machine has, what JAX sees of it, and what is slow here and why"
+    machine = commands.add_parser("doctor", help=summary)
+    machine.add_argument("--json", action="store_true", help="print JSON")
+    machine.set_defaults(run=doctor)
     summary = "list the installed plugins, what they register and what is broken"
     listed = commands.add_parser("plugins", help=summary)
     listed.set_defaults(run=plugins)
@@ -41,6 +45,13 @@ def _add_doctor(actions: Commands) -> None:
     chosen = doctor.add_argument("distribution", nargs="?", help="one distribution (default: all except dovetail)")
     completed(chosen, distributions)
     doctor.set_defaults(run=examine)
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Print what is known of the machine; status 1 if something does not work."""
+    from dovetail_kit.machine.command import run
+
+    return run(options)
 
 
 def distributions(prefix: str, **_: Any) -> list[str]:

@@ -29,8 +29,9 @@ def dovetail_sections(register_section: Callable[..., None]) -> None:
 
 @hookimpl
 def dovetail_commands(commands: Commands) -> None:
-    """Add the commands on one policy (`eval`, `generate`, `export`) and over many runs (`sweep`, `ab`, `report`)."""
-    from dovetail_lab.cli import ab, eval, export, generate, report, sweep
+    """Add the commands on one policy (`eval`, `generate`, `export`), over many runs (`sweep`, `ab`, `report`), and
+    `import-config`."""
+    from dovetail_lab.cli import ab, eval, export, generate, import_config, report, sweep
 
-    for group in (eval, generate, export, sweep, ab, report):
+    for group in (eval, generate, export, sweep, ab, report, import_config):
         group.add(commands)

@@ -117,8 +117,10 @@ class Transformer(nnx.Module):
         """
         if not self.spec.has_logits:
             raise ConfigError("the model is a reward model or critic without logits, so it cannot generate text")
-        table = (self.embedding if self.unembedding is None else self.unembedding)[...].astype(hidden.dtype)
-        rows = hidden.reshape(-1, self.width)
+        table = (self.embedding if self.unembedding is None else self.unembedding)[...]
+        # CPUs multiply float32 numbers, and would keep a narrower table in both types
+        dtype = jnp.float32 if jax.default_backend() == "cpu" else hidden.dtype
+        rows, table = hidden.reshape(-1, self.width).astype(dtype), table.astype(dtype)
         logits = jnp.einsum("rw,vw->rv", rows, table, preferred_element_type=jnp.float32)
         if self.spec.logit_cap is not None:
             logits = self.spec.logit_cap * jnp.tanh(logits / self.spec.logit_cap)

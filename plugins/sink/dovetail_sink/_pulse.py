@@ -47,7 +47,7 @@ class Pulse:
         with self._lock:
             before, self._doing = self._doing, doing
             is_new = before is None or before.what != doing.what
-            if not is_new and before.compiling == doing.compiling:
+            if before is not None and not is_new and before.compiling == doing.compiling:
                 return
             self._since, self._silence = self.now(), FIRST_SECONDS
             if (is_new or doing.compiling) and not self._settled:

@@ -135,7 +135,7 @@ def test_greedy_is_greedy_and_samples_are_drawn_as_eval_says():
 def test_figures_are_estimated_for_each_source():
     made = evaluator(lambda _: 2, *CHECKS)
     outcomes = made.greedy()
-    found = figures(outcomes.columns(), [example["data_source"] for example in outcomes.examples])
+    found = figures(outcomes.columns(), [example["data_source"] for example in outcomes.examples], {"accuracy": (0, 1)})
     assert {source: of["accuracy"].n for source, of in found.items()} == {"all": 5, "a": 3, "b": 2}
     assert found["a"]["accuracy"].value == 1
     assert found["b"]["accuracy"].low < 0.5

@@ -102,7 +102,7 @@ def test_draws_of_a_turn_do_not_depend_on_how_long_an_observation_was():
     assert short.tokens[0, 5] == long.tokens[0, 8]
 
 
-def test_rows_are_filled_up_to_a_half_so_that_few_shapes_are_compiled():
+def test_rows_are_filled_up_to_a_quarter_so_that_few_shapes_are_compiled():
     engine = Echo()
     play(until([3, 2, 2, 1]), engine=engine)
     assert [len(tokens) for tokens, _, _ in engine.asked] == [2, 4, 1]

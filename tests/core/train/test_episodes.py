@@ -28,7 +28,8 @@ GUESSING = (
     "train.rewards=['short']",
     "eval.success=won",
     "train.steps=2",
-    "sft.steps=2",
+    "sft.steps=100",
+    "sft.lr=2e-2",
     "eval.every=2",
     "run.checkpoint_every=1",
     "run.sinks=()",
@@ -52,7 +53,7 @@ def components():
 
 
 def run(folder: Path, *overrides: str) -> list[dict]:
-    train(load(None, [*overrides, *GUESSING]), folder)
+    train(load(None, [*GUESSING, *overrides]), folder)
     return [line for line in read_lines(folder / "metrics.jsonl") if "reward/mean" in line]
 
 
@@ -71,31 +72,44 @@ def test_a_run_leaves_its_episodes_and_goes_on_bit_for_bit(tmp_path, monkeypatch
     assert sample["messages"][0]["role"] == "assistant"
     assert len(sample["turn_rewards"]) == sum(message["role"] == "assistant" for message in sample["messages"])
 
-    record = Journal.record
+    write = Journal.metrics
 
-    def stop_after_one(self, *args, **kwargs):
-        record(self, *args, **kwargs)
-        if args[:2] == ("rl", 1):
+    def stop(self, phase, step, values):
+        write(self, phase, step, values)
+        if (phase, step) == ("rl", 1):
             raise _Interrupted
 
-    monkeypatch.setattr(Journal, "record", stop_after_one)
+    monkeypatch.setattr(Journal, "metrics", stop)
     with pytest.raises(_Interrupted):
         run(tmp_path / "stopped")
-    monkeypatch.setattr(Journal, "record", record)
+    monkeypatch.setattr(Journal, "metrics", write)
     assert run(tmp_path / "stopped") == lines
     assert_same_parameters(tmp_path / "whole", tmp_path / "stopped")
 
 
 @pytest.mark.parametrize(
-    ("override", "error", "message"),
+    ("overrides", "error", "message"),
     [
-        ("train.agent_loop=single_turn", ConfigError, "train.interaction is set, and train.agent_loop = 'single_turn'"),
-        ("train.task=arithmetic", PlanError, "guess_number reads the column 'number', which task arithmetic does not"),
+        (
+            ("train.agent_loop=single_turn", "train.rewards=()", "eval.success=None"),
+            ConfigError,
+            "train.interaction is set, and train.agent_loop = 'single_turn' never calls it",
+        ),
+        (
+            ("train.agent_loop=single_turn", "eval.success=None"),
+            PlanError,
+            "reward short reads the column 'conversations', which task guess_number does not have",
+        ),
+        (
+            ("train.task=arithmetic", "train.rewards=()", "eval.success=None"),
+            PlanError,
+            "guess_number reads the column 'number', which task arithmetic does not have",
+        ),
     ],
 )
-def test_what_does_not_go_together_is_refused(tmp_path, override, error, message):
+def test_what_does_not_go_together_is_refused(tmp_path, overrides, error, message):
     with pytest.raises(error, match=message):
-        train(load(None, [override, *GUESSING]), tmp_path)
+        train(load(None, [*GUESSING, *overrides]), tmp_path)
 
 
 def test_fields_of_turns_need_a_loop_with_turns():
@@ -107,7 +121,7 @@ def test_fields_of_turns_need_a_loop_with_turns():
     with pytest.raises(PlanError) as caught:
         load(None, ["train.advantage=by_turn"])
     assert str(caught.value) == (
-        "advantage by_turn reads 'turn_rewards', which an agent loop with turns provides; set train.agent_loop to"
+        "train.advantage = session/by_turn reads 'turn_rewards', which an agent loop with turns provides; set train.agent_loop to"
         " 'tool_agent'"
     )
     assert "turn_rewards" in load(None, ["train.advantage=by_turn", *GUESSING]).plan

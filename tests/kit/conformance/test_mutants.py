@@ -13,6 +13,7 @@ from tests.kit.conformance import (
     mutants_sampling,
     mutants_slow_import,
     mutants_terms,
+    mutants_turns,
 )
 from tests.kit.conformance.mutants import MUTANTS
 
@@ -21,7 +22,15 @@ from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites import devices, texts
 from dovetail_kit.conformance.verdict import judge, report
 
-MODULES = (mutants_batches, mutants_losses, mutants_others, mutants_sampling, mutants_slow_import, mutants_terms)
+MODULES = (
+    mutants_batches,
+    mutants_losses,
+    mutants_others,
+    mutants_sampling,
+    mutants_slow_import,
+    mutants_terms,
+    mutants_turns,
+)
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_a_population_comes_out_as_its_trials_do_alone(tmp_path, monkeypatch, mo
         counts = drive(stores[size], executor, Terms(population=size), watch=Quiet(str), prepare=lambda _: None)
         assert counts == {"done": 3}, [stores[size].last_words(trial, 40) for trial in stores[size].trials]
         assert [len(ids) for ids, _ in executor.jobs] == [size] * (3 // size)
-    updates = [program for program in programs if "PolicyUpdate" in str(program.function.function)]
+    updates = [program for program in programs if "Update(algorithm=" in str(program.function.function)]
     assert updates
     assert all(("common" in program.kinds) == bool(more) for program in updates), "the frozen base is one"
     for trial in planned.trials:

@@ -22,7 +22,7 @@ SPLIT = ("clip_cov", "m2po")
 
 @pytest.mark.parametrize("name", dovetail.names("policy_loss"))
 def test_every_policy_loss_can_be_planned(name: str) -> None:
-    plan = load(None, [f"train.policy_loss={name}"]).plan
+    plan = load(None, [f"train.policy_loss={name}", "train.agent_loop=tool_agent"]).plan
     assert set(dovetail.get("policy_loss", name).reads) <= {entry.field for entry in plan.entries}
 
 

@@ -32,15 +32,17 @@ TEACHER = "roles.teacher=frozen"
 TERMS = {
     "gkd": ("train.loss_terms=['gkd']", TEACHER, "loss_term.gkd.coef=100.0"),
     "reverse_kl": ("train.loss_terms=['reverse_kl']", TEACHER),
+    "echo": ("train.loss_terms=['echo']", "train.agent_loop=tool_agent"),
     "nll": ("train.loss_terms=['nll']", "train.loss_agg=sequence_mean_token_sum"),
     "dpo": ("train.loss_terms=['dpo']", "train.loss_agg=sequence_mean_token_mean"),
 }
+OUT = 3
 SIZES = {"dpo": (4, 8)}
 """Micro-batches that a term allows, where these are not all."""
 
 
 def batch():
-    """Completions, with a demonstration for each prompt, which counts in the first of its rows."""
+    """Completions, with a demonstration for each prompt, which counts in the first of its rows, and observations."""
     rng = np.random.default_rng(5)
     found = sampled()
     rows, tokens = found["tokens"].shape
@@ -52,7 +54,22 @@ def batch():
     }
     repeated = {name: np.repeat(array, 4, axis=0) for name, array in demonstrations.items()}
     repeated["demo_mask"] &= (np.arange(rows) % 4 == 0)[:, None]
-    return found | jax.tree.map(jnp.asarray, repeated)
+    # an observation behind what the policy wrote; one of the episodes counts nowhere
+    written = np.asarray(found["mask"])
+    observed = np.roll(written, 1, axis=1) & ~written
+    return found | jax.tree.map(
+        jnp.asarray,
+        repeated | {"observed": observed, "mask": written & (np.arange(rows) != OUT)[:, None]} | _turns(rows, tokens),
+    )
+
+
+def _turns(rows, tokens):
+    """Return what else an episode of one turn has."""
+    return {
+        "turns": np.zeros((rows, tokens), np.int32),
+        "turn_rewards": np.zeros((rows, 1), np.float32),
+        "turn_mask": np.ones((rows, 1), bool),
+    }
 
 
 def moved(*overrides, size=12):
@@ -113,6 +130,23 @@ def test_likelihood_is_that_of_supervised_training_on_the_same_demonstrations():
     collected, _ = collect(algorithm, graphdef, weights, given)
     delta, _ = change(algorithm, graphdef, weights, collected)  # at rate 1 the change is the gradient's opposite
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, -b, rtol=1e-4, atol=1e-6), delta, gradient)
+
+
+def test_what_is_predicted_are_the_observations_of_the_episodes_that_count():
+    algorithm, graphdef, weights = make(*ALONE, *TERMS["echo"], "train.loss_agg=token_mean")
+    given = batch()
+    assert bool(given["observed"][OUT].any())
+    observed = given["observed"] & jnp.any(given["mask"], axis=1, keepdims=True)
+
+    def loss(trained):
+        logps = evaluate(graphdef, Weights(trained, weights.frozen), given, fields("logps"), 1.0)["logps"]
+        return jnp.sum(jnp.where(observed, -logps, 0.0)) / jnp.sum(observed, dtype=jnp.float32)
+
+    value, gradient = jax.jit(jax.value_and_grad(loss))(weights.trained)
+    collected, _ = collect(algorithm, graphdef, weights, given)
+    delta, measured = change(algorithm, graphdef, weights, collected)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, -b, rtol=1e-4, atol=1e-6), delta, gradient)
+    np.testing.assert_allclose(means(measured)["loss_term/echo/mean"], value, rtol=1e-5)
 
 
 def test_preferences_make_the_better_completion_likelier_against_the_worse():

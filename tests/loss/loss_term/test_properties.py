@@ -28,6 +28,7 @@ def fields(name: str, dtype: Any = np.float32) -> dict[str, np.ndarray]:
     known = {
         "mask": mask,
         "demo_mask": mask,
+        "observed": mask,
         "group_ids": np.array(GROUPS, np.int32),
         "scores": rng.normal(size=len(LENGTHS)).astype(dtype),
         "logps": logps.astype(dtype),

@@ -8,32 +8,34 @@ from flax import nnx
 from tests.model.test_transformer import EVERYTHING, PLAIN
 
 from dovetail.errors import ConfigError
-from dovetail_model.attention.choice import CPU_KEYS, Shapes, choose
+from dovetail_model.attention.choice import LONG, LONG_ROW, Shapes, choose
 from dovetail_model.transformer import Transformer
 
 HALF = attrs.evolve(PLAIN, dtype="bfloat16", head_dim=64)
-LONG = Shapes(tokens=4096, own=4096)
+MANY = Shapes(tokens=4096, own=4096)
 
 
 @pytest.mark.parametrize(
     ("spec", "shapes", "platform", "expected"),
     [
         (PLAIN, Shapes(tokens=64, own=64), "cpu", "dense"),
-        (PLAIN, LONG, "cpu", "blockwise"),
-        (PLAIN, Shapes(tokens=64, own=64, prefix=CPU_KEYS), "cpu", "blockwise"),
+        (PLAIN, MANY, "cpu", "blockwise"),
+        (PLAIN, Shapes(tokens=LONG_ROW, own=LONG_ROW), "cpu", "blockwise"),
+        (PLAIN, Shapes(tokens=64, own=64, prefix=LONG_ROW), "cpu", "dense"),
+        (PLAIN, Shapes(tokens=64, own=64, prefix=LONG), "cpu", "blockwise"),
         (PLAIN, Shapes(tokens=1, own=8192), "cpu", "dense"),
-        (HALF, LONG, "cuda", "cudnn"),
+        (HALF, MANY, "cuda", "cudnn"),
         (HALF, Shapes(tokens=256, own=256, prefix=256), "cuda", "cudnn"),
         (HALF, Shapes(tokens=64, own=64, prefix=4096), "cuda", "blockwise"),
-        (PLAIN, LONG, "cuda", "blockwise"),
-        (attrs.evolve(HALF, attention_cap=50.0), LONG, "cuda", "blockwise"),
-        (attrs.evolve(HALF, head_dim=256), LONG, "cuda", "blockwise"),
-        (HALF, LONG, "rocm", "blockwise"),
-        (HALF, LONG, "tpu", "splash"),
+        (PLAIN, MANY, "cuda", "blockwise"),
+        (attrs.evolve(HALF, attention_cap=50.0), MANY, "cuda", "blockwise"),
+        (attrs.evolve(HALF, head_dim=256), MANY, "cuda", "blockwise"),
+        (HALF, MANY, "rocm", "blockwise"),
+        (HALF, MANY, "tpu", "splash"),
         (HALF, Shapes(tokens=64, own=64), "tpu", "dense"),
         (attrs.evolve(PLAIN, attention="blockwise"), Shapes(tokens=64, own=64), "cpu", "blockwise"),
         (attrs.evolve(PLAIN, attention="blockwise"), Shapes(tokens=1, own=64), "cpu", "dense"),
-        (attrs.evolve(PLAIN, attention="dense"), LONG, "cuda", "dense"),
+        (attrs.evolve(PLAIN, attention="dense"), MANY, "cuda", "dense"),
     ],
 )
 def test_the_choice(spec, shapes, platform, expected):
@@ -43,9 +45,9 @@ def test_the_choice(spec, shapes, platform, expected):
 @pytest.mark.parametrize(
     ("spec", "shapes", "platform", "message"),
     [
-        (attrs.evolve(HALF, attention="cudnn"), LONG, "cpu", "cuDNN is NVIDIA's, and this is cpu"),
-        (attrs.evolve(PLAIN, attention="cudnn"), LONG, "cuda", "computes in 16 bits, and dtype = 'float32'"),
-        (attrs.evolve(HALF, attention="splash"), LONG, "cuda", "written for TPUs, and this is cuda"),
+        (attrs.evolve(HALF, attention="cudnn"), MANY, "cpu", "cuDNN is NVIDIA's, and this is cpu"),
+        (attrs.evolve(PLAIN, attention="cudnn"), MANY, "cuda", "computes in 16 bits, and dtype = 'float32'"),
+        (attrs.evolve(HALF, attention="splash"), MANY, "cuda", "written for TPUs, and this is cuda"),
         (attrs.evolve(HALF, attention="splash"), Shapes(tokens=64, own=64), "tpu", "reads 128 tokens together"),
     ],
 )

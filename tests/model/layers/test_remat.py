@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from dovetail_model.layers.quantised import Quantised
-from dovetail_model.layers.remat import recomputed
+from dovetail_model.layers.remat import recomputed, times
 
 LAYERS, ROWS, WIDTH, INNER = 6, 64, 8, 512
 SAVE_PRODUCTS = jax.checkpoint_policies.dots_saveable
@@ -81,3 +81,33 @@ def test_a_quantised_matrix_is_unpacked_again():
 
     memory = jax.jit(jax.grad(loss)).lower(jnp.ones((2, 256)), state).compile().memory_analysis()
     assert memory.temp_size_in_bytes < 2.5 * 4 * 256 * 256
+
+
+def test_narrow_parameters_are_not_kept_in_float32():
+    """Of six bfloat16 matrices that are used for every part of a batch no more than two are widened at a time."""
+    kernels = jax.ShapeDtypeStruct((6, 256, 256), jnp.bfloat16)
+    parts = jax.ShapeDtypeStruct((4, 2, 256), jnp.bfloat16)
+
+    def loss(kernels, x):
+        for kernel in kernels:
+            x = jnp.sin(times(x, kernel))
+        return jnp.sum(x.astype(jnp.float32))
+
+    def step(kernels, parts):
+        return jax.lax.map(lambda part: jax.grad(loss, argnums=1)(kernels, part), parts)
+
+    memory = jax.jit(step).lower(kernels, parts).compile().memory_analysis()
+    assert memory.temp_size_in_bytes < 2.5 * 4 * 256 * 256 + 6 * 2 * 256 * 256
+
+
+def test_a_narrow_product_and_its_gradients_are_those_of_rounded_factors():
+    rng = np.random.default_rng(0)
+    x, kernel = (jnp.asarray(rng.normal(size=shape), jnp.bfloat16) for shape in ((5, 7), (7, 3)))
+
+    def total(multiply, x, kernel):
+        return jnp.sum(jnp.sin(multiply(x, kernel).astype(jnp.float32)))
+
+    for function in (functools.partial(jax.grad, argnums=(0, 1)), lambda f: f):
+        here = function(functools.partial(total, times))(x, kernel)
+        there = function(functools.partial(total, jnp.matmul))(x, kernel)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0.02, atol=0.02), here, there)

@@ -45,7 +45,9 @@ turns, on tokens, on the tokens of a turn, on invalid calls; or something of our
 @declares(turns=True)
 @attrs.frozen(kw_only=True)
 class ToolAgent:
-    """After each turn: its calls are run in the order written and the policy reads the results; without a call the
+    """An episode of turns, between which tools and an environment speak.
+
+    After a turn its calls are run in the order written, and the policy reads the results; without a call the
     interaction answers; without an interaction the episode is over.
 
     What the policy gets wrong (JSON that cannot be read, a tool that does not exist, arguments of another type, an

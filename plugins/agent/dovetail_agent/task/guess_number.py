@@ -13,6 +13,7 @@ from annotated_types import Ge, Interval
 from dovetail.data import View
 from dovetail.protocols import Turn
 from dovetail.ranges import in_range
+from dovetail.registry import declares
 from dovetail_agent.interaction.guess_number import GuessNumber
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ CORPUS = 500
 """Number of demonstrations that a tokenizer is trained on."""
 
 
+@declares(
+    expected_failures={"held_out": "every episode begins with the same words; the number is the environment's secret"}
+)
 @attrs.frozen(kw_only=True)
 class Guessing:
     r"""Numbers to be guessed, each as likely as the others, and episodes of somebody who halves what is left.

@@ -1,7 +1,7 @@
 """A small batch with every field that a component may read. It is consistent: log-probabilities come from logits.
 
 Its mask has padding, holes and a row without any policy token; its groups have sizes 4, 2 and 2, are interleaved, and
-have arbitrary labels.
+have arbitrary labels. In the holes stand observations, so that its rows are episodes of one to three turns.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from dovetail.kinds.fields import HIDDEN, LOGITS
-from dovetail.plan.roles import COMPLETIONS, INPUTS
+from dovetail.plan.roles import COMPLETIONS, INPUTS, WEIGHTS_OF
 from dovetail.registry import Component, current
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.fields import quantity_in
 
 ROWS, TOKENS, PROMPT, VOCABULARY, WIDTH, REWARDS, ROLES = 8, 9, 4, 7, 5, 2, 2
 LENGTHS: Final = (9, 5, 0, 1, 3, 6, 4, 8)
-HOLES: Final = ((1, 2), (5, 1), (5, 3))
+HOLES: Final = ((1, 2), (5, 1), (5, 3), (7, 2), (7, 3), (7, 5))
 GROUP_IDS: Final = (5, -3, 5, 40, -3, 5, 40, 5)
+TURNS: Final = (1, 2, 2, 1, 1, 3, 1, 3)
+"""Turns of each episode; of the empty one it was decided later that it counts nowhere."""
+ANCHOR_IDS: Final = ((0, -1, -1), (0, 4, -1), (0, 2, -1), (0, -1, -1), (0, -1, -1), (0, 2, 3), (0, -1, -1), (0, 2, 2))
+"""Of the group of four, two meet the same state in turn 1, and one of them again; numbers say nothing across groups."""
 
 Fields = dict[str, Any]
 
@@ -34,6 +38,25 @@ def make_mask() -> np.ndarray:
     for hole in HOLES:
         mask[hole] = False
     return mask
+
+
+def make_turns() -> Fields:
+    """Return what says which tokens belong to which turn, and what is known of turns."""
+    rng, mask = np.random.default_rng(77), make_mask()
+    observed = np.zeros_like(mask)
+    for hole in HOLES:
+        observed[hole] = True
+    begins = mask & np.roll(observed, 1, axis=1)
+    there = np.arange(max(TURNS)) < np.array(TURNS)[:, None]
+    return {
+        "observed": observed,
+        "turns": np.where(mask | observed, np.cumsum(begins, axis=1), 0).astype(np.int32),
+        "turn_mask": there,
+        "turn_rewards": np.where(there, rng.normal(size=there.shape), 0).astype(np.float32),
+        "anchor_ids": np.array(ANCHOR_IDS, np.int32),
+        "tool_calls": np.array(TURNS, np.int32) - 1,
+        "tool_errors": (np.arange(ROWS, dtype=np.int32) % 3) // 2,
+    }
 
 
 def _first_of_groups() -> np.ndarray:
@@ -94,6 +117,7 @@ def known_fields(seed: int = 0) -> Fields:
         "row_keys": jax.random.split(jax.random.key(seed + 1), ROWS),
     }
     fields["support"] = _support(fields["tokens"])
+    fields |= make_turns()
     fields["rollout_logps"] = field("old_logps", fields) + normal(scale=0.1)
     fields["weights"] = np.where(mask, rng.uniform(0.5, 1.5, mask.shape), 0).astype(np.float32)
     return fields
@@ -164,14 +188,16 @@ def _array(value: Any) -> Any:
 def read_by(component: Component, seed: int = 0) -> Fields:
     """Return the fields that a component reads, the mask of its tokens, and weights for a sum over them.
 
-    The tokens of a component that reads `demo_mask` alone are those of the demonstrations.
+    The tokens of a component that reads another mask, and this one not, are those of that mask: of the demonstrations,
+    or the observations.
     """
     known = known_fields(seed)
     names = dict.fromkeys((*component.reads, "mask", "weights"))
     fields = {name: field(name, known) for name in names if name != "state"}
-    if "demo_mask" not in component.reads or "mask" in component.reads:
+    about = next((name for name in component.reads if name in WEIGHTS_OF), "mask")
+    if "mask" in component.reads or about == "mask":
         return fields
-    own = known["demo_mask"]
+    own = known[about]
     return fields | {"mask": own, "weights": np.where(own, np.float32(1.0), np.float32(0.0))}
 
 
@@ -188,6 +214,18 @@ def has_tokens(value: Any) -> bool:
 def is_float(value: Any) -> bool:
     """Tell whether a field is an array of floats, of any precision."""
     return is_array(value) and jnp.issubdtype(value.dtype, jnp.floating)
+
+
+def in_one_turn(fields: Fields) -> Fields:
+    """Say that every episode has one turn, from a state that is the same for all."""
+    rows = np.arange(ROWS)
+    of_turns = np.where(np.arange(max(TURNS)) == 0, 0, -1) + 0 * rows[:, None]
+    one = {
+        "turns": np.zeros((ROWS, TOKENS), np.int32),
+        "turn_mask": of_turns == 0,
+        "anchor_ids": of_turns.astype(np.int32),
+    }
+    return fields | {name: value for name, value in one.items() if name in fields}
 
 
 def take_rows(fields: Fields, rows: Any) -> Fields:
@@ -211,24 +249,48 @@ def spoilt(fields: Fields, value: float) -> Fields:
     """Write a value where nobody may look: outside the mask, and in completions without policy tokens."""
     mask = fields["mask"]
 
-    def spoil(array: np.ndarray) -> np.ndarray:
+    def spoil(name: str, array: np.ndarray) -> np.ndarray:
         seen = mask if has_tokens(array) else mask.any(axis=1)
+        if name == "turn_rewards":
+            seen = make_turns()["turn_mask"] & seen[:, None]
         return np.where(seen.reshape(seen.shape + (1,) * (array.ndim - seen.ndim)), array, np.float32(value))
 
-    dirty = {name: spoil(array) for name, array in fields.items() if is_float(array) and name != "weights"}
+    dirty = {name: spoil(name, array) for name, array in fields.items() if is_float(array) and name != "weights"}
     return fields | dirty
+
+
+def renumbered(fields: Fields, number: int) -> Fields:
+    """Write a number where nobody may look: as the turn and as the id of tokens outside the mask."""
+    mask = fields["mask"]
+    return fields | {
+        name: np.where(mask, fields[name], np.int32(number)) for name in ("tokens", "turns") if name in fields
+    }
+
+
+def closed(fields: Fields) -> Fields:
+    """Move the tokens inside the mask to the front of their rows, so that the holes close."""
+    order = np.argsort(~fields["mask"], axis=1, kind="stable")
+
+    def moved(value: np.ndarray) -> np.ndarray:
+        index = order.reshape(order.shape + (1,) * (value.ndim - 2))
+        return np.take_along_axis(value, index, axis=1)
+
+    return {name: moved(value) if has_tokens(value) else value for name, value in fields.items()}
 
 
 def with_mask(fields: Fields, mask: np.ndarray) -> Fields:
     """Replace the mask, and the fields that follow from it."""
     lengths = mask.sum(axis=1).astype(np.int32)
-    own = {"demo_mask": mask} if fields.get("demo_mask") is fields["mask"] else {}
+    own = {name: mask for name in WEIGHTS_OF if fields.get(name) is fields["mask"]}
     follow = own | {"mask": mask, "lengths": lengths, "truncated": lengths == mask.shape[1]}
     return fields | {name: value for name, value in follow.items() if name in fields}
 
 
 def with_scores(fields: Fields, scores: Any) -> Fields:
-    """Replace the rewards in every form: scores, their table, and rewards on tokens (on the last policy token)."""
+    """Replace the rewards in every form: scores, their table, and rewards on tokens (on the last policy token).
+
+    What an interaction gave to turns is zero, so that the scores are outcomes.
+    """
     scores = np.asarray(scores, np.float32)
     mask = fields["mask"]
     last = mask & (np.cumsum(mask[:, ::-1], axis=1)[:, ::-1] == 1)
@@ -236,5 +298,6 @@ def with_scores(fields: Fields, scores: Any) -> Fields:
         "scores": scores,
         "score_table": np.repeat(scores[:, None], REWARDS, axis=1),
         "token_rewards": np.where(last, scores[:, None], 0).astype(np.float32),
+        "turn_rewards": np.zeros((ROWS, max(TURNS)), np.float32),
     }
     return fields | {name: value for name, value in forms.items() if name in fields}

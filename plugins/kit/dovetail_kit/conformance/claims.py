@@ -40,6 +40,10 @@ CLAIMS: Final[dict[str, Claim]] = {
         ("advantage",), "normalised to mean 0 and variance 1 over the batch, so one group affects the others"
     ),
     "by_position": Claim(("advantage",), "compares completions position by position, and counts the tokens of tools"),
+    "by_turn": Claim(
+        ("advantage",),
+        "tells the turns of an episode apart even where a group's scores are equal: by how near the end is",
+    ),
     "unbiased_value": Claim(("kl",), "its expectation is KL(π || π_ref)"),
     "unbiased_gradient": Claim(("kl",), "the expectation of its gradient is that of KL(π || π_ref)"),
     "zero_expected_gradient": Claim(("kl",), "the expectation of its gradient is zero: as a loss it only adds noise"),
@@ -56,6 +60,7 @@ CLAIMS: Final[dict[str, Claim]] = {
     "deterministic": Claim(
         ("reward", "process_reward"), "unless False, a completion always gets the same score, whatever the others are"
     ),
+    "turns": Claim(("agent_loop",), "an episode may go on after a turn, so that there are the fields of turns"),
     "batch_invariant": Claim(("rollout",), "a completion does not depend on the rest of the batch"),
     "vocabulary_logps": Claim(
         ("rollout",), "unless False, log-probabilities over the whole vocabulary can be asked for"

@@ -132,7 +132,11 @@ def _files(distribution: metadata.Distribution, own: list[Component]) -> Iterato
     shipped = {Path(str(file.locate())).resolve() for file in distribution.files or ()}
     if not shipped:
         return
+    names = {str(file) for file in distribution.files or ()}
     for module in sorted({component.origin.module for component in own}):
+        path = module.replace(".", "/")
+        if f"{path}.py" in names or f"{path}/__init__.py" in names:
+            continue  # a checkout in the current folder may come first on the path, and hide what is installed
         spec = util.find_spec(module.partition(".")[0]) and util.find_spec(module)
         if spec and spec.origin and Path(spec.origin).resolve() not in shipped:
             yield Finding(

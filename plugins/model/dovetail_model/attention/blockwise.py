@@ -15,10 +15,11 @@ from jaxtyping import Array, Bool, Float, Int
 
 from dovetail_model.attention.sight import HIDDEN, NOWHERE, Places, Segment, Sight, as_given, by_query, for_rows, sees
 
-QUERIES: Final = 512
-"""Queries in a block, those of the samples and heads that share a key-value head counted together."""
-KEYS: Final = 512
-"""Keys in a block."""
+CPU_BLOCK: Final = 128
+ACCELERATOR_BLOCK: Final = 512
+"""Keys in a block, and queries, those of the samples and heads that share a key-value head counted together.
+
+A block's scores and sums stay in a CPU's caches; on accelerators larger ones keep the units busy (not measured)."""
 LEAST: Final = 16
 """Tokens in a block at least."""
 LOWEST: Final = float(jnp.finfo(jnp.float32).min)
@@ -32,8 +33,8 @@ def blockwise(
     *,
     scale: float,
     cap: float | None = None,
-    query_block: int = QUERIES,
-    key_block: int = KEYS,
+    query_block: int | None = None,
+    key_block: int | None = None,
 ) -> Float[Array, "seq token head head_dim"]:
     """Mix values; see `dovetail_model.attention.attend`.
 
@@ -47,17 +48,20 @@ def blockwise(
     Sums are float32; products take the type of the queries. Time follows the blocks that are seen: half of them for
     causal attention, a band for a window.
     """
+    usual = CPU_BLOCK if jax.default_backend() == "cpu" else ACCELERATOR_BLOCK
+    query_block, key_block = query_block or usual, key_block or usual
     scaled = queries * scale
     parts = []
     for segment in segments:
         mine = for_rows(scaled, segment)
-        _, _, sample, group, token, _ = mine.shape
+        sample, group, token = mine.shape[2:5]
         tokens = min(token, max(LEAST, query_block // (sample * group)))
         # what is merged keeps its bits; one part alone is rounded here, so that what is kept of it is small
         dtype = queries.dtype.name if len(segments) == 1 else "float32"
         plan = _Plan(mine.shape, dtype, cap, segment.sight.window, tokens, min(key_block, segment.keys.shape[1]))
         keys, values = (x.astype(queries.dtype) for x in (segment.keys, segment.values))
-        mixed, total = _part(plan, mine, keys, values, segment.sight)
+        found: Any = _part(plan, mine, keys, values, segment.sight)
+        mixed, total = found
         parts.append((by_query(mixed, len(queries)), by_query(total, len(queries))))
     return as_given(merge(parts), queries)
 
@@ -71,7 +75,7 @@ def merge(
     highest = jax.lax.stop_gradient(functools.reduce(jnp.maximum, (total for _, total in parts)))
     weights = [jnp.exp(total - highest) for _, total in parts]
     mixed = sum(weight[..., None] * mixed for weight, (mixed, _) in zip(weights, parts, strict=True))
-    return mixed / sum(weights)[..., None]  # pyright: ignore[reportOptionalSubscript, reportReturnType]
+    return mixed / sum(weights, jnp.zeros(()))[..., None]
 
 
 class _Plan(NamedTuple):
@@ -165,7 +169,7 @@ _part.defvjp(_part_forward, _part_backward)
 
 
 class _Blocks(NamedTuple):
-    """The places of each block of tokens, the blocks of keys from `low` to `high` that it meets, and all keys' places."""
+    """The places of each block of tokens, the blocks of keys from `low` to `high` that it meets, and keys' places."""
 
     tokens: Places
     low: Int[Array, "block"]

@@ -12,10 +12,12 @@ from dovetail.errors import ConfigError
 from dovetail_model.attention.splash import LANES
 from dovetail_model.spec import Spec
 
-CPU_KEYS: Final = 1024
-"""From how many keys on blocks are at least as fast as all scores at once on CPUs; `docs/performance.md` has the times."""
-ACCELERATOR_KEYS: Final = 1024
-"""The same of other platforms without a kernel; not measured on an accelerator."""
+LONG_ROW: Final = 512
+"""From how many keys of a row's own on blocks are faster: causal attention skips half of them."""
+LONG: Final = 1024
+"""From how many keys on, a prefix's included, blocks are at least as fast, and take much less memory.
+
+Both were measured on CPUs (`docs/performance.md`), and not on an accelerator."""
 CUDNN_UNITS: Final = 128
 """Units per head that cuDNN's kernel takes on every device that has it."""
 WASTE: Final = 3
@@ -60,7 +62,7 @@ def choose(spec: Spec, shapes: Shapes, platform: str | None = None) -> str:
     for fused in ("cudnn", "splash"):
         if not obstacle(fused, spec, shapes, platform):
             return fused
-    return "blockwise" if shapes.keys >= (CPU_KEYS if platform == "cpu" else ACCELERATOR_KEYS) else "dense"
+    return "blockwise" if shapes.own >= LONG_ROW or shapes.keys >= LONG else "dense"
 
 
 def obstacle(name: str, spec: Spec, shapes: Shapes, platform: str) -> str | None:

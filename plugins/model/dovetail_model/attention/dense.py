@@ -31,13 +31,15 @@ def dense(
     """
     seq = len(queries)
     scaled = queries * scale
+    if jax.default_backend() == "cpu":
+        scaled = scaled.astype(jnp.float32)  # in which it multiplies anyway, keeping narrower weights in both types
     scores = [_scores(scaled, segment, cap) for segment in segments]
     highest = functools.reduce(jnp.maximum, (by_query(jnp.max(score, axis=-1), seq) for score in scores))
     highest = jax.lax.stop_gradient(highest)
     weights = [jnp.exp(score - by_row(highest, score.shape[0])[..., None]) for score in scores]
     total = sum(by_query(jnp.sum(weight, axis=-1), seq) for weight in weights)
     mixed = sum(
-        by_query(_mix(weight, segment.values.astype(queries.dtype)), seq)
+        by_query(_mix(weight, segment.values.astype(scaled.dtype)), seq)
         for weight, segment in zip(weights, segments, strict=True)
     )
     return as_given(mixed / jnp.asarray(total)[..., None], queries)

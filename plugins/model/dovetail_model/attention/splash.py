@@ -60,10 +60,7 @@ def _kernel(
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
     shape, offset = (tokens, keys), keys - tokens
-    if window is None:
-        mask = masks.CausalMask(shape, offset)
-    else:
-        mask = masks.LocalMask(shape, (window - 1, 0), offset)
+    mask = masks.CausalMask(shape, offset) if window is None else masks.LocalMask(shape, (window - 1, 0), offset)
     query, key = _block(tokens), _block(keys)
     made = kernels.make_splash_mqa(
         masks.MultiHeadMask([mask] * group),
@@ -82,7 +79,8 @@ def _kernel(
     )
 
     def kernel(queries: Array, keys: Array, values: Array, segments: tuple[Array, Array]) -> Array:
-        return made(queries, keys, values, kernels.SegmentIds(*segments))
+        found: Any = made(queries, keys, values, kernels.SegmentIds(*segments))
+        return found
 
     return kernel
 

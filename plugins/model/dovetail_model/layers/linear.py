@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Key
 
 from dovetail_model.layers.low_rank import LowRank
 from dovetail_model.layers.quantised import Format, Quantised
+from dovetail_model.layers.remat import times
 
 Axes = tuple[str | None, str | None]
 
@@ -41,7 +42,7 @@ class Linear(nnx.Module):
     ) -> Float[Array, "row outputs"]:
         """Return y; `keys` are for the change's dropout."""
         kernel = self.kernel
-        y = kernel.product(x) if isinstance(kernel, Quantised) else x @ kernel[...].astype(x.dtype)
+        y = kernel.product(x) if isinstance(kernel, Quantised) else times(x, kernel[...])
         if self.change is not None:
             y = y + self.change(x, keys)
         return y if self.bias is None else y + self.bias[...].astype(x.dtype)[None, :]

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Key
 
+from dovetail_model.layers.remat import times
+
 
 class LowRank(nnx.Module):
     """A change of low rank: y = s (x A) B, in the dtype of x.
@@ -49,7 +51,7 @@ class LowRank(nnx.Module):
         """Return y; `keys` are given only in training: one per sequence, whose tokens are rows of x."""
         if keys is not None and self.dropout:
             x = self._drop(x, keys)
-        return (x @ self.a[...].astype(x.dtype)) @ self.b[...].astype(x.dtype) * self.scale
+        return times(times(x, self.a[...]), self.b[...]) * self.scale
 
     def _drop(self, x: Float[Array, "row inputs"], keys: Key[Array, "seq"]) -> Float[Array, "row inputs"]:
         shape, kept = (len(x) // len(keys), x.shape[1]), 1.0 - self.dropout

@@ -8,8 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.custom_derivatives import SymbolicZero
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Float
 
 Policy = Callable[..., Any]
 
@@ -30,42 +29,32 @@ def recomputed(function: Callable[..., Any], policy: Policy | None = None) -> Ca
 
 
 def _in_a_branch(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Put a function's backward pass into the branch of a condition."""
+    """Put a function's backward pass into the branch of a condition; XLA leaves out gradients that nobody uses."""
 
     def call(*arguments: Any) -> Any:
         leaves, structure = jax.tree.flatten(arguments)
+        is_smooth = [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]
+        smooth = [leaf for leaf, own in zip(leaves, is_smooth, strict=True) if own]
+        fixed = [leaf for leaf, own in zip(leaves, is_smooth, strict=True) if not own]
+
+        def joined(smooth: list[Any], fixed: list[Any]) -> Any:
+            parts = {True: iter(smooth), False: iter(fixed)}
+            return function(*jax.tree.unflatten(structure, [next(parts[own]) for own in is_smooth]))
 
         @jax.custom_vjp
-        def wrapped(leaves: list[Any]) -> Any:
-            return function(*jax.tree.unflatten(structure, leaves))
+        def wrapped(smooth: list[Any], fixed: list[Any]) -> Any:
+            return joined(smooth, fixed)
 
-        def forward(leaves: list[Any]) -> Any:
-            # frozen parameters have no gradient: one that is asked for in a branch would be computed
-            values = {number: leaf.value for number, leaf in enumerate(leaves)}
-            moving = {number: leaf.value for number, leaf in enumerate(leaves) if leaf.perturbed}
+        def forward(smooth: list[Any], fixed: list[Any]) -> Any:
+            return jax.vjp(lambda smooth: joined(smooth, fixed), smooth)
 
-            def of_moving(moving: dict[int, Any]) -> Any:
-                return function(*jax.tree.unflatten(structure, list((values | moving).values())))
+        def backward(pull: Any, upstream: Any) -> tuple[Any, None]:
+            return held_back(lambda pull, upstream: pull(upstream)[0])(pull, upstream), None
 
-            return jax.vjp(of_moving, moving)
-
-        def backward(pull: Any, upstream: Any) -> tuple[list[Any]]:
-            upstream = jax.tree.map(_made, upstream, is_leaf=_is_zero)
-            found = held_back(lambda pull, upstream: pull(upstream)[0])(pull, upstream)
-            return ([found.get(number) for number in range(len(leaves))],)
-
-        wrapped.defvjp(forward, backward, symbolic_zeros=True)
-        return wrapped(leaves)
+        wrapped.defvjp(forward, backward)
+        return wrapped(smooth, fixed)
 
     return call
-
-
-def _is_zero(cotangent: Any) -> bool:
-    return isinstance(cotangent, SymbolicZero)
-
-
-def _made(cotangent: Any) -> Any:
-    return jnp.zeros(cotangent.shape, cotangent.dtype) if _is_zero(cotangent) else cotangent
 
 
 def held_back(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,6 +69,44 @@ def held_back(function: Callable[..., Any]) -> Callable[..., Any]:
         return jax.lax.cond(_true(arguments), function, functools.partial(_zeros, function), *arguments)
 
     return call
+
+
+def times(x: Float[Array, "row inputs"], kernel: Float[Array, "inputs outputs"]) -> Float[Array, "row outputs"]:
+    """Return x W in the type of x.
+
+    CPUs multiply float32 numbers: XLA widens whatever has fewer bits, and keeps float32 copies of all parameters while
+    it goes through micro-batches, and of all inputs until the backward pass. Here both are widened when they are used,
+    and again in the backward pass.
+    """
+    is_narrow = min(jnp.finfo(x.dtype).bits, jnp.finfo(kernel.dtype).bits) < 32
+    return _widened(x, kernel) if is_narrow and jax.default_backend() == "cpu" else x @ kernel.astype(x.dtype)
+
+
+@jax.custom_vjp
+def _widened(x: Float[Array, "row inputs"], kernel: Float[Array, "inputs outputs"]) -> Float[Array, "row outputs"]:
+    return _held_product("ri,io->ro", x, kernel.astype(x.dtype), x.dtype)
+
+
+def _widened_forward(x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
+    return _widened(x, kernel), (x, kernel)
+
+
+def _widened_backward(kept: tuple[Array, Array], upstream: Array) -> tuple[Array, Array]:
+    x, kernel = kept
+    of_x = _held_product("ro,io->ri", upstream, kernel.astype(x.dtype), x.dtype)
+    return of_x, _held_product("ri,ro->io", x, upstream, kernel.dtype)
+
+
+_widened.defvjp(_widened_forward, _widened_backward)
+
+
+def _held_product(formula: str, a: Array, b: Array, dtype: Any) -> Array:
+    """Return a product that is computed in float32, when both factors are there."""
+
+    def product(a: Array, b: Array) -> Array:
+        return jnp.einsum(formula, a.astype(jnp.float32), b.astype(jnp.float32)).astype(dtype)
+
+    return held_back(product)(a, b)
 
 
 def _zeros(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -183,7 +183,7 @@ class VanillaEngine:
             logps=np.where(mask, drawn.logps, np.float32(0)),
             finish=np.where(drawn.failed, "error", finish),
             versions=np.full(len(drawn.tokens), self.version, np.int32),
-            support=drawn.support,
+            support=None if drawn.support is None else np.asarray(drawn.support),
         )
 
     def sync(self, weights: Weights, version: int) -> None:

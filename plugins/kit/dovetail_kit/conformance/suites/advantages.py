@@ -32,10 +32,11 @@ def signal(subject: Subject) -> None:
 def constant_group(subject: Subject) -> None:
     """A group of equal scores gets exactly zero, or what whitening over the batch moves it to.
 
-    0/0 is NaN, and a rounding error of 1e-8 over a deviation of 1e-8 is an advantage of 1 out of nothing.
+    0/0 is NaN, and a rounding error of 1e-8 over a deviation of 1e-8 is an advantage of 1 out of nothing. What tells
+    turns apart is asked about episodes of one turn.
     """
     case = ArrayCase.of(subject)
-    fields = case.fields()
+    fields = _of_one_turn(subject, case.fields())
     for score in (0.0, 1.0, 0.7, -0.1, 0.3, 1 / 3, 1.7, 1e6 + 0.3):
         scores = np.full(batch.ROWS, score, np.float32)
         scores[3] = 2.0
@@ -49,15 +50,19 @@ def group_of_one(subject: Subject) -> None:
     """A completion that is alone in its group gets zero, or what whitening over the batch moves it to.
 
     There is nothing to compare its score with. The raw score as its advantage, and NaN from dividing by n - 1, are both
-    real bugs of well-known libraries.
+    real bugs of well-known libraries. What tells turns apart is asked about episodes of one turn.
     """
     case = ArrayCase.of(subject)
-    fields = case.fields() | {"group_ids": np.array([1, 2, 2, 3, 4, 4, 4, 4], np.int32)}
+    fields = _of_one_turn(subject, case.fields()) | {"group_ids": np.array([1, 2, 2, 3, 4, 4, 4, 4], np.int32)}
     scores = np.array([1.7, 0.0, 1.0, -4.0, 2.0, 0.0, 1.0, 0.0])
     mask = fields["mask"] | (np.arange(batch.TOKENS) < 1)  # the empty row gets a token, so its group has two
     found = case.run(batch.with_scores(batch.with_mask(fields, mask), scores)).value
     alone = mask & np.isin(np.arange(batch.ROWS), [0, 3])[:, None]
     _same_for_all(subject, found[alone], "of a completion that is alone in its group")
+
+
+def _of_one_turn(subject: Subject, fields: batch.Fields) -> batch.Fields:
+    return batch.in_one_turn(fields) if subject.declared.get("by_turn") else fields
 
 
 def _same_for_all(subject: Subject, advantages: np.ndarray, where: str) -> None:
@@ -110,23 +115,22 @@ def zero_mean(subject: Subject) -> None:
 
 @check(
     "advantage",
-    unless="by_position",
-    fix="Count policy tokens, jnp.cumsum(mask), instead of positions; carry traces across what the mask leaves out.",
+    reads=["token_rewards"],
+    fix="Add up the rewards of all tokens, wherever they are; find the ends of turns by `turns`, not by their rewards.",
 )
-def holes(subject: Subject) -> None:
-    """A hole in the mask, where a tool has answered, makes no difference.
+def every_reward_counts(subject: Subject) -> None:
+    """A reward on any policy token changes an advantage of its completion, at the token or before it.
 
-    The next policy token is the next step: a discount, a trace or a value that counts the tool's tokens penalises long
-    answers of tools.
+    Rewards stand on the ends of turns, where a process reward puts them, and with a KL penalty on every token. One that
+    is read at some places only is lost, and nobody sees it.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
-    order = np.argsort(~fields["mask"], axis=1, kind="stable")
-
-    def moved(value: np.ndarray) -> np.ndarray:
-        index = order.reshape(order.shape + (1,) * (value.ndim - 2))
-        return np.take_along_axis(value, index, axis=1)
-
-    closed = {name: moved(value) if batch.has_tokens(value) else value for name, value in fields.items()}
-    for ours, theirs in zip(case.run(closed).values, case.run(fields).values, strict=True):
-        same(ours[closed["mask"]], theirs[fields["mask"]], "with the holes closed: the advantages of policy tokens")
+    for row, token in np.argwhere(fields["mask"]):
+        found = []
+        for reward in (5.0, -5.0):  # of two completions, normalised, only the order is seen
+            rewards = fields["token_rewards"].copy()
+            rewards[row, token] = reward
+            found.append(case.run(fields | {"token_rewards": rewards}).value[row, : token + 1])
+        if np.allclose(*found, atol=1e-6):
+            raise Failed(f"a reward of 5 or of -5 at [{row}, {token}] makes no difference to any advantage up to there")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +54,19 @@ def records(subject: Subject) -> None:
             missing = [column for column in task.columns if column not in example]
             if missing and split != "sft":
                 raise Failed(f"{where} lacks {listing(missing)}, which `columns` announces")
-            if split == "sft" and not isinstance(example.get("completion"), str):
+            if split == "sft" and not _is_completion(example.get("completion")):
                 raise Failed(f"{where} has the completion {example.get('completion')!r}")
             if split != "sft" and "completion" in example:
                 raise Failed(f"{where} has a completion")
+
+
+def _is_completion(found: Any) -> bool:
+    """Tell whether it is a text, or an episode: messages, of which the assistant's are the first and the last."""
+    if isinstance(found, str):
+        return True
+    if not isinstance(found, Sequence) or not found or not all(isinstance(each, Mapping) for each in found):
+        return False
+    return found[0].get("role") == found[-1].get("role") == "assistant"
 
 
 @check("task", fix="Draw with numpy.random.default_rng(seed), sort what comes from files and sets, and keep no state.")

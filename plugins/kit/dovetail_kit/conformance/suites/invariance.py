@@ -41,6 +41,49 @@ def garbage(subject: Subject) -> None:
             same(gradient, clean.gradients[name], f"with {value:g} outside the mask: the gradient by {name}")
 
 
+@check(
+    *ARRAYS,
+    when=lambda component: on_batch(component) and bool({"tokens", "turns"} & {*component.reads}),
+    fix="Look at ids and at numbers of turns inside the mask only, and count what is inside.",
+)
+def numbers_outside_the_mask(subject: Subject) -> None:
+    """Which turn a token outside the mask is said to belong to, and its id, change nothing.
+
+    Padding has the number of some turn. Counted in, it makes that turn longer, and its mean smaller.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    expected = case.run(fields)
+    for number in (1, 10**6, -1):
+        found = case.run(batch.renumbered(fields, number))
+        same_results(found, expected, f"with {number} outside the mask", mask=fields["mask"])
+
+
+@check(
+    *ARRAYS,
+    when=lambda component: without_key(component) and "row_keys" not in component.reads,
+    unless="by_position",
+    fix="Count policy tokens, jnp.cumsum(mask), instead of positions; carry traces across what the mask leaves out.",
+)
+def holes(subject: Subject) -> None:
+    """A hole in the mask, where a tool has answered, makes no difference.
+
+    The next policy token is the next step: a discount, a trace or a mean that counts the tool's tokens penalises long
+    answers of tools, and a sum that stops there loses the reward behind it.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    moved = batch.closed(fields)
+    ours, theirs = case.run(moved), case.run(fields)
+    for what, value, expected in (
+        *(("the value", *pair) for pair in zip(ours.values, theirs.values, strict=True)),
+        *((f"the gradient by {name}", ours.gradients[name], theirs.gradients[name]) for name in theirs.gradients),
+    ):
+        by_token = expected.shape[:2] == fields["mask"].shape
+        pair = (value[moved["mask"]], expected[fields["mask"]]) if by_token else (value, expected)
+        same(*pair, f"with the holes closed: {what} of policy tokens" if by_token else f"with the holes closed: {what}")
+
+
 @check(*ARRAYS, when=without_key, fix="Divide by counts of the mask, never by a width, and mask before you reduce.")
 def padding(subject: Subject) -> None:
     """Columns of padding on the right change nothing.

@@ -1,0 +1,1 @@
+"""`dovetail import-config`: a gin file from the settings of TRL, verl or tunix."""

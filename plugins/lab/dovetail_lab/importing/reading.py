@@ -1,0 +1,167 @@
+"""Read a peer's settings from YAML, JSON, a shell script with `key=value` words, or the calls of a Python script."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from dovetail.errors import ConfigError, listing
+from dovetail_lab.importing.sheet import Given
+
+OVERRIDE: Final = re.compile(r"""(?<![\w./-])[+~]{0,2}([A-Za-z_]\w*(?:\.\w+)*)=("[^"]*"|'[^']*'|[^\s\\;|&]+)""")
+"""A word `a.b.c=value` of a command line."""
+ASSIGNMENT: Final = re.compile(r"""^\s*(?:export\s+)?([A-Za-z_]\w*)=("[^"]*"|'[^']*'|[^\s;]*)\s*(?:;|$)""")
+VARIABLE: Final = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}|\$(\w+)")
+
+
+def read(path: Path, calls: Mapping[str, str], *, base: str | None = None) -> dict[str, Given]:
+    """Return the settings of a file by their dotted names.
+
+    Args:
+        path: `.yaml`, `.yml`, `.json`, `.sh` or `.py`.
+        calls: of a Python script, the calls whose arguments are settings, and what their names begin with.
+        base: a word of a shell script that names a YAML file which the other words override.
+
+    Raises:
+        ConfigError: if the file is missing, cannot be read, or has none.
+    """
+    readers = {".yaml": _yaml, ".yml": _yaml, ".json": _yaml, ".sh": _shell, ".py": _python}
+    if path.suffix not in readers:
+        raise ConfigError(f"{path}: settings are read from {listing(readers)}, not from '{path.suffix}'")
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = dict(readers[path.suffix](text, path.name, calls))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from error
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError(f"{path}: {' '.join(str(error).split())}") from error
+    if base is not None and base in found:
+        found = _read_base(path, str(found.pop(base).value)) | found
+    if not found:
+        wanted = f"; a Python script is read for calls of {listing(calls)}" if path.suffix == ".py" else ""
+        raise ConfigError(f"{path}: there are no settings in it{wanted}")
+    return found
+
+
+def _read_base(path: Path, named: str) -> dict[str, Given]:
+    """Read the file that a script names, from the script's folder or any above it."""
+    for folder in path.resolve().parents:
+        if (folder / named).is_file():
+            return read(folder / named, {})
+    raise ConfigError(f"{path}: it overrides '{named}', which is in none of the folders above it")
+
+
+def _yaml(text: str, name: str, _: Mapping[str, str]) -> Iterator[tuple[str, Given]]:
+    import yaml
+
+    if name.endswith(".json"):
+        yield from _flat(json.loads(text), name)
+        return
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        if isinstance(node, yaml.MappingNode):
+            yield from _nodes(loader, node, name, "")
+    except yaml.YAMLError as error:
+        raise ValueError(error) from error
+    finally:
+        loader.dispose()
+
+
+def _nodes(loader: Any, node: Any, name: str, prefix: str) -> Iterator[tuple[str, Given]]:
+    import yaml
+
+    loader.flatten_mapping(node)
+    for key, value in node.value:
+        dotted = f"{prefix}{key.value}"
+        if isinstance(value, yaml.MappingNode) and value.value:
+            yield from _nodes(loader, value, name, f"{dotted}.")
+        else:
+            yield dotted, Given(_number(loader.construct_object(value, deep=True)), f"{name}:{key.start_mark.line + 1}")
+
+
+def _flat(values: Mapping[str, Any], place: str, prefix: str = "") -> Iterator[tuple[str, Given]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, place, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", Given(value, place)
+
+
+def _shell(text: str, name: str, _: Mapping[str, str]) -> Iterator[tuple[str, Given]]:
+    variables: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        code = re.sub(r"(^|\s)#.*", "", line)
+        if assigned := ASSIGNMENT.match(code):
+            variables[assigned[1]] = _expanded(assigned[2].strip("\"'"), variables)
+            continue
+        for key, value in OVERRIDE.findall(code):
+            expanded = _expanded(value.strip("\"'"), variables)
+            yield key, Given(_scalar(expanded), f"{name}:{number}", computed="$" in expanded)
+
+
+def _expanded(text: str, variables: Mapping[str, str]) -> str:
+    """Put in what is known of variables.
+
+    >>> _expanded("${a:-7} $b $c", {"b": "8"})
+    '7 8 $c'
+    """
+    return VARIABLE.sub(lambda found: variables.get(found[1] or found[3], found[2] or found[0]), text)
+
+
+def _scalar(text: str) -> Any:
+    """Read a value as Hydra does: numbers, True, null, lists."""
+    words = {"true": True, "false": False, "null": None, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return _number(text)
+
+
+def _number(value: Any) -> Any:
+    """YAML reads 1e-6 as a text."""
+    if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
+        return float(value)
+    return value
+
+
+def _python(text: str, name: str, calls: Mapping[str, str]) -> Iterator[tuple[str, Given]]:
+    tree = ast.parse(text, name)
+    constants: dict[str, Any] = {}
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            value = _literal(statement.value, constants)
+            if value is not _COMPUTED:
+                constants[statement.targets[0].id] = value
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and (called := _name(node.func)) in calls:
+            for argument in node.keywords:
+                if argument.arg is not None:
+                    value = _literal(argument.value, constants)
+                    text = ast.unparse(argument.value)
+                    place = f"{name}:{argument.value.lineno}"
+                    given = Given(text, place, computed=True) if value is _COMPUTED else Given(value, place)
+                    yield f"{calls[called]}{argument.arg}", given
+
+
+_COMPUTED: Final = object()
+
+
+def _literal(node: ast.expr, constants: Mapping[str, Any]) -> Any:
+    if isinstance(node, ast.Name):
+        return constants.get(node.id, _COMPUTED)
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError):
+        return _COMPUTED
+
+
+def _name(function: ast.expr) -> str:
+    """Return the last word of what is called."""
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")

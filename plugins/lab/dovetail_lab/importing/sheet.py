@@ -1,0 +1,132 @@
+"""A peer's settings while they are translated: what each becomes, and which are left."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+
+NOTHING: Final = object()
+UNKNOWN: Final = "this translation does not know it"
+
+
+@attrs.frozen
+class Given:
+    """A value of a peer's file, and where it stands. `computed` values are expressions that only the peer could run."""
+
+    value: Any
+    place: str
+    computed: bool = False
+
+
+@attrs.frozen
+class Line:
+    """A line of the gin file; without a target, a heading."""
+
+    target: str
+    value: Any
+    comment: str
+
+
+@attrs.define
+class Sheet:
+    """What a file gives, and what has become of it so far.
+
+    Attributes:
+        peer: whose settings they are, for comments.
+        given: by their dotted names.
+        lines: of the gin file.
+        left: what could not be carried, by name, and why.
+    """
+
+    peer: str
+    given: Mapping[str, Given]
+    lines: list[Line] = attrs.field(factory=list)
+    left: dict[str, str] = attrs.field(factory=dict)
+    _taken: set[str] = attrs.field(factory=set)
+
+    def has(self, name: str) -> bool:
+        """Tell whether the file sets something to a value, null among them."""
+        return name in self.given and not self.given[name].computed
+
+    def value(self, name: str, default: Any = None) -> Any:
+        """Return what the file gives, or the peer's default; it counts as carried.
+
+        A value that has another type than the default is left, with the reason.
+        """
+        if name not in self.given:
+            return default
+        given = self.given[name]
+        self._taken.add(name)
+        if given.computed:
+            self.left[name] = "it is computed in the script; the value here is the default"
+            return default
+        fitting = _fitted(given.value, default)
+        if fitting is NOTHING:
+            self.left[name] = f"it should be of type {type(default).__name__}"
+            return default
+        return fitting
+
+    def said(self, name: str, default: Any = None) -> str:
+        """Say where a value comes from, for a comment."""
+        value = self.value(name, default)
+        return f"{name} = {value!r}" if self.has(name) else f"{name} = {value!r}, {self.peer}'s default"
+
+    def heading(self, text: str) -> None:
+        """Begin a block of lines."""
+        self.lines.append(Line("", None, text))
+
+    def put(self, target: str, value: Any, comment: str = "") -> None:
+        """Write a line."""
+        self.lines.append(Line(target, value, comment))
+
+    def carry(
+        self,
+        name: str,
+        target: str,
+        default: Any = NOTHING,
+        convert: Callable[[Any], Any] = lambda value: value,
+        note: str = "",
+    ) -> None:
+        """Write a setting of one name under another, if it is given or has a default of the peer's."""
+        if default is NOTHING and not self.has(name):
+            self.value(name)
+            return
+        value = self.value(name, None if default is NOTHING else default)
+        said = self.said(name, None if default is NOTHING else default)
+        self.put(target, convert(value), f"{said}; {note}" if note else said)
+
+    def leave(self, name: str, why: str) -> None:
+        """Give a reason why a setting is not carried; nothing happens where the file does not have it."""
+        if name in self.given:
+            self._taken.add(name)
+            self.left[name] = why
+
+    def finish(self, reasons: Mapping[str, str]) -> None:
+        """Leave everything that nobody has taken, with the reason of the first pattern that its name matches."""
+        for name in self.given:
+            if name not in self._taken:
+                why = next((why for pattern, why in reasons.items() if re.fullmatch(pattern, name)), UNKNOWN)
+                self.left[name] = why
+
+
+def _fitted(value: Any, default: Any) -> Any:
+    """Return a value as the type that the default has; `NOTHING` where it is of another kind.
+
+    YAML reads 1e-6 as a text.
+
+    >>> _fitted("1e-6", 0.1), _fitted(2, 1.0), _fitted(None, 0.5), _fitted("a", 0.5) is NOTHING
+    (1e-06, 2.0, None, True)
+    """
+    if value is None or default is None or isinstance(default, str | tuple | list):
+        return value
+    try:
+        if isinstance(default, bool):
+            return value if isinstance(value, bool) else NOTHING
+        if isinstance(default, float):
+            return float(value)
+        return value if isinstance(value, bool) or (isinstance(value, str) and not value.isdigit()) else int(value)
+    except (TypeError, ValueError):
+        return NOTHING

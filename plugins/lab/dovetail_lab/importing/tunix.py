@@ -1,0 +1,215 @@
+"""tunix: the YAML of its command line, a script that overrides one, or a Python script with its config classes."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any, Final
+
+from dovetail_lab.importing.reading import read
+from dovetail_lab.importing.sheet import Sheet
+
+CALLS: Final = {
+    "GRPOConfig": "grpo_config.",
+    "DAPOConfig": "grpo_config.",
+    "DrGRPOConfig": "grpo_config.",
+    "PPOConfig": "ppo_config.",
+    "RolloutConfig": "rollout_config.",
+    "RLTrainingConfig": "rl_training_config.",
+    "ClusterConfig": "cluster.",
+    "LoraProvider": "lora_config.",
+}
+AGGREGATION: Final = {
+    "token-mean": "token_mean",
+    "sequence-mean-token-mean": "sequence_mean_token_mean",
+    "sequence-mean-token-scale": "sequence_mean_token_scale",
+    "seq-mean-token-sum": "sequence_mean_token_sum",
+    "sequence-mean-token-sum-norm": "token_sum",
+}
+ESTIMATORS: Final = {"grpo": "grpo", "drgrpo": "dr_grpo", "rloo": "rloo", "gae": "gae"}
+KL: Final = {"kl": "k1", "mse_kl": "k2", "low_var_kl": "k3"}
+
+REASONS: Final = {
+    r"(data_.*|dataset_.*|tfds_.*|apply_chat_.*|train_fraction|num_test_.*|reward_functions|verl_compatible)": "set"
+    " train.task and train.rewards; task.gsm8k is GSM8K, task.records a file of your own",
+    r".*(mesh|sharding|role_to_|allocation).*": "devices are mesh.fsdp and mesh.tp, for all roles",
+    r"rollout_config\.rollout_(vllm|sglang)_.*|(vllm|sglang_jax)_config.*": "see rollout.vllm and rollout.sglang_jax",
+    r".*(metrics_|profiler|perf_|checkpoint_root|log_dir|flush|max_inflight|offload).*": "a run has a folder of its own"
+    " (--folder); `dovetail train --profile` traces steps",
+    r"(reference|rollout|critic)_model_config.*": "the reference and the engine have the policy's model",
+    r"model_config\..*|tokenizer_config\..*|actor_model_config\..*": "a model is a Hugging Face folder or name",
+    r".*micro_batch_size|.*kv_cache_size|.*compute_logps_.*": "train.micro_batch_size is for every pass",
+    r".*(value|init_value|decay_steps|warmup_steps)": "a schedule is a factor of train.lr over all steps, with a"
+    " warmup_ratio",
+}
+
+
+def translate(path: Path) -> Sheet:
+    """Return the translation of a file.
+
+    Raises:
+        ConfigError: if it has no settings.
+    """
+    sheet = Sheet("tunix", read(path, CALLS, base="override_config_file"))
+    with_critic = any(name.startswith("ppo_config.") for name in sheet.given)
+    with_critic = with_critic and not any(name.startswith("grpo_config.") for name in sheet.given)
+    sheet.heading("The algorithm")
+    group = 1 if with_critic else int(sheet.value("grpo_config.num_generations", 2))
+    (_ppo if with_critic else _grpo)(sheet)
+    sheet.heading("The sizes of a step; tunix counts batches in prompts")
+    _sizes(sheet, group, with_critic=with_critic)
+    sheet.heading("Sampling")
+    _sampling(sheet)
+    sheet.heading("The optimiser")
+    _optimiser(sheet, "actor", "train", "")
+    if with_critic:
+        _optimiser(sheet, "critic", "critic", "critic/")
+    sheet.heading("The model")
+    _model(sheet)
+    sheet.finish(REASONS)
+    return sheet
+
+
+def _grpo(sheet: Sheet) -> None:
+    prefix = "grpo_config"
+    estimator, sequence = f"{prefix}.advantage_estimator", sheet.value(f"{prefix}.loss_algo", "grpo") == "gspo-token"
+    sheet.carry(estimator, "train.advantage", "grpo", lambda name: ESTIMATORS.get(name, name))
+    sheet.put("train.policy_loss", "gspo" if sequence else "grpo", sheet.said(f"{prefix}.loss_algo", "grpo"))
+    _range(sheet, prefix, "gspo" if sequence else "grpo")
+    mode = f"{prefix}.loss_agg_mode"
+    sheet.carry(mode, "train.loss_agg", "sequence-mean-token-mean", lambda name: AGGREGATION.get(name, name))
+    if sheet.value(mode) == "sequence-mean-token-scale":
+        sheet.carry(
+            "rollout_config.total_generation_steps", "loss_agg.sequence_mean_token_scale.normalizer", 768, float
+        )
+    _kl(sheet, f"{prefix}.kl_loss_mode", f"{prefix}.beta", "kl")
+    if sheet.value(f"{prefix}.sampler_is") is not None:
+        sheet.put("train.correction", ["tis_token"], sheet.said(f"{prefix}.sampler_is"))
+        sheet.carry(f"{prefix}.sampler_is_threshold", "correction.tis_token.upper", 2.0)
+    sheet.leave(f"{prefix}.use_rollout_logps", "old_logps are the trainer's own; train.policy_loss = 'rollout_is' uses"
+                " the sampler's")  # fmt: skip
+
+
+def _ppo(sheet: Sheet) -> None:
+    prefix = "ppo_config"
+    sheet.put("train.advantage", "gae", "the settings are those of PPO")
+    sheet.carry(f"{prefix}.gamma", "advantage.gae.gamma", 1.0)
+    sheet.carry(f"{prefix}.gae_lambda", "advantage.gae.lam", 0.95)
+    sheet.put("train.policy_loss", "ppo")
+    _range(sheet, prefix, "ppo")
+    _kl(sheet, f"{prefix}.kl_method", f"{prefix}.beta", "low_var_kl", place="reward")
+    if sheet.value(f"{prefix}.entropy_coef"):
+        sheet.carry(f"{prefix}.entropy_coef", "train.entropy_coef")
+    sheet.put("critic.value_loss", "ppo")
+    sheet.carry(f"{prefix}.clip_range_value", "value_loss.ppo.clip_value", 0.2)
+
+
+def _range(sheet: Sheet, prefix: str, loss: str) -> None:
+    for side in ("low", "high"):
+        own = f"{prefix}.epsilon_{side}"
+        name = own if sheet.has(own) else f"{prefix}.epsilon"
+        sheet.carry(name, f"policy_loss.{loss}.epsilon_{side}", 0.2)
+    sheet.value(f"{prefix}.epsilon")
+    if loss != "gspo" and sheet.value(f"{prefix}.epsilon_c") is not None:
+        sheet.carry(f"{prefix}.epsilon_c", f"policy_loss.{loss}.clip_c")
+
+
+def _kl(sheet: Sheet, method: str, beta: str, default: str, place: str = "loss") -> None:
+    coefficient = sheet.value(beta, 0.04)
+    sheet.put("train.kl_coef", float(coefficient or 0.0), sheet.said(beta, 0.04))
+    sheet.put("train.kl_in", place)
+    note = "; as a loss it has zero expected gradient, consider 'k3'" if place == "loss" else ""
+    kind = KL.get(sheet.value(method, default), "k3")
+    sheet.put("train.kl", kind, sheet.said(method, default) + (note if kind == "k1" else ""))
+    clamp = method.rpartition(".")[0] + ".kl_clamp_value"
+    if sheet.value(clamp) is not None and kind == "k3":
+        sheet.carry(clamp, "kl.k3.clamp")
+
+
+def _sizes(sheet: Sheet, group: int, *, with_critic: bool) -> None:
+    prefix, config = "rl_training_config", "ppo_config" if with_critic else "grpo_config"
+    prompts = int(sheet.value("batch_size", 16))
+    sheet.carry("batch_size", "train.prompts", 16)
+    sheet.put("train.group_size", group, "" if with_critic else sheet.said("grpo_config.num_generations", 2))
+    sheet.carry(f"{config}.num_iterations", "train.epochs", 1)
+    for source, target in (("mini_batch_size", "mini_batch_size"), ("train_micro_batch_size", "micro_batch_size")):
+        if sheet.value(f"{prefix}.{source}"):
+            times = f"{group} completions each"
+            sheet.carry(
+                f"{prefix}.{source}", f"train.{target}", convert=lambda rows: min(rows, prompts) * group, note=times
+            )
+    steps = f"{prefix}.max_steps" if sheet.has(f"{prefix}.max_steps") else "num_batches"
+    if sheet.value(steps):
+        sheet.carry(steps, "train.steps", note="a step is one batch of prompts")
+    if steps != "num_batches":
+        sheet.value("num_batches")
+    sheet.leave("num_train_epochs", "train.steps = epochs x prompts of the data / train.prompts")
+    sheet.carry(f"{prefix}.eval_every_n_steps", "eval.every")
+    sheet.carry(f"{prefix}.checkpointing_options.save_interval_steps", "run.checkpoint_every")
+    sheet.carry(f"{prefix}.checkpointing_options.max_to_keep", "run.keep_checkpoints")
+
+
+def _sampling(sheet: Sheet) -> None:
+    prefix = "rollout_config"
+    length = next((f"{prefix}.{name}" for name in ("total_generation_steps", "max_tokens_to_generate")
+                   if sheet.has(f"{prefix}.{name}")), f"{prefix}.total_generation_steps")  # fmt: skip
+    sheet.carry(length, "sampling.max_tokens", 768)
+    sheet.carry(f"{prefix}.max_prompt_length", "train.max_prompt_tokens", 256)
+    sheet.carry(f"{prefix}.temperature", "sampling.temperature", 0.9)
+    for name, none in (("top_k", (-1, 0, None)), ("top_p", (1, 1.0, None))):
+        if sheet.value(f"{prefix}.{name}") not in none:
+            sheet.carry(f"{prefix}.{name}", f"sampling.{name}")
+    engine = "rollout_engine" if sheet.has("rollout_engine") else "cluster.rollout_engine"
+    sheet.carry(engine, "train.rollout", "vanilla")
+
+
+def _optimiser(sheet: Sheet, role: str, section: str, scope: str) -> None:
+    prefix = f"rl_training_config.{role}_optimizer_config"
+    peak = f"{prefix}.peak_value" if sheet.has(f"{prefix}.peak_value") else f"{prefix}.learning_rate"
+    sheet.carry(peak, f"{section}.lr", 1e-5)
+    sheet.leave(f"rl_training_config.{role}_optimizer", "an optax optimiser of the script; see train.optimizer")
+    kind = sheet.value(f"{prefix}.schedule_type", "warmup_cosine_decay_schedule")
+    if "cosine" in str(kind):
+        sheet.put(f"{section}.lr_schedule", "warmup_cosine", sheet.said(f"{prefix}.schedule_type", kind))
+        sheet.carry(f"{prefix}.warmup_ratio", f"{scope}lr_schedule.warmup_cosine.warmup_ratio", 0.1)
+        sheet.put(f"{scope}lr_schedule.warmup_cosine.end", 0.0, "end_value of tunix is a rate, not a factor")
+    else:
+        sheet.leave(f"{prefix}.schedule_type", "see `dovetail names lr_schedule`")
+    if sheet.value(f"{prefix}.opt_type", "adamw") != "adamw":
+        sheet.leave(f"{prefix}.opt_type", "see `dovetail names optimizer`")
+    for name, default in (("b1", 0.9), ("b2", 0.99), ("weight_decay", 0.1)):
+        sheet.carry(f"{prefix}.{name}", f"{scope}optimizer.adamw.{name}", default)
+    sheet.put(f"{scope}optimizer.adamw.decay", "all", "optax decays every parameter")
+    sheet.carry(f"{prefix}.max_grad_norm", f"{section}.max_grad_norm", 0.1)
+
+
+def _model(sheet: Sheet) -> None:
+    path = next((name for name in ("actor_model_config.model_id", "model_config.model_id") if sheet.has(name)), None)
+    if path is not None:
+        sheet.put("train.model", "pretrained", sheet.said(path))
+        for target in ("model.pretrained.path", "tokenizer.huggingface.path"):
+            sheet.put(target, str(sheet.value(path)))
+        sheet.put("train.tokenizer", "huggingface")
+    lora = next((name for name in ("actor_model_config.lora_config", "model_config.lora_config", "lora_config")
+                 if sheet.has(f"{name}.rank")), None)  # fmt: skip
+    if lora is not None:
+        sheet.put("train.adapter", "lora")
+        sheet.carry(f"{lora}.rank", "adapter.lora.rank")
+        sheet.carry(f"{lora}.alpha", "adapter.lora.alpha", convert=float)
+        sheet.leave(f"{lora}.module_path", "adapter.lora.modules is a regular expression of Hugging Face names, by"
+                    " default every matrix")  # fmt: skip
+    for role in ("actor_model_config", "model_config"):
+        if sheet.has(f"{role}.mesh.shape"):
+            _mesh(sheet, role)
+            break
+    seed = "model_config.rng_seed"
+    if sheet.has(seed):
+        sheet.carry(seed, "run.seed")
+
+
+def _mesh(sheet: Sheet, role: str) -> None:
+    shape = ast.literal_eval(str(sheet.value(f"{role}.mesh.shape")))
+    names: Any = ast.literal_eval(str(sheet.value(f"{role}.mesh.axis_names", "('fsdp', 'tp')")))
+    for name, size in zip(names, shape, strict=False):
+        if name in ("fsdp", "tp"):
+            sheet.put(f"mesh.{name}", int(size), sheet.said(f"{role}.mesh.shape"))

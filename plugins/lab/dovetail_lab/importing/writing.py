@@ -1,0 +1,32 @@
+"""Write what a translation has found as a gin file."""
+
+from __future__ import annotations
+
+import textwrap
+
+from dovetail.config.types import literal
+from dovetail_lab.importing.sheet import Sheet
+
+COLUMN = 46
+WIDTH = 120
+
+
+def written(sheet: Sheet, source: str) -> str:
+    """Return the gin file: a line for each setting with where it comes from, then what could not be carried."""
+    lines = [
+        f"# From {sheet.peer}'s settings in {source}, translated by `dovetail import-config`.",
+        "# Each line says which setting it comes from. What could not be carried is at the end, with the reason.",
+    ]
+    for line, after in zip(sheet.lines, [*sheet.lines[1:], None], strict=True):
+        text = f"{line.target} = {literal(line.value)}"
+        if line.target:
+            lines.append(f"{text + ' ':<{COLUMN}}# {line.comment}" if line.comment else text)
+        elif after is not None and after.target:  # a heading with something under it
+            lines += ["", f"# {line.comment}"]
+    if sheet.left:
+        lines += ["", "# Not carried over"]
+        for name, why in sheet.left.items():
+            given = sheet.given[name]
+            said = f"{name} = {given.value!r} ({given.place}): {why}"
+            lines += textwrap.wrap(said, WIDTH, initial_indent="#   ", subsequent_indent="#     ")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,75 @@
+"""Reward shaping `tool_cosine`: a reward is worth most with as few tool calls as the prompt takes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import jax
+import jax.numpy as jnp
+from annotated_types import Gt
+from jaxtyping import Array, Bool, Float, Int
+
+from dovetail.arrays import Groups, full_precision, masked
+
+
+def tool_cosine(
+    token_rewards: Float[Array, "seq token"],
+    scores: Float[Array, "seq"],
+    tool_calls: Int[Array, "seq"],
+    group_ids: Int[Array, "seq"],
+    mask: Bool[Array, "seq token"],
+    *,
+    best: Literal["zero", "group"] = "group",
+    smoothing: Annotated[float, Gt(0)] = 4.0,
+    success_at: float = 1.0,
+) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq"]]]:
+    """Multiply the rewards of an episode by what its number of tool calls is worth.
+
+        r'_it = c_i·r_it
+        c_i = cos(π·m / (2m + a))   if n = 0, which is 1 if m = 0 too
+        c_i = sin(π·f / (2n)),  f = 2nm / (m + n)   else
+
+    with m the tool calls of episode i, and n the fewest with which an episode of the same prompt has succeeded: c is 1
+    at m = n, and falls off on both sides. As it multiplies, no call that is saved pays for a wrong answer. Wang et al.
+    2025, *Acting less is reasoning more! Teaching model to act efficiently* (OTC-PO): n = 0 throughout is OTC-PPO, and
+    the other is OTC-GRPO.
+
+    Args:
+        token_rewards: r; cast to float32, unless float64.
+        scores: whether an episode has succeeded, as rewards say.
+        tool_calls: m, the calls that were run.
+        group_ids: any labels.
+        mask: policy tokens. A row without any is in no group.
+        best: what n is: "group", as above, and c = 1 where nobody has succeeded; "zero", 0 for every prompt.
+        smoothing: a, in calls: the larger, the less a call costs.
+        success_at: the score from which an episode succeeds.
+
+    Returns:
+        The rewards, zero outside the mask, and `factor`, c of each episode.
+
+    Departures:
+        The paper's scores are 0 or 1, and it keeps the n of earlier steps where it was lower. A reward below zero is
+        multiplied too, so that calls make it smaller: rewards should not be negative.
+
+    >>> rewards, ids, calls = jnp.ones((3, 1)), jnp.array([3, 3, 3]), jnp.array([1, 3, 0])
+    >>> tool_cosine(rewards, jnp.array([1.0, 1.0, 0.0]), calls, ids, jnp.ones((3, 1), bool))[1]["factor"].round(3)
+    Array([1.   , 0.707, 0.   ], dtype=float32)
+    """
+    rewards, groups = masked(token_rewards, mask), Groups.of(group_ids, mask)
+    calls = masked(tool_calls.astype(rewards.dtype), groups.live)
+    fewest = jnp.zeros_like(calls)
+    if best == "group":
+        succeeded = groups.live & (masked(full_precision(scores), groups.live) >= success_at)
+        with_success = jnp.where(succeeded, calls, jnp.inf)
+        fewest = jax.ops.segment_min(with_success, groups.segments, num_segments=len(calls))[groups.segments]
+    factors = masked(_worth(calls, fewest, smoothing), groups.live)
+    return rewards * factors[:, None], {"factor": factors}
+
+
+def _worth(calls: Float[Array, "seq"], fewest: Float[Array, "seq"], smoothing: float) -> Float[Array, "seq"]:
+    """c, from m and n; n is infinite where nobody has succeeded."""
+    some = (fewest > 0) & jnp.isfinite(fewest)
+    n = jnp.where(some, fewest, 1.0)
+    near = jnp.sin(jnp.pi * calls / (calls + n))  # f / (2n) = m / (m + n)
+    none = jnp.cos(jnp.pi * calls / (2.0 * calls + smoothing))
+    return jnp.where(some, near, jnp.where(jnp.isfinite(fewest), none, 1.0))

@@ -1,0 +1,134 @@
+"""TRL's settings become ours, and the gin file can be read."""
+
+import pytest
+from tests.lab.importing.translated import translated
+
+SCRIPT = """
+from trl import GRPOConfig, GRPOTrainer
+
+LENGTH = 256
+config = GRPOConfig(
+    output_dir="out",
+    num_generations=4,
+    per_device_train_batch_size=8,
+    gradient_accumulation_steps=4,
+    max_completion_length=LENGTH,
+    max_steps=300,
+    {more}
+)
+GRPOTrainer(model="Qwen/Qwen2.5-0.5B-Instruct", args=config, reward_funcs=[mine], train_dataset=data)
+"""
+
+
+def of(tmp_path, more=""):
+    return translated("trl", tmp_path / "train.py", SCRIPT.format(more=more))
+
+
+def test_sizes_are_counted_as_ours(tmp_path):
+    """32 completions in a generation, one update of them in four passes."""
+    found = of(tmp_path)
+    assert (found.config.train.prompts, found.config.train.group_size) == (8, 4)
+    assert (found.config.train.mini_batch_size, found.config.train.micro_batch_size) == (32, 8)
+    assert (found.config.train.steps, found.config.train.epochs) == (300, 1)
+    assert found.config.sampling.max_tokens == 256
+    assert found.config.train.lr == 1e-6
+    assert found.config.choice("train.lr_schedule").component.name == "warmup_linear"
+
+
+def test_several_updates_of_a_generation(tmp_path):
+    found = of(tmp_path, "steps_per_generation=8, num_iterations=2")
+    assert (found.config.train.prompts, found.config.train.mini_batch_size) == (16, 32)
+    assert (found.config.train.steps, found.config.train.epochs) == (75, 2), "four updates for each of our steps"
+
+
+@pytest.mark.parametrize(
+    ("loss", "name", "aggregation"),
+    [
+        ("grpo", "grpo", "sequence_mean_token_mean"),
+        ("dapo", "grpo", "token_mean"),
+        ("bnpo", "grpo", "token_mean"),
+        ("dr_grpo", "grpo", "sequence_mean_token_scale"),
+        ("cispo", "cispo", "token_mean"),
+        ("sapo", "sapo", "sequence_mean_token_mean"),
+        ("luspo", "luspo", "sequence_mean_token_sum"),
+        ("vespo", "vespo", "token_mean"),
+    ],
+)
+def test_every_loss_type(tmp_path, loss, name, aggregation):
+    found = of(tmp_path, f"loss_type='{loss}', epsilon=0.1, epsilon_high=0.3")
+    assert found.config.choice("train.policy_loss").component.name == name
+    assert found.config.choice("train.loss_agg").component.name == aggregation
+    params = found.config.choice("train.policy_loss").params
+    if name in ("grpo", "luspo"):
+        assert (params["epsilon_low"], params["epsilon_high"]) == (0.1, 0.3)
+    if name == "cispo":
+        assert params["max_ratio"] == 0.3, "TRL's epsilon_high is the bound itself there"
+    if loss == "dr_grpo":
+        assert found.config.choice("train.loss_agg").params["normalizer"] == 256.0
+    assert found.config.choice("train.advantage").component.name == "grpo"
+    assert found.config.choice("train.advantage").params["scale"] == "group", "no loss_type switches scale_rewards"
+
+
+def test_a_ratio_of_sequences_keeps_its_range(tmp_path):
+    params = (
+        of(tmp_path, "importance_sampling_level='sequence', epsilon=3e-4").config.choice("train.policy_loss").params
+    )
+    assert (params["level"], params["epsilon_low"], params["epsilon_high"]) == ("sequence", 3e-4, 3e-4)
+
+
+def test_masks_and_scales(tmp_path):
+    more = "mask_truncated_completions=True, top_entropy_quantile=0.2, off_policy_mask_threshold=0.4,"
+    more += " scale_rewards=False, beta=0.01, use_bias_correction_kl=True, delta=4.0, reward_weights=[1.0, 0.5]"
+    found = of(tmp_path, more)
+    config = found.config
+    assert config.setting("train.loss_mask") == ("drop_truncated", "top_entropy", "opsm")
+    assert config.several("train.loss_mask")[1].params == {"fraction": 0.2}
+    assert config.several("train.loss_mask")[2].params == {"threshold": 0.4}
+    assert config.choice("train.advantage").params["scale"] == "none"
+    assert (config.train.kl_coef, config.choice("train.kl").component.name) == (0.01, "k3_corrected")
+    assert config.choice("train.policy_loss").params["clip_c"] == 4.0
+    assert "weights are by name here" in found.left("reward_weights")
+
+
+@pytest.mark.parametrize(
+    ("mode", "name", "params"),
+    [
+        ("token_truncate", "tis_token", {"upper": 3.0}),
+        ("sequence_truncate", "tis_sequence", {"upper": 3.0}),
+        ("token_mask", "icepop", {"lower": None, "upper": 3.0}),
+        (None, "sequence_mask", {"lower": None, "upper": 3.0, "count_rejected": True}),
+    ],
+)
+def test_vllm_is_corrected_for_as_trl_does(tmp_path, mode, name, params):
+    more = "use_vllm=True" + (f", vllm_importance_sampling_mode='{mode}'" if mode else "")
+    (chosen,) = of(tmp_path, more).config.several("train.correction")
+    assert chosen.component.name == name
+    assert chosen.params.items() >= params.items()
+
+
+def test_a_correction_under_a_cut_is_left_with_the_reason(tmp_path):
+    found = of(tmp_path, "use_vllm=True, top_k=50, vllm_importance_sampling_mode='token_truncate'")
+    assert not found.config.several("train.correction")
+    assert "which are not the trainer's" in found.left("vllm_importance_sampling_mode")
+
+
+def test_what_cannot_be_carried_is_said_with_place_and_reason(tmp_path):
+    found = of(tmp_path, "repetition_penalty=1.1, quantum=7, temperature=choose(), sync_ref_model=True")
+    assert "train.py:" in found.text
+    assert "temperature, top-k" in found.left("repetition_penalty")
+    assert "this translation does not know it" in found.left("quantum")
+    assert "computed in the script" in found.left("temperature")
+    assert found.config.sampling.temperature == 1.0
+    assert "after every step" in found.left("sync_ref_model")
+    assert "task.records" in found.left("trainer.reward_funcs")
+    assert "of its own" in found.left("output_dir")
+
+
+def test_yaml_with_numbers_that_yaml_takes_for_texts(tmp_path):
+    text = (
+        "model_name_or_path: some/model\nlearning_rate: 1e-5\nuse_peft: true\nlora_r: 8\nlora_alpha: 16\nbeta: 0.001\n"
+    )
+    config = translated("trl", tmp_path / "grpo.yaml", text).config
+    assert config.train.lr == 1e-5
+    assert config.choice("train.adapter").params["rank"] == 8
+    assert config.choice("train.model").params["path"] == "some/model"

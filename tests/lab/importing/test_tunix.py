@@ -1,0 +1,112 @@
+"""tunix's settings become ours, and the gin file can be read."""
+
+import pytest
+from tests.lab.importing.translated import translated
+
+from dovetail.cli import main
+
+YAML = """
+model_config:
+  model_id: "google/gemma-2-2b-it"
+  rng_seed: 42
+  mesh:
+    shape: "(1,4)"
+    axis_names: "('fsdp','tp')"
+actor_model_config:
+  lora_config:
+    rank: 64
+    alpha: 64.0
+    module_path: ".*q_einsum"
+batch_size: 2
+num_batches: 3738
+rl_training_config:
+  actor_optimizer_config:
+    peak_value: 3e-6
+    schedule_type: "warmup_cosine_decay_schedule"
+    warmup_ratio: 0.1
+    b2: 0.99
+    weight_decay: 0.1
+    max_grad_norm: 0.1
+  eval_every_n_steps: 10
+  max_steps: 1869
+rollout_config:
+  total_generation_steps: 768
+  max_prompt_length: 256
+  temperature: 0.9
+  top_p: 1.0
+  top_k: 50
+rollout_engine: "vanilla"
+grpo_config:
+  num_generations: 4
+  num_iterations: 1
+  beta: 0.08
+  epsilon: 0.15
+reward_functions:
+  - gsm8k.py
+"""
+
+
+def test_grpo(tmp_path):
+    found = translated("tunix", tmp_path / "gemma.yaml", YAML)
+    config = found.config
+    assert (config.train.prompts, config.train.group_size, config.train.steps) == (2, 4, 1869)
+    params = config.choice("train.policy_loss").params
+    assert config.choice("train.policy_loss").component.name == "grpo"
+    assert (params["epsilon_low"], params["epsilon_high"]) == (0.15, 0.15), "epsilon belongs to the loss that is used"
+    assert (config.train.kl_coef, config.choice("train.kl").component.name) == (0.08, "k1")
+    assert "zero expected gradient" in found.text
+    assert config.choice("train.loss_agg").component.name == "sequence_mean_token_mean"
+    assert (config.train.lr, config.train.max_grad_norm) == (3e-6, 0.1)
+    assert config.choice("train.lr_schedule").params == {"warmup_ratio": 0.1, "end": 0.0}
+    assert (config.mesh.fsdp, config.mesh.tp) == (1, 4)
+    assert config.choice("train.adapter").params["alpha"] == 64.0
+    assert (config.sampling.max_tokens, config.sampling.top_k, config.sampling.top_p) == (768, 50, None)
+    assert "task.gsm8k" in found.left("reward_functions")
+    assert "Hugging Face names" in found.left("actor_model_config.lora_config.module_path")
+
+
+def test_a_script_overrides_the_file_that_it_names(tmp_path):
+    (tmp_path / "examples").mkdir()
+    (tmp_path / "examples" / "gemma.yaml").write_text(YAML)
+    script = "batch_size=${batch_size:-8}\npython3 -m tunix.cli.grpo_main \\\n"
+    script += "  override_config_file=examples/gemma.yaml \\\n  batch_size=$batch_size \\\n  grpo_config.beta=0.0\n"
+    config = translated("tunix", tmp_path / "run.sh", script).config
+    assert (config.train.prompts, config.train.kl_coef, config.train.group_size) == (8, 0.0, 4)
+
+
+def test_a_script_of_ppo(tmp_path):
+    text = "config = PPOConfig(num_iterations=2, gae_lambda=0.9, epsilon=0.2, epsilon_c=3.0, beta=0.05)\n"
+    text += "training = RLTrainingConfig(mini_batch_size=4, actor_optimizer=optax.adamw(1e-6), eval_every_n_steps=10)\n"
+    found = translated("tunix", tmp_path / "ppo.py", text)
+    config = found.config
+    assert config.choice("train.advantage").params["lam"] == 0.9
+    assert config.choice("train.policy_loss").params["clip_c"] == 3.0
+    assert (config.train.kl_in, config.choice("train.kl").component.name) == ("reward", "k3")
+    assert config.choice("critic.value_loss").params["clip_value"] == 0.2
+    assert (config.train.epochs, config.train.mini_batch_size) == (2, 4)
+    assert "optax" in found.left("rl_training_config.actor_optimizer")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.toml", "", "settings are read from .json, .py, .sh, .yaml, .yml, not from '.toml'"),
+        ("a.py", "x = 1", "there are no settings in it; a Python script is read for calls of"),
+        ("a.py", "def (", "invalid syntax"),
+        ("a.yaml", "a: [", "expected"),
+        ("a.sh", "override_config_file=none.yaml", "it overrides 'none.yaml', which is in none of the folders"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path, capsys, name, text, message):
+    (tmp_path / name).write_text(f"python x.py {text}" if name.endswith(".sh") else text)
+    assert main(["import-config", "tunix", str(tmp_path / name), "--out", str(tmp_path / "o.gin")]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_nothing_is_written_over(tmp_path, capsys):
+    translated("tunix", tmp_path / "gemma.yaml", YAML)
+    out = str(tmp_path / "gemma.gin")
+    assert main(["import-config", "tunix", str(tmp_path / "gemma.yaml"), "--out", out]) == 1
+    assert "exists already" in capsys.readouterr().err

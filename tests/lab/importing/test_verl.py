@@ -1,0 +1,122 @@
+"""verl's settings become ours, and the gin file can be read."""
+
+import pytest
+from tests.lab.importing.translated import translated
+
+QUICKSTART = """
+set -x
+MODEL=Qwen/Qwen2.5-0.5B-Instruct
+PYTHONUNBUFFERED=1 python3 -m verl.trainer.main_ppo \\
+    data.train_files=$HOME/data/gsm8k/train.parquet \\
+    data.train_batch_size=256 \\
+    data.max_prompt_length=512 \\
+    data.max_response_length=512 \\
+    actor_rollout_ref.model.path=$MODEL \\
+    actor_rollout_ref.actor.optim.lr=1e-6 \\
+    actor_rollout_ref.actor.ppo_mini_batch_size=${{MINI:-64}} \\
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 \\
+    actor_rollout_ref.rollout.gpu_memory_utilization=0.4 \\
+    critic.optim.lr=1e-5 \\
+    critic.model.path=$MODEL \\
+    algorithm.kl_ctrl.kl_coef=0.001 \\
+    trainer.n_gpus_per_node=1 \\
+    trainer.total_epochs=15 {more} $@
+"""
+
+
+def of(tmp_path, more=""):
+    return translated("verl", tmp_path / "run.sh", QUICKSTART.format(more=more))
+
+
+def test_ppo_with_a_critic(tmp_path):
+    found = of(tmp_path)
+    train, critic = found.config.train, found.config.critic
+    assert (train.prompts, train.group_size, train.mini_batch_size, train.micro_batch_size) == (256, 1, 64, 4)
+    assert (train.max_prompt_tokens, found.config.sampling.max_tokens) == (512, 512)
+    assert (train.lr, critic.lr) == (1e-6, 1e-5)
+    assert found.config.choice("train.model").params["path"] == "Qwen/Qwen2.5-0.5B-Instruct"
+    assert found.config.choice("critic.model").params["path"] == "Qwen/Qwen2.5-0.5B-Instruct"
+    loss = found.config.choice("train.policy_loss")
+    assert loss.component.name == "ppo"
+    assert loss.params["clip_c"] == 3.0, "verl's dual clip is always on"
+    assert found.config.choice("critic.value_loss").params["clip_value"] == 0.5
+    assert found.config.choice("train.optimizer").params["weight_decay"] == 0.01
+    assert train.kl_coef == 0.0, "kl_coef has no effect unless use_kl_in_reward is set"
+    assert "it has no effect" in found.left("algorithm.kl_ctrl.kl_coef")
+    assert "epochs x prompts" in found.left("trainer.total_epochs")
+    assert "rollout.vllm.flags" in found.left("actor_rollout_ref.rollout.gpu_memory_utilization")
+
+
+def test_grpo_with_kl_in_the_loss_on_several_devices(tmp_path):
+    more = """algorithm.adv_estimator=grpo algorithm.norm_adv_by_std_in_grpo=False actor_rollout_ref.rollout.n=5 \\
+    actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.actor.kl_loss_type=low_var_kl \\
+    actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum-norm actor_rollout_ref.actor.clip_ratio_high=0.28 \\
+    trainer.n_gpus_per_node=8 trainer.nnodes=2 trainer.total_training_steps=100 trainer.test_freq=5 """
+    config = of(tmp_path, more).config
+    assert (config.train.group_size, config.train.mini_batch_size, config.train.micro_batch_size) == (5, 320, 64)
+    assert config.mesh.fsdp == 16
+    assert config.choice("train.advantage").params["scale"] == "none"
+    assert (config.train.kl_in, config.train.kl_coef, config.choice("train.kl").component.name) == ("loss", 0.001, "k3")
+    assert config.choice("train.loss_agg").params["normalizer"] == 512.0
+    params = config.choice("train.policy_loss").params
+    assert (params["epsilon_low"], params["epsilon_high"]) == (0.2, 0.28)
+    assert (config.train.steps, config.eval.every) == (100, 5)
+
+
+@pytest.mark.parametrize(
+    ("more", "name", "params"),
+    [
+        ("actor_rollout_ref.actor.tis_imp_ratio_cap=2.5", "tis_token", {"upper": 2.5}),
+        (
+            "algorithm.rollout_correction.rollout_is=token algorithm.rollout_correction.rollout_is_threshold=4",
+            "tis_token",
+            {"upper": 4.0},
+        ),
+        (
+            "algorithm.rollout_correction.rollout_is=sequence"
+            " algorithm.rollout_correction.rollout_is_batch_normalize=True",
+            "tis_sequence",
+            {"upper": 2.0, "normalize": True},
+        ),
+    ],
+)
+def test_the_sampler_is_corrected_for_under_its_old_and_its_new_name(tmp_path, more, name, params):
+    (chosen,) = of(tmp_path, more).config.several("train.correction")
+    assert chosen.component.name == name
+    assert chosen.params.items() >= params.items()
+
+
+def test_kl_in_the_reward_and_a_reward_function(tmp_path):
+    own = tmp_path / "mine.py"
+    own.write_text("def compute_score(data_source, solution_str, ground_truth, extra_info):\n    return 0.0\n")
+    more = f"algorithm.use_kl_in_reward=True algorithm.kl_ctrl.type=adaptive custom_reward_function.path={own}"
+    more += " algorithm.filter_groups.enable=True algorithm.filter_groups.max_num_gen_batches=4"
+    config = of(tmp_path, more).config
+    assert (config.train.kl_in, config.train.kl_coef, config.choice("train.kl").component.name) == (
+        "reward",
+        0.001,
+        "k1",
+    )
+    assert config.choice("train.kl_controller").params == {"target": 0.1, "horizon": 10000.0}
+    assert config.several("train.rewards")[0].params["path"] == str(own)
+    assert config.choice("train.group_filter").component.name == "nonzero_variance"
+    assert config.train.refill_rounds == 3
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"),
+    [("vanilla", "ppo"), ("gspo", "gspo"), ("sapo", "sapo"), ("gpg", "reinforce"), ("clip_cov", "clip_cov"),
+     ("kl_cov", "kl_cov"), ("geo_mean", "gmpo"), ("cispo", "cispo")],
+)  # fmt: skip
+def test_every_loss_mode(tmp_path, mode, name):
+    config = of(tmp_path, f"actor_rollout_ref.actor.policy_loss.loss_mode={mode}").config
+    assert config.choice("train.policy_loss").component.name == name
+
+
+def test_the_yaml_of_a_run(tmp_path):
+    text = (
+        "data:\n  train_batch_size: 32\nalgorithm:\n  adv_estimator: rloo\nactor_rollout_ref:\n  rollout:\n    n: 4\n"
+    )
+    config = translated("verl", tmp_path / "config.yaml", text).config
+    assert (config.train.prompts, config.train.group_size) == (32, 4)
+    assert config.choice("train.advantage").component.name == "rloo"
