@@ -20,7 +20,9 @@ BRIEF = ("sft.steps=0", "train.steps=2", "eval.every=2", "critic.warmup_steps=1"
 PUBLISHED = {"gsm8k_gemma2_2b": GEMMA2, "gsm8k_qwen2_5_0_5b": QWEN2}
 TAUGHT = ("distillation",)
 """Recipes with a teacher, which is another run's model."""
-APART = {"gsm8k_scratch", "smollm2_arithmetic", *PUBLISHED, *TAUGHT}
+EPISODES = ("calculation", "guess_number")
+"""Recipes of several turns, which have tasks of their own."""
+APART = {"gsm8k_scratch", "smollm2_arithmetic", *PUBLISHED, *TAUGHT, *EPISODES}
 RECIPES = sorted(path.stem for path in folder().glob("*.gin") if path.stem not in APART)
 SIZES = ("train.prompts", "train.group_size", "train.epochs", "train.mini_batch_size", "train.micro_batch_size")
 SIZES += ("train.max_prompt_tokens", "sampling.max_tokens")
@@ -44,6 +46,18 @@ def test_a_recipe_with_a_teacher_trains(recipe, tmp_path):
     last = train(load(find(recipe), [*SMALLER, *BRIEF, f"teacher/model.pretrained.path={str(teacher)!r}"]), tmp_path)
     assert last["loss_term/gkd/mean"] > 0
     assert np.isfinite(last["optimizer/grad_norm"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", EPISODES)
+def test_a_recipe_of_episodes_trains(recipe, tmp_path):
+    small = [
+        override for override in SMALLER if not override.startswith(("train.task", "train.rewards", "eval.success"))
+    ]
+    last = train(load(find(recipe), [*small, *BRIEF, "sft.steps=100", "sft.lr=2e-2", "sft.batch_size=16"]), tmp_path)
+    assert np.isfinite(last["optimizer/grad_norm"])
+    turns = [value for _, value in series(tmp_path, "episode/turns_mean")]
+    assert max(turns) > 1, "the warm start has shown how a turn ends"
 
 
 @pytest.mark.slow
