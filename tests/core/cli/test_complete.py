@@ -72,7 +72,7 @@ def test_a_name_with_two_owners_is_offered_with_the_owner():
     assert component_names("gs", Namespace(kind="policy_loss")) == ["gspo_turn"]
     found = component_names("s", Namespace(kind="policy_loss"))
     assert "session/gspo" in found
-    assert component_names("dovetail/gs", Namespace(kind="policy_loss")) == ["dovetail/gspo"]
+    assert component_names("dovetail/gs", Namespace(kind="policy_loss")) == ["dovetail/gspo", "dovetail/gspo_turn"]
 
 
 def test_overrides_go_from_sections_to_names():
