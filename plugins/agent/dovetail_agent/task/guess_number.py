@@ -31,8 +31,8 @@ CORPUS = 500
 class Guessing:
     r"""Numbers to be guessed, each as likely as the others, and episodes of somebody who halves what is left.
 
-    Column: `number`, which the prompt does not say. The splits are drawn independently; what is held out is not a
-    number, but how it came.
+    Columns: `number`, which the prompt does not say, and `answer`, the same as text. The splits are drawn
+    independently; what is held out is not a number, but how it came.
 
     Args:
         largest: the numbers are 1 to this one.
@@ -64,8 +64,8 @@ class Guessing:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The number to be guessed."""
-        return ("number",)
+        """The number to be guessed, and the same as text."""
+        return ("number", "answer")
 
     def examples(self, split: Split) -> Sequence[Example]:
         """Return the examples of a split, which are made on access."""
@@ -93,7 +93,8 @@ class Guessing:
     def _example(self, split: Split, index: int) -> Example:
         rng = np.random.default_rng([self.seed % 2**32, STREAM[split], index])
         number = int(rng.integers(1, self.largest + 1))
-        example = {"prompt": self.template.format(largest=self.largest), "number": number}
+        prompt = self.template.format(largest=self.largest)
+        example = {"prompt": prompt, "number": number, "answer": str(number)}
         return {**example, "completion": self.demonstrate(number, rng)} if split == "sft" else example
 
     def _text(self, index: int) -> str:
