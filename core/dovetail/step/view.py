@@ -105,11 +105,33 @@ def run_stage(parts: tuple[Part, ...], view: View, hyper: Mapping[str, Floats]) 
         value, measured = part(view, hyper)
         metrics = merge(metrics, sums(part.label, measured, before["mask"]))
         for name, new in part.named(value).items():
+            check_shape(part, f"'{name}'", new, _shape_of(name, before))
             how = combine_of(name)
             found[name] = new if how == "replace" else _combined(how, found.get(name, before.get(name)), new)
             if how == "replace":
                 view = view.take({name: new})
     return before.take(found), metrics
+
+
+def check_shape(part: Part, what: str, value: Any, wanted: tuple[int, ...] | None) -> None:
+    """Refuse a result of another shape than that of what it becomes, which broadcasting might hide.
+
+    Raises:
+        PluginError: naming who returned it.
+    """
+    if wanted is not None and jnp.shape(value) != wanted:
+        component = part.component
+        raise PluginError(
+            f"{component.label} of {component.origin} gives {what} the shape {jnp.shape(value)}; it has"
+            f" {wanted} here, one number for each {'token' if len(wanted) > 1 else 'completion'}{component.place}"
+        )
+
+
+def _shape_of(name: str, view: View) -> tuple[int, ...] | None:
+    """Return the shape that the glossary gives a field; None of one that is not in it."""
+    said = FIELDS[name].shape.partition("]")[0] if name in FIELDS else ""
+    positions = jnp.shape(view["mask"])
+    return {"[seq, token": positions, "[seq": positions[:1]}.get(said)
 
 
 def check_rows(calls: Iterable[Call], batch: Mapping[str, Any]) -> None:

@@ -142,13 +142,13 @@ def test_a_component_may_leave_out_the_last_of_what_its_kind_writes_but_not_add_
     def three(scores):
         return scores, scores, scores
 
-    after, _ = run_stage((part(advantages, "advantage", ("advantages", "returns")),), view(scores=jnp.ones(2)), {})
+    after, _ = run_stage((part(advantages, "advantage", ("advantages", "returns")),), view(scores=jnp.ones((2, 3))), {})
     assert "advantages" in after
     assert "returns" not in after
     with pytest.raises(
         PluginError, match="advantage.three of acme 1 .* returned 3 values, .* writes advantages, returns"
     ):
-        run_stage((part(three, "advantage", ("advantages", "returns")),), view(scores=jnp.ones(2)), {})
+        run_stage((part(three, "advantage", ("advantages", "returns")),), view(scores=jnp.ones((2, 3))), {})
 
 
 # --- keys
