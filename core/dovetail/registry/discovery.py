@@ -19,6 +19,7 @@ from dovetail import hookspecs
 from dovetail.errors import DovetailError, PluginError, nearest
 from dovetail.extras import DISTRIBUTION
 from dovetail.kinds import Kind
+from dovetail.registry.calls import DISABLE
 from dovetail.registry.compatibility import (
     ENGINE,
     check_api,
@@ -33,7 +34,6 @@ from dovetail.registry.registry import Problem, Registry, Section
 from dovetail.registry.renamed import Renamed
 
 GROUP = "dovetail"
-DISABLE = "DOVETAIL_DISABLE"
 SLOW_IMPORT_SECONDS = 0.5
 HEAVY = ("flax", "jax", "optax", "tensorflow", "torch", "transformers", "vllm")
 """Libraries that a plugin's `__init__` must not import: every command would pay for them."""
