@@ -16,6 +16,7 @@ from dovetail.config.sections import FORMS, Chosen
 from dovetail.config.types import Mismatch, fit
 from dovetail.errors import DovetailError, PluginError, UnknownNameError, listing, nearest
 from dovetail.registry import REQUIRED, Component, Registry, Renamed, normal
+from dovetail.registry.compatibility import ENGINE
 
 
 def resolve_parameters(
@@ -59,7 +60,7 @@ class _ParameterResolver:
             self.problems.add(binding.place, complaint)
             return
         try:
-            targets = self._targets(kind, word)
+            targets = self._targets(kind, word, (binding.owner, ENGINE) if binding.owner else ())
         except UnknownNameError as error:
             self.problems.add(binding.place, str(error))
             return
@@ -111,7 +112,7 @@ class _ParameterResolver:
             return f"scope '{scope}' chooses no {kind}, only: {listing(held)}"
         return ""
 
-    def _targets(self, kind: str, word: str) -> list[Component]:
+    def _targets(self, kind: str, word: str, owners: tuple[str, ...]) -> list[Component]:
         """Return the components that a name means: chosen ones before others, names before aliases.
 
         Raises:
@@ -124,7 +125,7 @@ class _ParameterResolver:
         chosen = [component for component in found if component in active]
         if chosen or len(found) == 1 or (found and not self._is_free(kind)):
             return chosen or found
-        return [self.registry.get(kind, word)]
+        return [self.registry.get(kind, word, prefer=owners)]
 
     def _give(self, binding: Binding, component: Component, parameter: str) -> None:
         key = (binding.scope, component, parameter)

@@ -245,14 +245,19 @@ class Registry:
         """Tell whether `get` would find the name, be it ambiguous."""
         return bool(self._holders(kind, name)[1])
 
-    def get(self, kind: str, name: str) -> Component:
+    def get(self, kind: str, name: str, *, prefer: Sequence[str] = ()) -> Component:
         """Return the component of that kind and name, alias, or `distribution/name`.
 
+        Where several distributions own a bare name, it is that of the first one in `prefer`.
+
         Raises:
-            UnknownNameError: if there is none (with the nearest spelling), or if two distributions own the bare name.
+            UnknownNameError: if there is none (with the nearest spelling), or if two distributions own the bare name
+                and neither is preferred.
         """
         self._check_kind(kind)
         word, holders = self._holders(kind, name)
+        preferred = [c for owner in prefer for c in holders if _same(c.origin.distribution, owner)]
+        holders = preferred[:1] or holders
         if not holders:
             raise self._unknown(kind, name)
         if len(holders) > 1:
