@@ -34,8 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         answer(parser())
     warnings.formatwarning = _format_warning
-    options = parse(sys.argv[1:] if arguments is None else arguments)
     try:
+        options = parse(sys.argv[1:] if arguments is None else arguments)
         return options.run(options) or 0
     except DovetailError as error:
         if os.environ.get(TRACEBACK):

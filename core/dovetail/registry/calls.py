@@ -9,17 +9,17 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from importlib import metadata
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import pluggy
 
 from dovetail.errors import DovetailError, DovetailWarning, PluginError
 from dovetail.registry.compatibility import ENGINE, engine_version
+from dovetail.registry.disabled import DISABLE
 from dovetail.registry.places import first_line, raised_at, raised_in
 
 T = TypeVar("T")
-DISABLE: Final = "DOVETAIL_DISABLE"
 
 
 @attrs.frozen

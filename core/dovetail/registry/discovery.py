@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import inspect
-import os
 import re
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
 import attrs
 import pluggy
-from packaging.utils import canonicalize_name
 
 from dovetail import hookspecs
 from dovetail.errors import DovetailError, PluginError, nearest
 from dovetail.extras import DISTRIBUTION
 from dovetail.kinds import Kind
-from dovetail.registry.calls import DISABLE
 from dovetail.registry.compatibility import (
     ENGINE,
     check_api,
@@ -29,8 +27,9 @@ from dovetail.registry.compatibility import (
     owner_of,
 )
 from dovetail.registry.component import Origin
+from dovetail.registry.disabled import DISABLE, check_disabled, is_disabled
 from dovetail.registry.places import place_of, raised_at
-from dovetail.registry.registry import Problem, Registry, Section
+from dovetail.registry.registry import Problem, Registry, Section, TakenError
 from dovetail.registry.renamed import Renamed
 
 GROUP = "dovetail"
@@ -68,11 +67,16 @@ def discover(manager: pluggy.PluginManager | None = None) -> tuple[Registry, plu
 
     Returns:
         The registry, and the plugin manager through which run observers are called.
+
+    Raises:
+        PluginError: if `DOVETAIL_DISABLE` names what is not installed.
     """
     registry = Registry()
     manager = manager or pluggy.PluginManager(GROUP)
     manager.add_hookspecs(hookspecs)
-    points = [point for point in entry_points() if not is_disabled(_owner(point)[0])]
+    announced = entry_points()
+    check_disabled({_owner(point)[0] for point in announced} - {ENGINE})
+    points = [point for point in announced if not is_disabled(_owner(point)[0])]
     # first those whose contracts are of kinds that are open by then; the others may be for kinds that these open
     plugins, waiting = _import_all(points, registry, manager, last=False)
     plugins += _import_all(waiting, registry, manager, last=True)[0]
@@ -113,12 +117,6 @@ def entry_points() -> list[metadata.EntryPoint]:
     found = sorted(metadata.entry_points(group=GROUP), key=_order)
     named = {point.value for point in found if point.dist and point.dist.name == DISTRIBUTION}
     return [point for point in found if not (point.dist and point.dist.name == ENGINE and point.value in named)]
-
-
-def is_disabled(distribution: str) -> bool:
-    """Tell whether `DOVETAIL_DISABLE` switches a distribution off."""
-    named = (name.strip() for name in os.environ.get(DISABLE, "").split(","))
-    return canonicalize_name(distribution) in {canonicalize_name(name) for name in named if name}
 
 
 def _order(point: metadata.EntryPoint) -> tuple[bool, str, str]:
@@ -231,7 +229,14 @@ def take_components(registry: Registry, _: pluggy.PluginManager, plugin: Plugin)
     ) -> None:
         module = target.partition(":")[0] if isinstance(target, str) else target.__module__
         origin = attrs.evolve(plugin.origin, module=module)
-        registry.add(kind, name, target, origin=origin, aliases=aliases, renamed=renamed)
+        try:
+            registry.add(kind, name, target, origin=origin, aliases=aliases, renamed=renamed)
+        except TakenError as error:  # the others of its components do not need it, or can do with that of the owner
+            caller = traceback.extract_stack(limit=2)[0]
+            reason = f"{error}; it is left out [{caller.filename}:{caller.lineno}]"
+            registry.problems.append(
+                Problem(plugin.distribution, plugin.version, reason, fatal=False, word="incomplete")
+            )
 
     if hasattr(plugin.module, "dovetail_components"):
         plugin.module.dovetail_components(register)

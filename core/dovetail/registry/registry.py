@@ -13,8 +13,13 @@ from packaging.utils import canonicalize_name
 from dovetail.errors import PluginError, UnknownNameError, listing, nearest
 from dovetail.kinds import Kind
 from dovetail.registry.component import Component, Origin, read_interface
+from dovetail.registry.disabled import DISABLE, disabled
 from dovetail.registry.places import raised_at
 from dovetail.registry.renamed import Renamed
+
+
+class TakenError(PluginError):
+    """A name that another distribution has, in a kind in which every name has one owner."""
 
 
 @attrs.frozen(kw_only=True)
@@ -204,7 +209,7 @@ class Registry:
                     " of them another name"
                 )
             if self._kinds[kind].exclusive:
-                raise PluginError(
+                raise TakenError(
                     f"{kind} '{word}' of {origin.distribution} exists already: {other.origin} has it, and who reads it"
                     " by this name cannot say whose; take another name"
                 )
@@ -294,7 +299,10 @@ class Registry:
         owner = name.rpartition("/")[0]
         broken = self._broken(owner)
         owners = {c.origin.distribution for c in self.components()}
-        if owner and not broken and not any(_same(each, owner) for each in owners):
+        switched_off = [each for each in disabled() if not owner or _same(each, owner)]
+        if switched_off:
+            broken += f" {DISABLE} switches off {listing(switched_off)}."
+        elif owner and not broken and not any(_same(each, owner) for each in owners):
             hint = f" No plugin '{owner}' is installed.{nearest(owner, owners)} Plugins: {listing(owners)}."
         return UnknownNameError(f"unknown {kind} '{name}'.{hint} Known: {listing(self.names(kind))}.{broken}")
 
