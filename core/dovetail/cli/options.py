@@ -14,6 +14,7 @@ import attrs
 
 from dovetail.cli.complete import completed, configs, overrides
 from dovetail.errors import PluginError
+from dovetail.registry import add_file
 
 
 @attrs.define
@@ -137,6 +138,13 @@ def add_config(command: argparse.ArgumentParser) -> None:
         help="a gin file, or the name of a shipped config (default: quickstart)",
     )
     completed(config, configs)
+    command.add_argument(
+        "--plugin",
+        type=add_file,
+        action="append",
+        metavar="FILE.py",
+        help="take in a plugin that is one file, as if it were installed; repeatable",
+    )
     add_overrides(command)
 
 

@@ -22,6 +22,7 @@ from dovetail.registry.component import (
 )
 from dovetail.registry.declares import declares
 from dovetail.registry.discovery import discover
+from dovetail.registry.one_file import add_to_environment
 from dovetail.registry.places import place_of
 from dovetail.registry.registry import Problem, Registry, Section, normal
 from dovetail.registry.renamed import Renamed
@@ -37,6 +38,7 @@ __all__ = [
     "Registry",
     "Renamed",
     "Section",
+    "add_file",
     "current",
     "declares",
     "discover",
@@ -58,6 +60,17 @@ def _discovered() -> tuple[Registry, pluggy.PluginManager]:
         cure = f"`dovetail plugin doctor {problem.distribution}` says more"
         warnings.warn(f"{problem}; {cure}", DovetailWarning, stacklevel=2)
     return registry, manager
+
+
+def add_file(path: str) -> str:
+    """Take in a plugin that is one file, in this process and in those that it starts.
+
+    Raises:
+        PluginError: if there is no such file.
+    """
+    add_to_environment(path)
+    _discovered.cache_clear()
+    return path
 
 
 def current() -> Registry:

@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -28,6 +29,7 @@ from dovetail.registry.compatibility import (
 )
 from dovetail.registry.component import Origin
 from dovetail.registry.disabled import DISABLE, check_disabled, is_disabled
+from dovetail.registry.one_file import files, imported, version_of
 from dovetail.registry.places import place_of, raised_at
 from dovetail.registry.registry import Problem, Registry, Section, TakenError
 from dovetail.registry.renamed import Renamed
@@ -80,6 +82,7 @@ def discover(manager: pluggy.PluginManager | None = None) -> tuple[Registry, plu
     # first those whose contracts are of kinds that are open by then; the others may be for kinds that these open
     plugins, waiting = _import_all(points, registry, manager, last=False)
     plugins += _import_all(waiting, registry, manager, last=True)[0]
+    plugins += [plugin for file in files() if (plugin := _load_file(file, registry, manager))]
     for plugin in plugins:
         _guarded(take_components, registry, manager, plugin)
     return registry, manager
@@ -168,6 +171,16 @@ def _load(point: metadata.EntryPoint, registry: Registry) -> Plugin | None:
         )
         registry.problems.append(Problem(distribution, version, reason, fatal=False, word="slow"))
     return Plugin(plugin, distribution, version, declared_api(point.dist) if point.dist else {})
+
+
+def _load_file(file: Path, registry: Registry, manager: pluggy.PluginManager) -> Plugin | None:
+    """Take in a plugin that is one file; None, with a note, if it raises."""
+    try:
+        plugin = Plugin(imported(file), file.stem, version_of(file))
+    except (Exception, SystemExit) as error:
+        registry.problems.append(Problem(file.stem, "0", f"{file}: {_say(error)}"))
+        return None
+    return plugin if _guarded(take_kinds, registry, manager, plugin) else None
 
 
 def _guarded(take: Take, registry: Registry, manager: pluggy.PluginManager, plugin: Plugin) -> bool:

@@ -111,7 +111,7 @@ def corpus(subject: Subject) -> None:
         raise Failed(f"the corpus begins with {list(_first(texts, 2))!r}")
 
 
-@check("task", fix="Raise IndexError beyond the last example, as a list does.")
+@check("task", fix="Behave as a list does: examples[-1] is the last one, and what is beyond it an IndexError.")
 def random_access(subject: Subject) -> None:
     """Examples can be read in any order, and there is a last one."""
     examples = _task(subject).examples("train")
