@@ -22,6 +22,7 @@ import attrs
 
 from dovetail.errors import PluginError
 from dovetail.ranges import bounds, plain, union_of
+from dovetail.registry.declares import misspelt
 from dovetail.registry.places import place_of, raised_at
 from dovetail.registry.renamed import Renamed
 
@@ -120,12 +121,16 @@ class Component:
         """Import and return the function or class.
 
         Raises:
-            PluginError: if the import fails, or the signature breaks the contract; the message names the distribution.
+            PluginError: if the import fails, the signature breaks the contract, or a claim is misspelt; the message
+                names the distribution.
         """
         if "object" not in self._loaded:
             target = self.target if callable(self.target) else self._import(self.target)
             owner = f"{self.label} of {self.origin}"
             self._loaded["interface"] = _with_common(read_interface(target, owner), self.common, owner)
+            wrong = misspelt(getattr(target, "declares", {}))
+            if wrong:
+                raise PluginError(f"{owner} {wrong}{place_of(target)}")
             self._loaded["object"] = target
         return self._loaded["object"]
 
