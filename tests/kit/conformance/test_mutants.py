@@ -7,6 +7,7 @@ import re
 import jax
 import pytest
 from tests.kit.conformance import (
+    mutants_answers,
     mutants_batches,
     mutants_directions,
     mutants_losses,
@@ -25,6 +26,7 @@ from dovetail_kit.conformance.suites import devices, texts
 from dovetail_kit.conformance.verdict import judge, report
 
 MODULES = (
+    mutants_answers,
     mutants_batches,
     mutants_directions,
     mutants_losses,

@@ -45,7 +45,10 @@ def _records(subject: Subject) -> list[dict[str, Any]]:
     pairs = [record for pair in subject.declared.get("examples", ()) for record in pair]
     texts = ["42", "", "the answer is 7", "<answer>42</answer>", r"\boxed{42}", "#### 42"]
     like = pairs[0] if pairs else {}
-    unknown = [read for read in subject.component.reads if read not in (*like, *GIVEN, "completions")]
+    known = (
+        (*like, *GIVEN, "completions") if pairs else (*(name for name in GIVEN if name != "examples"), "completions")
+    )
+    unknown = [read for read in subject.component.reads if read not in known]
     if unknown:
         raise Inapplicable(
             f"it reads {', '.join(unknown)}, and the suite cannot know what these columns hold: declare"
@@ -165,13 +168,15 @@ def by_its_group(subject: Subject) -> None:
 
 
 def _equal(ours: Any, theirs: Any, within: float) -> bool:
+    """Tell whether two results are the same up to rounding; those that abstain, or are texts, have none."""
+    if any(value is None or isinstance(value, str) for value in (ours, theirs)):
+        return ours == theirs
     return np.shape(ours) == np.shape(theirs) and np.allclose(ours, theirs, rtol=within, atol=within)
 
 
 def _compare(records: list[dict[str, Any]], expected: list[Any], found: list[Any], within: float = 0.0) -> None:
     for record, ours, theirs in zip(records, found, expected, strict=True):
-        abstains = ours is None or theirs is None or isinstance(ours, str) or isinstance(theirs, str)
-        if ours != theirs if abstains else not _equal(ours, theirs, within):
+        if not _equal(ours, theirs, within):
             raise Failed(f"{_short(record['completions'])} gets {ours!r}, but {theirs!r} before")
 
 
