@@ -9,6 +9,7 @@ import pytest
 from tests.kit.conformance import (
     mutants_answers,
     mutants_batches,
+    mutants_data,
     mutants_directions,
     mutants_losses,
     mutants_memory,
@@ -29,6 +30,7 @@ from dovetail_kit.conformance.verdict import judge, report
 MODULES = (
     mutants_answers,
     mutants_batches,
+    mutants_data,
     mutants_directions,
     mutants_losses,
     mutants_memory,

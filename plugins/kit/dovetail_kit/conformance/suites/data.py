@@ -96,9 +96,9 @@ def resumes(subject: Subject) -> None:
 def held_out(subject: Subject) -> None:
     """No prompt of the eval split is trained on."""
     task = _task(subject)
-    held = {repr(example["prompt"]) for example in _first(task.examples("eval"))}
+    held = {repr(example["prompt"]) for example in _first(task.examples("eval"), 20 * MANY)}
     for split in ("train", "sft"):
-        both = held & {repr(example["prompt"]) for example in _first(task.examples(split), 10 * MANY)}
+        both = held & {repr(example["prompt"]) for example in _first(task.examples(split), 20 * MANY)}
         if both:
             raise Failed(f"{len(both)} prompts of eval are also in {split}, such as {min(both)}")
 

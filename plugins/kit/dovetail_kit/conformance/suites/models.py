@@ -197,12 +197,17 @@ def _engine_case(subject: Subject) -> rollout.EngineCase:
     return subject.once("case", make)
 
 
+def _shortened(text: str, limit: int = 300) -> str:
+    """Return what was seen without the arrays that follow."""
+    return text if len(text) <= limit else f"{text[:limit]}..."
+
+
 def _add_engine_check(function: Any) -> None:
     def engine_check(subject: Subject) -> None:
         try:
             function(_engine_case(subject))
         except AssertionError as error:
-            raise Failed(" ".join(str(error).split())) from None
+            raise Failed(_shortened(" ".join(str(error).split()))) from None
 
     engine_check.__doc__ = inspect.getdoc(function)
     name = function.__name__.removeprefix("check_")
