@@ -46,6 +46,7 @@ class Claims(TypedDict, total=False):
     deterministic: bool
     repeats: bool
     elsewhere: bool
+    loaded: bool
     turns: bool
     batch_invariant: bool
     vocabulary_logps: bool

@@ -19,6 +19,7 @@ from tests.kit.conformance import (
     mutants_slow_import,
     mutants_terms,
     mutants_turns,
+    mutants_weights,
 )
 from tests.kit.conformance.mutants import MUTANTS
 
@@ -40,6 +41,7 @@ MODULES = (
     mutants_slow_import,
     mutants_terms,
     mutants_turns,
+    mutants_weights,
 )
 
 

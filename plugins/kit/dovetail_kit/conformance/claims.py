@@ -65,6 +65,7 @@ CLAIMS: Final[dict[str, Claim]] = {
     "needs_all": Claim(("reward_manager",), "a completion on which any reward abstained has no score"),
     "compares": Claim(("reward_manager",), "the score of a completion depends on those of others"),
     "repeats": Claim(("task",), "the same example may come more than once"),
+    "loaded": Claim(("model",), "weights are read, so that no seed decides them"),
     "elsewhere": Claim(("sink",), "writes neither into the folder nor to the console"),
     "keeps_support": Claim(("rollout",), "the largest `sampling.top_k` for which it keeps the support; 0 if none"),
     "constant": Claim(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import tempfile
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ from dovetail_kit.conformance.suites.devices import _answers, _name
 from dovetail_kit.conformance.suites.texts import is_pure
 
 EARLIER = 12
+JOURNAL = "metrics.jsonl"
 DISTINCT = 0.8
 """The share of different examples among the first ones; small made-up tasks draw some twice."""
 
@@ -79,6 +81,9 @@ def writes(subject: Subject) -> None:
     with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(io.StringIO()) as printed:
         folder = Path(place)
         with contextlib.redirect_stderr(printed):
+            # what the engine itself keeps, which a sink may read
+            lines = [json.dumps({"phase": "rl", "step": step, "reward/mean": 0.5}) for step in range(1, EARLIER + 1)]
+            (folder / JOURNAL).write_text("".join(f"{line}\n" for line in lines))
             _write(subject, folder, 0, EARLIER)
             before = _size(folder)
             if not before and not printed.getvalue().strip():
@@ -98,4 +103,4 @@ def _write(subject: Subject, folder: Path, start: int, last: int) -> None:
 
 
 def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and file.name != JOURNAL)
