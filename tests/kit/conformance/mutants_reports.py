@@ -47,3 +47,20 @@ def the_two_largest(logits):
 @caught_by("field", "one_for_each_position")
 def a_part_of_the_hidden_state(hidden_states):
     return hidden_states[..., :3].astype(jnp.float32)
+
+
+@caught_by("loss_agg", "finite_results")
+def nan_of_an_empty_row(mask):
+    lengths = jnp.sum(mask, axis=-1, keepdims=True, dtype=jnp.float32)
+    return jnp.cumsum(mask, axis=-1, dtype=jnp.float32) / lengths
+
+
+@caught_by("loss_mask", "zero_outside_the_mask")
+def keeps_what_is_uncertain_in_padding(old_entropy, mask):
+    return jnp.where(jnp.isfinite(old_entropy), 1.0, 0.0).astype(jnp.float32)
+
+
+@caught_by("early_stopping", "judges")
+def sorts_the_others(curve, others):
+    others.sort(key=lambda other: -other[-1][1])
+    return bool(others) and curve[-1][1] < others[-1][-1][1]

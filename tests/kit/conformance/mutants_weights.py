@@ -65,3 +65,29 @@ class EitherPrefixOrCache:
             )
 
         return _decoder(__call__=call)
+
+
+@caught_by("model", "left_padding", slow=True)
+@attrs.frozen(kw_only=True)
+class PaddingFades:
+    """What stands in the padding still reaches the first tokens after it, a little."""
+
+    def make(self, vocab_size, *, rngs, place):
+        def call(self, tokens, mask, cache=None, *, prefix=None):
+            hidden, cache = super(type(self), self).__call__(tokens, mask, cache, prefix=prefix)
+            before = jnp.cumsum(jnp.where(mask, 0, tokens + 1), axis=1)
+            after = jnp.cumsum(mask, axis=1)
+            return hidden + (0.01 * before * 0.5**after)[..., None].astype(hidden.dtype), cache
+
+        return _decoder(__call__=call)
+
+
+@caught_by("model", "cache", slow=True)
+@attrs.frozen(kw_only=True)
+class TheCacheNeverGrows:
+    def make(self, vocab_size, *, rngs, place):
+        def call(self, tokens, mask, cache=None, *, prefix=None):
+            hidden, after = super(type(self), self).__call__(tokens, mask, cache, prefix=prefix)
+            return hidden, after if cache is None else cache
+
+        return _decoder(__call__=call)
