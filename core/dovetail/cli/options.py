@@ -14,7 +14,6 @@ import attrs
 
 from dovetail.cli.complete import completed, configs, overrides
 from dovetail.errors import PluginError
-from dovetail.registry import add_file
 
 
 @attrs.define
@@ -140,8 +139,9 @@ def add_config(command: argparse.ArgumentParser) -> None:
     completed(config, configs)
     command.add_argument(
         "--plugin",
-        type=add_file,
+        dest="plugins",
         action="append",
+        default=[],
         metavar="FILE.py",
         help="take in a plugin that is one file, as if it were installed; repeatable",
     )

@@ -62,7 +62,7 @@ def _discovered() -> tuple[Registry, pluggy.PluginManager]:
     return registry, manager
 
 
-def add_file(path: str) -> str:
+def add_file(path: str) -> None:
     """Take in a plugin that is one file, in this process and in those that it starts.
 
     Raises:
@@ -70,7 +70,6 @@ def add_file(path: str) -> str:
     """
     add_to_environment(path)
     _discovered.cache_clear()
-    return path
 
 
 def current() -> Registry:
