@@ -5,6 +5,17 @@
 
 from dovetail.errors import DovetailError
 from dovetail.hookspecs import hookimpl
-from dovetail.registry import STATIC, Component, Renamed, declares, get, names, register
+from dovetail.registry import STATIC, Chooses, Component, Renamed, declares, get, names, register
 
-__all__ = ["STATIC", "Component", "DovetailError", "Renamed", "declares", "get", "hookimpl", "names", "register"]
+__all__ = [
+    "STATIC",
+    "Chooses",
+    "Component",
+    "DovetailError",
+    "Renamed",
+    "declares",
+    "get",
+    "hookimpl",
+    "names",
+    "register",
+]

@@ -7,7 +7,18 @@ import pytest
 
 import dovetail
 
-PUBLIC = ["Component", "DovetailError", "Renamed", "STATIC", "declares", "get", "hookimpl", "names", "register"]
+PUBLIC = [
+    "Chooses",
+    "Component",
+    "DovetailError",
+    "Renamed",
+    "STATIC",
+    "declares",
+    "get",
+    "hookimpl",
+    "names",
+    "register",
+]
 HEAVY = {"jax", "flax", "optax", "orbax", "grain", "numpy", "matplotlib", "clu"}
 
 

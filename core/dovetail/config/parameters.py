@@ -144,6 +144,8 @@ class _ParameterResolver:
             if self._is_free(component.kind) and given.binding not in self._used:
                 made[component.label] = self._choice(component, scope, given.binding.place)
         found = {path: choice for path, choice in made.items() if choice is not None}
+        for path, choice in [*found.items()]:
+            found |= self._with_inner(path, choice)
         self._check_distinct()
         if not self.problems:
             self._check_instances(found)
@@ -164,6 +166,32 @@ class _ParameterResolver:
             elif params[name] is REQUIRED:
                 self.problems.add(place, f"{component.label}.{name} has no default: set it")
         return Choice(component=component, params=params, scope=scope, origins=origins)
+
+    def _with_inner(self, path: str, choice: Choice, around: tuple[Component, ...] = ()) -> dict[str, Choice]:
+        """Return a choice with what its hyperparameters choose, by path: `train.rollout.inner`, and so on below."""
+        if not choice.component.chooses:
+            return {path: choice}
+        params, inner, below = dict(choice.params), dict[str, Choice](), dict[str, Choice]()
+        for name, kind in choice.component.chooses.items():
+            given = self._given.get((choice.scope, choice.component, name)) or self._given.get(
+                ("", choice.component, name)
+            )
+            owner = given.binding.owner if given else choice.component.origin.distribution
+            place = given.binding.place if given else f"default of {choice.component.label}.{name}"
+            try:
+                component = self.registry.get(kind, str(params[name]), prefer=(owner, ENGINE) if owner else ())
+            except UnknownNameError as error:
+                self.problems.add(place, f"{choice.component.label}.{name}: {error}")
+                continue
+            if component in (choice.component, *around):
+                self.problems.add(place, f"{choice.component.label}.{name}: it would be built inside itself")
+                continue
+            made = self._choice(component, choice.scope, place)
+            if made is not None:
+                params[name] = component.spelled
+                below |= self._with_inner(f"{path}.{name}", made, (choice.component, *around))
+                inner[name] = below[f"{path}.{name}"]
+        return {path: attrs.evolve(choice, params=params, inner=inner)} | below
 
     def _check_instances(self, choices: Mapping[str, Choice]) -> None:
         """Let classes judge the values of their parameters, alone and together."""

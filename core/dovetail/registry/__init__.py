@@ -14,6 +14,7 @@ from dovetail.kinds import Kind
 from dovetail.registry.component import (
     REQUIRED,
     STATIC,
+    Chooses,
     Component,
     Interface,
     Origin,
@@ -30,6 +31,7 @@ from dovetail.registry.renamed import Renamed
 __all__ = [
     "REQUIRED",
     "STATIC",
+    "Chooses",
     "Component",
     "Interface",
     "Kind",

@@ -38,6 +38,18 @@ STATIC: typing.Final = _Static()
 """Write `Annotated[float, dovetail.STATIC]` where a float hyperparameter must not be traced, as it decides a shape."""
 
 
+@attrs.frozen
+class Chooses:
+    """Mark of a hyperparameter that names a component, which is built with its own parameters in its place.
+
+        inner: Annotated[Any, dovetail.Chooses("rollout")] = "dovetail/vanilla"
+
+    In a config, `rollout.mine.inner = 'vllm'` chooses it, and `rollout.vllm.gpu_memory = 0.5` is a parameter of it.
+    """
+
+    kind: str
+
+
 class _Required:
     """Stands where a hyperparameter has no default."""
 
@@ -174,6 +186,12 @@ class Component:
     def static(self) -> frozenset[str]:
         """Hyperparameters that are compile-time constants: marked `STATIC`, or of a type that holds no float."""
         return self.interface.static
+
+    @property
+    def chooses(self) -> dict[str, str]:
+        """The hyperparameters that name a component, with its kind."""
+        marked = {name: getattr(hint, "__metadata__", ()) for name, hint in self.hints.items()}
+        return {name: mark.kind for name, marks in marked.items() for mark in marks if isinstance(mark, Chooses)}
 
     @property
     def declares(self) -> MappingProxyType[str, Any]:
