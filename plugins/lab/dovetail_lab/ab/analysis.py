@@ -151,7 +151,7 @@ def prompts_of(runs: Runs, arm: str, seeds: Sequence[int]) -> Prompts | None:
     if len(sizes) != 1:
         return None
     mine, control = np.array(tables[arm]), np.array(tables[design.control.name])
-    there = ~(np.isnan(mine) | np.isnan(control)).any(axis=(0, 1))  # prompts that every run has a value of
+    there = (np.isfinite(mine) & np.isfinite(control)).all(axis=(0, 1))  # prompts that every run has a value of
     mine, control = mine[:, :, there].mean(1), control[:, :, there].mean(1)
     if mine.shape[1] < 2:
         return None
@@ -173,7 +173,7 @@ def _by_prompt(runs: Runs, outcome: Outcome) -> Float[np.ndarray, "evaluation pr
     if section != "eval" or math.isnan(outcome.value):
         return None
     rows = {line["step"]: line[column] for line in runs.records(outcome, EVALUATIONS) if column in line}
-    steps = runs.registration.design.window.steps(list(rows), runs.registration.steps)
+    steps = runs.registration.design.window.steps(list(rows), runs.registration.steps[outcome.arm])
     sizes = {len(rows[step]) for step in steps}
     if len(sizes) != 1:
         return None
@@ -188,7 +188,7 @@ def difference_curves(analysis: Analysis, arm: str) -> Curves:
     for seed in analysis.seeds:
         mine, control = (runs.outcomes[name, seed] for name in (arm, design.control.name))
         if not math.isnan(mine.value) and not math.isnan(control.value):
-            left, right = (runs.curve(each, design.metric) for each in (mine, control))
+            left, right = (runs.drawn(each, design.metric) for each in (mine, control))
             found.append({step: sign * (left[step] - right[step]) for step in left.keys() & right.keys()})
     return mean_curves(found)
 

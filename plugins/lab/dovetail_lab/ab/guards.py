@@ -104,7 +104,7 @@ def _watch(runs: Runs, guard: Guard, arm: str, seeds: Sequence[int], verdict: Ve
     for metric in guard.metrics:
         figure = _figure(runs, guard, metric)
         control, mine = (runs.table(name, seeds, figure) for name in (design.control.name, arm))
-        both = ~(np.isnan(control) | np.isnan(mine))
+        both = np.isfinite(control) & np.isfinite(mine)
         if both.any():
             break
     else:
@@ -141,14 +141,14 @@ def judge(guard: Guard, control: float, difference: float, change: Interval, ver
 
 def _figure(runs: Runs, guard: Guard, metric: str) -> Callable[[Outcome], float]:
     """Return what reduces a run's record to one number."""
-    design, total = runs.registration.design, runs.registration.steps
+    design, steps = runs.registration.design, runs.registration.steps
 
     def figure(outcome: Outcome) -> float:
         curve = _spent(runs, outcome, metric) if guard.file == TIMINGS else runs.curve(outcome, metric)
         if not curve:
             return math.nan
         if guard.over == "window":
-            return design.window.of(curve.items(), total)
+            return design.window.of(curve.items(), steps[outcome.arm])
         return REDUCE[guard.over](list(curve.values()))
 
     return figure

@@ -11,7 +11,7 @@ from dovetail_lab.ab.outcomes import Outcome
 from dovetail_lab.ab.paired import Interval
 from dovetail_lab.ab.pictures import behaviour, learning, pairs, prompts
 from dovetail_lab.ab.verdict import Comparison
-from dovetail_lab.ab.words import caveats, headline, sentence
+from dovetail_lab.ab.words import caveats, headline, lengths, sentence
 from dovetail_lab.report import charts
 from dovetail_lab.report.charts import Estimate
 from dovetail_lab.report.numbers import Unit, factor, number, p_value, ratio, share
@@ -22,10 +22,9 @@ def render(analysis: Analysis) -> str:
     """Return the report as HTML."""
     registration, design = analysis.registration, analysis.registration.design
     names = f"{' and '.join(arm.name for arm in design.treatments)} against {design.control.name}"
-    steps = f"{registration.steps} step{'s' * (registration.steps != 1)}"
     subtitle = (
         f"{design.metric}, {'higher' if design.goal == 'max' else 'lower'} is better · mean of {design.window.text} ·"
-        f" {registration.config}, {steps} · {_progress(analysis)}"
+        f" {registration.config}, {lengths(registration)} · {_progress(analysis)}"
     )
     content = [*_verdicts(analysis), *_amended(analysis)]
     if analysis.look:

@@ -46,8 +46,13 @@ def sign_flip_p(differences: Pairs, shift: float = 0.0) -> float:
 
     >>> sign_flip_p(np.arange(1.0, 7.0)), sign_flip_p(np.array([1.0, -1.0]))
     (0.03125, 1.0)
+
+    Raises:
+        ValueError: if a difference is not finite: every comparison with NaN is false, and p would be 0.
     """
     centred = np.asarray(differences, float) - shift
+    if not np.isfinite(centred).all():
+        raise ValueError(f"differences {centred.tolist()} are not all finite: leave lost runs out first")
     observed = abs(centred.sum())
     # Sums of the same numbers in another order differ by rounding: what ties must count as a tie.
     enough = observed * (1 - 1e-9) - 1e-12 * np.abs(centred).sum()

@@ -19,7 +19,7 @@ from dovetail.run.files import write_whole
 from dovetail_lab.ab.design import Design, changes
 from dovetail_lab.sweep import Planned
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 FILE: Final = "ab.json"
 LIBRARIES: Final = ("jax", "jaxlib", "flax", "optax", "numpy", "scipy")
 SHOWN: Final = 6
@@ -43,7 +43,7 @@ class Registration:
         design: what is compared, as amended.
         config: the gin file.
         sets: overrides that all arms have.
-        steps: RL steps of a run.
+        steps: by arm, the RL steps of a run.
         differences: by arm, how its resolved config differs from the control's.
         versions: of the plugins and of the libraries that compute.
         trials: by arm and seed, the id of the run.
@@ -54,7 +54,7 @@ class Registration:
     design: Design
     config: str
     sets: tuple[str, ...]
-    steps: int
+    steps: Mapping[str, int]
     differences: Mapping[str, tuple[str, ...]]
     versions: Mapping[str, str]
     trials: Mapping[str, Mapping[int, str]]
@@ -72,7 +72,7 @@ class Registration:
             design=design,
             config=config,
             sets=tuple(sets),
-            steps=control.train.steps,
+            steps={name: config.train.steps for name, config in configs.items()},
             differences={arm.name: tuple(difference(control, configs[arm.name])) for arm in design.treatments},
             versions=_versions(configs.values()),
             trials={arm.name: {seed: runs[arm.name, seed].id for seed in design.seeds} for arm in design.arms},
@@ -86,7 +86,7 @@ class Registration:
             "registered": self.registered,
             "config": self.config,
             "set": list(self.sets),
-            "steps": self.steps,
+            "steps": dict(self.steps),
             "design": self.design.to_json(),
             "test": "exact sign-flip test of paired differences, two-sided; Holm over arms",
             "differences": {arm: list(lines) for arm, lines in self.differences.items()},

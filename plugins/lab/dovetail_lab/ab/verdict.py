@@ -108,7 +108,7 @@ def compare(
     """Compare each arm with the control.
 
     Args:
-        control: the metric of the control's run of each seed; NaN where it crashed.
+        control: the metric of the control's run of each seed; not finite where it is lost.
         arms: the same of each arm, in the same order of seeds.
         higher_is_better: the direction of the metric.
         min_effect: the least difference that matters, in the metric's unit.
@@ -122,7 +122,7 @@ def compare(
         ValueError: if an arm shares no finished seed with the control.
     """
     sign = 1.0 if higher_is_better else -1.0
-    both = {name: ~(np.isnan(control) | np.isnan(values)) for name, values in arms.items()}
+    both = {name: np.isfinite(control) & np.isfinite(values) for name, values in arms.items()}
     for name, there in both.items():
         if not there.any():
             raise ValueError(f"arm {name} and the control have finished no seed in common")

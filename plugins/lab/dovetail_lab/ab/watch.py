@@ -86,7 +86,7 @@ class Table(Display):
         for seed in design.seeds:
             grid.add_column(str(seed), justify="right")
         for arm, ids in self._registration.trials.items():
-            grid.add_row(arm, *(self._cell(*by_id[id]) if id in by_id else "·" for id in ids.values()))
+            grid.add_row(arm, *(self._cell(arm, *by_id[id]) if id in by_id else "·" for id in ids.values()))
         over = sum(state.status in SETTLED for state in states.values())
         looks = ", ".join(map(str, design.look_sizes))
         return Group(
@@ -95,8 +95,8 @@ class Table(Display):
             Text(f"the arms are compared after {looks} pairs, not before", style="dim"),
         )
 
-    def _cell(self, trial: Trial, state: State) -> str:
+    def _cell(self, arm: str, trial: Trial, state: State) -> str:
         if state.status == "running":
             lines = self._store.metrics(trial)
-            return f"{(lines[-1]['step'] if lines else 0) / max(self._registration.steps, 1):.0%}"
+            return f"{(lines[-1]['step'] if lines else 0) / max(self._registration.steps[arm], 1):.0%}"
         return SIGNS.get(state.status, "✗")

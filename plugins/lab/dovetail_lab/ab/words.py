@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dovetail_lab.ab import paired
 from dovetail_lab.ab.analysis import Analysis
 from dovetail_lab.ab.design import FEW_PAIRS, Design
+from dovetail_lab.ab.registration import Registration
 from dovetail_lab.ab.sequential import pocock_level
 from dovetail_lab.ab.verdict import Comparison
 from dovetail_lab.report.numbers import Unit, p_value, ratio, share
@@ -98,6 +99,13 @@ def counted(count: int, noun: str) -> str:
     ('1 pair', '8 pairs')
     """
     return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def lengths(registration: Registration) -> str:
+    """Say how long the runs are: of each arm, where they differ."""
+    if len(set(registration.steps.values())) == 1:
+        return counted(next(iter(registration.steps.values())), "step")
+    return ", ".join(f"{arm} {counted(steps, 'step')}" for arm, steps in registration.steps.items())
 
 
 def plan(design: Design, deviation: float | None) -> list[str]:
