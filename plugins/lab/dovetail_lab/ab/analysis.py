@@ -14,7 +14,7 @@ from dovetail_lab.ab.design import Arm
 from dovetail_lab.ab.guards import Watched, watch
 from dovetail_lab.ab.outcomes import Outcome, Runs
 from dovetail_lab.ab.paired import Interval
-from dovetail_lab.ab.prompts import Flips, Shares, Table, flips, hierarchical_interval, variance_shares
+from dovetail_lab.ab.prompts import Flips, Shares, Table, flips, two_way_interval, variance_shares
 from dovetail_lab.ab.registration import Registration
 from dovetail_lab.ab.verdict import Comparison, compare
 from dovetail_lab.report.curves import Curves, mean_curves
@@ -29,7 +29,7 @@ class Prompts:
     Attributes:
         control: mean of each prompt over the seeds, of the control.
         arm: the same of the arm.
-        interval: of the mean difference, over other seeds and other prompts, 95 %.
+        interval: of the mean difference, over other seeds and other prompts, as confident as the comparison's.
         shares: where its variance comes from.
         flips: prompts that changed sides; None where a prompt's value is not a success or a failure.
     """
@@ -125,7 +125,7 @@ def _at(runs: Runs, look: int) -> Analysis:
             looks=len(design.look_sizes),
         )
     )
-    tables = {name: prompts_of(runs, name, seeds) for name in comparisons}
+    tables = {name: prompts_of(runs, name, seeds, each.confidence) for name, each in comparisons.items()}
     found = Analysis(
         runs=runs,
         look=look,
@@ -138,7 +138,7 @@ def _at(runs: Runs, look: int) -> Analysis:
     return attrs.evolve(found, over=found.over or (look > 0 and found.decided))
 
 
-def prompts_of(runs: Runs, arm: str, seeds: Sequence[int]) -> Prompts | None:
+def prompts_of(runs: Runs, arm: str, seeds: Sequence[int], confidence: float = 0.95) -> Prompts | None:
     """Return an arm's result prompt by prompt; None if it is not a metric of an evaluation, or was not kept."""
     design = runs.registration.design
     tables: dict[str, list[np.ndarray]] = {arm: [], design.control.name: []}
@@ -161,7 +161,7 @@ def prompts_of(runs: Runs, arm: str, seeds: Sequence[int]) -> Prompts | None:
     return Prompts(
         control=control.mean(0),
         arm=mine.mean(0),
-        interval=hierarchical_interval(difference),
+        interval=two_way_interval(difference, confidence),
         shares=variance_shares(difference),
         flips=flips(worse, better) if binary else None,
     )
