@@ -16,7 +16,7 @@ from dovetail_lab.ab.outcomes import Outcome, Runs
 from dovetail_lab.ab.paired import Interval
 from dovetail_lab.ab.prompts import Flips, Shares, Table, flips, two_way_interval, variance_shares
 from dovetail_lab.ab.registration import Registration
-from dovetail_lab.ab.verdict import Comparison, compare
+from dovetail_lab.ab.verdict import Comparison, compare, results_of_pairs
 from dovetail_lab.report.curves import Curves, mean_curves
 
 EVALUATIONS: Final = "eval.jsonl"
@@ -112,8 +112,11 @@ def _at(runs: Runs, look: int) -> Analysis:
     seeds = design.seeds[:size]
     control = runs.results(design.control.name, seeds)
     arms = {arm.name: runs.results(arm.name, seeds) for arm in design.treatments}
-    paired_arms = {name: values for name, values in arms.items() if not np.isnan(values - control).all()}
-    comparisons = (
+    sign = 1.0 if design.goal == "max" else -1.0
+    paired_arms = {
+        name: values for name, values in arms.items() if len(results_of_pairs(control, values, sign, design.lost)[0])
+    }
+    found = (
         {}
         if not paired_arms
         else compare(
@@ -123,10 +126,15 @@ def _at(runs: Runs, look: int) -> Analysis:
             min_effect=design.min_effect,
             alpha=design.alpha,
             looks=len(design.look_sizes),
+            lost=design.lost,
         )
     )
+    comparisons = {
+        name: attrs.evolve(each, verdict="identical") if runs.identical(name, seeds) else each
+        for name, each in found.items()
+    }
     tables = {name: prompts_of(runs, name, seeds, each.confidence) for name, each in comparisons.items()}
-    found = Analysis(
+    analysis = Analysis(
         runs=runs,
         look=look,
         seeds=seeds,
@@ -135,7 +143,7 @@ def _at(runs: Runs, look: int) -> Analysis:
         prompts={name: table for name, table in tables.items() if table},
         over=look == len(design.look_sizes),
     )
-    return attrs.evolve(found, over=found.over or (look > 0 and found.decided))
+    return attrs.evolve(analysis, over=analysis.over or (look > 0 and analysis.decided))
 
 
 def prompts_of(runs: Runs, arm: str, seeds: Sequence[int], confidence: float = 0.95) -> Prompts | None:
@@ -198,9 +206,7 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
     seeds = analysis.seeds
     arms = {}
     for name, comparison in analysis.comparisons.items():
-        guards = [
-            {**attrs.asdict(each), "guard": each.guard.label, "ratio": each.ratio} for each in analysis.guards[name]
-        ]
+        guards = [{**attrs.asdict(each), "guard": each.guard.label} for each in analysis.guards[name]]
         arms[name] = {**attrs.asdict(comparison), "lost": analysis.lost_in(name), "guards": guards}
         if prompts := analysis.prompts.get(name):
             kept = ("interval", "shares", "flips")

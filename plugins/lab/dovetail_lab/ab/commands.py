@@ -25,7 +25,7 @@ from dovetail_lab.sweep.commands import parse_time
 DECIDED, UNDECIDED = 0, 3
 """Exit codes; 1 is an error, as for every command."""
 
-REGISTERED = ("control", "seeds", "metric", "goal", "window", "min_effect", "alpha", "sequential", "deviation")
+REGISTERED = ("control", "seeds", "metric", "goal", "window", "min_effect", "alpha", "lost", "sequential", "deviation")
 """Options that are settings of the section `ab`."""
 
 HOW_IT_RUNS = (
@@ -93,6 +93,7 @@ def make_design(settings: AB) -> Design:
         seeds=parse_seeds(settings.seeds),
         looks=parse_stop_rule(settings.sequential),
         alpha=settings.alpha,
+        lost=settings.lost,
     )
     return design.with_control(settings.control) if settings.control else design
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dovetail_lab.ab.analysis import Analysis
-from dovetail_lab.ab.words import caveats, headline
-from dovetail_lab.report.numbers import Unit, p_value, ratio, share
+from dovetail_lab.ab.words import caveats, changed, headline
+from dovetail_lab.report.numbers import Unit, p_value, share
 
 
 def render(analysis: Analysis) -> str:
@@ -65,9 +65,9 @@ def _guards(analysis: Analysis) -> list[str]:
             if each.metric:
                 unit = Unit.of(each.metric)
                 mark = {"red": "**red**", "changed": "changed"}.get(each.sign, "")
-                values = (unit.value(each.control), unit.value(each.arm), ratio(each.ratio))
+                values = (unit.value(each.control), unit.value(each.arm), changed(each))
                 rows.append((arm, each.guard.label, *values, mark))
-    return _table(("arm", "guard", "control", "arm's", "factor", ""), rows)
+    return _table(("arm", "guard", "control", "arm's", "change", ""), rows)
 
 
 def _prompts(analysis: Analysis) -> list[str]:

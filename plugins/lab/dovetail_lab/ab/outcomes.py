@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -93,6 +94,16 @@ class Runs:
         """Return a figure of each run by seed; NaN where a run has no result on the primary metric either."""
         outcomes = [self.outcomes[arm, seed] for seed in seeds]
         return np.array([math.nan if math.isnan(each.value) else figure(each) for each in outcomes])
+
+    def identical(self, arm: str, seeds: Sequence[int]) -> bool:
+        """Whether an arm's run of every seed has recorded the same numbers, bit for bit, as the control's."""
+        control = self.registration.design.control.name
+        pairs = [(self.outcomes[name, seed] for name in (arm, control)) for seed in seeds]
+        return bool(pairs) and all(not (a.lost or b.lost) and self._digits(a) == self._digits(b) for a, b in pairs)
+
+    def _digits(self, outcome: Outcome) -> str:
+        """What a run has recorded, as text, in which NaN equals NaN."""
+        return json.dumps(self.records(outcome, "metrics.jsonl"))
 
     def records(self, outcome: Outcome, file: str) -> list[dict[str, Any]]:
         """Return what a run has recorded of its RL phase in one of its files; read once."""

@@ -17,6 +17,11 @@ from dovetail_lab.report.charts import Estimate
 from dovetail_lab.report.numbers import Unit, factor, number, p_value, ratio, share
 from dovetail_lab.report.page import Cell, escape, facts, figure, page, paragraph, section, table
 
+LOST_RUNS: Mapping[str, str] = {
+    "leave_out": "their pairs are left out",
+    "worst": "count as the worst result of both arms",
+}
+
 
 def render(analysis: Analysis) -> str:
     """Return the report as HTML."""
@@ -145,6 +150,7 @@ def _statistics(analysis: Analysis) -> str:
         "p, exact sign-flip test": lambda each: p_value(each.p),
         "p, adjusted for looks and arms": lambda each: p_value(each.adjusted_p),
         "p of equivalence, adjusted": lambda each: p_value(each.equivalence_p),
+        "skewness of the differences": lambda each: number(round(each.symmetry.skewness, 1)),
         "a run of the arm beats one of the control": lambda each: share(each.improvement),
         "correlation of the arms over seeds": lambda each: number(round(each.correlation, 2)),
         "standard deviation of the differences": lambda each: unit.length(each.deviation),
@@ -182,7 +188,8 @@ def _guards(analysis: Analysis) -> str:
     rows.append(_lost_row(analysis, arms))
     note = (
         "The same paired statistics on what a win may have cost. Red: the arm wins the metric, and this got worse"
-        " beyond its tolerance with a 95 % interval that leaves zero out; amber: it changed. A different step size at"
+        " beyond its tolerance with an interval that leaves no change out; amber: it changed. The intervals are wider"
+        " than 95 %, so that all of them together are so confident. A different step size at"
         " the same learning rate means that the learning rate may be what was compared."
     )
     return section("Is it a fair win?", table(head, rows), f'<p class="muted">{note}</p>')
@@ -193,14 +200,17 @@ def _unit(guard: Guard) -> Unit:
 
 
 def _change(each: Watched, unit: Unit) -> Cell:
-    """One cell: the factor, the interval of the difference, the p-value."""
-    change, low, high = (each.arm - each.control, each.change.low, each.change.high)
-    if each.control and math.isfinite(low):
-        ends = " to ".join(factor(1 + end / each.control) for end in sorted((low, high)))
-        text = f"{ratio(each.ratio)}  [{ends}]"
+    """One cell: the factor or the difference, its interval, the p-value."""
+    change = each.change
+    if change is None:
+        return Cell("")
+    low, high = change.interval.low, change.interval.high
+    if not change.is_ratio:
+        text = f"{unit.difference(change.value)}  [{unit.interval(low, high)}]"
     else:
-        text = f"{unit.difference(change)}  [{unit.interval(low, high)}]"
-    return Cell(text, each.sign, title=f"{each.sign}; exact sign-flip p {p_value(each.p)}")
+        ends = f"{factor(low)} to {factor(high)}" if math.isfinite(high) else "unknown"
+        text = f"{ratio(change.value)}  [{ends}]"
+    return Cell(text, each.sign, title=f"{each.sign}; t-test, adjusted for the number of guards: p {p_value(change.p)}")
 
 
 def _lost_row(analysis: Analysis, arms: Sequence[str]) -> list[Cell]:
@@ -255,6 +265,7 @@ def _registration(analysis: Analysis) -> str:
         "window": design.window.text,
         "minimum effect": Unit.of(design.metric).length(design.min_effect),
         "seeds": ", ".join(map(str, design.seeds)),
+        "runs without a result": LOST_RUNS[design.lost],
         "stop rule": f"{design.stop_rule}: looks after {', '.join(map(str, design.look_sizes))} pairs",
         "test": f"exact sign-flip test, two-sided, {design.alpha:.3g} over all arms (Holm) and looks",
         "versions": ", ".join(f"{name} {version}" for name, version in registration.versions.items()),

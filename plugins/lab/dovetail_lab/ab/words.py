@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dovetail_lab.ab import paired
 from dovetail_lab.ab.analysis import Analysis
 from dovetail_lab.ab.design import FEW_PAIRS, Design
+from dovetail_lab.ab.guards import Watched
 from dovetail_lab.ab.registration import Registration
 from dovetail_lab.ab.sequential import pocock_level
+from dovetail_lab.ab.symmetry import unseen_rate
 from dovetail_lab.ab.verdict import Comparison
 from dovetail_lab.report.numbers import Unit, p_value, ratio, share
 
@@ -22,11 +24,17 @@ def sentence(analysis: Analysis, arm: str) -> str:
         return f"Nothing can be said of {arm}: it and {control} have finished no seed in common."
     unit = Unit.of(design.metric)
     what = f"{design.metric} {unit.value(found.arm)} against {unit.value(found.control)}"
-    evidence = _evidence(found, unit)
+    evidence = _evidence(found, design)
     match found.verdict:
         case "equivalent":
             within = unit.length(design.min_effect)
             return f"{arm} and {control} are equivalent, within ±{within}: {what}, {evidence}."
+        case "identical":
+            return (
+                f"{arm} and {control} are identical: in all {counted(found.pairs, 'pair')} their runs have recorded the"
+                " same numbers. Do the arms differ in what is computed? With one update per step, many losses have the"
+                " same gradient."
+            )
         case "undecided":
             return (
                 f"The data do not tell whether {arm} is better or worse than {control}: {what}, {evidence}"
@@ -36,10 +44,13 @@ def sentence(analysis: Analysis, arm: str) -> str:
             return f"{arm} is {found.verdict} than {control}: {what}, {evidence}."
 
 
-def _evidence(found: Comparison, unit: Unit) -> str:
-    pairs = counted(found.pairs, "pair")
+def _evidence(found: Comparison, design: Design) -> str:
+    unit, pairs = Unit.of(design.metric), counted(found.pairs, "pair")
+    p = f"p {_equals(found.adjusted_p)}"
+    if found.verdict == "equivalent":
+        p = f"p of a difference of {unit.length(design.min_effect)} or more {_equals(found.equivalence_p)}"
     interval = f"{100 * found.confidence:.3g} % interval {unit.interval(found.t.low, found.t.high)}"
-    return f"a difference of {unit.difference(found.mean)} ({interval}, p {_equals(found.adjusted_p)}, {pairs})"
+    return f"a difference of {unit.difference(found.mean)} ({interval}, {p}, {pairs})"
 
 
 def _equals(p: float) -> str:
@@ -59,24 +70,63 @@ def _missing(found: Comparison, design: Design) -> str:
 
 
 def caveats(analysis: Analysis, arm: str) -> list[str]:
-    """Return what to hold against a verdict: guards in red, lost runs, amendments."""
+    """Return what to hold against a verdict: guards in red, what the test assumes, lost runs."""
     found = []
     reds = analysis.reds(arm)
     if reds:
-        what = ", ".join(f"{each.guard.label} {ratio(each.ratio)}" for each in reds)
+        what = ", ".join(f"{each.guard.label} {changed(each)}" for each in reds)
         found.append(f"{arm} wins the metric, but spends more or drifts: {what}.")
     comparison = analysis.comparisons.get(arm)
-    if comparison and comparison.mean == comparison.deviation == 0:
-        found.append(
-            f"Every run of {arm} has exactly the result of the control's: do the arms differ in what is computed? With"
-            " one update per step, many losses have the same gradient."
-        )
+    if comparison:
+        found += _assumed(comparison, arm)
     lost = {name: analysis.lost_in(name) for name in (arm, analysis.registration.design.control.name)}
     for name, count in lost.items():
         if count:
-            left_out = "its pair is" if count == 1 else "their pairs are"
-            found.append(f"{name} lost {count} of {len(analysis.seeds)} runs; {left_out} left out of the comparison.")
+            found.append(f"{name} lost {count} of {len(analysis.seeds)} runs{_of_lost(analysis, count)}.")
     return found
+
+
+def _of_lost(analysis: Analysis, count: int) -> str:
+    """Say what lost runs count as."""
+    if analysis.registration.design.lost == "worst":
+        return f", which {'counts' if count == 1 else 'count'} as the worst result of both arms"
+    return f"; {'its pair is' if count == 1 else 'their pairs are'} left out of the comparison"
+
+
+def _assumed(found: Comparison, arm: str) -> list[str]:
+    """Say what the verdict assumes, what speaks against it, and what so few pairs cannot show."""
+    notes, shape = [], found.symmetry
+    if found.verdict == "identical":
+        return []
+    if found.mean == found.deviation == 0:
+        notes.append(f"Every run of {arm} has exactly the result of the control's, though not the same curve.")
+    if shape.one_sided:
+        count, side = abs(shape.one_sided), "for" if shape.one_sided > 0 else "against"
+        lies = "One difference lies" if count == 1 else f"{count} differences lie"
+        notes.append(
+            f"{lies} far from the others, {side} {arm}: look at the curves of those pairs for a run that collapsed."
+            " The mean depends on them, and the test assumes that such a thing happens to both arms alike."
+        )
+    elif shape.lopsided:
+        notes.append(
+            f"The differences are lopsided (skewness {shape.skewness:.1f}, p {_equals(shape.p)}), where the test"
+            " assumes that they are symmetric about their mean: its p-value is not exact."
+        )
+    if found.verdict != "undecided":
+        notes.append(
+            "It assumes that nothing rare sets the arms apart: a collapse in up to"
+            f" {share(unseen_rate(found.pairs))} of the seeds may have been missed by {counted(found.pairs, 'pair')}."
+        )
+    return notes
+
+
+def changed(watched: Watched) -> str:
+    """Write the change of a guard: a factor, or a difference where there is none."""
+    if watched.change is None:
+        return ""
+    if watched.change.is_ratio:
+        return ratio(watched.change.value)
+    return Unit.of(watched.guard.metrics[0]).difference(watched.change.value)
 
 
 def headline(analysis: Analysis) -> list[str]:

@@ -35,6 +35,9 @@ def _add_design(command: argparse.ArgumentParser) -> None:
     design.add_argument("--window", help="mean of what: last, last5, last10%%, all (default: last10%%)")
     design.add_argument("--min-effect", type=float, metavar="X", help="least difference that matters (default: 0)")
     design.add_argument("--alpha", type=float, help="chance of a false winner (default: 0.05)")
+    design.add_argument(
+        "--lost", choices=("leave_out", "worst"), help="what a crashed run counts as (default: its pair is left out)"
+    )
     design.add_argument("--sequential", metavar="RULE", help="pocock:4 looks four times and stops when decided")
     design.add_argument(
         "--deviation", type=float, metavar="X", help="standard deviation of the differences in a pilot, for the power"

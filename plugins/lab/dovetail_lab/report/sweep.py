@@ -41,8 +41,8 @@ def _best(rows: Sequence[Setting], metric: str, unit: Unit) -> str:
     over = f"mean of {seeds} seeds" if seeds > 1 else "one seed, so that nobody knows how much of it is chance"
     text = f"Best so far: {best.label}, {metric} {unit.value(rows[0].mean)}, {over}."
     left = (
-        f" {best.pruned} of its {len(best.trials)} seeds were stopped early and are not in the mean, which is that of the"
-        " better ones."
+        f" {best.pruned} of its {len(best.trials)} seeds were stopped early and are not in the mean, which is that of"
+        " the better ones."
         if best.pruned
         else ""
     )
