@@ -223,6 +223,7 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
         "look": analysis.look,
         "pairs": len(seeds),
         "over": analysis.over,
+        "doubts": list(analysis.runs.doubts),
         "decided": analysis.decided,
         "arms": arms,
         "runs": runs,

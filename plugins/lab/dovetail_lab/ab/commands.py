@@ -9,18 +9,22 @@ from pathlib import Path
 import attrs
 
 from dovetail.config import Choice, load_experiment
-from dovetail.errors import ConfigError
+from dovetail.errors import ConfigError, RunError
 from dovetail.shipped import find
 from dovetail_lab.ab import experiment
 from dovetail_lab.ab.analysis import Analysis, analyse
 from dovetail_lab.ab.design import Arm, Design, Window, parse_stop_rule
+from dovetail_lab.ab.integrity import tampered
+from dovetail_lab.ab.journal import FILE as JOURNAL
+from dovetail_lab.ab.journal import Journal
 from dovetail_lab.ab.metric import check_metric
 from dovetail_lab.ab.outcomes import Runs
 from dovetail_lab.ab.registration import FILE, Registration
-from dovetail_lab.ab.words import caveats, counted, headline, plan
+from dovetail_lab.ab.words import caveats, counted, doubtful, headline, plan
 from dovetail_lab.settings import AB
 from dovetail_lab.sweep import Planned, Store, Terms, parse_seeds, plan_trials
 from dovetail_lab.sweep.commands import parse_time
+from dovetail_lab.sweep.store import RECORD
 
 DECIDED, UNDECIDED = 0, 3
 """Exit codes; 1 is an error, as for every command."""
@@ -50,23 +54,69 @@ def run(options: argparse.Namespace) -> int:
     folder = options.folder or Path("ab") / path.stem
     registration = Registration.of(design, path.name, options.overrides, planned)
     if (folder / FILE).exists():
-        there = Registration.load(folder)
-        pairs = Runs.read(there, Store.open(folder)).pairs(there.design.seeds)
-        registration = registration.continues(there, amend=options.amend, pairs=pairs)
-    elif not options.repeat:
-        experiment.check_seeds(registration, folder)
+        registration = resumed(registration, folder, options.amend)
+    else:
+        refuse_orphan(folder)
+        registration = experiment.check_seeds(registration, folder, repeat=options.repeat)
     print("\n".join(introduction(registration, planned, settings.deviation)))
     if options.dry_run:
         print(f"{len(planned.trials)} runs would be made in {folder}")
         return 0
     about = {"config": str(path), "set": options.overrides, "space": design.to_json()}
     about |= {"metric": design.metric, "goal": design.goal}
+    experiment.begin(registration, folder)
     store = Store.create(folder, planned, about, extend=bool(options.amend))
-    registration.save(folder)
+    print(f"registered on {registration.registered}, seal {Journal(folder).seal}")
     analysis = experiment.run(registration, planned, store, executor.bind(), terms)
     files = experiment.report(analysis, folder)
     print("\n".join([*found(analysis), "", *map(str, files)]))
-    return DECIDED if analysis.decided else UNDECIDED
+    return DECIDED if analysis.decided and not analysis.runs.doubts else UNDECIDED
+
+
+def resumed(registration: Registration, folder: Path, amend: str | None) -> Registration:
+    """Return the registration as the continuation of the one in the folder.
+
+    Raises:
+        ConfigError: if the two differ and nobody says why.
+        RunError: if the one in the folder is not what was registered.
+    """
+    there, store = Registration.load(folder), Store.open(folder)
+    if found := tampered(there, store):
+        raise RunError(f"'{folder}': {'; '.join(found)}. Put it back as it was, or choose another --folder")
+    looks = sum(1 for _ in Journal(folder).of("looked"))
+    pairs = Runs.read(there, store).pairs(there.design.seeds)
+    return registration.continues(there, amend=amend, pairs=pairs, looks=looks)
+
+
+def refuse_orphan(folder: Path) -> None:
+    """Refuse a folder that holds runs and no registration, as if they were to come.
+
+    Raises:
+        RunError: saying what is there.
+    """
+    there = [name for name in (JOURNAL, RECORD) if (folder / name).exists()]
+    if there:
+        raise RunError(
+            f"'{folder}' has {' and '.join(there)} and no {FILE}: it is a sweep's folder, or a test whose registration"
+            " is gone. Put it back, or choose another --folder"
+        )
+
+
+def refuse_before_the_end(folder: Path, store: Store) -> None:
+    """Refuse to show the results of a test to which a look is still to come.
+
+    Raises:
+        RunError: saying when they are looked at.
+    """
+    if not (folder / FILE).exists():
+        return
+    registration = Registration.load(folder)
+    if not analyse(Runs.read(registration, store)).over:
+        sizes = ", ".join(map(str, registration.design.look_sizes))
+        raise RunError(
+            f"'{folder}' is an A/B test that is looked at after {sizes} pairs: what its arms have come to is not shown"
+            " before it has ended. `dovetail sweep status` shows which runs have, `dovetail report` the looks so far"
+        )
 
 
 def read_settings(path: Path, options: argparse.Namespace) -> AB:
@@ -137,7 +187,7 @@ def _in_both(differences: Sequence[str]) -> list[str]:
 
 def found(analysis: Analysis) -> list[str]:
     """Return the verdicts, for the terminal."""
-    lines = [""]
+    lines = ["", *doubtful(analysis)]
     sentences = headline(analysis)
     if not analysis.look:
         return [*lines, *sentences]

@@ -15,6 +15,8 @@ from jaxtyping import Float
 from dovetail.errors import RunError
 from dovetail.run.files import read_lines
 from dovetail_lab.ab.design import Design
+from dovetail_lab.ab.integrity import doubts
+from dovetail_lab.ab.journal import Journal
 from dovetail_lab.ab.registration import Registration
 from dovetail_lab.sweep import State, Store, Trial
 from dovetail_lab.sweep.store import SETTLED
@@ -56,6 +58,10 @@ class Runs:
     outcomes: Mapping[tuple[str, int], Outcome]
     set_aside: tuple[str, ...]
     """Folders of runs that could not be read and were begun again."""
+    doubts: tuple[str, ...] = ()
+    """Why a verdict does not confirm what was registered; see `dovetail_lab.ab.integrity`."""
+    seal: str = ""
+    """Hash of the first line of the journal."""
     _records: dict[tuple[Path, str], list[dict[str, Any]]] = attrs.field(factory=dict, repr=False)
 
     @classmethod
@@ -73,7 +79,13 @@ class Runs:
                     raise RunError(f"'{store.path}' has no run {id}, which is registered as arm {arm}, seed {seed}")
                 outcomes[arm, seed] = _outcome(registration, store, trials[id], arm, seed)
         aside = sorted(path.name for path in (store.path / "set-aside").glob("*"))
-        return cls(registration=registration, outcomes=outcomes, set_aside=tuple(aside))
+        return cls(
+            registration=registration,
+            outcomes=outcomes,
+            set_aside=tuple(aside),
+            doubts=doubts(registration, store),
+            seal=Journal(store.path).seal,
+        )
 
     def pairs(self, seeds: Sequence[int]) -> int:
         """How many of these seeds all arms have finished."""

@@ -11,7 +11,7 @@ from dovetail_lab.ab.outcomes import Outcome
 from dovetail_lab.ab.paired import Interval
 from dovetail_lab.ab.pictures import behaviour, learning, pairs, prompts
 from dovetail_lab.ab.verdict import Comparison
-from dovetail_lab.ab.words import caveats, headline, lengths, sentence
+from dovetail_lab.ab.words import caveats, doubtful, headline, lengths, sentence, sources
 from dovetail_lab.report import charts
 from dovetail_lab.report.charts import Estimate
 from dovetail_lab.report.numbers import Unit, factor, number, p_value, ratio, share
@@ -31,7 +31,8 @@ def render(analysis: Analysis) -> str:
         f"{design.metric}, {'higher' if design.goal == 'max' else 'lower'} is better · mean of {design.window.text} ·"
         f" {registration.config}, {lengths(registration)} · {_progress(analysis)}"
     )
-    content = [*_verdicts(analysis), *_amended(analysis)]
+    doubts = [_box("warn", "not confirmatory", text.partition(": ")[2], []) for text in doubtful(analysis)]
+    content = [*doubts, *_verdicts(analysis), *_amended(analysis)]
     if analysis.look:
         content += [
             _comparison(analysis),
@@ -256,7 +257,7 @@ def _registration(analysis: Analysis) -> str:
     """What was registered before the first run, and with what it ran."""
     registration, design = analysis.registration, analysis.registration.design
     terms: Mapping[str, str] = {
-        "registered": registration.registered,
+        "registered": f"{registration.registered}, seal {analysis.runs.seal}",
         "config": registration.config,
         "all arms": ", ".join(registration.sets) or "–",
         "control": f"{design.control.name}: {', '.join(design.control.overrides) or 'the config itself'}",
@@ -269,5 +270,6 @@ def _registration(analysis: Analysis) -> str:
         "stop rule": f"{design.stop_rule}: looks after {', '.join(map(str, design.look_sizes))} pairs",
         "test": f"exact sign-flip test, two-sided, {design.alpha:.3g} over all arms (Holm) and looks",
         "versions": ", ".join(f"{name} {version}" for name, version in registration.versions.items()),
+        "sources": ", ".join(sources(registration)).replace("`", ""),
     }
-    return section("Registered before the first run", facts(terms.items()))
+    return section("Registered", facts(terms.items()))

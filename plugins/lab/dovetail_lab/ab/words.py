@@ -129,6 +129,14 @@ def changed(watched: Watched) -> str:
     return Unit.of(watched.guard.metrics[0]).difference(watched.change.value)
 
 
+def doubtful(analysis: Analysis) -> list[str]:
+    """Return why the verdicts do not confirm what was registered, in one paragraph; none: they do."""
+    found = analysis.runs.doubts
+    if not found:
+        return []
+    return [f"Not confirmatory: {'; '.join(found)}. The p-values below do not know of this."]
+
+
 def headline(analysis: Analysis) -> list[str]:
     """Return the verdict on each arm, one sentence each, or when there will be one."""
     design = analysis.registration.design
@@ -149,6 +157,28 @@ def counted(count: int, noun: str) -> str:
     ('1 pair', '8 pairs')
     """
     return f"{count} {noun}{'s' * (count != 1)}"
+
+
+PROTECTED = (
+    "It is noticed, and said above, if the design in `ab.json` is not that of `journal.jsonl` and `sweep.json`; if a"
+    " record of a run changes after the run has finished; if a run is made again after a look and comes to something"
+    " else; if the design is amended after a look; if the sources of a package in use change between the runs; and if"
+    " the registration is younger than the first run.",
+    "",
+    "It is not noticed if somebody writes the whole folder anew, with all hashes: compare the seal with the one that"
+    " was printed before the first run, if that is kept elsewhere. Nor is it noticed if the same seeds were tried in a"
+    " place that is not near the folder, or if somebody looked into the folders of the runs before a registered look.",
+)
+"""What the record of a test shows of its history, and what it cannot; paragraphs."""
+
+
+def sources(registration: Registration) -> list[str]:
+    """Return each package in use with the hash of its files, and the commit where one is checked out."""
+    commits = registration.commits
+    return [
+        f"{package} `{digest}`{f' at {commits[package]}' if package in commits else ''}"
+        for package, digest in registration.sources.items()
+    ]
 
 
 def lengths(registration: Registration) -> str:

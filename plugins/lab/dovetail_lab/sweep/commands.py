@@ -186,9 +186,22 @@ def status(options: argparse.Namespace) -> int:
 
 def table(options: argparse.Namespace) -> int:
     """Print what each setting has come to."""
-    store = Store.open(options.folder)
+    store = _open_results(options.folder)
     print(table_text(store, *_compared(store, options)))
     return 0
+
+
+def _open_results(folder: Path) -> Store:
+    """Open a sweep whose results may be seen, which those of an A/B test may once it has come to its end.
+
+    Raises:
+        RunError: if they may not.
+    """
+    from dovetail_lab.ab.commands import refuse_before_the_end
+
+    store = Store.open(folder)
+    refuse_before_the_end(folder, store)
+    return store
 
 
 def _compared(store: Store, options: argparse.Namespace) -> tuple[str, str]:
@@ -218,7 +231,7 @@ def kill(options: argparse.Namespace) -> int:
 
 def export(options: argparse.Namespace) -> int:
     """Write the trials as csv, json or html."""
-    store = Store.open(options.folder)
+    store = _open_results(options.folder)
     text = export_text(store, options.format, *_compared(store, options))
     if options.output is None:
         print(text, end="")
