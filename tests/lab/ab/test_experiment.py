@@ -195,7 +195,10 @@ def test_few_pairs_are_warned_of(here, capsys):
     ab(*ARMS, *QUICK, "--seeds", "5", "--dry-run")
     assert "warning: 5 pairs cannot decide for an arm" in capsys.readouterr().out
     ab(*ARMS, *QUICK, "--seeds", "8", "--sequential", "pocock:4", "--dry-run")
-    assert "the looks after 2, 4, 6 pairs can find equivalence, but are too early" in capsys.readouterr().out
+    assert (
+        "the looks after 2, 4 pairs are too early for a winner: they are not made, and cost nothing"
+        in capsys.readouterr().out
+    )
 
 
 def test_lower_may_be_better(here, capsys):

@@ -125,7 +125,7 @@ def _at(runs: Runs, look: int) -> Analysis:
             higher_is_better=design.goal == "max",
             min_effect=design.min_effect,
             alpha=design.alpha,
-            looks=len(design.look_sizes),
+            looks=design.look_sizes,
             lost=design.lost,
         )
     )

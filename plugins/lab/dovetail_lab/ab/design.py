@@ -10,7 +10,7 @@ from typing import Any, Literal
 import attrs
 
 from dovetail.errors import ConfigError, listing, nearest
-from dovetail_lab.ab.sequential import look_sizes
+from dovetail_lab.ab.sequential import deciding_looks, look_sizes
 from dovetail_lab.ab.verdict import Lost
 from dovetail_lab.sweep import Point
 from dovetail_lab.sweep.values import split_commas
@@ -156,7 +156,12 @@ class Design:
 
     @property
     def look_sizes(self) -> tuple[int, ...]:
-        """After how many pairs the data are looked at."""
+        """After how many pairs the data are looked at: the planned looks, without those that could not decide."""
+        return deciding_looks(self.planned_looks, self.alpha / len(self.treatments))
+
+    @property
+    def planned_looks(self) -> tuple[int, ...]:
+        """The looks that the stop rule speaks of."""
         return look_sizes(len(self.seeds), self.looks)
 
     def arm(self, name: str) -> Arm:

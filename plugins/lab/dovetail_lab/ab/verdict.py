@@ -12,7 +12,7 @@ from scipy import stats
 
 from dovetail_lab.ab import paired
 from dovetail_lab.ab.paired import Interval, Pairs
-from dovetail_lab.ab.sequential import overall_p, pocock_level
+from dovetail_lab.ab.sequential import Looks, overall_p, pocock_level
 from dovetail_lab.ab.symmetry import Symmetry, symmetry
 
 Verdict = Literal["better", "worse", "equivalent", "identical", "undecided"]
@@ -132,7 +132,7 @@ def compare(
     higher_is_better: bool = True,
     min_effect: float = 0.0,
     alpha: float = 0.05,
-    looks: int = 1,
+    looks: Looks = 1,
     lost: Lost = "leave_out",
 ) -> dict[str, Comparison]:
     """Compare each arm with the control.
@@ -143,7 +143,7 @@ def compare(
         higher_is_better: the direction of the metric.
         min_effect: the least difference that matters, in the metric's unit.
         alpha: chance of a false `better` or `worse` of any arm, over all planned looks.
-        looks: at the data that are planned, this one among them.
+        looks: that are planned, this one among them: how many, or after how many pairs each.
         lost: what becomes of a seed of which a run is lost; see `results_of_pairs`.
 
     Returns:

@@ -196,7 +196,7 @@ def plan(design: Design, deviation: float | None) -> list[str]:
         deviation: standard deviation of the paired differences, where a pilot tells.
     """
     pairs, arms = len(design.seeds), len(design.treatments)
-    level = pocock_level(len(design.look_sizes), design.alpha / arms)
+    level = pocock_level(design.look_sizes, design.alpha / arms)
     unit = Unit.of(design.metric)
     lines = []
     if paired.smallest_p(pairs) > level:
@@ -211,10 +211,11 @@ def plan(design: Design, deviation: float | None) -> list[str]:
             f"power: {pairs} pairs find a difference of {units:.2f} standard deviations of the paired differences in"
             " four cases of five"
         )
-    idle = [size for size in design.look_sizes[:-1] if paired.smallest_p(size) > level]
+    idle = [size for size in design.planned_looks if size not in design.look_sizes]
     if idle:
         lines.append(
-            f"note: the looks after {_listed(idle)} pairs can find equivalence, but are too early for a winner"
+            f"note: the looks after {_listed(idle)} pairs are too early for a winner: they are not made, and cost"
+            " nothing"
         )
     if not design.min_effect:
         return [

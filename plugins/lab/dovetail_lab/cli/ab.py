@@ -13,7 +13,8 @@ def add(commands: Commands) -> None:
     summary = "compare variants of a config over the same seeds: registered before, decided by an exact test"
     description = (
         f"{summary}. The first arm is the control. Writes ab.html, ab.md and ab.json; status 0: every arm has a"
-        " verdict that confirms what was registered, 3: the data do not tell, 1: an error. The same command resumes a test that was interrupted."
+        " verdict that confirms what was registered, 3: the data do not tell, 1: an error. The same command resumes a"
+        " test that was interrupted."
     )
     command = commands.add_parser("ab", help=summary, description=description)
     add_config(command)
