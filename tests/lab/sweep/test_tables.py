@@ -9,7 +9,8 @@ from pathlib import Path
 from tests.lab.sweep.stub import plan
 
 from dovetail_lab.report.sweep import render
-from dovetail_lab.sweep import Store
+from dovetail_lab.sweep import Store, Trial
+from dovetail_lab.sweep.export import export
 from dovetail_lab.sweep.tables import settings_table, table_text
 
 ENDED_EARLY, WHOLE = 0.1, 0.2
@@ -49,3 +50,24 @@ def test_a_setting_of_which_no_seed_was_left_to_end_has_no_mean_and_stands_last(
     first, last = settings_table(store, "score", "max")
     assert first.mean == 0.45
     assert (last.mean, last.best) == (None, 0.9)
+
+
+def test_a_value_that_is_not_finite_makes_no_setting_the_best(tmp_path):
+    curves = {ENDED_EARLY: [[0.2, float("inf")], [0.2, 0.3]], WHOLE: [[0.2, 0.5], [0.2, 0.4]]}
+    first, last = settings_table(swept(tmp_path / "s", curves, pruned={}), "score", "max")
+    assert (first.mean, last.mean, last.best) == (0.45, 0.3, 0.3)
+
+
+def test_exported_values_are_numbers_and_not_texts(tmp_path):
+    store = swept(tmp_path / "s", {1e-05: [[0.1]], WHOLE: [[0.2]]}, pruned={})
+    found = json.loads(export(store, "json", "score", "max"))["trials"]
+    assert [each["train.lr"] for each in found] == [1e-05, 0.2]
+    header, first = (line.split(",") for line in export(store, "csv", "score", "max").splitlines()[:2])
+    assert float(dict(zip(header, first, strict=True))["train.lr"]) == 1e-05
+
+
+def test_a_trial_knows_its_values_by_their_types():
+    overrides = ("train.lr=1e-05", "train.policy_loss='gspo'", "run.sinks=('jsonl', 'console')", "train.critic=None")
+    trial = Trial(overrides=overrides, seed=0, id="a-s0", group="g")
+    assert list(trial.settings.values()) == [1e-05, "gspo", ("jsonl", "console"), None]
+    assert trial.values["train.lr"] == "1e-05"

@@ -113,8 +113,8 @@ def drive(
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         raise RunError(
-            f"sweep '{store.path}' ends here: {error.strerror or error}{where}. Nothing is lost: the same command goes on"
-            " once that is mended"
+            f"sweep '{store.path}' ends here: {error.strerror or error}{where}. Nothing is lost: the same command goes"
+            " on once that is mended"
         ) from error
 
 

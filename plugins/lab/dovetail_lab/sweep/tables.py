@@ -22,7 +22,7 @@ class Setting:
 
     Attributes:
         trials: its trials, one for each seed.
-        last: the metric's last value of each trial that has run to its end and has any.
+        last: the metric's last value of each trial that has run to its end, where it is finite.
         pruned: how many of its trials were stopped early. Their last value is that of an early step, which is not what
             a whole run would have come to, so it does not count.
         best: the best value that any of them had on the way.
@@ -77,11 +77,11 @@ def settings_table(store: Store, metric: str, goal: str) -> list[Setting]:
 def _setting(store: Store, trials: Sequence[Trial], metric: str, goal: str) -> Setting:
     curves = {trial: store.curve(trial, metric) for trial in trials}
     statuses = {trial: store.state(trial).status for trial in trials}
-    ended = [curve for trial, curve in curves.items() if curve and statuses[trial] == "done"]
+    last = [curve[-1][1] for trial, curve in curves.items() if curve and statuses[trial] == "done"]
     pruned = sum(status == "pruned" for status in statuses.values())
-    values = [value for curve in curves.values() for _, value in curve]
+    values = [value for curve in curves.values() for _, value in curve if math.isfinite(value)]
     best = (max if goal == "max" else min)(values, default=None)
-    return Setting(trials=tuple(trials), last=tuple(curve[-1][1] for curve in ended), pruned=pruned, best=best)
+    return Setting(trials=tuple(trials), last=tuple(filter(math.isfinite, last)), pruned=pruned, best=best)
 
 
 def check_metric(store: Store, metric: str) -> None:
