@@ -44,33 +44,85 @@ HOW_IT_RUNS = (
 def run(options: argparse.Namespace) -> int:
     """Register and run an A/B test, or resume it; report what it found."""
     path = find(options.config)
-    settings = read_settings(path, options)
-    design = make_design(settings)
-    terms, executor, limit = read_terms(path, options)
-    planned = plan_trials(path, options.overrides, [point for _, point in design.points()], max_trials=limit)
-    experiment.check_arms(design, planned)
-    for config in planned.configs.values():
-        check_metric(design.metric, config)
     folder = options.folder or Path("ab") / path.stem
-    registration = Registration.of(design, path.name, options.overrides, planned)
-    if (folder / FILE).exists():
-        registration = resumed(registration, folder, options.amend)
-    else:
-        refuse_orphan(folder)
-        registration = experiment.check_seeds(registration, folder, repeat=options.repeat)
-    print("\n".join(introduction(registration, planned, settings.deviation)))
+    test = Test.of(path, options.overrides, read_settings(path, options), read_terms(path, options))
+    registration = test.register(folder, amend=options.amend, repeat=options.repeat)
+    print("\n".join(introduction(registration, test.planned, test.deviation)))
     if options.dry_run:
-        print(f"{len(planned.trials)} runs would be made in {folder}")
+        print(f"{len(test.planned.trials)} runs would be made in {folder}")
         return 0
-    about = {"config": str(path), "set": options.overrides, "space": design.to_json()}
-    about |= {"metric": design.metric, "goal": design.goal}
-    experiment.begin(registration, folder)
-    store = Store.create(folder, planned, about, extend=bool(options.amend))
-    print(f"registered on {registration.registered}, seal {Journal(folder).seal}")
-    analysis = experiment.run(registration, planned, store, executor.bind(), terms)
-    files = experiment.report(analysis, folder)
-    print("\n".join([*found(analysis), "", *map(str, files)]))
+    analysis = test.perform(registration, folder, extend=bool(options.amend))
+    print("\n".join([*found(analysis), "", *(str(folder / name) for name in experiment.FILES)]))
     return DECIDED if analysis.decided and not analysis.runs.doubts else UNDECIDED
+
+
+HowItRuns = tuple[Terms, Choice, int]
+"""How runs are driven, where, and how many there may be."""
+
+
+@attrs.frozen(kw_only=True)
+class Test:
+    """An A/B test that was read and planned, and is not registered yet.
+
+    Attributes:
+        path: the gin file.
+        overrides: that all arms have.
+        design: what is compared.
+        planned: the runs.
+        terms: how they run.
+        executor: where they run.
+        deviation: of a pilot, for the power; None if there is none.
+    """
+
+    path: Path
+    overrides: tuple[str, ...]
+    design: Design
+    planned: Planned
+    terms: Terms
+    executor: Choice
+    deviation: float | None
+
+    @classmethod
+    def of(cls, path: Path, overrides: Sequence[str], settings: AB, how: HowItRuns) -> Test:
+        """Read and plan every run.
+
+        Raises:
+            ConfigError: with one line for each thing that is wrong.
+        """
+        design, (terms, executor, limit) = make_design(settings), how
+        planned = plan_trials(path, overrides, [point for _, point in design.points()], max_trials=limit)
+        experiment.check_arms(design, planned)
+        for config in planned.configs.values():
+            check_metric(design.metric, config)
+        return cls(
+            path=path,
+            overrides=tuple(overrides),
+            design=design,
+            planned=planned,
+            terms=terms,
+            executor=executor,
+            deviation=settings.deviation,
+        )
+
+    def register(self, folder: Path, *, amend: str | None, repeat: bool) -> Registration:
+        """Return its registration, as the continuation of the one in the folder if there is one; nothing is written."""
+        registration = Registration.of(self.design, self.path.name, self.overrides, self.planned)
+        if (folder / FILE).exists():
+            return resumed(registration, folder, amend)
+        refuse_orphan(folder)
+        return experiment.check_seeds(registration, folder, repeat=repeat)
+
+    def perform(self, registration: Registration, folder: Path, *, extend: bool) -> Analysis:
+        """Register it in its folder, run it to its last look, and write the report."""
+        design = self.design
+        about = {"config": str(self.path), "set": list(self.overrides), "space": design.to_json()}
+        about |= {"metric": design.metric, "goal": design.goal}
+        experiment.begin(registration, folder)
+        store = Store.create(folder, self.planned, about, extend=extend)
+        print(f"registered on {registration.registered}, seal {Journal(folder).seal}")
+        analysis = experiment.run(registration, self.planned, store, self.executor.bind(), self.terms)
+        experiment.report(analysis, folder)
+        return analysis
 
 
 def resumed(registration: Registration, folder: Path, amend: str | None) -> Registration:
@@ -148,14 +200,16 @@ def make_design(settings: AB) -> Design:
     return design.with_control(settings.control) if settings.control else design
 
 
-def read_terms(path: Path, options: argparse.Namespace) -> tuple[Terms, Choice, int]:
-    """Return how the runs are driven, as `sweep.*` of the config and the command line say, and how many there may be.
-
-    Never as populations, and strictly in order: all arms are trained in the same way.
-    """
+def read_terms(path: Path, options: argparse.Namespace) -> HowItRuns:
+    """Return how the runs are driven, as `sweep.*` of the config and the command line say."""
     given = ((key, getattr(options, option)) for option, key in HOW_IT_RUNS)
     sets = [f"{key}={value!r}" for key, value in given if value is not None]
-    settings, choices = load_experiment("sweep", path, [*options.overrides, *sets])
+    return how_it_runs(path, [*options.overrides, *sets])
+
+
+def how_it_runs(path: Path, overrides: Sequence[str]) -> HowItRuns:
+    """Return how the runs are driven: never as populations and in order, so that all arms are trained alike."""
+    settings, choices = load_experiment("sweep", path, overrides)
     terms = Terms(jobs=settings.jobs, retry=settings.retry, timeout=parse_time(settings.timeout), in_order=True)
     return terms, choices["sweep.executor"], settings.max_trials
 

@@ -21,6 +21,8 @@ from dovetail_lab.report.page import write
 from dovetail_lab.sweep import Planned, Store, Terms, Trial, drive
 
 REPORT, TEXT = "ab.html", "ab.md"
+FILES = (REPORT, TEXT, FILE)
+"""What a report consists of."""
 
 
 def check_arms(design: Design, planned: Planned) -> None:
@@ -137,4 +139,4 @@ def report(analysis: Analysis, folder: Path) -> list[Path]:
     write(folder / REPORT, page.render(analysis))
     write(folder / TEXT, markdown.render(analysis))
     analysis.registration.save(folder, to_json(analysis) if analysis.look else None)
-    return [folder / REPORT, folder / TEXT, folder / FILE]
+    return [folder / name for name in FILES]
