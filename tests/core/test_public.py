@@ -7,7 +7,22 @@ import pytest
 
 import dovetail
 
-PUBLIC = ["Component", "DovetailError", "Renamed", "STATIC", "declares", "get", "hookimpl", "names", "register"]
+PUBLIC = [
+    "Component",
+    "DovetailError",
+    "Renamed",
+    "STATIC",
+    "ab",
+    "declares",
+    "get",
+    "hookimpl",
+    "load",
+    "names",
+    "open_run",
+    "register",
+    "sweep",
+    "train",
+]
 HEAVY = {"jax", "flax", "optax", "orbax", "grain", "numpy", "matplotlib", "clu"}
 
 
