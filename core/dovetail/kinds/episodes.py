@@ -22,6 +22,7 @@ __all__ = [
     "Interaction",
     "OpenLoop",
     "Parsed",
+    "Result",
     "Running",
     "Step",
     "Tool",
@@ -86,19 +87,41 @@ class Parsed:
     error: str | None = None
 
 
+@attrs.frozen
+class Result:
+    """What a tool returns where a text alone does not say it.
+
+    Attributes:
+        text: what the model reads.
+        state: what the tool is called with the next time in this episode, if it has a parameter `state`; a value, so
+            that an episode can be branched and played again. The first time it is None.
+        failed: whether the call failed by the model's own fault.
+    """
+
+    text: str
+    state: Any = None
+    failed: bool = False
+
+
 @attrs.frozen(kw_only=True)
 class Tool:
     """A tool with its hyperparameters set.
 
+    It returns a text, a number, a list or a dict, or a `Result`. What it raises the model reads; an error of Dovetail's
+    own (`dovetail.errors`) is not the model's to mend, and ends the run; a `ConnectionError` is nobody's fault, and the
+    episode is left out. The model does not see a parameter `state`. A class may have `tools()`, which returns several.
+
     Attributes:
         function: takes what the model writes.
-        target: the function as its author wrote it: the annotations of its positional parameters and its docstring
-            say what the model may write.
+        target: the function as its author wrote it, or the class: the annotations of its positional parameters and its
+            docstring say what the model may write.
+        schema: `description` and `parameters` (JSON schema) where a server gives them; arguments are passed by name.
     """
 
     name: str
     function: Callable[..., Any]
     target: Callable[..., Any]
+    schema: Mapping[str, Any] | None = None
 
 
 class ToolFormat(Protocol):

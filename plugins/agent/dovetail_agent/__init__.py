@@ -18,6 +18,8 @@ def dovetail_components(register: Callable[..., None]) -> None:
     add("agent_loop", "tool_agent", "ToolAgent", aliases=("turns",))
     add("interaction", "guess_number", "GuessNumber")
     add("tool", "calculator")
+    add("tool", "python", "Python")
+    add("tool", "search", "Search")
     add("tool_format", "hermes", "Hermes", aliases=("qwen",))
     add("task", "calculation", "Calculation")
     add("task", "guess_number", "Guessing")

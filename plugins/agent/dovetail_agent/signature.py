@@ -6,12 +6,15 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from dovetail.config.types import Mismatch, fit
 from dovetail.errors import ConfigError, nearest
 from dovetail.protocols import Tool
+
+STATE: Final = "state"
+"""The parameter that is the tool's own, and that the model does not see."""
 
 _JSON: Final[dict[Any, str]] = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object"}
 _ARGUMENT: Final = re.compile(r"^\s{4,}(\w+):\s*(.+(?:\n\s{8,}\S.*)*)", re.MULTILINE)
@@ -31,6 +34,8 @@ def schema(tool: Tool) -> dict[str, Any]:
     >>> schema(Tool(name="add", function=add, target=add))["function"]["parameters"]["required"]
     ['a', 'b']
     """
+    if tool.schema is not None:
+        return {"type": "function", "function": {"name": tool.name, **tool.schema}}
     hints, doc = _hints(tool), inspect.getdoc(tool.target) or ""
     said = {name: " ".join(text.split()) for name, text in _ARGUMENT.findall(doc.partition("Args:")[2])}
     properties = {
@@ -51,36 +56,67 @@ def schema(tool: Tool) -> dict[str, Any]:
     }
 
 
-def arguments(tool: Tool, given: Mapping[str, Any]) -> list[Any]:
-    """Return a model's arguments in the order of the tool's parameters.
+def called(tool: Tool, given: Mapping[str, Any], state: Any = None) -> Any:
+    """Call a tool with a model's arguments, and the state where it takes one.
 
     Raises:
         ValueError: in words for the model: an argument that is missing, unknown, or of another type.
     """
+    if tool.schema is not None:
+        wanted = tool.schema.get("parameters", {})
+        _check_names(tool, given, wanted.get("properties", {}), wanted.get("required", ()))
+        return tool.function(**given)
+    return tool.function(*arguments(tool, given, state))
+
+
+def arguments(tool: Tool, given: Mapping[str, Any], state: Any = None) -> list[Any]:
+    """Return a model's arguments in the order of the tool's parameters, and the state where the tool takes it.
+
+    Raises:
+        ValueError: as `called`.
+    """
     hints = _hints(tool)
-    for name in given:
-        if name not in hints:
-            raise ValueError(
-                f"{tool.name} has no argument '{name}'.{nearest(name, hints)} Arguments: {', '.join(hints)}"
-            )
+    _check_names(tool, given, hints, [name for name, hint in hints.items() if not _is_optional(hint)])
     found = []
     for name, hint in hints.items():
-        if name not in given and not _is_optional(hint):
-            raise ValueError(f"{tool.name} needs the argument '{name}'")
         try:
             found.append(fit(given.get(name), hint))
         except Mismatch as error:
             raise ValueError(f"the argument '{name}' of {tool.name}: {error}") from error
+    if has_state(tool):
+        found.insert(_positional(tool).index(STATE), state)
     return found
 
 
+def _check_names(tool: Tool, given: Iterable[str], known: Iterable[str], needed: Iterable[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise ValueError(
+                f"{tool.name} has no argument '{name}'.{nearest(name, known)} Arguments: {', '.join(known)}"
+            )
+    for name in needed:
+        if name not in given:
+            raise ValueError(f"{tool.name} needs the argument '{name}'")
+
+
+def has_state(tool: Tool) -> bool:
+    """Tell whether a tool keeps something from call to call."""
+    return tool.schema is None and STATE in _positional(tool)
+
+
+def _written(tool: Tool) -> Callable[..., Any]:
+    """Return what is called: of a class its `__call__`."""
+    return tool.target.__call__ if inspect.isclass(tool.target) else tool.target
+
+
+def _positional(tool: Tool) -> list[str]:
+    parameters = list(inspect.signature(_written(tool)).parameters.values())[inspect.isclass(tool.target) :]
+    return [parameter.name for parameter in parameters if parameter.kind is not parameter.KEYWORD_ONLY]
+
+
 def _hints(tool: Tool) -> dict[str, Any]:
-    annotated = typing.get_type_hints(tool.target)
-    positional = [
-        parameter.name
-        for parameter in inspect.signature(tool.target).parameters.values()
-        if parameter.kind is not parameter.KEYWORD_ONLY
-    ]
+    annotated = typing.get_type_hints(_written(tool))
+    positional = [name for name in _positional(tool) if name != STATE]
     for name in positional:
         if name not in annotated:
             raise ConfigError(

@@ -41,6 +41,9 @@ FAILED: Final = "failed"
 """Why an episode ended: the policy called nothing and there is no environment; the environment says so; a limit on
 turns, on tokens, on the tokens of a turn, on invalid calls; or something of ours failed."""
 
+CHARACTERS: Final = 64
+"""Of a token, more than nearly all have: what is longer than so many for each token is cut before it is encoded."""
+
 
 @declares(turns=True)
 @attrs.frozen(kw_only=True)
@@ -51,8 +54,8 @@ class ToolAgent:
     interaction answers; without an interaction the episode is over.
 
     What the policy gets wrong (JSON that cannot be read, a tool that does not exist, arguments of another type, an
-    exception of the tool) it gets to read. What fails without its fault (an exception of the interaction) ends the
-    episode, which is then left out of everything, and is never a reward of zero.
+    exception of the tool) it gets to read. What fails without its fault (an exception of the interaction, a
+    `ConnectionError` of a tool) ends the episode, which is then left out of everything, and is never a reward of zero.
 
     Args:
         max_turns: turns of the policy. In the last one tools are not run, since nobody would read their results.
@@ -64,8 +67,8 @@ class ToolAgent:
         result: how a result is written where no chat template does it; `{name}` and `{result}` stand for the tool's.
         processes: processes in which tools run, the turns of a round side by side; 0: here, one after another, where
             nothing can end a call that hangs.
-        time_limit: seconds for the calls of a turn together, where `processes` is not 0. What is late is ended, and
-            the policy reads that it was.
+        time_limit: seconds for a call, where `processes` is not 0. What is late is ended, with all the processes that
+            it has started, and the policy reads that it was.
 
     Raises:
         ConfigError: when opened, if neither tools nor an interaction are chosen, or the chat template cannot go on
@@ -89,6 +92,7 @@ class ToolAgent:
         tool_format: ToolFormat,
     ) -> OpenToolAgent:
         """Return the loop."""
+        tools = opened(tools)
         if interaction is None and not tools:
             raise ConfigError(
                 "train.agent_loop = 'tool_agent' has nothing that could follow a turn; set train.tools or"
@@ -105,6 +109,25 @@ class ToolAgent:
             tool_format=tool_format,
             schemas=[schema(tool) for tool in tools],
         )
+
+
+def opened(tools: Sequence[Tool]) -> list[Tool]:
+    """Return tools, and in the place of a server's those that it has.
+
+    Raises:
+        ConfigError: if it has none, or two have the same name.
+    """
+    found: dict[str, Tool] = {}
+    for tool in tools:
+        of_server = getattr(tool.function, "tools", None)
+        several = of_server() if of_server else [tool]
+        if not several:
+            raise ConfigError(f"tool {tool.name} stands for the tools of a server, which has none")
+        for each in several:
+            if each.name in found:
+                raise ConfigError(f"two tools of train.tools are called '{each.name}'; the policy could not choose")
+            found[each.name] = each
+    return list(found.values())
 
 
 @attrs.frozen(kw_only=True)
@@ -151,31 +174,51 @@ class OpenToolAgent:
             generator=generator,
         )
 
-    def run(self, turns: Sequence[Sequence[Call]]) -> list[list[Ran]]:
-        """Run the calls of several turns, each turn's in the order written."""
+    def run(self, turns: Sequence[Sequence[Call]], states: Sequence[dict[str, Any]]) -> list[list[Ran]]:
+        """Run the calls of several turns, each turn's in the order written; update what its tools have kept.
+
+        Raises:
+            RunError: if a tool cannot go on, by nobody's fault in the episodes.
+        """
+        results: list[list[Ran]] = [[] for _ in turns]
+        for number in range(max((len(calls) for calls in turns), default=0)):
+            rows = [row for row, calls in enumerate(turns) if number < len(calls)]
+            asked = [(turns[row][number], states[row].get(turns[row][number].name)) for row in rows]
+            for row, (call, state), ran in zip(rows, asked, self._side_by_side(asked), strict=True):
+                if ran.stop:
+                    raise RunError(ran.stop)
+                states[row][call.name] = state if ran.lost else ran.state
+                results[row].append(attrs.evolve(ran, text=self._cut(ran.text, ran.more)))
+        return results
+
+    def _side_by_side(self, asked: Sequence[tuple[Call, Any]]) -> list[Ran]:
         settings = self.settings
-        if settings.processes == 0 or not turns:
-            results = [self._runner(calls) for calls in turns]
-        else:
-            results = self._pool.map([(tuple(calls),) for calls in turns], time_limit=settings.time_limit)
-        late = Ran(f"error: nothing was returned within {settings.time_limit:g} seconds", at_fault=True)
+        if settings.processes == 0:
+            return [self._runner(*each) for each in asked]
+        late = f"error: nothing was returned within {settings.time_limit:g} seconds"
         return [
-            [late] * len(calls) if found is LATE else [Ran(self._cut(ran.text), ran.at_fault) for ran in found]
-            for calls, found in zip(turns, results, strict=True)
+            Ran(late, at_fault=True, state=state) if ran is LATE else ran
+            for ran, (_, state) in zip(self._pool.map(asked, time_limit=settings.time_limit), asked, strict=True)
         ]
 
     @functools.cached_property
     def _runner(self) -> Runner:
-        return Runner(tuple(self.tools.values()))
+        return Runner(tuple(self.tools.values()), CHARACTERS * self.settings.max_result_tokens)
 
     @functools.cached_property
     def _pool(self) -> Workers:
         """The processes in which tools run: one pool for all rounds, which ends with the program."""
-        return workers(functools.partial(Runner, tuple(self.tools.values())), self.settings.processes)
+        runner = self._runner
+        return workers(functools.partial(Runner, runner.tools, runner.longest), self.settings.processes)
 
-    def _cut(self, text: str) -> str:
+    def _cut(self, text: str, more: int) -> str:
+        """Return as much of a result as is read; `more` characters of it have been cut off before."""
         ids, most = self.tokenizer.encode(text), self.settings.max_result_tokens
-        return text if len(ids) <= most else f"{self.tokenizer.decode(ids[:most])}... ({len(ids) - most} tokens more)"
+        if len(ids) <= most and not more:
+            return text
+        head = self.tokenizer.decode(ids[:most])
+        missing = f"{len(text) + more - len(head)} characters" if more else f"{len(ids) - most} tokens"
+        return f"{head}... ({missing} more)"
 
 
 @attrs.define(kw_only=True)
@@ -191,6 +234,8 @@ class Episode:
     invalid: int = 0
     end: str = ""
     metrics: dict[str, float] = attrs.field(factory=dict)
+    kept: dict[str, Any] = attrs.field(factory=dict)
+    """What tools keep from call to call, by name."""
 
 
 @attrs.frozen(kw_only=True)
@@ -218,7 +263,8 @@ class Played:
         parsed = [self._read(row, ids, why) for row, ids, why in zip(rows, turns, finish, strict=True)]
         most = self.loop.settings.max_calls
         called = [row for row, turn in zip(rows, parsed, strict=True) if turn.calls]
-        ran = dict(zip(called, self.loop.run([turn.calls[:most] for turn in parsed if turn.calls]), strict=True))
+        asked = [turn.calls[:most] for turn in parsed if turn.calls]
+        ran = dict(zip(called, self.loop.run(asked, [self.episodes[row].kept for row in called]), strict=True))
         return [
             self._written(row, ids, self._called(row, turn, ran[row]) if turn.calls else self._answer(row, turn))
             for row, ids, turn in zip(rows, turns, parsed, strict=True)
@@ -254,9 +300,11 @@ class Played:
         turn = Turn(text=text, finish=finish, number=len(episode.rewards) - 1)
         return Read(turn=turn, error=parsed.error, calls=() if episode.end else parsed.calls)
 
-    def _called(self, row: int, read: Read, ran: Sequence[Ran]) -> list[Message]:
-        """Return the results of a turn's calls."""
+    def _called(self, row: int, read: Read, ran: Sequence[Ran]) -> list[Message] | None:
+        """Return the results of a turn's calls, or None where one has failed by nobody's fault in the episode."""
         episode = self.episodes[row]
+        if lost := next((each.lost for each in ran if each.lost), ""):
+            return self._failed(episode, lost)
         episode.calls += len(ran)
         episode.errors += sum(each.at_fault for each in ran)
         results = [self._result(call.name, each.text) for call, each in zip(read.calls, ran, strict=False)]
@@ -277,6 +325,10 @@ class Played:
             return None
         return self._stepped(row, self.loop.interaction, read.turn)
 
+    def _failed(self, episode: Episode, why: str) -> None:
+        episode.end = FAILED
+        warnings.warn(f"an episode failed and is left out: {why}", RuntimeWarning, stacklevel=2)
+
     def _result(self, name: str, text: str) -> Message:
         return {"role": "tool", "name": name, "content": self.loop.settings.result.format(name=name, result=text)}
 
@@ -286,13 +338,7 @@ class Played:
         try:
             step = interaction.step(episode.state, turn, self.generator(row=row, turn=turn.number))
         except Exception as error:
-            episode.end = FAILED
-            warnings.warn(
-                f"an episode failed and is left out: the interaction raised {type(error).__name__}: {error}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            return None
+            return self._failed(episode, f"the interaction raised {type(error).__name__}: {error}")
         episode.state, episode.rewards[-1] = step.state, float(step.reward)
         episode.metrics |= step.metrics
         if step.done or last or not step.messages:

@@ -32,10 +32,15 @@ from typing import *
 
 
 def main(folder: str) -> None:
-    """Do the job in a folder: `memory`, `seconds`, `require`, and `call` where a function is to be called."""
+    """Do the job in a folder: `memory`, `seconds`, `require`.
+
+    `call` is there where a function is to be called, `cells` where the code continues other code.
+    """
     job = json.loads(Path(folder, JOB).read_text())
     os.chdir(folder)
     nowhere = os.open(os.devnull, os.O_WRONLY)
+    if job["cells"] is not None:
+        from . import cells  # now: this folder cannot be read any longer when the code runs
     limit(job["memory"], job["seconds"])
     held = confine(folder)
     if not set(job["require"]) <= set(held):
@@ -46,7 +51,9 @@ def main(folder: str) -> None:
         return
     source = Path(CODE).read_text(encoding="utf-8")
     builtins.exit = builtins.quit = sys.exit  # pyright: ignore[reportAttributeAccessIssue]
-    if job["call"] is None:
+    if job["cells"] is not None:
+        cells.run(job["cells"], source, nowhere)
+    elif job["call"] is None:
         _run(source, "__main__", {})
     else:
         _call(source, nowhere, **job["call"])
