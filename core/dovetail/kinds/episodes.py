@@ -73,10 +73,17 @@ KINDS: Final = (AGENT_LOOP, INTERACTION, TOOL, TOOL_FORMAT)
 
 @attrs.frozen
 class Call:
-    """One call of a tool, as the policy wrote it."""
+    """One call of a tool, as the policy wrote it.
+
+    Attributes:
+        name: which tool.
+        arguments: by name; that of a tool's only parameter may stand under an empty name.
+        texts: the arguments are texts, as the format has no other values; they become what the parameters are.
+    """
 
     name: str
     arguments: Mapping[str, Any]
+    texts: bool = False
 
 
 @attrs.frozen

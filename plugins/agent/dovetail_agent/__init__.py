@@ -14,6 +14,7 @@ def dovetail_components(register: Callable[..., None]) -> None:
     def add(kind: str, name: str, attribute: str = "", aliases: tuple[str, ...] = ()) -> None:
         register(kind, name, f"dovetail_agent.{kind}.{name}:{attribute or name}", aliases=aliases)
 
+    add("agent_loop", "react", "React")
     add("agent_loop", "single_turn", "SingleTurn")
     add("agent_loop", "tool_agent", "ToolAgent", aliases=("turns",))
     add("interaction", "guess_number", "GuessNumber")
@@ -21,5 +22,9 @@ def dovetail_components(register: Callable[..., None]) -> None:
     add("tool", "python", "Python")
     add("tool", "search", "Search")
     add("tool_format", "hermes", "Hermes", aliases=("qwen",))
+    add("tool_format", "llama3_json", "Llama3Json")
+    add("tool_format", "pythonic", "Pythonic", aliases=("gemma", "llama4_pythonic"))
+    add("tool_format", "react", "React")
+    add("tool_format", "xml", "Xml", aliases=("qwen3_coder",))
     add("task", "calculation", "Calculation")
     add("task", "guess_number", "Guessing")

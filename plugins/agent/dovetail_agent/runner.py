@@ -53,7 +53,7 @@ class Runner:
             known = f"{nearest(call.name, self._by_name)} Tools: {', '.join(self._by_name)}"
             return Ran(f"error: there is no tool '{call.name}'.{known}", at_fault=True)
         try:
-            result = called(tool, call.arguments, state)
+            result = called(tool, call, state)
             result = result if isinstance(result, Result) else Result(_text(tool, result), state=state)
         except ConnectionError as error:
             return Ran("", lost=f"tool {tool.name}: {error}", state=state)

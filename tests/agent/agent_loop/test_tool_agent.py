@@ -246,7 +246,7 @@ def test_a_server_brings_several_tools_with_schemas_of_its_own():
 
     server = Tool(name="server", function=Server(), target=Server)
     running = begin(tools=[TOOL, server], max_result_tokens=99)
-    assert running.loop.schemas[1]["function"] == {"name": "double", **running.loop.tools["double"].schema}
+    assert running.loop.schemas[1]["function"] == {"name": "double", **running.loop.toolbox.tools[1].schema}
     double = '<tool_call>{"name": "double", "arguments": {"a": 4}}</tool_call>'
     assert say(running, double) == "[tool:8]"
     assert "double needs the argument 'a'" in say(running, double.replace('"a": 4', ""))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import json
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Hashable, Sequence
+from typing import Annotated, Any, Final, Literal
 
 import attrs
 import numpy as np
@@ -27,8 +28,8 @@ from dovetail.protocols import (
 )
 from dovetail.ranges import in_range
 from dovetail.registry import declares
-from dovetail.workers import LATE, Workers, workers
-from dovetail_agent.runner import Ran, Runner
+from dovetail_agent.agent_loop._toolbox import Toolbox, opened
+from dovetail_agent.runner import Ran
 from dovetail_agent.signature import schema
 
 ANSWERED: Final = "answered"
@@ -40,9 +41,6 @@ INVALID: Final = "invalid"
 FAILED: Final = "failed"
 """Why an episode ended: the policy called nothing and there is no environment; the environment says so; a limit on
 turns, on tokens, on the tokens of a turn, on invalid calls; or something of ours failed."""
-
-CHARACTERS: Final = 64
-"""Of a token, more than nearly all have: what is longer than so many for each token is cut before it is encoded."""
 
 
 @declares(turns=True)
@@ -65,6 +63,9 @@ class ToolAgent:
         max_calls: calls in a turn; further ones are not run, which is said.
         max_invalid: turns whose calls cannot be read, until one more ends the episode.
         result: how a result is written where no chat template does it; `{name}` and `{result}` stand for the tool's.
+        result_role: who says a result: `tool`, or `user` for chat templates without tools.
+        instruction: what stands in front of the prompt (of its first message), for models whose chat template does not
+            tell of tools; `{tools}` stands for their JSON schemas, `{names}` for their names.
         processes: processes in which tools run, the turns of a round side by side; 0: here, one after another, where
             nothing can end a call that hangs.
         time_limit: seconds for a call, where `processes` is not 0. What is late is ended, with all the processes that
@@ -81,6 +82,8 @@ class ToolAgent:
     max_calls: Annotated[int, Ge(1)] = attrs.field(default=4, validator=in_range)
     max_invalid: Annotated[int, Ge(0)] = attrs.field(default=2, validator=in_range)
     result: str = "{result}"
+    result_role: Literal["tool", "user"] = "tool"
+    instruction: str = ""
     processes: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
     time_limit: Annotated[float, Gt(0)] = attrs.field(default=10.0, validator=in_range)
 
@@ -98,46 +101,44 @@ class ToolAgent:
                 "train.agent_loop = 'tool_agent' has nothing that could follow a turn; set train.tools or"
                 " train.interaction"
             )
-        for role, there in (("tool", tools), ("user", interaction)):
-            if there:  # now, and not when the first episode is played
-                tokenizer.bridge([{"role": role, "name": "probe", "content": "probe"}])
-        return OpenToolAgent(
+        self.check(tokenizer, interaction, tools, tool_format)
+        return self.opened(
             settings=self,
             tokenizer=tokenizer,
             interaction=interaction,
-            tools={tool.name: tool for tool in tools},
+            toolbox=Toolbox(
+                tools=tuple(tools),
+                tokenizer=tokenizer,
+                max_tokens=self.max_result_tokens,
+                processes=self.processes,
+                time_limit=self.time_limit,
+            ),
             tool_format=tool_format,
             schemas=[schema(tool) for tool in tools],
         )
 
+    def check(
+        self, tokenizer: Tokenizer, interaction: Interaction | None, tools: Sequence[Tool], tool_format: ToolFormat
+    ) -> None:
+        """Have the chat template go on after a turn now, and not when the first episode is played."""
+        for role, there in ((self.result_role, tools), ("user", interaction)):
+            if there:
+                tokenizer.bridge([{"role": role, "name": "probe", "content": "probe"}])
 
-def opened(tools: Sequence[Tool]) -> list[Tool]:
-    """Return tools, and in the place of a server's those that it has.
-
-    Raises:
-        ConfigError: if it has none, or two have the same name.
-    """
-    found: dict[str, Tool] = {}
-    for tool in tools:
-        of_server = getattr(tool.function, "tools", None)
-        several = of_server() if of_server else [tool]
-        if not several:
-            raise ConfigError(f"tool {tool.name} stands for the tools of a server, which has none")
-        for each in several:
-            if each.name in found:
-                raise ConfigError(f"two tools of train.tools are called '{each.name}'; the policy could not choose")
-            found[each.name] = each
-    return list(found.values())
+    @property
+    def opened(self) -> type[OpenToolAgent]:
+        """What it is when it is open."""
+        return OpenToolAgent
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, slots=False)
 class OpenToolAgent:
     """An open `ToolAgent`; see `dovetail.protocols.OpenLoop`."""
 
     settings: ToolAgent
     tokenizer: Tokenizer
     interaction: Interaction | None
-    tools: Mapping[str, Tool]
+    toolbox: Toolbox
     tool_format: ToolFormat
     schemas: list[dict[str, Any]]
 
@@ -157,9 +158,30 @@ class OpenToolAgent:
 
     def rendered(self, prompt: str | Sequence[Message], more: Sequence[Message]) -> str:
         """Return the text of a prompt and messages behind it; a plain text goes on with their texts."""
+        said = self.instruction
         if isinstance(prompt, str):
-            return self.tokenizer.render(prompt + "".join(str(message["content"]) for message in more))
-        return self.tokenizer.render([*prompt, *more], tools=self.schemas or None)
+            return self.tokenizer.render(said + prompt + "".join(str(message["content"]) for message in more))
+        if said and prompt:
+            prompt = [{**prompt[0], "content": f"{said}{prompt[0]['content']}"}, *prompt[1:]]
+        return self.tokenizer.render([*prompt, *more], tools=self.in_template)
+
+    @property
+    def in_template(self) -> list[dict[str, Any]] | None:
+        """What the chat template tells of."""
+        return self.schemas or None
+
+    @functools.cached_property
+    def instruction(self) -> str:
+        """What the policy is told of the tools."""
+        functions = [each["function"] for each in self.schemas]
+        names = ", ".join(function["name"] for function in functions)
+        told = "\n".join(json.dumps(function, ensure_ascii=False) for function in functions)
+        return self.settings.instruction.replace("{tools}", told).replace("{names}", names)
+
+    def after(self, ids: Sequence[int], messages: Sequence[Message]) -> list[int]:
+        """Return the ids of what is said after a turn, with the end of the turn where it has none."""
+        ended = len(ids) > 0 and ids[-1] in self.tokenizer.eos_ids
+        return ([] if ended else [self.tokenizer.eos_ids[0]]) + self.tokenizer.bridge(messages)
 
     def begin(self, examples: Sequence[Example], samples: int, generator: Callable[..., np.random.Generator]) -> Played:
         """Begin episodes."""
@@ -173,52 +195,6 @@ class OpenToolAgent:
             episodes=tuple(Episode(state=state) for state, _ in opened for _ in range(samples)),
             generator=generator,
         )
-
-    def run(self, turns: Sequence[Sequence[Call]], states: Sequence[dict[str, Any]]) -> list[list[Ran]]:
-        """Run the calls of several turns, each turn's in the order written; update what its tools have kept.
-
-        Raises:
-            RunError: if a tool cannot go on, by nobody's fault in the episodes.
-        """
-        results: list[list[Ran]] = [[] for _ in turns]
-        for number in range(max((len(calls) for calls in turns), default=0)):
-            rows = [row for row, calls in enumerate(turns) if number < len(calls)]
-            asked = [(turns[row][number], states[row].get(turns[row][number].name)) for row in rows]
-            for row, (call, state), ran in zip(rows, asked, self._side_by_side(asked), strict=True):
-                if ran.stop:
-                    raise RunError(ran.stop)
-                states[row][call.name] = state if ran.lost else ran.state
-                results[row].append(attrs.evolve(ran, text=self._cut(ran.text, ran.more)))
-        return results
-
-    def _side_by_side(self, asked: Sequence[tuple[Call, Any]]) -> list[Ran]:
-        settings = self.settings
-        if settings.processes == 0:
-            return [self._runner(*each) for each in asked]
-        late = f"error: nothing was returned within {settings.time_limit:g} seconds"
-        return [
-            Ran(late, at_fault=True, state=state) if ran is LATE else ran
-            for ran, (_, state) in zip(self._pool.map(asked, time_limit=settings.time_limit), asked, strict=True)
-        ]
-
-    @functools.cached_property
-    def _runner(self) -> Runner:
-        return Runner(tuple(self.tools.values()), CHARACTERS * self.settings.max_result_tokens)
-
-    @functools.cached_property
-    def _pool(self) -> Workers:
-        """The processes in which tools run: one pool for all rounds, which ends with the program."""
-        runner = self._runner
-        return workers(functools.partial(Runner, runner.tools, runner.longest), self.settings.processes)
-
-    def _cut(self, text: str, more: int) -> str:
-        """Return as much of a result as is read; `more` characters of it have been cut off before."""
-        ids, most = self.tokenizer.encode(text), self.settings.max_result_tokens
-        if len(ids) <= most and not more:
-            return text
-        head = self.tokenizer.decode(ids[:most])
-        missing = f"{len(text) + more - len(head)} characters" if more else f"{len(ids) - most} tokens"
-        return f"{head}... ({missing} more)"
 
 
 @attrs.define(kw_only=True)
@@ -264,20 +240,18 @@ class Played:
         most = self.loop.settings.max_calls
         called = [row for row, turn in zip(rows, parsed, strict=True) if turn.calls]
         asked = [turn.calls[:most] for turn in parsed if turn.calls]
-        ran = dict(zip(called, self.loop.run(asked, [self.episodes[row].kept for row in called]), strict=True))
+        ran = dict(zip(called, self.loop.toolbox.run(asked, [self.episodes[row].kept for row in called]), strict=True))
         return [
             self._written(row, ids, self._called(row, turn, ran[row]) if turn.calls else self._answer(row, turn))
             for row, ids, turn in zip(rows, turns, parsed, strict=True)
         ]
 
     def _written(self, row: int, ids: Sequence[int], messages: Sequence[Message] | None) -> list[int] | None:
-        """Return the ids of what is said after a turn, with the end of the turn where it has none."""
+        """Return the ids of what is said after a turn; None where nothing is."""
         if messages is None:
             return None
         self.episodes[row].messages += messages
-        tokenizer = self.loop.tokenizer
-        ended = len(ids) > 0 and ids[-1] in tokenizer.eos_ids
-        return ([] if ended else [tokenizer.eos_ids[0]]) + tokenizer.bridge(messages)
+        return self.loop.after(ids, messages)
 
     def _read(self, row: int, ids: Sequence[int], finish: str) -> Read:
         """Add a turn to the record, and see what it asks for; the calls are those that are to be run."""
@@ -287,7 +261,7 @@ class Played:
         episode.anchors.append(anchor(episode.state) if anchor else None)
         episode.messages.append({"role": ASSISTANT, "content": text})
         episode.rewards.append(0.0)
-        parsed = loop.tool_format.parse(text) if loop.tools and finish != "length" else Parsed()
+        parsed = loop.tool_format.parse(text) if loop.schemas and finish != "length" else Parsed()
         episode.errors += parsed.error is not None
         episode.invalid += parsed.error is not None
         asks = parsed.error is not None or bool(parsed.calls)
@@ -330,7 +304,11 @@ class Played:
         warnings.warn(f"an episode failed and is left out: {why}", RuntimeWarning, stacklevel=2)
 
     def _result(self, name: str, text: str) -> Message:
-        return {"role": "tool", "name": name, "content": self.loop.settings.result.format(name=name, result=text)}
+        return {
+            "role": self.loop.settings.result_role,
+            "name": name,
+            "content": self.loop.settings.result.format(name=name, result=text),
+        }
 
     def _stepped(self, row: int, interaction: Interaction, turn: Turn) -> list[Message] | None:
         """Let the interaction answer."""
