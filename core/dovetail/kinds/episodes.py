@@ -212,6 +212,7 @@ class Episodes:
         turn_mask: which turns there were.
         anchor_ids: a number for the state before each turn, equal where two episodes of a call stand at the same
             place; -1 where there is no turn or no anchor.
+        void_turns: which turns were cut, without text, or asked for a call that cannot be read.
         tool_calls: how many calls were run.
         tool_errors: how many turns and calls failed by the policy's own fault.
         ends: why each episode ended.
@@ -224,6 +225,7 @@ class Episodes:
     turn_rewards: Float[np.ndarray, "seq turn"]
     turn_mask: Bool[np.ndarray, "seq turn"]
     anchor_ids: Int[np.ndarray, "seq turn"]
+    void_turns: Bool[np.ndarray, "seq turn"]
     tool_calls: Int[np.ndarray, "seq"]
     tool_errors: Int[np.ndarray, "seq"]
     ends: Shaped[np.ndarray, "seq"]

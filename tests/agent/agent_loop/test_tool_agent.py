@@ -121,6 +121,17 @@ def test_calls_that_cannot_be_read_end_an_episode_in_the_long_run():
     assert end(running).ends.tolist() == ["invalid"]
 
 
+def test_a_turn_that_comes_to_nothing_is_void():
+    """A call that cannot be read, no text, no end; a call that fails is not void."""
+    running = begin(interaction=GuessNumber(guesses=9), samples=2, max_invalid=9)
+    for text in ("<tool_call>{", "7", "  ", ADD.replace("1", "99")):
+        say(running, text)
+    say(running, ADD, finish="length")
+    say(running, "7", row=1)
+    void = end(running).void_turns
+    assert void[:, :6].tolist() == [[True, False, True, False, True, False], [False] * 6]
+
+
 def test_in_the_last_turn_nothing_is_run():
     running = begin(max_turns=2)
     say(running, ADD)

@@ -205,6 +205,7 @@ class Episode:
     messages: list[Message] = attrs.field(factory=list)
     rewards: list[float] = attrs.field(factory=list)
     anchors: list[Hashable] = attrs.field(factory=list)
+    void: list[bool] = attrs.field(factory=list)
     calls: int = 0
     errors: int = 0
     invalid: int = 0
@@ -262,6 +263,7 @@ class Played:
         episode.messages.append({"role": ASSISTANT, "content": text})
         episode.rewards.append(0.0)
         parsed = loop.tool_format.parse(text) if loop.schemas and finish != "length" else Parsed()
+        episode.void.append(parsed.error is not None or finish == "length" or not text.strip())
         episode.errors += parsed.error is not None
         episode.invalid += parsed.error is not None
         asks = parsed.error is not None or bool(parsed.calls)
@@ -333,10 +335,10 @@ class Played:
             raise RunError("every episode failed; the warnings above say why")
         numbers: dict[Hashable, int] = {}
         shape = (len(self.episodes), self.loop.max_turns)
-        rewards, mask, anchors = np.zeros(shape), np.zeros(shape, bool), np.full(shape, -1)
+        rewards, mask, anchors, void = np.zeros(shape), np.zeros(shape, bool), np.full(shape, -1), np.zeros(shape, bool)
         for row, episode in enumerate(self.episodes):
             count = len(episode.rewards)
-            rewards[row, :count], mask[row, :count] = episode.rewards, True
+            rewards[row, :count], mask[row, :count], void[row, :count] = episode.rewards, True, episode.void
             for turn, anchor in enumerate(episode.anchors):
                 anchors[row, turn] = -1 if anchor is None else numbers.setdefault(anchor, len(numbers))
         names = sorted({name for episode in self.episodes for name in episode.metrics})
@@ -344,6 +346,7 @@ class Played:
             turn_rewards=rewards,
             turn_mask=mask,
             anchor_ids=anchors,
+            void_turns=void,
             tool_calls=np.array([episode.calls for episode in self.episodes]),
             tool_errors=np.array([episode.errors for episode in self.episodes]),
             ends=np.array([episode.end for episode in self.episodes]),
