@@ -11,6 +11,7 @@ import attrs
 from annotated_types import Ge
 
 from dovetail.ranges import in_range
+from dovetail.registry import declares
 from dovetail_agent._passages import passages
 
 _WORD: Final = re.compile(r"\w+")
@@ -18,6 +19,7 @@ TERMS: Final = 32
 """Words of a query that count; the others are left out."""
 
 
+@declares(settings={"corpus": "local_search"})
 @attrs.frozen(kw_only=True)
 class Search:
     """Search a corpus for the passages that fit a query best.
@@ -39,6 +41,9 @@ class Search:
 
     Raises:
         DataError: when built, if there is no such corpus, or it cannot be read; with file and line.
+
+    >>> Search(corpus="local_search", most=1)("Where was Vubalu born?", None)
+    '[1] Vubalu was born in Ganufi.'
     """
 
     corpus: str
