@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import dovetail
@@ -52,11 +52,15 @@ def _record(file: Path, number: int, line: str) -> Passage:
 
 
 def _of_task(name: str) -> Iterator[Passage]:
-    task = dovetail.get("task", name).load() if name in dovetail.names("task") else None
-    if not hasattr(task, "passages"):
-        having = [other for other in dovetail.names("task") if hasattr(dovetail.get("task", other).load(), "passages")]
+    passages = _passages_of(name) if name in dovetail.names("task") else None
+    if passages is None:
+        having = [other for other in dovetail.names("task") if _passages_of(other)]
         raise DataError(
             f"the corpus '{name}' is neither a file nor a folder, nor a task with passages.{nearest(name, having)}"
             f" Tasks with passages: {listing(having)}"
         )
-    yield from task.passages()
+    yield from passages()
+
+
+def _passages_of(task: str) -> Callable[[], Iterator[Passage]] | None:
+    return getattr(dovetail.get("task", task).load(), "passages", None)

@@ -79,8 +79,9 @@ class React(ToolAgent):
 class OpenReact(OpenToolAgent):
     """An open `React`."""
 
-    in_template = None
-    """The instruction tells of the tools."""
+    @property
+    def in_template(self) -> None:
+        """Nothing: the instruction tells of the tools."""
 
     def after(self, ids: Sequence[int], messages: Sequence[Message]) -> list[int]:
         """Return the ids of an observation; what the policy has written of it is not repeated."""

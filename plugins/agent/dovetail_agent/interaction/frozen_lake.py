@@ -106,7 +106,7 @@ def solution(lake: Sequence[str], place: tuple[int, int] = (0, 0)) -> tuple[str,
     >>> solution(("...", ".O.", "..G")), solution((".O", "OG"))
     (('down', 'down', 'right', 'right'), None)
     """
-    ways = {place: ()}
+    ways: dict[tuple[int, int], tuple[str, ...]] = {place: ()}
     waiting = deque([place])
     while waiting:
         here = waiting.popleft()

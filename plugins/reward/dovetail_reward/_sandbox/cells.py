@@ -37,9 +37,11 @@ def _cell(source: str, name: str, names: dict[str, Any]) -> None:
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     try:
         parsed = ast.parse(source, name)
-        last = parsed.body.pop() if parsed.body and isinstance(parsed.body[-1], ast.Expr) else None
+        last = parsed.body[-1] if parsed.body else None
+        if isinstance(last, ast.Expr):
+            parsed.body.pop()
         exec(compile(parsed, name, "exec"), names)
-        value = None if last is None else eval(compile(ast.Expression(last.value), name, "eval"), names)
+        value = eval(compile(ast.Expression(last.value), name, "eval"), names) if isinstance(last, ast.Expr) else None
         if value is not None:
             print(repr(value))
     except SystemExit:  # it ends a cell, and not those after it

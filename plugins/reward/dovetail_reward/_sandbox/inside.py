@@ -39,8 +39,9 @@ def main(folder: str) -> None:
     job = json.loads(Path(folder, JOB).read_text())
     os.chdir(folder)
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    if job["cells"] is not None:
-        from . import cells  # now: this folder cannot be read any longer when the code runs
+    run_cells = None
+    if job["cells"] is not None:  # read now: from this folder nothing can be when the code runs
+        from .cells import run as run_cells
     limit(job["memory"], job["seconds"])
     held = confine(folder)
     if not set(job["require"]) <= set(held):
@@ -51,8 +52,8 @@ def main(folder: str) -> None:
         return
     source = Path(CODE).read_text(encoding="utf-8")
     builtins.exit = builtins.quit = sys.exit  # pyright: ignore[reportAttributeAccessIssue]
-    if job["cells"] is not None:
-        cells.run(job["cells"], source, nowhere)
+    if run_cells is not None:
+        run_cells(job["cells"], source, nowhere)
     elif job["call"] is None:
         _run(source, "__main__", {})
     else:
