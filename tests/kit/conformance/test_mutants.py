@@ -8,6 +8,7 @@ import jax
 import pytest
 from tests.kit.conformance import (
     mutants_batches,
+    mutants_episodes,
     mutants_losses,
     mutants_others,
     mutants_sampling,
@@ -24,6 +25,7 @@ from dovetail_kit.conformance.verdict import judge, report
 
 MODULES = (
     mutants_batches,
+    mutants_episodes,
     mutants_losses,
     mutants_others,
     mutants_sampling,
