@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import DovetailError
 from dovetail.hookspecs import hookimpl
-from dovetail.registry import STATIC, Component, Renamed, declares, get, names, register
+from dovetail.registry import STATIC, Chooses, Component, Renamed, declares, get, names, register
 
 if TYPE_CHECKING:
     from dovetail.api import load, train
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "STATIC",
+    "Chooses",
     "Component",
     "DovetailError",
     "Renamed",

@@ -8,6 +8,7 @@ import pytest
 import dovetail
 
 PUBLIC = [
+    "Chooses",
     "Component",
     "DovetailError",
     "Renamed",
