@@ -13,11 +13,16 @@ PUBLIC = [
     "DovetailError",
     "Renamed",
     "STATIC",
+    "ab",
     "declares",
     "get",
     "hookimpl",
+    "load",
     "names",
+    "open_run",
     "register",
+    "sweep",
+    "train",
 ]
 HEAVY = {"jax", "flax", "optax", "orbax", "grain", "numpy", "matplotlib", "clu"}
 

@@ -29,7 +29,7 @@ BY_TOKEN = tuple(kind for kind in ARRAYS if kind not in (*BY_ROW, *ANY_SHAPE))
 """Kinds that return a value for each token."""
 ZERO_OUTSIDE = tuple(kind for kind in BY_TOKEN if kind != "kl")
 CAST = ("advantage",)
-BOOLEAN = ("group_filter", "loss_mask")
+BOOLEAN = ("completion_filter", "group_filter", "loss_mask")
 
 
 @check(*ARRAYS, doctor="error", fix="Correct the spelling, or register a component of kind 'field' that provides it.")
