@@ -41,17 +41,16 @@ VIEWS: Final = frozenset(
     )
 )
 MOVES: Final = frozenset(
-    ("transpose", "broadcast_in_dim", "iota", "convert_element_type", "slice", "dynamic_slice", "pad", "rev")
-    + ("concatenate", "split", "reduce_precision", "random_wrap", "random_unwrap")
+    """transpose broadcast_in_dim iota convert_element_type slice dynamic_slice pad rev concatenate split
+    reduce_precision random_wrap random_unwrap""".split()  # noqa: SIM905
 )
 CHEAP: Final = frozenset(
-    ("add", "add_any", "sub", "mul", "neg", "max", "min", "and", "or", "xor", "not", "eq", "ne", "lt", "le", "gt", "ge")
-    + ("select_n", "abs", "sign", "is_finite", "integer_pow", "square", "clamp", "floor", "round", "population_count")
-    + ("shift_left", "shift_right_logical", "shift_right_arithmetic")
+    """add add_any sub mul neg max min and or xor not eq ne lt le gt ge select_n abs sign is_finite integer_pow square
+    clamp floor round population_count shift_left shift_right_logical shift_right_arithmetic""".split()  # noqa: SIM905
 )
 COSTLY: Final = frozenset(
-    ("exp", "exp2", "log", "log1p", "expm1", "tanh", "logistic", "sin", "cos", "tan", "rsqrt", "sqrt", "div", "rem")
-    + ("pow", "erf", "erf_inv", "erfc", "atan2")
+    """exp exp2 log log1p expm1 tanh logistic sin cos tan rsqrt sqrt div rem pow erf erf_inv erfc
+    atan2""".split()  # noqa: SIM905
 )
 FUSED: Final = VIEWS | MOVES | CHEAP | COSTLY
 IN_PLACE: Final = FUSED | {"dynamic_update_slice", "scatter", "scatter-add"}
