@@ -16,8 +16,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from dovetail.config import Config
+from dovetail.devices.footprint import Footprint, base, in_mode
+from dovetail.devices.memory import settle
 from dovetail.devices.mesh import Devices
-from dovetail.devices.micro_batch import in_update
 from dovetail.errors import DovetailError
 from dovetail.plan.roles import CRITIC, INPUTS, POLICY
 from dovetail.plan.sizes import rows_of_step
@@ -36,8 +37,10 @@ class Cost:
         parameters: of the policy, an adapter's included.
         trained: those of them that are trained.
         tokens: what a step samples at most, rows times `sampling.max_tokens`.
+        choice: how the step is computed, so that it fits.
         memory: bytes per device, by what they hold. Activations are what one micro-batch keeps for its backward pass,
             before XLA fuses any of it away.
+        peak: bytes that each device holds at most in each part of a step, the process's own included on a CPU.
         flops: operations of a whole step on all devices, by what does them; a multiplication and an addition are two.
         notes: what had to be assumed.
     """
@@ -45,7 +48,9 @@ class Cost:
     parameters: int
     trained: int
     tokens: int
+    choice: str
     memory: dict[str, int]
+    peak: dict[str, int]
     flops: dict[str, float]
     notes: tuple[str, ...]
 
@@ -61,12 +66,9 @@ def estimate(config: Config) -> Cost:
     devices = Devices.abstract(config.mesh)
     models = Models(config=config, devices=devices, vocab_size=_vocabulary(config, notes))
     policy = _Model(config, devices, *models.shapes(), trunk=lambda model: model)
-    if config.train.micro_batch_size is None:
-        micro = in_update(config, whole_groups=algorithm.whole_groups).choose(
-            policy.graphdef, policy.weights, devices.parts
-        )
-        algorithm = attrs.evolve(algorithm, sizes=attrs.evolve(algorithm.sizes, micro_batch_size=micro))
-    memory = planned_memory(config, algorithm, models, devices)
+    settled = settle(config, algorithm, models, devices)
+    algorithm = settled.apply(algorithm)
+    memory = planned_memory(config, algorithm, models, devices, settled.mode)
     work = dict.fromkeys((POLICY, *algorithm.follow), policy.work(_project))
     for role in filter(models.has_own, algorithm.follow):
         own = _Model(config, devices, *models.role_shapes(role), trunk=lambda model: model)
@@ -83,20 +85,28 @@ def estimate(config: Config) -> Cost:
         parameters=_count(policy.weights),
         trained=_count(policy.weights.trained),
         tokens=policy.rows * config.sampling.max_tokens,
+        choice=str(settled),
         memory=memory,
+        peak={
+            name: base() + size for name, size in Footprint(config, algorithm, models, devices).parts(settled).items()
+        },
         flops={name: count for name, count in flops.items() if count},
         notes=tuple(notes),
     )
 
 
-def planned_memory(config: Config, algorithm: Algorithm, models: Models, devices: Devices) -> dict[str, int]:
+def planned_memory(
+    config: Config, algorithm: Algorithm, models: Models, devices: Devices, mode: str | None = None
+) -> dict[str, int]:
     """Return the bytes per device of a step, by what they hold; shapes only, nothing is allocated."""
-    policy = _Model(config, devices, *models.shapes(), trunk=lambda model: model)
+    graphdef, weights = models.shapes()
+    policy = _Model(config, devices, in_mode(graphdef, weights, mode), weights, trunk=lambda model: model)
     found = policy.memory(algorithm.optimisers["train"], algorithm, host=config.memory.optimizer == "host")
     found |= policy.rollout_memory()
     found |= _role_memory(algorithm, models, devices, policy.weights)
     if algorithm.has_critic:
-        critic = _Model(config, devices, *models.critic_shapes(), trunk=lambda model: model.trunk)
+        graphdef, weights = models.critic_shapes()
+        critic = _Model(config, devices, in_mode(graphdef, weights, mode), weights, trunk=lambda model: model.trunk)
         own = critic.memory(algorithm.optimisers[CRITIC], algorithm)
         found |= {f"critic's {name}": size for name, size in own.items()}
     return {name: size for name, size in found.items() if size}
@@ -165,10 +175,17 @@ class _Model:
         per_row = self._kept(2) - self._kept(1)
         return {
             "parameters": self.devices.bytes(self.weights),
-            "gradients": self.devices.bytes(trained),
+            # the sum over micro-batches is float32, and the gradient of one is there beside it
+            "gradients": self._gradients(algorithm.sizes.micro_batch_size < algorithm.sizes.mini_batch_size),
             "optimizer": 0 if host else self.devices.bytes(state),
             "activations": per_row * algorithm.sizes.micro_batch_size // self.devices.parts,
         }
+
+    def _gradients(self, added_up: bool) -> int:
+        """Bytes per device of the gradient, and of the sum if it is added up."""
+        own = self.devices.bytes(self.weights.trained)
+        wide = 4 * own * _count(self.weights.trained) // max(1, _bytes(self.weights.trained))
+        return own + wide if added_up else own
 
     def rollout_memory(self) -> dict[str, int]:
         """Bytes per device of the cache, with one copy of each prompt, and of a chunk of logits."""

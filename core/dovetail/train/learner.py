@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Key
 
 from dovetail import progress
 from dovetail.devices.compiled import share
+from dovetail.devices.footprint import in_mode
 from dovetail.devices.mesh import to_device, to_host
 from dovetail.host.completer import Completer
 from dovetail.host.refill import refill
@@ -78,7 +79,8 @@ class Learner:
         graphdefs = {POLICY: setup.graphdef, **roles.graphdefs}
         critic, critic_frozen = None, None
         if algorithm.has_critic:
-            graphdefs[CRITIC], (weights, critic_frozen) = setup.models.critic(Weights(start, setup.weights.frozen))
+            own, made = setup.models.critic(Weights(start, setup.weights.frozen))
+            graphdefs[CRITIC], (weights, critic_frozen) = in_mode(own, made, setup.settled.mode), made
             critic = Trained(weights, algorithm.optimisers[CRITIC].init(weights))
         prompts = Prompts.of(setup)
         memory = {

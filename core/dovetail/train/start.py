@@ -25,7 +25,7 @@ def overview(setup: Setup) -> list[str]:
     for leaf in jax.tree.leaves(setup.weights):
         stored[str(leaf.dtype)] += leaf.size
     rows = config.train.prompts * config.train.group_size
-    memory = planned_memory(config, setup.algorithm, setup.models, setup.devices)
+    memory = planned_memory(config, setup.algorithm, setup.models, setup.devices, setup.settled.mode)
     largest = sorted(memory.items(), key=lambda item: -item[1])[:3]
     return [
         f"device    {device.device_kind} x {setup.devices.parts} of {jax.device_count()} ({device.platform})",

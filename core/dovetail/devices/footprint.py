@@ -1,0 +1,195 @@
+"""What each device holds at most in a step, from shapes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from dovetail.config import Config
+from dovetail.devices.liveness import peak_bytes
+from dovetail.devices.mesh import Devices
+from dovetail.devices.micro_batch import Work, in_update
+from dovetail.plan.roles import CRITIC, INPUTS, POLICY
+from dovetail.protocols import Weights
+from dovetail.step.algorithm import Algorithm
+from dovetail.step.forward import LOGITS_PER_CHUNK
+from dovetail.step.gradients import accumulate
+from dovetail.step.scoring import Scoring
+from dovetail.step.update import Trained
+from dovetail.train.models import Models
+
+PROGRAM: Final = 600 << 20
+"""Bytes that Python, JAX and compiled programs take in a host's memory, which is that of its CPU device."""
+
+
+@attrs.frozen(kw_only=True)
+class Settled:
+    """What is chosen.
+
+    Attributes:
+        mode: how the model computes; None if it has one way only.
+        micro_batch_size: completions of one forward and backward pass, on all devices.
+        positions: those of a chunk of logits; None is as many as 64 MiB hold.
+        planned: bytes of each device that a step takes at most; 0 if it surely fits and was not counted.
+    """
+
+    mode: str | None
+    micro_batch_size: int
+    positions: int | None
+    planned: int = attrs.field(default=0, eq=False)
+
+    def __str__(self) -> str:
+        mode = f"{self.mode}, " if self.mode else ""
+        chunks = f", logits of {self.positions} positions at a time" if self.positions else ""
+        return f"{mode}micro-batches of {self.micro_batch_size} completions{chunks}"
+
+    def apply(self, algorithm: Algorithm) -> Algorithm:
+        """Return the algorithm with these sizes."""
+        sizes = attrs.evolve(algorithm.sizes, micro_batch_size=self.micro_batch_size, positions=self.positions)
+        return attrs.evolve(algorithm, sizes=sizes)
+
+
+def in_mode(graphdef: Any, weights: Weights, mode: str | None) -> Any:
+    """Return the structure of a model that computes in a mode of its own."""
+    if mode is None:
+        return graphdef
+    return nnx.graphdef(_changed(nnx.merge(graphdef, *_shapes(weights)), mode))
+
+
+def _changed(model: Any, mode: str) -> Any:
+    """Put a model, or the decoder in a critic, into a mode."""
+    if hasattr(model, "in_mode"):
+        return model.in_mode(mode)
+    if hasattr(getattr(model, "trunk", None), "in_mode"):
+        model.trunk = model.trunk.in_mode(mode)
+    return model
+
+
+def base() -> int:
+    """Return what a process takes of the device's memory before any array."""
+    return PROGRAM if jax.devices()[0].platform == "cpu" else 0
+
+
+@attrs.frozen
+class Footprint:
+    """A step whose memory is planned."""
+
+    config: Config
+    algorithm: Algorithm
+    models: Models
+    devices: Devices
+
+    def peak(self, settled: Settled) -> int:
+        """Return the bytes of each device that a step takes at most: in an update, or while sampling."""
+        return base() + max(self.parts(settled).values())
+
+    def parts(self, settled: Settled) -> dict[str, int]:
+        """Return what each device holds at most in each part of a step."""
+        held = {POLICY: self._update(POLICY, settled)}
+        if self.algorithm.has_critic:
+            held[CRITIC] = self._update(CRITIC, settled)
+        roles = {role: self._role_bytes(role) for role in self.algorithm.follow}
+        beside = self.algorithm.plan.roles_in_update
+        resident = {model: resting for model, (_, resting) in held.items()}
+        found = {}
+        for model, (peak, _) in held.items():
+            others = sum(size for role, size in roles.items() if model != POLICY or role not in beside)
+            found[f"update of the {model}"] = peak + others + sum(resident.values()) - resident[model]
+        found["sampling"] = sum(resident.values()) + sum(roles.values()) + self._sampling()
+        return found
+
+    def _role_bytes(self, role: str) -> int:
+        own = self.models.has_own(role)
+        weights = self.models.role_shapes(role)[1] if own else self.models.shapes()[1].trained
+        return self.devices.bytes(weights)
+
+    def _update(self, model: str, settled: Settled) -> tuple[int, int]:
+        """Return the peak of a model's update, and what is there of the model between updates."""
+        graphdef, weights = self.models.shapes() if model == POLICY else self.models.critic_shapes()
+        optimiser = self.algorithm.optimisers["train" if model == POLICY else model]
+        trained = Trained(weights.trained, jax.eval_shape(optimiser.init, weights.trained))
+        parts, beside = self.devices.parts, self.algorithm.plan.roles_in_update if model == POLICY else ()
+        step = _proxy(settled.apply(self.algorithm), model, in_mode(graphdef, weights, settled.mode), parts)
+        others = {role: self._role_shapes(role) for role in beside}
+        graphdefs = {role: in_mode(*self.models.role_shapes(role), settled.mode) for role in beside if self._own(role)}
+        batch = self._batch(settled, parts)
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        peak = peak_bytes(step(graphdefs), trained, weights.frozen, others, batch, key, self.algorithm.hyper, donated=1)
+        whole = _bytes((trained, weights.frozen))
+        cut = self.devices.bytes(trained.params) + self.devices.bytes(trained.optimiser)
+        cut += self.devices.bytes(weights.frozen)
+        gradient = 4 * sum(leaf.size for leaf in jax.tree.leaves(weights.trained))
+        saved = (whole - cut) + int(gradient * (1 - self.devices.bytes(weights.trained) / _bytes(weights.trained)))
+        return peak - saved, cut
+
+    def _own(self, role: str) -> bool:
+        return self.models.has_own(role)
+
+    def _role_shapes(self, role: str) -> Weights:
+        return self.models.role_shapes(role)[1] if self._own(role) else self.models.shapes()[1]
+
+    def _batch(self, settled: Settled, parts: int) -> dict[str, jax.ShapeDtypeStruct]:
+        """The fields that models read, of a few micro-batches of one device."""
+        micro = max(1, settled.micro_batch_size // parts)
+        rows = min(max(1, in_update(self.config).rows // parts), 2 * micro)
+        sizes = {"prompt": self.config.train.max_prompt_tokens, "": self.config.sampling.max_tokens}
+        found = {"draw_ids": jax.ShapeDtypeStruct((rows,), jnp.int32)}
+        for inputs in INPUTS.values():
+            for name, field in inputs.fields.items():
+                length = sizes["prompt" if name.startswith("prompt") else ""]
+                found[field] = jax.ShapeDtypeStruct((rows, length), bool if name.endswith("mask") else jnp.int32)
+        return found
+
+    def _sampling(self) -> int:
+        """Bytes of the cache and of the logits of one token for each completion."""
+        graphdef, weights = self.models.shapes()
+        model, train = nnx.merge(graphdef, *weights), self.config.train
+        rows = train.prompts * train.group_size
+        sizes = [(train.prompts, train.max_prompt_tokens), (rows, self.config.sampling.max_tokens)]
+        caches = [jax.eval_shape(lambda size=size: model.init_cache(*size)) for size in sizes]
+        return (_bytes(caches) + 2 * 4 * rows * model.vocab_size) // self.devices.parts
+
+    def rough(self, graphdef: Any, weights: Weights, work: Work, micro: int) -> int:
+        """Return more than a step takes, from the bytes per token of the decoder alone."""
+        parts, logits = self.devices.parts, 4 * max(LOGITS_PER_CHUNK, 1)
+        trained = 4 * sum(leaf.size for leaf in jax.tree.leaves(weights.trained))
+        models = 2 + len(self.algorithm.follow) + 2 * self.algorithm.has_critic
+        activations = 2 * work.per_token(graphdef, weights) * (work.prompt_tokens + work.max_tokens) * micro // parts
+        return base() + models * _bytes(weights) + 8 * trained + activations + 6 * logits + self._sampling()
+
+
+def _proxy(algorithm: Algorithm, model: str, graphdef: Any, parts: int) -> Any:
+    """Return a function like an update, with a sum in place of the loss, which takes little memory."""
+
+    def with_roles(graphdefs: Mapping[str, Any]) -> Any:
+        scoring = Scoring(algorithm=algorithm, graphdefs={model: graphdef, POLICY: graphdef, **graphdefs})
+        optimiser = algorithm.optimisers["train" if model == POLICY else model]
+
+        def update(trained: Any, frozen: Any, others: Any, batch: Any, key: Any, hyper: Any) -> Any:
+            def loss(params: Any, micro: Any) -> Any:
+                found, _ = scoring.live(model, others | {model: Weights(params, frozen)}, micro, hyper, key)
+                arrays = [x for x in jax.tree.leaves(found) if jnp.issubdtype(x.dtype, jnp.floating)]
+                return sum((jnp.sum(jnp.sin(x.astype(jnp.float32))) for x in arrays), jnp.float32(0)), {}
+
+            rows = max(1, algorithm.sizes.micro_batch_size // parts)
+            gradient, total, _ = accumulate(loss, trained.params, batch, rows)
+            step, steps = jnp.int32(0), jnp.int32(1)
+            params, state, _ = optimiser.apply(trained.params, trained.optimiser, gradient, step, steps, hyper)
+            return Trained(params, state), total
+
+        return update
+
+    return with_roles
+
+
+def _shapes(weights: Weights) -> Weights:
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), weights)
+
+
+def _bytes(tree: Any) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

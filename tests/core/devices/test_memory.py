@@ -1,0 +1,112 @@
+"""The model's mode, the micro-batch and the chunk of logits, chosen so that a step fits."""
+
+import json
+
+import attrs
+import pytest
+from tests.core.train.tiny import TINY
+
+from dovetail.cli import main
+from dovetail.config import load
+from dovetail.devices import footprint
+from dovetail.devices.footprint import Footprint
+from dovetail.devices.memory import FILE, settle
+from dovetail.devices.mesh import Devices
+from dovetail.errors import ConfigError
+from dovetail.step.algorithm import assemble
+from dovetail.train.models import Models
+
+WIDE = (
+    "model.decoder.width=64",
+    "model.decoder.layers=4",
+    "model.decoder.ffn=512",
+    "train.max_prompt_tokens=96",
+    "sampling.max_tokens=32",
+    "train.prompts=4",
+    "train.group_size=8",
+)
+
+
+@pytest.fixture(autouse=True)
+def only_arrays(monkeypatch):
+    """What the process takes by itself is more than these models."""
+    monkeypatch.setattr(footprint, "PROGRAM", 0)
+
+
+def parts(*overrides):
+    config = load(None, [*TINY, *WIDE, *overrides])
+    devices = Devices(None)
+    return config, assemble(config), Models(config=config, devices=devices, vocab_size=300), devices
+
+
+def choice(limit, *overrides, folder=None):
+    return settle(*parts(f"memory.limit={limit / 1024}", *overrides), folder)
+
+
+def test_where_there_is_room_the_fastest_is_chosen():
+    found = choice(10_000)
+    assert found.mode == "remat none, attention auto"
+    assert found.micro_batch_size == 32
+    assert found.positions is None
+    assert not found.planned
+
+
+@pytest.mark.parametrize(
+    ("limit", "mode", "rows"),
+    [(60, "remat none", 16), (25, "remat dots_no_batch", 8), (11, "remat full", 4)],
+)
+def test_less_memory_takes_smaller_micro_batches_and_then_recomputes(limit, mode, rows):
+    found = choice(limit)
+    assert found.mode.startswith(mode)
+    assert found.micro_batch_size in (rows, rows // 2)
+    assert 0 < found.planned <= limit * 2**20
+
+
+def test_what_is_set_is_kept():
+    found = choice(14, "train.micro_batch_size=8", "model.decoder.attention=dense")
+    assert found.micro_batch_size == 8
+    assert found.mode.endswith("attention dense")
+    assert choice(1024, "model.decoder.remat=full").mode == "remat full, attention auto"
+
+
+def test_what_does_not_fit_is_refused_with_what_would():
+    large = ("model.decoder.width=512", "model.decoder.ffn=4096", "model.decoder.layers=2")
+    with pytest.raises(ConfigError, match=r"a step takes .* at least .* 167\.8 MB may be used") as refused:
+        choice(160, *large)
+    advice = str(refused.value).partition("these would fit: ")[2]
+    assert "train.adapter = 'lora'" in advice
+    assert "memory.limit" in advice
+    assert choice(160, *large, "train.adapter=lora").planned <= 160 * 2**20
+
+
+def test_a_run_keeps_its_choice(tmp_path):
+    first = choice(14, folder=tmp_path)
+    assert json.loads((tmp_path / FILE).read_text())["mode"] == first.mode
+    assert choice(1024, folder=tmp_path) == first
+
+
+def test_a_critic_and_a_reference_are_there_too():
+    plain = Footprint(*parts())
+    settled = choice(1024)
+    more = Footprint(*parts("train.advantage=gae", "train.kl_coef=0.1"))
+    alone, both = plain.parts(settled), more.parts(settled)
+    assert both.keys() - alone.keys() == {"update of the critic"}
+    assert both["update of the policy"] > alone["update of the policy"]
+
+
+def test_a_large_vocabulary_gets_chunks_of_its_own():
+    config, algorithm, models, devices = parts("memory.limit=1000")
+    large = attrs.evolve(models, vocab_size=150_000)
+    found = settle(config, algorithm, large, devices)
+    assert found.positions == 512
+    assert found.apply(algorithm).sizes.positions == 512
+
+
+def test_the_plan_prints_the_choice_and_refuses(capsys):
+    overrides = [word for override in (*TINY, *WIDE) for word in ("--set", override)]
+    assert main(["plan", *overrides]) == 0
+    printed = capsys.readouterr().out
+    assert "remat none, attention auto, micro-batches of 32 completions" in printed
+    assert "update of the policy" in printed
+    assert main(["plan", *overrides, "--set", "memory.limit=0.001"]) != 0
+    assert "may be used" in capsys.readouterr().err
