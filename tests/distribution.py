@@ -13,7 +13,7 @@ def write_distribution(
     entry_points: Mapping[str, Mapping[str, str]],
     *,
     version: str = "1.0",
-    requires: Sequence[str] = ("dovetail",),
+    requires: Sequence[str] = ("dovetail-rl",),
     record: Sequence[str] = (),
 ) -> None:
     for path, source in modules.items():

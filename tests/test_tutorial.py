@@ -31,11 +31,12 @@ COMMANDS = [
 def place(tmp_path_factory):
     """A working directory as the tutorial wants it."""
     place = tmp_path_factory.mktemp("tutorial")
-    write(place / "Qwen2.5-0.5B-Instruct")
-    (place / "gsm8k").mkdir()
+    write(place / "Qwen" / "Qwen2.5-0.5B-Instruct")
+    data = place / "openai" / "gsm8k"
+    data.mkdir(parents=True)
     for name, rows in (("train", 6), ("test", 5)):
         lines = [{"question": f"What is {i} + {i}?", "answer": f"Twice {i}.\n#### {2 * i}"} for i in range(rows)]
-        (place / "gsm8k" / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        (data / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (place / "questions.jsonl").write_text('{"prompt": "What is 6 * 7?"}\n')
     (place / "qwen_gsm8k.gin").write_text(re.findall(r"```gin\n(.*?)```", PAGE, re.S)[0])
     return place

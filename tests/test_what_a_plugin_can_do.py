@@ -122,7 +122,7 @@ def test_the_plan_knows_who_provides_and_who_reads():
     assert entries["suspicion"].readers == ["train.advantage = acme-rl/doubting", "train.policy_loss = acme-rl/wary"]
     assert entries["grade"].provider == "column of the task"
     assert entries["grade"].readers == ["train.loss_terms = acme-rl/entropy_by_grade"]
-    assert "anchor" in plan.roles
+    assert "moored" in plan.roles
     both = {entry.field: entry for entry in recipe("train.advantage=by_grade").plan.entries}
     assert both["grade"].readers[0] == "train.advantage = acme-rl/by_grade"
 
@@ -177,7 +177,7 @@ def test_all_of_it_is_called(finished):
         "correction/weight_mean",
     ):
         assert all(np.isfinite(line[name]) for line in lines), name
-    assert lines[-1]["loss_term/stay_near/mean"] > 0, "the policy has left the anchor behind"
+    assert lines[-1]["loss_term/stay_near/mean"] > 0, "the policy has left its mooring"
     assert lines[0]["loss_term/stay_near/mean"] == pytest.approx(0, abs=1e-8)
     assert any(line["process_reward/toll"] < 0 for line in lines)
     assert "train.detector = 'acme-rl/stutter'" in (finished / "config.gin").read_text()
@@ -220,7 +220,7 @@ def test_an_estimator_learns_from_a_column(tmp_path):
 def test_the_core_mentions_nothing_of_it():
     hooks = FILES["acme_rl/__init__.py"]
     words = {each.name for each in own()} | {each.target.rpartition(":")[2] for each in own()}
-    words |= {"detector", "suspicion", "grade", "anchor", "alerts", "podium"}
+    words |= {"detector", "suspicion", "grade", "moored", "alerts", "podium"}
     assert all(word in PAGE for word in words)
     assert {kind.name for kind in current().kinds.values() if kind.origin.distribution == OWNER} <= words
     assert re.findall(r'register_section\("(\w+)"', hooks) == ["alerts"]

@@ -32,6 +32,12 @@ QWEN2 = {
     "rope_theta": 1e6,
     "use_sliding_window": False,
 }
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_act": "silu",
+    "rope_theta": 1e5,
+}
 GEMMA2 = {
     "architectures": ["Gemma2ForCausalLM"],
     "model_type": "gemma2",

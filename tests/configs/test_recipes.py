@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from tests.core.train.test_role_models import exported
 from tests.core.train.tiny import TINY
-from tests.tiny_folder import GEMMA2, QWEN2, write
+from tests.model.gguf_files import tokenizer_metadata, write_folder
+from tests.tiny_folder import GEMMA2, LLAMA, QWEN2, write
 
 from dovetail.config import load
 from dovetail.devices.cost import estimate
@@ -19,7 +20,9 @@ BRIEF = ("sft.steps=0", "train.steps=2", "eval.every=2", "critic.warmup_steps=1"
 PUBLISHED = {"gsm8k_gemma2_2b": GEMMA2, "gsm8k_qwen2_5_0_5b": QWEN2}
 TAUGHT = ("distillation",)
 """Recipes with a teacher, which is another run's model."""
-APART = {"gsm8k_scratch", *PUBLISHED, *TAUGHT}
+EPISODES = ("calculation", "guess_number")
+"""Recipes of several turns, which have tasks of their own."""
+APART = {"gsm8k_scratch", "smollm2_arithmetic", *PUBLISHED, *TAUGHT, *EPISODES}
 RECIPES = sorted(path.stem for path in folder().glob("*.gin") if path.stem not in APART)
 SIZES = ("train.prompts", "train.group_size", "train.epochs", "train.mini_batch_size", "train.micro_batch_size")
 SIZES += ("train.max_prompt_tokens", "sampling.max_tokens")
@@ -46,6 +49,17 @@ def test_a_recipe_with_a_teacher_trains(recipe, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("recipe", EPISODES)
+def test_a_recipe_of_episodes_trains(recipe, tmp_path):
+    own = ("train.task", "train.rewards", "eval.success", "tokenizer")
+    small = [override for override in SMALLER if not override.startswith(own)]
+    last = train(load(find(recipe), [*small, *BRIEF, "sft.steps=100", "sft.lr=2e-2", "sft.batch_size=16"]), tmp_path)
+    assert np.isfinite(last["optimizer/grad_norm"])
+    turns = [value for _, value in series(tmp_path, "episode/turns_mean")]
+    assert max(turns) > 1, "the warm start has shown how a turn ends"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", PUBLISHED)
 def test_a_recipe_of_a_published_model_trains_a_tiny_one(recipe, tmp_path):
     model, data = tmp_path / "model", tmp_path / "gsm8k"
@@ -57,6 +71,18 @@ def test_a_recipe_of_a_published_model_trains_a_tiny_one(recipe, tmp_path):
     paths = [f"model.pretrained.path={model}", f"tokenizer.huggingface.path={model}", f"task.gsm8k.path={data}"]
     last = train(load(find(recipe), [*paths, *SMALL]), tmp_path / "run")
     assert [step for step, _ in series(tmp_path / "run", "policy_loss/loss")] == [1, 2]
+    assert np.isfinite(last["optimizer/grad_norm"])
+
+
+@pytest.mark.slow
+def test_the_recipe_of_smollm2_trains_a_tiny_llama_from_a_gguf_file(tmp_path):
+    write(tmp_path / "tiny", LLAMA)
+    file = write_folder(tmp_path / "tiny.gguf", tmp_path / "tiny", **tokenizer_metadata(tmp_path / "tiny"))
+    paths = [f"{key}.path={str(file)!r}" for key in ("model.pretrained", "tokenizer.huggingface")]
+    # this tokenizer has few merges
+    longer = ["train.max_prompt_tokens=64"]
+    last = train(load(find("smollm2_arithmetic"), [*paths, *SMALL, *longer]), tmp_path / "run")
+    assert [step for step, _ in series(tmp_path / "run", "policy_loss/loss")] == [1, 2, 3]
     assert np.isfinite(last["optimizer/grad_norm"])
 
 

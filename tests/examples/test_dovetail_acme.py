@@ -63,8 +63,8 @@ def test_in_a_clean_environment_the_readmes_commands_run(clean):
         if words[0] != "pip":  # installed as wheels, which is stricter
             said[words[1] if words[0] == "dovetail" else words[0]] = clean(*words, expected=(0, 3))
     assert f"dovetail-acme {PROJECT['version']} conforms to dovetail" in said["pytest"]
-    assert "dovetail-acme: nothing to say" in said["plugin"]
-    assert re.search(r"old_top_probability +forward pass of the policy at collection +dovetail-acme", said["explain"])
+    assert "dovetail-acme: nothing found" in said["plugin"]
+    assert re.search(r"old_top_probability +passes +forward pass: policy .*dovetail-acme", said["explain"])
     assert "reward/near_miss" in said["ab"] or "near_miss" in said["ab"]
     assert re.search(r"0\.\d+ +acme-[\w-]+, step \d+", said["leaderboard"])
 

@@ -4,5 +4,5 @@ from dovetail_kit.cli import distributions
 
 
 def test_distributions_with_plugins_are_offered():
-    assert distributions("dove") == ["dovetail"]
+    assert distributions("dove") == ["dovetail-rl"]
     assert distributions("no-such-") == []

@@ -67,8 +67,8 @@ def test_a_sound_plugin_has_notes_at_most(sick, tmp_path):
         ({"init": INIT.replace("components", "component").format(what="")}, "error: broken: plugin acme-sick implements the unknown hook 'dovetail_component'"),
         ({"init": "import vllm\n" + INIT.format(what='"policy_loss", "soft", "acme_sick.losses:soft"')}, "warning: heavy import: 'acme_sick' imports vllm and takes "),
         ({"what": '"policy_loss", "soft", "acme_sick.losses:soft", renamed=[dovetail.Renamed("a", to="b", since="1", removed_in="2")]'}, "error: policy_loss.soft: it is registered with 'a' renamed to 'b', but its parameters are scale ["),
-        ({"requires": []}, "warning: dependencies: it does not require dovetail; write dependencies = [\"dovetail>="),
-        ({"requires": ["dovetail>=99"]}, "error: incompatible: not imported: it requires 'dovetail>=99'"),
+        ({"requires": []}, "warning: dependencies: it does not require dovetail-rl; write dependencies = [\"dovetail-rl>="),
+        ({"requires": ["dovetail-rl>=99"]}, "error: incompatible: not imported: it requires 'dovetail-rl>=99'"),
         ({"points": {"dovetail.api": {}}}, "note: contract: it does not say which contract of 'policy_loss' it is written for, so v1 is assumed"),
         ({"points": {"dovetail.api": {"policy_loss": "v1", "policy_los": "v1"}}}, "warning: contract: it says which contract of kind 'policy_los' it is written for, but no plugin opens that kind. Did you mean 'policy_loss'?"),
         ({"points": {"dovetail.api": {"policy_loss": "one"}}}, "error: incompatible: not imported: its metadata has policy_loss = 'one'"),
@@ -131,11 +131,11 @@ def test_plugins_lists_contracts_stamp_and_problems(sick, capsys):
 
 
 def test_plugins_lists_what_is_incompatible_with_the_reason(sick, capsys):
-    sick(requires=["dovetail>=99"])
+    sick(requires=["dovetail-rl>=99"])
     assert main(["plugins"]) == 1
     out = capsys.readouterr().out
     assert "acme-sick 1.0: 0 components" in out
-    assert "  incompatible: not imported: it requires 'dovetail>=99', and dovetail 0" in out
+    assert "  incompatible: not imported: it requires 'dovetail-rl>=99', and dovetail 0" in out
 
 
 def test_plugins_says_what_is_disabled(sick, capsys, monkeypatch):

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from dovetail.errors import DataError
-from dovetail_task._files import first_columns, held_out, open_table
+from dovetail_task._files import first_columns, held_out, open_table, source_of
 
 TEXT = {"prompt": "task.records.prompt_column"}
 RECORDS = [
@@ -35,7 +35,7 @@ def write(path, records):
 
 @pytest.fixture(params=["jsonl", "csv", "parquet"])
 def table(request, tmp_path):
-    return open_table(write(tmp_path / f"data.{request.param}", RECORDS), TEXT)
+    return open_table(source_of(write(tmp_path / f"data.{request.param}", RECORDS)), TEXT)
 
 
 def test_every_format_gives_the_same_records_in_any_order(table):
@@ -54,7 +54,7 @@ def test_tables_survive_pickling(table):
 def test_first_columns_reads_no_further_than_it_must(tmp_path):
     path = tmp_path / "data.jsonl"
     path.write_text('{"prompt": "a", "n": 1}\nbroken')
-    assert first_columns(path) == ("prompt", "n")
+    assert first_columns(source_of(path)) == ("prompt", "n")
 
 
 def test_blank_lines_a_byte_order_mark_and_a_missing_last_newline_do_no_harm(tmp_path):
@@ -62,7 +62,7 @@ def test_blank_lines_a_byte_order_mark_and_a_missing_last_newline_do_no_harm(tmp
     jsonl.write_bytes(b'\xef\xbb\xbf{"prompt": "a"}\r\n\n  \n{"prompt": "b"}')
     table.write_bytes(b'\xef\xbb\xbfprompt\r\na\r\n\r\n"b"')
     for path in (jsonl, table):
-        opened = open_table(path, TEXT)
+        opened = open_table(source_of(path), TEXT)
         assert [record["prompt"] for record in (opened[1], opened[0])] == ["b", "a"]
 
 
@@ -90,7 +90,7 @@ def test_a_broken_jsonl_names_file_and_line(tmp_path, content, message):
     path = tmp_path / "data.jsonl"
     path.write_text(content)
     with pytest.raises(DataError) as raised:
-        open_table(path, TEXT)
+        open_table(source_of(path), TEXT)
     assert f"{tmp_path}/{message}" in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -113,23 +113,23 @@ def test_a_broken_csv_names_file_and_line(tmp_path, content, message):
     path = tmp_path / "data.csv"
     path.write_bytes(content)
     with pytest.raises(DataError) as raised:
-        open_table(path, TEXT)
+        open_table(source_of(path), TEXT)
     assert f"{tmp_path}/{message}" in str(raised.value)
 
 
 def test_a_broken_parquet_names_file_and_row(tmp_path):
     path = write(tmp_path / "data.parquet", [{"prompt": "a"}, {"prompt": None}])
     with pytest.raises(DataError, match="data.parquet: row 2: column 'prompt' holds null, not text"):
-        open_table(path, TEXT)
+        open_table(source_of(path), TEXT)
     path.write_bytes(b"no parquet at all")
     with pytest.raises(DataError, match="data.parquet: not a valid parquet file: "):
-        open_table(path, TEXT)
+        open_table(source_of(path), TEXT)
 
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(DataError, match=r'pip install "dovetail\[parquet\]"'):
-        open_table(tmp_path / "data.parquet", TEXT)
+    with pytest.raises(DataError, match=r"reading parquet needs pyarrow: pip install .*\[parquet\]"):
+        open_table(source_of(tmp_path / "data.parquet"), TEXT)
 
 
 @pytest.mark.parametrize(
@@ -143,12 +143,12 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
 def test_a_file_that_cannot_be_read(tmp_path, name, message):
     (tmp_path / "folder.jsonl").mkdir()
     with pytest.raises(DataError, match=message):
-        open_table(tmp_path / name, TEXT)
+        open_table(source_of(tmp_path / name), TEXT)
 
 
 def test_a_file_that_changes_under_a_run_is_noticed(tmp_path):
     path = write(tmp_path / "data.jsonl", RECORDS)
-    table = open_table(path, TEXT)
+    table = open_table(source_of(path), TEXT)
     write(path, RECORDS[:2])
     os.utime(path, ns=(0, 0))
     with pytest.raises(DataError, match="has changed since it was opened"):
@@ -160,15 +160,17 @@ def test_a_file_that_changes_under_a_run_is_noticed(tmp_path):
 
 def test_held_out_records_are_chosen_by_their_prompt_alone(tmp_path):
     records = [{"prompt": f"question {i % 50}", "n": i} for i in range(200)]
-    kept, held = held_out(open_table(write(tmp_path / "a.jsonl", records), TEXT), 0.2, "share")
+    kept, held = held_out(open_table(source_of(write(tmp_path / "a.jsonl", records)), TEXT), 0.2, "share")
     assert not {r["prompt"] for r in kept} & {r["prompt"] for r in held}
     assert sorted(r["n"] for r in [*kept, *held]) == list(range(200))
-    _, later = held_out(open_table(write(tmp_path / "b.jsonl", records[100:] + records[:10]), TEXT), 0.2, "share")
+    _, later = held_out(
+        open_table(source_of(write(tmp_path / "b.jsonl", records[100:] + records[:10])), TEXT), 0.2, "share"
+    )
     assert {r["prompt"] for r in later} == {r["prompt"] for r in held}
 
 
 def test_a_share_that_leaves_a_side_empty_is_refused(tmp_path):
-    table = open_table(write(tmp_path / "a.jsonl", RECORDS), TEXT)
+    table = open_table(source_of(write(tmp_path / "a.jsonl", RECORDS)), TEXT)
     with pytest.raises(DataError, match=r"share = 0\.0: no record is held out of the 3 of .*a\.jsonl; name a file"):
         held_out(table, 0.0, "share")
     with pytest.raises(DataError, match=r"share = 1\.0: no record is left to train on in the 3"):

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from importlib import metadata
 from typing import Any
 
 from dovetail.config.dump import filled, parameters
 from dovetail.config.resolved import Choice, Config
 from dovetail.config.types import literal
+from dovetail.registry.compatibility import ENGINE, engine_version
 
 FORMAT = "dovetail config 2"
 
@@ -36,7 +36,7 @@ def versions(config: Config) -> dict[str, str]:
     origins = [choice.component.origin for choice in _choices(config)]
     origins += [section.origin for section in config.registry.sections.values() if section.purpose == "what"]
     owned = {origin.distribution: origin.version for origin in origins}
-    return {"dovetail": metadata.version("dovetail")} | owned
+    return {ENGINE: engine_version()} | owned
 
 
 def config_id(config: Config, versions: Versions = versions) -> str:

@@ -60,7 +60,7 @@ def smi(*arguments: str) -> list[list[str]]:
 
 
 def _gpu(row: list[str]) -> Gpu:
-    found = dict(zip(QUERY, row, strict=False))
+    found: dict[str, str] = dict(zip(QUERY, row, strict=False))
     memory = {
         name: int(text) if (text := found.get(f"memory.{name}", "")).isdigit() else 0 for name in ("total", "used")
     }

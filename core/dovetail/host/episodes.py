@@ -174,7 +174,7 @@ class Rounds:
         """Ask what follows; return the episodes that go on."""
         asked = [index for index, row in enumerate(active) if tape.finish[row] != "error"]
         rows = [active[index] for index in asked]
-        full[rows] |= [tape.room(row) == 0 for row in rows]
+        full[rows] |= [tape.finish[row] == "length" and tape.room(row) == 0 for row in rows]
         if not rows:
             return []
         answers = then(rows, [turns[index] for index in asked], [str(tape.finish[row]) for row in rows])

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, overload
+from typing import Literal, overload
 
 import attrs
 import numpy as np
 from jaxtyping import Bool, Int
 
 from dovetail.errors import DataError
-from dovetail.protocols import Example, Message, Tokenizer
-
-ASSISTANT: Final = "assistant"
-"""The role of what the policy writes."""
+from dovetail.protocols import ASSISTANT, Example, Message, Tokenizer
 
 LongTexts = Literal["error", "truncate", "filter"]
 

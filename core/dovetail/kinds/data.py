@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 __all__ = [
+    "ASSISTANT",
     "Curriculum",
     "Example",
     "Message",
@@ -106,6 +107,10 @@ Example = Mapping[str, Any]
 
 Message = Mapping[str, Any]
 """One turn of a conversation: `role` (`system`, `user`, `assistant`) and `content`; templates may read more keys."""
+
+
+ASSISTANT: Final = "assistant"
+"""The role of what the policy writes."""
 
 
 Split = Literal["train", "eval", "sft"]

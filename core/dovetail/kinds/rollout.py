@@ -87,13 +87,17 @@ class Completions:
         """Return the completions of several calls, one after another."""
         import numpy as np
 
-        columns = {name: [getattr(part, name) for part in parts] for name in attrs.fields_dict(cls)}
-        return cls(**{name: None if column[0] is None else np.concatenate(column) for name, column in columns.items()})
+        columns: dict[str, list[Any]] = {name: [getattr(p, name) for p in parts] for name in attrs.fields_dict(cls)}
+        joined: dict[str, Any] = {
+            name: None if column[0] is None else np.concatenate(column) for name, column in columns.items()
+        }
+        return cls(**joined)
 
     def rows(self, which: Any) -> Completions:
         """Return some rows, by index or slice."""
-        columns = {name: getattr(self, name) for name in attrs.fields_dict(type(self))}
-        return Completions(**{name: None if column is None else column[which] for name, column in columns.items()})
+        columns: dict[str, Any] = {name: getattr(self, name) for name in attrs.fields_dict(type(self))}
+        chosen: dict[str, Any] = {name: None if column is None else column[which] for name, column in columns.items()}
+        return Completions(**chosen)
 
 
 class RolloutEngine(Protocol):

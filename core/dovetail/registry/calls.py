@@ -11,7 +11,7 @@ import attrs
 import pluggy
 
 from dovetail.errors import DovetailError, DovetailWarning
-from dovetail.registry.compatibility import ENGINE
+from dovetail.registry.compatibility import ENGINE, engine_version
 from dovetail.registry.places import raised_at
 
 T = TypeVar("T")
@@ -28,7 +28,8 @@ class Asked:
     def label(self) -> str:
         """`acme-rl 1.0`, or the name alone of what is not installed."""
         try:
-            return f"{self.distribution} {metadata.version(self.distribution)}"
+            version = engine_version() if self.distribution == ENGINE else metadata.version(self.distribution)
+            return f"{self.distribution} {version}"
         except metadata.PackageNotFoundError:
             return self.distribution
 

@@ -1,7 +1,7 @@
 """Whether a plugin fits the installed dovetail, from its metadata alone: nothing of it is imported.
 
     [project]
-    dependencies = ["dovetail>=0.1"]              # any constraint that pip understands
+    dependencies = ["dovetail-rl>=0.1"]           # any constraint that pip understands
 
     [project.entry-points."dovetail.api"]
     policy_loss = "v1"                            # the contract of that kind that the plugin is written for
@@ -20,10 +20,35 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from dovetail.errors import PluginError
+from dovetail.extras import DISTRIBUTION
 from dovetail.registry.registry import Kind
 
 API_GROUP = "dovetail.api"
 ENGINE = "dovetail"
+"""The owner of what is built in, in configs and messages; it is installed as `DISTRIBUTION`."""
+
+
+def engine_version() -> str:
+    """Return the version of the installed dovetail.
+
+    Raises:
+        PluginError: if the files are there and the distribution is not, or still has its former name.
+    """
+    try:
+        return metadata.version(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        raise PluginError(
+            f"the distribution {DISTRIBUTION} is not installed; run in the checkout: pip install --no-deps -e ."
+        ) from None
+
+
+def owner_of(distribution: str) -> str:
+    """Return the owner's name in configs and messages: a distribution's own, `dovetail` for the built-in plugins.
+
+    >>> owner_of("acme-rl"), owner_of("dovetail-rl")
+    ('acme-rl', 'dovetail')
+    """
+    return ENGINE if canonicalize_name(distribution) == DISTRIBUTION else distribution
 
 
 def declared_api(distribution: metadata.Distribution) -> dict[str, int]:
@@ -50,7 +75,7 @@ def requirements(distribution: metadata.Distribution) -> list[Requirement]:
             requirement = Requirement(text)
         except InvalidRequirement:
             continue
-        wanted = canonicalize_name(requirement.name) == ENGINE
+        wanted = canonicalize_name(requirement.name) == DISTRIBUTION
         if wanted and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
             found.append(requirement)
     return found

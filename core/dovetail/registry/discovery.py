@@ -17,8 +17,16 @@ from packaging.utils import canonicalize_name
 
 from dovetail import hookspecs
 from dovetail.errors import DovetailError, PluginError, nearest
+from dovetail.extras import DISTRIBUTION
 from dovetail.kinds import Kind
-from dovetail.registry.compatibility import ENGINE, check_api, check_requirements, declared_api
+from dovetail.registry.compatibility import (
+    ENGINE,
+    check_api,
+    check_requirements,
+    declared_api,
+    engine_version,
+    owner_of,
+)
 from dovetail.registry.component import Origin
 from dovetail.registry.places import place_of, raised_at
 from dovetail.registry.registry import Problem, Registry, Section
@@ -98,8 +106,13 @@ def _import_all(
 
 
 def entry_points() -> list[metadata.EntryPoint]:
-    """Return what is announced in the group `dovetail`, the engine's own plugins first."""
-    return sorted(metadata.entry_points(group=GROUP), key=_order)
+    """Return what is announced in the group `dovetail`, the engine's own plugins first.
+
+    An environment may still hold the metadata of the engine under its former name, which announces the same again.
+    """
+    found = sorted(metadata.entry_points(group=GROUP), key=_order)
+    named = {point.value for point in found if point.dist and point.dist.name == DISTRIBUTION}
+    return [point for point in found if not (point.dist and point.dist.name == ENGINE and point.value in named)]
 
 
 def is_disabled(distribution: str) -> bool:
@@ -114,7 +127,7 @@ def _order(point: metadata.EntryPoint) -> tuple[bool, str, str]:
 
 
 def _owner(point: metadata.EntryPoint) -> tuple[str, str]:
-    return (point.dist.name, point.dist.version) if point.dist else ("(unknown)", "0")
+    return (owner_of(point.dist.name), point.dist.version) if point.dist else ("(unknown)", "0")
 
 
 def _is_fatal(registry: Registry, distribution: str) -> bool:
@@ -127,9 +140,9 @@ def _fits(point: metadata.EntryPoint, registry: Registry) -> bool:
     Raises:
         PluginError: if it does not fit.
     """
-    if point.dist is None or point.dist.name == ENGINE:
+    if point.dist is None or owner_of(point.dist.name) == ENGINE:
         return True
-    check_requirements(point.dist, metadata.version(ENGINE))
+    check_requirements(point.dist, engine_version())
     api = declared_api(point.dist)
     check_api(point.dist.name, api, registry.kinds.values())
     return api.keys() <= registry.kinds.keys()

@@ -131,7 +131,7 @@ class Update:
         for name in algorithm.monitor:
             metrics |= sums(name, {"mean": view[name]}, mask)
         ours = algorithm.plan.compared
-        if ours in view and not algorithm.plan.evaluates(POLICY, str(ours), live=False):
+        if ours is not None and ours in view and not algorithm.plan.evaluates(POLICY, ours, live=False):
             metrics |= mismatch(jax.lax.stop_gradient(view[ours]), view["rollout_logps"], mask)
         return metrics
 

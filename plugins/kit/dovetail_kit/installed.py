@@ -9,7 +9,7 @@ import attrs
 
 from dovetail.errors import PluginError
 from dovetail.registry import Problem, Registry
-from dovetail.registry.compatibility import ENGINE, declared_api
+from dovetail.registry.compatibility import ENGINE, declared_api, owner_of
 from dovetail.registry.discovery import entry_points, is_disabled
 
 
@@ -38,7 +38,7 @@ class Installed:
 
 def third_parties() -> list[str]:
     """Return the names of the distributions with plugins that are not Dovetail's own, sorted."""
-    return sorted({point.dist.name for point in entry_points() if point.dist and point.dist.name != ENGINE})
+    return sorted({point.dist.name for point in entry_points() if point.dist and owner_of(point.dist.name) != ENGINE})
 
 
 def installed(registry: Registry) -> list[Installed]:
@@ -48,14 +48,14 @@ def installed(registry: Registry) -> list[Installed]:
 
 
 def _installed(distribution: metadata.Distribution, registry: Registry) -> Installed:
-    name = distribution.name
+    name = owner_of(distribution.name)
     counts = Counter(c.kind for c in registry.components() if c.origin.distribution == name)
     return Installed(
         distribution=name,
         version=distribution.version,
         counts=dict(sorted(counts.items())),
         api=_api(distribution),
-        stamp=_stamp(name),
+        stamp=_stamp(distribution.name),
         problems=tuple(problem for problem in registry.problems if problem.distribution == name),
         disabled=is_disabled(name),
     )

@@ -9,7 +9,6 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -19,9 +18,10 @@ from packaging.utils import canonicalize_name
 
 from dovetail.config.schema import schema
 from dovetail.errors import ConfigError, PluginError, UnknownNameError, listing, nearest
+from dovetail.extras import DISTRIBUTION
 from dovetail.kinds import Kind
 from dovetail.registry import Registry, current, normal
-from dovetail.registry.compatibility import ENGINE
+from dovetail.registry.compatibility import ENGINE, engine_version
 from dovetail_kit.doctor.methods import contract_methods
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -132,7 +132,8 @@ class NewPackage:
         name, kind = self.name, self.kind
         class_name = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
         reads = _reads(kind.summary)
-        required = {ENGINE: metadata.version(ENGINE), kind.origin.distribution: kind.origin.version}
+        opener = kind.origin.distribution
+        required = {DISTRIBUTION: engine_version()} | ({} if opener == ENGINE else {opener: kind.origin.version})
         return {
             "distribution": self.distribution,
             "package": self.package,
@@ -206,7 +207,9 @@ def _package_of(distribution: str) -> str:
         raise ConfigError(
             f"'{package}' already means something in Python, so no package can have it; take another name"
         )
-    if canonicalize_name(distribution) == ENGINE or (importlib.util.find_spec(package) and not _is_here(package)):
+    if canonicalize_name(distribution) in (ENGINE, DISTRIBUTION) or (
+        importlib.util.find_spec(package) and not _is_here(package)
+    ):
         raise ConfigError(f"a package '{package}' is installed already and would be hidden; take another name")
     return package
 

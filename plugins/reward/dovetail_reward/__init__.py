@@ -27,7 +27,7 @@ def dovetail_components(register: Callable[..., None]) -> None:
     add("reward", "exact_match")
     add("reward", "exact_match_qa", aliases=("search_r1",))
     add("reward", "f1_qa")
-    add("reward", "function", "Function", aliases=("reward_func",))
+    add("reward", "functions", "Functions", aliases=("reward_funcs",))
     add("reward", "geo3k", "Geo3k")
     add("reward", "gsm8k")
     add("reward", "match_format_approximately")

@@ -1,4 +1,4 @@
-"""Opens a file of records: every record is read and checked once, and none is kept as a Python object."""
+"""Opens a table of records: every record is read and checked once, and none is kept as a Python object."""
 
 from __future__ import annotations
 
@@ -23,7 +23,12 @@ Check = Callable[[Record], str | None]
 
 
 class Source(Protocol):
-    """The records of one file; `scan` must run to its end before they are accessed by index."""
+    """The records of one file or data set; `scan` must run to its end before they are accessed by index."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages."""
+        ...
 
     def scan(self) -> Iterator[tuple[str, Record]]:
         """Yield each record with its place, such as `train.jsonl:7`."""
@@ -43,13 +48,13 @@ FORMATS: dict[str, Callable[[Path], Source]] = {
 
 @attrs.frozen
 class Table(Sequence[Record]):
-    """The checked records of a file, by index.
+    """The checked records of a source, by index.
 
     `columns` are those of the first record; every other record has them too. `fingerprints` are 64-bit hashes of the
     prompts.
     """
 
-    path: Path
+    name: str
     columns: tuple[str, ...]
     fingerprints: array[int]
     source: Source
@@ -64,12 +69,12 @@ class Table(Sequence[Record]):
 
 
 def open_table(
-    path: Path, text: Mapping[str, str], check: Check = lambda _: None, *, conversations: bool = False
+    source: Source, text: Mapping[str, str], check: Check = lambda _: None, *, conversations: bool = False
 ) -> Table:
-    """Read a file once, from beginning to end.
+    """Read a source once, from beginning to end.
 
     Args:
-        path: a .jsonl, .csv or .parquet file.
+        source: the records.
         text: the columns that must hold text in every record, the prompt first, each with the setting that names it.
         check: what else must hold.
         conversations: whether the prompt may be a list of messages instead.
@@ -78,7 +83,6 @@ def open_table(
         DataError: in one line with the file and the line, for a file that cannot be read or has no records, for a
             broken record, and for a missing column (with the columns found).
     """
-    source = _source(path)
     columns: tuple[str, ...] | None = None
     fingerprints = array("Q")
     prompt = next(iter(text))
@@ -86,7 +90,7 @@ def open_table(
         for place, record in source.scan():
             if columns is None:
                 columns = tuple(record)
-                _check_columns(path, columns, text)
+                _check_columns(source.name, columns, text)
             wrong = (
                 _missing(record, columns) or _not_text(record, text, prompt if conversations else None) or check(record)
             )
@@ -94,24 +98,24 @@ def open_table(
                 raise DataError(f"{place}: {wrong}")
             fingerprints.append(_fingerprint(record[prompt]))
     except OSError as error:
-        raise DataError(f"'{path}' cannot be read: {error.strerror or error}") from error
+        raise DataError(f"'{source.name}' cannot be read: {error.strerror or error}") from error
     if columns is None:
-        raise DataError(f"{path} has no records")
-    return Table(path, columns, fingerprints, source)
+        raise DataError(f"{source.name} has no records")
+    return Table(source.name, columns, fingerprints, source)
 
 
-def first_columns(path: Path) -> tuple[str, ...]:
-    """Return the columns of a file's first record, without reading the rest if the format allows.
+def first_columns(source: Source) -> tuple[str, ...]:
+    """Return the columns of the first record, without reading the rest if the format allows.
 
     Raises:
         DataError: if the file cannot be read or has no records.
     """
     try:
-        for _, record in _source(path).scan():
+        for _, record in source.scan():
             return tuple(record)
     except OSError as error:
-        raise DataError(f"'{path}' cannot be read: {error.strerror or error}") from error
-    raise DataError(f"{path} has no records")
+        raise DataError(f"'{source.name}' cannot be read: {error.strerror or error}") from error
+    raise DataError(f"{source.name} has no records")
 
 
 def held_out(table: Table, share: float, setting: str) -> tuple[Sequence[Record], Sequence[Record]]:
@@ -130,22 +134,27 @@ def held_out(table: Table, share: float, setting: str) -> tuple[Sequence[Record]
     if not kept or not held:
         side = "held out of" if not held else "left to train on in"
         raise DataError(
-            f"{setting} = {share}: no record is {side} the {len(table)} of {table.path}; name a file for evaluation"
+            f"{setting} = {share}: no record is {side} the {len(table)} of {table.name}; name a file for evaluation"
         )
     return View(kept, table.__getitem__), View(held, table.__getitem__)
 
 
-def _source(path: Path) -> Source:
+def source_of(path: Path) -> Source:
+    """Return the records of a .jsonl, .csv or .parquet file.
+
+    Raises:
+        DataError: for another suffix.
+    """
     if path.suffix not in FORMATS:
         raise DataError(f"'{path}' has an unknown suffix {path.suffix!r}; known: {listing(FORMATS)}")
     return FORMATS[path.suffix](path)
 
 
-def _check_columns(path: Path, columns: tuple[str, ...], text: Mapping[str, str]) -> None:
+def _check_columns(name: str, columns: tuple[str, ...], text: Mapping[str, str]) -> None:
     for column, setting in text.items():
         if column not in columns:
             raise DataError(
-                f"{path} has no column {column!r} ({setting}).{nearest(column, columns)} Columns: {listing(columns)}"
+                f"{name} has no column {column!r} ({setting}).{nearest(column, columns)} Columns: {listing(columns)}"
             )
 
 

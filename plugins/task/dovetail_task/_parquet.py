@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from dovetail.errors import DataError
+from dovetail.extras import needs
 
 Record = dict[str, Any]
 
@@ -23,6 +24,11 @@ class Parquet(Sequence[Record]):
     path: Path
     _table: Any = attrs.field(default=None, init=False, repr=False)
 
+    @property
+    def name(self) -> str:
+        """The path."""
+        return str(self.path)
+
     def scan(self) -> Iterator[tuple[str, Record]]:
         """Yield each record with its place (`file: row n`), in order, and keep the columns.
 
@@ -33,7 +39,7 @@ class Parquet(Sequence[Record]):
             import pyarrow as arrow
             from pyarrow.parquet import ParquetFile
         except ImportError as error:
-            raise DataError(f'{self.path}: reading parquet needs pyarrow: pip install "dovetail[parquet]"') from error
+            raise DataError(f"{self.path}: " + needs("reading parquet", "pyarrow", "parquet")) from error
         row, batches = 0, []
         try:
             with ParquetFile(self.path) as file:

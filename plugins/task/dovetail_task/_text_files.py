@@ -28,6 +28,11 @@ class TextFile(Sequence[Record]):
     _ends: array[int] = attrs.field(factory=lambda: array("q"), init=False)
     _stamp: tuple[int, int] = attrs.field(default=(0, 0), init=False)
 
+    @property
+    def name(self) -> str:
+        """The path."""
+        return str(self.path)
+
     def scan(self) -> Iterator[tuple[str, Record]]:
         """Yield each record with its place (`file:line`), in order, and index it.
 

@@ -1,5 +1,6 @@
 """Agent loop `tool_agent`: what follows a turn, why an episode ends, and whose fault a failure is."""
 
+import os
 import time
 
 import attrs
@@ -178,6 +179,17 @@ def test_a_tool_that_hangs_is_ended_and_the_others_are_not():
     assert done == "[tool:7]"
     running.then([0, 1], [[EOS], [EOS]], ["eos", "eos"])
     assert end(running).tool_errors.tolist() == [1, 0]
+
+
+def process(a: int, b: int) -> int:
+    """Return the number of the process that runs the tool."""
+    return os.getpid()
+
+
+def test_the_processes_of_one_round_serve_the_next():
+    """Otherwise each round would start new ones, which stay until the program ends."""
+    running = begin(tools=[Tool(name="add", function=process, target=process)], processes=1, time_limit=60.0)
+    assert say(running, ADD) == say(running, ADD) != f"[tool:{os.getpid()}]"
 
 
 def test_an_interaction_answers_what_calls_nothing_and_gives_rewards_to_turns():

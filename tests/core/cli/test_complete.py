@@ -69,10 +69,10 @@ def test_a_name_with_two_owners_is_offered_with_the_owner():
     from argparse import Namespace
 
     current().add("policy_loss", "gspo", "acme:gspo", origin=Origin("session", "0", "acme"))
-    assert component_names("gs", Namespace(kind="policy_loss")) == []
+    assert component_names("gs", Namespace(kind="policy_loss")) == ["gspo_turn"]
     found = component_names("s", Namespace(kind="policy_loss"))
     assert "session/gspo" in found
-    assert component_names("dovetail/gs", Namespace(kind="policy_loss")) == ["dovetail/gspo"]
+    assert component_names("dovetail/gs", Namespace(kind="policy_loss")) == ["dovetail/gspo", "dovetail/gspo_turn"]
 
 
 def test_overrides_go_from_sections_to_names():
@@ -80,7 +80,7 @@ def test_overrides_go_from_sections_to_names():
     assert "policy_loss." in overrides("pol")
     assert "train.policy_loss=gspo" in overrides("train.policy_loss=gs")
     assert overrides("train.lr=") == []
-    assert overrides("policy_loss.gsp") == ["policy_loss.gspo."]
+    assert overrides("policy_loss.gsp") == ["policy_loss.gspo.", "policy_loss.gspo_turn."]
     assert overrides("policy_loss.gspo.epsilon_l") == ["policy_loss.gspo.epsilon_low="]
 
 

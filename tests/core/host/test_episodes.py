@@ -123,6 +123,13 @@ def test_a_turn_is_cut_where_the_room_ends():
     assert full.all()
 
 
+def test_an_episode_that_ends_by_itself_on_its_last_place_is_not_truncated():
+    drawn, full = play(until([1, 1, 1, 1]), max_tokens=3)
+    assert drawn.mask.all()
+    assert not full.any()
+    assert not drawn.truncated.any()
+
+
 def test_an_answer_for_each_turn():
     with pytest.raises(PluginError, match="the agent loop answered 1 of 4 turns"):
         play(lambda rows, turns, finish: [None])

@@ -197,8 +197,8 @@ def test_everybody_is_told_of_a_broken_plugin(install, monkeypatch):
 @pytest.mark.parametrize(
     ("requires", "api", "reason"),
     [
-        (["dovetail>=99"], {}, "not imported: it requires 'dovetail>=99', and dovetail 0"),
-        (["dovetail==0.0.1"], {}, "or that dovetail: pip install 'dovetail==0.0.1'"),
+        (["dovetail-rl>=99"], {}, "not imported: it requires 'dovetail-rl>=99', and dovetail 0"),
+        (["dovetail-rl==0.0.1"], {}, "or that dovetail: pip install 'dovetail-rl==0.0.1'"),
         ([], {"policy_loss": "v2"}, "written for v2 of kind 'policy_loss', and dovetail 0"),
         ([], {"policy_loss": "v2"}, "understands v1; upgrade dovetail"),
         ([], {"policy_loss": "one"}, "policy_loss = 'one' under \"dovetail.api\"; write a version such as 'v1'"),
@@ -219,15 +219,15 @@ def test_an_incompatible_plugin_is_listed_and_not_imported(install, requires, ap
 def test_what_ails_a_distribution_is_said_once(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     points = {"dovetail": {"a": "acme_k", "b": "acme_k"}}
-    write_distribution(tmp_path, "acme-rl", {}, points, requires=["dovetail>=99"])
+    write_distribution(tmp_path, "acme-rl", {}, points, requires=["dovetail-rl>=99"])
     assert len(discover()[0].problems) == 1
 
 
 @pytest.mark.parametrize(
     ("requires", "api"),
     [
-        (["dovetail>=0.0.1,<99", "other>=3", "dovetail>=99; extra == 'dev'"], {"policy_loss": "v1"}),
-        (["dovetail>=99; python_version < '3'"], {"verifier": "v7"}),
+        (["dovetail-rl>=0.0.1,<99", "other>=3", "dovetail-rl>=99; extra == 'dev'"], {"policy_loss": "v1"}),
+        (["dovetail-rl>=99; python_version < '3'"], {"verifier": "v7"}),
         ([], {}),
     ],
 )
@@ -311,7 +311,7 @@ def test_a_plugin_that_imports_something_heavy_is_named_with_the_time_it_costs(t
     assert "acme_j.py]; register targets as 'module:attribute'" in out
 
 
-@pytest.mark.parametrize("requires", [[], ["dovetail>=99"]])
+@pytest.mark.parametrize("requires", [[], ["dovetail-rl>=99"]])
 def test_a_distribution_can_be_switched_off(install, monkeypatch, requires):
     install("acme-rl", "acme_d", GOOD, requires=requires)
     monkeypatch.setenv("DOVETAIL_DISABLE", "other, Acme_RL")
@@ -338,3 +338,12 @@ def test_listing_names_imports_nothing_heavy():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+def test_metadata_under_the_former_name_announces_nothing_twice(tmp_path, monkeypatch):
+    from dovetail.registry.discovery import entry_points
+
+    before = [(point.name, point.value) for point in entry_points()]
+    write_distribution(tmp_path, "dovetail", {}, {"dovetail": {"core": "dovetail.builtin"}}, version="0.0.9")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert [(point.name, point.value) for point in entry_points()] == before

@@ -53,7 +53,7 @@ def components():
 
 
 def run(folder: Path, *overrides: str) -> list[dict]:
-    train(load(None, [*overrides, *GUESSING]), folder)
+    train(load(None, [*GUESSING, *overrides]), folder)
     return [line for line in read_lines(folder / "metrics.jsonl") if "reward/mean" in line]
 
 
@@ -88,15 +88,28 @@ def test_a_run_leaves_its_episodes_and_goes_on_bit_for_bit(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("override", "error", "message"),
+    ("overrides", "error", "message"),
     [
-        ("train.agent_loop=single_turn", ConfigError, "train.interaction is set, and train.agent_loop = 'single_turn'"),
-        ("train.task=arithmetic", PlanError, "guess_number reads the column 'number', which task arithmetic does not"),
+        (
+            ("train.agent_loop=single_turn", "train.rewards=()", "eval.success=None"),
+            ConfigError,
+            "train.interaction is set, and train.agent_loop = 'single_turn' never calls it",
+        ),
+        (
+            ("train.agent_loop=single_turn", "eval.success=None"),
+            PlanError,
+            "reward short reads the column 'conversations', which task guess_number does not have",
+        ),
+        (
+            ("train.task=arithmetic", "train.rewards=()", "eval.success=None"),
+            PlanError,
+            "guess_number reads the column 'number', which task arithmetic does not have",
+        ),
     ],
 )
-def test_what_does_not_go_together_is_refused(tmp_path, override, error, message):
+def test_what_does_not_go_together_is_refused(tmp_path, overrides, error, message):
     with pytest.raises(error, match=message):
-        train(load(None, [override, *GUESSING]), tmp_path)
+        train(load(None, [*GUESSING, *overrides]), tmp_path)
 
 
 def test_fields_of_turns_need_a_loop_with_turns():
@@ -108,7 +121,7 @@ def test_fields_of_turns_need_a_loop_with_turns():
     with pytest.raises(PlanError) as caught:
         load(None, ["train.advantage=by_turn"])
     assert str(caught.value) == (
-        "advantage by_turn reads 'turn_rewards', which an agent loop with turns provides; set train.agent_loop to"
+        "train.advantage = session/by_turn reads 'turn_rewards', which an agent loop with turns provides; set train.agent_loop to"
         " 'tool_agent'"
     )
     assert "turn_rewards" in load(None, ["train.advantage=by_turn", *GUESSING]).plan

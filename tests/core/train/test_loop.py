@@ -86,6 +86,9 @@ def test_a_run_leaves_its_records(finished):
         "events",
     ):
         assert (finished / name).exists(), name
+    (start,) = json.loads((finished / "environment.json").read_text())
+    assert start["backend"] == jax.default_backend()
+    assert sum(start["devices"].values()) == jax.device_count()
     sample = read_lines(finished / "samples.jsonl")[0]
     assert sample["prompt"].endswith("=")
     assert set(sample["rewards"]) == {"exact_match", "match_format_approximately"}

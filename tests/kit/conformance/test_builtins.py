@@ -40,4 +40,6 @@ def test_little_is_skipped():
     assert set(found) <= {"reward.compute_score", "reward.model", "reward.math_verify", "reward.geo3k"} | {
         "tokenizer.huggingface",
         "model.pretrained",
+        "reward.functions",
+        "task.dataset",
     }, found

@@ -370,5 +370,5 @@ def test_tensors_go_straight_to_their_devices():
 
 def test_is_registered():
     component = dovetail.get("model", "pretrained")
-    assert set(component.params) == {"path", "dtype", "param_dtype", "remat", "random"}
+    assert set(component.params) == {"path", "dtype", "param_dtype", "remat", "attention", "random"}
     assert set(dovetail.names("architecture")) >= set(ARCHITECTURES)

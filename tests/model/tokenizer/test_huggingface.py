@@ -219,10 +219,18 @@ def test_mistakes_are_one_line(folder, tmp_path):
         opened(path)
 
 
+def test_the_tokenizer_of_another_model_is_told_by_an_end_that_it_lacks(folder):
+    with pytest.raises(
+        DataError,
+        match=r"eos_token_id = 151645 is no id of its tokenizer\.json, which has \d+; is that the tokenizer of",
+    ):
+        opened(folder(config={}, generation={"eos_token_id": [4, 151645]}))
+
+
 def test_without_the_library_the_message_says_what_to_install(folder, monkeypatch):
     path = folder(config=BOS)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ConfigError, match=r'pip install "dovetail\[hf\]"'):
+    with pytest.raises(ConfigError, match=r"needs the tokenizers library: pip install .*\[hf\]"):
         opened(path)
 
 

@@ -1,4 +1,4 @@
-"""A file with reward functions such as a user of TRL has; `test_function.py` loads it by its path."""
+"""A file with reward functions such as a user of TRL has; `test_functions.py` loads it by its path."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Folders of weights: written, dropped, and removed when nobody needs them."""
 
+import json
+
 import pytest
 from flax import nnx
 
@@ -67,3 +69,12 @@ def test_no_room(tmp_path, weights):
 def test_what_cannot_be_written(tmp_path, weights):
     with pytest.raises(ConfigError, match="has no folder that an adapter could refer to"):
         opened(tmp_path, weights[0], adapter=True).write(weights[1], 0)
+
+
+def test_the_type_of_an_adapter_is_that_of_its_model(tmp_path):
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    base.mkdir()
+    adapter.mkdir()
+    (base / "config.json").write_text('{"torch_dtype": "bfloat16"}')
+    (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(base), "r": 2}))
+    assert dtype_of(adapter) == dtype_of(base) == "bfloat16"

@@ -106,3 +106,19 @@ def test_the_corpus_holds_prompts_with_demonstrations_and_no_held_out_question()
 def test_parameters_are_checked(parameters, message):
     with pytest.raises(ConfigError, match=message):
         Arithmetic(**parameters)
+
+
+def test_the_question_may_be_asked_in_a_conversation():
+    plain, chat = (Arithmetic(template="{question}?", chat=chat) for chat in (False, True))
+    text = plain.examples("train")[0]["prompt"]
+    assert chat.examples("train")[0]["prompt"] == [{"role": "user", "content": text}]
+    told = Arithmetic(template="{question}?", chat=True, system="Be brief.").examples("sft")[0]
+    assert told["prompt"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": plain.examples("sft")[0]["prompt"]},
+    ]
+    assert list(chat.corpus()[:3]) == list(plain.corpus()[:3])
+    with pytest.raises(
+        ConfigError, match=r"task.arithmetic.system needs a conversation: set task.arithmetic.chat = True"
+    ):
+        Arithmetic(system="Be brief.")

@@ -3,6 +3,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.model.source.conftest import hub  # noqa: F401 - a fixture
 
 from dovetail.errors import ConfigError, DataError
 from dovetail_task.task.gsm8k import Gsm8k, split_answer
@@ -160,3 +161,13 @@ def test_the_question_may_be_asked_in_a_conversation(folder):
     assert told["prompt"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]
     assert told["completion"] == plain.examples("sft")[0]["completion"]
     assert list(chat.corpus()[:3]) == list(plain.corpus()[:3])
+
+
+def test_a_name_on_the_hub(hub):  # noqa: F811
+    rows = {name: json.dumps({"question": f"{name}?", "answer": "So.\n#### 7"}).encode() for name in ("train", "test")}
+    files = {f"main/{name}.jsonl": row for name, row in rows.items()} | {"socratic/train.jsonl": b"{}"}
+    hub.add("acme/gsm8k", files, kind="datasets")
+    task = Gsm8k(path="acme/gsm8k")
+    assert [task.examples(split)[0]["question"] for split in ("train", "eval")] == ["train?", "test?"]
+    hub.add("acme/flat", {f"{name}.jsonl": row for name, row in rows.items()}, kind="datasets")
+    assert len(Gsm8k(path="acme/flat").examples("train")) == 1

@@ -13,6 +13,7 @@ from annotated_types import Ge, Gt
 
 from dovetail.errors import ConfigError, RunError
 from dovetail.protocols import (
+    ASSISTANT,
     Call,
     Episodes,
     Example,
@@ -26,11 +27,10 @@ from dovetail.protocols import (
 )
 from dovetail.ranges import in_range
 from dovetail.registry import declares
-from dovetail.workers import LATE, workers
+from dovetail.workers import LATE, Workers, workers
 from dovetail_agent.runner import Ran, Runner
 from dovetail_agent.signature import schema
 
-ASSISTANT: Final = "assistant"
 ANSWERED: Final = "answered"
 DONE: Final = "done"
 MAX_TURNS: Final = "max_turns"
@@ -157,8 +157,7 @@ class OpenToolAgent:
         if settings.processes == 0 or not turns:
             results = [self._runner(calls) for calls in turns]
         else:
-            pool = workers(functools.partial(Runner, tuple(self.tools.values())), settings.processes)
-            results = pool.map([(tuple(calls),) for calls in turns], time_limit=settings.time_limit)
+            results = self._pool.map([(tuple(calls),) for calls in turns], time_limit=settings.time_limit)
         late = Ran(f"error: nothing was returned within {settings.time_limit:g} seconds", at_fault=True)
         return [
             [late] * len(calls) if found is LATE else [Ran(self._cut(ran.text), ran.at_fault) for ran in found]
@@ -168,6 +167,11 @@ class OpenToolAgent:
     @functools.cached_property
     def _runner(self) -> Runner:
         return Runner(tuple(self.tools.values()))
+
+    @functools.cached_property
+    def _pool(self) -> Workers:
+        """The processes in which tools run: one pool for all rounds, which ends with the program."""
+        return workers(functools.partial(Runner, tuple(self.tools.values())), self.settings.processes)
 
     def _cut(self, text: str) -> str:
         ids, most = self.tokenizer.encode(text), self.settings.max_result_tokens

@@ -65,4 +65,4 @@ class GuessNumber:
 
     def anchor(self, state: Hidden) -> tuple[int, int]:
         """Return the state: the number of guesses is all that a policy can have changed."""
-        return tuple(state)
+        return state.number, state.guesses

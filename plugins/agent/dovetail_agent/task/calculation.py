@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import attrs
 import numpy as np
 from annotated_types import Ge, Interval
 
-from dovetail.data import View
 from dovetail.protocols import Call
 from dovetail.ranges import in_range
+from dovetail_agent.task._made import Made
 from dovetail_agent.tool_format.hermes import Hermes
 
 if TYPE_CHECKING:
     from dovetail.protocols import Example, Split
 
-STREAM = {"train": 0, "eval": 1, "sft": 2}
-CORPUS = 500
-"""Number of demonstrations that a tokenizer is trained on."""
-
 
 @attrs.frozen(kw_only=True)
-class Calculation:
+class Calculation(Made):
     r"""Questions such as `417 * 283 + 506`, and episodes that ask the tool `calculator`, in the format `hermes`.
 
     Columns: `question` and `answer`. A question is in `train` if its first number modulo 8 is not 0, else in `eval`;
@@ -50,27 +44,14 @@ class Calculation:
     result: str = "\n<result>{result}</result>\n"
     answer: str = "<answer>{answer}</answer>"
     noise: Annotated[float, Interval(ge=0, le=1)] = attrs.field(default=0.0, validator=in_range)
-    train_size: Annotated[int, Ge(1)] = attrs.field(default=10_000, validator=in_range)
-    eval_size: Annotated[int, Ge(1)] = attrs.field(default=256, validator=in_range)
-    sft_size: Annotated[int, Ge(1)] = attrs.field(default=2_000, validator=in_range)
-    seed: int = 0
 
     @property
     def columns(self) -> tuple[str, ...]:
         """`question` and `answer`."""
         return ("question", "answer")
 
-    def examples(self, split: Split) -> Sequence[Example]:
-        """Return the examples of a split, which are made on access."""
-        sizes = {"train": self.train_size, "eval": self.eval_size, "sft": self.sft_size}
-        return View(range(sizes[split]), partial(self._example, split))
-
-    def corpus(self) -> Sequence[str]:
-        """Return demonstrations with their prompts."""
-        return View(range(CORPUS), self._text)
-
-    def _example(self, split: Split, index: int) -> Example:
-        rng = np.random.default_rng([self.seed % 2**32, STREAM[split], index])
+    def make(self, split: Split, rng: np.random.Generator) -> Example:
+        """Return an example; of `sft` with an episode as its completion."""
         asked = self._question(rng, held_out=split == "eval")
         example = {"prompt": self.template.format(question=asked[0]), "question": asked[0], "answer": str(asked[1])}
         if split != "sft":
@@ -86,7 +67,3 @@ class Calculation:
             a, b, c = (int(number) for number in rng.integers(100, self.largest + 1, 3))
             if (a % 8 == 0) == held_out:
                 return f"{a} * {b} + {c}", a * b + c
-
-    def _text(self, index: int) -> str:
-        example = self._example("sft", index)
-        return example["prompt"] + "".join(message["content"] for message in example["completion"])

@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
 import numpy as np
 from annotated_types import Ge, Interval
 
-from dovetail.data import View
 from dovetail.protocols import Turn
 from dovetail.ranges import in_range
 from dovetail.registry import declares
 from dovetail_agent.interaction.guess_number import GuessNumber
+from dovetail_agent.task._made import Made
 
 if TYPE_CHECKING:
     from dovetail.protocols import Example, Message, Split
-
-STREAM = {"train": 0, "eval": 1, "sft": 2}
-CORPUS = 500
-"""Number of demonstrations that a tokenizer is trained on."""
 
 
 @declares(
     expected_failures={"held_out": "every episode begins with the same words; the number is the environment's secret"}
 )
 @attrs.frozen(kw_only=True)
-class Guessing:
+class Guessing(Made):
     r"""Numbers to be guessed, each as likely as the others, and episodes of somebody who halves what is left.
 
-    Column: `number`, which the prompt does not say. The splits are drawn independently; what is held out is not a
-    number, but how it came.
+    Columns: `number`, which the prompt does not say, and `answer`, the same as text. The splits are drawn
+    independently; what is held out is not a number, but how it came.
 
     Args:
         largest: the numbers are 1 to this one.
@@ -57,24 +51,11 @@ class Guessing:
     template: str = "A number from 1 to {largest}.\n"
     message: str = "\n{hint}\n"
     noise: Annotated[float, Interval(ge=0, le=1)] = attrs.field(default=0.0, validator=in_range)
-    train_size: Annotated[int, Ge(1)] = attrs.field(default=10_000, validator=in_range)
-    eval_size: Annotated[int, Ge(1)] = attrs.field(default=256, validator=in_range)
-    sft_size: Annotated[int, Ge(1)] = attrs.field(default=2_000, validator=in_range)
-    seed: int = 0
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The number to be guessed."""
-        return ("number",)
-
-    def examples(self, split: Split) -> Sequence[Example]:
-        """Return the examples of a split, which are made on access."""
-        sizes = {"train": self.train_size, "eval": self.eval_size, "sft": self.sft_size}
-        return View(range(sizes[split]), partial(self._example, split))
-
-    def corpus(self) -> Sequence[str]:
-        """Return demonstrations with their prompts."""
-        return View(range(CORPUS), self._text)
+        """The number to be guessed, and the same as text."""
+        return ("number", "answer")
 
     def demonstrate(self, number: int, rng: np.random.Generator) -> list[Message]:
         """Play an episode: halving what is left, or blindly with probability `noise`."""
@@ -90,12 +71,9 @@ class Guessing:
             low, high = (guess + 1, high) if guess < number else (low, guess - 1)
             state, messages = step.state, [*messages, *step.messages]
 
-    def _example(self, split: Split, index: int) -> Example:
-        rng = np.random.default_rng([self.seed % 2**32, STREAM[split], index])
+    def make(self, split: Split, rng: np.random.Generator) -> Example:
+        """Return an example; of `sft` with an episode as its completion."""
         number = int(rng.integers(1, self.largest + 1))
-        example = {"prompt": self.template.format(largest=self.largest), "number": number}
+        prompt = self.template.format(largest=self.largest)
+        example = {"prompt": prompt, "number": number, "answer": str(number)}
         return {**example, "completion": self.demonstrate(number, rng)} if split == "sft" else example
-
-    def _text(self, index: int) -> str:
-        example = self._example("sft", index)
-        return example["prompt"] + "".join(message["content"] for message in example["completion"])

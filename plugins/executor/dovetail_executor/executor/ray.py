@@ -11,11 +11,12 @@ from typing import Any
 import attrs
 
 from dovetail.errors import ConfigError, WorkerLost
+from dovetail.extras import needs
 
 
 @attrs.frozen(kw_only=True)
 class Ray:
-    """Workers as actors of a Ray cluster, each with resources of its own. Needs `pip install dovetail[ray]`.
+    """Workers as actors of a Ray cluster, each with resources of its own. Needs the extra `ray`.
 
     Every machine must see the sweep's folder under the same path. It holds the checkpoints, so a trial whose machine is
     lost continues elsewhere if `--retry` allows another attempt.
@@ -58,7 +59,7 @@ def _import() -> ModuleType:
     try:
         return importlib.import_module("ray")
     except ImportError as error:
-        raise ConfigError(f"executor 'ray' needs Ray: pip install 'dovetail[ray]' ({error})") from error
+        raise ConfigError(needs("executor 'ray'", "Ray", "ray") + f" ({error})") from error
 
 
 @attrs.frozen(kw_only=True)

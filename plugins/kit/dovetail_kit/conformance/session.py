@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 
 from dovetail.errors import listing, nearest
 from dovetail.registry import Component, Registry, current
+from dovetail.registry.compatibility import owner_of
 from dovetail.registry.discovery import GROUP
 from dovetail_kit.conformance import stamp
 from dovetail_kit.conformance.check import Check, applicable
@@ -72,7 +73,7 @@ class RegistrationItem(_WordedItem):
         findings = examine(self.distribution, self.registry)
         wrong = [str(each) for each in findings if each.level == "error" or each.about == "heavy import"]
         owners = {component.origin.distribution for component in self.registry.components()}
-        if not wrong and self.distribution not in owners:
+        if not wrong and owner_of(self.distribution) not in owners:
             wrong.append(
                 f"{self.distribution} registers no component: implement the hook dovetail_components in the module that"
                 " its entry point names"
@@ -141,7 +142,7 @@ class Conformance:
         """Return the components that can be imported; the item `registration` reports the others."""
         loadable = []
         for component in self.registry.components():
-            if component.origin.distribution == distribution:
+            if component.origin.distribution == owner_of(distribution):
                 try:
                     component.load()
                 except Exception:

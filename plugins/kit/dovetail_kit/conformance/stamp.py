@@ -15,7 +15,7 @@ import attrs
 from packaging.utils import canonicalize_name
 
 from dovetail.errors import PluginError
-from dovetail.registry.compatibility import ENGINE
+from dovetail.registry.compatibility import engine_version
 from dovetail.registry.discovery import GROUP
 from dovetail.run.files import write_whole
 
@@ -74,7 +74,7 @@ def read(distribution: str) -> Stamp:
         return Stamp("none")
     changes = {
         f"its version changed from {record.version}": record.version != _installed(distribution).version,
-        f"dovetail changed from {record.dovetail}": record.dovetail != metadata.version(ENGINE),
+        f"dovetail changed from {record.dovetail}": record.dovetail != engine_version(),
         "its files changed": record.files != hash_of(distribution),
     }
     reasons = [reason for reason, changed in changes.items() if changed]
@@ -87,7 +87,7 @@ def write(distribution: str, *, checks: int, skipped: int, known: int) -> Record
         distribution=distribution,
         version=_installed(distribution).version,
         files=hash_of(distribution),
-        dovetail=metadata.version(ENGINE),
+        dovetail=engine_version(),
         checks=checks,
         skipped=skipped,
         known=known,

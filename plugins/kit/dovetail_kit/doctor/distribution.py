@@ -10,8 +10,16 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from dovetail.errors import UnknownNameError, listing, nearest
+from dovetail.extras import DISTRIBUTION
 from dovetail.registry import Component, Registry
-from dovetail.registry.compatibility import API_GROUP, ENGINE, declared_api, requirements
+from dovetail.registry.compatibility import (
+    API_GROUP,
+    ENGINE,
+    declared_api,
+    engine_version,
+    owner_of,
+    requirements,
+)
 from dovetail.registry.discovery import GROUP, SLOW_IMPORT_SECONDS, is_disabled
 from dovetail_kit.doctor.component import examine_component
 from dovetail_kit.doctor.finding import LEVELS, Finding
@@ -27,10 +35,11 @@ def examine(name: str, registry: Registry) -> list[Finding]:
     """
     distribution = _installed(name)
     findings = list(_metadata(distribution))
-    own = [component for component in registry.components() if component.origin.distribution == distribution.name]
-    problems = [problem for problem in registry.problems if problem.distribution == distribution.name]
+    owner = owner_of(distribution.name)
+    own = [component for component in registry.components() if component.origin.distribution == owner]
+    problems = [problem for problem in registry.problems if problem.distribution == owner]
     findings += [Finding("error", problem.word, problem.reason) for problem in problems if problem.fatal]
-    if is_disabled(distribution.name):
+    if is_disabled(owner):
         findings.append(Finding("warning", "disabled", "DOVETAIL_DISABLE names it, so none of it is loaded"))
     if not any(problem.word == "incompatible" for problem in problems):
         findings += _imports(distribution)
@@ -62,12 +71,12 @@ def _metadata(distribution: metadata.Distribution) -> Iterator[Finding]:
             f"it announces no plugin; write in its pyproject.toml: [project.entry-points.{GROUP}] {package} ="
             f' "{package}", and install it again, because an editable install does not notice new entry points',
         )
-    if distribution.name != ENGINE and not requirements(distribution):
+    if owner_of(distribution.name) != ENGINE and not requirements(distribution):
         yield Finding(
             "warning",
             "dependencies",
-            f'it does not require {ENGINE}; write dependencies = ["{ENGINE}>={metadata.version(ENGINE)}"], so that pip'
-            " refuses versions that cannot work together",
+            f'it does not require {DISTRIBUTION}; write dependencies = ["{DISTRIBUTION}>={engine_version()}"], so that'
+            " pip refuses versions that cannot work together",
         )
 
 
@@ -90,7 +99,7 @@ def _file_of(module: str) -> str:
 
 def _contracts(distribution: metadata.Distribution, own: list[Component], registry: Registry) -> Iterator[Finding]:
     """Compare the contracts that the metadata names with the kinds of the components."""
-    if distribution.name == ENGINE:
+    if owner_of(distribution.name) == ENGINE:
         return
     declared = declared_api(distribution)
     for kind in sorted({component.kind for component in own} - declared.keys()):
@@ -149,5 +158,5 @@ def _stamp(distribution: metadata.Distribution) -> Iterator[Finding]:
     from dovetail_kit.conformance import stamp
 
     found = stamp.read(distribution.name)
-    if distribution.name != ENGINE and found.state != "current":
+    if owner_of(distribution.name) != ENGINE and found.state != "current":
         yield Finding("note", "conformance", f"{found}; run: pytest --dovetail-dist={distribution.name}")

@@ -18,8 +18,16 @@ from dovetail.errors import RunError
 
 LIBRARIES: Final = ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu")
 CUDNN: Final = ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
-VARIABLES: Final = ("JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES", "XLA_FLAGS", "XLA_PYTHON_CLIENT_PREALLOCATE")
-VARIABLES += ("XLA_PYTHON_CLIENT_MEM_FRACTION", "JAX_ENABLE_X64", "JAX_COMPILATION_CACHE_DIR", "DOVETAIL_VLLM_PYTHON")
+VARIABLES: Final = (
+    "JAX_PLATFORMS",
+    "CUDA_VISIBLE_DEVICES",
+    "XLA_FLAGS",
+    "XLA_PYTHON_CLIENT_PREALLOCATE",
+    "XLA_PYTHON_CLIENT_MEM_FRACTION",
+    "JAX_ENABLE_X64",
+    "JAX_COMPILATION_CACHE_DIR",
+    "DOVETAIL_VLLM_PYTHON",
+)
 EXTRAS: Final = {"hf": "tokenizers", "parquet": "pyarrow", "math": "math_verify", "ray": "ray", "vllm": "vllm"}
 """Extras of Dovetail, and a module that each brings."""
 SHARED: Final = Path("/dev/shm")

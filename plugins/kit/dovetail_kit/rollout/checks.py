@@ -87,7 +87,7 @@ def check_the_support_is_kept(case: EngineCase) -> None:
     """Where it is asked for, the ids that a token was drawn among are those that the cuts leave (`keeps_support`)."""
     if not case.claims.get("keeps_support"):
         return
-    engine = case.open()
+    engine: Any = case.open()
     for sampling in (cut for cut in CUTS if cut.top_k is not None):
         drawn = engine.generate(*case.prompts(), make_keys(), sampling, keep_support=True)
         assert drawn.support is not None, "it is asked for"

@@ -32,7 +32,7 @@ SAMPLER: Final = {
 
 REASONS: Final = {
     r"trainer\.reward_funcs|trainer\..*dataset.*|dataset_.*": (
-        "set train.task and train.rewards: task.records has records of a file, reward.function functions of a file"
+        "set train.task and train.rewards: task.records has records of a file, reward.functions functions of a file"
     ),
     r"trainer\.(args|peft_config|processing_class|callbacks|optimizers)": "an object of the script",
     r"output_dir|run_name|report_to|logging_.*|log_.*|num_completions_to_print|push_to_hub|hub_.*|project|trackio_.*": (
@@ -148,7 +148,7 @@ def _advantages(sheet: Sheet) -> None:
     if weights is not None and not summed:
         sheet.put("advantage.gdpo.weights", tuple(map(float, weights)), sheet.said("reward_weights"))
     elif weights is not None:
-        why = "weights are by name here: reward_manager.weighted_sum.weights, or reward.function.weights of functions"
+        why = "weights are by name here: reward_manager.weighted_sum.weights, or reward.functions.weights of functions"
         sheet.leave("reward_weights", why)
     sheet.carry("beta", "train.kl_coef", 0.0)
     corrected = sheet.value("use_bias_correction_kl", False)

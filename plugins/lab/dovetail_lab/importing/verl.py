@@ -19,8 +19,12 @@ ESTIMATORS: Final = (
     "reinforce_plus_plus_baseline",
     "remax",
     "rloo",
+    "opo",
+    "gpg",
+    "optimal_token_baseline",
+    "tir_optimal_token_baseline",
+    "gdpo",
 )
-ESTIMATORS += ("opo", "gpg", "optimal_token_baseline", "tir_optimal_token_baseline", "gdpo")
 LOSSES: Final = {"vanilla": "ppo", "geo_mean": "gmpo", "gpg": "reinforce"}
 """`policy_loss.loss_mode` where our loss has another name."""
 AGGREGATION: Final = {

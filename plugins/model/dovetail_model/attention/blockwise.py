@@ -54,13 +54,14 @@ def blockwise(
     parts = []
     for segment in segments:
         mine = for_rows(scaled, segment)
-        _, _, sample, group, token, _ = mine.shape
+        sample, group, token = mine.shape[2:5]
         tokens = min(token, max(LEAST, query_block // (sample * group)))
         # what is merged keeps its bits; one part alone is rounded here, so that what is kept of it is small
         dtype = queries.dtype.name if len(segments) == 1 else "float32"
         plan = _Plan(mine.shape, dtype, cap, segment.sight.window, tokens, min(key_block, segment.keys.shape[1]))
         keys, values = (x.astype(queries.dtype) for x in (segment.keys, segment.values))
-        mixed, total = _part(plan, mine, keys, values, segment.sight)
+        found: Any = _part(plan, mine, keys, values, segment.sight)
+        mixed, total = found
         parts.append((by_query(mixed, len(queries)), by_query(total, len(queries))))
     return as_given(merge(parts), queries)
 
@@ -74,7 +75,7 @@ def merge(
     highest = jax.lax.stop_gradient(functools.reduce(jnp.maximum, (total for _, total in parts)))
     weights = [jnp.exp(total - highest) for _, total in parts]
     mixed = sum(weight[..., None] * mixed for weight, (mixed, _) in zip(weights, parts, strict=True))
-    return mixed / sum(weights)[..., None]  # pyright: ignore[reportOptionalSubscript, reportReturnType]
+    return mixed / sum(weights, jnp.zeros(()))[..., None]
 
 
 class _Plan(NamedTuple):

@@ -43,6 +43,7 @@ class Sight:
     def visible(self) -> Bool[Array, "row sample token key"]:
         """Return the mask of all pairs; axes of size 1 stand for any size.
 
+        >>> import jax.numpy as jnp
         >>> Sight(Places(jnp.array([[[0, 1]]])), Places(jnp.array([[0, 1, HIDDEN]]))).visible().astype(int)
         Array([[[[1, 0, 0],
                  [1, 1, 0]]]], dtype=int32)

@@ -79,7 +79,8 @@ def _kernel(
     )
 
     def kernel(queries: Array, keys: Array, values: Array, segments: tuple[Array, Array]) -> Array:
-        return made(queries, keys, values, kernels.SegmentIds(*segments))
+        found: Any = made(queries, keys, values, kernels.SegmentIds(*segments))
+        return found
 
     return kernel
 

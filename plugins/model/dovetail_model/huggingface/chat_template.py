@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import attrs
 
 from dovetail.errors import ConfigError, DataError
+from dovetail.extras import needs
 
 if TYPE_CHECKING:
     import jinja2
@@ -175,7 +176,7 @@ def _compile(source: str, place: str, moment: datetime) -> jinja2.Template:
         import jinja2
         from jinja2.sandbox import ImmutableSandboxedEnvironment
     except ImportError as error:
-        raise ConfigError('chat templates need jinja2: pip install "dovetail[hf]"') from error
+        raise ConfigError(needs("a chat template", "jinja2", "hf")) from error
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _generation_block()]
     )

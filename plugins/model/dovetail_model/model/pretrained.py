@@ -22,13 +22,15 @@ from dovetail_model.transformer import Transformer
 
 @attrs.frozen(kw_only=True)
 class Pretrained:
-    """A decoder whose `config.json` and weights are in a folder, as written by `save_pretrained` or downloaded.
+    """A decoder that somebody has trained before: a Hugging Face folder, a GGUF file, or a name on the hub.
 
-    The file's `model_type` names the architecture: `dovetail names architecture` lists them. Weights are read one
+    Its `model_type` names the architecture: `dovetail names architecture` lists them. Weights are read one
     tensor at a time, cast, and placed on the mesh, so that besides the model at most one tensor is in memory.
 
     Args:
-        path: the folder: `config.json`, and `model.safetensors` or its shards with `model.safetensors.index.json`.
+        path: a folder (`config.json`, and `model.safetensors` or its shards with `model.safetensors.index.json`); a
+            GGUF file; a model on the Hugging Face hub, `OWNER/NAME` or `OWNER/NAME@REVISION`, or one GGUF file of it;
+            or the GGUF file in an installed package, `package:NAME`.
         dtype: of activations and cache; logits, softmax and norms are float32.
         param_dtype: of the weights, whatever their type in the files.
         remat: what the backward pass recomputes in each layer, to save memory: nothing ('none'), everything but matrix

@@ -107,6 +107,16 @@ def download(name: HubName, patterns: Sequence[str], kind: str = "model") -> Pat
     return _fetch(name, commit, tuple(patterns), kind)
 
 
+def commit_of(name: HubName, kind: str) -> str:
+    """Return the commit that a name stands for.
+
+    Raises:
+        ConfigError: as `download` does.
+    """
+    # Two files that nearly every repository has, so that offline the cache knows the commit.
+    return download(name, [".gitattributes", "README.md"], kind).name
+
+
 @lru_cache
 def _fetch(name: HubName, revision: str, patterns: tuple[str, ...], kind: str) -> Path:
     library = hub_library()

@@ -64,7 +64,7 @@ class Source(Protocol):
         ...
 
 
-def open_source(path: str) -> Source:
+def open_source(path: str | Path) -> Source:
     """Return the files that a path names.
 
     * a folder, `~/models/Qwen2.5-0.5B-Instruct`;
@@ -78,6 +78,7 @@ def open_source(path: str) -> Source:
     Raises:
         ConfigError: for a package or a GGUF file that is not there.
     """
+    path = str(path)
     if path.startswith(PACKAGE):
         return open_model(_in_package(path))
     here = Path(path).expanduser()

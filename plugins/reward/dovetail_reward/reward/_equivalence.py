@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from dovetail.errors import ConfigError
+from dovetail.extras import needs
 from dovetail.workers import LATE, workers
 
 MEMORY: Final = 4 << 30
@@ -19,7 +20,7 @@ MEMORY: Final = 4 << 30
 def need_library() -> None:
     """Refuse to go on without the library."""
     if importlib.util.find_spec("math_verify") is None:
-        raise ConfigError('it needs the library math-verify: pip install "dovetail[math]"')
+        raise ConfigError(needs("it", "the library math-verify", "math"))
 
 
 def equal(cases: Sequence[tuple[str, str]], *, time_limit: float, processes: int) -> list[bool]:

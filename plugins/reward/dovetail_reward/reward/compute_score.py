@@ -33,7 +33,7 @@ class ComputeScore:
     numbers in the dict are logged. What the function gets beside the completion are columns of the task, which the
     settings `..._column` name: `ground_truth_column = 'answer'` for most tasks of Dovetail; verl keeps it in its column
     `reward_model`. With None the function gets None. The file is run as a program is: name one that you trust. A
-    function of `completions` and columns by name, as TRL has them, is the reward `function`.
+    function of `completions` and columns by name, as TRL has them, is the reward `functions`.
 
     How it is called:
 

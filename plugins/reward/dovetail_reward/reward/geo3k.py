@@ -35,7 +35,7 @@ class Geo3k:
     r"""The right answer in a box, and a little for the format: r = (1 - c)·right + c·format.
 
     `right` is 1 where the last box holds an answer equal to the right one, by typography (see reward `math`) or in
-    mathematics (see reward `math_verify`, whose library it needs: the extra `dovetail[math]`). `format` is 1 where the
+    mathematics (see reward `math_verify`, whose library it needs: the extra `math`). `format` is 1 where the
     completion begins with reasoning in its tags and goes on to a box. From verl's scorer of Geometry3K, c = 0.1.
 
     Args:

@@ -26,7 +26,7 @@ class MathVerify:
 
     The answer is the content of the last box, or without one what follows the last `Answer:`, or else what the
     library finds in the text. It compares numbers to 6 decimals, expressions that simplify to one another, sets,
-    intervals, matrices and equations: https://github.com/huggingface/Math-Verify. Needs the extra `dovetail[math]`.
+    intervals, matrices and equations: https://github.com/huggingface/Math-Verify. Needs the extra `math`.
     What differs in typography only (see reward `math`) does not go to the library.
 
     The library works in processes of its own, as a comparison may take any time and memory.

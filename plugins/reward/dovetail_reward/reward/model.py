@@ -46,9 +46,9 @@ class RewardModel:
         ConfigError: when built, if the folder holds no such model.
         DataError: when built, if its tokenizer cannot be read, or lacks a chat template that is needed.
 
-    >>> RewardModel(path="no_such_folder")
+    >>> RewardModel(path="no_such_folder")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    dovetail.errors.ConfigError: no_such_folder: is not a folder; a model is a folder with config.json and *.safetensors
+    dovetail.errors.ConfigError: no_such_folder: is not a folder; a model is a folder with config.json and ...
     """
 
     path: str

@@ -121,6 +121,11 @@ def adapted(folder: Path) -> Mapping[str, Any] | None:
 
 
 def dtype_of(folder: Path) -> str:
-    """Return the type of a folder's weights; by default programs compute with half that precision."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    """Return the type of the weights in a folder, or of the model that an adapter there is for.
+
+    By default programs compute with half that precision.
+    """
+    adapter = adapted(folder)
+    base = folder if adapter is None else Path(adapter["base_model_name_or_path"])
+    config = json.loads((base / "config.json").read_text(encoding="utf-8"))
     return str(config.get("dtype") or config.get("torch_dtype") or "auto")

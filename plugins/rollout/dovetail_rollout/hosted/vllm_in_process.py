@@ -13,6 +13,7 @@ import attrs
 
 from dovetail.config.settings import Sampling
 from dovetail.errors import ConfigError, RunError
+from dovetail.extras import needs
 from dovetail.progress import SAMPLING, so_far
 from dovetail_rollout.hosted.handover import adapted, dtype_of
 from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Request
@@ -48,10 +49,8 @@ class VllmInProcess:
         try:
             vllm = importlib.import_module("vllm")
         except ImportError as error:
-            raise ConfigError(
-                "rollout.vllm.mode = 'in_process' needs vLLM in this environment: pip install 'dovetail[vllm]'"
-                f" ({error})"
-            ) from error
+            needed = needs("rollout.vllm.mode = 'in_process'", "vLLM in this environment", "vllm")
+            raise ConfigError(f"{needed} ({error})") from error
         return cls(vllm=vllm, options=_options(flags), sleeps=sleeps)
 
     def start(self, folder: Path) -> None:

@@ -15,6 +15,7 @@ from annotated_types import Ge, Gt
 
 from dovetail import STATIC
 from dovetail.errors import ConfigError
+from dovetail.extras import needs
 from dovetail.protocols import Tokenizer, Weights
 from dovetail.ranges import in_range
 from dovetail_rollout.hosted.engine import HostedEngine
@@ -146,11 +147,9 @@ class Vllm:
             return words
         python = find_python(self.python, "rollout.vllm.python", PYTHON)
         if python is None and importlib.util.find_spec("vllm") is None:
-            raise ConfigError(NOT_INSTALLED)
+            raise ConfigError(
+                needs("rollout 'vllm'", "vLLM", "vllm")
+                + " here, or install it in an environment of its own and name its"
+                f" interpreter in rollout.vllm.python or {PYTHON} (docs/engines.md)"
+            )
         return (python or sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model")
-
-
-NOT_INSTALLED: Final = (
-    "rollout 'vllm' needs vLLM: pip install 'dovetail[vllm]' here, or install it in an environment of its own and name"
-    f" its interpreter in rollout.vllm.python or {PYTHON} (docs/engines.md)"
-)

@@ -15,7 +15,7 @@ from dovetail.data import View
 from dovetail.errors import ConfigError, DataError, listing, nearest
 from dovetail.ranges import in_range
 from dovetail_task._chat import check_system, conversation
-from dovetail_task._files import FORMATS, Record, Table, held_out, open_table
+from dovetail_task._files import FORMATS, Record, Table, held_out, open_table, source_of
 from dovetail_task._template import check_template
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ TEMPLATES: Final = {
 
 MARK: Final = "####"
 """What separates a solution from the final answer."""
+
+CONFIG: Final = "main"
+"""Where `openai/gsm8k` has its files."""
 
 _ANNOTATION = re.compile(r"<<[^<>]*>>")
 
@@ -63,7 +66,8 @@ class Gsm8k:
 
     Args:
         path: a folder with `train.jsonl` and `test.jsonl` (or .csv, or .parquet, or named like the shard
-            `train-00000-of-00001.parquet`), or one file to train on.
+            `train-00000-of-00001.parquet`), or one file to train on; or a name on the Hugging Face hub, `openai/gsm8k`,
+            with `@REVISION` for a branch, tag or commit.
         template: the prompt: `instruction`, which explains the tags; `short`, the question and a line break; or your
             own text with `{question}`.
         chat: whether the prompt is a conversation in which the user says that text, for the tokenizer's chat template.
@@ -111,7 +115,7 @@ class Gsm8k:
         """The files to train on and to evaluate on."""
         if not self.path:
             raise DataError("task gsm8k has no data: name its folder with --set task.gsm8k.path=FOLDER")
-        path = Path(self.path).expanduser()
+        path = _on_the_hub(self.path) or Path(self.path).expanduser()
         if not path.exists():
             raise DataError(f"'{path}' does not exist; name the folder with --set task.gsm8k.path=FOLDER")
         if path.is_file():
@@ -170,12 +174,23 @@ def split_answer(text: str) -> tuple[str, str]:
 
 def _open(path: Path) -> Table:
     fixed = "a column of GSM8K"
-    return open_table(path, {"question": fixed, "answer": fixed}, _without_answer)
+    return open_table(source_of(path), {"question": fixed, "answer": fixed}, _without_answer)
 
 
 def _without_answer(record: Record) -> str | None:
     _, mark, answer = record["answer"].rpartition(MARK)
     return None if mark and answer.strip() else f"column 'answer' does not end with '{MARK} NUMBER'"
+
+
+def _on_the_hub(path: str) -> Path | None:
+    """Download a data set's files; None if there is such a path here, or it cannot be a name on the hub."""
+    from dovetail_model.source.hub import HubName, download
+
+    name = None if Path(path).expanduser().exists() else HubName.parse(path)
+    if name is None:
+        return None
+    folder = download(name, [f"{CONFIG}/*", "train*", "test*"], "dataset")
+    return folder / CONFIG if (folder / CONFIG).is_dir() else folder
 
 
 def _find(folder: Path, name: str) -> Path | None:

@@ -1,4 +1,4 @@
-"""Reward `function`: functions of one's own, from a file, with TRL's signature."""
+"""Reward `functions`: functions of one's own, from a file, with TRL's signature."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BY_NAME: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
 @attrs.frozen(kw_only=True)
-class Function:
+class Functions:
     """What functions in a file return for a batch of completions, called as TRL calls its `reward_funcs`.
 
     A function takes what it needs by name: `completions`, `prompts`, `completion_ids`, and any column of the task, each
@@ -64,7 +64,7 @@ class Function:
     >>> import tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp(), "mine.py")
     >>> _ = file.write_text("def equal(completions, answer): return [c == a for c, a in zip(completions, answer)]")
-    >>> reward = Function(path=str(file), name="equal")
+    >>> reward = Functions(path=str(file), name="equal")
     >>> reward(["42", "41"], ["6 * 7?"] * 2, [{"answer": "42"}] * 2, [[4, 2], [4, 1]])
     ([1.0, 0.0], {})
     >>> reward.columns

@@ -1,4 +1,4 @@
-"""Reward `function`."""
+"""Reward `functions`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RECORDS = [{"prompt": "6 * 7?", "answer": "42"}, {"prompt": "1?", "answer": "1"}
 
 
 def called(name: Any, completions=("42", ""), **params: Any) -> Any:
-    reward: Any = dovetail.get("reward", "reward_func").bind(path=PATH, name=name, **params)
+    reward: Any = dovetail.get("reward", "reward_funcs").bind(path=PATH, name=name, **params)
     prompts = [record["prompt"] for record in RECORDS]
     return reward(list(completions), prompts, RECORDS, [[1] * len(text) for text in completions])
 
@@ -61,18 +61,18 @@ def test_several_functions_add_up_and_are_logged_each():
 )
 def test_a_function_that_cannot_be_used(params, message):
     with pytest.raises(ConfigError) as refused:
-        dovetail.get("reward", "function").bind(path=PATH, **params)
+        dovetail.get("reward", "functions").bind(path=PATH, **params)
     assert message in str(refused.value)
     assert "own_functions.py" in str(refused.value) or "weights" in params
 
 
 def settings(name: str) -> list[str]:
-    return ["train.rewards=['function']", f"reward.function.path={PATH!r}", f"reward.function.name={name}"]
+    return ["train.rewards=['functions']", f"reward.functions.path={PATH!r}", f"reward.functions.name={name}"]
 
 
 def test_a_column_that_the_task_lacks_is_refused():
     scorer = make_scorer(load(None, settings("accuracy")))
-    with pytest.raises(PlanError, match="reward function reads the column 'answer', which task words does not have"):
+    with pytest.raises(PlanError, match="reward functions reads the column 'answer', which task words does not have"):
         scorer.check_columns(("difficulty",), "words")
     make_scorer(load(None, settings("everything"))).check_columns((), "words")
 
@@ -80,5 +80,5 @@ def test_a_column_that_the_task_lacks_is_refused():
 def test_a_run_is_scored_by_it(tmp_path):
     overrides = [*TINY, *settings("accuracy"), "sft.steps=0", "train.steps=1", "eval.success=None"]
     last = train(load(None, overrides), tmp_path)
-    assert np.isfinite(last["reward/function"])
-    assert "eval/reward/function" in last
+    assert np.isfinite(last["reward/functions"])
+    assert "eval/reward/functions" in last
