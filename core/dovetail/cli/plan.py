@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 
 import attrs
 
@@ -28,30 +28,22 @@ def run(options: argparse.Namespace) -> int:
 
     cost = estimate(load(find(options.config), options.overrides))
     if options.json:
-        print(json.dumps(attrs.asdict(cost), indent=2))
+        print(json.dumps(attrs.asdict(cost) | {"peak": cost.peak}, indent=2))
         return 0
     print(f"parameters         {_short(cost.parameters, 1000):>12}   trained {_short(cost.trained, 1000)}")
     print(f"tokens per step    {cost.tokens:>12,}   sampled, at most")
     print(f"computed with      {cost.choice}")
-    _table("memory per device", cost.memory, 1024, "iB")
-    _table("memory per device, at most", cost.peak, 1024, "iB", total="max", of=max)
-    _table("operations per step", cost.flops, 1000, "FLOP")
+    beside = {f"+ {name}": size for name, size in cost.moments.items()}
+    _table("memory per device", cost.memory | beside, 1024, "iB", {"at most": cost.peak})
+    _table("operations per step", cost.flops, 1000, "FLOP", {"sum": sum(cost.flops.values())})
     for note in cost.notes:
         print(f"note: {note}")
     return 0
 
 
-def _table(
-    title: str,
-    rows: Mapping[str, float],
-    base: int,
-    unit: str,
-    *,
-    total: str = "sum",
-    of: Callable[[Iterable[float]], float] = sum,
-) -> None:
+def _table(title: str, rows: Mapping[str, float], base: int, unit: str, total: Mapping[str, float]) -> None:
     print(f"\n{title}")
-    for name, value in {**rows, total: of(rows.values())}.items():
+    for name, value in {**rows, **total}.items():
         print(f"  {name:<32}{_short(value, base, unit):>14}")
 
 

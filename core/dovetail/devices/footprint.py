@@ -18,7 +18,7 @@ from dovetail.plan.roles import CRITIC, INPUTS, POLICY
 from dovetail.protocols import Weights
 from dovetail.step.algorithm import Algorithm
 from dovetail.step.forward import LOGITS_PER_CHUNK
-from dovetail.step.gradients import accumulate
+from dovetail.step.gradients import Optimiser, accumulate
 from dovetail.step.scoring import Scoring
 from dovetail.step.update import Trained
 from dovetail.train.models import Models
@@ -35,7 +35,7 @@ class Settled:
         mode: how the model computes; None if it has one way only.
         micro_batch_size: completions of one forward and backward pass, on all devices.
         positions: those of a chunk of logits; None is as many as 64 MiB hold.
-        planned: bytes of each device that a step takes at most; 0 if it surely fits and was not counted.
+        planned: bytes of each device that a step takes at most; where that is little, an upper bound.
     """
 
     mode: str | None
@@ -85,47 +85,50 @@ class Footprint:
     devices: Devices
 
     def peak(self, settled: Settled) -> int:
-        """Return the bytes of each device that a step takes at most: in an update, or while sampling."""
-        return base() + max(self.parts(settled).values())
+        """Return the bytes of each device that a step takes at most, the process's own included on a CPU."""
+        return base() + sum(self.resident().values()) + max(self.moments(settled).values())
 
-    def parts(self, settled: Settled) -> dict[str, int]:
-        """Return what each device holds at most in each part of a step."""
-        held = {POLICY: self._update(POLICY, settled)}
+    def resident(self) -> dict[str, int]:
+        """Return what each device holds throughout a step, by what it is."""
+        weights, state = self._trained(POLICY)
+        waits = self.config.memory.optimizer == "host"
+        found = {"parameters": self.devices.bytes(weights), "optimizer": 0 if waits else self.devices.bytes(state)}
+        for role in self.algorithm.follow:
+            own = self._own(role)
+            found[role] = self.devices.bytes(self.models.role_shapes(role)[1] if own else weights.trained)
         if self.algorithm.has_critic:
-            held[CRITIC] = self._update(CRITIC, settled)
-        roles = {role: self._role_bytes(role) for role in self.algorithm.follow}
-        beside = self.algorithm.plan.roles_in_update
-        resident = {model: resting for model, (_, resting) in held.items()}
-        found = {}
-        for model, (peak, _) in held.items():
-            others = sum(size for role, size in roles.items() if model != POLICY or role not in beside)
-            found[f"update of the {model}"] = peak + others + sum(resident.values()) - resident[model]
-        found["sampling"] = sum(resident.values()) + sum(roles.values()) + self._sampling()
-        return found
+            weights, state = self._trained(CRITIC)
+            found["critic's parameters"] = self.devices.bytes(weights)
+            found["critic's optimizer"] = self.devices.bytes(state)
+        return {name: size for name, size in found.items() if size}
 
-    def _role_bytes(self, role: str) -> int:
-        own = self.models.has_own(role)
-        weights = self.models.role_shapes(role)[1] if own else self.models.shapes()[1].trained
-        return self.devices.bytes(weights)
+    def moments(self, settled: Settled) -> dict[str, int]:
+        """Return what each device holds beside that in each part of a step."""
+        updates = (POLICY, CRITIC) if self.algorithm.has_critic else (POLICY,)
+        found = {f"update of the {model}": self._update(model, settled) for model in updates}
+        if self.config.memory.optimizer == "host":
+            found[f"update of the {POLICY}"] += self.devices.bytes(self._trained(POLICY)[1])
+        return found | {"sampling": self._sampling()}
 
-    def _update(self, model: str, settled: Settled) -> tuple[int, int]:
-        """Return the peak of a model's update, and what is there of the model between updates."""
-        graphdef, weights = self.models.shapes() if model == POLICY else self.models.critic_shapes()
-        optimiser = self.algorithm.optimisers["train" if model == POLICY else model]
-        trained = Trained(weights.trained, jax.eval_shape(optimiser.init, weights.trained))
+    def _trained(self, model: str) -> tuple[Weights, Any]:
+        """The shapes of a model's weights and of its optimiser's state."""
+        weights = (self.models.shapes() if model == POLICY else self.models.critic_shapes())[1]
+        return weights, jax.eval_shape(_optimiser(self.algorithm, model).init, weights.trained)
+
+    def _update(self, model: str, settled: Settled) -> int:
+        """Bytes of a model's update beside the weights that it reads; gradients are cut as the parameters are."""
+        graphdef = (self.models.shapes() if model == POLICY else self.models.critic_shapes())[0]
+        weights, state = self._trained(model)
         parts, beside = self.devices.parts, self.algorithm.plan.roles_in_update if model == POLICY else ()
-        step = _proxy(settled.apply(self.algorithm), model, in_mode(graphdef, weights, settled.mode), parts)
+        algorithm = settled.apply(self.algorithm)
+        step = _proxy(algorithm, model, in_mode(graphdef, weights, settled.mode), parts)
         others = {role: self._role_shapes(role) for role in beside}
         graphdefs = {role: in_mode(*self.models.role_shapes(role), settled.mode) for role in beside if self._own(role)}
-        batch = self._batch(settled, parts)
-        key = jax.eval_shape(lambda: jax.random.key(0))
-        peak = peak_bytes(step(graphdefs), trained, weights.frozen, others, batch, key, self.algorithm.hyper, donated=1)
-        whole = _bytes((trained, weights.frozen))
-        cut = self.devices.bytes(trained.params) + self.devices.bytes(trained.optimiser)
-        cut += self.devices.bytes(weights.frozen)
-        gradient = 4 * sum(leaf.size for leaf in jax.tree.leaves(weights.trained))
-        saved = (whole - cut) + int(gradient * (1 - self.devices.bytes(weights.trained) / _bytes(weights.trained)))
-        return peak - saved, cut
+        batch, key = self._batch(settled, parts), jax.eval_shape(lambda: jax.random.key(0))
+        given = Trained(weights.trained, state), weights.frozen, others
+        found = peak_bytes(step(graphdefs), *given, batch, key, self.algorithm.hyper, donated=1) - _bytes(given)
+        cut = 1 - self.devices.bytes(weights.trained) / _bytes(weights.trained)
+        return found - int(cut * 4 * sum(leaf.size for leaf in jax.tree.leaves(weights.trained)))
 
     def _own(self, role: str) -> bool:
         return self.models.has_own(role)
@@ -168,7 +171,7 @@ def _proxy(algorithm: Algorithm, model: str, graphdef: Any, parts: int) -> Any:
 
     def with_roles(graphdefs: Mapping[str, Any]) -> Any:
         scoring = Scoring(algorithm=algorithm, graphdefs={model: graphdef, POLICY: graphdef, **graphdefs})
-        optimiser = algorithm.optimisers["train" if model == POLICY else model]
+        optimiser = _optimiser(algorithm, model)
 
         def update(trained: Any, frozen: Any, others: Any, batch: Any, key: Any, hyper: Any) -> Any:
             def loss(params: Any, micro: Any) -> Any:
@@ -185,6 +188,10 @@ def _proxy(algorithm: Algorithm, model: str, graphdef: Any, parts: int) -> Any:
         return update
 
     return with_roles
+
+
+def _optimiser(algorithm: Algorithm, model: str) -> Optimiser:
+    return algorithm.optimisers["train" if model == POLICY else model]
 
 
 def _shapes(weights: Weights) -> Weights:

@@ -6,16 +6,18 @@ be free, and is kept with the run: a run that is resumed, on whatever machine, c
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import attrs
 import jax
 from flax import nnx
 
-from dovetail.config import Config
+from dovetail.config import Choice, Config
 from dovetail.devices.footprint import Footprint, Settled
 from dovetail.devices.mesh import Devices
 from dovetail.devices.micro_batch import Work, in_update, memory_of
@@ -46,20 +48,33 @@ LOGITS_SHARE: Final = 1 / 64
 """Share of the limit that a chunk of logits may take."""
 
 
+class DoesNotFit(ConfigError):
+    """A step takes more memory than there is, however it is computed.
+
+    Attributes:
+        least: the way of computing it that takes least.
+    """
+
+    def __init__(self, message: str, least: Settled) -> None:
+        super().__init__(message)
+        self.least = least
+
+
 def settle(
     config: Config, algorithm: Algorithm, models: Models, devices: Devices, folder: Path | None = None
 ) -> Settled:
     """Choose, or return what a run's folder says was chosen when it began.
 
     Raises:
-        ConfigError: if nothing fits, with what would.
+        DoesNotFit: if nothing fits, with what would.
     """
     kept = folder / FILE if folder else None
     if kept and kept.exists():
         return Settled(**json.loads(kept.read_text()))
-    found = _choose(Footprint(config, algorithm, models, devices))
+    step = Footprint(config, algorithm, models, devices)
+    found = _choose(step)
     if found is None:
-        raise _too_large(config, models, devices)
+        raise _too_large(step)
     if kept:
         write_whole(kept, json.dumps(attrs.asdict(found), indent=2) + "\n")
     return found
@@ -81,8 +96,9 @@ def _choose(step: Footprint) -> Settled | None:
     positions = _positions(nnx.merge(graphdef, *weights).vocab_size, allowed)
     modes = _modes(nnx.merge(graphdef, *weights))
     first = Settled(mode=modes[0], micro_batch_size=most, positions=positions)
-    if step.rough(graphdef, weights, work, most) < SURELY * allowed:
-        return first
+    bound = step.rough(graphdef, weights, work, most)
+    if bound < SURELY * allowed:
+        return attrs.evolve(first, planned=bound)
     for mode in modes:
         least = most if given else _least(work, step.devices.parts, last=mode == modes[-1])
         found = _largest(step, Settled(mode=mode, micro_batch_size=most, positions=positions), least, work, allowed)
@@ -127,48 +143,56 @@ def _positions(vocab_size: int, allowed: int) -> int | None:
     return wanted if wanted > usual else None
 
 
-def _too_large(config: Config, models: Models, devices: Devices) -> ConfigError:
+def _frugal(step: Footprint) -> Settled:
+    """Return the way of computing a step that takes least."""
+    graphdef, weights = step.models.shapes()
+    work = in_update(step.config, whole_groups=step.algorithm.whole_groups)
+    rows = step.config.train.micro_batch_size or _least(work, step.devices.parts, last=True)
+    found = Settled(mode=_modes(nnx.merge(graphdef, *weights))[-1], micro_batch_size=rows, positions=None)
+    return attrs.evolve(found, planned=step.peak(found))
+
+
+def _too_large(step: Footprint) -> DoesNotFit:
     """Say what a step takes at least, and which single changes of the config would make it fit."""
-    algorithm, allowed = assemble(config), limit(config)
-    step = Footprint(config, algorithm, models, devices)
-    graphdef, weights = models.shapes()
-    modes = _modes(nnx.merge(graphdef, *weights))
-    rows = config.train.micro_batch_size or _least(in_update(config), devices.parts, last=True)
-    least = Settled(mode=modes[-1], micro_batch_size=rows, positions=None)
-    needed = step.peak(least)
-    fitting = [text for text, other in _changes(config, models) if _fits(other, models, devices)]
-    advice = f"; these would fit: {'; '.join(fitting)}" if fitting else "; no single change of a setting makes it fit"
-    return ConfigError(
-        f"a step takes {in_bytes(needed)} of each device at least ({least}), and {in_bytes(allowed)} may be used"
-        f"{advice}. memory.limit, in GiB, says otherwise how much may be used"
+    least, allowed = _frugal(step), limit(step.config)
+    fitting = [found for group in _changes(step.config) if (found := _first_that_fits(step, group))]
+    advice = f"with one of these it fits: {'; '.join(fitting)}" if fitting else "no single change makes it fit"
+    return DoesNotFit(
+        f"a step takes {in_bytes(least.planned)} of each device at least ({least}), and {in_bytes(allowed)} may be used"
+        f"; {advice}. memory.limit, in GiB, says how much may be used",
+        least,
     )
 
 
-def _fits(config: Config, models: Models, devices: Devices) -> bool:
-    try:
-        step = Footprint(config, assemble(config), attrs.evolve(models, config=config), devices)
-        return _choose(step) is not None
-    except DovetailError:
-        return False
+def _first_that_fits(step: Footprint, changes: Iterable[tuple[str, Config]]) -> str | None:
+    """Return the first change with which a step fits if it is computed as frugally as it can be."""
+    for text, config in changes:
+        with contextlib.suppress(DovetailError):  # what cannot be combined with the rest of the config is no advice
+            other = Footprint(config, assemble(config), attrs.evolve(step.models, config=config), step.devices)
+            if _frugal(other).planned <= limit(config):
+                return text
+    return None
 
 
-def _changes(config: Config, models: Models) -> Iterator[tuple[str, Config]]:
-    """Yield single changes that save memory, each with the config that it makes."""
-    train, sections = config.train, dict(config.sections)
+def _changes(config: Config) -> Iterator[list[tuple[str, Config]]]:
+    """Yield single changes that save memory, each with the config that it makes; of a list the first is wanted."""
+    train, sampling = config.train, config.sampling
+
+    def changed(choices: Mapping[str, Choice] = MappingProxyType({}), **sections: Any) -> Config:
+        return attrs.evolve(config, sections={**config.sections, **sections}, choices={**config.choices, **choices})
+
     if train.micro_batch_size is not None:
-        free = sections | {"train": attrs.evolve(train, micro_batch_size=None)}
-        yield "train.micro_batch_size = None", attrs.evolve(config, sections=free)
+        yield [("train.micro_batch_size = None", changed(train=attrs.evolve(train, micro_batch_size=None)))]
     if "train.adapter" not in config.choices:
-        for name in config.registry.names("adapter"):
-            named = sections | {"train": attrs.evolve(train, adapter=name)}
-            chosen = {**config.choices, "train.adapter": config.component("adapter", name)}
-            yield f"train.adapter = '{name}'", attrs.evolve(config, sections=named, choices=chosen)
-    tokens = config.sampling.max_tokens // 2
-    while tokens >= 16:
-        shorter = attrs.evolve(
-            config, sections=sections | {"sampling": attrs.evolve(config.sampling, max_tokens=tokens)}
-        )
-        if _fits(shorter, models, models.devices):
-            yield f"sampling.max_tokens = {tokens}", shorter
-            break
-        tokens //= 2
+        yield [
+            (
+                f"train.adapter = '{name}'",
+                changed({"train.adapter": config.component("adapter", name)}, train=attrs.evolve(train, adapter=name)),
+            )
+            for name in config.registry.names("adapter")
+        ]
+    yield [
+        (f"sampling.max_tokens = {tokens}", changed(sampling=attrs.evolve(sampling, max_tokens=tokens)))
+        for tokens in (sampling.max_tokens // part for part in (2, 4, 8))
+        if tokens
+    ]
