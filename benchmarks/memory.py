@@ -65,6 +65,7 @@ LENGTHS = {
         "train.prompts=1",
         "train.group_size=2",
         "train.micro_batch_size=2",
+        "eval.every=None",
         f"train.max_prompt_tokens={n // 2}",
         f"sampling.max_tokens={n // 2}",
     )

@@ -157,12 +157,15 @@ class Footprint:
         caches = [jax.eval_shape(lambda size=size: model.init_cache(*size)) for size in sizes]
         return (_bytes(caches) + 2 * 4 * rows * model.vocab_size) // self.devices.parts
 
-    def rough(self, graphdef: Any, weights: Weights, work: Work, micro: int) -> int:
-        """Return more than a step takes, from the bytes per token of the decoder alone."""
-        parts, logits = self.devices.parts, 4 * max(LOGITS_PER_CHUNK, 1)
+    def rough(self, settled: Settled, work: Work) -> int:
+        """Return more than a step takes, from the bytes per token of the decoder alone, without tracing an update."""
+        graphdef, weights = self.models.shapes()
         trained = 4 * sum(leaf.size for leaf in jax.tree.leaves(weights.trained))
         models = 2 + len(self.algorithm.follow) + 2 * self.algorithm.has_critic
-        activations = 2 * work.per_token(graphdef, weights) * (work.prompt_tokens + work.max_tokens) * micro // parts
+        tokens = (work.prompt_tokens + work.max_tokens) * settled.micro_batch_size // self.devices.parts
+        vocabulary = nnx.merge(graphdef, *weights).vocab_size
+        logits = 4 * max(LOGITS_PER_CHUNK, (settled.positions or 1) * vocabulary)
+        activations = 2 * work.per_token(graphdef, weights) * tokens
         return base() + models * _bytes(weights) + 8 * trained + activations + 6 * logits + self._sampling()
 
 

@@ -96,7 +96,7 @@ def _choose(step: Footprint) -> Settled | None:
     positions = _positions(nnx.merge(graphdef, *weights).vocab_size, allowed)
     modes = _modes(nnx.merge(graphdef, *weights))
     first = Settled(mode=modes[0], micro_batch_size=most, positions=positions)
-    bound = step.rough(graphdef, weights, work, most)
+    bound = step.rough(first, work)
     if bound < SURELY * allowed:
         return attrs.evolve(first, planned=bound)
     for mode in modes:

@@ -13,6 +13,7 @@ from dovetail.devices import footprint
 from dovetail.devices.footprint import Footprint, Settled
 from dovetail.devices.memory import FILE, DoesNotFit, settle
 from dovetail.devices.mesh import Devices
+from dovetail.devices.micro_batch import in_update
 from dovetail.step.algorithm import assemble
 from dovetail.train.loop import train
 from dovetail.train.models import Models
@@ -96,6 +97,12 @@ def test_a_critic_and_a_reference_are_there_too():
     }
     assert more.moments(settled).keys() - plain.moments(settled).keys() == {"update of the critic"}
     assert more.peak(settled) > plain.peak(settled)
+
+
+@pytest.mark.parametrize("more", [(), ("train.advantage=gae", "train.kl_coef=0.1"), ("train.adapter=lora",)])
+def test_the_bound_without_a_trace_is_above_the_plan(more):
+    step, settled = Footprint(*parts(*more)), choice(10_000)
+    assert step.rough(settled, in_update(step.config)) >= step.peak(settled)
 
 
 def test_gradients_that_are_added_up_are_there_beside_their_sum():
