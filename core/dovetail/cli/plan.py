@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
 
     cost = estimate(load(find(options.config), options.overrides))
     if options.json:
-        print(json.dumps(attrs.asdict(cost) | {"peak": cost.peak}, indent=2))
+        print(json.dumps(attrs.asdict(cost), indent=2))
         return 0
     print(f"parameters         {_short(cost.parameters, 1000):>12}   trained {_short(cost.trained, 1000)}")
     print(f"tokens per step    {cost.tokens:>12,}   sampled, at most")

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from dovetail.config import Config
-from dovetail.devices.footprint import Footprint, base, in_mode
+from dovetail.devices.footprint import Footprint, in_mode
 from dovetail.devices.memory import DoesNotFit, settle
 from dovetail.devices.mesh import Devices
 from dovetail.errors import DovetailError
@@ -37,6 +37,7 @@ class Cost:
         choice: how the step is computed, so that it fits.
         memory: bytes that each device holds throughout a step, by what it is.
         moments: bytes that it holds beside these in each part of a step: gradients, activations, logits, the cache.
+        peak: bytes that it holds at most.
         flops: operations of a whole step on all devices, by what does them; a multiplication and an addition are two.
         notes: what had to be assumed.
     """
@@ -47,13 +48,9 @@ class Cost:
     choice: str
     memory: dict[str, int]
     moments: dict[str, int]
+    peak: int
     flops: dict[str, float]
     notes: tuple[str, ...]
-
-    @property
-    def peak(self) -> int:
-        """The most that each device holds."""
-        return sum(self.memory.values()) + max(self.moments.values())
 
 
 def estimate(config: Config) -> Cost:
@@ -73,7 +70,7 @@ def estimate(config: Config) -> Cost:
         notes.append(str(error))
     graphdef, weights = models.shapes()
     policy = _Model(config, devices, in_mode(graphdef, weights, settled.mode), weights, trunk=lambda model: model)
-    footprint = Footprint(config, algorithm, models, devices)
+    account = Footprint(config, algorithm, models, devices).account(settled)
     work = dict.fromkeys((POLICY, *algorithm.follow), policy.work(_project))
     for role in filter(models.has_own, algorithm.follow):
         own = _Model(config, devices, *models.role_shapes(role), trunk=lambda model: model)
@@ -91,8 +88,9 @@ def estimate(config: Config) -> Cost:
         trained=_count(policy.weights.trained),
         tokens=policy.rows * config.sampling.max_tokens,
         choice=str(settled),
-        memory=footprint.resident() | ({"the process itself": base()} if base() else {}),
-        moments=footprint.moments(settled),
+        memory=account.resident,
+        moments=account.moments,
+        peak=account.peak,
         flops={name: count for name, count in flops.items() if count},
         notes=tuple(notes),
     )

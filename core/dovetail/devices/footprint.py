@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from dovetail.config import Config
-from dovetail.devices.liveness import peak_bytes
+from dovetail.devices.liveness import Traced, traced
 from dovetail.devices.mesh import Devices
 from dovetail.devices.micro_batch import Work, in_update
 from dovetail.plan.roles import CRITIC, INPUTS, POLICY
@@ -24,7 +24,10 @@ from dovetail.step.update import Trained
 from dovetail.train.models import Models
 
 PROGRAM: Final = 600 << 20
-"""Bytes that Python, JAX and compiled programs take in a host's memory, which is that of its CPU device."""
+"""Bytes that Python and JAX take in a host's memory, which is that of its CPU device."""
+PER_OPERATION: Final = 20 << 10
+"""Bytes that all compiled programs of a run take there, for each operation of its updates: measured, see
+`docs/performance.md`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -35,7 +38,7 @@ class Settled:
         mode: how the model computes; None if it has one way only.
         micro_batch_size: completions of one forward and backward pass, on all devices.
         positions: those of a chunk of logits; None is as many as 64 MiB hold.
-        planned: bytes of each device that a step takes at most; where that is little, an upper bound.
+        planned: bytes of each device that a step takes at most; far below the limit a rough bound, without a trace.
     """
 
     mode: str | None
@@ -52,6 +55,24 @@ class Settled:
         """Return the algorithm with these sizes."""
         sizes = attrs.evolve(algorithm.sizes, micro_batch_size=self.micro_batch_size, positions=self.positions)
         return attrs.evolve(algorithm, sizes=sizes)
+
+
+@attrs.frozen
+class Account:
+    """What each device holds in a step.
+
+    Attributes:
+        resident: bytes that are there throughout, by what they are.
+        moments: bytes beside these in each part of the step: gradients, activations, logits, the cache.
+    """
+
+    resident: dict[str, int]
+    moments: dict[str, int]
+
+    @property
+    def peak(self) -> int:
+        """The most that a device holds."""
+        return sum(self.resident.values()) + max(self.moments.values())
 
 
 def in_mode(graphdef: Any, weights: Weights, mode: str | None) -> Any:
@@ -84,12 +105,24 @@ class Footprint:
     models: Models
     devices: Devices
 
-    def peak(self, settled: Settled) -> int:
-        """Return the bytes of each device that a step takes at most, the process's own included on a CPU."""
-        return base() + sum(self.resident().values()) + max(self.moments(settled).values())
+    def account(self, settled: Settled) -> Account:
+        """Return what each device holds in a step that is computed so."""
+        updates = {model: self._update(model, settled) for model in self._updated}
+        resident, own = self.resident(), base()
+        moments = {f"update of the {model}": found.peak for model, found in updates.items()}
+        if own:
+            programs = PER_OPERATION * sum(found.operations for found in updates.values())
+            resident |= {"the process itself": own, "compiled programs": programs}
+        if self.config.memory.optimizer == "host":
+            moments[f"update of the {POLICY}"] += self.devices.bytes(self._trained(POLICY)[1])
+        return Account(resident, moments | {"sampling": self._sampling()})
+
+    @property
+    def _updated(self) -> tuple[str, ...]:
+        return (POLICY, CRITIC) if self.algorithm.has_critic else (POLICY,)
 
     def resident(self) -> dict[str, int]:
-        """Return what each device holds throughout a step, by what it is."""
+        """Return the arrays that each device holds throughout a step, by what they are."""
         weights, state = self._trained(POLICY)
         waits = self.config.memory.optimizer == "host"
         found = {"parameters": self.devices.bytes(weights), "optimizer": 0 if waits else self.devices.bytes(state)}
@@ -102,21 +135,13 @@ class Footprint:
             found["critic's optimizer"] = self.devices.bytes(state)
         return {name: size for name, size in found.items() if size}
 
-    def moments(self, settled: Settled) -> dict[str, int]:
-        """Return what each device holds beside that in each part of a step."""
-        updates = (POLICY, CRITIC) if self.algorithm.has_critic else (POLICY,)
-        found = {f"update of the {model}": self._update(model, settled) for model in updates}
-        if self.config.memory.optimizer == "host":
-            found[f"update of the {POLICY}"] += self.devices.bytes(self._trained(POLICY)[1])
-        return found | {"sampling": self._sampling()}
-
     def _trained(self, model: str) -> tuple[Weights, Any]:
         """The shapes of a model's weights and of its optimiser's state."""
         weights = (self.models.shapes() if model == POLICY else self.models.critic_shapes())[1]
         return weights, jax.eval_shape(_optimiser(self.algorithm, model).init, weights.trained)
 
-    def _update(self, model: str, settled: Settled) -> int:
-        """Bytes of a model's update beside the weights that it reads; gradients are cut as the parameters are."""
+    def _update(self, model: str, settled: Settled) -> Traced:
+        """A model's update, and its bytes beside the weights that it reads; gradients are cut as parameters are."""
         graphdef = (self.models.shapes() if model == POLICY else self.models.critic_shapes())[0]
         weights, state = self._trained(model)
         parts, beside = self.devices.parts, self.algorithm.plan.roles_in_update if model == POLICY else ()
@@ -126,9 +151,10 @@ class Footprint:
         graphdefs = {role: in_mode(*self.models.role_shapes(role), settled.mode) for role in beside if self._own(role)}
         batch, key = self._batch(settled, parts), jax.eval_shape(lambda: jax.random.key(0))
         given = Trained(weights.trained, state), weights.frozen, others
-        found = peak_bytes(step(graphdefs), *given, batch, key, self.algorithm.hyper, donated=1) - _bytes(given)
+        found = traced(step(graphdefs), *given, batch, key, self.algorithm.hyper, donated=1)
         cut = 1 - self.devices.bytes(weights.trained) / _bytes(weights.trained)
-        return found - int(cut * 4 * sum(leaf.size for leaf in jax.tree.leaves(weights.trained)))
+        elsewhere = int(cut * 4 * sum(leaf.size for leaf in jax.tree.leaves(weights.trained)))
+        return attrs.evolve(found, peak=found.peak - _bytes(given) - elsewhere)
 
     def _own(self, role: str) -> bool:
         return self.models.has_own(role)

@@ -18,7 +18,7 @@ import functools
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -58,18 +58,32 @@ LOOPS: Final = frozenset(("scan", "while", "cond"))
 KEPT_APART: Final = frozenset(("checkpoint", "remat", "remat2"))
 
 
-def peak_bytes(function: Callable[..., Any], *shapes: Any, donated: int = 0) -> int:
-    """Return the bytes that a function's compiled program holds at most, arguments and results included.
+@attrs.frozen
+class Traced:
+    """A function's compiled program, as its trace foretells it.
+
+    Attributes:
+        peak: bytes that it holds at most, arguments and results included.
+        operations: how many there are, in the bodies of loops too.
+    """
+
+    peak: int
+    operations: int
+
+
+def traced(function: Callable[..., Any], *shapes: Any, donated: int = 0) -> Traced:
+    """Trace a function.
 
     Args:
         function: what is compiled.
         shapes: its arguments, or their shapes.
         donated: how many of the arguments are given away; the first results have their shapes.
     """
-    traced = jax.make_jaxpr(function)(*shapes)
+    found = jax.make_jaxpr(function)(*shapes)
     reused = len(jax.tree.leaves(shapes[:donated]))
-    arguments = sum(_size(variable.aval) for variable in (*traced.jaxpr.constvars, *traced.jaxpr.invars))
-    return arguments + int(FRAGMENTS * _Program.of(traced.jaxpr, reused).peak())
+    arguments = sum(_size(variable.aval) for variable in (*found.jaxpr.constvars, *found.jaxpr.invars))
+    program = _Program.of(found.jaxpr, reused)
+    return Traced(arguments + int(FRAGMENTS * program.peak()), program.count())
 
 
 @attrs.define
@@ -126,6 +140,10 @@ class _Program:
             now += sum(self.sizes[value] for value in made) - sum(self.sizes[value] for value in gone)
             alive = (alive | set(made)) - gone
         return highest
+
+    def count(self) -> int:
+        """Return the number of operations."""
+        return len(self.operations) + sum(_counted(body) for each in self.operations for body in _bodies(each))
 
     def _fused(self) -> set[int]:
         """The values that are never stored."""
@@ -271,12 +289,21 @@ def _merged(operations: Sequence[_Operation], outputs: list[int]) -> list[_Opera
 
 def _inside(operation: _Operation) -> int:
     """Bytes that the body of a loop, or the larger branch of a condition, holds beside what goes in and out."""
-    bodies: Iterable[Any] = {
-        "scan": lambda: (operation.params["jaxpr"],),
-        "while": lambda: (operation.params["body_jaxpr"],),
-        "cond": lambda: operation.params["branches"],
-    }.get(operation.name, tuple)()
-    return max((_held(body.jaxpr) for body in bodies), default=0)
+    return max(map(_held, _bodies(operation)), default=0)
+
+
+def _bodies(operation: _Operation) -> Sequence[Any]:
+    """The traces that a loop or a condition runs."""
+    if operation.name not in LOOPS:
+        return ()
+    names = {"scan": "jaxpr", "while": "body_jaxpr", "cond": "branches"}
+    found = operation.params[names[operation.name]]
+    return [body.jaxpr for body in (found if operation.name == "cond" else (found,))]
+
+
+@functools.lru_cache(maxsize=1024)
+def _counted(body: Any) -> int:
+    return _Program.of(body).count()
 
 
 @functools.lru_cache(maxsize=1024)

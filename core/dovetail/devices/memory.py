@@ -109,11 +109,11 @@ def _choose(step: Footprint) -> Settled | None:
 
 def _largest(step: Footprint, most: Settled, least: int, work: Work, allowed: int) -> Settled | None:
     """Return the largest micro-batch that fits, from what the largest and the smallest take."""
-    needed = step.peak(most)
+    needed = step.account(most).peak
     if needed <= allowed or most.micro_batch_size <= least:
         return attrs.evolve(most, planned=needed) if needed <= allowed else None
     smallest = attrs.evolve(most, micro_batch_size=least)
-    bottom = step.peak(smallest)
+    bottom = step.account(smallest).peak
     if bottom > allowed:
         return None
     slope = (needed - bottom) / (most.micro_batch_size - least)
@@ -149,7 +149,7 @@ def _frugal(step: Footprint) -> Settled:
     work = in_update(step.config, whole_groups=step.algorithm.whole_groups)
     rows = step.config.train.micro_batch_size or _least(work, step.devices.parts, last=True)
     found = Settled(mode=_modes(nnx.merge(graphdef, *weights))[-1], micro_batch_size=rows, positions=None)
-    return attrs.evolve(found, planned=step.peak(found))
+    return attrs.evolve(found, planned=step.account(found).peak)
 
 
 def _too_large(step: Footprint) -> DoesNotFit:

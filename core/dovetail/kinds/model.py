@@ -87,8 +87,8 @@ class LanguageModel(Protocol):
     random key for each row of `tokens`. They are given in the forward passes of training and in no other.
 
     One that can compute the same in several ways has an attribute `modes`, their names from the fastest to the one that
-    keeps least for the backward pass, and a method `in_mode(mode)`, which returns the model computing so. A run takes the
-    first with which a step fits the memory.
+    keeps least for the backward pass, and a method `in_mode(mode)`, which returns the model computing so. A run takes
+    the first with which a step fits the memory.
     """
 
     width: int

@@ -31,7 +31,7 @@ def overview(setup: Setup) -> list[str]:
         f"step      {config.train.prompts} prompts x {config.train.group_size} completions of at most"
         f" {config.sampling.max_tokens} tokens; {rows} completions in mini-batches of {sizes.mini_batch_size},"
         f" micro-batches of {sizes.micro_batch_size}",
-        f"memory    at most {in_bytes(setup.settled.planned)} planned of {in_bytes(memory_of(device))} on each device;"
+        f"memory    {in_bytes(setup.settled.planned)} planned of {in_bytes(memory_of(device))} on each device;"
         f" {setup.settled}",
     ]
 

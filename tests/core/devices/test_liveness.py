@@ -8,7 +8,7 @@ import pytest
 
 from dovetail.config import load
 from dovetail.devices.footprint import _proxy
-from dovetail.devices.liveness import FRAGMENTS, peak_bytes
+from dovetail.devices.liveness import FRAGMENTS, traced
 from dovetail.devices.mesh import Devices
 from dovetail.step.algorithm import assemble
 from dovetail.step.update import Trained
@@ -21,7 +21,7 @@ SQUARE = jax.ShapeDtypeStruct((512, 512), jnp.float32)  # one MiB
 def beside(function, *shapes, donated=0):
     """MiB beside the arguments."""
     arguments = sum(shape.size * 4 for shape in jax.tree.leaves(shapes))
-    return (peak_bytes(function, *shapes, donated=donated) - arguments) / FRAGMENTS / MIB
+    return (traced(function, *shapes, donated=donated).peak - arguments) / FRAGMENTS / MIB
 
 
 def test_what_is_fused_is_not_stored():
@@ -60,6 +60,13 @@ def test_a_loop_holds_one_body_at_a_time():
         return jnp.sin(carry @ carry) @ carry, None
 
     assert beside(lambda x: jax.lax.scan(body, x, length=50)[0], SQUARE) < 4
+
+
+def test_operations_are_counted_in_loops_too():
+    def loop(x):
+        return jax.lax.scan(lambda carry, _: (jnp.sin(carry @ carry), None), x, length=50)[0]
+
+    assert traced(loop, SQUARE).operations == 3  # the scan, the product and the sine
 
 
 def model(width=256, layers=4, heads=4, kv_heads=2, head_dim=64, ffn=1024, **others):
@@ -106,4 +113,4 @@ def test_an_update_is_planned_within_15_percent_of_what_xla_allocates(name):
     found = jax.jit(step, donate_argnums=0).lower(*arguments).compile().memory_analysis()
     allocated = found.argument_size_in_bytes + found.temp_size_in_bytes
     allocated += found.output_size_in_bytes - found.alias_size_in_bytes
-    assert peak_bytes(step, *arguments, donated=1) == pytest.approx(allocated, rel=0.15)
+    assert traced(step, *arguments, donated=1).peak == pytest.approx(allocated, rel=0.15)

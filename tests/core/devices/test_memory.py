@@ -33,6 +33,7 @@ WIDE = (
 def only_arrays(monkeypatch):
     """What the process takes by itself is more than these models."""
     monkeypatch.setattr(footprint, "PROGRAM", 0)
+    monkeypatch.setattr(footprint, "PER_OPERATION", 0)
 
 
 def parts(*overrides):
@@ -95,20 +96,23 @@ def test_a_critic_and_a_reference_are_there_too():
         "critic's parameters",
         "critic's optimizer",
     }
-    assert more.moments(settled).keys() - plain.moments(settled).keys() == {"update of the critic"}
-    assert more.peak(settled) > plain.peak(settled)
+    assert more.account(settled).moments.keys() - plain.account(settled).moments.keys() == {"update of the critic"}
+    assert more.account(settled).peak > plain.account(settled).peak
 
 
 @pytest.mark.parametrize("more", [(), ("train.advantage=gae", "train.kl_coef=0.1"), ("train.adapter=lora",)])
 def test_the_bound_without_a_trace_is_above_the_plan(more):
     step, settled = Footprint(*parts(*more)), choice(10_000)
-    assert step.rough(settled, in_update(step.config)) >= step.peak(settled)
+    assert step.rough(settled, in_update(step.config)) >= step.account(settled).peak
 
 
 def test_gradients_that_are_added_up_are_there_beside_their_sum():
     wide = Footprint(*parts("model.decoder.width=512", "model.decoder.ffn=2048", "train.max_prompt_tokens=12"))
     gradient = 4 * sum(leaf.size for leaf in jax.tree.leaves(wide.models.shapes()[1].trained))
-    assert wide.moments(Settled(mode=None, micro_batch_size=1, positions=None))["update of the policy"] > 1.4 * gradient
+    assert (
+        wide.account(Settled(mode=None, micro_batch_size=1, positions=None)).moments["update of the policy"]
+        > 1.4 * gradient
+    )
 
 
 def test_a_large_vocabulary_gets_chunks_of_its_own():
