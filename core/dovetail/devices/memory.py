@@ -61,20 +61,27 @@ class DoesNotFit(ConfigError):
 
 
 def settle(
-    config: Config, algorithm: Algorithm, models: Models, devices: Devices, folder: Path | None = None
+    config: Config,
+    algorithm: Algorithm,
+    models: Models,
+    devices: Devices,
+    folder: Path | None = None,
+    *,
+    refuse: bool = True,
 ) -> Settled:
     """Choose, or return what a run's folder says was chosen when it began.
 
     Raises:
-        DoesNotFit: if nothing fits, with what would.
+        DoesNotFit: if nothing fits, with what would; not where `refuse` is false, as there will be no such step.
     """
     kept = folder / FILE if folder else None
     if kept and kept.exists():
         return Settled(**json.loads(kept.read_text()))
     step = Footprint(config, algorithm, models, devices)
     found = _choose(step)
-    if found is None:
+    if found is None and refuse:
         raise _too_large(step)
+    found = found or _frugal(step)
     if kept:
         write_whole(kept, json.dumps(attrs.asdict(found), indent=2) + "\n")
     return found

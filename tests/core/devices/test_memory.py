@@ -137,3 +137,4 @@ def test_the_plan_prints_the_choice_and_what_does_not_fit(capsys):
 def test_a_run_that_does_not_fit_is_refused_before_anything_is_loaded(tmp_path):
     with pytest.raises(DoesNotFit, match="may be used"):
         train(load(None, [*TINY, "memory.limit=0.0001"]), tmp_path)
+    assert settle(*parts("memory.limit=0.0001"), refuse=False).mode.startswith("remat full")  # a warm start alone
