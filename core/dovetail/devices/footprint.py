@@ -104,9 +104,16 @@ class Footprint:
     algorithm: Algorithm
     models: Models
     devices: Devices
+    known: dict[Settled, Account] = attrs.field(factory=dict, init=False, eq=False)
+    """What has been traced, which takes seconds for a large model."""
 
     def account(self, settled: Settled) -> Account:
         """Return what each device holds in a step that is computed so."""
+        if settled not in self.known:
+            self.known[settled] = self._account(settled)
+        return self.known[settled]
+
+    def _account(self, settled: Settled) -> Account:
         updates = {model: self._update(model, settled) for model in self._updated}
         resident, own = self.resident(), base()
         moments = {f"update of the {model}": found.peak for model, found in updates.items()}

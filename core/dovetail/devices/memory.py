@@ -106,6 +106,8 @@ def _choose(step: Footprint) -> Settled | None:
     bound = step.rough(first, work)
     if bound < SURELY * allowed:
         return attrs.evolve(first, planned=bound)
+    if step.account(first).peak > allowed and _frugal(step).planned > allowed:
+        return None
     for mode in modes:
         least = most if given else _least(work, step.devices.parts, last=mode == modes[-1])
         found = _largest(step, Settled(mode=mode, micro_batch_size=most, positions=positions), least, work, allowed)
