@@ -1,8 +1,8 @@
 """Compare planned with measured peak memory: `python benchmarks/memory.py > memory.json`.
 
 `plan` runs two training steps of each of six configurations and compares the most that the process took (its maximum
-resident size) with what `dovetail plan` says. `length` does one step of one small model at 512 to 8,192 tokens a row.
-Every measurement and every plan has a process of its own, without a persistent compilation cache.
+resident size) with what `dovetail plan` says. `length` does one step of one small model at 512 to 8,192 tokens a row;
+with `--allocated` it compiles the update alone and says what XLA allocates. Every measurement and every plan has a process of its own, without a persistent compilation cache.
 """
 
 from __future__ import annotations
@@ -18,13 +18,18 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import jax
 from step import machine
-from workloads import COMMON, LONG, SMALL, Numbers, register
+from workloads import COMMON, LONG, SMALL, VOCAB, Numbers, register
 
 import dovetail
 from dovetail.config import load
 from dovetail.devices.cost import estimate
+from dovetail.devices.footprint import Footprint, Settled
+from dovetail.devices.mesh import Devices
+from dovetail.step.algorithm import assemble
 from dovetail.train.loop import train
+from dovetail.train.models import Models
 
 
 @attrs.frozen(kw_only=True)
@@ -76,8 +81,6 @@ RUNS = {"plan": (PLANS, 2), "length": (LENGTHS, 1)}
 
 def one(kind: str, name: str, *, planned: bool) -> dict[str, Any]:
     """Plan a configuration, or run it, in this process."""
-    register()
-    dovetail.register("tokenizer", "many_numbers", ManyNumbers)
     configs, steps = RUNS[kind]
     config = load(None, [*configs[name], f"train.steps={steps}"])
     if planned:
@@ -86,6 +89,18 @@ def one(kind: str, name: str, *, planned: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         train(config, Path(folder))
     return {"measured_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 2**10}
+
+
+def allocated(name: str, attention: str) -> dict[str, Any]:
+    """Compile an update at a length, and return what XLA allocates for it."""
+    config, devices = load(None, [*LENGTHS[name], f"model.decoder.attention={attention}"]), Devices(None)
+    models = Models(config=config, devices=devices, vocab_size=VOCAB)
+    settled = Settled(mode=f"remat none, attention {attention}", micro_batch_size=2, positions=None)
+    function, shapes = Footprint(config, assemble(config), models, devices).update("policy", settled)
+    found: Any = jax.jit(function, donate_argnums=0).lower(*shapes).compile().memory_analysis()
+    size = found.argument_size_in_bytes + found.temp_size_in_bytes
+    size += found.output_size_in_bytes - found.alias_size_in_bytes
+    return {"tokens": int(name), "attention": attention, "allocated_mib": size // 2**20}
 
 
 def compared(kind: str, name: str) -> dict[str, Any]:
@@ -106,11 +121,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--planned", action="store_true", help="plan one, in this process")
     what.add_argument("--measured", action="store_true", help="run one, in this process")
+    what.add_argument("--allocated", action="store_true", help="of `length`: compile the update alone")
     options = parser.parse_args(arguments)
     configs = RUNS[options.kind][0]
     names = options.names or list(configs)
     if unknown := set(names) - set(configs):
         parser.error(f"unknown configuration {min(unknown)!r}; there are {', '.join(configs)}")
+    register()
+    dovetail.register("tokenizer", "many_numbers", ManyNumbers)
+    if options.allocated:
+        found = [allocated(name, how) for name in names if name in LENGTHS for how in ("auto", "dense")]
+        print(json.dumps(found, indent=2))
+        return
     if options.planned or options.measured:
         print(json.dumps(one(options.kind, names[0], planned=options.planned)))
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -149,19 +149,23 @@ class Footprint:
 
     def _update(self, model: str, settled: Settled) -> Traced:
         """A model's update, and its bytes beside the weights that it reads; gradients are cut as parameters are."""
+        function, arguments = self.update(model, settled)
+        weights, found = self._trained(model)[0], traced(function, *arguments, donated=1)
+        cut = 1 - self.devices.bytes(weights.trained) / _bytes(weights.trained)
+        elsewhere = int(cut * 4 * sum(leaf.size for leaf in jax.tree.leaves(weights.trained)))
+        return attrs.evolve(found, peak=found.peak - _bytes(arguments[:3]) - elsewhere)
+
+    def update(self, model: str, settled: Settled) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Return a function like a model's update, whose first argument is given away, and its arguments' shapes."""
         graphdef = (self.models.shapes() if model == POLICY else self.models.critic_shapes())[0]
         weights, state = self._trained(model)
         parts, beside = self.devices.parts, self.algorithm.plan.roles_in_update if model == POLICY else ()
-        algorithm = settled.apply(self.algorithm)
-        step = _proxy(algorithm, model, in_mode(graphdef, weights, settled.mode), parts)
+        step = _proxy(settled.apply(self.algorithm), model, in_mode(graphdef, weights, settled.mode), parts)
         others = {role: self._role_shapes(role) for role in beside}
         graphdefs = {role: in_mode(*self.models.role_shapes(role), settled.mode) for role in beside if self._own(role)}
         batch, key = self._batch(settled, parts), jax.eval_shape(lambda: jax.random.key(0))
         given = Trained(weights.trained, state), weights.frozen, others
-        found = traced(step(graphdefs), *given, batch, key, self.algorithm.hyper, donated=1)
-        cut = 1 - self.devices.bytes(weights.trained) / _bytes(weights.trained)
-        elsewhere = int(cut * 4 * sum(leaf.size for leaf in jax.tree.leaves(weights.trained)))
-        return attrs.evolve(found, peak=found.peak - _bytes(given) - elsewhere)
+        return step(graphdefs), (*given, batch, key, self.algorithm.hyper)
 
     def _own(self, role: str) -> bool:
         return self.models.has_own(role)

@@ -7,11 +7,10 @@ import jax.numpy as jnp
 import pytest
 
 from dovetail.config import load
-from dovetail.devices.footprint import _proxy
+from dovetail.devices.footprint import Footprint, Settled
 from dovetail.devices.liveness import FRAGMENTS, traced
 from dovetail.devices.mesh import Devices
 from dovetail.step.algorithm import assemble
-from dovetail.step.update import Trained
 from dovetail.train.models import Models
 
 MIB = 1 << 20
@@ -98,18 +97,10 @@ def test_an_update_is_planned_within_15_percent_of_what_xla_allocates(name):
     overrides, vocabulary, prompt, tokens, micro = UPDATES[name]
     sizes = [f"train.max_prompt_tokens={prompt}", f"sampling.max_tokens={tokens}", f"train.micro_batch_size={micro}"]
     config = load(None, ["train.prompts=4", "train.group_size=8", *overrides, *sizes])
-    algorithm, devices = assemble(config), Devices(None)
+    devices = Devices(None)
     models = Models(config=config, devices=devices, vocab_size=vocabulary)
-    graphdef, weights = models.shapes()
-    step = _proxy(algorithm, "policy", graphdef, 1)({})
-    trained = Trained(weights.trained, jax.eval_shape(algorithm.optimisers["train"].init, weights.trained))
-    rows, names = 32, {"prompt_tokens": prompt, "prompt_mask": prompt, "tokens": tokens, "mask": tokens}
-    batch = {
-        name: jax.ShapeDtypeStruct((rows, size), bool if name.endswith("mask") else jnp.int32)
-        for name, size in names.items()
-    } | {"draw_ids": jax.ShapeDtypeStruct((rows,), jnp.int32)}
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    arguments = trained, weights.frozen, {}, batch, key, algorithm.hyper
+    settled = Settled(mode=None, micro_batch_size=micro, positions=None)
+    step, arguments = Footprint(config, assemble(config), models, devices).update("policy", settled)
     found = jax.jit(step, donate_argnums=0).lower(*arguments).compile().memory_analysis()
     allocated = found.argument_size_in_bytes + found.temp_size_in_bytes
     allocated += found.output_size_in_bytes - found.alias_size_in_bytes
