@@ -1,8 +1,9 @@
-"""Compare planned with measured peak memory: `python benchmarks/memory.py > memory.json`.
+"""Compare planned with measured peak memory: `python benchmarks/memory.py plan > memory.json`.
 
 `plan` runs two training steps of each of six configurations and compares the most that the process took (its maximum
 resident size) with what `dovetail plan` says. `length` does one step of one small model at 512 to 8,192 tokens a row;
-with `--allocated` it compiles the update alone and says what XLA allocates. Every measurement and every plan has a process of its own, without a persistent compilation cache.
+with `--allocated` it compiles the update alone and says what XLA allocates. Every run and every plan has a process of
+its own, without a persistent compilation cache.
 """
 
 from __future__ import annotations
