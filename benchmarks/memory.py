@@ -106,7 +106,7 @@ def allocated(name: str, attention: str) -> dict[str, Any]:
 
 def compared(kind: str, name: str) -> dict[str, Any]:
     """Plan a configuration and run it, each in a process of its own."""
-    found = {"name": name} | _in_child(kind, name, "--planned") | _in_child(kind, name, "--measured")
+    found: dict[str, Any] = {"name": name} | _in_child(kind, name, "--planned") | _in_child(kind, name, "--measured")
     return found | {"ratio": round(found["planned_mib"] / found["measured_mib"], 3)}
 
 

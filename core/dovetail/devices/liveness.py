@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import attrs
 import jax
+import jax.numpy as jnp
 from jax.extend import core
 
 FRAGMENTS: Final = 1.08
@@ -316,5 +317,5 @@ def _size(shape: Any) -> int:
     """Bytes of a value; keys are counted as two numbers."""
     if not hasattr(shape, "shape"):
         return 0
-    is_key = jax.dtypes.issubdtype(shape.dtype, jax.dtypes.extended)
+    is_key = jnp.issubdtype(shape.dtype, jax.dtypes.extended)
     return math.prod(shape.shape) * (8 if is_key else shape.dtype.itemsize)
