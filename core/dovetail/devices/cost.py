@@ -94,6 +94,8 @@ def planned_memory(config: Config, algorithm: Algorithm, models: Models, devices
     policy = _Model(config, devices, *models.shapes(), trunk=lambda model: model)
     found = policy.memory(algorithm.optimisers["train"], algorithm, host=config.memory.optimizer == "host")
     found |= policy.rollout_memory()
+    if ahead := config.train.staleness:  # an update reuses the memory of what it replaces, so the sampler has copies
+        found["weights in flight"] = (ahead + 1) * devices.bytes(policy.weights.trained)
     found |= _role_memory(algorithm, models, devices, policy.weights)
     if algorithm.has_critic:
         critic = _Model(config, devices, *models.critic_shapes(), trunk=lambda model: model.trunk)

@@ -23,6 +23,7 @@ from dovetail.registry import plugin_manager
 from dovetail.run.checkpoint import Checkpoints, Saved
 from dovetail.run.folder import RunFolder, open_folder
 from dovetail.run.sources import kept_in
+from dovetail.train.order import Task, tasks
 from dovetail.train.setup import Setup, set_up
 from dovetail.train.start import overview
 
@@ -38,7 +39,6 @@ class Good:
     step: int
     state: Any
     data: dict[str, Any]
-    evaluated: bool
 
 
 @attrs.define(kw_only=True)
@@ -73,7 +73,7 @@ class Run:
     def record(self, phase: str, step: int, metrics: dict[str, float], timings: dict[str, float]) -> None:
         """Write one step to the journal, the sinks and the observers."""
         self.last |= metrics
-        self.step = step
+        self.step = max(step, self.step if phase == RL else 0)  # an evaluation may be of weights a few steps old
         self.folder.journal.metrics(phase, step, metrics)
         self.folder.journal.timings(phase, step, timings)
         for sink in self.sinks:
@@ -85,24 +85,22 @@ class Run:
         else:
             hook.dovetail_step_end(phase=phase, step=step, metrics=told)
 
-    def checkpoint(
-        self, phase: str, step: int, state: Any, data: dict[str, Any], *, evaluated: bool = True
-    ) -> Path | None:
+    def checkpoint(self, phase: str, step: int, state: Any, data: dict[str, Any]) -> Path | None:
         """Save the state after `step` steps of a phase; return its folder, or None if that is there already."""
         number = step if phase == SFT else self.config.sft.steps + step
         if number <= max(self._saved, self.resumed[0] if self.resumed else 0):
             return None
         begin("checkpoint")
         position = self.folder.journal.position()
-        saved = Saved(phase=phase, step=step, data=data, journal=position, evaluated=evaluated)
+        saved = Saved(phase=phase, step=step, data=data, journal=position)
         path = self.checkpoints.save(number, state, saved)
         self._saved = number
         plugin_manager().hook.dovetail_checkpoint(step=step, folder=path)
         return path
 
-    def keep(self, phase: str, step: int, state: Any, data: dict[str, Any], *, evaluated: bool = True) -> None:
+    def keep(self, phase: str, step: int, state: Any, data: dict[str, Any]) -> None:
         """Remember the state after `step` steps: from here on a run that fails saves it."""
-        self._good = Good(phase=phase, step=step, state=state, data=copy.deepcopy(data), evaluated=evaluated)
+        self._good = Good(phase=phase, step=step, state=state, data=copy.deepcopy(data))
 
     def forget(self) -> None:
         """Forget it: an update reuses the memory of what it replaces, and what it makes may be no number."""
@@ -114,7 +112,7 @@ class Run:
         if good is None or not good.step:
             return
         with contextlib.suppress(Exception):
-            if self.checkpoint(good.phase, good.step, good.state, good.data, evaluated=good.evaluated):
+            if self.checkpoint(good.phase, good.step, good.state, good.data):
                 print(f"saved the state after {good.phase} step {good.step}", file=sys.stderr)
 
     def tell(self, *reports: LengthReport) -> None:
@@ -131,6 +129,12 @@ class Run:
         """Tell whether an evaluation is due after `step` steps of reinforcement learning, 0 among them."""
         every = self.config.eval.every
         return every is not None and (step == total or step % every == 0)
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """All that is drawn and evaluated in reinforcement learning, in order."""
+        train = self.config.train
+        return tasks(train.steps, train.staleness, lambda version: self.evaluates(version, train.steps))
 
     def stop_if_not_finite(
         self,
