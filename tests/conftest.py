@@ -1,6 +1,7 @@
 """JAX is strict in tests: silent rank or dtype promotion is an error. What a test registers is forgotten after it."""
 
 import os
+from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Tests compile much and compute little: without LLVM's costly passes they take little more than half of the time.
@@ -12,6 +13,10 @@ import pytest
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
+# Each compiled program holds a dozen mappings of memory, and Linux allows a process 65,530 of them; LLVM aborts the
+# process at the next one.
+MAPPINGS = 15_000
+
 
 @pytest.fixture(autouse=True)
 def forget_what_is_registered():
@@ -19,3 +24,11 @@ def forget_what_is_registered():
     from dovetail.registry import current
 
     current().remove("session")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forget_what_is_compiled():
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MAPPINGS:
+        jax.clear_caches()

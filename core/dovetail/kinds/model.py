@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 from dovetail.kinds.kind import Kind
 
@@ -164,16 +164,20 @@ class ModelMaker(Protocol):
         """
         ...
 
-    def export(self, model: nnx.Module, folder: Path, *, adapter: bool) -> list[Path]:
+    def export(
+        self, model: nnx.Module, folder: Path, *, adapter: bool, dtype: Literal["float32", "bfloat16"] | None = None
+    ) -> list[Path]:
         """Write a model that this made, with what it has learnt, for other programs; return the files of weights.
 
         Args:
             model: with its adapter, if it has one.
             folder: where to; made if need be.
-            adapter: write the adapter alone; otherwise it is merged.
+            adapter: write the adapter alone; otherwise it is merged, with a `DovetailWarning` if rounding loses much
+                of it.
+            dtype: of the parameters; None: the one they have. It is given only where somebody asks for it.
 
         Raises:
-            ConfigError: if there is no adapter, or no format for it.
+            ConfigError: if there is no adapter, or no format for it, or not in this type.
         """
         ...
 

@@ -13,6 +13,7 @@ from tests.core.train.tiny import TINY
 
 from dovetail.cli import main
 from dovetail.run.summary import read_lines
+from dovetail_model.huggingface.safetensors import open_folder
 
 ROOT = Path(__file__).parents[3]
 QUICK = (*TINY, "sft.steps=1", "train.steps=1", "eval.examples=2", "eval.every=9")
@@ -166,6 +167,8 @@ def test_export_writes_a_folder_that_loads(trained, tmp_path, capsys):
         assert main(["eval", *arguments, "--json", "--examples", "4", "--out", str(tmp_path / "eval")]) == 0
         both.append(json.loads(capsys.readouterr().out)["sources"])
     assert both[0] == both[1]
+    assert main(["export", str(trained), "--out", str(tmp_path / "half"), "--dtype", "bfloat16"]) == 0
+    assert {tensor.dtype.name for tensor in open_folder(tmp_path / "half").values()} == {"bfloat16"}
 
 
 MISTAKES = {

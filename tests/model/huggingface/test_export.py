@@ -1,4 +1,5 @@
 import json
+import re
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +8,7 @@ import pytest
 from flax import nnx
 from tests.model.folders import ARCHITECTURES, FIXTURES, arrays_of, config_of
 
-from dovetail.errors import ConfigError
+from dovetail.errors import ConfigError, DovetailWarning
 from dovetail_model.adapter.lora import LoRA, linears
 from dovetail_model.huggingface.export import save_adapter, save_pretrained
 from dovetail_model.huggingface.safetensors import open_file
@@ -113,6 +114,55 @@ def test_adapters_are_merged(tmp_path):
     tokens = jnp.array([[3, 1, 4, 1, 5]])
     whole, merged = (each.logits(each(tokens, jnp.ones_like(tokens, bool))[0]) for each in (model, load(tmp_path)))
     np.testing.assert_allclose(merged, whole, atol=1e-4)
+
+
+def small_change(model):
+    """The model with an adapter whose change is far below the spacing of bfloat16 at most weights."""
+    model = adapted(model)
+    for linear in linears(model).values():
+        linear.change.b[...] *= 1e-4
+    return model
+
+
+def test_a_merge_that_rounds_the_adapter_away_is_measured_and_said(tmp_path):
+    source = FIXTURES / "qwen2"
+    maker = Pretrained(path=str(source), param_dtype="bfloat16")
+    model = small_change(maker.make(1, rngs=nnx.Rngs(0)))
+    with pytest.warns(DovetailWarning, match=r"rounding to bfloat16 loses \d+ % of the adapter") as said:
+        maker.export(model, tmp_path / "same", adapter=False)
+    assert "--dtype float32" in str(said[0].message)
+    before, after = arrays_of(source), arrays_of(tmp_path / "same")
+    lost = change = 0.0
+    for name, linear in linears(model).items():
+        trained = np.asarray(linear.change.product()).T
+        kept = after[f"{name}.weight"].astype("f4") - before[f"{name}.weight"].astype("bfloat16").astype("f4")
+        lost, change = lost + np.sum((kept - trained) ** 2), change + np.sum(trained**2)
+    share = int(re.search(r"(\d+) %", str(said[0].message)).group(1))
+    assert share == pytest.approx(100 * np.sqrt(lost / change), abs=1)
+    assert share > 50
+
+    maker.export(model, tmp_path / "wide", adapter=False, dtype="float32")
+    assert {array.dtype.name for array in arrays_of(tmp_path / "wide").values()} == {"float32"}
+    assert json.loads((tmp_path / "wide" / "config.json").read_text())["dtype"] == "float32"
+    for name, linear in linears(model).items():
+        merged = np.asarray(linear.kernel[...]).astype("f4") + np.asarray(linear.change.product())
+        np.testing.assert_allclose(arrays_of(tmp_path / "wide")[f"{name}.weight"], merged.T, rtol=1e-6)
+
+
+def test_an_adapter_that_has_learnt_nothing_loses_nothing(tmp_path):
+    model = LoRA(rank=2).apply(load(FIXTURES / "qwen2", param_dtype="bfloat16"), rngs=nnx.Rngs(1))
+    save_pretrained(tmp_path, model, source=Folder(FIXTURES / "qwen2"))
+
+
+def test_a_type_may_be_asked_for_without_an_adapter(tmp_path):
+    maker = Decoder(width=16, layers=1, heads=2, kv_heads=1)
+    model = maker.make(11, rngs=nnx.Rngs(0))
+    maker.export(model, tmp_path, adapter=False, dtype="bfloat16")
+    assert {array.dtype.name for array in arrays_of(tmp_path).values()} == {"bfloat16"}
+    assert json.loads((tmp_path / "config.json").read_text())["torch_dtype"] == "bfloat16"
+    maker = Pretrained(path=str(FIXTURES / "qwen2"))
+    with pytest.raises(ConfigError, match="an adapter is written in float32, as it is trained"):
+        maker.export(adapted(load(FIXTURES / "qwen2")), tmp_path / "a", adapter=True, dtype="bfloat16")
 
 
 def test_a_quantised_base_is_written_dense(tmp_path):

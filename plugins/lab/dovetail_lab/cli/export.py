@@ -18,6 +18,9 @@ def add(commands: Commands) -> None:
     command.add_argument(
         "--adapter", action="store_true", help="write only the adapter (default: merge it into the model)"
     )
+    command.add_argument(
+        "--dtype", choices=("float32", "bfloat16"), help="type of the parameters (default: the one they have)"
+    )
     add_overrides(command)
     command.set_defaults(run=run, config=None)
 
@@ -34,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     from dovetail_lab.evaluation.policy import open_policy
 
     policy = open_policy(config, options.of)
-    files = policy.export(options.out, adapter=options.adapter)
+    files = policy.export(options.out, adapter=options.adapter, dtype=options.dtype)
     size = sum(file.stat().st_size for file in files)
     print(f"weights  {policy.at}, {size / 1e6:,.1f} MB in {len(files)} file{'s' * (len(files) != 1)}")
     print(f"folder   {options.out}")

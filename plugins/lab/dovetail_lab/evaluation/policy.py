@@ -62,15 +62,16 @@ class Policy:
         limit = self.config.train.max_prompt_tokens
         return Completer(engine=engine, tokenizer=self.tokenizer, max_prompt_tokens=limit, loop=self.loop)
 
-    def export(self, folder: Path, *, adapter: bool) -> list[Path]:
+    def export(self, folder: Path, *, adapter: bool, dtype: str | None = None) -> list[Path]:
         """Write the model for other programs, whole with its tokenizer, or its adapter alone; see `ModelMaker.export`.
 
         Raises:
             DovetailError: if the model cannot be written so.
         """
         maker: Any = self.config.choice("train.model").bind()
+        asked = {} if dtype is None else {"dtype": dtype}
         with _sources(self.run):
-            files = maker.export(nnx.merge(self.graphdef, *self.weights), folder, adapter=adapter)
+            files = maker.export(nnx.merge(self.graphdef, *self.weights), folder, adapter=adapter, **asked)
         if not adapter:
             self.tokenizer.save(folder)
         return files

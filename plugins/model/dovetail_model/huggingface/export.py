@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +14,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from dovetail.errors import ConfigError
+from dovetail.errors import ConfigError, DovetailWarning
 from dovetail_model.adapter.lora import linears
 from dovetail_model.huggingface.config import FILE as CONFIG
 from dovetail_model.huggingface.config import HuggingFaceConfig
@@ -23,10 +25,12 @@ from dovetail_model.huggingface.spellings import with_old_spellings
 from dovetail_model.layers.linear import Linear
 from dovetail_model.layers.low_rank import LowRank
 from dovetail_model.source.source import Source
-from dovetail_model.spec import Spec
+from dovetail_model.spec import DType, Spec
 from dovetail_model.transformer import Transformer, decoder_of
 
 SHARD_BYTES: Final = 5_000_000_000
+LOSS: Final = 0.05
+"""What share of an adapter's change may be lost in merging without a warning."""
 
 
 @attrs.frozen
@@ -51,12 +55,17 @@ class Parameter:
 
 
 def save_pretrained(
-    folder: Path, model: nnx.Module, *, source: Source | None = None, shard_bytes: int = SHARD_BYTES
+    folder: Path,
+    model: nnx.Module,
+    *,
+    source: Source | None = None,
+    shard_bytes: int = SHARD_BYTES,
+    dtype: DType | None = None,
 ) -> list[Path]:
     """Write a folder that any program for Hugging Face models can load: `config.json` and safetensors.
 
-    Adapters are merged: W + α/r A B. Parameters keep their type. `config.json` is written last, since without it a
-    folder is not a model.
+    Adapters are merged: W + α/r A B; a warning says how much of them is lost if that is more than `LOSS`.
+    `config.json` is written last, since without it a folder is not a model.
 
     Args:
         folder: the destination, created if necessary.
@@ -64,33 +73,61 @@ def save_pretrained(
         source: where the model comes from, whose `config.json` and tokenizer files are copied; None writes the
             `config.json` of a Llama, which a `model.decoder` is.
         shard_bytes: larger models are written to several files and an index.
+        dtype: of all parameters; None: the one they have.
 
     Raises:
         ConfigError: if `source` describes another model, or is None and the model is not a Llama.
     """
     decoder = decoder_of(model)
-    config = _config(source, decoder.spec)
+    config = _config(source, decoder.spec, dtype or decoder.spec.param_dtype)
+    _check_rounding(decoder, dtype)
     folder.mkdir(parents=True, exist_ok=True)
-    files = write_folder(folder, tensors(decoder), shard_bytes=shard_bytes)
+    files = write_folder(folder, tensors(decoder, dtype), shard_bytes=shard_bytes)
     if source is not None:
         source.copy_texts(folder)
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     return files
 
 
-def tensors(model: Transformer) -> dict[str, Parameter]:
-    """Return the tensors of this model's folder by name, with adapters merged and quantised matrices made dense."""
+def _check_rounding(decoder: Transformer, dtype: DType | None) -> None:
+    """Warn if merging the adapter loses much of it: a change below the spacing of the weights' type is no change."""
+    written = dtype or decoder.spec.param_dtype
+    squares = [linear.rounding(dtype) for linear in linears(decoder).values() if linear.change is not None]
+    lost, change = (sum(float(pair[i]) for pair in squares) for i in range(2))
+    share = (lost / change) ** 0.5 if change else 0.0
+    if share > LOSS:
+        wider = "" if written == "float32" else "`dovetail export --dtype float32` keeps it, "
+        warnings.warn(
+            f"rounding to {written} loses {100 * share:.0f} % of the adapter's change (its norm, over all matrices);"
+            f" {wider}`--adapter` writes it alone",
+            DovetailWarning,
+            stacklevel=3,
+        )
+
+
+def tensors(model: Transformer, dtype: DType | None = None) -> dict[str, Parameter]:
+    """Return the tensors of this model's folder by name, with adapters merged and quantised matrices made dense.
+
+    They are in `dtype`, or in the type that they have.
+    """
     products = {path: module for path, module in nnx.iter_modules(model) if isinstance(module, Linear)}
     kernels = {(*path, "kernel"): linear for path, linear in products.items()}
     found: dict[str, Parameter] = {}
     for path, linear in kernels.items():
-        like = jax.eval_shape(linear.merged)
-        found[tensor_name(model.spec.names, path)] = Parameter.of(like, linear.merged, transposed=is_transposed(path))
+        make = partial(linear.merged, dtype)
+        found[tensor_name(model.spec.names, path)] = Parameter.of(
+            jax.eval_shape(make), make, transposed=is_transposed(path)
+        )
     for path, leaf in nnx.to_flat_state(nnx.state(model)):
         inside_linear = any(path[:length] in products for length in range(len(path)))
         if not inside_linear or path[-1] == "bias":
-            found[tensor_name(model.spec.names, path)] = Parameter.of(leaf, leaf.get_value, transposed=False)
+            make = partial(_cast, leaf, dtype)
+            found[tensor_name(model.spec.names, path)] = Parameter.of(jax.eval_shape(make), make, transposed=False)
     return found
+
+
+def _cast(leaf: Any, dtype: DType | None) -> jax.Array:
+    return leaf.get_value() if dtype is None else leaf.get_value().astype(dtype)
 
 
 def save_adapter(folder: Path, model: nnx.Module, *, base: str) -> list[Path]:
@@ -139,7 +176,7 @@ def _targets(chosen: set[str], there: set[str]) -> list[str]:
     return sorted(chosen)
 
 
-def _config(source: Source | None, spec: Spec) -> dict[str, Any]:
+def _config(source: Source | None, spec: Spec, dtype: DType) -> dict[str, Any]:
     """Return the `config.json` of the source, or of a Llama, with the type of the weights.
 
     Raises:
@@ -154,7 +191,7 @@ def _config(source: Source | None, spec: Spec) -> dict[str, Any]:
     if differing:
         raise ConfigError(f"{config.file}: does not describe the model to write ({', '.join(differing)})")
     values = {name: value for name, value in config.values.items() if name != "torch_dtype"}
-    return with_old_spellings({**values, "dtype": spec.param_dtype})
+    return with_old_spellings({**values, "dtype": dtype})
 
 
 def _llama(spec: Spec) -> dict[str, Any]:

@@ -59,10 +59,23 @@ class Linear(nnx.Module):
         if not isinstance(self.kernel, Quantised):
             self.kernel = Quantised(self.kernel[...], axes=self.axes, format=format)
 
-    def merged(self) -> Float[Array, "inputs outputs"]:
-        """Return W + α/r A B, computed in float32 and cast to the type of the weights."""
-        kernel = self.kernel
-        matrix = kernel.dense(jnp.float32) if isinstance(kernel, Quantised) else kernel[...]
+    def merged(self, dtype: str | None = None) -> Float[Array, "inputs outputs"]:
+        """Return W + α/r A B, computed in float32 and cast to a type, by default that of the weights."""
+        matrix = self._dense()
         if self.change is not None:
             matrix = matrix.astype(jnp.float32) + self.change.product()
-        return matrix.astype(self.param_dtype)
+        return matrix.astype(dtype or self.param_dtype)
+
+    def rounding(self, dtype: str | None = None) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Return the squared norms of what merging in a type loses of the change, and of the change.
+
+        Measured is the difference that the merge makes there, where the matrix without the change is rounded too.
+        """
+        if self.change is None:
+            return jnp.zeros(()), jnp.zeros(())
+        change, before = self.change.product(), self._dense().astype(dtype or self.param_dtype)
+        made = self.merged(dtype).astype(jnp.float32) - before.astype(jnp.float32)
+        return jnp.sum((made - change) ** 2), jnp.sum(change**2)
+
+    def _dense(self) -> Float[Array, "inputs outputs"]:
+        return self.kernel.dense(jnp.float32) if isinstance(self.kernel, Quantised) else self.kernel[...]

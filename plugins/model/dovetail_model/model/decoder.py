@@ -121,7 +121,7 @@ class Decoder:
         spec = self.spec(vocab_size)
         return nnx.eval_shape(lambda: Transformer(spec, rngs=nnx.Rngs(0)))
 
-    def export(self, model: nnx.Module, folder: Path, *, adapter: bool) -> list[Path]:
+    def export(self, model: nnx.Module, folder: Path, *, adapter: bool, dtype: DType | None = None) -> list[Path]:
         """Write the model, which is a Llama, as a Hugging Face folder without a tokenizer.
 
         Raises:
@@ -129,7 +129,7 @@ class Decoder:
         """
         if adapter:
             raise ConfigError("model.decoder has no folder that an adapter could refer to; export it whole")
-        return save_pretrained(folder, model)
+        return save_pretrained(folder, model, dtype=dtype)
 
     def spec(self, vocab_size: int) -> Spec:
         """Return the decoder that these sizes describe."""

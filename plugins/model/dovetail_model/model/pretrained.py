@@ -83,11 +83,17 @@ class Pretrained:
         spec = self._fitting(self._of_type(self._source.known()), vocab_size or 1)
         return nnx.eval_shape(lambda: Transformer(spec, rngs=nnx.Rngs(0)))
 
-    def export(self, model: nnx.Module, folder: Path, *, adapter: bool) -> list[Path]:
-        """Write a folder like the one the model came from, with its tokenizer, or only its adapter as PEFT does."""
-        if adapter:
-            return save_adapter(folder, model, base=self._source.name)
-        return save_pretrained(folder, model, source=self._source)
+    def export(self, model: nnx.Module, folder: Path, *, adapter: bool, dtype: DType | None = None) -> list[Path]:
+        """Write a folder like the one the model came from, with its tokenizer, or only its adapter as PEFT does.
+
+        Raises:
+            ConfigError: if the model has no adapter to write, or a type is asked for it.
+        """
+        if not adapter:
+            return save_pretrained(folder, model, source=self._source, dtype=dtype)
+        if dtype not in (None, "float32"):
+            raise ConfigError("an adapter is written in float32, as it is trained; leave the type out")
+        return save_adapter(folder, model, base=self._source.name)
 
     def spec(self) -> Spec:
         """Return what `config.json` describes."""
