@@ -136,6 +136,7 @@ class Run:
     folder: str | None = None
     checkpoint_every: Annotated[int, Ge(1)] = attrs.field(default=20, validator=in_range)
     keep_checkpoints: Annotated[int, Ge(1)] = attrs.field(default=2, validator=in_range)
+    keep_messages: bool = False
     sinks: tuple[str, ...] = chosen("sink", ("console", "tensorboard"))
 
 

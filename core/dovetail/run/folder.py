@@ -20,7 +20,7 @@ from dovetail.devices.presence import devices
 from dovetail.errors import RunError
 from dovetail.registry import current
 from dovetail.run.files import hold, write_whole
-from dovetail.run.journal import Journal
+from dovetail.run.journal import MESSAGES, Journal
 
 LIBRARIES = (
     "jax",
@@ -76,7 +76,7 @@ def open_folder(path: Path, config: Config) -> RunFolder:
             lock = undo.enter_context(hold(path / LOCK, f"run folder '{path}'"))
             _claim(path, config)
             _note_environment(path)
-            journal = Journal(path)
+            journal = Journal(path, *([MESSAGES] if config.run.keep_messages else []))
             undo.pop_all()
         return RunFolder(path=path, config_id=config_id(config), run_id=run_id(config), journal=journal, lock=lock)
     except OSError as error:

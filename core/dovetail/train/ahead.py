@@ -214,10 +214,9 @@ def open_sampling(
     order: tuple[Task, ...],
     weights: Weights,
     version: int,
-    cut: in_flight.Cut | None,
+    cut: in_flight.Cut,
 ) -> InTurn:
     """Open the sampler's program, where the run begins or where a checkpoint has cut it; `weights` are the newest."""
-    cut = cut or in_flight.Cut()
     if not setup.config.train.staleness:
         drawing = Drawing.open(setup, extras, weights, version, cut.cursor)
         return InTurn(drawing=drawing, tasks=order, taken=cut.taken, cursor=drawing.cursor())

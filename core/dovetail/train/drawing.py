@@ -30,7 +30,7 @@ from dovetail.train.setup import Setup
 class Cursor:
     """Where the next batch goes on: the state of the prompts' stream, and what a curriculum remembers, by name.
 
-    An empty one is the beginning.
+    At the beginning there is no such state.
     """
 
     prompts: dict[str, Any] = attrs.field(factory=dict)
@@ -102,7 +102,7 @@ class Drawing:
             setup=setup,
             sampler=sampler,
             prompts=prompts,
-            memory=prompts.init() | cursor.memory,
+            memory=dict(cursor.memory),
             extras=extras,
             evaluate=setup.evaluator(sampler),
         )

@@ -24,9 +24,9 @@ from dovetail.step.mismatch import effective_sample_size
 from dovetail.step.moment import Moment
 from dovetail.step.parts import Part, Sums, merge, once
 from dovetail.step.update import Trained, Update, mini_batches
-from dovetail.train import in_flight
+from dovetail.train import in_flight, kept
 from dovetail.train.ahead import InTurn, open_sampling
-from dovetail.train.drawing import Batch
+from dovetail.train.drawing import Batch, Cursor, Message
 from dovetail.train.drawn import Extras, Prompts
 from dovetail.train.metrics import Clock, means
 from dovetail.train.role_models import RoleModels
@@ -54,7 +54,7 @@ class Learner:
     critic_frozen: Any
     roles: RoleModels
     memory: dict[str, Any]
-    sampling: InTurn
+    sampling: InTurn | kept.Kept
     extras: Extras
     replay: Replaying | None
     first: int
@@ -79,16 +79,19 @@ class Learner:
             memory[REPLAY] = replay.init(extras.empty())
         if "state" in algorithm.plan:
             memory["estimator"] = _remembering(algorithm).build().init(setup.speakers.count)
-        first, cut = 0, None
+        first, cut = 0, in_flight.Cut(cursor=Cursor(memory=Prompts.of(setup).init()))
         if saved := run.resumes(RL):
-            first, curriculum = saved.step, Prompts.of(setup).init()
+            first, curriculum = saved.step, cut.cursor.memory
             flying = in_flight.like(saved.data, policy.params)
             state = run.restore((policy, critic, memory | curriculum, roles.state(), flying))
             policy, critic, memory, following, flying = state
             roles.restore(following)
             cut = in_flight.restored(saved.data, flying, {name: memory.pop(name) for name in curriculum})
         weights = Weights(policy.params, setup.weights.frozen)
-        sampling = open_sampling(setup, extras, run.tasks, weights, first, cut)
+        if run.replays:
+            sampling = kept.Kept.open(run.replays, run.tasks, cut.taken, cut.cursor)
+        else:
+            sampling = open_sampling(setup, extras, run.tasks, weights, first, cut)
         collector = Collector(algorithm=algorithm, graphdefs=graphdefs)
         update_policy = Update(algorithm=algorithm, graphdefs=graphdefs)
         update_critic = Update(algorithm=algorithm, graphdefs=graphdefs, model=CRITIC) if critic else None
@@ -125,15 +128,24 @@ class Learner:
 
     def take(self, clock: Clock) -> Batch:
         """Return the next batch."""
-        batch = self.sampling.take(clock)
+        batch = self._take(clock)
         assert isinstance(batch, Batch), "evaluations are taken where they are due"
         return batch
+
+    def _take(self, clock: Clock) -> Message:
+        """Return the next message, kept in the folder before anything comes of it."""
+        task = self.sampling.next
+        assert task is not None, "a run takes what there is"
+        message = self.sampling.take(clock)
+        if self.run.config.run.keep_messages:
+            self.run.folder.journal.message(kept.head(task, message), in_flight.bytes_of(message))
+        return message
 
     def take_evaluations(self, step: int) -> None:
         """Record what was found of weights before the next batch, and keep some of their completions."""
         while (task := self.sampling.next) is not None and task.batch is None:
             clock, journal = Clock(), self.run.folder.journal
-            found = self.sampling.take(clock)
+            found = self._take(clock)
             assert isinstance(found, Evaluation), "a task without a batch is an evaluation"
             self.run.record(RL, task.version, found.metrics, clock.timings(0))
             journal.prompts(RL, task.version, found.columns)

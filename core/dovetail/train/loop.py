@@ -22,7 +22,14 @@ from dovetail.train.profile import Profiler, Window
 from dovetail.train.session import RL, SFT, Run, open_run
 
 
-def train(config: Config, folder: Path, *, only_sft: bool = False, profile: Window | None = None) -> dict[str, float]:
+def train(
+    config: Config,
+    folder: Path,
+    *,
+    only_sft: bool = False,
+    profile: Window | None = None,
+    replays: Path | None = None,
+) -> dict[str, float]:
     """Run a config from wherever its folder stands to the end.
 
     Args:
@@ -30,6 +37,8 @@ def train(config: Config, folder: Path, *, only_sft: bool = False, profile: Wind
         folder: the run's folder; a run that was interrupted there goes on from its newest checkpoint.
         only_sft: stop after the supervised warm start.
         profile: RL steps to trace, into the run's folder.
+        replays: the folder of a run of this config that has kept its messages: nothing is sampled, they are learnt
+            from again.
 
     Returns:
         The last metrics.
@@ -41,7 +50,7 @@ def train(config: Config, folder: Path, *, only_sft: bool = False, profile: Wind
         profile.check(config.train.steps)
     if only_sft and not config.sft.steps:
         raise ConfigError("sft.steps = 0: there is no supervised phase; set its number of steps")
-    with open_run(config, folder, only_sft=only_sft) as run:
+    with open_run(config, folder, only_sft=only_sft, replays=replays) as run:
         policy = warm_start(run)
         if not only_sft:
             with Profiler(profile, folder) as profiler:

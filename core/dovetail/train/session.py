@@ -50,6 +50,8 @@ class Run:
     checkpoints: Checkpoints
     sinks: list[Sink]
     resumed: tuple[int, Saved] | None
+    replays: Path | None = None
+    """The folder of another run, whose batches this one learns from instead of sampling its own."""
     last: dict[str, float] = attrs.field(factory=dict)
     step: int = 0
     _good: Good | None = None
@@ -161,7 +163,9 @@ class Run:
 
 
 @contextmanager
-def open_run(config: Config, path: Path, *, only_sft: bool = False) -> Iterator[Run]:
+def open_run(
+    config: Config, path: Path, *, only_sft: bool = False, replays: Path | None = None
+) -> Iterator[Run]:
     """Open the folder, build the pieces, and close all of it whatever happens."""
     hook = plugin_manager().hook
     with ExitStack() as stack:
@@ -183,10 +187,10 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False) -> Iterator[
                 sinks.append(sink)
             stack.enter_context(watched_by(*(sink for sink in sinks if isinstance(sink, Watcher))))
 
-        setup = set_up(config, folder.path, only_sft=only_sft, before_loading=open_sinks)
+        setup = set_up(config, folder.path, only_sft=only_sft, samples=replays is None, before_loading=open_sinks)
         stack.enter_context(setup.devices.use())
         write_overview(setup, folder.path / "parameters.txt")
-        run = Run(setup=setup, folder=folder, checkpoints=checkpoints, sinks=sinks, resumed=resumed, step=start)
+        run = Run(setup=setup, folder=folder, checkpoints=checkpoints, sinks=sinks, resumed=resumed, step=start, replays=replays)
         if is_watched():
             print("\n".join(overview(setup)), file=sys.stderr)
         if not resumed:
