@@ -104,7 +104,9 @@ FIELDS: Final[dict[str, FieldInfo]] = {
         without="rewards provide; set train.rewards to names",
     ),
     "staleness": FieldInfo(
-        "[seq, token] int", "filtered", "updates between the weights that sampled a token and those the step begins with"
+        "[seq, token] int",
+        "filtered",
+        "updates between the weights that sampled a token and those the step begins with",
     ),
     # of the prompts that a filter has kept: further greedy completions for those that it rejects would be wasted
     "greedy_scores": FieldInfo("[seq]", "filtered", "score of the prompt's greedy completion"),

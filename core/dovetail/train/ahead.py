@@ -15,7 +15,7 @@ import contextvars
 import queue
 import threading
 from collections import deque
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import jax

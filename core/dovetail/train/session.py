@@ -163,9 +163,7 @@ class Run:
 
 
 @contextmanager
-def open_run(
-    config: Config, path: Path, *, only_sft: bool = False, replays: Path | None = None
-) -> Iterator[Run]:
+def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Path | None = None) -> Iterator[Run]:
     """Open the folder, build the pieces, and close all of it whatever happens."""
     hook = plugin_manager().hook
     with ExitStack() as stack:
@@ -190,7 +188,15 @@ def open_run(
         setup = set_up(config, folder.path, only_sft=only_sft, samples=replays is None, before_loading=open_sinks)
         stack.enter_context(setup.devices.use())
         write_overview(setup, folder.path / "parameters.txt")
-        run = Run(setup=setup, folder=folder, checkpoints=checkpoints, sinks=sinks, resumed=resumed, step=start, replays=replays)
+        run = Run(
+            setup=setup,
+            folder=folder,
+            checkpoints=checkpoints,
+            sinks=sinks,
+            resumed=resumed,
+            step=start,
+            replays=replays,
+        )
         if is_watched():
             print("\n".join(overview(setup)), file=sys.stderr)
         if not resumed:

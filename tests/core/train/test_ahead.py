@@ -2,7 +2,9 @@
 
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from tests.core.train.test_loop import assert_same_parameters
@@ -242,7 +244,7 @@ def test_a_run_does_not_go_on_with_another_staleness(undisturbed):
 class Alone(Vanilla):
     """An engine that does not say that it may sample beside training."""
 
-    declares = {"batch_invariant": True}
+    declares: ClassVar[Mapping[str, Any]] = {"batch_invariant": True}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,14 @@ from dovetail.run.journal import MESSAGES
 from dovetail.train.loop import train
 from dovetail_rollout.rollout.vanilla import Vanilla
 
-CONFIG = (*TINY, "sft.steps=1", "train.steps=4", "eval.samples=2", "train.staleness=1", "train.correction=['tis_token']")
+CONFIG = (
+    *TINY,
+    "sft.steps=1",
+    "train.steps=4",
+    "eval.samples=2",
+    "train.staleness=1",
+    "train.correction=['tis_token']",
+)
 
 
 @pytest.fixture(scope="module")
