@@ -12,6 +12,7 @@ import pytest
 from tests.golden import Fact
 from tests.loss.cases import Case, check, compute, precision, weights_of
 from tests.loss.verl import ARRAYS, CASES, DTYPES, aggregation, cases, clamp, inputs
+from tests.sampled import sampled
 
 import dovetail
 from dovetail.arrays import LOG_RATIO_BOUND
@@ -155,7 +156,9 @@ def policy_case(case: dict[str, Any]) -> Case:
 ALL = cases("policy_loss", *COMPONENTS)
 
 
-@pytest.mark.parametrize("case", [c for c in ALL if c.id not in {*WEIGHS_COMPLETIONS, *RANDOM, *UNBOUNDED}])
+@pytest.mark.parametrize(
+    "case", sampled([c for c in ALL if c.id not in {*WEIGHS_COMPLETIONS, *RANDOM, *UNBOUNDED}], every=5)
+)
 def test_policy_loss(case: dict[str, Any]) -> None:
     check(policy_case(case))
 
@@ -192,7 +195,7 @@ def test_the_one_expected_error_has_its_answer() -> None:
     assert errors == {CLIP_C}
 
 
-@pytest.mark.parametrize("case", cases("actor_loss"))
+@pytest.mark.parametrize("case", sampled(cases("actor_loss"), every=5))
 def test_whole_actor_loss(case: dict[str, Any]) -> None:
     """Policy loss, less the entropy, plus KL, all weighted alike."""
     config = case["config"]

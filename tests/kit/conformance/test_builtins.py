@@ -7,6 +7,12 @@ from tests.kit.conformance.subjects import cases, subject
 
 from dovetail_kit.conformance.verdict import judge, report
 
+COMPILED = ("advantage", "correction", "field", "loss_term", "policy_loss", "process_reward")
+"""Kinds most of whose checks compile something: of these, a fifth of the components are checked at each change."""
+
+TABLE = list(cases())
+NAMES = {kind: sorted({component.name for component, _, _ in TABLE if component.kind == kind}) for kind in COMPILED}
+OFTEN = {name for names in NAMES.values() for name in names[::5]}
 CASES = [
     pytest.param(
         component.kind,
@@ -14,9 +20,9 @@ CASES = [
         variant,
         check,
         id=f"{component.kind}/{component.name}{'(verl)' * variant}::{check.name}",
-        marks=[pytest.mark.slow] * check.slow,
+        marks=[pytest.mark.slow] * (check.slow or (component.kind in COMPILED and component.name not in OFTEN)),
     )
-    for component, variant, check in cases()
+    for component, variant, check in TABLE
 ]
 
 
@@ -32,7 +38,7 @@ def test_it_conforms(kind, name, variant, check):
 def test_little_is_skipped():
     """Where a check cannot be carried out, that is for a reason that is known here."""
     found = {}
-    for kind, name, variant, check in (case.values for case in CASES if not case.marks):
+    for kind, name, variant, check in (case.values for case in CASES):
         if check.name in ("picklable", "one_for_each", "records", "round_trip", "shapes"):
             verdict = judge(check, subject(kind, name, variant))
             if verdict.outcome == "skipped":

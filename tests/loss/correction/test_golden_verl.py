@@ -11,6 +11,7 @@ from tests.golden import Fact
 from tests.loss.cases import TOLERANCE, Case, check, compute, precision
 from tests.loss.correction.run import correct, measured
 from tests.loss.verl import ARRAYS, CASES, DTYPES, aggregation, cases, inputs
+from tests.sampled import sampled
 
 from dovetail.arrays import LOG_RATIO_BOUND
 
@@ -113,7 +114,7 @@ def fields_of(case: dict[str, Any]) -> dict[str, np.ndarray]:
     return inputs(case, old_logps="old_log_prob", rollout_logps="rollout_log_prob", mask="response_mask")
 
 
-@pytest.mark.parametrize("case", ALL)
+@pytest.mark.parametrize("case", sampled(ALL, every=4))
 def test_weights_mask_and_diagnostics(case: dict[str, Any]) -> None:
     config, fields, dtype = case["config"], fields_of(case), DTYPES[case["dtype"]]
     with precision(dtype):
@@ -181,7 +182,7 @@ def everything_rejected(case: dict[str, Any]) -> bool:
     return bool(np.isnan(ARRAYS[case["outputs"]["loss"]]))
 
 
-@pytest.mark.parametrize("case", [c for c in BYPASS if not everything_rejected(c.values[0])])
+@pytest.mark.parametrize("case", sampled([c for c in BYPASS if not everything_rejected(c.values[0])], every=4))
 def test_bypass_mode(case: dict[str, Any]) -> None:
     check(bypass_case(case))
 
