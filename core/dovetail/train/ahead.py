@@ -103,9 +103,10 @@ class Ahead(InTurn):
     """Likewise, where the sampler's program runs in a thread of its own, at most `train.staleness` batches ahead.
 
     It samples from copies, since an update reuses the memory of the weights that it replaces. Those that it may still
-    need are in `published`, by version: k + 1 at most.
+    need are in `published`, by version: k + 1 at most. `used` are the versions with which any task is done.
     """
 
+    used: frozenset[int]
     published: dict[int, Weights] = attrs.field(factory=dict)
     pending: deque[Made | Failed] = attrs.field(factory=deque)
     _given: queue.SimpleQueue[tuple[int, Weights] | None] = attrs.field(factory=queue.SimpleQueue)
@@ -145,7 +146,7 @@ class Ahead(InTurn):
 
     def publish(self, weights: Weights, version: int, clock: Clock) -> None:
         """Give the sampler a copy of new weights."""
-        if any(task.version == version for task in self.tasks[self.taken :]):
+        if version in self.used:
             self.published[version] = copied(weights)
             self._given.put((version, self.published[version]))
         clock.mark("sync")
@@ -229,6 +230,7 @@ def open_sampling(
         tasks=order,
         taken=cut.taken,
         cursor=drawing.cursor(),
+        used=frozenset(task.version for task in order),
         published=published,
         pending=deque(Made(message) for message in cut.messages),
     )
