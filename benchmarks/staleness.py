@@ -1,9 +1,10 @@
 """Time steps with a slow reward, sampled ahead or not: `python benchmarks/staleness.py > staleness.json`.
 
 The reward of a batch sleeps, as one that asks a tool or a server: seconds from a lognormal distribution whose median is
-one update, the same ones in every run. Beside the steps per second is the bound 1 / max(T_sampler, T_trainer), T being
-the mean seconds that each program works for a batch where nothing runs beside it (`train.staleness = 0`). The runs of a
-round follow one another, and figures are medians over the rounds, since other work on the machine changes.
+one update, the same ones in every run (`--latency 0`: it takes no time). Beside the steps per second is the bound
+1 / max(T_sampler, T_trainer), T being the mean seconds that each program works for a batch where nothing runs beside it
+(`train.staleness = 0`). The runs of a round follow one another, and figures are medians over the rounds, since other
+work on the machine changes.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ from dovetail.train.loop import train
 
 SIZES = (
     "train.prompts=4",
-    "train.group_size=8",
+    "train.group_size=4",
+    "train.epochs=4",
     "train.max_prompt_tokens=64",
-    "sampling.max_tokens=16",
+    "sampling.max_tokens=8",
     "model.decoder.layers=2",
     "train.kl_coef=0.0",
     "eval.every=None",
@@ -89,8 +91,10 @@ def run(latency: Latency, staleness: int, steps: int) -> dict[str, float]:
     }
     if not staleness:
         return found | {"sampler": statistics.fmean(sum(line[f"time/{name}"] for name in PARTS) for line in lines)}
-    idle = {f"idle_{name}": statistics.fmean(line[f"idle/{name}"] for line in lines) for name in ("trainer", "sampler")}
-    return found | idle
+    found["sampler"] = statistics.fmean(line["sampler/step"] - line["sampler/channel"] for line in lines)
+    for name in ("trainer", "sampler"):
+        found[f"idle_{name}"] = statistics.fmean(line[f"idle/{name}"] for line in lines)
+    return found
 
 
 WARM_UP = 5
@@ -102,12 +106,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40, help="steps that are timed in each run")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each staleness")
     parser.add_argument("--staleness", type=int, nargs="+", default=[0, 1, 2, 4], help="the first must be 0")
+    parser.add_argument("--latency", type=float, default=1.0, help="median of the reward's seconds, in updates")
     options = parser.parse_args()
     register()
     latency = Latency()
     dovetail.register("reward", "asked", latency.reward)
     run(latency, options.staleness[-1], 2)  # compiles
-    latency.median = run(latency, 0, options.steps)["update"]
+    latency.median = options.latency * run(latency, 0, options.steps)["update"]
     rounds = [{k: run(latency, k, options.steps) for k in options.staleness} for _ in range(options.rounds)]
     bounds = [1 / max(found[0]["sampler"], found[0]["trainer"]) for found in rounds]
     median: Any = {
