@@ -32,7 +32,7 @@ class Kept:
     tasks: tuple[Task, ...]
     taken: int
     cursor: Cursor
-    _blocks: Iterator[tuple[dict[str, Any], bytes]]
+    _blocks: Iterator[tuple[dict[str, Any], bytes]] = attrs.field(alias="blocks")
 
     @classmethod
     def open(cls, run: Path, order: tuple[Task, ...], taken: int, cursor: Cursor) -> Kept:

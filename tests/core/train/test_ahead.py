@@ -1,9 +1,8 @@
 """Sampling ahead of the updates: results that depend on no timing, resuming in every state of the channels, refusals."""
 
-import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import pytest
@@ -14,7 +13,6 @@ import dovetail
 from dovetail.config import load
 from dovetail.devices.cost import estimate
 from dovetail.errors import ConfigError, PlanError, RewardError, RunError
-from dovetail.host.rewards import Scorer
 from dovetail.run.checkpoint import Checkpoints
 from dovetail.run.journal import FILES, Journal
 from dovetail.run.summary import read_lines, series
@@ -166,8 +164,10 @@ def stop_at(monkeypatch, step: int) -> None:
 def newest(folder: Path) -> tuple[int, list[str], list[int]]:
     """Return the newest checkpoint's number, the messages that it has, and the versions of the older weights."""
     checkpoints = Checkpoints(folder / "checkpoints", None)
-    number, saved = checkpoints.newest()
+    found = checkpoints.newest()
     checkpoints.close()
+    assert found is not None
+    number, saved = found
     messages = ["eval" if "records" in values else "batch" for values in saved.data["messages"]]
     return number, messages, saved.data["weights"]
 
@@ -198,24 +198,21 @@ def test_a_reward_that_fails_ahead_of_the_trainer_ends_the_run_behind_the_last_b
     undisturbed, tmp_path, monkeypatch, capsys
 ):
     """What was drawn before is learnt from; the checkpoint has the weights with which the failed batch is drawn."""
-    score, step = Scorer.__call__, 4
+    step, draw = 4, Drawing._round
 
-    def failing(self, examples, *arguments, **options):
-        if threading.current_thread().name == "sampler" and len(examples) == 16:
-            failing.batches += 1
-            if failing.batches > step:
-                raise RewardError("reward lucky raised OSError: no answer")
-        return score(self, examples, *arguments, **options)
+    def failing(self, number, *arguments):
+        if number == step:
+            raise RewardError("reward asked raised OSError: no answer")
+        return draw(self, number, *arguments)
 
-    failing.batches = 0
-    monkeypatch.setattr(Scorer, "__call__", failing)
+    monkeypatch.setattr(Drawing, "_round", failing)
     with pytest.raises(RewardError, match="no answer"):
-        run(tmp_path, "run.checkpoint_every=99", "train.refill_rounds=0")
+        run(tmp_path, "run.checkpoint_every=99")
     monkeypatch.undo()
     assert f"saved the state after rl step {step}" in capsys.readouterr().err
     assert newest(tmp_path) == (step, [], [step - 2, step - 1])
-    run(tmp_path, "run.checkpoint_every=99", "train.refill_rounds=0")
-    assert len(series(tmp_path, "reward/mean")) == STEPS
+    run(tmp_path)
+    assert_same_run(tmp_path, undisturbed)
 
 
 def test_an_interrupted_trainer_saves_what_is_in_the_channels(undisturbed, tmp_path, monkeypatch):
@@ -244,7 +241,7 @@ def test_a_run_does_not_go_on_with_another_staleness(undisturbed):
 class Alone(Vanilla):
     """An engine that does not say that it may sample beside training."""
 
-    declares: ClassVar[Mapping[str, Any]] = {"batch_invariant": True}
+    declares: ClassVar[MappingProxyType[str, Any]] = MappingProxyType({"batch_invariant": True})
 
 
 @pytest.mark.parametrize(
