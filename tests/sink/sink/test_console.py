@@ -196,6 +196,11 @@ def test_the_live_view_says_what_is_being_done_and_for_how_long():
     shown = frame()
     assert re.search(r"sampling 120 / 512  0:0\d, of 0:0\d in all", shown)
     assert "compiling" not in shown
+
+
+def test_the_live_view_says_what_either_program_does():
+    live, frame = view()
+    live.tell(Doing("sampling", done=120, total=512))
     live.tell(Doing("rewards", program="sampler"))
     live.write(4, RL)
     assert re.search(r"sampling 120 / 512  0:0\d; sampler: rewards  0:0\d, of 0:0\d in all", frame())
