@@ -9,22 +9,18 @@ from __future__ import annotations
 import argparse
 import re
 import runpy
-import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dovetail.config.types import describe
 from dovetail.errors import PluginError
 from dovetail.kinds import FIELDS, STAGES, Kind, Stage
-from dovetail.registry import REQUIRED, Component, current
+from dovetail.registry import Component, current
+from dovetail_kit.pages import cell, code, page, prose
 
 DOCS = Path(__file__).parent
 PICTURE = runpy.run_path(str(DOCS / "step_picture.py"))
-COMMON = {"coef": "what the result is multiplied by", "scheduled": "whether `train.schedule` multiplies it, too"}
-"""What the hyperparameters say that the engine gives to every component of a kind."""
 WITH_TABLES = ("glossary.md", "step.md", "what_a_plugin_can_do.md")
-SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Departures")
 
 
 def pages() -> dict[str, str]:
@@ -88,80 +84,6 @@ def index(components: Mapping[str, list[Component]]) -> str:
         links = ", ".join(f"[`{member.name}`]({kind}.md#{member.name.lower()})" for member in members)
         lines.append(f"| [{kind}]({kind}.md) | {links} |")
     return "\n".join(lines) + "\n"
-
-
-def page(kind: str, summary: str, components: list[Component]) -> str:
-    """Describe the components of one kind."""
-    lines = [f"# {kind}", "", f"{summary[0].upper()}{summary[1:]}.", ""]
-    for component in components:
-        body, example, sections = split(component.doc)
-        lines += [f"## {component.name}", "", *markdown(body)]
-        told = arguments(sections.pop("Args", ""))
-        if component.reads:
-            lines += ["| reads | |", "|---|---|"]
-            lines += [f"| `{name}` | {cell(told.get(name, ''))} |" for name in component.reads] + [""]
-        if component.params:
-            lines += ["| parameter | default | | |", "|---|---|---|---|"]
-            told |= {name: COMMON.get(name, "of every component of this kind") for name in component.common}
-            lines += [parameter(component, name, told.get(name, "")) for name in component.params] + [""]
-        for title, text in sections.items():
-            lines += [f"**{title}**", "", *markdown(text)]
-        lines += ["**Example**", "", *markdown(example)] if example else []
-        also = f"; also called {code(component.aliases)}" if component.aliases else ""
-        lines += [f"Defined in `{component.origin.module}`{also}.", ""]
-    return "\n".join(lines)
-
-
-def parameter(component: Component, name: str, meaning: str) -> str:
-    """Return the row of a table about a hyperparameter."""
-    default = component.params[name]
-    shown = "required" if default is REQUIRED else f"`{default!r}`"
-    static = ", compile-time" if name in component.static else ""
-    return f"| `{name}` | {cell(shown)} | {cell(describe(component.hints[name]))}{static} | {cell(meaning)} |"
-
-
-def split(doc: str) -> tuple[str, str, dict[str, str]]:
-    """Split a docstring into its text, the doctest at its end, and its sections by title."""
-    parts = re.split(rf"^({'|'.join(SECTIONS)}):\n", doc, flags=re.MULTILINE)
-    body, sections = parts[0], {}
-    for title, text in zip(parts[1::2], parts[2::2], strict=True):
-        inside, *outside = re.split(r"^(?=\S)", text, maxsplit=1, flags=re.MULTILINE)
-        sections[title] = textwrap.dedent(inside).strip()
-        body += "\n" + "".join(outside)
-    body, *example = re.split(r"^(?=>>> )", body, maxsplit=1, flags=re.MULTILINE)
-    return body, "".join(example), sections
-
-
-def arguments(text: str) -> dict[str, str]:
-    """Return what a section `Args` says about each name."""
-    entries = re.split(r"^(\w+): ", text, flags=re.MULTILINE)
-    return {name: " ".join(told.split()) for name, told in zip(entries[1::2], entries[2::2], strict=True)}
-
-
-def markdown(text: str) -> Iterator[str]:
-    """Yield the lines of a docstring's text as Markdown: equations and examples become blocks of code."""
-    for block in re.split(r"\n\s*\n", text.strip("\n")):
-        if block.startswith(">>> "):
-            yield from ("```pycon", block, "```", "")
-        elif block.startswith("    "):
-            yield from ("```text", textwrap.dedent(block), "```", "")
-        elif block.strip():
-            yield from (prose(block), "")
-
-
-def prose(text: str) -> str:
-    """Keep what looks like HTML as text."""
-    return re.sub(r"(`[^`]*`)|<", lambda found: found[1] or "&lt;", text)
-
-
-def cell(text: str) -> str:
-    """Return a text as a table's cell."""
-    return prose(text).replace("|", "\\|")
-
-
-def code(words: tuple[str, ...]) -> str:
-    """Return words as code, separated by commas."""
-    return ", ".join(f"`{word}`" for word in words)
 
 
 def command_line() -> str:

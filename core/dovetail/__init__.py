@@ -3,8 +3,50 @@
 `core/README.md` says in which order to read the engine.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from dovetail.errors import DovetailError
 from dovetail.hookspecs import hookimpl
-from dovetail.registry import STATIC, Component, Renamed, declares, get, names, register
+from dovetail.registry import STATIC, Chooses, Component, Renamed, declares, get, names, register
 
-__all__ = ["STATIC", "Component", "DovetailError", "Renamed", "declares", "get", "hookimpl", "names", "register"]
+if TYPE_CHECKING:
+    from dovetail.api import load, train
+    from dovetail.run.opened import open_run
+    from dovetail_lab.api import ab, sweep
+
+__all__ = [
+    "STATIC",
+    "Chooses",
+    "Component",
+    "DovetailError",
+    "Renamed",
+    "ab",
+    "declares",
+    "get",
+    "hookimpl",
+    "load",
+    "names",
+    "open_run",
+    "register",
+    "sweep",
+    "train",
+]
+
+_LATER = {
+    "ab": "dovetail_lab.api",
+    "load": "dovetail.api",
+    "open_run": "dovetail.run.opened",
+    "sweep": "dovetail_lab.api",
+    "train": "dovetail.api",
+}
+"""Imported when they are first asked for: plugins import this package, and must stay light."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'dovetail' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(_LATER[name]), name)

@@ -68,16 +68,27 @@ def included(name: str, file: Path) -> Path:
     if beside.exists():
         return beside
     plugins = _of_plugins(plugin_manager())
-    for places in ((folder(),), *plugins.values()):
-        if any(file.resolve().is_relative_to(place.resolve()) for place in places):
-            there = [place / name for place in places if (place / name).is_file()]
-            if there:
-                return there[0]
+    there = [place / name for place in _folders().get(owner_of(file), ()) if (place / name).is_file()]
+    if there:
+        return there[0]
     shipped = configs().get(_canonical(name.removesuffix(ENDING))) if name.endswith(ENDING) else None
     if shipped is not None:
         return shipped
     owner, _, rest = _canonical(name).partition("/")
     return plugins[owner][0] / rest if owner in plugins else beside
+
+
+def owner_of(file: Path) -> str:
+    """Return the distribution in whose configs a file is; empty for one of the user's own."""
+    for owner, places in _folders().items():
+        if any(file.resolve().is_relative_to(place.resolve()) for place in places):
+            return owner
+    return ""
+
+
+def _folders() -> dict[str, tuple[Path, ...]]:
+    """Folders of configs by distribution, dovetail's own among them."""
+    return {ENGINE: (folder(),)} | _of_plugins(plugin_manager())
 
 
 def _canonical(name: str) -> str:

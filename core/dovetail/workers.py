@@ -1,7 +1,8 @@
 """Run a function in processes of its own, each call under a time limit that nothing in it can outlast.
 
 A signal handler waits for the end of an operation such as 9**9**9, and runs in the main thread only. A process can be
-ended at any time: a watchdog of the C runtime does it, and needs neither the interpreter nor the parent.
+ended at any time: a watchdog of the C runtime does it, and needs neither the interpreter nor the parent. Each process
+leads a group of its own, and whatever the function has started is ended with it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, BinaryIO, Final
 
@@ -103,7 +105,7 @@ class _Worker:
     process: subprocess.Popen[bytes] | None = None
 
     def call(self, time_limit: float, arguments: Sequence[Any]) -> Any:
-        if self.process is not None and self.process.poll() is not None:  # something else ended it
+        if self.process is not None and _has_ended(self.process):  # something else ended it
             self.close()
         process = self.process or self._start()
         try:
@@ -115,7 +117,9 @@ class _Worker:
 
     def _start(self) -> subprocess.Popen[bytes]:
         program = f"import sys; sys.path[:] = {sys.path!r}; from dovetail.workers import serve; serve()"
-        process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = subprocess.Popen(
+            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
         self.process = process
         try:
             _value(_ask(process, self.make))
@@ -130,8 +134,14 @@ class _Worker:
     def close(self) -> None:
         process, self.process = self.process, None
         if process is not None:
-            process.kill()
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Tell without reaping: while its number is not given away, its group can be ended by it."""
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _ask(process: subprocess.Popen[bytes], question: Any) -> tuple[bool, Any]:

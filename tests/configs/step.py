@@ -120,6 +120,7 @@ def episodes() -> Mapping[str, np.ndarray]:
         "turn_rewards": earned,
         "turn_mask": there,
         "anchor_ids": np.where(there, rng.integers(0, 2, there.shape), -1).astype(np.int32),
+        "void_turns": there & (rng.random(there.shape) < 0.1),
         "tool_calls": turns.max(axis=1),
         "tool_errors": (rng.random(rows) < 0.3).astype(np.int32),
         "scores": found["scores"] + earned.sum(axis=1),

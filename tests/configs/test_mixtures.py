@@ -28,7 +28,17 @@ SIZES = (
     "reward_shaping.overlong.buffer=3",
     "train.agent_loop=tool_agent",
 )
-KINDS = ("advantage", "policy_loss", "loss_agg", "kl", "correction", "loss_mask", "reward_shaping", "group_filter")
+KINDS = (
+    "advantage",
+    "policy_loss",
+    "loss_agg",
+    "kl",
+    "completion_filter",
+    "correction",
+    "loss_mask",
+    "reward_shaping",
+    "group_filter",
+)
 KINDS += ("loss_term", "schedule", "value_loss", "optimizer", "lr_schedule", "kl_controller", "entropy_controller")
 PROVIDED_BY = {"is_weights": "correction", "schedule_weight": "schedule"}
 """Fields that exist only where a setting chooses their provider."""
@@ -63,6 +73,7 @@ def mixture(seed: int) -> dict[str, str]:
         **{f"train.{kind}": dealt(kind) for kind in ("lr_schedule", "kl_controller", "entropy_controller")},
         **{f"train.{kind}": maybe(kind) for kind in ("group_filter", "schedule")},
         "train.correction": some("correction", corrections),
+        "train.completion_filter": some("completion_filter", 1),
         "train.loss_mask": some("loss_mask", 2),
         "train.reward_shaping": some("reward_shaping", 2),
         "train.loss_terms": repr(terms),

@@ -20,7 +20,7 @@ BRIEF = ("sft.steps=0", "train.steps=2", "eval.every=2", "critic.warmup_steps=1"
 PUBLISHED = {"gsm8k_gemma2_2b": GEMMA2, "gsm8k_qwen2_5_0_5b": QWEN2}
 TAUGHT = ("distillation",)
 """Recipes with a teacher, which is another run's model."""
-EPISODES = ("calculation", "guess_number")
+EPISODES = ("calculation", "faulty_tool", "frozen_lake", "guess_number", "local_search")
 """Recipes of several turns, which have tasks of their own."""
 APART = {"gsm8k_scratch", "smollm2_arithmetic", *PUBLISHED, *TAUGHT, *EPISODES}
 RECIPES = sorted(path.stem for path in folder().glob("*.gin") if path.stem not in APART)

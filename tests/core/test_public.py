@@ -7,7 +7,23 @@ import pytest
 
 import dovetail
 
-PUBLIC = ["Component", "DovetailError", "Renamed", "STATIC", "declares", "get", "hookimpl", "names", "register"]
+PUBLIC = [
+    "Chooses",
+    "Component",
+    "DovetailError",
+    "Renamed",
+    "STATIC",
+    "ab",
+    "declares",
+    "get",
+    "hookimpl",
+    "load",
+    "names",
+    "open_run",
+    "register",
+    "sweep",
+    "train",
+]
 HEAVY = {"jax", "flax", "optax", "orbax", "grain", "numpy", "matplotlib", "clu"}
 
 

@@ -76,6 +76,32 @@ def test_what_is_beside_the_file_comes_before_what_ships(install):
     assert load("mine.gin").train.prompts == 11
 
 
+def test_a_name_in_a_shipped_config_is_that_of_its_owner_whatever_is_installed(install):
+    source = (
+        PLUGIN
+        + """
+
+@dovetail.hookimpl
+def dovetail_components(register):
+    register("policy_loss", "gspo", "acme_owns:loss")
+
+
+def loss(logps, mask):
+    return logps
+"""
+    )
+    install(
+        "acme-rl",
+        "acme_owns",
+        source,
+        FILES | {"configs/recipe.gin": "train.policy_loss = gspo\ntrain.advantage = grpo\n"},
+    )
+    config = load(find("acme-rl/recipe"), plan=False)
+    assert config.setting("train.policy_loss") == "acme-rl/gspo"
+    assert config.setting("train.advantage") == "grpo"
+    assert load(find("gspo"), plan=False).setting("train.policy_loss") == "gspo"
+
+
 def test_a_bare_name_is_dovetails_alone(install):
     install("acme-rl", "acme_ships", files={"configs/grpo.gin": "train.steps = 1\n"})
     assert find("grpo") == find("dovetail/grpo") == folder() / "grpo.gin"

@@ -115,3 +115,31 @@ def test_a_program_ends_with_its_workers():
     assert done.stderr == ""
     with pytest.raises(ProcessLookupError):
         os.kill(int(done.stdout), 0)
+
+
+def start_another(note, seconds):
+    """Start a process that outlives this one, and write down its number."""
+    note.write_text(str(subprocess.Popen(["sleep", "600"]).pid))
+    time.sleep(seconds)
+
+
+def starts_another():
+    return start_another
+
+
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks at /proc")
+@pytest.mark.parametrize("seconds", [600, 0])
+def test_what_a_call_has_started_ends_with_its_process(tmp_path, seconds):
+    """Of a call that is late, and of one whose workers are closed."""
+    with Workers(starts_another, processes=1) as workers:
+        workers.map([(tmp_path / "pid", seconds)], time_limit=2.0)
+    while is_running(int((tmp_path / "pid").read_text())):
+        time.sleep(0.01)

@@ -16,6 +16,7 @@ from typing import Any
 from dovetail.cli import completion, configs, names, plan, train
 from dovetail.cli.commands import collect, parser_of
 from dovetail.errors import DovetailError, DovetailWarning
+from dovetail.registry import add_file
 
 _FORMAT = warnings.formatwarning
 TRACEBACK = "DOVETAIL_TRACEBACK"
@@ -34,8 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         answer(parser())
     warnings.formatwarning = _format_warning
-    options = parse(sys.argv[1:] if arguments is None else arguments)
     try:
+        options = parse(sys.argv[1:] if arguments is None else arguments)
+        for file in getattr(options, "plugins", ()):
+            add_file(file)
         return options.run(options) or 0
     except DovetailError as error:
         if os.environ.get(TRACEBACK):

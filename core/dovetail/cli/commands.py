@@ -11,7 +11,7 @@ from dovetail.cli.options import Command, Commands
 from dovetail.errors import PluginError
 from dovetail.registry import plugin_manager
 from dovetail.registry.calls import ask_all
-from dovetail.registry.compatibility import ENGINE
+from dovetail.registry.compatibility import ENGINE, engine_version
 
 
 def collect(own: Iterable[Callable[[Commands], None]], manager: pluggy.PluginManager | None = None) -> Commands:
@@ -58,5 +58,6 @@ def parser_of(commands: Commands) -> argparse.ArgumentParser:
         prog="dovetail",
         description="Reinforcement-learning post-training of language models from named, replaceable components.",
     )
+    parser.add_argument("--version", action="version", version=f"dovetail {engine_version()}")
     commands.install(parser)
     return parser

@@ -137,6 +137,14 @@ def add_config(command: argparse.ArgumentParser) -> None:
         help="a gin file, or the name of a shipped config (default: quickstart)",
     )
     completed(config, configs)
+    command.add_argument(
+        "--plugin",
+        dest="plugins",
+        action="append",
+        default=[],
+        metavar="FILE.py",
+        help="take in a plugin that is one file, as if it were installed; repeatable",
+    )
     add_overrides(command)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from dovetail.config.parse import RESOLVED
 from dovetail.config.resolved import Choice, Config
 from dovetail.config.types import literal
 
@@ -82,7 +83,7 @@ def dump(config: Config) -> str:
 
     Text for files in UTF-8. Only chosen components are in it, and no macros or includes.
     """
-    text = "# Every value of one configuration, defaults spelled out.\n"
+    text = f"{RESOLVED}\n"
     group = ""
     for entry in (*filled(config), *parameters(config.choices.values())):
         if entry.group != group:

@@ -9,7 +9,8 @@ A config id is the start of a SHA-256 over
 
 The order of lines, comments, macros, includes and origins play no part, nor do bindings that are not used. Values count
 as they stand: a path is part of the id, the content of what it points at is not, nor is the code of an editable install
-whose version stays. `FORMAT` changes when the recipe does, so that an id never means two things.
+whose version stays, which is compared when a run is opened again (`dovetail.run.code`). `FORMAT` changes when the
+recipe does, so that an id never means two things.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 from dovetail.config.dump import filled, parameters
 from dovetail.config.resolved import Choice, Config
 from dovetail.config.types import literal
+from dovetail.registry import Component
 from dovetail.registry.compatibility import ENGINE, engine_version
 
 FORMAT = "dovetail config 2"
@@ -49,6 +51,11 @@ def config_id(config: Config, versions: Versions = versions) -> str:
 def run_id(config: Config, versions: Versions = versions) -> str:
     """Return the config id with the seed: `4f2a90c1de-s0`."""
     return f"{config_id(config, versions)}-s{config.run.seed}"
+
+
+def what_is_computed_by(config: Config) -> tuple[Component, ...]:
+    """Return the components that are part of the id, each once: all but those that say where a run happens."""
+    return tuple(dict.fromkeys(choice.component for choice in _choices(config)))
 
 
 def _choices(config: Config) -> list[Choice]:

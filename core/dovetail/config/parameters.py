@@ -16,6 +16,7 @@ from dovetail.config.sections import FORMS, Chosen
 from dovetail.config.types import Mismatch, fit
 from dovetail.errors import DovetailError, PluginError, UnknownNameError, listing, nearest
 from dovetail.registry import REQUIRED, Component, Registry, Renamed, normal
+from dovetail.registry.compatibility import ENGINE
 
 
 def resolve_parameters(
@@ -59,7 +60,7 @@ class _ParameterResolver:
             self.problems.add(binding.place, complaint)
             return
         try:
-            targets = self._targets(kind, word)
+            targets = self._targets(kind, word, (binding.owner, ENGINE) if binding.owner else ())
         except UnknownNameError as error:
             self.problems.add(binding.place, str(error))
             return
@@ -111,7 +112,7 @@ class _ParameterResolver:
             return f"scope '{scope}' chooses no {kind}, only: {listing(held)}"
         return ""
 
-    def _targets(self, kind: str, word: str) -> list[Component]:
+    def _targets(self, kind: str, word: str, owners: tuple[str, ...]) -> list[Component]:
         """Return the components that a name means: chosen ones before others, names before aliases.
 
         Raises:
@@ -124,7 +125,7 @@ class _ParameterResolver:
         chosen = [component for component in found if component in active]
         if chosen or len(found) == 1 or (found and not self._is_free(kind)):
             return chosen or found
-        return [self.registry.get(kind, word)]
+        return [self.registry.get(kind, word, prefer=owners)]
 
     def _give(self, binding: Binding, component: Component, parameter: str) -> None:
         key = (binding.scope, component, parameter)
@@ -143,6 +144,8 @@ class _ParameterResolver:
             if self._is_free(component.kind) and given.binding not in self._used:
                 made[component.label] = self._choice(component, scope, given.binding.place)
         found = {path: choice for path, choice in made.items() if choice is not None}
+        for path, choice in [*found.items()]:
+            found |= self._with_inner(path, choice)
         self._check_distinct()
         if not self.problems:
             self._check_instances(found)
@@ -163,6 +166,32 @@ class _ParameterResolver:
             elif params[name] is REQUIRED:
                 self.problems.add(place, f"{component.label}.{name} has no default: set it")
         return Choice(component=component, params=params, scope=scope, origins=origins)
+
+    def _with_inner(self, path: str, choice: Choice, around: tuple[Component, ...] = ()) -> dict[str, Choice]:
+        """Return a choice with what its hyperparameters choose, by path: `train.rollout.inner`, and so on below."""
+        if not choice.component.chooses:
+            return {path: choice}
+        params, inner, below = dict(choice.params), dict[str, Choice](), dict[str, Choice]()
+        for name, kind in choice.component.chooses.items():
+            given = self._given.get((choice.scope, choice.component, name)) or self._given.get(
+                ("", choice.component, name)
+            )
+            owner = given.binding.owner if given else choice.component.origin.distribution
+            place = given.binding.place if given else f"default of {choice.component.label}.{name}"
+            try:
+                component = self.registry.get(kind, str(params[name]), prefer=(owner, ENGINE) if owner else ())
+            except UnknownNameError as error:
+                self.problems.add(place, f"{choice.component.label}.{name}: {error}")
+                continue
+            if component in (choice.component, *around):
+                self.problems.add(place, f"{choice.component.label}.{name}: it would be built inside itself")
+                continue
+            made = self._choice(component, choice.scope, place)
+            if made is not None:
+                params[name] = component.spelled
+                below |= self._with_inner(f"{path}.{name}", made, (choice.component, *around))
+                inner[name] = below[f"{path}.{name}"]
+        return {path: attrs.evolve(choice, params=params, inner=inner)} | below
 
     def _check_instances(self, choices: Mapping[str, Choice]) -> None:
         """Let classes judge the values of their parameters, alone and together."""

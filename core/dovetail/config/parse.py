@@ -19,7 +19,11 @@ from gin import config_parser as gin
 from dovetail.config.grammar import PARSE_ERRORS, Parser, Word, parse_value, reason
 from dovetail.config.problems import Problems
 from dovetail.errors import nearest
-from dovetail.shipped import included
+from dovetail.registry.compatibility import ENGINE
+from dovetail.shipped import included, owner_of
+
+RESOLVED = "# Every value of one configuration, defaults spelled out."
+"""How a configuration begins that Dovetail has written: there a name without an owner is one of Dovetail's own."""
 
 _KEY = re.compile(r"((?P<scope>[\w/]+)/)?(?P<path>\w[\w.-]*)")
 _UNQUOTED = re.compile(r"[\w./:~+-]+")
@@ -35,6 +39,11 @@ class Binding:
     place: str
     file: str = ""
     """Which file; empty for an override."""
+    owner: str = ""
+    """Whose file: of a distribution that ships it, or Dovetail's own writing; empty for the user's.
+
+    A name without an owner there means that distribution's component, or else Dovetail's, whatever is installed.
+    """
 
     @property
     def key(self) -> str:
@@ -92,10 +101,11 @@ class _Reader:
             self._read_text(text, path, (*chain, path))
 
     def _read_text(self, text: str, path: Path, chain: tuple[Path, ...]) -> None:
+        owner = ENGINE if text.startswith(RESOLVED) else owner_of(path)
         for statement in self._statements(text, path):
             place = f"{path}:{statement.location.line_num}"
             if isinstance(statement, gin.BindingStatement):
-                self.reading.bindings.append(_binding(statement, place, str(path)))
+                self.reading.bindings.append(_binding(statement, place, str(path), owner))
             elif isinstance(statement, gin.IncludeStatement):
                 self.read_file(included(statement.filename, path), chain, place)
             elif isinstance(statement, gin.ImportStatement):
@@ -149,7 +159,7 @@ class _Reader:
         self.reading.complete = False
 
 
-def _binding(statement: Any, place: str, file: str) -> Binding:
+def _binding(statement: Any, place: str, file: str, owner: str) -> Binding:
     parts = (*statement.selector.split("."), statement.arg_name)
     return Binding(
         scope=statement.scope,
@@ -157,6 +167,7 @@ def _binding(statement: Any, place: str, file: str) -> Binding:
         value=statement.value,
         place=place,
         file=file,
+        owner=owner,
     )
 
 

@@ -31,10 +31,12 @@ class Choice:
     params: Mapping[str, Any]
     scope: str = ""
     origins: Mapping[str, str] = attrs.field(factory=dict, eq=False, repr=False)
+    inner: Mapping[str, Choice] = attrs.field(factory=dict)
+    """What hyperparameters choose that name a component."""
 
     def bind(self) -> Callable[..., Any]:
         """Return the function, or the class's instance, with its hyperparameters set."""
-        return self.component.bind(**self.params)
+        return self.component.bind(**{**self.params, **{name: each.bind() for name, each in self.inner.items()}})
 
 
 def floats(choice: Choice) -> dict[str, float]:

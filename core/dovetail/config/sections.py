@@ -17,6 +17,7 @@ from dovetail.config.settings import RoleModel
 from dovetail.config.types import Mismatch, describe, fit, suggestion
 from dovetail.errors import UnknownNameError, listing, nearest
 from dovetail.registry import Component, Registry
+from dovetail.registry.compatibility import ENGINE
 
 FORMS = "write section.field = value or kind.name.parameter = value"
 
@@ -99,13 +100,24 @@ class _SectionResolver:
         value = binding.value if binding else field.default
         slots = self.schema.slots
         try:
-            value = self._names(slots[path], value, hint, place) if path in slots else fit(value, hint)
+            owners = self._owners(slots.get(path), binding)
+            value = self._names(slots[path], value, hint, place, owners) if path in slots else fit(value, hint)
         except (Mismatch, UnknownNameError) as error:
             self.problems.add(place, f"{path}: {error}" if isinstance(error, Mismatch) else str(error))
         self.found.values[section][field.name] = value
         self.found.origins[path] = binding.place if binding else DEFAULT
 
-    def _names(self, slot: Slot, value: Any, hint: Any, place: str) -> Any:
+    def _owners(self, slot: Slot | None, binding: Binding | None) -> tuple[str, ...]:
+        """Return whose components a bare name means: only in what a user has written can it be ambiguous."""
+        if binding is not None:
+            return (binding.owner, ENGINE) if binding.owner else ()
+        if slot is None:
+            return ()
+        kind, section = self.registry.kinds[slot.kind], self.registry.sections.get(slot.section)
+        origins = [kind.origin if kind.path == slot.path else None, section.origin if section else None]
+        return (*(origin.distribution for origin in origins if origin), ENGINE)
+
+    def _names(self, slot: Slot, value: Any, hint: Any, place: str, owners: tuple[str, ...]) -> Any:
         """Return the names that a setting holds as the registry spells them, and note what they choose."""
         words = value if slot.many and isinstance(value, list | tuple) else (value,)
         texts = [word.text if isinstance(word, Word) else word for word in words]
@@ -117,7 +129,7 @@ class _SectionResolver:
         for index, text in enumerate(texts):
             if not isinstance(text, str):
                 raise Mismatch(f"expected {describe(hint)}, got {value!r}.")
-            component = self._get(slot, text, hint | None if slot.many else hint)
+            component = self._get(slot, text, hint | None if slot.many else hint, owners)
             notice = self.registry.notice(slot.kind, text)
             if notice:
                 self.problems.warn(place, notice)
@@ -128,9 +140,9 @@ class _SectionResolver:
             self.found.chosen[path] = Chosen(slot=slot, component=component, place=place)
         return tuple(names.values()) if slot.many else next(iter(names.values()))
 
-    def _get(self, slot: Slot, text: str, hint: Any) -> Component:
+    def _get(self, slot: Slot, text: str, hint: Any, owners: tuple[str, ...]) -> Component:
         try:
-            return self.registry.get(slot.kind, text)
+            return self.registry.get(slot.kind, text, prefer=owners)
         except UnknownNameError as error:
             raise UnknownNameError(f"{error}{suggestion(text, hint)}") from None
 

@@ -237,6 +237,7 @@ def empty_episodes(rows: int, turns: int) -> Episodes:
         turn_rewards=zeros,
         turn_mask=zeros > 0,
         anchor_ids=zeros.astype(int) - 1,
+        void_turns=zeros > 0,
         tool_calls=np.zeros(rows, int),
         tool_errors=np.zeros(rows, int),
         ends=np.full(rows, ""),
@@ -254,6 +255,7 @@ def fields_of(completions: Completions, episodes: Episodes) -> dict[str, np.ndar
         "turn_rewards": episodes.turn_rewards.astype(np.float32),
         "turn_mask": episodes.turn_mask,
         "anchor_ids": episodes.anchor_ids.astype(np.int32),
+        "void_turns": episodes.void_turns,
         "tool_calls": episodes.tool_calls.astype(np.int32),
         "tool_errors": episodes.tool_errors.astype(np.int32),
     }

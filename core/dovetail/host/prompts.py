@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal, overload
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Literal, overload
 
 import attrs
 import numpy as np
@@ -13,6 +14,10 @@ from dovetail.errors import DataError
 from dovetail.protocols import ASSISTANT, Example, Message, Tokenizer
 
 LongTexts = Literal["error", "truncate", "filter"]
+
+MEASURED: Final = 10_000
+"""Texts that are measured before a run begins; more of them are measured only to leave out those that are too long."""
+TOLD_EVERY: Final = 100_000
 
 
 @attrs.frozen(kw_only=True)
@@ -29,9 +34,11 @@ class Limit:
 
 @attrs.frozen(kw_only=True)
 class LengthReport:
-    """How many texts exceed the limit, the longest one, and what was done about them."""
+    """How many texts of the `total` that were measured, the first ones, exceed the limit, the longest one, and what was
+    done about them."""
 
     total: int
+    of: int
     too_long: int
     longest: int
     limit: Limit
@@ -39,8 +46,9 @@ class LengthReport:
     def __str__(self) -> str:
         what = f"{self.limit.split} {self.limit.column}".strip()
         done = {"error": "refused", "truncate": "cut to fit", "filter": "left out"}[self.limit.action]
+        measured = f"{self.total}" if self.total == self.of else f"the first {self.total} of {self.of}"
         return (
-            f"{self.too_long} of {self.total} {what}s exceed {self.limit.setting} = {self.limit.tokens}"
+            f"{self.too_long} of {measured} {what}s exceed {self.limit.setting} = {self.limit.tokens}"
             f" (longest {self.longest} tokens): {done}"
         )
 
@@ -86,17 +94,55 @@ class Selected(Sequence[Example]):
         return self.examples[int(self.indices[index])]
 
 
+@attrs.frozen
+class Checked(Sequence[Example]):
+    """A view of examples that measures each text after the first `measured` when it is asked for.
+
+    `shown` are the same examples with the text as the model gets it.
+    """
+
+    examples: Sequence[Example]
+    shown: Sequence[Example]
+    tokenizer: Tokenizer
+    limit: Limit
+    measured: int
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Example]: ...
+    def __getitem__(self, index: int | slice) -> Example | Sequence[Example]:
+        if isinstance(index, slice):
+            return Selected(self, np.arange(len(self))[index])
+        example, number = self.examples[index], index % len(self)
+        if number >= self.measured:
+            length = _length(self.shown[number][self.limit.column], self.tokenizer)
+            if length > self.limit.tokens:
+                what = f"{self.limit.split} {self.limit.column}".strip()
+                raise DataError(
+                    f"{what} {number} of {len(self)} has {length} tokens and exceeds {self.limit.setting} ="
+                    f" {self.limit.tokens}. Raise it, or set {self.limit.action_setting} to 'filter' or 'truncate'"
+                )
+        return example
+
+
 def fit(examples: Sequence[Example], tokenizer: Tokenizer, limit: Limit) -> tuple[Sequence[Example], LengthReport]:
-    """Measure every text against the limit and act on those beyond it.
+    """Measure texts against the limit and act on those beyond it.
+
+    Of a large task the first texts are measured, and with the action 'error' the others when they are asked for. With
+    'filter' all of them are, as the number of those that are left decides in which order they come.
 
     Raises:
         DataError: with action 'error' if a text is too long, with the count and the ways out; or if none is left.
     """
-    lengths = np.array([_length(example[limit.column], tokenizer) for example in examples], dtype=np.int64)
+    count = len(examples) if limit.action == "filter" else min(len(examples), MEASURED)
+    lengths = np.fromiter(_lengths(examples, count, tokenizer, limit), np.int64, count)
     beyond = lengths > limit.tokens
-    report = LengthReport(
-        total=len(lengths), too_long=int(beyond.sum()), longest=int(lengths.max(initial=0)), limit=limit
-    )
+    longest = int(lengths.max(initial=0))
+    report = LengthReport(total=count, of=len(examples), too_long=int(beyond.sum()), longest=longest, limit=limit)
     if limit.action == "error" and report.too_long:
         raise DataError(
             f"{report}. Raise {limit.setting} to {report.longest}, or set {limit.action_setting} to 'filter' or"
@@ -107,7 +153,16 @@ def fit(examples: Sequence[Example], tokenizer: Tokenizer, limit: Limit) -> tupl
         if not len(kept):
             raise DataError(f"{report}. None is left")
         return Selected(examples, kept), report
+    if limit.action == "error" and count < len(examples):
+        return Checked(examples, examples, tokenizer, limit, count), report
     return examples, report
+
+
+def _lengths(examples: Sequence[Example], count: int, tokenizer: Tokenizer, limit: Limit) -> Iterator[int]:
+    for number in range(count):
+        if number and number % TOLD_EVERY == 0:
+            print(f"measuring {limit.split} {limit.column}s: {number} of {count}", file=sys.stderr)
+        yield _length(examples[number][limit.column], tokenizer)
 
 
 def encode(

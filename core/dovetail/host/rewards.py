@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 
 from dovetail.errors import DovetailError, PlanError, RewardError, listing, nearest
 from dovetail.protocols import Completions, Episodes, Example
+from dovetail.registry.places import raised_in
 from dovetail.step.parts import Part, split_metrics
 
 EXAMPLES = "examples"
@@ -230,7 +231,7 @@ def _called(
     except Exception as error:
         raise RewardError(
             f"reward {name} ({part.component.origin}) raised {type(error).__name__}: {error}; first completion:"
-            f" {shown(given['completions'][0])}"
+            f" {shown(given['completions'][0])}{raised_in(part.component.load(), error)}"
         ) from error
     if len(returned) != len(examples):
         raise RewardError(f"reward {name} returned {len(returned)} scores for {len(examples)} completions")

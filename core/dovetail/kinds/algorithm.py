@@ -31,6 +31,17 @@ GROUP_FILTER: Final = Kind(
     reads="fields",
 )
 
+COMPLETION_FILTER: Final = Kind(
+    name="completion_filter",
+    summary="fields -> mask without the completions that are in no loss and no baseline",
+    # before corrections, which may average over completions, and before estimators, whose baselines it is about
+    stage="passes",
+    many=True,
+    default=(),
+    reads="fields",
+    writes=("mask",),
+)
+
 CORRECTION: Final = Kind(
     name="correction",
     summary="old_logps, rollout_logps, mask -> (is_weights, mask to keep)",
@@ -148,6 +159,7 @@ SCHEDULE: Final = Kind(
 KINDS: Final = (
     FIELD,
     GROUP_FILTER,
+    COMPLETION_FILTER,
     CORRECTION,
     REWARD_SHAPING,
     ADVANTAGE,

@@ -22,6 +22,7 @@ __all__ = [
     "Interaction",
     "OpenLoop",
     "Parsed",
+    "Result",
     "Running",
     "Step",
     "Tool",
@@ -72,10 +73,17 @@ KINDS: Final = (AGENT_LOOP, INTERACTION, TOOL, TOOL_FORMAT)
 
 @attrs.frozen
 class Call:
-    """One call of a tool, as the policy wrote it."""
+    """One call of a tool, as the policy wrote it.
+
+    Attributes:
+        name: which tool.
+        arguments: by name; that of a tool's only parameter may stand under an empty name.
+        texts: the arguments are texts, as the format has no other values; they become what the parameters are.
+    """
 
     name: str
     arguments: Mapping[str, Any]
+    texts: bool = False
 
 
 @attrs.frozen
@@ -86,19 +94,41 @@ class Parsed:
     error: str | None = None
 
 
+@attrs.frozen
+class Result:
+    """What a tool returns where a text alone does not say it.
+
+    Attributes:
+        text: what the model reads.
+        state: what the tool is called with the next time in this episode, if it has a parameter `state`; a value, so
+            that an episode can be branched and played again. The first time it is None.
+        failed: whether the call failed by the model's own fault.
+    """
+
+    text: str
+    state: Any = None
+    failed: bool = False
+
+
 @attrs.frozen(kw_only=True)
 class Tool:
     """A tool with its hyperparameters set.
 
+    It returns a text, a number, a list or a dict, or a `Result`. What it raises the model reads; an error of Dovetail's
+    own (`dovetail.errors`) is not the model's to mend, and ends the run; a `ConnectionError` is nobody's fault, and the
+    episode is left out. The model does not see a parameter `state`. A class may have `tools()`, which returns several.
+
     Attributes:
         function: takes what the model writes.
-        target: the function as its author wrote it: the annotations of its positional parameters and its docstring
-            say what the model may write.
+        target: the function as its author wrote it, or the class: the annotations of its positional parameters and its
+            docstring say what the model may write.
+        schema: `description` and `parameters` (JSON schema) where a server gives them; arguments are passed by name.
     """
 
     name: str
     function: Callable[..., Any]
     target: Callable[..., Any]
+    schema: Mapping[str, Any] | None = None
 
 
 class ToolFormat(Protocol):
@@ -182,6 +212,7 @@ class Episodes:
         turn_mask: which turns there were.
         anchor_ids: a number for the state before each turn, equal where two episodes of a call stand at the same
             place; -1 where there is no turn or no anchor.
+        void_turns: which turns were cut, without text, or asked for a call that cannot be read.
         tool_calls: how many calls were run.
         tool_errors: how many turns and calls failed by the policy's own fault.
         ends: why each episode ended.
@@ -194,6 +225,7 @@ class Episodes:
     turn_rewards: Float[np.ndarray, "seq turn"]
     turn_mask: Bool[np.ndarray, "seq turn"]
     anchor_ids: Int[np.ndarray, "seq turn"]
+    void_turns: Bool[np.ndarray, "seq turn"]
     tool_calls: Int[np.ndarray, "seq"]
     tool_errors: Int[np.ndarray, "seq"]
     ends: Shaped[np.ndarray, "seq"]

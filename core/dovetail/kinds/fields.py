@@ -83,6 +83,12 @@ FIELDS: Final[dict[str, FieldInfo]] = {
     "tool_errors": FieldInfo(
         "[seq] int", "drawn", "turns and calls that failed by the policy's own fault", without=TURNS
     ),
+    "void_turns": FieldInfo(
+        "[seq, turn] bool",
+        "drawn",
+        "true where the policy wrote nothing of use: a call that cannot be read, no text, or no end",
+        without=TURNS,
+    ),
     "answer_tokens": FieldInfo("[seq, token] int", "drawn", "the task's answer, in the form of a completion"),
     "answer_mask": FieldInfo("[seq, token] bool", "drawn", "true on the answer's tokens, its EOS included"),
     "demo_tokens": FieldInfo(

@@ -50,7 +50,8 @@ class Completions:
 
     Attributes:
         tokens: ids as sampled, the end's included.
-        mask: true where the policy wrote the token; no token of a completion that failed.
+        mask: the field `mask`: true where the policy wrote the token, its EOS included; no token of a completion that
+            failed.
         logps: log-probabilities at the sampling temperature, zero outside the mask. They are over the support, what
             top-k, top-p and min-p left of the vocabulary, and so say how likely the draw was; with `sampling.logps =
             'vocabulary'` they are over the whole vocabulary, as the trainer's own scores are. Without such a cut the

@@ -29,7 +29,9 @@ STAGES: Final = (
     Stage("scored", "host", "rewards score the completions, and their manager combines the scores"),
     Stage("filtered", "host", "groups that teach nothing are replaced; earlier completions are mixed in"),
     Stage(
-        "passes", "batch", "models score the completions: the policy that sampled, the reference, the critic, others"
+        "passes",
+        "batch",
+        "models score the completions: the policy that sampled, the reference, the critic, others; some are left out",
     ),
     Stage("corrections", "batch", "sampler and trainer are compared; weights and rejections for what is off-policy"),
     Stage("token_rewards", "batch", "scores are placed on tokens, shaped, and charged with the KL penalty"),

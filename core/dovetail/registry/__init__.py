@@ -14,6 +14,7 @@ from dovetail.kinds import Kind
 from dovetail.registry.component import (
     REQUIRED,
     STATIC,
+    Chooses,
     Component,
     Interface,
     Origin,
@@ -22,6 +23,7 @@ from dovetail.registry.component import (
 )
 from dovetail.registry.declares import declares
 from dovetail.registry.discovery import discover
+from dovetail.registry.one_file import add_to_environment
 from dovetail.registry.places import place_of
 from dovetail.registry.registry import Problem, Registry, Section, normal
 from dovetail.registry.renamed import Renamed
@@ -29,6 +31,7 @@ from dovetail.registry.renamed import Renamed
 __all__ = [
     "REQUIRED",
     "STATIC",
+    "Chooses",
     "Component",
     "Interface",
     "Kind",
@@ -37,6 +40,7 @@ __all__ = [
     "Registry",
     "Renamed",
     "Section",
+    "add_file",
     "current",
     "declares",
     "discover",
@@ -58,6 +62,16 @@ def _discovered() -> tuple[Registry, pluggy.PluginManager]:
         cure = f"`dovetail plugin doctor {problem.distribution}` says more"
         warnings.warn(f"{problem}; {cure}", DovetailWarning, stacklevel=2)
     return registry, manager
+
+
+def add_file(path: str) -> None:
+    """Take in a plugin that is one file, in this process and in those that it starts.
+
+    Raises:
+        PluginError: if there is no such file.
+    """
+    add_to_environment(path)
+    _discovered.cache_clear()
 
 
 def current() -> Registry:

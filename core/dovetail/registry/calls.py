@@ -1,7 +1,11 @@
-"""Ask every plugin for what a hook offers; one that raises is named, and the others are asked all the same."""
+"""Call the hooks of plugins, so that one that raises is named.
+
+Those that are asked what they offer are all asked; an observer that raises ends the run.
+"""
 
 from __future__ import annotations
 
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from importlib import metadata
@@ -10,9 +14,10 @@ from typing import Any, TypeVar
 import attrs
 import pluggy
 
-from dovetail.errors import DovetailError, DovetailWarning
+from dovetail.errors import DovetailError, DovetailWarning, PluginError
 from dovetail.registry.compatibility import ENGINE, engine_version
-from dovetail.registry.places import raised_at
+from dovetail.registry.disabled import DISABLE
+from dovetail.registry.places import first_line, raised_at, raised_in
 
 T = TypeVar("T")
 
@@ -35,7 +40,7 @@ class Asked:
 
     def warn(self, reason: str) -> None:
         """Tell the user in one line what is wrong with the plugin and what becomes of it."""
-        said = " ".join(f"broken plugin {self.label}: {reason}; mend it, or set DOVETAIL_DISABLE".split())
+        said = " ".join(f"broken plugin {self.label}: {reason}; mend it, or set {DISABLE}".split())
         warnings.warn(f"{said}={self.distribution}", DovetailWarning, stacklevel=2)
 
 
@@ -65,3 +70,26 @@ def ask_all(manager: pluggy.PluginManager, hook: str, offer: Callable[[Asked], T
             plugin.warn(f"its {hook} raised {what}{raised_at(error)}; nothing that it offers there is taken")
             continue
         yield plugin, offered
+
+
+def tell(manager: pluggy.PluginManager, hook: str, **what: Any) -> None:
+    """Call the observers of a run.
+
+    Raises:
+        PluginError: if one raises, naming its distribution, the hook and its own line.
+    """
+    try:
+        getattr(manager.hook, hook)(**what)
+    except DovetailError:
+        raise
+    except Exception as error:
+        codes = {frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)}
+        for each in getattr(manager.hook, hook).get_hookimpls():
+            if getattr(each.function, "__code__", None) in codes:
+                owner = Asked(each.plugin_name.partition(":")[0], each.plugin)
+                where = raised_in(each.function, error)
+                raise PluginError(
+                    f"{hook} of {owner.label} raised {first_line(error)}{where}; mend it, or set"
+                    f" {DISABLE}={owner.distribution}"
+                ) from error
+        raise

@@ -22,6 +22,7 @@ import attrs
 
 from dovetail.errors import PluginError
 from dovetail.ranges import bounds, plain, union_of
+from dovetail.registry.declares import misspelt
 from dovetail.registry.places import place_of, raised_at
 from dovetail.registry.renamed import Renamed
 
@@ -35,6 +36,18 @@ class _Static:
 
 STATIC: typing.Final = _Static()
 """Write `Annotated[float, dovetail.STATIC]` where a float hyperparameter must not be traced, as it decides a shape."""
+
+
+@attrs.frozen
+class Chooses:
+    """Mark of a hyperparameter that names a component, which is built with its own parameters in its place.
+
+        inner: Annotated[Any, dovetail.Chooses("rollout")] = "dovetail/vanilla"
+
+    In a config, `rollout.mine.inner = 'vllm'` chooses it, and `rollout.vllm.gpu_memory = 0.5` is a parameter of it.
+    """
+
+    kind: str
 
 
 class _Required:
@@ -120,12 +133,16 @@ class Component:
         """Import and return the function or class.
 
         Raises:
-            PluginError: if the import fails, or the signature breaks the contract; the message names the distribution.
+            PluginError: if the import fails, the signature breaks the contract, or a claim is misspelt; the message
+                names the distribution.
         """
         if "object" not in self._loaded:
             target = self.target if callable(self.target) else self._import(self.target)
             owner = f"{self.label} of {self.origin}"
             self._loaded["interface"] = _with_common(read_interface(target, owner), self.common, owner)
+            wrong = misspelt(getattr(target, "declares", {}))
+            if wrong:
+                raise PluginError(f"{owner} {wrong}{place_of(target)}")
             self._loaded["object"] = target
         return self._loaded["object"]
 
@@ -169,6 +186,12 @@ class Component:
     def static(self) -> frozenset[str]:
         """Hyperparameters that are compile-time constants: marked `STATIC`, or of a type that holds no float."""
         return self.interface.static
+
+    @property
+    def chooses(self) -> dict[str, str]:
+        """The hyperparameters that name a component, with its kind."""
+        marked = {name: getattr(hint, "__metadata__", ()) for name, hint in self.hints.items()}
+        return {name: mark.kind for name, marks in marked.items() for mark in marks if isinstance(mark, Chooses)}
 
     @property
     def declares(self) -> MappingProxyType[str, Any]:

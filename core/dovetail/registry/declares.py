@@ -2,24 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict, TypeVar, Unpack
+
+from dovetail.errors import nearest
 
 Target = TypeVar("Target", bound=Callable[..., Any])
+
+
+class Claims(TypedDict, total=False):
+    """The claims, by name; `docs/conformance.md` says what each means and which kinds may make it."""
+
+    excludes: Sequence[str]
+    per_reward: Sequence[str]
+    idle: Sequence[str]
+    on_policy_gradient: bool
+    pessimistic: bool
+    regularised: bool
+    whole_groups: bool
+    surrogate: bool
+    shift_invariant: bool
+    zero_mean: bool
+    whitened: bool
+    by_position: bool
+    by_turn: bool
+    beyond_scores: bool
+    not_monotone: bool
+    unbiased_value: bool
+    unbiased_gradient: bool
+    zero_expected_gradient: bool
+    non_negative: bool
+    sums_to_one: bool
+    leaves_out: bool
+    scales: bool
+    constant: bool
+    signed: bool
+    undefined_at_rest: bool
+    needs_all: bool
+    compares: bool
+    range: tuple[float, float]
+    examples: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+    last_answer: bool
+    deterministic: bool
+    repeats: bool
+    elsewhere: bool
+    loaded: bool
+    turns: bool
+    batch_invariant: bool
+    vocabulary_logps: bool
+    keeps_support: int
 
 
 def declares(
     *,
     settings: Mapping[str, Any] | None = None,
     expected_failures: Mapping[str, str] | None = None,
-    **claims: Any,
+    own: Mapping[str, Any] | None = None,
+    **claims: Unpack[Claims],
 ) -> Callable[[Target], Target]:
     """Attach to a component, as its attribute `declares`, what it promises; `dovetail_kit` holds it to that.
 
     Args:
         settings: hyperparameters under which it is checked, where the defaults do not do, or there are none.
         expected_failures: checks that it is known to fail, each with the reason. One that passes is an error.
+        own: claims that are not Dovetail's, about components of a plugin's own kind.
         claims: by name, as listed in `docs/conformance.md`: `on_policy_gradient=True`, `range=(0, 1)`, ...
+
+    Raises:
+        TypeError: if there is no such claim, with the nearest spelling.
 
     >>> @declares(unbiased_value=True)
     ... def estimator(): ...
@@ -27,10 +77,33 @@ def declares(
     True
     """
     given = {"settings": settings, "expected_failures": expected_failures}
-    facts = claims | {name: value for name, value in given.items() if value is not None}
+    unknown = [name for name in claims if name not in Claims.__annotations__]
+    if unknown:
+        raise TypeError(
+            f"declares() has no claim '{unknown[0]}'.{nearest(unknown[0], Claims.__annotations__)} Those that are not"
+            " Dovetail's go into own={...}"
+        )
+    facts = {**(own or {}), **claims, **{name: value for name, value in given.items() if value is not None}}
 
     def attach(target: Target) -> Target:
         target.declares = facts  # pyright: ignore[reportFunctionMemberAccess]
         return target
 
     return attach
+
+
+def misspelt(facts: Mapping[str, Any]) -> str:
+    """Say which claim is probably a misspelt one; empty if none is.
+
+    A class may write its claims down as a mapping, and a plugin has claims of its own about its own kinds.
+
+    >>> misspelt({"batch_invariant": True, "proofs": 3})
+    ''
+    >>> misspelt({"batch_invariance": True})
+    "declares 'batch_invariance'. Did you mean 'batch_invariant'?"
+    """
+    for name in facts:
+        meant = nearest(name, Claims.__annotations__)
+        if name not in (*Claims.__annotations__, "settings", "expected_failures") and meant:
+            return f"declares '{name}'.{meant}"
+    return ""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import inspect
-import os
 import re
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import attrs
 import pluggy
-from packaging.utils import canonicalize_name
 
 from dovetail import hookspecs
 from dovetail.errors import DovetailError, PluginError, nearest
@@ -28,12 +28,13 @@ from dovetail.registry.compatibility import (
     owner_of,
 )
 from dovetail.registry.component import Origin
+from dovetail.registry.disabled import DISABLE, check_disabled, is_disabled
+from dovetail.registry.one_file import files, imported, version_of
 from dovetail.registry.places import place_of, raised_at
-from dovetail.registry.registry import Problem, Registry, Section
+from dovetail.registry.registry import Problem, Registry, Section, TakenError
 from dovetail.registry.renamed import Renamed
 
 GROUP = "dovetail"
-DISABLE = "DOVETAIL_DISABLE"
 SLOW_IMPORT_SECONDS = 0.5
 HEAVY = ("flax", "jax", "optax", "tensorflow", "torch", "transformers", "vllm")
 """Libraries that a plugin's `__init__` must not import: every command would pay for them."""
@@ -68,14 +69,20 @@ def discover(manager: pluggy.PluginManager | None = None) -> tuple[Registry, plu
 
     Returns:
         The registry, and the plugin manager through which run observers are called.
+
+    Raises:
+        PluginError: if `DOVETAIL_DISABLE` names what is not installed.
     """
     registry = Registry()
     manager = manager or pluggy.PluginManager(GROUP)
     manager.add_hookspecs(hookspecs)
-    points = [point for point in entry_points() if not is_disabled(_owner(point)[0])]
+    announced = entry_points()
+    check_disabled({_owner(point)[0] for point in announced} - {ENGINE})
+    points = [point for point in announced if not is_disabled(_owner(point)[0])]
     # first those whose contracts are of kinds that are open by then; the others may be for kinds that these open
     plugins, waiting = _import_all(points, registry, manager, last=False)
     plugins += _import_all(waiting, registry, manager, last=True)[0]
+    plugins += [plugin for file in files() if (plugin := _load_file(file, registry, manager))]
     for plugin in plugins:
         _guarded(take_components, registry, manager, plugin)
     return registry, manager
@@ -113,12 +120,6 @@ def entry_points() -> list[metadata.EntryPoint]:
     found = sorted(metadata.entry_points(group=GROUP), key=_order)
     named = {point.value for point in found if point.dist and point.dist.name == DISTRIBUTION}
     return [point for point in found if not (point.dist and point.dist.name == ENGINE and point.value in named)]
-
-
-def is_disabled(distribution: str) -> bool:
-    """Tell whether `DOVETAIL_DISABLE` switches a distribution off."""
-    named = (name.strip() for name in os.environ.get(DISABLE, "").split(","))
-    return canonicalize_name(distribution) in {canonicalize_name(name) for name in named if name}
 
 
 def _order(point: metadata.EntryPoint) -> tuple[bool, str, str]:
@@ -170,6 +171,16 @@ def _load(point: metadata.EntryPoint, registry: Registry) -> Plugin | None:
         )
         registry.problems.append(Problem(distribution, version, reason, fatal=False, word="slow"))
     return Plugin(plugin, distribution, version, declared_api(point.dist) if point.dist else {})
+
+
+def _load_file(file: Path, registry: Registry, manager: pluggy.PluginManager) -> Plugin | None:
+    """Take in a plugin that is one file; None, with a note, if it raises."""
+    try:
+        plugin = Plugin(imported(file), file.stem, version_of(file))
+    except (Exception, SystemExit) as error:
+        registry.problems.append(Problem(file.stem, "0", f"{file}: {_say(error)}"))
+        return None
+    return plugin if _guarded(take_kinds, registry, manager, plugin) else None
 
 
 def _guarded(take: Take, registry: Registry, manager: pluggy.PluginManager, plugin: Plugin) -> bool:
@@ -231,7 +242,14 @@ def take_components(registry: Registry, _: pluggy.PluginManager, plugin: Plugin)
     ) -> None:
         module = target.partition(":")[0] if isinstance(target, str) else target.__module__
         origin = attrs.evolve(plugin.origin, module=module)
-        registry.add(kind, name, target, origin=origin, aliases=aliases, renamed=renamed)
+        try:
+            registry.add(kind, name, target, origin=origin, aliases=aliases, renamed=renamed)
+        except TakenError as error:  # the others of its components do not need it, or can do with that of the owner
+            caller = traceback.extract_stack(limit=2)[0]
+            reason = f"{error}; it is left out [{caller.filename}:{caller.lineno}]"
+            registry.problems.append(
+                Problem(plugin.distribution, plugin.version, reason, fatal=False, word="incomplete")
+            )
 
     if hasattr(plugin.module, "dovetail_components"):
         plugin.module.dovetail_components(register)

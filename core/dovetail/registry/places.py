@@ -38,6 +38,25 @@ def raised_at(error: BaseException) -> str:
     return f" [{own[-1].filename}:{own[-1].lineno}]"
 
 
+def raised_in(target: Callable[..., Any], error: BaseException) -> str:
+    """Return the innermost line of a component's own package that led to an error; empty if there is none."""
+    try:
+        file = Path(inspect.getfile(inspect.unwrap(target)))
+    except TypeError:  # a builtin
+        return ""
+    root = file
+    while (root.parent / "__init__.py").exists():
+        root = root.parent
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if root in (Path(frame.filename), *Path(frame.filename).parents)]
+    return f" [{own[-1].filename}:{own[-1].lineno}]" if own else ""
+
+
+def first_line(error: BaseException) -> str:
+    """Return an error in one line: JAX explains at length, and what it says first is what went wrong."""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
 def _in_one_package(file: str, other: str) -> bool:
     """Whether a file is the other, or beside or below it where that is part of a package."""
     folder = Path(other).parent

@@ -13,8 +13,13 @@ from packaging.utils import canonicalize_name
 from dovetail.errors import PluginError, UnknownNameError, listing, nearest
 from dovetail.kinds import Kind
 from dovetail.registry.component import Component, Origin, read_interface
+from dovetail.registry.disabled import DISABLE, disabled
 from dovetail.registry.places import raised_at
 from dovetail.registry.renamed import Renamed
+
+
+class TakenError(PluginError):
+    """A name that another distribution has, in a kind in which every name has one owner."""
 
 
 @attrs.frozen(kw_only=True)
@@ -204,7 +209,7 @@ class Registry:
                     " of them another name"
                 )
             if self._kinds[kind].exclusive:
-                raise PluginError(
+                raise TakenError(
                     f"{kind} '{word}' of {origin.distribution} exists already: {other.origin} has it, and who reads it"
                     " by this name cannot say whose; take another name"
                 )
@@ -245,14 +250,19 @@ class Registry:
         """Tell whether `get` would find the name, be it ambiguous."""
         return bool(self._holders(kind, name)[1])
 
-    def get(self, kind: str, name: str) -> Component:
+    def get(self, kind: str, name: str, *, prefer: Sequence[str] = ()) -> Component:
         """Return the component of that kind and name, alias, or `distribution/name`.
 
+        Where several distributions own a bare name, it is that of the first one in `prefer`.
+
         Raises:
-            UnknownNameError: if there is none (with the nearest spelling), or if two distributions own the bare name.
+            UnknownNameError: if there is none (with the nearest spelling), or if two distributions own the bare name
+                and neither is preferred.
         """
         self._check_kind(kind)
         word, holders = self._holders(kind, name)
+        preferred = [c for owner in prefer for c in holders if _same(c.origin.distribution, owner)]
+        holders = preferred[:1] or holders
         if not holders:
             raise self._unknown(kind, name)
         if len(holders) > 1:
@@ -289,7 +299,10 @@ class Registry:
         owner = name.rpartition("/")[0]
         broken = self._broken(owner)
         owners = {c.origin.distribution for c in self.components()}
-        if owner and not broken and not any(_same(each, owner) for each in owners):
+        switched_off = [each for each in disabled() if not owner or _same(each, owner)]
+        if switched_off:
+            broken += f" {DISABLE} switches off {listing(switched_off)}."
+        elif owner and not broken and not any(_same(each, owner) for each in owners):
             hint = f" No plugin '{owner}' is installed.{nearest(owner, owners)} Plugins: {listing(owners)}."
         return UnknownNameError(f"unknown {kind} '{name}'.{hint} Known: {listing(self.names(kind))}.{broken}")
 

@@ -19,6 +19,7 @@ from dovetail.config import Config, config_id, difference, dump, load, run_id
 from dovetail.devices.presence import devices
 from dovetail.errors import RunError
 from dovetail.registry import current
+from dovetail.run.code import claim_code
 from dovetail.run.files import hold, write_whole
 from dovetail.run.journal import MESSAGES, Journal
 
@@ -75,6 +76,7 @@ def open_folder(path: Path, config: Config) -> RunFolder:
         with ExitStack() as undo:
             lock = undo.enter_context(hold(path / LOCK, f"run folder '{path}'"))
             _claim(path, config)
+            claim_code(path, config)
             _note_environment(path)
             journal = Journal(path, *([MESSAGES] if config.run.keep_messages else []))
             undo.pop_all()

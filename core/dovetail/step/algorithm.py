@@ -277,7 +277,8 @@ def check_roles(models: Any, follow: Mapping[str, Follow], tokenizer: Any) -> No
 
 def part(role: str, choice: Choice) -> Part:
     """Bind a choice's hyperparameters in a role."""
-    return Part(role=role, label=role, component=choice.component, statics=statics(choice), floats=floats(choice))
+    fixed = statics(choice) | {name: each.bind() for name, each in choice.inner.items()}
+    return Part(role=role, label=role, component=choice.component, statics=fixed, floats=floats(choice))
 
 
 def _optimiser(section: str, config: Config, settings: Any) -> Optimiser:

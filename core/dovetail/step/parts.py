@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import attrs
@@ -14,8 +15,9 @@ from flax import struct
 from jaxtyping import Array, Bool, Float
 
 from dovetail.devices.compiled import NUMBERS
-from dovetail.errors import PluginError
+from dovetail.errors import DovetailError, PluginError
 from dovetail.registry import Component
+from dovetail.registry.places import first_line, raised_in
 
 Floats = dict[str, Any]
 """A role's traced hyperparameters: float32 scalars, on the host or in a trace."""
@@ -63,12 +65,33 @@ class Part:
         return self.component.bind(**self.statics, **(self.floats if floats is None else floats))
 
     def __call__(self, fields: Fields, hyper: Mapping[str, Floats]) -> tuple[Any, dict[str, Array]]:
-        """Call it on the fields it reads; return its value and its metrics (empty where it reports none)."""
-        return split_metrics(self.build(hyper.get(self.role, {}))(*self._arguments(fields)))
+        """Call it on the fields it reads; return its value and its metrics (empty where it reports none).
+
+        Raises:
+            PluginError: if it raises, naming its owner and its own line.
+        """
+        arguments = self._arguments(fields)
+        with self._named():
+            return split_metrics(self.build(hyper.get(self.role, {}))(*arguments))
 
     def next_state(self, fields: Fields, hyper: Mapping[str, Floats]) -> Any:
         """Return what a component that reads `state` remembers after this step: its `update`, on the same fields."""
-        return self.build(hyper.get(self.role, {})).update(*self._arguments(fields))
+        arguments = self._arguments(fields)
+        with self._named():
+            return self.build(hyper.get(self.role, {})).update(*arguments)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Say whose an error is: a traceback through JAX names many files, and not the author's."""
+        try:
+            yield
+        except DovetailError:
+            raise
+        except Exception as error:
+            where = raised_in(self.component.load(), error)
+            raise PluginError(
+                f"{self.component.label} of {self.component.origin} raised {first_line(error)}{where}"
+            ) from error
 
     def _arguments(self, fields: Fields) -> list[Any]:
         return [self._argument(fields, self.renames.get(name, name)) for name in self.component.reads]

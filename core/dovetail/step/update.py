@@ -20,7 +20,7 @@ from dovetail.step.mismatch import mismatch
 from dovetail.step.moment import Moment
 from dovetail.step.parts import Floats, Sums, masked_sum, merge, once, sums
 from dovetail.step.scoring import Scoring
-from dovetail.step.view import View, check_rows, run_stage, stopped
+from dovetail.step.view import View, check_rows, check_shape, run_stage, stopped
 
 
 @struct.dataclass
@@ -109,7 +109,8 @@ class Update:
         for term in self.algorithm.terms[self.model]:
             value, measured = term.part(view, hyper)
             about, weights = view[term.about], view[WEIGHTS_OF[term.about]]
-            if term.corrected:
+            check_shape(term.part, "the loss", value, about.shape)
+            if term.corrected and term.about == "mask":  # nothing corrects tokens that were not sampled
                 weights = jnp.where(about, weights * factors, 0.0)
             if self.model == POLICY and not term.corrected:
                 measured = {"mean": value} | measured

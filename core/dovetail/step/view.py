@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from dovetail.arrays import full_precision
 from dovetail.errors import PluginError
 from dovetail.kinds import FIELDS
 from dovetail.kinds.fields import Combine
@@ -105,11 +106,41 @@ def run_stage(parts: tuple[Part, ...], view: View, hyper: Mapping[str, Floats]) 
         value, measured = part(view, hyper)
         metrics = merge(metrics, sums(part.label, measured, before["mask"]))
         for name, new in part.named(value).items():
-            how = combine_of(name)
-            found[name] = new if how == "replace" else _combined(how, found.get(name, before.get(name)), new)
+            check_shape(part, f"'{name}'", new, _shape_of(name, before))
+            kept, how = _as_kept(name, new), combine_of(name)
+            found[name] = kept if how == "replace" else _combined(how, found.get(name, before.get(name)), kept)
             if how == "replace":
-                view = view.take({name: new})
+                view = view.take({name: kept})
     return before.take(found), metrics
+
+
+def check_shape(part: Part, what: str, value: Any, wanted: tuple[int, ...] | None) -> None:
+    """Refuse a result of another shape than that of what it becomes, which broadcasting might hide.
+
+    Raises:
+        PluginError: naming who returned it.
+    """
+    if wanted is not None and jnp.shape(value) != wanted:
+        component = part.component
+        raise PluginError(
+            f"{component.label} of {component.origin} gives {what} the shape {jnp.shape(value)}; it has"
+            f" {wanted} here, one number for each {'token' if len(wanted) > 1 else 'completion'}{component.place}"
+        )
+
+
+def _shape_of(name: str, view: View) -> tuple[int, ...] | None:
+    """Return the shape that the glossary gives a field; None of one that is not in it."""
+    said = FIELDS[name].shape.partition("]")[0] if name in FIELDS else ""
+    positions = jnp.shape(view["mask"])
+    return {"[seq, token": positions, "[seq": positions[:1]}.get(said)
+
+
+def _as_kept(name: str, value: Any) -> Any:
+    """Return a field of numbers in float32 at least: whole numbers and half precision are as good from its author."""
+    if name not in FIELDS or FIELDS[name].shape != "[seq, token]":
+        return value
+    is_float = jnp.issubdtype(jnp.result_type(value), jnp.floating)
+    return full_precision(value) if is_float else jnp.asarray(value, dtype=float)
 
 
 def check_rows(calls: Iterable[Call], batch: Mapping[str, Any]) -> None:

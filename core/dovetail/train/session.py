@@ -20,6 +20,7 @@ from dovetail.host.prompts import LengthReport
 from dovetail.progress import Watcher, begin, is_watched, watched_by
 from dovetail.protocols import Sink, SinkMaker
 from dovetail.registry import plugin_manager
+from dovetail.registry.calls import tell
 from dovetail.run.checkpoint import Checkpoints, Saved
 from dovetail.run.folder import RunFolder, open_folder
 from dovetail.run.sources import kept_in
@@ -80,12 +81,12 @@ class Run:
         self.folder.journal.timings(phase, step, timings)
         for sink in self.sinks:
             sink.write(step, metrics | timings)
-        hook, told = plugin_manager().hook, metrics | timings
+        told = metrics | timings
         # an evaluation has none of a step's metrics, and the first comes before any step
         if any(name.startswith("eval/") for name in metrics):
-            hook.dovetail_evaluation(step=step, metrics=told)
+            tell(plugin_manager(), "dovetail_evaluation", step=step, metrics=told)
         else:
-            hook.dovetail_step_end(phase=phase, step=step, metrics=told)
+            tell(plugin_manager(), "dovetail_step_end", phase=phase, step=step, metrics=told)
 
     def checkpoint(self, phase: str, step: int, state: Any, data: dict[str, Any]) -> Path | None:
         """Save the state after `step` steps of a phase; return its folder, or None if that is there already."""
@@ -97,7 +98,7 @@ class Run:
         saved = Saved(phase=phase, step=step, data=data, journal=position)
         path = self.checkpoints.save(number, state, saved)
         self._saved = number
-        plugin_manager().hook.dovetail_checkpoint(step=step, folder=path)
+        tell(plugin_manager(), "dovetail_checkpoint", step=step, folder=path)
         return path
 
     def keep(self, phase: str, step: int, state: Any, data: dict[str, Any]) -> None:
@@ -165,7 +166,7 @@ class Run:
 @contextmanager
 def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Path | None = None) -> Iterator[Run]:
     """Open the folder, build the pieces, and close all of it whatever happens."""
-    hook = plugin_manager().hook
+    manager = plugin_manager()
     with ExitStack() as stack:
         folder = open_folder(path, config)
         stack.callback(folder.close)
@@ -201,7 +202,8 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Pat
             print("\n".join(overview(setup)), file=sys.stderr)
         if not resumed:
             run.tell(*setup.reports)
-        hook.dovetail_run_start(folder=path, config_id=folder.config_id, run_id=folder.run_id, config=config)
+        ids = {"config_id": folder.config_id, "run_id": folder.run_id}
+        tell(manager, "dovetail_run_start", folder=path, config=config, **ids)
         status = "failed"
         try:
             yield run
@@ -214,7 +216,7 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Pat
             run.save_good()
             raise
         finally:
-            hook.dovetail_run_end(status=status, step=run.step)
+            tell(manager, "dovetail_run_end", status=status, step=run.step)
 
 
 def write_overview(setup: Setup, path: Path) -> None:

@@ -17,7 +17,7 @@ from dovetail.errors import ConfigError, PlanError, listing, nearest
 from dovetail.evaluation.checks import Check, make_answers, make_checks
 from dovetail.evaluation.evaluate import Evaluator
 from dovetail.host.process_rewards import ENDS, ProcessScorer
-from dovetail.host.prompts import LengthReport, Limit, Rendered, Selected, fit
+from dovetail.host.prompts import Checked, LengthReport, Limit, Rendered, Selected, fit
 from dovetail.host.rewards import ALWAYS, Scorer, check_columns
 from dovetail.host.sampling import Sampler
 from dovetail.host.speakers import Speakers
@@ -155,6 +155,8 @@ def prompts(
     kept, report = fit(Rendered(examples, renderer(tokenizer, loop)), tokenizer, prompt_limit(config, split))
     if loop is None:
         return kept, report
+    if isinstance(kept, Checked):
+        return attrs.evolve(kept, examples=examples), report
     return (Selected(examples, kept.indices) if isinstance(kept, Selected) else examples), report
 
 

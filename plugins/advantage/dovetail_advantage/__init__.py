@@ -41,6 +41,7 @@ def dovetail_components(register: Callable[..., None]) -> None:
     add("advantage", "turn_gae")
     add("advantage", "turn_returns")
     add("advantage", "turn_rloo")
+    add("completion_filter", "void_turns")
     add("field", "sum_pi_squared")
     add("group_filter", "nonzero_variance")
     add("group_filter", "pass_rate_band")

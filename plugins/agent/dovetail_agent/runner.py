@@ -1,45 +1,85 @@
-"""Run the calls of a turn; in this process, or in one that can be ended."""
+"""Run a call of a tool; in this process, or in one that can be ended."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import numbers
 from functools import cached_property
+from typing import Any
 
 import attrs
 
-from dovetail.errors import nearest
-from dovetail.protocols import Call, Tool
-from dovetail_agent.signature import arguments
+from dovetail.errors import DovetailError, PluginError, nearest
+from dovetail.protocols import Call, Result, Tool
+from dovetail_agent.signature import called, has_state
 
 
 @attrs.frozen
 class Ran:
-    """What the policy reads of a call, and whether it failed by the policy's own fault."""
+    """What came of a call.
+
+    Attributes:
+        text: what the policy reads.
+        at_fault: whether it failed by the policy's own fault.
+        more: characters of the text that were cut off.
+        state: what the tool keeps for its next call.
+        lost: why the episode is to be left out, as nobody in it is at fault.
+        stop: why the run cannot go on.
+    """
 
     text: str
     at_fault: bool = False
+    more: int = 0
+    state: Any = None
+    lost: str = ""
+    stop: str = ""
 
 
 @attrs.frozen(slots=False)
 class Runner:
-    """Runs calls of these tools."""
+    """Runs calls of these tools; of a longer result only the first `longest` characters are kept."""
 
     tools: tuple[Tool, ...]
+    longest: int
 
     @cached_property
     def _by_name(self) -> dict[str, Tool]:
         return {tool.name: tool for tool in self.tools}
 
-    def __call__(self, calls: Sequence[Call]) -> list[Ran]:
-        """Run calls in order. Nothing is raised: what a tool raises is for the policy to read."""
-        return [self._run(call) for call in calls]
-
-    def _run(self, call: Call) -> Ran:
+    def __call__(self, call: Call, state: Any) -> Ran:
+        """Run a call, with what its tool has kept in the episode. Nothing is raised: an exception is a result too."""
         tool = self._by_name.get(call.name)
         if tool is None:
             known = f"{nearest(call.name, self._by_name)} Tools: {', '.join(self._by_name)}"
             return Ran(f"error: there is no tool '{call.name}'.{known}", at_fault=True)
         try:
-            return Ran(str(tool.function(*arguments(tool, call.arguments))))
+            result = called(tool, call, state)
+            result = result if isinstance(result, Result) else Result(_text(tool, result), state=state)
+        except ConnectionError as error:
+            return Ran("", lost=f"tool {tool.name}: {error}", state=state)
+        except DovetailError as error:
+            return Ran("", stop=str(error))
         except Exception as error:
-            return Ran(f"error: {error}", at_fault=True)
+            return Ran(_readable(f"error: {error or type(error).__name__}")[: self.longest], True, state=state)
+        text, kept = result.text, result.state if has_state(tool) else None
+        return Ran(_readable(text[: self.longest]), result.failed, max(len(text) - self.longest, 0), kept)
+
+
+def _text(tool: Tool, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors="replace")
+    if isinstance(value, numbers.Number):
+        return str(value)
+    if isinstance(value, list | tuple | dict):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    raise PluginError(
+        f"tool {tool.name} returned {type(value).__name__}; a tool returns a text, a number, a list, a dict or a"
+        " dovetail.protocols.Result"
+    )
+
+
+def _readable(text: str) -> str:
+    """Return a text that can be encoded: without half of a surrogate pair."""
+    return text.encode("utf-8", errors="replace").decode("utf-8")

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from dovetail.config.types import Mismatch, fit
 from dovetail.errors import ConfigError, nearest
-from dovetail.protocols import Tool
+from dovetail.protocols import Call, Tool
+
+STATE: Final = "state"
+"""The parameter that is the tool's own, and that the model does not see."""
+
+ONLY: Final = ""
+"""The name of an argument that is written without one."""
 
 _JSON: Final[dict[Any, str]] = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object"}
 _ARGUMENT: Final = re.compile(r"^\s{4,}(\w+):\s*(.+(?:\n\s{8,}\S.*)*)", re.MULTILINE)
@@ -31,6 +38,8 @@ def schema(tool: Tool) -> dict[str, Any]:
     >>> schema(Tool(name="add", function=add, target=add))["function"]["parameters"]["required"]
     ['a', 'b']
     """
+    if tool.schema is not None:
+        return {"type": "function", "function": {"name": tool.name, **tool.schema}}
     hints, doc = _hints(tool), inspect.getdoc(tool.target) or ""
     said = {name: " ".join(text.split()) for name, text in _ARGUMENT.findall(doc.partition("Args:")[2])}
     properties = {
@@ -51,36 +60,99 @@ def schema(tool: Tool) -> dict[str, Any]:
     }
 
 
-def arguments(tool: Tool, given: Mapping[str, Any]) -> list[Any]:
-    """Return a model's arguments in the order of the tool's parameters.
+def called(tool: Tool, call: Call, state: Any = None) -> Any:
+    """Call a tool with a model's arguments, and the state where it takes one.
 
     Raises:
         ValueError: in words for the model: an argument that is missing, unknown, or of another type.
     """
+    if tool.schema is None:
+        return tool.function(*arguments(tool, call.arguments, state, texts=call.texts))
+    wanted = tool.schema.get("parameters", {})
+    types = {name: said.get("type", "string") for name, said in wanted.get("properties", {}).items()}
+    given = _named(tool, call.arguments, types, wanted.get("required", ()))
+    if call.texts:
+        given = {name: text if types[name] == "string" else _meant(text) for name, text in given.items()}
+    return tool.function(**given)
+
+
+def arguments(tool: Tool, given: Mapping[str, Any], state: Any = None, *, texts: bool = False) -> list[Any]:
+    """Return a model's arguments in the order of the tool's parameters, and the state where the tool takes it.
+
+    Raises:
+        ValueError: as `called`.
+    """
     hints = _hints(tool)
-    for name in given:
-        if name not in hints:
-            raise ValueError(
-                f"{tool.name} has no argument '{name}'.{nearest(name, hints)} Arguments: {', '.join(hints)}"
-            )
+    given = _named(tool, given, hints, [name for name, hint in hints.items() if not _is_optional(hint)])
     found = []
     for name, hint in hints.items():
-        if name not in given and not _is_optional(hint):
-            raise ValueError(f"{tool.name} needs the argument '{name}'")
         try:
-            found.append(fit(given.get(name), hint))
+            found.append(_fitted(given[name], hint) if texts and name in given else fit(given.get(name), hint))
         except Mismatch as error:
             raise ValueError(f"the argument '{name}' of {tool.name}: {error}") from error
+    if has_state(tool):
+        found.insert(_positional(tool).index(STATE), state)
     return found
 
 
+def _fitted(text: str, hint: Any) -> Any:
+    """Read a text as its parameter wants it: as it stands if that is a text, else as JSON."""
+    try:
+        return fit(text, hint)
+    except Mismatch:
+        return fit(_meant(text), hint)
+
+
+def _meant(text: str) -> Any:
+    words = {"True": True, "False": False, "None": None}
+    try:
+        return words[text.strip()] if text.strip() in words else json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _named(
+    tool: Tool, given: Mapping[str, Any], known: Mapping[str, Any], needed: Collection[str]
+) -> Mapping[str, Any]:
+    """Check the names of arguments, and give one without a name that of the only parameter that it can be for.
+
+    Raises:
+        ValueError: as `called`.
+    """
+    if ONLY in given:
+        only = [*needed] if len(needed) == 1 else [*known]
+        if len(only) != 1:
+            raise ValueError(f"{tool.name} has {len(only)} arguments, so write their names: {', '.join(known)}")
+        given = {only[0]: given[ONLY]}
+    for name in given:
+        if name not in known:
+            raise ValueError(
+                f"{tool.name} has no argument '{name}'.{nearest(name, known)} Arguments: {', '.join(known)}"
+            )
+    for name in needed:
+        if name not in given:
+            raise ValueError(f"{tool.name} needs the argument '{name}'")
+    return given
+
+
+def has_state(tool: Tool) -> bool:
+    """Tell whether a tool keeps something from call to call."""
+    return tool.schema is None and STATE in _positional(tool)
+
+
+def _written(tool: Tool) -> Callable[..., Any]:
+    """Return what is called: of a class its `__call__`."""
+    return tool.target.__call__ if inspect.isclass(tool.target) else tool.target
+
+
+def _positional(tool: Tool) -> list[str]:
+    parameters = list(inspect.signature(_written(tool)).parameters.values())[inspect.isclass(tool.target) :]
+    return [parameter.name for parameter in parameters if parameter.kind is not parameter.KEYWORD_ONLY]
+
+
 def _hints(tool: Tool) -> dict[str, Any]:
-    annotated = typing.get_type_hints(tool.target)
-    positional = [
-        parameter.name
-        for parameter in inspect.signature(tool.target).parameters.values()
-        if parameter.kind is not parameter.KEYWORD_ONLY
-    ]
+    annotated = typing.get_type_hints(_written(tool))
+    positional = [name for name in _positional(tool) if name != STATE]
     for name in positional:
         if name not in annotated:
             raise ConfigError(

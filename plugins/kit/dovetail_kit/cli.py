@@ -1,4 +1,4 @@
-"""`dovetail doctor`, `dovetail plugins`, `dovetail plugin new` and `dovetail plugin doctor`."""
+"""`dovetail doctor`, `dovetail plugins`, `dovetail docs`, `dovetail plugin new` and `dovetail plugin doctor`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,12 @@ def add(commands: Commands) -> None:
     summary = "list the installed plugins, what they register and what is broken"
     listed = commands.add_parser("plugins", help=summary)
     listed.set_defaults(run=plugins)
+    summary = "write pages about a plugin's components, from their docstrings"
+    pages = commands.add_parser("docs", help=summary)
+    completed(pages.add_argument("distribution", help="whose components"), distributions)
+    place = "where to write KIND.md for each kind (default: docs/components)"
+    pages.add_argument("--out", type=Path, metavar="FOLDER", default=Path("docs/components"), help=place)
+    pages.set_defaults(run=docs)
     summary = "write a new plugin, or examine an installed one"
     actions = commands.add_group("plugin", help=summary)
     _add_new(actions)
@@ -52,6 +58,16 @@ def doctor(options: argparse.Namespace) -> int:
     from dovetail_kit.machine.command import run
 
     return run(options)
+
+
+def docs(options: argparse.Namespace) -> int:
+    """Write the pages, and say where they are."""
+    from dovetail.registry import current
+    from dovetail_kit.pages import write_pages
+
+    for file in write_pages(options.distribution, current(), options.out):
+        print(file)
+    return 0
 
 
 def distributions(prefix: str, **_: Any) -> list[str]:

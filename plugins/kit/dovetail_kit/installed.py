@@ -10,7 +10,8 @@ import attrs
 from dovetail.errors import PluginError
 from dovetail.registry import Problem, Registry
 from dovetail.registry.compatibility import ENGINE, declared_api, owner_of
-from dovetail.registry.discovery import entry_points, is_disabled
+from dovetail.registry.disabled import is_disabled
+from dovetail.registry.discovery import entry_points
 
 
 @attrs.frozen(kw_only=True)

@@ -51,5 +51,6 @@ class AB:
     window: str = "last10%"
     min_effect: Annotated[float, Ge(0)] = attrs.field(default=0.0, validator=in_range)
     alpha: Annotated[float, Gt(0), Lt(1)] = attrs.field(default=0.05, validator=in_range)
+    lost: Literal["leave_out", "worst"] = "leave_out"
     sequential: str = "fixed"
     deviation: Annotated[float, Gt(0)] | None = attrs.field(default=None, validator=in_range)

@@ -10,7 +10,7 @@ import pytest
 import dovetail
 from dovetail.errors import ConfigError, RunError
 from dovetail.host.episodes import Generators
-from dovetail.protocols import Step, Tool
+from dovetail.protocols import Result, Step, Tool
 from dovetail_agent.agent_loop.single_turn import SingleTurn
 from dovetail_agent.agent_loop.tool_agent import ToolAgent
 from dovetail_agent.interaction.guess_number import GuessNumber
@@ -55,6 +55,7 @@ def add(a: int, b: int, *, limit: int = 100) -> int:
 
 
 TOOL = Tool(name="add", function=add, target=add)
+TOOL_AS_OTHER = attrs.evolve(TOOL, name="other")
 
 
 def begin(*, tools=(TOOL,), interaction=None, samples=1, examples=({"prompt": "?", "number": 3},), **settings):
@@ -120,6 +121,17 @@ def test_calls_that_cannot_be_read_end_an_episode_in_the_long_run():
     assert end(running).ends.tolist() == ["invalid"]
 
 
+def test_a_turn_that_comes_to_nothing_is_void():
+    """A call that cannot be read, no text, no end; a call that fails is not void."""
+    running = begin(interaction=GuessNumber(guesses=9), samples=2, max_invalid=9)
+    for text in ("<tool_call>{", "7", "  ", ADD.replace("1", "99")):
+        say(running, text)
+    say(running, ADD, finish="length")
+    say(running, "7", row=1)
+    void = end(running).void_turns
+    assert void[:, :6].tolist() == [[True, False, True, False, True, False], [False] * 6]
+
+
 def test_in_the_last_turn_nothing_is_run():
     running = begin(max_turns=2)
     say(running, ADD)
@@ -165,20 +177,95 @@ def wait(a: int, b: int) -> int:
     return a + b
 
 
-def test_a_tool_that_hangs_is_ended_and_the_others_are_not():
+def test_a_tool_that_hangs_is_ended_and_other_calls_are_not():
+    """Each call of a turn has the whole time, and so have those of other episodes."""
     running = begin(
         tools=[Tool(name="add", function=wait, target=wait)],
         samples=2,
         processes=2,
-        time_limit=5.0,
+        time_limit=2.0,
         max_result_tokens=99,
     )
-    ids = [[*Letters().encode(text), EOS] for text in (ADD, ADD.replace("1", "5"))]
-    late, done = (Letters().decode(found) for found in running.then([0, 1], ids, ["eos", "eos"]))
-    assert late == "[tool:error: nothing was returned within 5 seconds]"
-    assert done == "[tool:7]"
+    texts = (ADD.replace("1", "5") + ADD + ADD.replace("1", "6"), ADD.replace("1", "7"))
+    ids = [[*Letters().encode(text), EOS] for text in texts]
+    first, second = (Letters().decode(found) for found in running.then([0, 1], ids, ["eos", "eos"]))
+    assert first == "[tool:7][tool:error: nothing was returned within 2 seconds][tool:8]"
+    assert second == "[tool:9]"
     running.then([0, 1], [[EOS], [EOS]], ["eos", "eos"])
     assert end(running).tool_errors.tolist() == [1, 0]
+
+
+def test_a_tool_keeps_a_state_that_the_model_does_not_see():
+    def count(step: int, state: list[int] | None) -> Result:
+        """Count."""
+        steps = [*(state or ()), step]
+        return Result(f"{steps}", state=steps, failed=step == 3)
+
+    tool = Tool(name="add", function=count, target=count)
+    running = begin(tools=[tool, TOOL_AS_OTHER], samples=2, max_turns=3, max_result_tokens=99)
+    call = ADD.replace('"a": 1, "b": 2', '"step": 1')
+    assert say(running, call + call.replace("1", "2")) == "[tool:[1]][tool:[1, 2]]"
+    assert say(running, call.replace("1", "5"), row=1) == "[tool:[5]]", "each episode has its own"
+    unknown = call.replace('"step"', '"state"')
+    assert "error: add has no argument 'state'. Did you mean 'step'? Arguments: step" in say(running, unknown)
+    assert say(begin(tools=[tool]), call.replace("1", "3")) == "[tool:[3]]"
+    assert running.loop.schemas[0]["function"]["parameters"]["required"] == ["step"]
+    assert [episode.errors for episode in running.episodes] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (b"caf\xc3\xa9 \xff", "caf\u00e9 \ufffd"),
+        ("\ud800!", "?!"),
+        (2.5, "2.5"),
+        ({"\u00e9": [1]}, '{"\u00e9": [1]}'),
+        ("x" * 10**6, "xxxxxxxxxx... (999990 characters more)"),
+        ("", ""),
+    ],
+)
+def test_whatever_a_tool_returns_becomes_a_text_that_can_be_read(value, said):
+    running = begin(tools=[Tool(name="add", function=lambda a, b: value, target=add)], max_result_tokens=10)
+    assert say(running, ADD) == f"[tool:{said}]"
+
+
+def test_a_tool_that_returns_no_text_ends_the_run():
+    running = begin(tools=[Tool(name="add", function=lambda a, b: None, target=add)])
+    with pytest.raises(RunError, match="tool add returned NoneType; a tool returns a text, a number, a list, a dict"):
+        say(running, ADD)
+
+
+def test_a_lost_connection_is_nobodys_fault():
+    def gone(a, b):
+        raise ConnectionError("the server has ended")
+
+    running = begin(tools=[Tool(name="add", function=gone, target=add)], samples=2)
+    with pytest.warns(RuntimeWarning, match="an episode failed and is left out: tool add: the server has ended"):
+        assert say(running, ADD) is None
+    say(running, "3", row=1)
+    found = end(running)
+    assert found.failed.tolist() == [True, False]
+    assert found.tool_errors.tolist() == [0, 0]
+
+
+def test_a_server_brings_several_tools_with_schemas_of_its_own():
+    class Server:
+        def tools(self):
+            parameters = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+            schema = {"description": "Double it.", "parameters": parameters}
+            return [Tool(name="double", function=lambda a: 2 * a, target=Server, schema=schema)]
+
+    server = Tool(name="server", function=Server(), target=Server)
+    running = begin(tools=[TOOL, server], max_result_tokens=99)
+    assert running.loop.schemas[1]["function"] == {"name": "double", **running.loop.toolbox.tools[1].schema}
+    double = '<tool_call>{"name": "double", "arguments": {"a": 4}}</tool_call>'
+    assert say(running, double) == "[tool:8]"
+    assert "double needs the argument 'a'" in say(running, double.replace('"a": 4', ""))
+    with pytest.raises(ConfigError, match="two tools of train.tools are called 'add'"):
+        begin(tools=[TOOL, TOOL])
+    Server.tools = lambda self: []
+    with pytest.raises(ConfigError, match="tool server stands for the tools of a server, which has none"):
+        begin(tools=[server])
 
 
 def process(a: int, b: int) -> int:

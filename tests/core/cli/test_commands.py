@@ -7,6 +7,7 @@ from tests.core.train.tiny import TINY
 
 from dovetail.cli import main
 from dovetail.kinds import STAGES
+from dovetail.registry.compatibility import engine_version
 
 ROOT = Path(__file__).parents[3]
 
@@ -26,6 +27,13 @@ def test_plugins_lists_distributions_and_kinds(capsys):
     out = capsys.readouterr().out
     assert out.startswith("dovetail ")
     assert "policy_loss" in out
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"dovetail {engine_version()}\n"
 
 
 def test_names_shows_aliases(capsys):

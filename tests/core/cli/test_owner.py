@@ -23,16 +23,17 @@ def theirs():
     current().remove("acme-rl")
 
 
-def test_a_bare_name_is_refused_everywhere(capsys):
+def test_a_bare_name_of_the_user_is_refused_everywhere(capsys):
     with pytest.raises(dovetail.DovetailError, match="say which: 'dovetail/gspo' or 'acme-rl/gspo'"):
         dovetail.get("policy_loss", "gspo")
     for words in (
         ["describe", "policy_loss", "gspo"],
         ["explain", "--set", "train.policy_loss=gspo"],
-        ["explain", "gspo"],
     ):
         assert main(words) == 1
         assert "say which: 'dovetail/gspo' or 'acme-rl/gspo'" in capsys.readouterr().err
+    assert main(["explain", "gspo"]) == 0
+    assert "train.policy_loss = gspo" in capsys.readouterr().out
 
 
 def test_get_and_describe(capsys):

@@ -5,10 +5,10 @@ import attrs
 import pytest
 from annotated_types import Gt
 
-from dovetail.config import Config, load
+from dovetail.config import Config, config_id, dump, load
 from dovetail.errors import ConfigError
 from dovetail.kinds import Kind
-from dovetail.registry import Origin, Registry
+from dovetail.registry import Chooses, Origin, Registry
 
 LoadText = Callable[..., Config]
 Complaints = Callable[..., list[str]]
@@ -239,3 +239,38 @@ def test_a_default_that_does_not_fit_is_the_plugins_fault(registry: Registry, co
 def test_bindings_alone_need_no_file(registry: Registry):
     config = load(None, ["train.policy_loss=gspo", "policy_loss.gspo.epsilon_low=1"], registry=registry)
     assert config.choice("train.policy_loss").params["epsilon_low"] == 1.0
+
+
+@attrs.frozen(kw_only=True)
+class Wraps:
+    """An engine around another, which a hyperparameter names."""
+
+    inner: Annotated[Any, Chooses("rollout")] = "plain"
+    factor: float = 2.0
+
+
+@attrs.frozen(kw_only=True)
+class Plain:
+    """What it wraps."""
+
+    slots: int = 4
+
+
+def test_a_hyperparameter_may_choose_a_component_with_parameters_of_its_own(
+    registry: Registry, load_text: LoadText, complaints: Complaints
+):
+    for name, target in (("wraps", Wraps), ("plain", Plain), ("other", Plain)):
+        registry.add("rollout", name, target, origin=ACME)
+    config = load_text("train.rollout = wraps\nrollout.plain.slots = 9\n")
+    assert config.choice("train.rollout").bind() == Wraps(inner=Plain(slots=9))
+    assert config.choice("train.rollout.inner").params == {"slots": 9}
+    assert load_text(dump(config)) == config
+    assert "rollout.wraps.inner = 'acme-rl/plain'" in dump(config)
+    other = load_text("train.rollout = wraps\nrollout.wraps.inner = 'other'\nrollout.plain.slots = 9\n")
+    assert other.choice("train.rollout").bind() == Wraps(inner=Plain(slots=4))
+    assert [each.key for each in other.unused] == ["rollout.plain.slots"]
+    assert config_id(other) != config_id(config)
+    (line,) = complaints("train.rollout = wraps\nrollout.wraps.inner = 'othr'\n")
+    assert line.startswith("x.gin:2: rollout.wraps.inner: unknown rollout 'othr'. Did you mean 'other'?")
+    (line,) = complaints("train.rollout = wraps\nrollout.wraps.inner = 'wraps'\n")
+    assert line == "x.gin:2: rollout.wraps.inner: it would be built inside itself"

@@ -32,6 +32,22 @@ def test_after_a_syntax_error_nothing_is_said_about_what_may_be_lost(complaints:
     assert line.startswith("x.gin:1: syntax error")
 
 
+def test_what_dovetail_has_written_means_its_own_whatever_is_installed(
+    load_text: LoadText, complaints: Complaints, registry: Registry
+):
+    """A file that it has resolved, and its defaults; only a user's own bare name is ambiguous."""
+    before = load_text("train.policy_loss = gspo\n")
+    for kind, name in (("policy_loss", "gspo"), ("policy_loss", "grpo"), ("value_loss", "ppo")):
+        registry.add(kind, name, lambda logps, mask: logps, origin=ACME)
+    after = load_text(dump(before))
+    assert after == before
+    assert config_id(after) == config_id(before)
+    assert load_text("train.steps = 3\n").train.steps == 3
+    (line,) = complaints("train.policy_loss = gspo\n")
+    assert line.startswith("x.gin:1: policy_loss 'gspo' is registered by dovetail 0.1.0 (tests) and acme-rl 2.0")
+    assert load_text("train.policy_loss = acme-rl/gspo\n").setting("train.policy_loss") == "acme-rl/gspo"
+
+
 def test_reading_configs_imports_nothing_heavy():
     code = "import sys, dovetail.config; print([m for m in ('jax', 'numpy', 'tensorflow', 'typeguard') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

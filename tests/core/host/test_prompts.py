@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from dovetail.errors import DataError
-from dovetail.host.prompts import Limit, Rendered, encode, encode_completions, fit
+from dovetail.host import prompts
+from dovetail.host.prompts import MEASURED, Limit, Rendered, encode, encode_completions, fit
 
 
 class Letters:
@@ -72,6 +73,37 @@ def test_filtering_leaves_them_out_and_reports():
 def test_filtering_everything_is_an_error():
     with pytest.raises(DataError, match="3 of 3 prompts exceed .* None is left"):
         fit(EXAMPLES, Letters(), limit("filter", 1))
+
+
+class Endless:
+    """A task of millions of prompts, which notes how many were read."""
+
+    def __init__(self):
+        self.read = []
+
+    def __len__(self):
+        return 2_000_000
+
+    def __getitem__(self, number):
+        self.read.append(number)
+        return {"prompt": "abcdef" if number == 1_999_999 else "ab"}
+
+
+def test_of_millions_the_first_are_measured_and_the_others_when_they_are_asked_for():
+    task = Endless()
+    kept, report = fit(task, Letters(), limit("error"))
+    assert len(task.read) <= MEASURED
+    assert (report.total, report.of, len(kept)) == (MEASURED, 2_000_000, 2_000_000)
+    assert kept[20_000] == kept[-2] == {"prompt": "ab"}
+    for number in (1_999_999, -1):
+        with pytest.raises(DataError, match="prompt 1999999 of 2000000 has 6 tokens and exceeds train.max_prompt_tok"):
+            kept[number]
+
+
+def test_filtering_many_says_how_far_it_is(monkeypatch, capsys):
+    monkeypatch.setattr(prompts, "TOLD_EVERY", 2)
+    fit(EXAMPLES, Letters(), attrs.evolve(limit("filter"), split="train"))
+    assert capsys.readouterr().err == "measuring train prompts: 2 of 3\n"
 
 
 def test_truncation_keeps_all_examples():

@@ -11,9 +11,10 @@ from tests.distribution import write_distribution
 
 import dovetail
 from dovetail import builtin
+from dovetail.cli import main
 from dovetail.config import load
 from dovetail.kinds import KINDS
-from dovetail.registry import discover
+from dovetail.registry import _discovered, discover
 
 GOOD = """
 import dovetail
@@ -123,7 +124,6 @@ def test_an_entry_point_named_like_a_built_in_hides_nothing(install):
             GOOD.replace("policy_loss", "field").replace("acme_loss", "mask"),
             "has the name of one that the engine provides",
         ),
-        (GOOD.replace("policy_loss", "field").replace("acme_loss", "entropy"), "exists already: dovetail 0"),
         (GOOD.replace('"acme_loss"', "acme_loss"), "NameError: name 'acme_loss' is not defined"),
         (
             OPENER.replace('stage="corrections"', 'stage="corections"'),
@@ -311,13 +311,47 @@ def test_a_plugin_that_imports_something_heavy_is_named_with_the_time_it_costs(t
     assert "acme_j.py]; register targets as 'module:attribute'" in out
 
 
+def test_a_field_that_has_an_owner_is_left_out_and_the_rest_of_the_plugin_works(install):
+    source = (
+        GOOD
+        + '    register("field", "entropy", "{module}.losses:entropy")\n    register("kl", "acme_kl", "{module}:kl")\n'
+    )
+    install("acme-rl", "acme_c", source)
+    sys.modules.pop("acme_c", None)
+    registry, _ = discover()
+    (problem,) = registry.problems
+    assert str(problem).startswith(
+        "incomplete plugin acme-rl 1.0: field 'entropy' of acme-rl exists already: dovetail 0"
+    )
+    assert re.search(r"it is left out \[.*acme_c\.py:7\]$", problem.reason)
+    assert registry.get("field", "entropy").origin.distribution == "dovetail"
+    assert registry.has("policy_loss", "acme_loss")
+    assert registry.has("kl", "acme_kl")
+
+
 @pytest.mark.parametrize("requires", [[], ["dovetail-rl>=99"]])
 def test_a_distribution_can_be_switched_off(install, monkeypatch, requires):
     install("acme-rl", "acme_d", GOOD, requires=requires)
-    monkeypatch.setenv("DOVETAIL_DISABLE", "other, Acme_RL")
+    monkeypatch.setenv("DOVETAIL_DISABLE", "Acme_RL")
     registry, _ = discover()
     assert not registry.has("policy_loss", "acme_loss")
     assert registry.problems == []
+    for name in ("acme-rl/acme_loss", "acme_loss"):
+        with pytest.raises(dovetail.DovetailError) as caught:
+            registry.get("policy_loss", name)
+        assert str(caught.value).endswith("DOVETAIL_DISABLE switches off Acme_RL.")
+        assert "is installed" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["acme_lr", "dovetail"])
+def test_what_is_not_there_cannot_be_switched_off(install, monkeypatch, capsys, name):
+    install("acme-rl", "acme_d", GOOD)
+    monkeypatch.setenv("DOVETAIL_DISABLE", name)
+    _discovered.cache_clear()
+    assert main(["plugins"]) == 1
+    said = f"error: DOVETAIL_DISABLE names '{name}', and no third party's plugin of that name is installed."
+    assert capsys.readouterr().err.startswith(said)
+    _discovered.cache_clear()
 
 
 def test_run_observers_are_called(install):

@@ -170,6 +170,29 @@ def test_what_is_not_one_row_for_each_completion_is_refused_with_its_author(stag
         change(algorithm, graphdef, weights, collect(algorithm, graphdef, weights, sampled())[0])
 
 
+def test_a_result_that_broadcasting_would_hide_is_refused_with_its_author():
+    """One number for each completion, where each of its tokens has one."""
+
+    def by_row(scores, mask):
+        """An advantage for each completion, in the shape that broadcasts."""
+        return scores[:, None]
+
+    def of_rows(logps, advantages, mask):
+        """A loss for each completion, likewise."""
+        return -jnp.sum(logps * advantages, axis=1, keepdims=True)
+
+    register("advantage", by_row)
+    register("policy_loss", of_rows)
+    shape = r"the shape \(12, 1\); it has \(12, 5\) here, one number for each token \[.*test_stages.py"
+    algorithm, graphdef, weights = make(*ON_POLICY, "train.advantage=by_row")
+    with pytest.raises(PluginError, match=f"advantage.by_row of session 0 .* gives 'advantages' {shape}"):
+        collect(algorithm, graphdef, weights, sampled())
+    algorithm, graphdef, weights = make(*PLAIN, "train.monitor=()", "train.policy_loss=of_rows")
+    batch, _ = collect(algorithm, graphdef, weights, sampled())
+    with pytest.raises(PluginError, match=f"policy_loss.of_rows of session 0 .* gives the loss {shape}"):
+        change(algorithm, graphdef, weights, batch)
+
+
 # --- random numbers
 
 

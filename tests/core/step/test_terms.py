@@ -156,6 +156,15 @@ def test_a_term_on_other_texts_is_a_mean_over_their_own_tokens(term, inputs):
         assert found["policy_loss/loss"] == pytest.approx(3 * expected, rel=1e-4)
 
 
+def test_a_policy_loss_learns_through_the_answers_too():
+    """What it reads of the policy on other inputs is differentiable: alone it would otherwise learn nothing."""
+    dovetail.register("policy_loss", "likely_answers", likely_answers)
+    algorithm, graphdef, weights = make(*PLAIN, "train.monitor=()", "train.policy_loss=likely_answers")
+    batch, _ = collect(algorithm, graphdef, weights, with_texts())
+    _, metrics = change(algorithm, graphdef, weights, batch)
+    assert means(metrics)["optimizer/grad_norm"] > 0.01
+
+
 def test_demonstrations_keep_their_weight_where_groups_are_cut_into_mini_batches():
     """The first row of a group has the demonstration, in whichever mini-batch it comes."""
     register("loss_term", own_nll)

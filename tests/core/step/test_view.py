@@ -1,5 +1,7 @@
 """Fields as they stand at a moment: derived ones follow what they read, and results go through one door."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -142,13 +144,25 @@ def test_a_component_may_leave_out_the_last_of_what_its_kind_writes_but_not_add_
     def three(scores):
         return scores, scores, scores
 
-    after, _ = run_stage((part(advantages, "advantage", ("advantages", "returns")),), view(scores=jnp.ones(2)), {})
+    after, _ = run_stage((part(advantages, "advantage", ("advantages", "returns")),), view(scores=jnp.ones((2, 3))), {})
     assert "advantages" in after
     assert "returns" not in after
     with pytest.raises(
         PluginError, match="advantage.three of acme 1 .* returned 3 values, .* writes advantages, returns"
     ):
-        run_stage((part(three, "advantage", ("advantages", "returns")),), view(scores=jnp.ones(2)), {})
+        run_stage((part(three, "advantage", ("advantages", "returns")),), view(scores=jnp.ones((2, 3))), {})
+
+
+def test_a_component_that_raises_is_named_with_its_own_line():
+    def wrong(scores):
+        return jnp.dot(scores, jnp.ones(7))
+
+    with pytest.raises(PluginError) as caught:
+        run_stage((part(wrong, "advantage", ("advantages",)),), view(scores=jnp.ones((2, 3))), {})
+    line = wrong.__code__.co_firstlineno + 1
+    assert re.fullmatch(
+        rf"advantage.wrong of acme 1 \(.*\) raised TypeError: dot_general .* \[{__file__}:{line}\]", str(caught.value)
+    )
 
 
 # --- keys

@@ -79,6 +79,7 @@ def test_a_run_leaves_its_records(finished):
     for name in (
         "config.gin",
         "run.json",
+        "code.json",
         "environment.json",
         "parameters.txt",
         "tokenizer",

@@ -177,6 +177,16 @@ def ranks_the_padding_too(old_entropy, mask):
     return mask & (old_entropy >= jnp.quantile(old_entropy, 0.5))
 
 
+@caught_by("completion_filter", "whole_completions")
+def cuts_off_the_end(mask):
+    return mask & (jnp.cumsum(mask, axis=1) <= 2)
+
+
+@caught_by("completion_filter", "keeps_within_the_mask")
+def keeps_observations(void_turns, mask):
+    return jnp.broadcast_to(~jnp.any(void_turns, axis=1, keepdims=True), mask.shape)
+
+
 @caught_by("group_filter", "whole_groups")
 def keeps_the_good_ones(scores, group_ids, mask):
     return scores > 0.5

@@ -338,7 +338,7 @@ def speaks_of_no_parameter(logps, advantages, mask, *, epsilon: float = 0.2):
 
 
 @caught_by("policy_loss", "declarations")
-@dovetail.declares(on_policy_gradeint=True)
+@dovetail.declares(own={"proved": True})
 def claims_with_a_typing_error(logps, advantages, mask):
     return -clean(advantages, mask) * clean(logps, mask)
 

@@ -213,7 +213,7 @@ def climbs(learning_rate):
     return optax.sgd(-learning_rate)
 
 
-@caught_by("optimizer", "optimises")
+@caught_by("optimizer", "at_rest")
 def ignores_the_rate(learning_rate):
     return optax.sgd(1e-2)
 

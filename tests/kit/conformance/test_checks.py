@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
+from typing import ClassVar
 
 import attrs
 import pytest
 
 import dovetail
 from dovetail.registry import Component, Origin
+from dovetail.registry.declares import Claims
 from dovetail_kit.conformance import stamp
 from dovetail_kit.conformance.check import Failed, Inapplicable, applicable, checks
 from dovetail_kit.conformance.claims import CLAIMS
@@ -45,6 +47,22 @@ def test_every_claim_is_read_by_somebody():
     sources = [path for folder in ("core", "plugins") for path in (ROOT / folder).rglob("*.py")]
     text = "\n".join(path.read_text() for path in sources if path.name != "claims.py")
     assert [name for name in CLAIMS if name not in used and f'"{name}"' not in text] == []
+
+
+def test_every_claim_has_a_type():
+    assert set(CLAIMS) == {*Claims.__annotations__, "settings", "expected_failures"}
+
+
+def test_a_misspelt_claim_is_refused_where_it_is_made_and_where_it_is_registered():
+    with pytest.raises(TypeError, match=r"no claim 'pesimistic'. Did you mean 'pessimistic'\?"):
+        dovetail.declares(pesimistic=True)
+
+    @attrs.frozen(kw_only=True)
+    class Engine:
+        declares: ClassVar = {"batch_invariance": True}
+
+    with pytest.raises(dovetail.DovetailError, match=r"rollout.Engine of acme 1 .* 'batch_invariant'\? \[.*test_check"):
+        component(Engine, "rollout").load()
 
 
 def test_claims_decide_what_applies():

@@ -7,13 +7,20 @@ import re
 import jax
 import pytest
 from tests.kit.conformance import (
+    mutants_answers,
     mutants_batches,
+    mutants_data,
+    mutants_directions,
+    mutants_episodes,
     mutants_losses,
+    mutants_memory,
     mutants_others,
+    mutants_reports,
     mutants_sampling,
     mutants_slow_import,
     mutants_terms,
     mutants_turns,
+    mutants_weights,
 )
 from tests.kit.conformance.mutants import MUTANTS
 
@@ -23,13 +30,20 @@ from dovetail_kit.conformance.suites import devices, texts
 from dovetail_kit.conformance.verdict import judge, report
 
 MODULES = (
+    mutants_answers,
     mutants_batches,
+    mutants_data,
+    mutants_directions,
+    mutants_episodes,
     mutants_losses,
+    mutants_memory,
     mutants_others,
+    mutants_reports,
     mutants_sampling,
     mutants_slow_import,
     mutants_terms,
     mutants_turns,
+    mutants_weights,
 )
 
 

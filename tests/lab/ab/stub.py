@@ -19,6 +19,8 @@ from dovetail_lab.sweep import Store
 CONTROL, BETTER, SAME, CRASHES = 0.1, 0.2, 0.3, 0.4
 GAIN = {CONTROL: 0.0, BETTER: 0.12, SAME: 0.0, CRASHES: 0.0}
 LONGER = {BETTER: 1.5}
+LIKE: dict[float, float] = {}
+"""Arms that compute what another does."""
 PROMPTS, EVERY = 60, 10
 ARMS = ("--arm", f"base:train.lr={CONTROL}", "--arm", f"up:train.lr={BETTER}")
 QUICK = ("--set", "train.steps=40", "--seeds", "6", "--window", "last2")
@@ -27,6 +29,7 @@ QUICK = ("--set", "train.steps=40", "--seeds", "6", "--window", "last2")
 def train(config: Config, folder: Path) -> None:
     """Record what a run records: metrics and timings of each step, each prompt of each evaluation."""
     arm, seed, total = round(config.train.lr, 3), config.run.seed, config.train.steps
+    arm = LIKE.get(arm, arm)
     if arm == CRASHES and seed == 1:
         raise RunError("policy_loss/loss is nan at rl step 3")
     shared, own = np.random.default_rng(seed), np.random.default_rng([seed, round(1000 * arm)])

@@ -195,7 +195,10 @@ def test_few_pairs_are_warned_of(here, capsys):
     ab(*ARMS, *QUICK, "--seeds", "5", "--dry-run")
     assert "warning: 5 pairs cannot decide for an arm" in capsys.readouterr().out
     ab(*ARMS, *QUICK, "--seeds", "8", "--sequential", "pocock:4", "--dry-run")
-    assert "the looks after 2, 4, 6 pairs can find equivalence, but are too early" in capsys.readouterr().out
+    assert (
+        "the looks after 2, 4 pairs are too early for a winner: they are not made, and cost nothing"
+        in capsys.readouterr().out
+    )
 
 
 def test_lower_may_be_better(here, capsys):
@@ -275,3 +278,56 @@ def test_the_result_is_json_that_everybody_reads(here):
     assert "NaN" not in text
     assert "Infinity" not in text
     assert all(math.isfinite(run["value"]) for run in json.loads(text)["result"]["runs"])
+
+
+def test_a_verdict_says_what_it_assumes_and_what_few_pairs_cannot_show(here, capsys):
+    assert ab(*ARMS, *QUICK) == DECIDED
+    assert (
+        "It assumes that nothing rare sets the arms apart: a collapse in up to 39 % of the seeds may have been missed by"
+        " 6 pairs."
+    ) in capsys.readouterr().out
+
+
+def test_a_collapse_is_named_in_the_verdict(here, capsys):
+    def collapse(folder: Path) -> None:
+        config = load(folder / "config.gin")
+        train(config, folder)
+        if round(config.train.lr, 3) == SAME:
+            text = (folder / "metrics.jsonl").read_text()
+            (folder / "metrics.jsonl").write_text(re.sub(r'"eval/accuracy": [\d.]+', '"eval/accuracy": 0.0', text))
+
+    here[4] = collapse
+    ab(*ARMS[:2], "--arm", f"same:train.lr={SAME}", *QUICK, "--seeds", "8")
+    assert "One difference lies far from the others, against same" in capsys.readouterr().out
+    assert record()["result"]["arms"]["same"]["symmetry"]["against_arm"] == 1
+
+
+def test_lost_runs_may_count_as_the_worst(here, capsys):
+    def crash(folder: Path) -> None:
+        if "train.lr = 0.2" in (folder / "config.gin").read_text():
+            raise RunError("policy_loss/loss is nan at rl step 3")
+        train(load(folder / "config.gin"), folder)
+
+    here[1] = here[2] = crash
+    ab(*ARMS, *QUICK, "--lost", "worst")
+    assert record()["design"]["lost"] == "worst"
+    assert record()["result"]["arms"]["up"]["pairs"] == 6
+    assert "up lost 2 of 6 runs, which count as the worst result of both arms." in capsys.readouterr().out
+    assert "lost: leave_out -> worst" not in (FOLDER / "ab.md").read_text()
+    assert "lost: worst -> leave_out" in error(capsys, *ARMS, *QUICK)
+
+
+def test_arms_that_record_the_same_numbers_are_identical(here, capsys, monkeypatch):
+    monkeypatch.setattr("tests.lab.ab.stub.LIKE", {SAME: CONTROL})
+    arms = (*ARMS, "--arm", f"same:train.lr={SAME}")
+    assert ab(*arms, *QUICK, "--seeds", "7", "--min-effect", "0.01") == DECIDED
+    assert record()["result"]["arms"]["same"]["verdict"] == "identical"
+    assert "same and base are identical: in all 7 pairs their runs have recorded the same numbers" in (
+        capsys.readouterr().out
+    )
+
+
+def test_equivalence_is_reported_with_its_own_p_value(here, capsys):
+    assert ab(*ARMS[:2], "--arm", f"same:train.lr={SAME}", *QUICK, "--seeds", "8", "--min-effect", "0.2") == DECIDED
+    p = record()["result"]["arms"]["same"]["equivalence_p"]
+    assert f"p of a difference of 20.0 points or more = {p:.2g}" in capsys.readouterr().out

@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from dovetail_lab.ab.paired import holm, sign_flip_p, t_interval
-from dovetail_lab.ab.sequential import look_sizes, overall_p, pocock_level
+from dovetail_lab.ab.design import Arm, Design
+from dovetail_lab.ab.paired import holm, sign_flip_p, sign_flip_ps, t_interval
+from dovetail_lab.ab.sequential import deciding_looks, look_sizes, overall_p, pocock_level
 from dovetail_lab.ab.verdict import compare, decide, equivalence_p
 
 TRIALS = 2000
@@ -46,6 +47,27 @@ def test_pocock_looks_keep_the_type_one_error() -> None:
     assert np.mean(rejected) <= 0.05 + ERROR
     naive = [any(sign_flip_p(d[:n]) <= 0.05 for n in looks) for d in draws[:500]]
     assert np.mean(naive) > 0.05 + ERROR  # what looking without a correction would do
+
+
+def test_looks_that_cannot_decide_are_not_paid_for() -> None:
+    """Two and four of eight pairs have no p-value small enough; six have one, if the others do not take of the level."""
+    assert deciding_looks(look_sizes(8, 4), 0.05) == (6, 8)
+    assert deciding_looks(look_sizes(12, 4), 0.05) == (9, 12)
+    assert deciding_looks(look_sizes(40, 4), 0.05) == (10, 20, 30, 40)
+    assert deciding_looks((2, 4), 0.05) == (4,)
+    assert deciding_looks(look_sizes(12, 4), 0.05 / 8) == (12,), "eight arms need more"
+    arms = tuple(Arm(name=name) for name in "ab")
+    assert Design(arms=arms, metric="m", seeds=tuple(range(8)), looks=4).look_sizes == (6, 8)
+
+
+def test_looks_that_are_left_keep_the_type_one_error_and_spend_it() -> None:
+    sizes = deciding_looks(look_sizes(12, 4), 0.05)
+    level = pocock_level(sizes)
+    assert level > pocock_level(4)
+    assert level > pocock_level(2), "nine of twelve pairs are most of the evidence"
+    draws = np.random.default_rng(0).normal(0, 1, (3 * TRIALS, 12))
+    rejected = np.any([sign_flip_ps(draws[:, :n]) <= level for n in sizes], axis=0)
+    assert 0.04 <= rejected.mean() <= 0.05 + ERROR / math.sqrt(3)
 
 
 def test_looks_and_arms_together_keep_the_type_one_error() -> None:

@@ -82,6 +82,35 @@ def test_the_page_of_a_run(run, capsys):
     assert "train.policy_loss = &#x27;grpo&#x27;" in page
 
 
+def test_episodes_are_conversations_with_the_reward_of_each_turn(run):
+    folder = run("games")
+    said = [
+        {"role": "assistant", "content": "8"},
+        {"role": "tool", "name": "judge", "content": "<i>lower</i>"},
+        {"role": "assistant", "content": "4"},
+    ]
+    journal = Journal(folder)
+    played = {"prompt": "Guess.", "completion": "84", "score": 0.75, "ended": "done"}
+    journal.samples("rl", 31, [{**played, "turn_rewards": [0.0, 0.75], "messages": said}])
+    journal.close()
+    assert report(folder) == 0
+    page = read(folder / "report.html")
+    shown = page[page.index("Episodes at step 31") :]
+    inside = [
+        "Guess.",
+        ">assistant<",
+        ">0<",
+        ">8<",
+        ">tool judge<",
+        "&lt;i&gt;lower",
+        ">0.75<",
+        ">4<",
+        "done · score 0.75",
+    ]
+    places = [shown.index(part) for part in inside]
+    assert places == sorted(places)
+
+
 def test_several_runs_on_one_page(run, tmp_path, monkeypatch):
     first, second = run("first"), run("second", "train.lr=1e-3", "run.seed=1")
     monkeypatch.chdir(tmp_path)

@@ -1,5 +1,6 @@
 """Whatever happens to a trial, a worker or the driver: nothing else is lost, and the same command goes on."""
 
+import errno
 import math
 import os
 import signal
@@ -14,8 +15,9 @@ import pytest
 from tests.lab.sweep import stub
 from tests.lab.sweep.stub import CRASHES, DIES, DIES_ONCE, FAILS, GOOD, HANGS, SLOW, SLOW_STEPS, sweep
 
-from dovetail.errors import RunError
+from dovetail.errors import RunError, WorkerLost
 from dovetail_lab.sweep import Store, Trial, TrialFailed, driver
+from dovetail_lab.sweep import store as sweep_store
 
 PATIENCE_SECONDS = 60
 
@@ -221,6 +223,53 @@ def test_trials_are_taken_in_order_where_that_is_asked(tmp_path):
         terms = stub.Terms(in_order=in_order)
         stub.drive(store, Recorder(), terms, watch=stub.Quiet(str), prepare=lambda _: None)
         assert started == [each.id for each in expected]
+
+
+def test_workers_that_a_dead_driver_has_left_count_as_jobs(tmp_path):
+    """One job, which another process is at, here this one: nothing is begun until that has ended."""
+    started: list[str] = []
+    looks: list[int] = []
+    planned, about = stub.plan(GOOD, 0.11)
+    store = Store.create(tmp_path / "s", planned, about)
+    orphan, waiting = store.trials
+
+    class Recorder(stub.Stub):
+        def open(self, sweep, jobs):
+            return _Recording(started)
+
+    class Watch(stub.Quiet):
+        def look(self, states):
+            looks.append(len(started))
+            if len(looks) == 3:
+                store.settle(orphan, "failed", "it ended")
+                held.__exit__(None, None, None)
+
+    held = store.claim(orphan)
+    held.__enter__()
+    stub.drive(store, Recorder(), stub.Terms(jobs=1), watch=Watch(str), prepare=lambda _: None)
+    assert looks[:3] == [0, 0, 0]
+    assert waiting.id in started
+
+
+def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path, monkeypatch):
+    def full(path, text):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    class Lost(_Recording):
+        def finished(self):
+            raise WorkerLost("its process is gone")
+
+    class Executor(stub.Stub):
+        def open(self, sweep, jobs):
+            return Lost([])
+
+    planned, about = stub.plan(GOOD)
+    store = Store.create(tmp_path / "s", planned, about)
+    monkeypatch.setattr(sweep_store, "write_whole", full)
+    with pytest.raises(RunError, match=r"No space left on device \(.*state\.json\).* the same command goes on once"):
+        stub.drive(store, Executor(), stub.Terms(), watch=stub.Quiet(str), prepare=lambda _: None)
+    monkeypatch.undo()
+    assert sweep(tmp_path / "s", GOOD)[1] == {"done": 1}
 
 
 @attrs.frozen

@@ -41,9 +41,9 @@ def test_a_rule_sees_the_trial_and_the_others(store):
     first, second = store.trials
     record(store, first, 0.1, 0.2)
     record(store, second, 0.3)
-    judged = stopping(0.25).judge(store, [first], store.trials)
-    assert list(judged) == [(first, "rule at step 1, score 0.2")]
-    assert ASKED == [([(0, 0.1), (1, 0.2)], [[(0, 0.3)]])]
+    judged = stopping(0.15).judge(store, [first], store.trials)
+    assert list(judged) == [(first, "rule at step 0, score 0.1")]
+    assert ASKED == [([(0, 0.1)], [[(0, 0.3)]])]
 
 
 def test_lower_may_be_better(store):
@@ -59,6 +59,46 @@ def test_a_rule_is_asked_again_only_when_there_is_something_new(store):
         record(store, first, *scores)
         list(rules.judge(store, [first, second], store.trials))
     assert [len(curve) for curve, _ in ASKED] == [1, 2]
+
+
+def test_values_that_came_between_two_looks_are_judged_one_by_one(store):
+    """At the second look, on which the rule would not act, as well as on the first, on which it would."""
+    first, _ = store.trials
+    record(store, first, 0.4, 0.1, 0.3)
+    assert list(stopping(0.2).judge(store, [first], store.trials)) == [(first, "rule at step 1, score 0.1")]
+    assert [curve[-1] for curve, _ in ASKED] == [(0, 0.4), (1, 0.1)]
+
+
+def test_what_came_while_no_driver_ran_is_judged_by_the_next_and_nothing_twice(store):
+    first, _ = store.trials
+    record(store, first, 0.4)
+    assert not list(stopping(0.2).judge(store, [first], store.trials))
+    record(store, first, 0.4, 0.3, 0.1, 0.3)
+    ASKED.clear()
+    assert list(stopping(0.2).judge(store, [first], store.trials)) == [(first, "rule at step 2, score 0.1")]
+    assert [curve[-1][0] for curve, _ in ASKED] == [1, 2]
+
+
+def test_a_trial_of_a_driver_that_died_is_judged_too(tmp_path):
+    """It is held by another process, here by this one, and asked to stop all the same."""
+    planned, about = stub.plan(GOOD)
+    store = Store.create(tmp_path / "s", planned, about)
+    (orphan,) = store.trials
+    record(store, orphan, -1.0)
+    (store.folder(orphan) / "run.json").write_text(json.dumps({"run_id": orphan.id}))
+
+    class Watch(stub.Quiet):
+        def look(self, states):
+            if asked := store.asked_to_stop(orphan):
+                store.settle(orphan, *asked)
+                held.__exit__(None, None, None)
+
+    held = store.claim(orphan)
+    held.__enter__()
+    counts = stub.drive(
+        store, stub.Stub(), stub.Terms(), watch=Watch(str), prepare=lambda _: None, stopping=stopping(-0.9)
+    )
+    assert counts == {"pruned": 1}
 
 
 def test_a_trial_that_is_given_up_ends_and_the_others_go_on(tmp_path):

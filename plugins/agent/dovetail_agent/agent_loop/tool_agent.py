@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import json
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Hashable, Sequence
+from typing import Annotated, Any, Final, Literal
 
 import attrs
 import numpy as np
@@ -27,8 +28,8 @@ from dovetail.protocols import (
 )
 from dovetail.ranges import in_range
 from dovetail.registry import declares
-from dovetail.workers import LATE, Workers, workers
-from dovetail_agent.runner import Ran, Runner
+from dovetail_agent.agent_loop._toolbox import Toolbox, opened
+from dovetail_agent.runner import Ran
 from dovetail_agent.signature import schema
 
 ANSWERED: Final = "answered"
@@ -51,8 +52,8 @@ class ToolAgent:
     interaction answers; without an interaction the episode is over.
 
     What the policy gets wrong (JSON that cannot be read, a tool that does not exist, arguments of another type, an
-    exception of the tool) it gets to read. What fails without its fault (an exception of the interaction) ends the
-    episode, which is then left out of everything, and is never a reward of zero.
+    exception of the tool) it gets to read. What fails without its fault (an exception of the interaction, a
+    `ConnectionError` of a tool) ends the episode, which is then left out of everything, and is never a reward of zero.
 
     Args:
         max_turns: turns of the policy. In the last one tools are not run, since nobody would read their results.
@@ -62,10 +63,13 @@ class ToolAgent:
         max_calls: calls in a turn; further ones are not run, which is said.
         max_invalid: turns whose calls cannot be read, until one more ends the episode.
         result: how a result is written where no chat template does it; `{name}` and `{result}` stand for the tool's.
+        result_role: who says a result: `tool`, or `user` for chat templates without tools.
+        instruction: what stands in front of the prompt (of its first message), for models whose chat template does not
+            tell of tools; `{tools}` stands for their JSON schemas, `{names}` for their names.
         processes: processes in which tools run, the turns of a round side by side; 0: here, one after another, where
             nothing can end a call that hangs.
-        time_limit: seconds for the calls of a turn together, where `processes` is not 0. What is late is ended, and
-            the policy reads that it was.
+        time_limit: seconds for a call, where `processes` is not 0. What is late is ended, with all the processes that
+            it has started, and the policy reads that it was.
 
     Raises:
         ConfigError: when opened, if neither tools nor an interaction are chosen, or the chat template cannot go on
@@ -78,6 +82,8 @@ class ToolAgent:
     max_calls: Annotated[int, Ge(1)] = attrs.field(default=4, validator=in_range)
     max_invalid: Annotated[int, Ge(0)] = attrs.field(default=2, validator=in_range)
     result: str = "{result}"
+    result_role: Literal["tool", "user"] = "tool"
+    instruction: str = ""
     processes: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
     time_limit: Annotated[float, Gt(0)] = attrs.field(default=10.0, validator=in_range)
 
@@ -89,32 +95,50 @@ class ToolAgent:
         tool_format: ToolFormat,
     ) -> OpenToolAgent:
         """Return the loop."""
+        tools = opened(tools)
         if interaction is None and not tools:
             raise ConfigError(
                 "train.agent_loop = 'tool_agent' has nothing that could follow a turn; set train.tools or"
                 " train.interaction"
             )
-        for role, there in (("tool", tools), ("user", interaction)):
-            if there:  # now, and not when the first episode is played
-                tokenizer.bridge([{"role": role, "name": "probe", "content": "probe"}])
-        return OpenToolAgent(
+        self.check(tokenizer, interaction, tools, tool_format)
+        return self.opened(
             settings=self,
             tokenizer=tokenizer,
             interaction=interaction,
-            tools={tool.name: tool for tool in tools},
+            toolbox=Toolbox(
+                tools=tuple(tools),
+                tokenizer=tokenizer,
+                max_tokens=self.max_result_tokens,
+                processes=self.processes,
+                time_limit=self.time_limit,
+            ),
             tool_format=tool_format,
             schemas=[schema(tool) for tool in tools],
         )
 
+    def check(
+        self, tokenizer: Tokenizer, interaction: Interaction | None, tools: Sequence[Tool], tool_format: ToolFormat
+    ) -> None:
+        """Have the chat template go on after a turn now, and not when the first episode is played."""
+        for role, there in ((self.result_role, tools), ("user", interaction)):
+            if there:
+                tokenizer.bridge([{"role": role, "name": "probe", "content": "probe"}])
 
-@attrs.frozen(kw_only=True)
+    @property
+    def opened(self) -> type[OpenToolAgent]:
+        """What it is when it is open."""
+        return OpenToolAgent
+
+
+@attrs.frozen(kw_only=True, slots=False)
 class OpenToolAgent:
     """An open `ToolAgent`; see `dovetail.protocols.OpenLoop`."""
 
     settings: ToolAgent
     tokenizer: Tokenizer
     interaction: Interaction | None
-    tools: Mapping[str, Tool]
+    toolbox: Toolbox
     tool_format: ToolFormat
     schemas: list[dict[str, Any]]
 
@@ -134,9 +158,30 @@ class OpenToolAgent:
 
     def rendered(self, prompt: str | Sequence[Message], more: Sequence[Message]) -> str:
         """Return the text of a prompt and messages behind it; a plain text goes on with their texts."""
+        said = self.instruction
         if isinstance(prompt, str):
-            return self.tokenizer.render(prompt + "".join(str(message["content"]) for message in more))
-        return self.tokenizer.render([*prompt, *more], tools=self.schemas or None)
+            return self.tokenizer.render(said + prompt + "".join(str(message["content"]) for message in more))
+        if said and prompt:
+            prompt = [{**prompt[0], "content": f"{said}{prompt[0]['content']}"}, *prompt[1:]]
+        return self.tokenizer.render([*prompt, *more], tools=self.in_template)
+
+    @property
+    def in_template(self) -> list[dict[str, Any]] | None:
+        """What the chat template tells of."""
+        return self.schemas or None
+
+    @functools.cached_property
+    def instruction(self) -> str:
+        """What the policy is told of the tools."""
+        functions = [each["function"] for each in self.schemas]
+        names = ", ".join(function["name"] for function in functions)
+        told = "\n".join(json.dumps(function, ensure_ascii=False) for function in functions)
+        return self.settings.instruction.replace("{tools}", told).replace("{names}", names)
+
+    def after(self, ids: Sequence[int], messages: Sequence[Message]) -> list[int]:
+        """Return the ids of what is said after a turn, with the end of the turn where it has none."""
+        ended = len(ids) > 0 and ids[-1] in self.tokenizer.eos_ids
+        return ([] if ended else [self.tokenizer.eos_ids[0]]) + self.tokenizer.bridge(messages)
 
     def begin(self, examples: Sequence[Example], samples: int, generator: Callable[..., np.random.Generator]) -> Played:
         """Begin episodes."""
@@ -151,32 +196,6 @@ class OpenToolAgent:
             generator=generator,
         )
 
-    def run(self, turns: Sequence[Sequence[Call]]) -> list[list[Ran]]:
-        """Run the calls of several turns, each turn's in the order written."""
-        settings = self.settings
-        if settings.processes == 0 or not turns:
-            results = [self._runner(calls) for calls in turns]
-        else:
-            results = self._pool.map([(tuple(calls),) for calls in turns], time_limit=settings.time_limit)
-        late = Ran(f"error: nothing was returned within {settings.time_limit:g} seconds", at_fault=True)
-        return [
-            [late] * len(calls) if found is LATE else [Ran(self._cut(ran.text), ran.at_fault) for ran in found]
-            for calls, found in zip(turns, results, strict=True)
-        ]
-
-    @functools.cached_property
-    def _runner(self) -> Runner:
-        return Runner(tuple(self.tools.values()))
-
-    @functools.cached_property
-    def _pool(self) -> Workers:
-        """The processes in which tools run: one pool for all rounds, which ends with the program."""
-        return workers(functools.partial(Runner, tuple(self.tools.values())), self.settings.processes)
-
-    def _cut(self, text: str) -> str:
-        ids, most = self.tokenizer.encode(text), self.settings.max_result_tokens
-        return text if len(ids) <= most else f"{self.tokenizer.decode(ids[:most])}... ({len(ids) - most} tokens more)"
-
 
 @attrs.define(kw_only=True)
 class Episode:
@@ -186,11 +205,14 @@ class Episode:
     messages: list[Message] = attrs.field(factory=list)
     rewards: list[float] = attrs.field(factory=list)
     anchors: list[Hashable] = attrs.field(factory=list)
+    void: list[bool] = attrs.field(factory=list)
     calls: int = 0
     errors: int = 0
     invalid: int = 0
     end: str = ""
     metrics: dict[str, float] = attrs.field(factory=dict)
+    kept: dict[str, Any] = attrs.field(factory=dict)
+    """What tools keep from call to call, by name."""
 
 
 @attrs.frozen(kw_only=True)
@@ -218,20 +240,19 @@ class Played:
         parsed = [self._read(row, ids, why) for row, ids, why in zip(rows, turns, finish, strict=True)]
         most = self.loop.settings.max_calls
         called = [row for row, turn in zip(rows, parsed, strict=True) if turn.calls]
-        ran = dict(zip(called, self.loop.run([turn.calls[:most] for turn in parsed if turn.calls]), strict=True))
+        asked = [turn.calls[:most] for turn in parsed if turn.calls]
+        ran = dict(zip(called, self.loop.toolbox.run(asked, [self.episodes[row].kept for row in called]), strict=True))
         return [
             self._written(row, ids, self._called(row, turn, ran[row]) if turn.calls else self._answer(row, turn))
             for row, ids, turn in zip(rows, turns, parsed, strict=True)
         ]
 
     def _written(self, row: int, ids: Sequence[int], messages: Sequence[Message] | None) -> list[int] | None:
-        """Return the ids of what is said after a turn, with the end of the turn where it has none."""
+        """Return the ids of what is said after a turn; None where nothing is."""
         if messages is None:
             return None
         self.episodes[row].messages += messages
-        tokenizer = self.loop.tokenizer
-        ended = len(ids) > 0 and ids[-1] in tokenizer.eos_ids
-        return ([] if ended else [tokenizer.eos_ids[0]]) + tokenizer.bridge(messages)
+        return self.loop.after(ids, messages)
 
     def _read(self, row: int, ids: Sequence[int], finish: str) -> Read:
         """Add a turn to the record, and see what it asks for; the calls are those that are to be run."""
@@ -241,7 +262,8 @@ class Played:
         episode.anchors.append(anchor(episode.state) if anchor else None)
         episode.messages.append({"role": ASSISTANT, "content": text})
         episode.rewards.append(0.0)
-        parsed = loop.tool_format.parse(text) if loop.tools and finish != "length" else Parsed()
+        parsed = loop.tool_format.parse(text) if loop.schemas and finish != "length" else Parsed()
+        episode.void.append(parsed.error is not None or finish == "length" or not text.strip())
         episode.errors += parsed.error is not None
         episode.invalid += parsed.error is not None
         asks = parsed.error is not None or bool(parsed.calls)
@@ -254,9 +276,11 @@ class Played:
         turn = Turn(text=text, finish=finish, number=len(episode.rewards) - 1)
         return Read(turn=turn, error=parsed.error, calls=() if episode.end else parsed.calls)
 
-    def _called(self, row: int, read: Read, ran: Sequence[Ran]) -> list[Message]:
-        """Return the results of a turn's calls."""
+    def _called(self, row: int, read: Read, ran: Sequence[Ran]) -> list[Message] | None:
+        """Return the results of a turn's calls, or None where one has failed by nobody's fault in the episode."""
         episode = self.episodes[row]
+        if lost := next((each.lost for each in ran if each.lost), ""):
+            return self._failed(episode, lost)
         episode.calls += len(ran)
         episode.errors += sum(each.at_fault for each in ran)
         results = [self._result(call.name, each.text) for call, each in zip(read.calls, ran, strict=False)]
@@ -277,8 +301,16 @@ class Played:
             return None
         return self._stepped(row, self.loop.interaction, read.turn)
 
+    def _failed(self, episode: Episode, why: str) -> None:
+        episode.end = FAILED
+        warnings.warn(f"an episode failed and is left out: {why}", RuntimeWarning, stacklevel=2)
+
     def _result(self, name: str, text: str) -> Message:
-        return {"role": "tool", "name": name, "content": self.loop.settings.result.format(name=name, result=text)}
+        return {
+            "role": self.loop.settings.result_role,
+            "name": name,
+            "content": self.loop.settings.result.format(name=name, result=text),
+        }
 
     def _stepped(self, row: int, interaction: Interaction, turn: Turn) -> list[Message] | None:
         """Let the interaction answer."""
@@ -286,13 +318,7 @@ class Played:
         try:
             step = interaction.step(episode.state, turn, self.generator(row=row, turn=turn.number))
         except Exception as error:
-            episode.end = FAILED
-            warnings.warn(
-                f"an episode failed and is left out: the interaction raised {type(error).__name__}: {error}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            return None
+            return self._failed(episode, f"the interaction raised {type(error).__name__}: {error}")
         episode.state, episode.rewards[-1] = step.state, float(step.reward)
         episode.metrics |= step.metrics
         if step.done or last or not step.messages:
@@ -309,10 +335,10 @@ class Played:
             raise RunError("every episode failed; the warnings above say why")
         numbers: dict[Hashable, int] = {}
         shape = (len(self.episodes), self.loop.max_turns)
-        rewards, mask, anchors = np.zeros(shape), np.zeros(shape, bool), np.full(shape, -1)
+        rewards, mask, anchors, void = np.zeros(shape), np.zeros(shape, bool), np.full(shape, -1), np.zeros(shape, bool)
         for row, episode in enumerate(self.episodes):
             count = len(episode.rewards)
-            rewards[row, :count], mask[row, :count] = episode.rewards, True
+            rewards[row, :count], mask[row, :count], void[row, :count] = episode.rewards, True, episode.void
             for turn, anchor in enumerate(episode.anchors):
                 anchors[row, turn] = -1 if anchor is None else numbers.setdefault(anchor, len(numbers))
         names = sorted({name for episode in self.episodes for name in episode.metrics})
@@ -320,6 +346,7 @@ class Played:
             turn_rewards=rewards,
             turn_mask=mask,
             anchor_ids=anchors,
+            void_turns=void,
             tool_calls=np.array([episode.calls for episode in self.episodes]),
             tool_errors=np.array([episode.errors for episode in self.episodes]),
             ends=np.array([episode.end for episode in self.episodes]),

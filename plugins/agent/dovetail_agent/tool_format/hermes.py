@@ -9,6 +9,7 @@ from typing import Final
 import attrs
 
 from dovetail.protocols import Call, Parsed
+from dovetail_agent.tool_format._json import call_of, loaded
 
 BEGIN: Final = "<tool_call>"
 END: Final = "</tool_call>"
@@ -22,7 +23,7 @@ class Hermes:
     `arguments` may also be a text that holds JSON, as some models write it.
 
     >>> Hermes().parse('I add.\n<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>').calls
-    (Call(name='add', arguments={'a': 1}),)
+    (Call(name='add', arguments={'a': 1}, texts=False),)
     >>> Hermes().parse('<tool_call>{"name": "add", "argu').error
     'the call does not end with </tool_call>'
     >>> Hermes().parse("Nothing to call.")
@@ -36,7 +37,7 @@ class Hermes:
             if not end:
                 return Parsed(error=f"the call does not end with {END}")
             try:
-                calls.append(_call(body))
+                calls.append(call_of(loaded(body)))
             except ValueError as error:
                 return Parsed(error=str(error))
         return Parsed(calls=tuple(calls))
@@ -45,15 +46,3 @@ class Hermes:
         """Return a call as `parse` reads it."""
         body = json.dumps({"name": call.name, "arguments": dict(call.arguments)}, ensure_ascii=False)
         return f"{BEGIN}\n{body}\n{END}"
-
-
-def _call(body: str) -> Call:
-    try:
-        found = json.loads(body)
-        arguments = found["arguments"] if isinstance(found, dict) and "arguments" in found else {}
-        arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"the call is not valid JSON: {error}") from error
-    if not isinstance(found, dict) or not isinstance(found.get("name"), str) or not isinstance(arguments, dict):
-        raise ValueError('a call is a JSON object {"name": "...", "arguments": {...}}')
-    return Call(found["name"], arguments)

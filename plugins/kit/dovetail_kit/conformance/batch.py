@@ -54,6 +54,7 @@ def make_turns() -> Fields:
         "turn_mask": there,
         "turn_rewards": np.where(there, rng.normal(size=there.shape), 0).astype(np.float32),
         "anchor_ids": np.array(ANCHOR_IDS, np.int32),
+        "void_turns": there & (np.arange(ROWS)[:, None] % 5 == 1),
         "tool_calls": np.array(TURNS, np.int32) - 1,
         "tool_errors": (np.arange(ROWS, dtype=np.int32) % 3) // 2,
     }

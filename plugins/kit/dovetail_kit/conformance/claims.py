@@ -21,6 +21,7 @@ CLAIMS: Final[dict[str, Claim]] = {
         (), "checks that it is known to fail, each with the reason; one that passes is an error"
     ),
     "excludes": Claim((), "kinds of which a config may choose none beside it, because it does their work itself"),
+    "idle": Claim((), "float hyperparameters that change nothing but in cases that the checks do not have"),
     "per_reward": Claim((), "hyperparameters with a number for each reward of `train.rewards`, or None"),
     "on_policy_gradient": Claim(("policy_loss",), "on policy, its gradient by logps is -A"),
     "pessimistic": Claim(
@@ -49,6 +50,24 @@ CLAIMS: Final[dict[str, Claim]] = {
     "zero_expected_gradient": Claim(("kl",), "the expectation of its gradient is zero: as a loss it only adds noise"),
     "non_negative": Claim(("kl",), "never below zero"),
     "sums_to_one": Claim(("loss_agg",), "the weights add up to 1 if there is any policy token"),
+    "beyond_scores": Claim(
+        ("advantage",), "judges something beside the scores, such as lengths, so that equal scores say nothing"
+    ),
+    "not_monotone": Claim(
+        ("advantage",), "a higher score of a completion may give it a lower advantage, or a reward act on later tokens"
+    ),
+    "leaves_out": Claim(("loss_agg",), "gives some policy tokens no weight"),
+    "scales": Claim(("correction",), "weights are not 1 where sampler and trainer agree"),
+    "undefined_at_rest": Claim(
+        ("optimizer",), "is not a number at a learning rate of zero or a gradient of zero, so a config must avoid both"
+    ),
+    "signed": Claim(("lr_schedule", "schedule"), "may give negative numbers"),
+    "needs_all": Claim(("reward_manager",), "a completion on which any reward abstained has no score"),
+    "compares": Claim(("reward_manager",), "the score of a completion depends on those of others"),
+    "repeats": Claim(("task",), "the same example may come more than once"),
+    "loaded": Claim(("model",), "weights are read, so that no seed decides them"),
+    "elsewhere": Claim(("sink",), "writes neither into the folder nor to the console"),
+    "keeps_support": Claim(("rollout",), "the largest `sampling.top_k` for which it keeps the support; 0 if none"),
     "constant": Claim(
         ("kl_controller", "entropy_controller", "follower"), "the coefficient, or the weights, never change"
     ),
@@ -57,6 +76,7 @@ CLAIMS: Final[dict[str, Claim]] = {
         ("reward", "process_reward"),
         "pairs of records, each a dict of columns: the first scores higher than the second",
     ),
+    "last_answer": Claim(("reward",), "where a completion gives several answers, the last one counts"),
     "deterministic": Claim(
         ("reward", "process_reward"), "unless False, a completion always gets the same score, whatever the others are"
     ),

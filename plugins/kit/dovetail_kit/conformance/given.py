@@ -28,6 +28,7 @@ def _ids(text: str) -> list[int]:
 
 GIVEN: Final[Mapping[str, Callable[[int, Mapping[str, Any]], Any]]] = {
     "prompts": lambda number, record: "What is 6 * 7?",
+    "examples": lambda number, record: record,
     "group_ids": lambda number, record: number // 2,
     "tokens": lambda number, record: _ids(record["completions"]),
     "logps": lambda number, record: [-0.5 - token % 7 for token in _ids(record["completions"])],

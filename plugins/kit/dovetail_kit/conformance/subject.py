@@ -9,7 +9,7 @@ import attrs
 
 from dovetail.errors import DovetailError
 from dovetail.ranges import bounds, plain, union_of
-from dovetail.registry import REQUIRED, Component, has_float
+from dovetail.registry import REQUIRED, Component, current, has_float
 from dovetail_kit.conformance.check import Inapplicable
 
 GUESSES = (8, 1, 0.5)
@@ -61,7 +61,9 @@ class Subject:
             Inapplicable: if the component cannot be built here, for want of a library or a file.
         """
         try:
-            return self.component.bind(**(self.params | params))
+            inner = {name: current().get(kind, str(self.params[name])) for name, kind in self.component.chooses.items()}
+            built = {name: Subject(component).bind() for name, component in inner.items()}
+            return self.component.bind(**(self.params | built | params))
         except (DovetailError, ImportError) as error:
             raise Inapplicable(f"it cannot be built here: {error}") from error
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
-import traceback
-from pathlib import Path
 from typing import Literal
 
 import attrs
 
 from dovetail.registry import place_of
+from dovetail.registry.places import first_line, raised_in
 from dovetail_kit.conformance.check import Check, Failed, Inapplicable
 from dovetail_kit.conformance.subject import Subject
 
@@ -56,15 +54,4 @@ def report(check: Check, subject: Subject, verdict: Verdict) -> str:
 def _seen(error: Exception, subject: Subject) -> str:
     if isinstance(error, Failed):
         return str(error)
-    first = str(error).strip().split("\n", 1)[0]
-    return f"{type(error).__name__}: {first}{_raised_at(error, subject)}"
-
-
-def _raised_at(error: Exception, subject: Subject) -> str:
-    """Return the last line of the component's own folder that led to an error; empty if there is none."""
-    try:
-        folder = Path(inspect.getfile(inspect.unwrap(subject.component.load()))).parent
-    except TypeError:  # a builtin
-        return ""
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if folder in Path(frame.filename).parents]
-    return f" [{own[-1].filename}:{own[-1].lineno}]" if own else ""
+    return f"{first_line(error)}{raised_in(subject.component.load(), error)}"

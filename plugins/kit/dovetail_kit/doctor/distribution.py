@@ -20,7 +20,8 @@ from dovetail.registry.compatibility import (
     owner_of,
     requirements,
 )
-from dovetail.registry.discovery import GROUP, SLOW_IMPORT_SECONDS, is_disabled
+from dovetail.registry.disabled import is_disabled
+from dovetail.registry.discovery import GROUP, SLOW_IMPORT_SECONDS
 from dovetail_kit.doctor.component import examine_component
 from dovetail_kit.doctor.finding import LEVELS, Finding
 from dovetail_kit.doctor.imports import import_costs

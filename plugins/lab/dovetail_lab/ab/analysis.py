@@ -14,9 +14,9 @@ from dovetail_lab.ab.design import Arm
 from dovetail_lab.ab.guards import Watched, watch
 from dovetail_lab.ab.outcomes import Outcome, Runs
 from dovetail_lab.ab.paired import Interval
-from dovetail_lab.ab.prompts import Flips, Shares, Table, flips, hierarchical_interval, variance_shares
+from dovetail_lab.ab.prompts import Flips, Shares, Table, flips, two_way_interval, variance_shares
 from dovetail_lab.ab.registration import Registration
-from dovetail_lab.ab.verdict import Comparison, compare
+from dovetail_lab.ab.verdict import Comparison, compare, results_of_pairs
 from dovetail_lab.report.curves import Curves, mean_curves
 
 EVALUATIONS: Final = "eval.jsonl"
@@ -29,7 +29,7 @@ class Prompts:
     Attributes:
         control: mean of each prompt over the seeds, of the control.
         arm: the same of the arm.
-        interval: of the mean difference, over other seeds and other prompts, 95 %.
+        interval: of the mean difference, over other seeds and other prompts, as confident as the comparison's.
         shares: where its variance comes from.
         flips: prompts that changed sides; None where a prompt's value is not a success or a failure.
     """
@@ -112,8 +112,11 @@ def _at(runs: Runs, look: int) -> Analysis:
     seeds = design.seeds[:size]
     control = runs.results(design.control.name, seeds)
     arms = {arm.name: runs.results(arm.name, seeds) for arm in design.treatments}
-    paired_arms = {name: values for name, values in arms.items() if not np.isnan(values - control).all()}
-    comparisons = (
+    sign = 1.0 if design.goal == "max" else -1.0
+    paired_arms = {
+        name: values for name, values in arms.items() if len(results_of_pairs(control, values, sign, design.lost)[0])
+    }
+    found = (
         {}
         if not paired_arms
         else compare(
@@ -122,11 +125,16 @@ def _at(runs: Runs, look: int) -> Analysis:
             higher_is_better=design.goal == "max",
             min_effect=design.min_effect,
             alpha=design.alpha,
-            looks=len(design.look_sizes),
+            looks=design.look_sizes,
+            lost=design.lost,
         )
     )
-    tables = {name: prompts_of(runs, name, seeds) for name in comparisons}
-    found = Analysis(
+    comparisons = {
+        name: attrs.evolve(each, verdict="identical") if runs.identical(name, seeds) else each
+        for name, each in found.items()
+    }
+    tables = {name: prompts_of(runs, name, seeds, each.confidence) for name, each in comparisons.items()}
+    analysis = Analysis(
         runs=runs,
         look=look,
         seeds=seeds,
@@ -135,10 +143,10 @@ def _at(runs: Runs, look: int) -> Analysis:
         prompts={name: table for name, table in tables.items() if table},
         over=look == len(design.look_sizes),
     )
-    return attrs.evolve(found, over=found.over or (look > 0 and found.decided))
+    return attrs.evolve(analysis, over=analysis.over or (look > 0 and analysis.decided))
 
 
-def prompts_of(runs: Runs, arm: str, seeds: Sequence[int]) -> Prompts | None:
+def prompts_of(runs: Runs, arm: str, seeds: Sequence[int], confidence: float = 0.95) -> Prompts | None:
     """Return an arm's result prompt by prompt; None if it is not a metric of an evaluation, or was not kept."""
     design = runs.registration.design
     tables: dict[str, list[np.ndarray]] = {arm: [], design.control.name: []}
@@ -151,7 +159,7 @@ def prompts_of(runs: Runs, arm: str, seeds: Sequence[int]) -> Prompts | None:
     if len(sizes) != 1:
         return None
     mine, control = np.array(tables[arm]), np.array(tables[design.control.name])
-    there = ~(np.isnan(mine) | np.isnan(control)).any(axis=(0, 1))  # prompts that every run has a value of
+    there = (np.isfinite(mine) & np.isfinite(control)).all(axis=(0, 1))  # prompts that every run has a value of
     mine, control = mine[:, :, there].mean(1), control[:, :, there].mean(1)
     if mine.shape[1] < 2:
         return None
@@ -161,7 +169,7 @@ def prompts_of(runs: Runs, arm: str, seeds: Sequence[int]) -> Prompts | None:
     return Prompts(
         control=control.mean(0),
         arm=mine.mean(0),
-        interval=hierarchical_interval(difference),
+        interval=two_way_interval(difference, confidence),
         shares=variance_shares(difference),
         flips=flips(worse, better) if binary else None,
     )
@@ -173,7 +181,7 @@ def _by_prompt(runs: Runs, outcome: Outcome) -> Float[np.ndarray, "evaluation pr
     if section != "eval" or math.isnan(outcome.value):
         return None
     rows = {line["step"]: line[column] for line in runs.records(outcome, EVALUATIONS) if column in line}
-    steps = runs.registration.design.window.steps(list(rows), runs.registration.steps)
+    steps = runs.registration.design.window.steps(list(rows), runs.registration.steps[outcome.arm])
     sizes = {len(rows[step]) for step in steps}
     if len(sizes) != 1:
         return None
@@ -188,7 +196,7 @@ def difference_curves(analysis: Analysis, arm: str) -> Curves:
     for seed in analysis.seeds:
         mine, control = (runs.outcomes[name, seed] for name in (arm, design.control.name))
         if not math.isnan(mine.value) and not math.isnan(control.value):
-            left, right = (runs.curve(each, design.metric) for each in (mine, control))
+            left, right = (runs.drawn(each, design.metric) for each in (mine, control))
             found.append({step: sign * (left[step] - right[step]) for step in left.keys() & right.keys()})
     return mean_curves(found)
 
@@ -198,9 +206,7 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
     seeds = analysis.seeds
     arms = {}
     for name, comparison in analysis.comparisons.items():
-        guards = [
-            {**attrs.asdict(each), "guard": each.guard.label, "ratio": each.ratio} for each in analysis.guards[name]
-        ]
+        guards = [{**attrs.asdict(each), "guard": each.guard.label} for each in analysis.guards[name]]
         arms[name] = {**attrs.asdict(comparison), "lost": analysis.lost_in(name), "guards": guards}
         if prompts := analysis.prompts.get(name):
             kept = ("interval", "shares", "flips")
@@ -217,6 +223,7 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
         "look": analysis.look,
         "pairs": len(seeds),
         "over": analysis.over,
+        "doubts": list(analysis.runs.doubts),
         "decided": analysis.decided,
         "arms": arms,
         "runs": runs,

@@ -9,23 +9,27 @@ from pathlib import Path
 import attrs
 
 from dovetail.config import Choice, load_experiment
-from dovetail.errors import ConfigError
+from dovetail.errors import ConfigError, RunError
 from dovetail.shipped import find
 from dovetail_lab.ab import experiment
 from dovetail_lab.ab.analysis import Analysis, analyse
 from dovetail_lab.ab.design import Arm, Design, Window, parse_stop_rule
+from dovetail_lab.ab.integrity import tampered
+from dovetail_lab.ab.journal import FILE as JOURNAL
+from dovetail_lab.ab.journal import Journal
 from dovetail_lab.ab.metric import check_metric
 from dovetail_lab.ab.outcomes import Runs
 from dovetail_lab.ab.registration import FILE, Registration
-from dovetail_lab.ab.words import caveats, counted, headline, plan
+from dovetail_lab.ab.words import caveats, counted, doubtful, headline, plan
 from dovetail_lab.settings import AB
 from dovetail_lab.sweep import Planned, Store, Terms, parse_seeds, plan_trials
 from dovetail_lab.sweep.commands import parse_time
+from dovetail_lab.sweep.store import RECORD
 
 DECIDED, UNDECIDED = 0, 3
 """Exit codes; 1 is an error, as for every command."""
 
-REGISTERED = ("control", "seeds", "metric", "goal", "window", "min_effect", "alpha", "sequential", "deviation")
+REGISTERED = ("control", "seeds", "metric", "goal", "window", "min_effect", "alpha", "lost", "sequential", "deviation")
 """Options that are settings of the section `ab`."""
 
 HOW_IT_RUNS = (
@@ -40,33 +44,131 @@ HOW_IT_RUNS = (
 def run(options: argparse.Namespace) -> int:
     """Register and run an A/B test, or resume it; report what it found."""
     path = find(options.config)
-    settings = read_settings(path, options)
-    design = make_design(settings)
-    terms, executor, limit = read_terms(path, options)
-    planned = plan_trials(path, options.overrides, [point for _, point in design.points()], max_trials=limit)
-    experiment.check_arms(design, planned)
-    for config in planned.configs.values():
-        check_metric(design.metric, config)
     folder = options.folder or Path("ab") / path.stem
-    registration = Registration.of(design, path.name, options.overrides, planned)
-    if (folder / FILE).exists():
-        there = Registration.load(folder)
-        pairs = Runs.read(there, Store.open(folder)).pairs(there.design.seeds)
-        registration = registration.continues(there, amend=options.amend, pairs=pairs)
-    elif not options.repeat:
-        experiment.check_seeds(registration, folder)
-    print("\n".join(introduction(registration, planned, settings.deviation)))
+    test = Test.of(path, options.overrides, read_settings(path, options), read_terms(path, options))
+    registration = test.register(folder, amend=options.amend, repeat=options.repeat)
+    print("\n".join(introduction(registration, test.planned, test.deviation)))
     if options.dry_run:
-        print(f"{len(planned.trials)} runs would be made in {folder}")
+        print(f"{len(test.planned.trials)} runs would be made in {folder}")
         return 0
-    about = {"config": str(path), "set": options.overrides, "space": design.to_json()}
-    about |= {"metric": design.metric, "goal": design.goal}
-    store = Store.create(folder, planned, about, extend=bool(options.amend))
-    registration.save(folder)
-    analysis = experiment.run(registration, planned, store, executor.bind(), terms)
-    files = experiment.report(analysis, folder)
-    print("\n".join([*found(analysis), "", *map(str, files)]))
-    return DECIDED if analysis.decided else UNDECIDED
+    analysis = test.perform(registration, folder, extend=bool(options.amend))
+    print("\n".join([*found(analysis), "", *(str(folder / name) for name in experiment.FILES)]))
+    return DECIDED if analysis.decided and not analysis.runs.doubts else UNDECIDED
+
+
+HowItRuns = tuple[Terms, Choice, int]
+"""How runs are driven, where, and how many there may be."""
+
+
+@attrs.frozen(kw_only=True)
+class Test:
+    """An A/B test that was read and planned, and is not registered yet.
+
+    Attributes:
+        path: the gin file.
+        overrides: that all arms have.
+        design: what is compared.
+        planned: the runs.
+        terms: how they run.
+        executor: where they run.
+        deviation: of a pilot, for the power; None if there is none.
+    """
+
+    path: Path
+    overrides: tuple[str, ...]
+    design: Design
+    planned: Planned
+    terms: Terms
+    executor: Choice
+    deviation: float | None
+
+    @classmethod
+    def of(cls, path: Path, overrides: Sequence[str], settings: AB, how: HowItRuns) -> Test:
+        """Read and plan every run.
+
+        Raises:
+            ConfigError: with one line for each thing that is wrong.
+        """
+        design, (terms, executor, limit) = make_design(settings), how
+        planned = plan_trials(path, overrides, [point for _, point in design.points()], max_trials=limit)
+        experiment.check_arms(design, planned)
+        for config in planned.configs.values():
+            check_metric(design.metric, config)
+        return cls(
+            path=path,
+            overrides=tuple(overrides),
+            design=design,
+            planned=planned,
+            terms=terms,
+            executor=executor,
+            deviation=settings.deviation,
+        )
+
+    def register(self, folder: Path, *, amend: str | None, repeat: bool) -> Registration:
+        """Return its registration, as the continuation of the one in the folder if there is one; nothing is written."""
+        registration = Registration.of(self.design, self.path.name, self.overrides, self.planned)
+        if (folder / FILE).exists():
+            return resumed(registration, folder, amend)
+        refuse_orphan(folder)
+        return experiment.check_seeds(registration, folder, repeat=repeat)
+
+    def perform(self, registration: Registration, folder: Path, *, extend: bool) -> Analysis:
+        """Register it in its folder, run it to its last look, and write the report."""
+        design = self.design
+        about = {"config": str(self.path), "set": list(self.overrides), "space": design.to_json()}
+        about |= {"metric": design.metric, "goal": design.goal}
+        experiment.begin(registration, folder)
+        store = Store.create(folder, self.planned, about, extend=extend)
+        print(f"registered on {registration.registered}, seal {Journal(folder).seal}")
+        analysis = experiment.run(registration, self.planned, store, self.executor.bind(), self.terms)
+        experiment.report(analysis, folder)
+        return analysis
+
+
+def resumed(registration: Registration, folder: Path, amend: str | None) -> Registration:
+    """Return the registration as the continuation of the one in the folder.
+
+    Raises:
+        ConfigError: if the two differ and nobody says why.
+        RunError: if the one in the folder is not what was registered.
+    """
+    there, store = Registration.load(folder), Store.open(folder)
+    if found := tampered(there, store):
+        raise RunError(f"'{folder}': {'; '.join(found)}. Put it back as it was, or choose another --folder")
+    looks = sum(1 for _ in Journal(folder).of("looked"))
+    pairs = Runs.read(there, store).pairs(there.design.seeds)
+    return registration.continues(there, amend=amend, pairs=pairs, looks=looks)
+
+
+def refuse_orphan(folder: Path) -> None:
+    """Refuse a folder that holds runs and no registration, as if they were to come.
+
+    Raises:
+        RunError: saying what is there.
+    """
+    there = [name for name in (JOURNAL, RECORD) if (folder / name).exists()]
+    if there:
+        raise RunError(
+            f"'{folder}' has {' and '.join(there)} and no {FILE}: it is a sweep's folder, or a test whose registration"
+            " is gone. Put it back, or choose another --folder"
+        )
+
+
+def refuse_before_the_end(folder: Path, store: Store) -> None:
+    """Refuse to show the results of a test to which a look is still to come.
+
+    Raises:
+        RunError: saying when they are looked at.
+    """
+    if not (folder / FILE).exists():
+        return
+    registration = Registration.load(folder)
+    if not analyse(Runs.read(registration, store)).over:
+        sizes = ", ".join(map(str, registration.design.look_sizes))
+        raise RunError(
+            f"'{folder}' is an A/B test that is looked at after {sizes} pairs: what its arms have come to is not shown"
+            " before it has ended. `dovetail sweep status` shows which runs have, `dovetail report` the looks so far"
+        )
 
 
 def read_settings(path: Path, options: argparse.Namespace) -> AB:
@@ -93,18 +195,21 @@ def make_design(settings: AB) -> Design:
         seeds=parse_seeds(settings.seeds),
         looks=parse_stop_rule(settings.sequential),
         alpha=settings.alpha,
+        lost=settings.lost,
     )
     return design.with_control(settings.control) if settings.control else design
 
 
-def read_terms(path: Path, options: argparse.Namespace) -> tuple[Terms, Choice, int]:
-    """Return how the runs are driven, as `sweep.*` of the config and the command line say, and how many there may be.
-
-    Never as populations, and strictly in order: all arms are trained in the same way.
-    """
+def read_terms(path: Path, options: argparse.Namespace) -> HowItRuns:
+    """Return how the runs are driven, as `sweep.*` of the config and the command line say."""
     given = ((key, getattr(options, option)) for option, key in HOW_IT_RUNS)
     sets = [f"{key}={value!r}" for key, value in given if value is not None]
-    settings, choices = load_experiment("sweep", path, [*options.overrides, *sets])
+    return how_it_runs(path, [*options.overrides, *sets])
+
+
+def how_it_runs(path: Path, overrides: Sequence[str]) -> HowItRuns:
+    """Return how the runs are driven: never as populations and in order, so that all arms are trained alike."""
+    settings, choices = load_experiment("sweep", path, overrides)
     terms = Terms(jobs=settings.jobs, retry=settings.retry, timeout=parse_time(settings.timeout), in_order=True)
     return terms, choices["sweep.executor"], settings.max_trials
 
@@ -136,7 +241,7 @@ def _in_both(differences: Sequence[str]) -> list[str]:
 
 def found(analysis: Analysis) -> list[str]:
     """Return the verdicts, for the terminal."""
-    lines = [""]
+    lines = ["", *doubtful(analysis)]
     sentences = headline(analysis)
     if not analysis.look:
         return [*lines, *sentences]

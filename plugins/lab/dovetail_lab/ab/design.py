@@ -10,11 +10,13 @@ from typing import Any, Literal
 import attrs
 
 from dovetail.errors import ConfigError, listing, nearest
-from dovetail_lab.ab.sequential import look_sizes
+from dovetail_lab.ab.sequential import deciding_looks, look_sizes
+from dovetail_lab.ab.verdict import Lost
 from dovetail_lab.sweep import Point
 from dovetail_lab.sweep.values import split_commas
 
 Goal = Literal["max", "min"]
+LOST = ("leave_out", "worst")
 ALPHA = 0.05
 FEW_PAIRS = 6
 """Below it the exact sign-flip test cannot reach 5 %."""
@@ -113,6 +115,7 @@ class Design:
         seeds: one pair of runs for each, in the order in which they run.
         looks: at how many points the data are looked at, the end included.
         alpha: chance of a false `better` or `worse`, over all arms and looks.
+        lost: what a run without a result counts as: its pair is left out, or it has the worst result of both arms.
     """
 
     arms: tuple[Arm, ...]
@@ -123,6 +126,7 @@ class Design:
     seeds: tuple[int, ...]
     looks: int = 1
     alpha: float = ALPHA
+    lost: Lost = "leave_out"
 
     def __attrs_post_init__(self) -> None:
         names = [arm.name for arm in self.arms]
@@ -135,6 +139,8 @@ class Design:
             raise ConfigError(f"--min-effect {self.min_effect}: a number from 0 on, in the unit of {self.metric}")
         if not 0 < self.alpha < 1:
             raise ConfigError(f"--alpha {self.alpha}: a number between 0 and 1")
+        if self.lost not in LOST:
+            raise ConfigError(f"--lost {self.lost}: write {' or '.join(LOST)}")
         if not 1 <= self.looks <= len(self.seeds):
             raise ConfigError(f"{self.looks} looks at {len(self.seeds)} pairs: from 1 to as many looks as pairs")
 
@@ -150,7 +156,12 @@ class Design:
 
     @property
     def look_sizes(self) -> tuple[int, ...]:
-        """After how many pairs the data are looked at."""
+        """After how many pairs the data are looked at: the planned looks, without those that could not decide."""
+        return deciding_looks(self.planned_looks, self.alpha / len(self.treatments))
+
+    @property
+    def planned_looks(self) -> tuple[int, ...]:
+        """The looks that the stop rule speaks of."""
         return look_sizes(len(self.seeds), self.looks)
 
     def arm(self, name: str) -> Arm:
@@ -194,6 +205,7 @@ class Design:
             "seeds": list(self.seeds),
             "stop_rule": self.stop_rule,
             "alpha": self.alpha,
+            "lost": self.lost,
         }
 
     @property
@@ -213,6 +225,7 @@ class Design:
             seeds=tuple(record["seeds"]),
             looks=parse_stop_rule(record["stop_rule"]),
             alpha=record["alpha"],
+            lost=record["lost"],
         )
         return design.with_control(record["control"])
 

@@ -7,10 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from dovetail.errors import ConfigError, listing
-from dovetail_lab.ab import markdown, page
+import attrs
+
+from dovetail.errors import ConfigError, RunError, listing
+from dovetail_lab.ab import integrity, markdown, page
 from dovetail_lab.ab.analysis import Analysis, analyse, to_json
 from dovetail_lab.ab.design import Design
+from dovetail_lab.ab.journal import Journal
 from dovetail_lab.ab.outcomes import Runs
 from dovetail_lab.ab.registration import FILE, Registration
 from dovetail_lab.ab.watch import open_watch
@@ -18,6 +21,8 @@ from dovetail_lab.report.page import write
 from dovetail_lab.sweep import Planned, Store, Terms, Trial, drive
 
 REPORT, TEXT = "ab.html", "ab.md"
+FILES = (REPORT, TEXT, FILE)
+"""What a report consists of."""
 
 
 def check_arms(design: Design, planned: Planned) -> None:
@@ -38,26 +43,36 @@ def check_arms(design: Design, planned: Planned) -> None:
             )
 
 
-def check_seeds(registration: Registration, folder: Path) -> None:
-    """Refuse a comparison of the same runs that another A/B test beside this one has made.
+def check_seeds(registration: Registration, folder: Path, *, repeat: bool) -> Registration:
+    """Refuse a comparison of the same runs that another A/B test near this one has made, or record that it has.
+
+    Near is beside the folder, or in another folder beside its parent.
 
     Raises:
         ConfigError: naming the test and the seeds.
     """
-    for record in sorted(folder.parent.glob(f"*/{FILE}")):
-        if record.parent.resolve() == folder.resolve():
-            continue
-        there = _ids(record)
-        seeds = [
-            seed
-            for seed in registration.design.seeds
-            if sum(ids[seed] in there for ids in registration.trials.values()) > 1
-        ]
-        if seeds:
+    repeated = []
+    near = {*folder.parent.glob(f"*/{FILE}"), *folder.absolute().parent.parent.glob(f"*/*/{FILE}")}
+    for where, record in sorted({record.resolve().parent: record for record in near}.items()):
+        seeds = [] if where == folder.resolve() else _shared(registration, _ids(record))
+        if seeds and not repeat:
             raise ConfigError(
-                f"'{record.parent}' has compared these arms on seeds {listing(map(str, seeds))} already: the same seeds"
+                f"'{_shown(where)}' has compared these arms on seeds {listing(map(str, seeds))} already: the same seeds"
                 " give the same runs, which are not new evidence. Take other --seeds, or say --repeat to run them again"
             )
+        repeated += [_shown(where)] * bool(seeds)
+    return attrs.evolve(registration, repeats=tuple(repeated))
+
+
+def _shared(registration: Registration, there: set[str]) -> list[int]:
+    """The seeds of which another test has made the runs of two arms."""
+    ids = registration.trials.values()
+    return [seed for seed in registration.design.seeds if sum(each[seed] in there for each in ids) > 1]
+
+
+def _shown(folder: Path) -> str:
+    here = Path.cwd()
+    return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
 
 
 def _ids(record: Path) -> set[str]:
@@ -68,6 +83,23 @@ def _ids(record: Path) -> set[str]:
         return set()
 
 
+def begin(registration: Registration, folder: Path) -> None:
+    """Write the registration, or its amendment, to `ab.json` and to the journal, before any run starts.
+
+    Raises:
+        RunError: if that is impossible.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"'{folder}' cannot be made: {error.strerror or error}") from error
+    journal, record = Journal(folder), registration.to_json()
+    entries = [*journal.of("registered"), *journal.of("amended")]
+    if not entries or max(entries)[1]["registration"] != record:
+        journal.append("amended" if entries else "registered", {"registration": record})
+    registration.save(folder)
+
+
 def run(registration: Registration, planned: Planned, store: Store, executor: Any, terms: Terms) -> Analysis:
     """Drive the runs up to each look, until all arms are decided or the last look is done."""
     design = registration.design
@@ -76,7 +108,11 @@ def run(registration: Registration, planned: Planned, store: Store, executor: An
     for size in design.look_sizes:
         _drive(store, executor, terms, registration, planned, trials[done * arms : size * arms])
         done = size
-        if analyse(Runs.read(registration, store)).over:
+        integrity.keep(registration, store)
+        found = analyse(Runs.read(registration, store))
+        if found.look:
+            integrity.keep_look(store, found.look, {arm: each.verdict for arm, each in found.comparisons.items()})
+        if found.over:
             break
     return analyse(Runs.read(registration, store))
 
@@ -103,4 +139,4 @@ def report(analysis: Analysis, folder: Path) -> list[Path]:
     write(folder / REPORT, page.render(analysis))
     write(folder / TEXT, markdown.render(analysis))
     analysis.registration.save(folder, to_json(analysis) if analysis.look else None)
-    return [folder / REPORT, folder / TEXT, folder / FILE]
+    return [folder / name for name in FILES]

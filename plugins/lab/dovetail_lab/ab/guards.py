@@ -9,12 +9,14 @@ from typing import Final, Literal
 
 import attrs
 import numpy as np
+from jaxtyping import Float
 
 from dovetail_lab.ab import paired
 from dovetail_lab.ab.outcomes import Curve, Outcome, Runs
 from dovetail_lab.ab.paired import Interval
 from dovetail_lab.ab.verdict import Verdict
 
+Figures = Float[np.ndarray, "pair"]
 Sign = Literal["red", "changed", "same", "unknown"]
 Over = Literal["window", "run", "sum", "median", "max"]
 REDUCE: Final[Mapping[str, Callable[[list[float]], float]]] = {
@@ -23,6 +25,8 @@ REDUCE: Final[Mapping[str, Callable[[list[float]], float]]] = {
     "median": lambda values: float(median(values)),
     "max": max,
 }
+LEVEL: Final = 0.05
+"""Chance that any guard of an arm is found to have changed where none has."""
 METRICS: Final = "metrics.jsonl"
 TIMINGS: Final = "timings.jsonl"
 
@@ -67,6 +71,32 @@ GUARDS: Final = (
 
 
 @attrs.frozen(kw_only=True)
+class Change:
+    """How a quantity of an arm compares with the control's over the pairs.
+
+    Attributes:
+        is_ratio: whether it is a factor, the geometric mean over the pairs; else it is a mean difference. A factor is
+            there if all values are positive, so that its interval is of logarithms, and never negative.
+        value: the factor, or the difference.
+        interval: of the value.
+        p: of the t-test of no change, adjusted for the number of guards; it is at most 5 % if and only if `sure`.
+        difference: the change in the quantity's unit: (factor − 1) times the control's mean, or the value itself.
+    """
+
+    is_ratio: bool
+    value: float
+    interval: Interval
+    p: float
+    difference: float
+
+    @property
+    def sure(self) -> bool:
+        """Whether the interval leaves out that nothing has changed."""
+        same = 1.0 if self.is_ratio else 0.0
+        return not self.interval.low <= same <= self.interval.high
+
+
+@attrs.frozen(kw_only=True)
 class Watched:
     """A guard for one arm against the control, over the pairs.
 
@@ -75,64 +105,85 @@ class Watched:
         metric: where it was found; empty if no run has recorded it.
         control: mean of the control.
         arm: mean of the arm.
-        change: interval of the mean paired difference, 95 %.
-        p: exact sign-flip p-value, unadjusted.
+        change: how they compare; None if no pair has recorded it.
         sign: `red` where the arm wins the metric and this got worse; `changed`; `same`; `unknown`.
     """
 
     guard: Guard
-    metric: str
-    control: float
-    arm: float
-    change: Interval
-    p: float
-    sign: Sign
-
-    @property
-    def ratio(self) -> float:
-        """The arm's mean as a multiple of the control's; NaN where that is zero."""
-        return self.arm / self.control if self.control else math.nan
+    metric: str = ""
+    control: float = math.nan
+    arm: float = math.nan
+    change: Change | None = None
+    sign: Sign = "unknown"
 
 
 def watch(runs: Runs, arm: str, seeds: Sequence[int], verdict: Verdict) -> list[Watched]:
-    """Compare an arm with the control on every guard."""
-    return [_watch(runs, guard, arm, seeds, verdict) for guard in GUARDS]
+    """Compare an arm with the control on every guard that both have recorded.
+
+    That any of them changes by chance is to be as rare as one false alarm in twenty, however many there are: each is
+    judged by an interval of 1 − 5 % / their number (Bonferroni).
+    """
+    found = {guard.label: _recorded(runs, guard, arm, seeds) for guard in GUARDS}
+    recorded = sum(each is not None for each in found.values())
+    watched = []
+    for guard in GUARDS:
+        each = found[guard.label]
+        if each is None:
+            watched.append(Watched(guard=guard))
+            continue
+        metric, control, mine = each
+        change, mean = change_of(control, mine, recorded), float(control.mean())
+        sign = judge(guard, mean, change.difference, change.sure, verdict)
+        watched.append(
+            Watched(guard=guard, metric=metric, control=mean, arm=float(mine.mean()), change=change, sign=sign)
+        )
+    return watched
 
 
-def _watch(runs: Runs, guard: Guard, arm: str, seeds: Sequence[int], verdict: Verdict) -> Watched:
-    design = runs.registration.design
+def _recorded(runs: Runs, guard: Guard, arm: str, seeds: Sequence[int]) -> tuple[str, Figures, Figures] | None:
+    """Return the metric of a guard, and its figures of control and arm in the pairs that have recorded it."""
     for metric in guard.metrics:
         figure = _figure(runs, guard, metric)
-        control, mine = (runs.table(name, seeds, figure) for name in (design.control.name, arm))
-        both = ~(np.isnan(control) | np.isnan(mine))
+        control, mine = (runs.table(name, seeds, figure) for name in (runs.registration.design.control.name, arm))
+        both = np.isfinite(control) & np.isfinite(mine)
         if both.any():
-            break
-    else:
-        nothing = Interval(-math.inf, math.inf)
-        return Watched(
-            guard=guard, metric="", control=math.nan, arm=math.nan, change=nothing, p=math.nan, sign="unknown"
-        )
-    control, mine = control[both], mine[both]
-    change = paired.t_interval(mine - control)
-    return Watched(
-        guard=guard,
-        metric=metric,
-        control=float(control.mean()),
-        arm=float(mine.mean()),
-        change=change,
-        p=paired.sign_flip_p(mine - control),
-        sign=judge(guard, float(control.mean()), float((mine - control).mean()), change, verdict),
+            return metric, control[both], mine[both]
+    return None
+
+
+def change_of(control: Figures, arm: Figures, guards: int = 1) -> Change:
+    """Return how an arm's figures compare with the control's, pair by pair.
+
+    Positive quantities are compared by the logarithms of their ratios, whose interval is exp(mean ± t·s/√n).
+
+    Args:
+        control: one for each pair.
+        arm: the same of the arm.
+        guards: how many quantities are compared; each interval has the confidence 1 − 5 % / guards.
+    """
+    is_ratio = bool((control > 0).all() and (arm > 0).all())
+    differences = np.log(arm) - np.log(control) if is_ratio else arm - control
+    interval, mean = paired.t_interval(differences, 1 - LEVEL / guards), float(differences.mean())
+    p = min(guards * paired.t_p(differences), 1.0)
+    if not is_ratio:
+        return Change(is_ratio=False, value=mean, interval=interval, p=p, difference=mean)
+    value, ends = math.exp(mean), np.exp([interval.low, interval.high])
+    return Change(
+        is_ratio=True,
+        value=value,
+        interval=Interval(float(ends[0]), float(ends[1])),
+        p=p,
+        difference=(value - 1) * float(control.mean()),
     )
 
 
-def judge(guard: Guard, control: float, difference: float, change: Interval, verdict: Verdict) -> Sign:
-    """Say what a change means: it counts if it is beyond the tolerance and its interval does not hold zero.
+def judge(guard: Guard, control: float, difference: float, sure: bool, verdict: Verdict) -> Sign:
+    """Say what a change means: it counts if it is beyond the tolerance, and is not chance.
 
     >>> guard = Guard(label="length", metrics=("x",))
-    >>> judge(guard, 10.0, 5.0, Interval(4.0, 6.0), "better"), judge(guard, 10.0, -5.0, Interval(-6.0, -4.0), "better")
+    >>> judge(guard, 10.0, 5.0, True, "better"), judge(guard, 10.0, -5.0, True, "better")
     ('red', 'changed')
     """
-    sure = change.low > 0 or change.high < 0
     if not sure or abs(difference) <= max(guard.tolerance * abs(control), guard.at_least):
         return "same"
     worse = difference > 0 or guard.bad == "either"
@@ -141,14 +192,14 @@ def judge(guard: Guard, control: float, difference: float, change: Interval, ver
 
 def _figure(runs: Runs, guard: Guard, metric: str) -> Callable[[Outcome], float]:
     """Return what reduces a run's record to one number."""
-    design, total = runs.registration.design, runs.registration.steps
+    design, steps = runs.registration.design, runs.registration.steps
 
     def figure(outcome: Outcome) -> float:
         curve = _spent(runs, outcome, metric) if guard.file == TIMINGS else runs.curve(outcome, metric)
         if not curve:
             return math.nan
         if guard.over == "window":
-            return design.window.of(curve.items(), total)
+            return design.window.of(curve.items(), steps[outcome.arm])
         return REDUCE[guard.over](list(curve.values()))
 
     return figure

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dovetail_lab.ab.analysis import Analysis
-from dovetail_lab.ab.words import caveats, headline
-from dovetail_lab.report.numbers import Unit, p_value, ratio, share
+from dovetail_lab.ab.words import PROTECTED, caveats, changed, doubtful, headline, sources
+from dovetail_lab.report.numbers import Unit, p_value, share
 
 
 def render(analysis: Analysis) -> str:
     """Return the report as Markdown."""
     registration, design = analysis.registration, analysis.registration.design
     lines = [f"# {' and '.join(arm.name for arm in design.treatments)} against {design.control.name}", ""]
-    lines += [f"**{text}**\n" for text in headline(analysis)]
+    lines += [f"**{text}**\n" for text in (*doubtful(analysis), *headline(analysis))]
     lines += [f"* {text}" for arm in design.treatments for text in caveats(analysis, arm.name)]
     for each in registration.amendments:
         lines.append(
@@ -21,7 +21,7 @@ def render(analysis: Analysis) -> str:
         )
     if analysis.comparisons:
         lines += ["", *_statistics(analysis), "", *_guards(analysis)]
-    lines += ["", *_prompts(analysis), *_lost(analysis), "## Registered before the first run", ""]
+    lines += ["", *_prompts(analysis), *_lost(analysis), "## Registered", ""]
     lines += [
         f"* config `{registration.config}`{''.join(f' `{each}`' for each in registration.sets)}",
         *(
@@ -32,7 +32,13 @@ def render(analysis: Analysis) -> str:
         f" minimum effect {design.min_effect:g}",
         f"* seeds {', '.join(map(str, design.seeds))}; {design.stop_rule}, looks after"
         f" {', '.join(map(str, design.look_sizes))} pairs; level {design.alpha:g}",
+        f"* on {registration.registered}; seal `{analysis.runs.seal}`",
         f"* {', '.join(f'{name} {version}' for name, version in registration.versions.items())}",
+        f"* sources: {', '.join(sources(registration))}",
+        "",
+        "## What this record protects",
+        "",
+        *PROTECTED,
         "",
     ]
     return "\n".join(lines)
@@ -65,9 +71,9 @@ def _guards(analysis: Analysis) -> list[str]:
             if each.metric:
                 unit = Unit.of(each.metric)
                 mark = {"red": "**red**", "changed": "changed"}.get(each.sign, "")
-                values = (unit.value(each.control), unit.value(each.arm), ratio(each.ratio))
+                values = (unit.value(each.control), unit.value(each.arm), changed(each))
                 rows.append((arm, each.guard.label, *values, mark))
-    return _table(("arm", "guard", "control", "arm's", "factor", ""), rows)
+    return _table(("arm", "guard", "control", "arm's", "change", ""), rows)
 
 
 def _prompts(analysis: Analysis) -> list[str]:

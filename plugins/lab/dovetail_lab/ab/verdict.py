@@ -12,9 +12,12 @@ from scipy import stats
 
 from dovetail_lab.ab import paired
 from dovetail_lab.ab.paired import Interval, Pairs
-from dovetail_lab.ab.sequential import overall_p, pocock_level
+from dovetail_lab.ab.sequential import Looks, overall_p, pocock_level
+from dovetail_lab.ab.symmetry import Symmetry, symmetry
 
-Verdict = Literal["better", "worse", "equivalent", "undecided"]
+Verdict = Literal["better", "worse", "equivalent", "identical", "undecided"]
+Lost = Literal["leave_out", "worst"]
+"""What a run without a result counts as."""
 
 
 @attrs.frozen(kw_only=True)
@@ -38,7 +41,8 @@ class Comparison:
         correlation: of the two arms over the seeds.
         detectable: least true difference found with 80 % power at this number of pairs and deviation.
         needed: pairs needed in all for 80 % power at the minimum effect; None if there is none to name.
-        verdict: see `decide`.
+        symmetry: signs that the differences are not symmetric, which the test assumes.
+        verdict: see `decide`; `identical` is for who knows more than the results to say.
     """
 
     pairs: int
@@ -57,6 +61,7 @@ class Comparison:
     correlation: float
     detectable: float
     needed: int | None
+    symmetry: Symmetry
     verdict: Verdict
 
 
@@ -96,6 +101,30 @@ def equivalence_p(differences: Pairs, min_effect: float) -> float:
     return max(p, 2.0**-n)
 
 
+def results_of_pairs(
+    control: Float[np.ndarray, "seed"], arm: Float[np.ndarray, "seed"], sign: float, lost: Lost
+) -> tuple[Pairs, Pairs]:
+    """Return the results of control and arm, one each for every pair that counts.
+
+    `leave_out` takes the pairs of which both have a result. It is blind to crashes: an arm whose worst runs crash is
+    left with its better ones. With `worst` a lost run has the worst result that either arm has on any seed. That is the
+    same whichever arm of a pair is called which, so the sign-flip test stays exact where arms crash alike, and an arm
+    that crashes more pays for it.
+
+    Args:
+        control: by seed, not finite where the run is lost.
+        arm: the same of the arm.
+        sign: 1 if higher is better, else −1.
+        lost: the rule.
+    """
+    both = np.isfinite(control) & np.isfinite(arm)
+    known = np.concatenate([control[np.isfinite(control)], arm[np.isfinite(arm)]])
+    if lost == "leave_out" or not len(known):
+        return control[both], arm[both]
+    worst = sign * float(np.min(sign * known))
+    return np.where(np.isfinite(control), control, worst), np.where(np.isfinite(arm), arm, worst)
+
+
 def compare(
     control: Float[np.ndarray, "seed"],
     arms: dict[str, Float[np.ndarray, "seed"]],
@@ -103,30 +132,32 @@ def compare(
     higher_is_better: bool = True,
     min_effect: float = 0.0,
     alpha: float = 0.05,
-    looks: int = 1,
+    looks: Looks = 1,
+    lost: Lost = "leave_out",
 ) -> dict[str, Comparison]:
     """Compare each arm with the control.
 
     Args:
-        control: the metric of the control's run of each seed; NaN where it crashed.
+        control: the metric of the control's run of each seed; not finite where it is lost.
         arms: the same of each arm, in the same order of seeds.
         higher_is_better: the direction of the metric.
         min_effect: the least difference that matters, in the metric's unit.
         alpha: chance of a false `better` or `worse` of any arm, over all planned looks.
-        looks: at the data that are planned, this one among them.
+        looks: that are planned, this one among them: how many, or after how many pairs each.
+        lost: what becomes of a seed of which a run is lost; see `results_of_pairs`.
 
     Returns:
-        By arm. A seed that either run of a pair has lost is left out of that pair only.
+        By arm.
 
     Raises:
         ValueError: if an arm shares no finished seed with the control.
     """
     sign = 1.0 if higher_is_better else -1.0
-    both = {name: ~(np.isnan(control) | np.isnan(values)) for name, values in arms.items()}
-    for name, there in both.items():
-        if not there.any():
+    results = {name: results_of_pairs(control, values, sign, lost) for name, values in arms.items()}
+    for name, (there, _) in results.items():
+        if not len(there):
             raise ValueError(f"arm {name} and the control have finished no seed in common")
-    differences = {name: sign * (values - control)[both[name]] for name, values in arms.items()}
+    differences = {name: sign * (arm - base) for name, (base, arm) in results.items()}
     p_values = [paired.sign_flip_p(d) for d in differences.values()]
     adjusted = paired.holm(np.array([overall_p(p, looks) for p in p_values]))
     one_sided = [min(2 * equivalence_p(d, min_effect), 1.0) for d in differences.values()]
@@ -134,7 +165,7 @@ def compare(
     level, hardest = pocock_level(looks, alpha), pocock_level(looks, alpha / len(arms))
     found = {}
     for index, (name, d) in enumerate(differences.items()):
-        arm, base = arms[name][both[name]], control[both[name]]
+        base, arm = results[name]
         deviation = float(np.std(d, ddof=1)) if len(d) > 1 else math.nan
         known = not math.isnan(deviation)
         found[name] = Comparison(
@@ -154,6 +185,7 @@ def compare(
             correlation=paired.correlation(arm, base),
             detectable=paired.detectable_effect(deviation, len(d), hardest) if known else math.inf,
             needed=paired.pairs_needed(min_effect, deviation, hardest) if known else None,
+            symmetry=symmetry(d),
             verdict=decide(float(d.mean()), float(adjusted[index]), float(alike[index]), alpha),
         )
     return found

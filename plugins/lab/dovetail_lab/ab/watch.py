@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from dovetail.errors import RunError, listing, nearest
+from dovetail_lab.ab.integrity import keep
 from dovetail_lab.ab.registration import Registration
 from dovetail_lab.sweep import State, Store, Trial, Watch
 from dovetail_lab.sweep.progress import Display, Lines
@@ -27,7 +28,7 @@ def open_watch(store: Store, registration: Registration) -> Watch:
 
     console = Console()
     shown = Lines() if not sys.stdout.isatty() or console.is_dumb_terminal else Table(store, registration, console)
-    return Checked(inner=shown, store=store, metric=registration.design.metric)
+    return Checked(inner=shown, store=store, registration=registration)
 
 
 @attrs.define(kw_only=True)
@@ -36,7 +37,8 @@ class Checked:
 
     inner: Watch
     store: Store
-    metric: str
+    registration: Registration
+    _settled: int = 0
     _found: bool = False
 
     def say(self, text: str, log: Sequence[str] = ()) -> None:
@@ -44,19 +46,24 @@ class Checked:
         self.inner.say(text, log)
 
     def look(self, states: Mapping[Trial, State]) -> None:
-        """Check the first run that is done.
+        """Check the first run that is done, and keep in the journal what each that ends has come to.
 
         Raises:
             RunError: with the nearest name.
         """
         self.inner.look(states)
+        settled = sum(state.status in SETTLED for state in states.values())
+        if settled != self._settled:
+            self._settled = settled
+            keep(self.registration, self.store)
         done = next((trial for trial, state in states.items() if state.status == "done"), None)
         if self._found or done is None:
             return
         known = {name for line in self.store.metrics(done) for name in line} - {"phase", "step"}
-        if self.metric not in known:
+        metric = self.registration.design.metric
+        if metric not in known:
             raise RunError(
-                f"run {done.id} is done and has no metric '{self.metric}'.{nearest(self.metric, known)} It has:"
+                f"run {done.id} is done and has no metric '{metric}'.{nearest(metric, known)} It has:"
                 f" {listing(known)}. Say --metric NAME --amend 'WHY' to continue with another"
             )
         self._found = True
@@ -86,7 +93,7 @@ class Table(Display):
         for seed in design.seeds:
             grid.add_column(str(seed), justify="right")
         for arm, ids in self._registration.trials.items():
-            grid.add_row(arm, *(self._cell(*by_id[id]) if id in by_id else "·" for id in ids.values()))
+            grid.add_row(arm, *(self._cell(arm, *by_id[id]) if id in by_id else "·" for id in ids.values()))
         over = sum(state.status in SETTLED for state in states.values())
         looks = ", ".join(map(str, design.look_sizes))
         return Group(
@@ -95,8 +102,8 @@ class Table(Display):
             Text(f"the arms are compared after {looks} pairs, not before", style="dim"),
         )
 
-    def _cell(self, trial: Trial, state: State) -> str:
+    def _cell(self, arm: str, trial: Trial, state: State) -> str:
         if state.status == "running":
             lines = self._store.metrics(trial)
-            return f"{(lines[-1]['step'] if lines else 0) / max(self._registration.steps, 1):.0%}"
+            return f"{(lines[-1]['step'] if lines else 0) / max(self._registration.steps[arm], 1):.0%}"
         return SIGNS.get(state.status, "✗")

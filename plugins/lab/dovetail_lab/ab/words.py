@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from dovetail_lab.ab import paired
 from dovetail_lab.ab.analysis import Analysis
 from dovetail_lab.ab.design import FEW_PAIRS, Design
+from dovetail_lab.ab.guards import Watched
+from dovetail_lab.ab.registration import Registration
 from dovetail_lab.ab.sequential import pocock_level
+from dovetail_lab.ab.symmetry import unseen_rate
 from dovetail_lab.ab.verdict import Comparison
 from dovetail_lab.report.numbers import Unit, p_value, ratio, share
 
@@ -21,11 +24,17 @@ def sentence(analysis: Analysis, arm: str) -> str:
         return f"Nothing can be said of {arm}: it and {control} have finished no seed in common."
     unit = Unit.of(design.metric)
     what = f"{design.metric} {unit.value(found.arm)} against {unit.value(found.control)}"
-    evidence = _evidence(found, unit)
+    evidence = _evidence(found, design)
     match found.verdict:
         case "equivalent":
             within = unit.length(design.min_effect)
             return f"{arm} and {control} are equivalent, within ±{within}: {what}, {evidence}."
+        case "identical":
+            return (
+                f"{arm} and {control} are identical: in all {counted(found.pairs, 'pair')} their runs have recorded the"
+                " same numbers. Do the arms differ in what is computed? With one update per step, many losses have the"
+                " same gradient."
+            )
         case "undecided":
             return (
                 f"The data do not tell whether {arm} is better or worse than {control}: {what}, {evidence}"
@@ -35,10 +44,13 @@ def sentence(analysis: Analysis, arm: str) -> str:
             return f"{arm} is {found.verdict} than {control}: {what}, {evidence}."
 
 
-def _evidence(found: Comparison, unit: Unit) -> str:
-    pairs = counted(found.pairs, "pair")
+def _evidence(found: Comparison, design: Design) -> str:
+    unit, pairs = Unit.of(design.metric), counted(found.pairs, "pair")
+    p = f"p {_equals(found.adjusted_p)}"
+    if found.verdict == "equivalent":
+        p = f"p of a difference of {unit.length(design.min_effect)} or more {_equals(found.equivalence_p)}"
     interval = f"{100 * found.confidence:.3g} % interval {unit.interval(found.t.low, found.t.high)}"
-    return f"a difference of {unit.difference(found.mean)} ({interval}, p {_equals(found.adjusted_p)}, {pairs})"
+    return f"a difference of {unit.difference(found.mean)} ({interval}, {p}, {pairs})"
 
 
 def _equals(p: float) -> str:
@@ -58,24 +70,71 @@ def _missing(found: Comparison, design: Design) -> str:
 
 
 def caveats(analysis: Analysis, arm: str) -> list[str]:
-    """Return what to hold against a verdict: guards in red, lost runs, amendments."""
+    """Return what to hold against a verdict: guards in red, what the test assumes, lost runs."""
     found = []
     reds = analysis.reds(arm)
     if reds:
-        what = ", ".join(f"{each.guard.label} {ratio(each.ratio)}" for each in reds)
+        what = ", ".join(f"{each.guard.label} {changed(each)}" for each in reds)
         found.append(f"{arm} wins the metric, but spends more or drifts: {what}.")
     comparison = analysis.comparisons.get(arm)
-    if comparison and comparison.mean == comparison.deviation == 0:
-        found.append(
-            f"Every run of {arm} has exactly the result of the control's: do the arms differ in what is computed? With"
-            " one update per step, many losses have the same gradient."
-        )
+    if comparison:
+        found += _assumed(comparison, arm)
     lost = {name: analysis.lost_in(name) for name in (arm, analysis.registration.design.control.name)}
     for name, count in lost.items():
         if count:
-            left_out = "its pair is" if count == 1 else "their pairs are"
-            found.append(f"{name} lost {count} of {len(analysis.seeds)} runs; {left_out} left out of the comparison.")
+            found.append(f"{name} lost {count} of {len(analysis.seeds)} runs{_of_lost(analysis, count)}.")
     return found
+
+
+def _of_lost(analysis: Analysis, count: int) -> str:
+    """Say what lost runs count as."""
+    if analysis.registration.design.lost == "worst":
+        return f", which {'counts' if count == 1 else 'count'} as the worst result of both arms"
+    return f"; {'its pair is' if count == 1 else 'their pairs are'} left out of the comparison"
+
+
+def _assumed(found: Comparison, arm: str) -> list[str]:
+    """Say what the verdict assumes, what speaks against it, and what so few pairs cannot show."""
+    notes, shape = [], found.symmetry
+    if found.verdict == "identical":
+        return []
+    if found.mean == found.deviation == 0:
+        notes.append(f"Every run of {arm} has exactly the result of the control's, though not the same curve.")
+    if shape.one_sided:
+        count, side = abs(shape.one_sided), "for" if shape.one_sided > 0 else "against"
+        lies = "One difference lies" if count == 1 else f"{count} differences lie"
+        notes.append(
+            f"{lies} far from the others, {side} {arm}: look at the curves of those pairs for a run that collapsed."
+            " The mean depends on them, and the test assumes that such a thing happens to both arms alike."
+        )
+    elif shape.lopsided:
+        notes.append(
+            f"The differences are lopsided (skewness {shape.skewness:.1f}, p {_equals(shape.p)}), where the test"
+            " assumes that they are symmetric about their mean: its p-value is not exact."
+        )
+    if found.verdict != "undecided":
+        notes.append(
+            "It assumes that nothing rare sets the arms apart: a collapse in up to"
+            f" {share(unseen_rate(found.pairs))} of the seeds may have been missed by {counted(found.pairs, 'pair')}."
+        )
+    return notes
+
+
+def changed(watched: Watched) -> str:
+    """Write the change of a guard: a factor, or a difference where there is none."""
+    if watched.change is None:
+        return ""
+    if watched.change.is_ratio:
+        return ratio(watched.change.value)
+    return Unit.of(watched.guard.metrics[0]).difference(watched.change.value)
+
+
+def doubtful(analysis: Analysis) -> list[str]:
+    """Return why the verdicts do not confirm what was registered, in one paragraph; none: they do."""
+    found = analysis.runs.doubts
+    if not found:
+        return []
+    return [f"Not confirmatory: {'; '.join(found)}. The p-values below do not know of this."]
 
 
 def headline(analysis: Analysis) -> list[str]:
@@ -100,6 +159,35 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
+PROTECTED = (
+    "It is noticed, and said above, if the design in `ab.json` is not that of `journal.jsonl` and `sweep.json`; if a"
+    " record of a run changes after the run has finished; if a run is made again after a look and comes to something"
+    " else; if the design is amended after a look; if the sources of a package in use change between the runs; and if"
+    " the registration is younger than the first run.",
+    "",
+    "It is not noticed if somebody writes the whole folder anew, with all hashes: compare the seal with the one that"
+    " was printed before the first run, if that is kept elsewhere. Nor is it noticed if the same seeds were tried in a"
+    " place that is not near the folder, or if somebody looked into the folders of the runs before a registered look.",
+)
+"""What the record of a test shows of its history, and what it cannot; paragraphs."""
+
+
+def sources(registration: Registration) -> list[str]:
+    """Return each package in use with the hash of its files, and the commit where one is checked out."""
+    commits = registration.commits
+    return [
+        f"{package} `{digest}`{f' at {commits[package]}' if package in commits else ''}"
+        for package, digest in registration.sources.items()
+    ]
+
+
+def lengths(registration: Registration) -> str:
+    """Say how long the runs are: of each arm, where they differ."""
+    if len(set(registration.steps.values())) == 1:
+        return counted(next(iter(registration.steps.values())), "step")
+    return ", ".join(f"{arm} {counted(steps, 'step')}" for arm, steps in registration.steps.items())
+
+
 def plan(design: Design, deviation: float | None) -> list[str]:
     """Return what the test can find, in lines, before any run: the planned power.
 
@@ -108,7 +196,7 @@ def plan(design: Design, deviation: float | None) -> list[str]:
         deviation: standard deviation of the paired differences, where a pilot tells.
     """
     pairs, arms = len(design.seeds), len(design.treatments)
-    level = pocock_level(len(design.look_sizes), design.alpha / arms)
+    level = pocock_level(design.look_sizes, design.alpha / arms)
     unit = Unit.of(design.metric)
     lines = []
     if paired.smallest_p(pairs) > level:
@@ -123,10 +211,11 @@ def plan(design: Design, deviation: float | None) -> list[str]:
             f"power: {pairs} pairs find a difference of {units:.2f} standard deviations of the paired differences in"
             " four cases of five"
         )
-    idle = [size for size in design.look_sizes[:-1] if paired.smallest_p(size) > level]
+    idle = [size for size in design.planned_looks if size not in design.look_sizes]
     if idle:
         lines.append(
-            f"note: the looks after {_listed(idle)} pairs can find equivalence, but are too early for a winner"
+            f"note: the looks after {_listed(idle)} pairs are too early for a winner: they are not made, and cost"
+            " nothing"
         )
     if not design.min_effect:
         return [

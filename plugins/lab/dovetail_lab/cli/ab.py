@@ -13,7 +13,8 @@ def add(commands: Commands) -> None:
     summary = "compare variants of a config over the same seeds: registered before, decided by an exact test"
     description = (
         f"{summary}. The first arm is the control. Writes ab.html, ab.md and ab.json; status 0: every arm has a"
-        " verdict, 3: the data do not tell, 1: an error. The same command resumes a test that was interrupted."
+        " verdict that confirms what was registered, 3: the data do not tell, 1: an error. The same command resumes a"
+        " test that was interrupted."
     )
     command = commands.add_parser("ab", help=summary, description=description)
     add_config(command)
@@ -35,6 +36,9 @@ def _add_design(command: argparse.ArgumentParser) -> None:
     design.add_argument("--window", help="mean of what: last, last5, last10%%, all (default: last10%%)")
     design.add_argument("--min-effect", type=float, metavar="X", help="least difference that matters (default: 0)")
     design.add_argument("--alpha", type=float, help="chance of a false winner (default: 0.05)")
+    design.add_argument(
+        "--lost", choices=("leave_out", "worst"), help="what a crashed run counts as (default: its pair is left out)"
+    )
     design.add_argument("--sequential", metavar="RULE", help="pocock:4 looks four times and stops when decided")
     design.add_argument(
         "--deviation", type=float, metavar="X", help="standard deviation of the differences in a pilot, for the power"

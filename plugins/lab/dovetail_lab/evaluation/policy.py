@@ -87,8 +87,7 @@ def open_policy(config: Config, run: Path | None) -> Policy:
     Raises:
         RunError: if the folder holds no checkpoint, or one of another model.
     """
-    maker: Any = config.choice("train.tokenizer").bind()
-    tokenizer = maker.make(_Corpus(config)) if run is None else maker.load(_existing(run / TOKENIZER, run))
+    tokenizer = open_tokenizer(config, run)
     devices = Devices.open(config.mesh)
     models = Models(config=config, devices=devices, vocab_size=tokenizer.vocab_size)
     with _sources(run):
@@ -108,6 +107,16 @@ def open_policy(config: Config, run: Path | None) -> Policy:
         owner=owner,
         run=run,
     )
+
+
+def open_tokenizer(config: Config, run: Path | None) -> Tokenizer:
+    """Make the tokenizer of a config, or take a run's.
+
+    Raises:
+        RunError: if the folder holds none.
+    """
+    maker: Any = config.choice("train.tokenizer").bind()
+    return maker.make(_Corpus(config)) if run is None else maker.load(_existing(run / TOKENIZER, run))
 
 
 def _sources(run: Path | None) -> AbstractContextManager[None]:

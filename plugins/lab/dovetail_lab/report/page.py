@@ -43,6 +43,11 @@ code,pre{font:.86em/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}cod
 pre{background:var(--panel);padding:.8rem 1rem;border-radius:6px;overflow-x:auto;white-space:pre-wrap;margin:.5rem 0}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1.2rem;font-size:.9rem;margin:.5rem 0}
 dt{color:var(--muted)}dd{margin:0;overflow-wrap:anywhere}
+.episode{border:1px solid var(--line);border-radius:8px;padding:.6rem .9rem .1rem;margin:.8rem 0}
+.said{margin:0 4rem .5rem 0}.said.ours{margin:0 0 .5rem 4rem}.said b{font-size:.8rem;font-weight:550;color:var(--muted)}
+.said pre{margin:.1rem 0;padding:.4rem .7rem}.said.ours pre{background:var(--goodbg)}
+.worth{float:right;font-size:.8rem;font-variant-numeric:tabular-nums}.worth::before{content:"reward "}
+@media(max-width:720px){.said{margin-right:1rem}.said.ours{margin-left:1rem}}
 @media(prefers-color-scheme:dark){.shares{color:#10141a}}
 @media print{main{max-width:none}}
 """

@@ -12,6 +12,7 @@ import attrs
 
 from dovetail.config import difference, load
 from dovetail.errors import DovetailError, RunError
+from dovetail.protocols import ASSISTANT
 from dovetail.run.files import read_lines
 from dovetail_lab.report.charts import Line, color, lines
 from dovetail_lab.report.curves import smoothed
@@ -190,12 +191,34 @@ def _samples(run: Recorded) -> str:
     """What the last evaluation wrote, and how it was scored."""
     last = max((line["step"] for line in run.samples), default=0)
     shown = [line for line in run.samples if line["step"] == last][:SHOWN_SAMPLES]
+    if shown and "messages" in shown[0]:
+        return section(f"Episodes at step {last}", *map(episode, shown))
     rows = [
         [str(line.get("prompt", "")), str(line.get("completion", "")), Cell(_score(line.get("score")), "n")]
         for line in shown
     ]
     head = ["prompt", "completion", Cell("score", "n")]
     return section(f"Completions at step {last}", table(head, rows)) if rows else ""
+
+
+def episode(record: Mapping[str, Any]) -> str:
+    """Return an episode as a conversation: who said what, and what each of the policy's turns was worth."""
+    rewards = iter(record.get("turn_rewards", ()))
+    said = [message("prompt", str(record.get("prompt", "")))]
+    for each in record["messages"]:
+        role = str(each.get("role", ""))
+        worth = next(rewards, None) if role == ASSISTANT else None
+        called = f"{role} {each['name']}" if each.get("name") else role
+        said.append(message(called, str(each.get("content", "")), worth, ours=role == ASSISTANT))
+    end = f"{record.get('ended', '–')} · score {_score(record.get('score'))}"
+    return f'<div class="episode">{"".join(said)}{paragraph(end, "muted")}</div>'
+
+
+def message(who: str, text: str, worth: float | None = None, *, ours: bool = False) -> str:
+    """Return one message of a conversation."""
+    reward = f'<span class="worth">{escape(number(worth))}</span>' if worth is not None else ""
+    kind = "said ours" if ours else "said"
+    return f'<div class="{kind}"><b>{escape(who)}</b>{reward}<pre>{escape(text.strip())}</pre></div>'
 
 
 def _score(value: Any) -> str:

@@ -40,11 +40,17 @@ def _best(rows: Sequence[Setting], metric: str, unit: Unit) -> str:
     best, seeds = rows[0], len(rows[0].last)
     over = f"mean of {seeds} seeds" if seeds > 1 else "one seed, so that nobody knows how much of it is chance"
     text = f"Best so far: {best.label}, {metric} {unit.value(rows[0].mean)}, {over}."
+    left = (
+        f" {best.pruned} of its {len(best.trials)} seeds were stopped early and are not in the mean, which is that of"
+        " the better ones."
+        if best.pruned
+        else ""
+    )
     note = (
         "The best of many is flattered by the choice: run it again on other seeds, as an A/B test does, before it is"
         " believed."
     )
-    return f'<div class="verdict equivalent">{paragraph(text)}{paragraph(note, "muted")}</div>'
+    return f'<div class="verdict equivalent">{paragraph(text + left)}{paragraph(note, "muted")}</div>'
 
 
 def _curves(store: Store, rows: Sequence[Setting], metric: str, unit: Unit) -> str:
@@ -74,7 +80,7 @@ def _settings(rows: Sequence[Setting], unit: Unit) -> str:
     body = [
         [
             row.label,
-            Cell(f"{len(row.last)}/{len(row.trials)}", "n"),
+            Cell(row.seeds, "n"),
             Cell("" if row.mean is None else unit.value(row.mean), "n"),
             Cell("" if row.error is None else unit.value(row.error), "n"),
             Cell("" if row.best is None else unit.value(row.best), "n"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import math
 import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -19,7 +21,7 @@ from dovetail_lab.sweep.export import export as export_text
 from dovetail_lab.sweep.progress import open_watch
 from dovetail_lab.sweep.space import Exclusion, Space, parse_axes, parse_random, parse_seeds
 from dovetail_lab.sweep.stopping import Stopping
-from dovetail_lab.sweep.store import FINAL, Store
+from dovetail_lab.sweep.store import FINAL, Status, Store
 from dovetail_lab.sweep.tables import settings_table, status_text, table_text
 from dovetail_lab.sweep.trial import Planned, plan_trials
 
@@ -30,6 +32,37 @@ def run(options: argparse.Namespace) -> int:
     """Start a sweep, or resume it; status 1 if a trial failed."""
     path = find(options.config)
     settings, choices = read_settings(path, options)
+    folder = options.folder or Path("sweeps") / path.stem
+    if options.dry_run:
+        space = make_space(settings)
+        planned = plan_trials(path, options.overrides, space.points(), max_trials=settings.max_trials)
+        print_plan(planned, folder, notes(space, planned))
+        return 0
+    store, statuses = perform(path, options.overrides, settings, choices, folder, extend=options.extend)
+    print(f"{count(statuses.elements())}   {folder}")
+    print_best(store, settings.metric, settings.goal)
+    return 0 if statuses.keys() <= FINAL else 1
+
+
+def perform(
+    path: Path,
+    overrides: Sequence[str],
+    settings: Sweep,
+    choices: Mapping[str, Choice],
+    folder: Path,
+    *,
+    extend: bool = False,
+) -> tuple[Store, Counter[Status]]:
+    """Start a sweep in a folder, or resume it; return how many trials there are of each status at its end.
+
+    Args:
+        path: the gin file.
+        overrides: that all trials have.
+        settings: what is tried, and how it runs.
+        choices: executor and rule for early stopping.
+        folder: the sweep's.
+        extend: allow trials in addition to those that are in the folder.
+    """
     terms = Terms(
         jobs=settings.jobs,
         population=settings.vectorize,
@@ -38,21 +71,17 @@ def run(options: argparse.Namespace) -> int:
         fail_fast=settings.fail_fast,
     )
     space = make_space(settings)
-    planned = plan_trials(path, options.overrides, space.points(), max_trials=settings.max_trials)
+    planned = plan_trials(path, overrides, space.points(), max_trials=settings.max_trials)
     for text in notes(space, planned):
         print(text)
-    folder = options.folder or Path("sweeps") / path.stem
-    if options.dry_run:
-        print_plan(planned, folder)
-        return 0
     about = {
         "config": str(path),
-        "set": options.overrides,
+        "set": list(overrides),
         "space": space.describe(),
         "metric": settings.metric,
         "goal": settings.goal,
     }
-    store = Store.create(folder, planned, about, extend=options.extend)
+    store = Store.create(folder, planned, about, extend=extend)
     steps = {trial_id: config.train.steps for trial_id, config in planned.configs.items()}
     watch = open_watch(store, settings.metric, steps)
     try:
@@ -66,12 +95,10 @@ def run(options: argparse.Namespace) -> int:
         )
     finally:
         watch.close()
-    print(f"{count(statuses.elements())}   {folder}")
-    print_best(store, settings.metric, settings.goal)
-    return 0 if statuses.keys() <= FINAL else 1
+    return store, statuses
 
 
-def _stopping(settings: Sweep, choices: dict[str, Choice], steps: dict[str, int]) -> Stopping | None:
+def _stopping(settings: Sweep, choices: Mapping[str, Choice], steps: dict[str, int]) -> Stopping | None:
     rule = choices.get("sweep.early_stopping")
     return rule and Stopping(rule=rule, metric=settings.metric, goal=settings.goal, steps=steps)
 
@@ -159,8 +186,10 @@ def notes(space: Space, planned: Planned) -> list[str]:
     return [*found, *sorted(everywhere)]
 
 
-def print_plan(planned: Planned, folder: Path) -> None:
-    """Print the trials that would run."""
+def print_plan(planned: Planned, folder: Path, notes: Sequence[str]) -> None:
+    """Print the trials that would run, and what is probably not meant."""
+    for text in notes:
+        print(text)
     groups = list(dict.fromkeys(trial.group for trial in planned.trials))
     width = max(len(trial.id) for trial in planned.trials)
     for trial in planned.trials:
@@ -186,9 +215,22 @@ def status(options: argparse.Namespace) -> int:
 
 def table(options: argparse.Namespace) -> int:
     """Print what each setting has come to."""
-    store = Store.open(options.folder)
+    store = _open_results(options.folder)
     print(table_text(store, *_compared(store, options)))
     return 0
+
+
+def _open_results(folder: Path) -> Store:
+    """Open a sweep whose results may be seen, which those of an A/B test may once it has come to its end.
+
+    Raises:
+        RunError: if they may not.
+    """
+    from dovetail_lab.ab.commands import refuse_before_the_end
+
+    store = Store.open(folder)
+    refuse_before_the_end(folder, store)
+    return store
 
 
 def _compared(store: Store, options: argparse.Namespace) -> tuple[str, str]:
@@ -218,7 +260,7 @@ def kill(options: argparse.Namespace) -> int:
 
 def export(options: argparse.Namespace) -> int:
     """Write the trials as csv, json or html."""
-    store = Store.open(options.folder)
+    store = _open_results(options.folder)
     text = export_text(store, options.format, *_compared(store, options))
     if options.output is None:
         print(text, end="")

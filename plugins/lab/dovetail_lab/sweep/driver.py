@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
-from dovetail.errors import DovetailError, WorkerLost
+from dovetail.errors import DovetailError, RunError, WorkerLost
 from dovetail_lab.sweep.stopping import Stopping
 from dovetail_lab.sweep.store import FINAL, State, Status, Store
 from dovetail_lab.sweep.trial import Trial
@@ -79,8 +79,8 @@ def drive(
 ) -> Counter[Status]:
     """Run the trials of a sweep that are not at an end yet.
 
-    Trials that another process is at, such as a worker whose driver died, are waited for. What a trial's folder holds
-    and cannot be read is set aside and begun again.
+    Trials that another process is at, such as a worker whose driver died, are waited for, and such a process counts as
+    one of the jobs. What a trial's folder holds and cannot be read is set aside and begun again.
 
     Args:
         store: the sweep.
@@ -95,20 +95,27 @@ def drive(
         How many trials there are of each status.
 
     Raises:
-        RunError: if the sweep is driven by another process.
+        RunError: if the sweep is driven by another process, or its folder cannot be written, as on a full disk.
         KeyboardInterrupt: if somebody asks for the end of the sweep; workers are ended before.
     """
-    with store.drive():
-        workers = executor.open(store.path, terms.jobs)
-        driver = _Driver(
-            store=store, workers=workers, terms=terms, watch=watch, stopping=stopping, trials=trials or store.trials
-        )
-        try:
-            driver.run(prepare)
-        finally:
-            driver.end()
-            workers.close()
-        return Counter(state.status for state in driver.states.values())
+    try:
+        with store.drive():
+            workers = executor.open(store.path, terms.jobs)
+            driver = _Driver(
+                store=store, workers=workers, terms=terms, watch=watch, stopping=stopping, trials=trials or store.trials
+            )
+            try:
+                driver.run(prepare)
+            finally:
+                driver.end()
+                workers.close()
+            return Counter(state.status for state in driver.states.values())
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        raise RunError(
+            f"sweep '{store.path}' ends here: {error.strerror or error}{where}. Nothing is lost: the same command goes"
+            " on once that is mended"
+        ) from error
 
 
 @attrs.define(eq=False)
@@ -215,10 +222,15 @@ class _Driver:
                     self._end_as_asked(seat)
             except WorkerLost as lost:
                 self._give_up(seat, "failed", str(lost))
-        if not seat.job and self.waiting:
+        if not seat.job and self.waiting and self._has_place():
             self._hand_out(seat)
         elif not seat.job:
             seat.dismiss()  # what it holds, another worker may be waiting for
+
+    def _has_place(self) -> bool:
+        """Whether a worker may begin a job: those that a dead driver has left count, each process once."""
+        others = {(self.states[trial].host, self.states[trial].pid) for trial in self.elsewhere}
+        return len(others) + sum(bool(seat.job) for seat in self.seats) < self.terms.jobs
 
     def _hand_out(self, seat: _Seat) -> None:
         seat.job = self._choose(seat)
@@ -303,7 +315,7 @@ class _Driver:
         """Ask for the end of trials that the stopping rule gives up."""
         if self.stopping is None:
             return
-        running = [trial for seat in self.seats for trial in seat.job]
+        running = [*(trial for seat in self.seats for trial in seat.job), *self.elsewhere]
         for trial, reason in self.stopping.judge(self.store, running, self.trials):
             self.store.ask_to_stop(trial, "pruned", reason)
 

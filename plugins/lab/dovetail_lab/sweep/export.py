@@ -33,7 +33,7 @@ def record(store: Store, trial: Trial) -> dict[str, Any]:
     took = state.ended - state.started if state.ended and state.started else None
     about = {"id": trial.id, "seed": trial.seed, "status": state.status, "attempts": state.attempts, "seconds": took}
     metrics = {name: value for name, value in last.items() if name not in ("phase", "step")}
-    return about | {"reason": state.reason} | trial.values | {"step": last.get("step", 0)} | metrics
+    return about | {"reason": state.reason} | trial.settings | {"step": last.get("step", 0)} | metrics
 
 
 def _csv(store: Store, metric: str, goal: str) -> str:

@@ -14,7 +14,7 @@ Curve = list[tuple[int, float]]
 """(step, value) pairs in the order in which they were recorded; higher is better."""
 
 
-@attrs.define(kw_only=True)
+@attrs.frozen(kw_only=True)
 class Stopping:
     """A rule of kind `early_stopping` with what it is asked about.
 
@@ -26,22 +26,29 @@ class Stopping:
     metric: str
     goal: str
     steps: Mapping[str, int]
-    _seen: dict[str, int] = attrs.field(factory=dict)
 
     def judge(self, store: Store, running: Sequence[Trial], trials: Sequence[Trial]) -> Iterator[tuple[Trial, str]]:
-        """Yield the running trials to be stopped, and why."""
-        lengths = {trial.id: len(store.curve(trial, self.metric)) for trial in running}
-        due = [trial for trial in running if lengths[trial.id] > self._seen.get(trial.id, 0)]
-        if not due:
-            return
-        self._seen |= lengths
-        curves = {trial.id: self._curve(store, trial) for trial in trials}
-        for trial in due:
-            others = [curve for key, curve in curves.items() if key != trial.id and curve]
-            if self._stops(curves[trial.id], others, self.steps[trial.id]):
-                step, value = curves[trial.id][-1]
-                shown = value if self.goal == "max" else -value
-                yield trial, f"{self.rule.component.name} at step {step}, {self.metric} {shown:.4g}"
+        """Yield the running trials to be stopped, and why.
+
+        A trial is judged at each of its values once, by the curve up to there: a rule that acts on some step alone has
+        its say also if a later value is there already, or came while no driver ran. How far each trial was judged is
+        kept in its folder.
+        """
+        judged = {trial.id: store.judged(trial) for trial in running}
+        due = {
+            trial: curve
+            for trial in running
+            if (curve := self._curve(store, trial)) and curve[-1][0] > judged[trial.id]
+        }
+        curves = {trial.id: self._curve(store, trial) for trial in trials} if due else {}
+        for trial, curve in due.items():
+            others = [other for key, other in curves.items() if key != trial.id and other]
+            store.note_judged(trial, curve[-1][0])
+            for end, (step, value) in enumerate(curve, 1):
+                if step > judged[trial.id] and self._stops(curve[:end], others, self.steps[trial.id]):
+                    shown = value if self.goal == "max" else -value
+                    yield trial, f"{self.rule.component.name} at step {step}, {self.metric} {shown:.4g}"
+                    break
 
     def _curve(self, store: Store, trial: Trial) -> Curve:
         """The curve by step, the last value of each, signed so that higher is better."""

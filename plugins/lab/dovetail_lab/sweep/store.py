@@ -10,6 +10,7 @@
                         its holder, however that ends
       log.txt           what the trial printed, attempt after attempt
       stop              asks for the end of this trial, and says why
+      judged            the last step at which early stopping was asked about it
     set-aside/        trial folders that could not be read
 
 Everything that shows a sweep reads these files and nothing else, so it works while the sweep runs and after it.
@@ -18,6 +19,7 @@ Everything that shows a sweep reads these files and nothing else, so it works wh
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import time
@@ -34,7 +36,7 @@ from dovetail.run.files import hold, is_held, read_lines, write_whole
 from dovetail_lab.sweep.trial import Planned, Trial
 
 FORMAT: Final = 1
-RECORD, BASE, DRIVER, STOP, CLAIM, STATE, LOG, CONFIG = (
+RECORD, BASE, DRIVER, STOP, CLAIM, STATE, LOG, CONFIG, JUDGED = (
     "sweep.json",
     "base.gin",
     "driver",
@@ -43,6 +45,7 @@ RECORD, BASE, DRIVER, STOP, CLAIM, STATE, LOG, CONFIG = (
     "state.json",
     "log.txt",
     "config.gin",
+    "judged",
 )
 SHOWN_DIFFERENCES = 8
 CLAIM_SECONDS = 2.0
@@ -288,6 +291,17 @@ class Store:
     def all_asked_to_stop(self) -> bool:
         """Whether somebody has."""
         return (self.path / STOP).exists()
+
+    def judged(self, trial: Trial) -> float:
+        """Return the last step at which a rule for early stopping was asked about a trial; −∞ if it never was."""
+        try:
+            return float((self.folder(trial) / JUDGED).read_text())
+        except (FileNotFoundError, ValueError):
+            return -math.inf
+
+    def note_judged(self, trial: Trial, step: int) -> None:
+        """Record at which step a rule was asked last."""
+        write_whole(self.folder(trial) / JUDGED, f"{step}\n")
 
     def set_aside(self, trial: Trial) -> Path:
         """Move a folder that cannot be read out of the way; returns where to."""

@@ -22,18 +22,31 @@ class Setting:
 
     Attributes:
         trials: its trials, one for each seed.
-        last: the metric's last value of each trial that has ended and has any.
+        last: the metric's last value of each trial that has run to its end, where it is finite.
+        pruned: how many of its trials were stopped early. Their last value is that of an early step, which is not what
+            a whole run would have come to, so it does not count.
         best: the best value that any of them had on the way.
     """
 
     trials: tuple[Trial, ...]
     last: tuple[float, ...]
+    pruned: int
     best: float | None
 
     @property
     def label(self) -> str:
         """What it sets."""
         return " ".join(self.trials[0].label.split(" ")[:-1]) or "(the config itself)"
+
+    @property
+    def seeds(self) -> str:
+        """How many of its seeds are in the mean.
+
+        >>> Setting(trials=(None, None), last=(0.5,), pruned=1, best=0.5).seeds
+        '1/2, 1 stopped early'
+        """
+        early = f", {self.pruned} stopped early" if self.pruned else ""
+        return f"{len(self.last)}/{len(self.trials)}{early}"
 
     @property
     def mean(self) -> float | None:
@@ -63,10 +76,12 @@ def settings_table(store: Store, metric: str, goal: str) -> list[Setting]:
 
 def _setting(store: Store, trials: Sequence[Trial], metric: str, goal: str) -> Setting:
     curves = {trial: store.curve(trial, metric) for trial in trials}
-    ended = [curve for trial, curve in curves.items() if curve and store.state(trial).status in ("done", "pruned")]
-    values = [value for curve in curves.values() for _, value in curve]
+    statuses = {trial: store.state(trial).status for trial in trials}
+    last = [curve[-1][1] for trial, curve in curves.items() if curve and statuses[trial] == "done"]
+    pruned = sum(status == "pruned" for status in statuses.values())
+    values = [value for curve in curves.values() for _, value in curve if math.isfinite(value)]
     best = (max if goal == "max" else min)(values, default=None)
-    return Setting(trials=tuple(trials), last=tuple(curve[-1][1] for curve in ended), best=best)
+    return Setting(trials=tuple(trials), last=tuple(filter(math.isfinite, last)), pruned=pruned, best=best)
 
 
 def check_metric(store: Store, metric: str) -> None:
@@ -84,8 +99,7 @@ def table_text(store: Store, metric: str, goal: str) -> str:
     """Return the settings as text: mean and standard error over seeds of the last value, and the best on the way."""
     rows: list[tuple[str, ...]] = [("setting", "seeds", metric, "±", "best")]
     for row in settings_table(store, metric, goal):
-        seeds = f"{len(row.last)}/{len(row.trials)}"
-        rows.append((row.label, seeds, *map(_number, (row.mean, row.error, row.best))))
+        rows.append((row.label, row.seeds, *map(_number, (row.mean, row.error, row.best))))
     return align(rows)
 
 

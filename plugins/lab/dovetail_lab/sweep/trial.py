@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import attrs
 
@@ -12,6 +13,7 @@ from dovetail.config import Config, floats, load, run_id, statics
 from dovetail.config.types import literal
 from dovetail.errors import ConfigError, DovetailError
 from dovetail_lab.sweep.space import Point
+from dovetail_lab.sweep.values import read_value
 
 SHOWN_PROBLEMS = 10
 
@@ -42,6 +44,16 @@ class Trial:
         """What it varies: key -> value as text, without quotes."""
         pairs = (override.partition("=") for override in self.overrides)
         return {key: value.strip("'") for key, _, value in pairs}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What it varies: key -> value, as the config has it.
+
+        >>> Trial(overrides=("train.lr=1e-05", "train.policy_loss='gspo'"), seed=0, id="a-s0", group="g").settings
+        {'train.lr': 1e-05, 'train.policy_loss': 'gspo'}
+        """
+        pairs = (override.partition("=") for override in self.overrides)
+        return {key: read_value(value, key) for key, _, value in pairs}
 
     @property
     def label(self) -> str:

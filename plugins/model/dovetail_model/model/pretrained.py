@@ -9,6 +9,7 @@ from flax import nnx
 
 from dovetail.errors import ConfigError
 from dovetail.protocols import Place, Tokenizer, ValueHead
+from dovetail.registry import declares
 from dovetail_model.huggingface.config import HuggingFaceConfig
 from dovetail_model.huggingface.export import save_adapter, save_pretrained
 from dovetail_model.huggingface.loading import load
@@ -20,6 +21,7 @@ from dovetail_model.tokenizer._vocabulary import check_vocabulary
 from dovetail_model.transformer import Transformer
 
 
+@declares(loaded=True)
 @attrs.frozen(kw_only=True)
 class Pretrained:
     """A decoder that somebody has trained before: a Hugging Face folder, a GGUF file, or a name on the hub.

@@ -6,6 +6,7 @@ import ctypes
 import os
 import platform
 import resource
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -14,7 +15,7 @@ from . import syscalls
 
 OPEN_FILES: Final = 64
 
-_NO_NEW_PRIVILEGES, _SECCOMP, _SECCOMP_FILTER, _DUMPABLE = 38, 22, 2, 4
+_NO_NEW_PRIVILEGES, _SECCOMP, _SECCOMP_FILTER, _DUMPABLE, _PARENT_DEATH_SIGNAL = 38, 22, 2, 4, 1
 _CREATE_RULESET, _ADD_RULE, _RESTRICT, _CAPSET = 444, 445, 446, {"x86_64": 126, "aarch64": 91}
 _CAPABILITIES_3 = 0x20080522
 _READ_FILE, _READ_DIR, _EXECUTE = 1 << 2, 1 << 3, 1 << 0
@@ -62,6 +63,7 @@ def confine(folder: str) -> tuple[str, ...]:
     if sys.platform != "linux" or machine not in syscalls.ARCHITECTURES:
         return ()
     libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)  # whoever reads its output may be ended before it
     libc.prctl(_DUMPABLE, 0, 0, 0, 0)
     if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
         return ()

@@ -32,10 +32,16 @@ from typing import *
 
 
 def main(folder: str) -> None:
-    """Do the job in a folder: `memory`, `seconds`, `require`, and `call` where a function is to be called."""
+    """Do the job in a folder: `memory`, `seconds`, `require`.
+
+    `call` is there where a function is to be called, `cells` where the code continues other code.
+    """
     job = json.loads(Path(folder, JOB).read_text())
     os.chdir(folder)
     nowhere = os.open(os.devnull, os.O_WRONLY)
+    run_cells = None
+    if job["cells"] is not None:  # read now: from this folder nothing can be when the code runs
+        from .cells import run as run_cells
     limit(job["memory"], job["seconds"])
     held = confine(folder)
     if not set(job["require"]) <= set(held):
@@ -46,7 +52,9 @@ def main(folder: str) -> None:
         return
     source = Path(CODE).read_text(encoding="utf-8")
     builtins.exit = builtins.quit = sys.exit  # pyright: ignore[reportAttributeAccessIssue]
-    if job["call"] is None:
+    if run_cells is not None:
+        run_cells(job["cells"], source, nowhere)
+    elif job["call"] is None:
         _run(source, "__main__", {})
     else:
         _call(source, nowhere, **job["call"])

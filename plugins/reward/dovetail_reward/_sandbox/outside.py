@@ -39,7 +39,7 @@ class SandboxError(RewardError):
 
 @attrs.frozen(kw_only=True)
 class Ran:
-    """What came of a run: what was printed where it ended well, else how it ended.
+    """What came of a run: how it ended, and what was printed until then, at most as much as may be.
 
     `failed`: with an error, or by its limits of memory and files; `late`: after its time; `loud`: printing too much.
     """
@@ -62,6 +62,7 @@ def run(
     *,
     stdin: str = "",
     call: dict[str, Any] | None = None,
+    cells: Sequence[str] | None = None,
     time_limit: float,
     output_limit: int,
     memory: int = 512 << 20,
@@ -74,6 +75,8 @@ def run(
         source: Python.
         stdin: what it reads.
         call: `function`, a name, and `arguments`, which JSON can hold.
+        cells: programs that are run before it in the same process, as cells of a notebook are; only what `source`
+            prints is output, the value of an expression at its end and the traceback of what it raises included.
         time_limit: seconds until the process is ended.
         output_limit: bytes it may print.
         memory: bytes of address space it may take.
@@ -90,6 +93,7 @@ def run(
         folder = Path(name).resolve()
         seconds = math.ceil(time_limit) + 1
         job = {"memory": memory, "seconds": seconds, "require": list(require), "call": call, "probe": probe}
+        job["cells"] = None if cells is None else list(cells)
         (folder / JOB).write_text(json.dumps(job))
         (folder / CODE).write_text(source, encoding="utf-8", errors="replace")
         (folder / _INPUT).write_text(stdin, encoding="utf-8", errors="replace")
@@ -126,11 +130,11 @@ def _read(process: subprocess.Popen[bytes], deadline: float, output_limit: int) 
         selector.register(process.stdout, selectors.EVENT_READ)
         while True:
             if not selector.select(max(deadline - time.monotonic(), 0)):
-                return Ran(how="late")
+                return Ran(how="late", output=_text(output))
             chunk = os.read(process.stdout.fileno(), _CHUNK)
             output += chunk
             if len(output) > len(BEGUN) + output_limit:
-                return Ran(how="loud")
+                return Ran(how="loud", output=_text(output[: len(BEGUN) + output_limit]))
             if not chunk:
                 break
     return _ended(process, deadline, bytes(output))
@@ -140,11 +144,13 @@ def _ended(process: subprocess.Popen[bytes], deadline: float, output: bytes) -> 
     try:
         status = process.wait(max(deadline - time.monotonic(), 0))
     except subprocess.TimeoutExpired:
-        return Ran(how="late")
+        return Ran(how="late", output=_text(output))
     if status == NOT_CONFINED and not output:
         raise SandboxError("a process could not be confined as it had to be; its code has not run")
     if status == -signal.SIGXCPU:
-        return Ran(how="late")
-    if status != 0:
-        return Ran(how="failed")
-    return Ran(how="done", output=output.removeprefix(BEGUN).decode("utf-8", errors="replace"))
+        return Ran(how="late", output=_text(output))
+    return Ran(how="done" if status == 0 else "failed", output=_text(output))
+
+
+def _text(output: bytes | bytearray) -> str:
+    return bytes(output).removeprefix(BEGUN).decode("utf-8", errors="replace")

@@ -11,6 +11,7 @@ from dovetail_reward._numbers import Truth, number, spelled
 
 @declares(
     range=(0, 1),
+    last_answer=True,
     examples=[
         ({"completions": "<answer>42</answer>", "answer": "42"}, {"completions": "<answer>7</answer>", "answer": "42"})
     ],

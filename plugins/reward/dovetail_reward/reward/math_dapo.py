@@ -18,6 +18,7 @@ _VERL_ANSWER = re.compile(r"answer\s*:\s*([^\n]+)", re.IGNORECASE)
 
 @declares(
     range=(-1, 1),
+    last_answer=True,
     examples=[({"completions": "Answer: 42", "answer": "42"}, {"completions": "Answer: 7", "answer": "42"})],
 )
 def math_dapo(

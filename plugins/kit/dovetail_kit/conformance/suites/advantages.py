@@ -27,7 +27,9 @@ def signal(subject: Subject) -> None:
 @check(
     "advantage",
     reads=GROUPED,
-    fix="Subtract the group's lowest score before the mean; divide by (deviation + ε), or by 1 where it is zero.",
+    unless="beyond_scores",
+    fix="Subtract the group's lowest score before the mean; divide by (deviation + ε), or by 1 where it is zero. What"
+    " judges lengths and the like beside the scores declares beyond_scores=True.",
 )
 def constant_group(subject: Subject) -> None:
     """A group of equal scores gets exactly zero, or what whitening over the batch moves it to.
@@ -45,7 +47,12 @@ def constant_group(subject: Subject) -> None:
         _same_for_all(subject, found[seen], f"in a group where all scores are {score:g}")
 
 
-@check("advantage", reads=GROUPED, fix="Divide by max(n - 1, 1), and let a group of one be its own baseline.")
+@check(
+    "advantage",
+    reads=GROUPED,
+    unless="beyond_scores",
+    fix="Divide by max(n - 1, 1), and let a group of one be its own baseline.",
+)
 def group_of_one(subject: Subject) -> None:
     """A completion that is alone in its group gets zero, or what whitening over the batch moves it to.
 

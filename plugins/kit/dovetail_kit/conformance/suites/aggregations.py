@@ -10,7 +10,7 @@ from dovetail_kit.conformance.compare import same
 from dovetail_kit.conformance.subject import Subject
 
 
-@check("loss_agg", fix="Give every policy token a share of the whole.")
+@check("loss_agg", unless="leaves_out", fix="Give every policy token a share of the whole, or declare leaves_out=True.")
 def positive_weights(subject: Subject) -> None:
     """Every policy token has a positive weight."""
     case = ArrayCase.of(subject)

@@ -1,4 +1,4 @@
-"""What is claimed of corrections, loss masks and group filters, which see a whole batch."""
+"""What is claimed of corrections, loss masks and filters, which see a whole batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from dovetail_kit.conformance.compare import Result, finite, same
 from dovetail_kit.conformance.subject import Subject
 
 
-@check("correction", "loss_mask", fix="End with kept & mask, so that nothing is kept where the mask is false.")
+@check(
+    "completion_filter",
+    "correction",
+    "loss_mask",
+    fix="End with kept & mask, so that nothing is kept where the mask is false.",
+)
 def keeps_within_the_mask(subject: Subject) -> None:
     """Only policy tokens are kept, and what is not kept has weight zero."""
     case = ArrayCase.of(subject)
@@ -19,7 +24,7 @@ def keeps_within_the_mask(subject: Subject) -> None:
     result = case.run(fields)
     if subject.component.kind == "correction" and len(result.values) != 2:
         raise Failed(f"it returns {len(result.values)} values, not (is_weights, mask to keep)")
-    kept = _kept(result, fields)
+    kept = result.value if subject.component.kind == "completion_filter" else _kept(result, fields)
     if kept.dtype != bool:
         raise Failed(f"the mask to keep has type {kept.dtype}")
     if (kept & ~fields["mask"]).any():
@@ -30,6 +35,7 @@ def keeps_within_the_mask(subject: Subject) -> None:
 
 @check(
     "correction",
+    unless="scales",
     fix="Take the ratio of the same token under both policies: exp(old_logps - rollout_logps), which is 1 here.",
 )
 def no_mismatch(subject: Subject) -> None:
@@ -82,7 +88,17 @@ def whole_groups(subject: Subject) -> None:
                 raise Failed(f"group {group} is kept only in part")
 
 
-@check("loss_mask", fix="Compare with a bound that some token passes.")
+@check("completion_filter", fix="Reduce over the tokens or turns of a completion, and give all its tokens the answer.")
+def whole_completions(subject: Subject) -> None:
+    """A completion is kept or left out as a whole; what judges tokens is a loss mask or a correction."""
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    kept, mask = case.run(fields).value, fields["mask"]
+    if (kept.any(axis=1) & (kept != mask).any(axis=1)).any():
+        raise Failed("of a completion some policy tokens are kept and others are not")
+
+
+@check("completion_filter", "loss_mask", fix="Compare with a bound that some token passes.")
 def selects(subject: Subject) -> None:
     """It keeps something of an ordinary batch."""
     case = ArrayCase.of(subject)

@@ -96,9 +96,9 @@ def resumes(subject: Subject) -> None:
 def held_out(subject: Subject) -> None:
     """No prompt of the eval split is trained on."""
     task = _task(subject)
-    held = {repr(example["prompt"]) for example in _first(task.examples("eval"))}
+    held = {repr(example["prompt"]) for example in _first(task.examples("eval"), 20 * MANY)}
     for split in ("train", "sft"):
-        both = held & {repr(example["prompt"]) for example in _first(task.examples(split), 10 * MANY)}
+        both = held & {repr(example["prompt"]) for example in _first(task.examples(split), 20 * MANY)}
         if both:
             raise Failed(f"{len(both)} prompts of eval are also in {split}, such as {min(both)}")
 
@@ -111,7 +111,7 @@ def corpus(subject: Subject) -> None:
         raise Failed(f"the corpus begins with {list(_first(texts, 2))!r}")
 
 
-@check("task", fix="Raise IndexError beyond the last example, as a list does.")
+@check("task", fix="Behave as a list does: examples[-1] is the last one, and what is beyond it an IndexError.")
 def random_access(subject: Subject) -> None:
     """Examples can be read in any order, and there is a last one."""
     examples = _task(subject).examples("train")

@@ -83,7 +83,8 @@ def _run(program: str, subjects: list[Subject]) -> dict[str, Any] | Inapplicable
     asked = []
     for subject in subjects:
         target, component = subject.component.load(), subject.component
-        if program == "imports" or (component.kind in ARRAYS and on_batch(component)):
+        by_array = component.kind in ARRAYS and on_batch(component)
+        if {"imports": True, "sharded": by_array, "again": component.kind in ("reward", "task")}[program]:
             place = f"{target.__module__}:{target.__qualname__}"
             origin = component.origin.distribution
             asked.append([_name(subject), component.kind, component.name, origin, place, dict(subject.given)])
@@ -91,6 +92,7 @@ def _run(program: str, subjects: list[Subject]) -> dict[str, Any] | Inapplicable
     environment = os.environ | {
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip(),
+        "PYTHONHASHSEED": "54321" if os.environ.get("PYTHONHASHSEED") == "12345" else "12345",
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
     }
     done = subprocess.run(

@@ -33,6 +33,7 @@ FORMULAS = (
     "value_loss",
 )
 """Kinds whose components are formulas, which a docstring can write down."""
+FORMULA = r"[=←≤≥⇔~∝∑∏√·×÷∈→↦≈≡²]|\bis\b|\w\(|\S [-+*/^] \S"
 
 
 @check(doctor="warning", fix="Change the default, or the annotation and its range.")
@@ -119,7 +120,7 @@ def docstring(subject: Subject) -> None:
     if not component.summary.rstrip().endswith((".", ":")):
         raise Failed(f"the first line of its docstring is not a sentence: {component.summary!r}")
     text = "\n".join(line for line in component.doc.split("\n") if not line.lstrip().startswith((">>>", "...")))
-    if component.kind in FORMULAS and not re.search(r"[=←≤≥⇔~∝]|\bis\b", text):
+    if component.kind in FORMULAS and not re.search(FORMULA, text):
         raise Failed("its docstring has no formula")
     reads = component.reads if component.kind in (*FORMULAS, "field", "process_reward", "reward") else ()
     own = [name for name in component.params if name not in component.common]  # the others are the kind's to explain

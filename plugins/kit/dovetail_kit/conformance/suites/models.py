@@ -162,6 +162,28 @@ def begins_as_the_base(subject: Subject) -> None:
         raise Failed("it adds no parameter of type nnx.LoRAParam, so nothing would be trained")
 
 
+ENGINE_FIXES = {
+    "shapes_and_types": "Return what `Completions` says: numpy arrays padded on the right, a row for each completion.",
+    "reported_logps": "Divide the logits by the temperature before log_softmax, and take the sampled token's.",
+    "reported_logps_of_cuts": "Set logits outside the cut to -inf before log_softmax, unless `logps` is 'vocabulary'.",
+    "cuts_draw_from_the_support": "Apply top-k, then top-p and min-p to the logits that are drawn from.",
+    "the_support_is_kept": "Return the ids that the cuts leave, each token's own among them, filled up with -1.",
+    "greedy_is_the_argmax": "At temperature 0 take the argmax, and divide by nothing.",
+    "same_keys_same_completions": "Draw token t of a completion from fold_in(its key, t), and from nothing else.",
+    "samples_of_a_prompt_differ": "Give each completion its own key, not each prompt or call.",
+    "batch_does_not_matter": "Draw by the key of the row, and keep rows apart; or do not declare batch_invariant.",
+    "eos_is_kept": "Count the end-of-sequence token in; clear the mask only behind it.",
+    "length_limit": "Stop after max_tokens tokens, and give 'length' as the `finish` of what has not ended.",
+    "stop_strings": "Look for stop strings in the decoded text, and keep the token that completes one.",
+    "another_thread": "Keep nothing by thread, and lock what the trainer shares; or do not declare versions.",
+    "sync": "Replace the weights before the next call, and write the version into `versions`.",
+    "failing_prompt": "Catch what a single prompt raises; give its rows an empty mask and 'error' as their `finish`.",
+    "close": "Free what the engine holds once, and raise RunError when it is asked again.",
+    "prompts_are_padded_on_the_left": "Refuse a prompt_mask that is true before it is false.",
+}
+"""How to mend what a check of engines finds; `dovetail_kit.rollout` runs it on a tiny model of your own."""
+
+
 def _engine_case(subject: Subject) -> rollout.EngineCase:
     def make() -> rollout.EngineCase:
         numbers: Any = rollout.Numbers()
@@ -176,16 +198,21 @@ def _engine_case(subject: Subject) -> rollout.EngineCase:
     return subject.once("case", make)
 
 
+def _shortened(text: str, limit: int = 300) -> str:
+    """Return what was seen without the arrays that follow."""
+    return text if len(text) <= limit else f"{text[:limit]}..."
+
+
 def _add_engine_check(function: Any) -> None:
     def engine_check(subject: Subject) -> None:
         try:
             function(_engine_case(subject))
         except AssertionError as error:
-            raise Failed(" ".join(str(error).split())) from None
+            raise Failed(_shortened(" ".join(str(error).split()))) from None
 
     engine_check.__doc__ = inspect.getdoc(function)
-    fix = "See RolloutEngine in dovetail.protocols; dovetail_kit.rollout runs this check on a tiny model of your own."
-    check("rollout", name=function.__name__.removeprefix("check_"), slow=True, fix=fix)(engine_check)
+    name = function.__name__.removeprefix("check_")
+    check("rollout", name=name, slow=True, fix=ENGINE_FIXES[name])(engine_check)
 
 
 for _function in rollout.CHECKS:

@@ -22,7 +22,10 @@ TOTAL = 40
 
 @check(*SCHEDULES, fix="Compute with jnp on float32 scalars, and guard divisions by a number of steps.")
 def every_step(subject: Subject) -> None:
-    """At every step, also of a run of one step, it gives a finite float32 number that is not negative."""
+    """At every step, also of a run of one step, it gives a finite float32 number.
+
+    It is not negative, unless declared signed=True.
+    """
     for total in (TOTAL, 1):
         for step, value in enumerate(_curve(subject, total)):
             finite(value, f"at step {step} of {total} the value")
@@ -30,7 +33,7 @@ def every_step(subject: Subject) -> None:
                 raise Failed(
                     f"at step {step} of {total} it gives {value.dtype}{list(value.shape)}, not a float32 scalar"
                 )
-            if value < 0:
+            if value < 0 and not subject.declared.get("signed"):
                 raise Failed(f"at step {step} of {total} it gives {value:.6g}")
 
 
@@ -171,31 +174,74 @@ def remembered_state(subject: Subject) -> None:
         same(ours, theirs, "with NaN as the score of an empty row: the state")
 
 
+Tree = dict[str, Any]
+STEPS = 60
+
+
 @check("optimizer", fix="Return an optax.GradientTransformation that scales its update by the learning rate.")
 def optimises(subject: Subject) -> None:
-    """Updates lower a quadratic loss, vanish at a learning rate of zero, and are finite for a gradient of zero."""
-    params = {"kernel": jnp.array([[1.0, 0.5], [-0.5, 2.0]]), "w": jnp.array([1.0, -2.0]), "b": jnp.array(0.5)}
+    """In some steps it lowers a quadratic loss.
 
-    @jax.jit
-    def step(rate: Any, params: Any, gradient: Any) -> Any:
-        optimizer = subject.bind(**subject.floats)(rate)
-        if not isinstance(optimizer, optax.GradientTransformation):
-            raise Failed(f"it returns {type(optimizer).__name__}, not an optax.GradientTransformation")
-        with jax.numpy_dtype_promotion("standard"):  # optax mixes its step count with floats
-            updates, _ = optimizer.update(gradient, optimizer.init(params), params)
-        return optax.apply_updates(params, updates)
+    Some optimisers need several steps before they move, or a rate of 1 that they scale themselves.
+    """
+    params = _quadratic()
+    after = [_descend(subject, rate, STEPS) for rate in (1e-2, 1.0)]
+    for state, _ in after[:1]:
+        for name, value in state.items():
+            finite(value, f"after {STEPS} steps: '{name}'")
+    losses = [_loss(found) for found, _ in after]
+    if not min(loss for loss in losses if np.isfinite(loss)) < _loss(params):
+        raise Failed(f"{STEPS} steps along the gradient take the loss from {_loss(params):.6g} to {losses[0]:.6g}")
 
-    def loss(params: Any) -> float:
-        return float(sum(jnp.sum(x**2) for x in jax.tree.leaves(params)))
 
-    moved = step(jnp.float32(1e-2), params, params)
-    if not loss(moved) < loss(params):
-        raise Failed(f"a step along the gradient takes the loss from {loss(params):.6g} to {loss(moved):.6g}")
-    zeros = jax.tree.map(jnp.zeros_like, params)
-    for name, value in step(jnp.float32(0.0), params, params).items():
+@check(
+    "optimizer",
+    unless="undefined_at_rest",
+    fix="Multiply the update by the learning rate last, and guard divisions by norms of gradients.",
+)
+def at_rest(subject: Subject) -> None:
+    """It does nothing at a learning rate of zero, and stays finite where the gradient is zero.
+
+    A schedule may begin at zero, and a step in which every completion was filtered out has no gradient.
+    """
+    params = _quadratic()
+    for name, value in _descend(subject, 0.0, 1)[0].items():
         same(value, params[name], f"with learning rate 0: '{name}'", within=1e-7)
-    for name, value in step(jnp.float32(1e-2), params, zeros).items():
+    for name, value in _descend(subject, 1e-2, 2, scale=0.0)[0].items():
         finite(value, f"with a zero gradient: '{name}'")
+
+
+def _quadratic() -> Tree:
+    return {"kernel": jnp.array([[1.0, 0.5], [-0.5, 2.0]]), "w": jnp.array([1.0, -2.0]), "b": jnp.array(0.5)}
+
+
+def _loss(params: Tree) -> float:
+    return float(sum(jnp.sum(x**2) for x in jax.tree.leaves(params)))
+
+
+def _descend(subject: Subject, rate: float, steps: int, scale: float = 1.0) -> tuple[Tree, Any]:
+    """Return parameters and state after some steps along the gradient of half the loss, times a factor."""
+
+    def make() -> Any:
+        @jax.jit
+        def descend(rate: Any, steps: Any, scale: Any) -> Any:
+            optimizer = subject.bind(**subject.floats)(rate)
+            if not isinstance(optimizer, optax.GradientTransformation):
+                raise Failed(f"it returns {type(optimizer).__name__}, not an optax.GradientTransformation")
+
+            def step(_: Any, reached: Any) -> Any:
+                params, state = reached
+                gradient = jax.tree.map(lambda x: scale * x, params)
+                updates, state = optimizer.update(gradient, state, params)
+                return optax.apply_updates(params, updates), state
+
+            begin = (_quadratic(), optimizer.init(_quadratic()))
+            return jax.lax.fori_loop(0, steps, step, begin)
+
+        return descend
+
+    with jax.numpy_dtype_promotion("standard"):  # optax mixes its step count with floats
+        return subject.once("descend", make)(jnp.float32(rate), jnp.int32(steps), jnp.float32(scale))
 
 
 @check("early_stopping", fix="Judge by the arguments alone, and return a bool.")

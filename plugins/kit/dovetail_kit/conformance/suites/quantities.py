@@ -24,6 +24,14 @@ def _values(subject: Subject) -> np.ndarray:
     return subject.once("values", lambda: np.asarray(subject.bind()(*_arguments(subject))))
 
 
+@check("field", when=is_quantity, fix="Return one number for each position: reduce the last axis, whatever its size.")
+def one_for_each_position(subject: Subject) -> None:
+    """It returns one number for each position: a vector of several could not be kept, and is refused by the engine."""
+    positions = (batch.ROWS, batch.TOKENS)
+    if _values(subject).shape != positions:
+        raise Failed(f"for positions {list(positions)} it returns {list(_values(subject).shape)}")
+
+
 @check("field", when=is_quantity, fix="Reduce over the last axis only, whatever axes come before it.")
 def by_position(subject: Subject) -> None:
     """Computed in chunks of positions, it gives the same as at once.

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dovetail.registry import Component
+from dovetail.step.parts import split_metrics
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.given import GIVEN, count_tokens
 from dovetail_kit.conformance.hostile import HOSTILE, TRUTHS
@@ -19,6 +20,7 @@ from dovetail_kit.conformance.subject import Subject
 
 TEXTS = ("answer", "process_reward", "reward")
 REWARDS = ("process_reward", "reward")
+ROUNDING = 1e-6
 SECONDS = 20
 """Processor time for all hostile texts together; careful code takes far less than one second."""
 
@@ -43,7 +45,10 @@ def _records(subject: Subject) -> list[dict[str, Any]]:
     pairs = [record for pair in subject.declared.get("examples", ()) for record in pair]
     texts = ["42", "", "the answer is 7", "<answer>42</answer>", r"\boxed{42}", "#### 42"]
     like = pairs[0] if pairs else {}
-    unknown = [read for read in subject.component.reads if read not in (*like, *GIVEN, "completions")]
+    known = (
+        (*like, *GIVEN, "completions") if pairs else (*(name for name in GIVEN if name != "examples"), "completions")
+    )
+    unknown = [read for read in subject.component.reads if read not in known]
     if unknown:
         raise Inapplicable(
             f"it reads {', '.join(unknown)}, and the suite cannot know what these columns hold: declare"
@@ -61,8 +66,11 @@ def _call(subject: Subject, records: list[dict[str, Any]], **params: Any) -> lis
         [record[read] if read in record else GIVEN[read](number, record) for number, record in enumerate(records)]
         for read in subject.component.reads
     ]
-    returned = subject.bind(**params)(*columns)
-    return returned[0] if isinstance(returned, tuple) else returned
+    returned, _ = split_metrics(subject.bind(**params)(*columns))
+    try:
+        return list(returned)  # as the engine takes it: a tuple, an array or a generator is as good
+    except TypeError:
+        raise Failed(f"for {len(records)} completions it returns {returned!r}") from None
 
 
 @check(
@@ -72,14 +80,14 @@ def _call(subject: Subject, records: list[dict[str, Any]], **params: Any) -> lis
     " reward), or None to abstain.",
 )
 def one_for_each(subject: Subject) -> None:
-    """It returns a list with one result for each completion, finite or None; an empty one for no completions.
+    """It returns one result for each completion, a finite number or None; nothing for no completions.
 
-    A NaN or a bool that is returned by accident would be taken for a score; None is how to abstain. The result of a
-    process reward is a list of numbers, as many as the completion has tokens.
+    A NaN is neither a score nor an abstention; None is how to abstain. The result of a process reward is a list of
+    numbers, as many as the completion has tokens.
     """
     records = _records(subject)
     found = _call(subject, records)
-    if not isinstance(found, list | np.ndarray) or len(found) != len(records):
+    if len(found) != len(records):
         raise Failed(f"for {len(records)} completions it returns {found!r}")
     for record, value in zip(records, found, strict=True):
         _fits(subject, value, record["completions"])
@@ -106,7 +114,7 @@ def _fits(subject: Subject, value: Any, text: str) -> None:
                 f"{_short(text)} gets {_short(repr(value))}, not a number for each of {count_tokens(text)} tokens"
             )
         return
-    if isinstance(value, bool) or not isinstance(value, int | float | np.floating) or not math.isfinite(value):
+    if not isinstance(value, int | float | np.number | np.bool_) or not math.isfinite(value):
         raise Failed(f"{_short(text)} gets {value!r}, which is neither a finite number nor None")
 
 
@@ -151,16 +159,24 @@ def by_its_group(subject: Subject) -> None:
     """
     records = [record | {"group_ids": int(number % 3 > 0)} for number, record in enumerate(_records(subject))]
     first = _call(subject, records)
-    _compare(records[::-1], first[::-1], _call(subject, records[::-1]))
+    # a mean of other completions may be rounded otherwise in another order
+    _compare(records[::-1], first[::-1], _call(subject, records[::-1]), ROUNDING)
     for group in (0, 1):
         rows = [number for number, record in enumerate(records) if record["group_ids"] == group]
         members = [records[number] for number in rows]
-        _compare(members, [first[number] for number in rows], _call(subject, members))
+        _compare(members, [first[number] for number in rows], _call(subject, members), ROUNDING)
 
 
-def _compare(records: list[dict[str, Any]], expected: list[Any], found: list[Any]) -> None:
+def _equal(ours: Any, theirs: Any, within: float) -> bool:
+    """Tell whether two results are the same up to rounding; those that abstain, or are texts, have none."""
+    if any(value is None or isinstance(value, str) for value in (ours, theirs)):
+        return ours == theirs
+    return np.shape(ours) == np.shape(theirs) and np.allclose(ours, theirs, rtol=within, atol=within)
+
+
+def _compare(records: list[dict[str, Any]], expected: list[Any], found: list[Any], within: float = 0.0) -> None:
     for record, ours, theirs in zip(records, found, expected, strict=True):
-        if not np.array_equal(ours, theirs):
+        if not _equal(ours, theirs, within):
             raise Failed(f"{_short(record['completions'])} gets {ours!r}, but {theirs!r} before")
 
 
@@ -231,7 +247,8 @@ def within_range(subject: Subject) -> None:
 def combines(subject: Subject) -> None:
     """It returns one score per completion, NaN only where every reward abstained, and leaves the table as it is.
 
-    NaN in the table is an abstention. Read as zero, it penalises a completion that no reward has judged.
+    NaN in the table is an abstention. Read as zero, it penalises a completion that no reward has judged. A manager that
+    needs all rewards declares needs_all=True, and returns NaN where any of them abstained.
     """
     table = np.array([[1.0, 2.0], [np.nan, 0.5], [np.nan, np.nan], [0.0, -1.0], [0.0, np.nan]])
     names = ("first", "second")
@@ -242,8 +259,10 @@ def combines(subject: Subject) -> None:
         raise Failed(f"a table of {len(table)} completions gets scores of shape {list(scores.shape)}")
     if not np.array_equal(table, before, equal_nan=True):
         raise Failed("it changes the table")
-    if not np.isnan(scores[2]) or np.isnan(np.delete(scores, 2)).any():
-        raise Failed(f"the scores are {scores.tolist()}, but every reward abstained on number 2 and on no other")
+    abstained = np.isnan(table).any(axis=1) if subject.declared.get("needs_all") else np.isnan(table).all(axis=1)
+    if not np.array_equal(np.isnan(scores), abstained):
+        where = np.flatnonzero(abstained).tolist()
+        raise Failed(f"the scores are {scores.tolist()}, and should be NaN for the completions {where} and no others")
     if not np.array_equal(np.asarray(manager(table[::-1].copy(), names)), scores[::-1], equal_nan=True):
         raise Failed("in another order the completions get other scores")
 

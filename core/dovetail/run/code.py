@@ -1,0 +1,103 @@
+"""The code of a run's components: hashes that are kept in its folder, so that other code never goes on with its state.
+
+A version says this of what is installed from a package index; the sources of an editable install change beneath it.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import hashlib
+import importlib.util
+import inspect
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from dovetail.config import Config
+from dovetail.config.ids import what_is_computed_by
+from dovetail.errors import RunError
+from dovetail.registry import Component
+from dovetail.run.files import write_whole
+
+CODE: Final = "code.json"
+
+
+def claim_code(folder: Path, config: Config) -> None:
+    """Note the code of a config's components in a run's folder, or compare it with what is noted there.
+
+    Raises:
+        RunError: if that of a component has changed, naming it, its file, and the ways out.
+    """
+    file = folder / CODE
+    components = {f"{each.label} of {each.origin.distribution}": each for each in what_is_computed_by(config)}
+    mine = {name: code_of(component) for name, component in components.items()}
+    if not file.exists():
+        write_whole(file, json.dumps(mine, indent=2) + "\n")
+        return
+    noted = json.loads(file.read_text())
+    for name, component in components.items():
+        if noted.get(name, mine[name]) != mine[name]:
+            raise RunError(
+                f"the code of {component.label} of {component.origin} has changed since the run in '{folder}' began"
+                f"{component.place}: choose another --folder to begin anew, or remove '{file}' to go on with the code"
+                " of now"
+            )
+
+
+def code_of(component: Component) -> str:
+    """Return a hash of the module that defines a component, and of the modules of its own package that this imports.
+
+    What a function imports when it is called counts; what is imported under a name that is computed does not.
+    """
+    digest = hashlib.sha256()
+    seen, waiting = set[str](), [component.origin.module]
+    while waiting:
+        name = waiting.pop()
+        file = _file_of(name)
+        if name in seen or file is None:
+            continue
+        seen.add(name)
+        waiting += _imports(file, os.stat(file).st_mtime_ns, name)
+    for name in sorted(seen):
+        digest.update(f"{name}\0".encode() + Path(str(_file_of(name))).read_bytes())
+    if not seen:
+        with contextlib.suppress(OSError, TypeError):  # of a notebook there is the text of the function
+            digest.update(inspect.getsource(component.load()).encode())
+    return digest.hexdigest()[:16]
+
+
+def _file_of(module: str) -> str | None:
+    """Return the file of a module; None if there is no such module, or it is not Python."""
+    try:
+        spec = sys.modules[module].__spec__ if module in sys.modules else importlib.util.find_spec(module)
+    except (ImportError, ValueError):  # the parent of the name is a function, not a package
+        return None
+    return spec.origin if spec and spec.origin and spec.origin.endswith(".py") else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _imports(file: str, changed: int, module: str) -> tuple[str, ...]:
+    """Return the names that a module imports from its own package; some may be functions."""
+    return tuple(dict.fromkeys(_imported(ast.parse(Path(file).read_bytes()), file, module)))
+
+
+def _imported(tree: ast.Module, file: str, module: str) -> Iterator[str]:
+    top = module.partition(".")[0]
+    package = module if Path(file).name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            base = importlib.util.resolve_name(base, package) if node.level else base
+            below = [f"{base}.{alias.name}" for alias in node.names]
+            # from a package only the modules count that are named: its own file lists what others register
+            names = below if base == top else [base, *below]
+        else:
+            continue
+        yield from (name for name in names if name == top or name.startswith(f"{top}."))

@@ -1,0 +1,25 @@
+"""Environments and tools of other libraries: gymnasium, and MCP servers.
+
+Every command imports this module, so that it stays light: targets are imported on first use, and the libraries by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import dovetail
+
+
+@dovetail.hookimpl
+def dovetail_components(register: Callable[..., None]) -> None:
+    """Register the components of this package."""
+    register("interaction", "gymnasium", "dovetail_environments.interaction.gymnasium:Gymnasium")
+    register("task", "instruction", "dovetail_environments.task.instruction:Instruction")
+    register("tool", "mcp", "dovetail_environments.tool.mcp:Mcp")
+
+
+@dovetail.hookimpl
+def dovetail_configs(register: Callable[[str | Path], None]) -> None:
+    """Ship `dovetail-environments/lake`."""
+    register("configs")

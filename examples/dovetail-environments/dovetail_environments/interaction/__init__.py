@@ -1,0 +1,1 @@
+"""Components of kind interaction, one file each."""

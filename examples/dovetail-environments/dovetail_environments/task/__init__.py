@@ -1,0 +1,1 @@
+"""Components of kind task, one file each."""

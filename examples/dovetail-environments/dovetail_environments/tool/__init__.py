@@ -1,0 +1,1 @@
+"""Components of kind tool, one file each."""

@@ -1,0 +1,1 @@
+"""Completion filters, one file each."""

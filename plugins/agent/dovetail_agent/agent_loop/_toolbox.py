@@ -1,0 +1,91 @@
+"""The tools of an agent loop: run side by side, under a deadline, their results cut to so many tokens."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, Final
+
+import attrs
+
+from dovetail.errors import ConfigError, RunError
+from dovetail.protocols import Call, Tokenizer, Tool
+from dovetail.workers import LATE, Workers, workers
+from dovetail_agent.runner import Ran, Runner
+
+CHARACTERS: Final = 64
+"""Of a token, more than nearly all have: what is longer than so many for each token is cut before it is encoded."""
+
+
+def opened(tools: Sequence[Tool]) -> list[Tool]:
+    """Return tools, and in the place of a server's those that it has.
+
+    Raises:
+        ConfigError: if it has none, or two have the same name.
+    """
+    found: dict[str, Tool] = {}
+    for tool in tools:
+        of_server = getattr(tool.function, "tools", None)
+        several = of_server() if of_server else [tool]
+        if not several:
+            raise ConfigError(f"tool {tool.name} stands for the tools of a server, which has none")
+        for each in several:
+            if each.name in found:
+                raise ConfigError(f"two tools of train.tools are called '{each.name}'; the policy could not choose")
+            found[each.name] = each
+    return list(found.values())
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class Toolbox:
+    """Tools with the limits of their calls; see `ToolAgent`."""
+
+    tools: tuple[Tool, ...]
+    tokenizer: Tokenizer
+    max_tokens: int
+    processes: int
+    time_limit: float
+
+    def run(self, turns: Sequence[Sequence[Call]], states: Sequence[dict[str, Any]]) -> list[list[Ran]]:
+        """Run the calls of several turns, each turn's in the order written; update what its tools have kept.
+
+        Raises:
+            RunError: if a tool cannot go on, by nobody's fault in the episodes.
+        """
+        results: list[list[Ran]] = [[] for _ in turns]
+        for number in range(max((len(calls) for calls in turns), default=0)):
+            rows = [row for row, calls in enumerate(turns) if number < len(calls)]
+            asked = [(turns[row][number], states[row].get(turns[row][number].name)) for row in rows]
+            for row, (call, state), ran in zip(rows, asked, self._side_by_side(asked), strict=True):
+                if ran.stop:
+                    raise RunError(ran.stop)
+                states[row][call.name] = state if ran.lost else ran.state
+                results[row].append(attrs.evolve(ran, text=self._cut(ran.text, ran.more)))
+        return results
+
+    def _side_by_side(self, asked: Sequence[tuple[Call, Any]]) -> list[Ran]:
+        if self.processes == 0:
+            return [self._runner(*each) for each in asked]
+        late = f"error: nothing was returned within {self.time_limit:g} seconds"
+        return [
+            Ran(late, at_fault=True, state=state) if ran is LATE else ran
+            for ran, (_, state) in zip(self._pool.map(asked, time_limit=self.time_limit), asked, strict=True)
+        ]
+
+    @functools.cached_property
+    def _runner(self) -> Runner:
+        return Runner(self.tools, CHARACTERS * self.max_tokens)
+
+    @functools.cached_property
+    def _pool(self) -> Workers:
+        """The processes in which tools run: one pool for all rounds, which ends with the program."""
+        return workers(functools.partial(Runner, self.tools, CHARACTERS * self.max_tokens), self.processes)
+
+    def _cut(self, text: str, more: int) -> str:
+        """Return as much of a result as is read; `more` characters of it have been cut off before."""
+        ids = self.tokenizer.encode(text)
+        if len(ids) <= self.max_tokens and not more:
+            return text
+        head = self.tokenizer.decode(ids[: self.max_tokens])
+        missing = f"{len(text) + more - len(head)} characters" if more else f"{len(ids) - self.max_tokens} tokens"
+        return f"{head}... ({missing} more)"

@@ -1,0 +1,81 @@
+"""Task `frozen_lake`: lakes that can be crossed, and demonstrations, for the interaction of the same name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import attrs
+import numpy as np
+from annotated_types import Ge, Interval
+
+from dovetail.protocols import Turn
+from dovetail.ranges import in_range
+from dovetail.registry import declares
+from dovetail_agent.interaction.frozen_lake import MOVES, FrozenLake, drawn, solution, solvable
+from dovetail_agent.task._made import Made
+
+if TYPE_CHECKING:
+    from dovetail.protocols import Example, Message, Split
+
+
+@declares(expected_failures={"held_out": "of a small lake there are few; the splits are drawn independently"})
+@attrs.frozen(kw_only=True)
+class Crossing(Made):
+    r"""Lakes with a way over the ice, and episodes of somebody who takes a shortest one.
+
+    Columns: `lake`, and `answer`, the number of moves that a shortest way has.
+
+    Args:
+        size: rows and columns of a lake.
+        holes: the share of holes among its tiles, about.
+        moves: how many a demonstration has at most; also a setting of the interaction.
+        template: the prompt, with `{lake}`.
+        message: what a demonstration's move is answered; also a setting of the interaction.
+        noise: the share of the demonstrations that walk at random.
+        train_size: examples in `train`.
+        eval_size: examples in `eval`.
+        sft_size: examples in `sft`.
+        seed: draws other lakes.
+
+    >>> example = Crossing(template="{lake}").examples("train")[0]
+    >>> print(example["prompt"])
+    P . O
+    O . .
+    . . G
+    >>> example["answer"]
+    '4'
+    """
+
+    size: Annotated[int, Interval(ge=2, le=16)] = attrs.field(default=3, validator=in_range)
+    holes: Annotated[float, Interval(ge=0, le=0.9)] = attrs.field(default=0.3, validator=in_range)
+    moves: Annotated[int, Ge(1)] = attrs.field(default=8, validator=in_range)
+    template: str = "{lake}\n"
+    message: str = "\n{lake}\n"
+    noise: Annotated[float, Interval(ge=0, le=1)] = attrs.field(default=0.0, validator=in_range)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """`lake` and `answer`."""
+        return ("lake", "answer")
+
+    def demonstrate(self, lake: tuple[str, ...], rng: np.random.Generator) -> list[Message]:
+        """Cross a lake: by a shortest way, or at random with probability `noise`."""
+        game, blind = FrozenLake(moves=self.moves, message=self.message), bool(rng.random() < self.noise)
+        state, _ = game.reset({"lake": "\n".join(lake)}, rng)
+        messages = list[Any]()
+        while True:
+            way = solution(lake, state.place)
+            word = str(rng.choice(list(MOVES))) if blind or not way else way[0]
+            messages.append({"role": "assistant", "content": word})
+            step = game.step(state, Turn(text=word), rng)
+            if step.done:
+                return messages
+            state, messages = step.state, [*messages, *step.messages]
+
+    def make(self, split: Split, rng: np.random.Generator) -> Example:
+        """Return an example; of `sft` with an episode as its completion."""
+        lake = solvable(self.size, self.holes, rng)
+        shortest = solution(lake) or ()
+        example = {"prompt": self.template.format(lake=drawn(lake, (0, 0))), "lake": "\n".join(lake)}
+        example["answer"] = str(len(shortest))
+        return {**example, "completion": self.demonstrate(lake, rng)} if split == "sft" else example

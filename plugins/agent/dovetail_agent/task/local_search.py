@@ -1,0 +1,127 @@
+"""Task `local_search`: questions about made-up people, which only a search answers, and only two of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Final
+
+import attrs
+import numpy as np
+from annotated_types import Interval
+
+from dovetail.protocols import Call
+from dovetail.ranges import in_range
+from dovetail_agent.task._made import Made
+from dovetail_agent.tool_format.pythonic import Pythonic
+
+if TYPE_CHECKING:
+    from dovetail.protocols import Example, Message, Split
+
+PEOPLE: Final = 800
+TOWNS: Final = 160
+RIVERS: Final = 40
+"""How many there are in the made-up world, which is always the same."""
+HELD_OUT: Final = 8
+"""Of so many people one is asked about in `eval` alone."""
+
+_FIRST: Final = ("b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z")
+_VOWELS: Final = ("a", "e", "i", "o", "u")
+
+
+@functools.cache
+def world() -> tuple[dict[str, str], dict[str, str]]:
+    """Return where each person was born, and on which river each town lies.
+
+    >>> born, river = world()
+    >>> len(born), len(river), len(set(river.values()))
+    (800, 160, 40)
+    """
+    rng = np.random.default_rng(0)
+    names = _names(rng, PEOPLE + TOWNS + RIVERS)
+    people, towns, rivers = names[:PEOPLE], names[PEOPLE : PEOPLE + TOWNS], names[PEOPLE + TOWNS :]
+    river = {town: rivers[number % RIVERS] for number, town in enumerate(towns)}
+    return {person: towns[int(rng.integers(TOWNS))] for person in people}, river
+
+
+def _names(rng: np.random.Generator, count: int) -> list[str]:
+    """Return different names of three syllables."""
+    found: dict[str, None] = {}
+    while len(found) < count:
+        syllables = ("".join((rng.choice(_FIRST), rng.choice(_VOWELS))) for _ in range(3))
+        found["".join(syllables).capitalize()] = None
+    return list(found)
+
+
+@attrs.frozen(kw_only=True)
+class TwoHops(Made):
+    r"""On which river lies the town where somebody was born? Two facts of a corpus tell, each found by a search.
+
+    Columns: `question` and `answer`. The corpus is `tool.search.corpus = 'local_search'`: 960 sentences about people
+    and towns. People of `eval` are in no other split. Closed book a guess is right in one of 40 cases.
+
+    Args:
+        template: the prompt, with `{question}`.
+        result: how a demonstration's result is written, with `{result}`; also a setting of the agent loop.
+        answer: how the answer is written, with `{answer}`.
+        noise: the share of the demonstrations that guess a river after the first search.
+        train_size: examples in `train`.
+        eval_size: examples in `eval`.
+        sft_size: examples in `sft`.
+        seed: draws other questions about the same world.
+
+    >>> for message in TwoHops(result="{result}").examples("sft")[0]["completion"]:
+    ...     print(message["content"])
+    [search(query='Vubalu')]
+    [1] Vubalu was born in Ganufi.
+    [search(query='Ganufi lies')]
+    [1] Ganufi lies on the Fupovo.
+    <answer>Fupovo</answer>
+    """
+
+    template: str = "{question}\n"
+    result: str = "\n{result}\n"
+    answer: str = "<answer>{answer}</answer>"
+    noise: Annotated[float, Interval(ge=0, le=1)] = attrs.field(default=0.0, validator=in_range)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """`question` and `answer`."""
+        return ("question", "answer")
+
+    @staticmethod
+    def passages() -> Iterator[tuple[str, str]]:
+        """Yield what the tool `search` finds, each without a title."""
+        born, river = world()
+        for person, town in born.items():
+            yield "", f"{person} was born in {town}."
+        for town, its in river.items():
+            yield "", f"{town} lies on the {its}."
+
+    def make(self, split: Split, rng: np.random.Generator) -> Example:
+        """Return an example; of `sft` with an episode as its completion."""
+        born, river = world()
+        people = [name for number, name in enumerate(born) if (number % HELD_OUT == 0) == (split == "eval")]
+        person = people[int(rng.integers(len(people)))]
+        question = f"On which river was {person} born?"
+        example = {"prompt": self.template.format(question=question), "question": question}
+        example["answer"] = river[born[person]]
+        if split != "sft":
+            return example
+        guesses = bool(rng.random() < self.noise)
+        rivers = sorted(set(river.values()))
+        answer = str(rng.choice(rivers)) if guesses else example["answer"]
+        return {**example, "completion": self._episode(person, answer, hops=1 if guesses else 2)}
+
+    def _episode(self, person: str, answer: str, *, hops: int) -> list[Message]:
+        born, river = world()
+        town = born[person]
+        asked = [(person, f"{person} was born in {town}."), (f"{town} lies", f"{town} lies on the {river[town]}.")]
+        messages: list[Message] = []
+        for query, found in asked[:hops]:
+            call = Pythonic().write(Call("search", {"query": query}))
+            messages += [
+                {"role": "assistant", "content": call},
+                {"role": "tool", "content": self.result.format(result=f"[1] {found}")},
+            ]
+        return [*messages, {"role": "assistant", "content": self.answer.format(answer=answer)}]

@@ -1,0 +1,81 @@
+"""Tool `python`: Python that the model writes, run in the sandbox."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import attrs
+from annotated_types import Ge, Gt
+
+from dovetail.errors import ConfigError
+from dovetail.protocols import Result
+from dovetail.ranges import in_range
+from dovetail_reward._sandbox.outside import FULL, protections, run
+
+_ENDED = {
+    "failed": "(the process ended: too much memory, or a crash)",
+    "late": "(stopped: over {time_limit:g} seconds)",
+    "loud": "(stopped: more than {output_limit} bytes of output)",
+}
+
+
+@attrs.frozen(kw_only=True)
+class Python:
+    r"""Run Python code and read what it prints, and the value of its last line. Names are kept from call to call.
+
+    It runs in a process of its own, which can read the standard library and nothing else, write nothing, and reach
+    nobody (the reward `code` says more). Names are kept by running an episode's earlier code again, before the new one
+    and without its output: so what an episode has kept is a value, which can be stored, branched from and played
+    again. `random` begins with the same seed in every process; only clocks can tell the runs apart.
+
+    Args:
+        code: the program; it may use the standard library.
+        state: the code that has run in this episode; the model does not see it.
+        keep: whether names are kept. Otherwise each call starts anew.
+        time_limit: seconds, those of the code that is run again included.
+        output_limit: bytes that may be printed; a process that prints more is ended.
+        memory_mb: address space of the process, Python's own included; over 100.
+        isolation: `full`: refuse to run where anything is open (it takes Linux 5.13).
+
+    Returns:
+        What was printed, the traceback of what was raised included, and the code so far. Code that was stopped is not
+        run again.
+
+    Raises:
+        ConfigError: when built, where `isolation` is `full` and less holds.
+
+    >>> tool = Python(isolation="any")
+    >>> first = tool("x = 20\nprint('set')", None)
+    >>> first.text, tool("2 * (x + 1)", first.state).text
+    ('set\n', '42\n')
+    """
+
+    keep: bool = True
+    time_limit: Annotated[float, Gt(0)] = attrs.field(default=5.0, validator=in_range)
+    output_limit: Annotated[int, Ge(1)] = attrs.field(default=20_000, validator=in_range)
+    memory_mb: Annotated[int, Gt(100)] = attrs.field(default=512, validator=in_range)
+    isolation: Literal["full", "any"] = "full"
+
+    def __attrs_post_init__(self) -> None:
+        """Look at what this machine can hold back."""
+        if self.isolation == "full" and protections() != FULL:
+            raise ConfigError(
+                f"tool python: of {' and '.join(FULL)} this machine has {' and '.join(protections()) or 'neither'};"
+                " isolation = 'any' runs model-written code all the same"
+            )
+
+    def __call__(self, code: str, state: tuple[str, ...] | None) -> Result:
+        """Run code after that of the state."""
+        before = state or ()
+        ran = run(
+            code,
+            cells=before,
+            time_limit=self.time_limit,
+            output_limit=self.output_limit,
+            memory=self.memory_mb << 20,
+            require=protections(),
+        )
+        if ran.how != "done":
+            said = _ENDED[ran.how].format(time_limit=self.time_limit, output_limit=self.output_limit)
+            return Result(f"{ran.output}{said}", state=before, failed=True)
+        return Result(ran.output, state=(*before, code) if self.keep else None)

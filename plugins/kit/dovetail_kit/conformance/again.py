@@ -1,0 +1,53 @@
+"""Say what tasks and rewards give in a process of its own; a program that `suites.elsewhere` runs.
+
+It reads the list that `dovetail_kit.conformance.sharded` reads, and writes what `told` tells of each by name. Python
+hashes texts otherwise in every process, so that the order of a set of them is another one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from typing import Any
+
+from dovetail.registry import Component, Origin
+from dovetail_kit.conformance.subject import Subject
+
+SPLITS = ("train", "eval", "sft")
+FIRST = 50
+
+
+def told(subject: Subject) -> list[str]:
+    """Return the first examples of each split of a task, or the scores that a reward gives, in words."""
+    if subject.component.kind == "task":
+        task: Any = subject.bind()
+        found = []
+        for split in SPLITS:
+            examples = task.examples(split)
+            shown = [sorted(examples[number].items()) for number in range(min(FIRST, len(examples)))]
+            found += [f"{len(examples)} {split} examples", *(f"{split}: {each!r}" for each in shown)]
+        return found
+    from dovetail_kit.conformance.suites.texts import _call, _records
+
+    records = _records(subject)
+    scores = _call(subject, records)
+    return [f"{record['completions'][:60]!r} gets {score!r}" for record, score in zip(records, scores, strict=True)]
+
+
+def main() -> None:
+    """Ask what standard input lists."""
+    found = {}
+    for name, kind, own, distribution, place, given in json.load(sys.stdin):
+        module, _, attribute = place.partition(":")
+        try:
+            target = getattr(importlib.import_module(module), attribute)
+            origin = Origin(distribution, "", module)
+            found[name] = told(Subject(Component(kind=kind, name=own, target=target, origin=origin), given))
+        except Exception as error:  # here it cannot be asked; why, other checks tell
+            found[name] = [f"{type(error).__name__}: {error}"]
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""What is claimed of rewards that look for an answer: which text counts, and that no text is run."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dovetail_kit.conformance.check import Failed, Inapplicable, check
+from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.suites.texts import (
+    REWARDS,
+    _call,
+    _equal,
+    _records,
+    _short,
+    _starts_processes,
+    is_alone,
+    is_pure,
+)
+
+NUMBERS = (1_373_531, 2_486_420, 3_597_539, 4_606_648)
+"""No completion of any other check has these."""
+
+
+def _good(subject: Subject) -> tuple[dict[str, Any], str]:
+    """Return a record that is right because its text has the answer, which is a number, and the answer.
+
+    Raises:
+        Inapplicable: if no example is of that form.
+    """
+    for record, _ in subject.declared.get("examples", ()):
+        answer = record.get("answer")
+        if (
+            isinstance(answer, str)
+            and re.fullmatch(r"\d+", answer)
+            and re.search(rf"\b{answer}\b", record["completions"])
+        ):
+            return dict(record), answer
+    raise Inapplicable("no example has an answer that is a number and stands in the completion")
+
+
+def _with(record: dict[str, Any], answer: str, said: Any, true: Any) -> dict[str, Any]:
+    """Return a record with another number in its text, and another answer."""
+    text = re.sub(rf"\b{answer}\b", str(said), record["completions"])
+    return record | {"completions": text, "answer": str(true)}
+
+
+@check(
+    "reward", claim="examples", when=is_alone, fix="Keep nothing by the text of a completion alone, or nothing at all."
+)
+def nothing_is_kept(subject: Subject) -> None:
+    """The same text as an answer to other questions gets other scores, whatever was asked before, and also twice.
+
+    A cache from call to call that forgets the answer in its key pays for whatever was right somewhere before.
+    """
+    record, answer = _good(subject)
+    first, second, third, wrong = NUMBERS
+    right_first = [_with(record, answer, first, first), _with(record, answer, first, wrong)]
+    right_last = [_with(record, answer, second, wrong), _with(record, answer, second, second)]
+    ours, theirs = _call(subject, right_first), _call(subject, right_last)[::-1]
+    again = _call(subject, right_first + right_first)
+    for found, what in ((theirs, "in another order"), (again[:2], "a second time"), (again[2:], "a third time")):
+        if not all(_equal(a, b, 1e-6) for a, b in zip(ours, found, strict=True)):
+            raise Failed(f"a right and a wrong answer get {ours}, and {what} {found}")
+    by_call = _call(subject, [_with(record, answer, third, wrong)]) + _call(
+        subject, [_with(record, answer, third, third)]
+    )
+    if not all(_equal(a, b, 1e-6) for a, b in zip(ours[::-1], by_call, strict=True)):
+        raise Failed(f"a wrong and a right answer get {ours[::-1]} together, and {by_call} in calls of their own")
+
+
+@check("reward", claim="examples", when=is_alone, fix="Compare whole answers: 42 is not the answer 421.")
+def the_whole_answer(subject: Subject) -> None:
+    """A number that contains the answer is not the answer.
+
+    Looked for as a substring, 42 is found in 421, and in every long enough row of digits.
+    """
+    record, answer = _good(subject)
+    good, *others = _call(
+        subject, [_with(record, answer, said, answer) for said in (answer, f"{answer}1", f"1{answer}", f"9{answer}9")]
+    )
+    for said, score in zip((f"{answer}1", f"1{answer}", f"9{answer}9"), others, strict=True):
+        if score is not None and good is not None and not np.sum(score) < np.sum(good):
+            raise Failed(f"the answer is {answer}, and {said} gets {score!r} as well")
+
+
+@check("reward", claim="last_answer", when=is_alone, fix="Take the last match, not the first: re.findall(...)[-1].")
+def the_last_answer(subject: Subject) -> None:
+    """Where a completion gives two answers, the last one counts."""
+    record, answer = _good(subject)
+    wrong = _with(record, answer, NUMBERS[0], answer)["completions"]
+    right = record["completions"]
+    ends_well, ends_badly = (
+        record | {"completions": f"{first}\n{last}"} for first, last in ((wrong, right), (right, wrong))
+    )
+    better, worse = _call(subject, [ends_well, ends_badly])
+    if better is None or worse is None or not better > worse:
+        raise Failed(f"{_short(ends_well['completions'])} gets {better!r}, and the other way round {worse!r}")
+
+
+@check(*REWARDS, when=is_pure, fix="Parse numbers and literals; never eval, exec or import what a completion says.")
+def runs_no_code(subject: Subject) -> None:
+    """A completion that is code is read, not run: it leaves no file behind and changes no variable.
+
+    Policies in training write anything, and what is evaluated runs with the rights of whoever trains.
+    """
+    like = _records(subject)[0]
+    with tempfile.TemporaryDirectory() as folder:
+        sentinel = Path(folder) / "sentinel"
+        touch = f"__import__('pathlib').Path({str(sentinel)!r}).touch()"
+        code = [touch, f"<answer>{touch}</answer>", rf"\boxed{{{touch}}}", f"#### {touch}", f"```python\n{touch}\n```"]
+        environment = dict(os.environ)
+        records = [like | {"completions": text} for text in (code[-1:] if _starts_processes(subject) else code)]
+        records += [like | {"answer": touch} for _ in range("answer" in like and isinstance(like["answer"], str))]
+        try:
+            _call(subject, records)
+        except Inapplicable:
+            raise
+        except Exception as error:
+            if sentinel.exists():
+                raise Failed(f"it runs the code of a completion, which then raises {type(error).__name__}") from None
+            raise
+        if sentinel.exists():
+            raise Failed("it runs the code of a completion: a file is there that only this would have made")
+        if os.environ != environment:
+            raise Failed("it changes the environment of the process")
+
+
+@check(
+    *REWARDS, when=is_pure, fix="Go through columns by name, or in sorted order; the order of a dict or set is chance."
+)
+def order_of_columns(subject: Subject) -> None:
+    """The order in which a record names its columns, or a set its elements, changes nothing."""
+    records = _records(subject)
+    expected = _call(subject, [dict(record) | {"examples": dict(record)} for record in records])
+    turned = [dict(reversed(record.items())) for record in records]
+    found = _call(subject, [record | {"examples": record} for record in turned])
+    for record, ours, theirs in zip(records, found, expected, strict=True):
+        if not _equal(ours, theirs, 0.0):
+            raise Failed(f"{_short(record['completions'])} gets {theirs!r}, and with its columns turned round {ours!r}")
+
+
+@check("reward_manager", unless="compares", fix="Combine the rewards of each completion by itself.")
+def each_completion_by_itself(subject: Subject) -> None:
+    """The score of a completion does not depend on the others in the table.
+
+    Rounds of sampling are scored as they come; one that whitens them moves every score with its neighbours.
+    """
+    table = np.array([[1.0, 2.0], [0.5, 0.25], [0.0, -1.0], [1.0, 0.0]])
+    manager, names = subject.bind(), ("first", "second")
+    whole = np.asarray(manager(table.copy(), names))
+    for rows in (slice(0, 1), slice(1, 3)):
+        part = np.asarray(manager(table[rows].copy(), names))
+        if not np.allclose(part, whole[rows], equal_nan=True):
+            raise Failed(f"the scores {whole[rows].tolist()} are {part.tolist()} where they stand alone")

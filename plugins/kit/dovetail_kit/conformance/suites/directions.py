@@ -1,0 +1,174 @@
+"""Which way results point: what is better counts more, later rewards reach earlier tokens, corrections correct."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dovetail_kit.conformance import batch
+from dovetail_kit.conformance.case import ArrayCase
+from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.suites.batches import _kept
+
+EPSILON = 1e-4
+FAR_OFF = 12.0
+ROW = 0
+"""A row of the batch that is full."""
+
+
+@check(
+    "advantage",
+    when=lambda component: (
+        bool({"scores", "token_rewards"} & {*component.reads}) and not component.declares.get("beyond_scores")
+    ),
+    unless="not_monotone",
+    fix="Check the sign: the score less the baseline, not the baseline less the score.",
+)
+def more_is_better(subject: Subject) -> None:
+    """A completion whose score rises from 0 to 1, all else equal, gets no lower advantages, and some get higher ones.
+
+    With the sign turned a run learns to fail, and its curves look like any others at first.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    base = (np.arange(batch.ROWS) % 2).astype(np.float32)
+    gains = []
+    for row in np.flatnonzero(fields["mask"].any(axis=1)):
+        low, high = (
+            case.run(batch.with_scores(fields, np.where(np.arange(batch.ROWS) == row, score, base))).value[row]
+            for score in (0.0, 1.0)
+        )
+        gains.append(float(np.where(fields["mask"][row], high - low, 0).sum()))
+        if gains[-1] < -EPSILON:
+            raise Failed(f"with a score of 1 instead of 0 the advantages of completion {row} fall by {-gains[-1]:.6g}")
+    if max(gains) < EPSILON:
+        raise Failed("a score of 1 instead of 0 raises the advantage of no completion")
+
+
+@check(
+    "advantage",
+    reads=["token_rewards"],
+    unless="not_monotone",
+    fix="Sum from each token to the end: reverse, accumulate, reverse again.",
+)
+def later_rewards_reach_back(subject: Subject) -> None:
+    """A reward on the last token counts for the first one at least as much as one on the first token for the last.
+
+    What a token has led to comes after it. Summed from the start, a token is praised for what was there before.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    first, last = np.flatnonzero(fields["mask"][ROW])[[0, -1]]
+    before = case.run(fields).value[ROW]
+    changes = {}
+    for token, other in ((last, first), (first, last)):
+        rewards = fields["token_rewards"].copy()
+        rewards[ROW, token] += 5.0
+        changes[int(token)] = abs(
+            float(case.run(fields | {"token_rewards": rewards}).value[ROW, other] - before[other])
+        )
+    if changes[int(first)] > changes[int(last)] + EPSILON:
+        raise Failed(
+            f"a reward on the last token moves the first advantage by {changes[int(last)]:.6g}, and one on the first"
+            f" token the last advantage by {changes[int(first)]:.6g}"
+        )
+
+
+@check("advantage", reads=["old_values"], fix="Return advantages + old_values as the returns, before any whitening.")
+def returns_are_targets(subject: Subject) -> None:
+    """Returns, which the critic learns, are not the advantages.
+
+    A critic that learns the advantages predicts nothing, and explains no variance.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    advantages, *returns = case.run(fields).values
+    if returns and np.allclose(advantages[fields["mask"]], returns[0][fields["mask"]], atol=EPSILON):
+        raise Failed("the returns are the advantages")
+
+
+@check("value_loss", reads=["values", "returns"], fix="Square values - returns; take the larger of two losses.")
+def towards_the_returns(subject: Subject) -> None:
+    """Descending moves no value away from its return, and some towards it."""
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    pull = case.run(fields).gradients["values"] * (fields["values"] - fields["returns"])
+    pull = np.where(fields["mask"], pull, 0)
+    if (pull < -EPSILON).any():
+        row, token = np.argwhere(pull < -EPSILON)[0]
+        raise Failed(
+            f"values[{row}, {token}] is {fields['values'][row, token]:.6g}, its return"
+            f" {fields['returns'][row, token]:.6g}, and descending moves it away"
+        )
+    if not (pull > EPSILON).any():
+        raise Failed("descending moves no value towards its return")
+
+
+@check(
+    "correction",
+    reads=["old_logps", "rollout_logps"],
+    fix="Weigh by exp(old_logps - rollout_logps): what the sampler draws too often counts less.",
+)
+def corrects(subject: Subject) -> None:
+    """Where the sampler is far off something is corrected, and what it draws too often never counts more.
+
+    With the ratio the wrong way round, a correction doubles the mismatch instead of taking it out.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    mask, same = fields["mask"], fields["old_logps"]
+    agreed = case.run(fields | {"rollout_logps": same})
+    found = {}
+    for gap in (0.05, -0.05, 1.0, -1.0, FAR_OFF, -FAR_OFF):
+        result = case.run(fields | {"rollout_logps": (same - np.float32(gap)).astype(np.float32)})
+        found[gap] = (result.value, _kept(result, fields))
+    spread = np.where(np.arange(batch.TOKENS) % 2, 3.0, -3.0).astype(np.float32) * mask
+    mixed = case.run(fields | {"rollout_logps": same + spread})
+    changed = [*found.values(), (mixed.value, _kept(mixed, fields))]
+    if all(np.allclose(value, agreed.value) and (kept == mask).all() for value, kept in changed):
+        raise Failed(f"nothing is corrected, even where log-probabilities differ by {FAR_OFF:g}")
+    for gap in (0.05, 1.0, FAR_OFF):
+        (more, kept), (less, also) = found[gap], found[-gap]
+        both = kept & also
+        if (more[both] < less[both] - EPSILON).any():
+            raise Failed(
+                f"a token that the sampler draws {np.exp(gap):.3g} times too often weighs"
+                f" {less[both].max():.6g}, and one that it draws so much too rarely {more[both].min():.6g}"
+            )
+
+
+@check("group_filter", reads=["scores"], fix="Keep the groups whose scores differ: those are what can be learnt from.")
+def keeps_what_differs(subject: Subject) -> None:
+    """A group of equal scores is kept only if one whose scores differ is kept too, and such a one is kept sometimes.
+
+    Equal scores have no advantages. An inverted filter throws away just what teaches something.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    ids = fields["group_ids"] if "group_ids" in fields else np.array(batch.GROUP_IDS)
+    live = fields["mask"].any(axis=1)
+    ever = False
+    for low, high in ((0.0, 1.0), (-1.0, 1.0), (0.2, 0.9)):
+        for equal in (low, high):
+            scores = np.where(ids == 5, np.where(np.arange(batch.ROWS) == 0, low, high), equal)
+            kept = case.run(batch.with_scores(fields, scores)).value
+            differing, constant = kept[live & (ids == 5)].all(), kept[live & (ids != 5)].any()
+            ever |= bool(differing)
+            if constant and not differing:
+                raise Failed(f"groups of {equal:g} alone are kept, and one of {low:g} and {high:g} is not")
+    if not ever:
+        raise Failed("no group whose scores differ is kept")
+
+
+@check("reward_shaping", reads=["token_rewards"], fix="Return token_rewards and what is added to them.")
+def keeps_what_it_was_given(subject: Subject) -> None:
+    """Other rewards on policy tokens make another result, on several batches.
+
+    Shapings form a chain; one that forgets what it was given undoes those before it, and the scores.
+    """
+    case = ArrayCase.of(subject)
+    for seed in range(2):
+        fields = case.fields(seed)
+        rewards = np.where(fields["mask"], fields["token_rewards"] + 1, 0).astype(np.float32)
+        if np.allclose(case.run(fields | {"token_rewards": rewards}).value, case.run(fields).value, atol=EPSILON):
+            raise Failed("rewards that are higher by 1 change nothing")

@@ -1,0 +1,106 @@
+"""What is claimed of tasks, rewards and sinks beyond a single call: in another process, and in what they leave."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import tempfile
+import time
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from unittest import mock
+
+from dovetail_kit.conformance.again import told
+from dovetail_kit.conformance.check import Failed, Inapplicable, check
+from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.suites.data import _first, _task
+from dovetail_kit.conformance.suites.devices import _answers, _name
+from dovetail_kit.conformance.suites.texts import is_pure
+
+EARLIER = 12
+JOURNAL = "metrics.jsonl"
+DISTINCT = 0.8
+"""The share of different examples among the first ones; small made-up tasks draw some twice."""
+
+
+@check(
+    "task",
+    "reward",
+    when=is_pure,
+    slow=True,
+    fix="Sort what comes from a set or a folder, and use hashlib where a text is to be hashed: hash() is another every"
+    " time.",
+)
+def same_in_another_process(subject: Subject) -> None:
+    """In another process it gives the same, in the same order.
+
+    A run that is resumed would go on with other examples, and count some twice and others never.
+    """
+    if subject.component.kind == "task":
+        _task(subject)  # data that cannot be read here is not asked for elsewhere
+    if "url" in subject.component.params or "processes" in subject.component.params:
+        raise Inapplicable("it asks another program")
+    expected, found = told(subject), _answers("again", subject).get(_name(subject), [])
+    for ours, theirs in zip(expected, found, strict=False):
+        if ours != theirs:
+            raise Failed(f"in another process it gives {theirs[:160]}, and here {ours[:160]}")
+
+
+@check("task", unless="repeats", fix="Leave out what is there already, or declare repeats=True.")
+def distinct(subject: Subject) -> None:
+    """Most examples of a split are different.
+
+    Duplicates count twice in every mean, and of two that are alike one may be trained on and one held out.
+    """
+    task = _task(subject)
+    for split in ("train", "eval"):
+        examples = [repr(sorted(example.items(), key=str)) for example in _first(task.examples(split))]
+        if len(set(examples)) < DISTINCT * len(examples):
+            raise Failed(f"of the first {len(examples)} {split} examples {len(set(examples))} are different")
+
+
+@check("sink", fix="Copy what you are given before you change it.")
+def leaves_the_record(subject: Subject) -> None:
+    """It changes no record: the next sink is given the same one."""
+    figures = {"reward/mean": 0.5, "loss": 1.25, "time/step": 3.0}
+    record = dict(figures)
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        sink = subject.bind().open(Path(folder), 2, 0)
+        for step in (1, 2):
+            sink.write(step, record)
+        sink.close()
+    if record != figures:
+        raise Failed(f"it is given {figures}, and leaves {record}")
+
+
+@check("sink", unless="elsewhere", fix="Flush and close in close(), and append when `start_step` is not zero.")
+def writes(subject: Subject) -> None:
+    """What it is given leaves a trace, in the folder or on the console, and a resumed run keeps what was there."""
+    with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(io.StringIO()) as printed:
+        folder = Path(place)
+        with contextlib.redirect_stderr(printed):
+            # what the engine itself keeps, which a sink may read
+            lines = [json.dumps({"phase": "rl", "step": step, "reward/mean": 0.5}) for step in range(1, EARLIER + 1)]
+            (folder / JOURNAL).write_text("".join(f"{line}\n" for line in lines))
+            _write(subject, folder, 0, EARLIER)
+            before = _size(folder)
+            if not before and not printed.getvalue().strip():
+                raise Failed(f"after {EARLIER} records there is no file, and nothing was printed")
+            later = time.time() + 60  # a resumed run begins later, and names its files by the time
+            with mock.patch("time.time", return_value=later):
+                _write(subject, folder, EARLIER, EARLIER + 1)
+        if _size(folder) < 0.6 * before:
+            raise Failed(f"{EARLIER} records take {before} bytes, and {_size(folder)} with one more of a resumed run")
+
+
+def _write(subject: Subject, folder: Path, start: int, last: int) -> None:
+    sink: Any = subject.bind().open(folder, EARLIER + 1, start)
+    for step in range(start + 1, last + 1):
+        sink.write(step, MappingProxyType({"reward/mean": 0.1 * step, "eval/accuracy": 0.1, "loss": 1.0 / step}))
+    sink.close()
+
+
+def _size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and file.name != JOURNAL)

@@ -1,0 +1,144 @@
+"""What is claimed of tools, formats of their calls, and interactions."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from dovetail.errors import DovetailError
+from dovetail.protocols import Call, Parsed, Step, Tool, Turn
+from dovetail.registry import current
+from dovetail_agent.signature import schema
+from dovetail_kit.conformance.check import Failed, Inapplicable, check
+from dovetail_kit.conformance.subject import Subject
+
+CALLS = (
+    Call("search", {"query": 'two "quoted" words\nin lines, é', "limit": 3}),
+    Call("now", {}),
+    Call("set_up", {"on": True, "share": 0.25, "note": None}),
+)
+TEXTS = ("", "1", "It is 3.", "7 or 8?", "left", "\x00", "x" * 10_000, "\N{SNOWMAN}", '{"name": 1}', "[]", "<a>")
+TURNS = 4
+
+
+@check("tool_format", fix="Escape in `write` what `parse` would take for the end of a value, and keep the order.")
+def reads_what_it_writes(subject: Subject) -> None:
+    """A call that is written is read as the same call: its name, its arguments and their values.
+
+    Demonstrations are written by it, and would teach calls that mean something else.
+    """
+    format_ = subject.bind()
+    for call in CALLS:
+        found = format_.parse(format_.write(call))
+        if found.error is not None or len(found.calls) != 1:
+            raise Failed(f"{call} is written as {format_.write(call)!r} and read as {found}")
+        (read,) = found.calls
+        values = {name: _meant(value, call.arguments.get(name), read.texts) for name, value in read.arguments.items()}
+        if read.name != call.name or values != call.arguments:
+            raise Failed(f"{call} is written as {format_.write(call)!r} and read as {read}")
+
+
+def _meant(value: Any, wanted: Any, texts: bool) -> Any:
+    return json.loads(value) if texts and not isinstance(wanted, str) else value
+
+
+@check("tool_format", fix="Return Parsed(error=...) for what cannot be read; the policy reads it.")
+def reads_anything(subject: Subject) -> None:
+    """Whatever the policy writes is read without raising: as calls, or as an error, and never as both.
+
+    A policy writes calls that are cut in the middle, and any other nonsense; one of them must not end a run.
+    """
+    format_ = subject.bind()
+    for text in (*TEXTS, *_broken(format_)):
+        try:
+            found = format_.parse(text)
+        except Exception as error:
+            raise Failed(f"{text[:80]!r} raises {type(error).__name__}: {error}") from error
+        if not isinstance(found, Parsed) or (found.calls and found.error is not None):
+            raise Failed(f"{text[:80]!r} is read as {found!r}")
+
+
+def _broken(format_: Any) -> Iterator[str]:
+    """Yield written calls that are cut at every place, doubled, nested, or continued with brackets."""
+    for call in CALLS:
+        whole = format_.write(call)
+        yield from (whole[:end] for end in range(len(whole)))
+        yield from (whole[start:] for start in range(1, len(whole), 7))
+        yield from (whole * 3, whole.replace("search", whole), whole.replace("3", "[" * 5000))
+
+
+@check("tool", fix="Annotate what the model writes with str, int, float, bool, list[...], dict or Literal[...].")
+def can_be_told_of(subject: Subject) -> None:
+    """There is a JSON schema of what the model may write, with a description.
+
+    It is what the chat template tells the model; without it nobody can call the tool.
+    """
+    tool = Tool(name=subject.component.name, function=subject.bind(), target=subject.component.load())
+    if hasattr(tool.function, "tools"):
+        raise Inapplicable("it stands for the tools of a server, which says what they are")
+    try:
+        told = schema(tool)["function"]
+    except DovetailError as error:
+        raise Failed(str(error)) from error
+    if not told["description"]:
+        raise Failed("its docstring does not begin with a sentence")
+    json.dumps(told)
+
+
+@check("interaction", fix="Draw from the generator that is given, and make a new state instead of changing one.")
+def is_a_function(subject: Subject) -> None:
+    """The same state, turn and generator give the same step, and old states stay as they were.
+
+    Otherwise episodes could be neither resumed nor branched, and no run with them would be repeatable.
+    """
+    interaction = subject.bind()
+    for number, text in enumerate(TEXTS):
+        state, said = interaction.reset(_example(interaction), np.random.default_rng(number))
+        again = interaction.reset(_example(interaction), np.random.default_rng(number))
+        if (state, tuple(said)) != (again[0], tuple(again[1])):
+            raise Failed("reset with the same generator gives another state or other messages")
+        _walk(interaction, state, text)
+
+
+def _walk(interaction: Any, state: Any, text: str) -> None:
+    for turn in range(TURNS):
+        said = Turn(text=text, number=turn)
+        before = copy.deepcopy(state)
+        step, other = (interaction.step(state, said, np.random.default_rng(turn)) for _ in range(2))
+        if not isinstance(step, Step):
+            raise Failed(f"it answers {text[:40]!r} with {type(step).__name__}, not with a Step")
+        if state != before:
+            raise Failed(f"the answer to {text[:40]!r} changes the state {before} to {state}")
+        if (step.state, tuple(step.messages), step.reward, step.done) != (
+            other.state,
+            tuple(other.messages),
+            other.reward,
+            other.done,
+        ):
+            raise Failed(f"{text[:40]!r} in the state {before} is answered with {step}, and then with {other}")
+        if step.done:
+            return
+        state = step.state
+
+
+def _example(interaction: Any) -> Mapping[str, Any]:
+    """Return an example of a task that has what the interaction reads.
+
+    Raises:
+        Inapplicable: if no task that can be built has.
+    """
+    wanted = set(interaction.columns)
+    if not wanted:
+        return {"prompt": ""}
+    for name in current().names("task"):
+        try:
+            task: Any = current().get("task", name).bind()
+            if wanted <= set(task.columns):
+                return task.examples("train")[0]
+        except (DovetailError, ImportError, TypeError):
+            continue
+    raise Inapplicable(f"no task has the columns {', '.join(sorted(wanted))}; register one beside the interaction")

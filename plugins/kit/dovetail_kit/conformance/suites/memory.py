@@ -1,0 +1,168 @@
+"""What is claimed of states: of estimators, controllers and optimisers, and of curves that decide."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dovetail_kit.conformance import batch
+from dovetail_kit.conformance.case import ArrayCase
+from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.compare import finite, same
+from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.suites.invariance import ORDER
+from dovetail_kit.conformance.suites.numbers import (
+    CONTROLLERS,
+    SCHEDULES,
+    TOTAL,
+    _curve,
+    _descend,
+    _quadratic,
+    _remembers,
+)
+
+LONG = 200
+HUGE = 1e6
+NEVER_NEGATIVE = re.compile(r"count|var|std|deviation|square|samples|visits")
+
+
+def _update(subject: Subject, state: Any, fields: batch.Fields) -> Any:
+    known = fields | {"state": state}
+    return subject.bind(**subject.floats).update(
+        *(jax.tree.map(jnp.asarray, known[name]) for name in subject.component.reads)
+    )
+
+
+def _begin(subject: Subject) -> Any:
+    return subject.bind(**subject.floats).init(batch.ROLES)
+
+
+@check("advantage", when=_remembers, fix="Return from update() what init() gave, moved towards the batch.")
+def learns_to_remember(subject: Subject) -> None:
+    """Its state moves with what it sees, stays finite and bounded, and what counts or varies is never negative.
+
+    A baseline that never learns is no baseline, and one that runs away drowns the scores.
+    """
+    case = ArrayCase.of(subject)
+    first = state = _begin(subject)
+    for seed in range(3):
+        state = _update(subject, state, case.fields(seed))
+    if not _apart(state, first):
+        raise Failed("after three batches it is what it was at first")
+
+    def often(state: Any, fields: batch.Fields) -> Any:
+        return jax.lax.fori_loop(0, LONG, lambda _, kept: _update(subject, kept, fields), state)
+
+    fields = {name: value for name, value in case.fields().items() if name != "state"}
+    later = jax.jit(often)(state, fields)
+    for path, leaf in jax.tree.leaves_with_path(later):
+        name = jax.tree_util.keystr(path)
+        finite(leaf, f"after {LONG} batches: state{name}")
+        if np.abs(np.asarray(leaf, np.float64)).max(initial=0) > HUGE:
+            raise Failed(f"after {LONG} times the same batch state{name} is {np.abs(np.asarray(leaf)).max():.6g}")
+        if NEVER_NEGATIVE.search(name) and (np.asarray(leaf) < 0).any():
+            raise Failed(f"after {LONG} batches state{name} is {np.asarray(leaf).min():.6g}")
+
+
+@check("advantage", when=_remembers, fix="Add up over the rows with policy tokens only, and divide by their number.")
+def remembers_completions(subject: Subject) -> None:
+    """Its state depends neither on the order of completions nor on those without policy tokens, and survives a batch
+    of nothing else."""
+    case = ArrayCase.of(subject)
+    fields, first = case.fields(), _begin(subject)
+    expected = _update(subject, first, fields)
+    shuffled = _update(subject, first, batch.take_rows(fields, ORDER))
+    live = np.flatnonzero(fields["mask"].any(axis=1))
+    fewer = _update(subject, first, batch.take_rows(fields, live))
+    for ours, what in ((shuffled, "with completions in another order"), (fewer, "without the empty completion")):
+        for leaf, other in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
+            same(leaf, other, f"{what}: the state")
+    empty = batch.spoilt(batch.with_mask(fields, np.zeros_like(fields["mask"])), np.nan)
+    for leaf in jax.tree.leaves(_update(subject, expected, empty)):
+        finite(leaf, "after a batch without policy tokens: the state")
+
+
+def _apart(state: Any, other: Any) -> bool:
+    pairs = zip(jax.tree.leaves(state), jax.tree.leaves(other), strict=True)
+    return any(not np.array_equal(ours, theirs) for ours, theirs in pairs)
+
+
+@check(*CONTROLLERS, unless="constant", fix="Compare what is observed with the target, and move the coefficient.")
+def reacts(subject: Subject) -> None:
+    """Its coefficient moves: for KL up where there is more of it, for entropy up where there is less.
+
+    It stays finite and is never negative, however long it is pushed one way. An inverted controller runs away.
+    """
+    low, high = (_pushed(subject, value) for value in (0.0, 50.0))
+    for value, coefficients in ((0.0, low), (50.0, high)):
+        finite(coefficients, f"where {value:g} is observed {LONG} times, the coefficient after step ")
+        if (coefficients < 0).any():
+            raise Failed(f"where {value:g} is observed {LONG} times, the coefficient becomes {coefficients.min():.6g}")
+    if np.array_equal(low, high):
+        raise Failed("the coefficient is the same, whatever is observed")
+    rises = high if subject.component.kind == "kl_controller" else low
+    falls = low if rises is high else high
+    if (rises < falls - 1e-6 * np.abs(falls)).any():
+        raise Failed(
+            f"where 50 is observed the coefficient goes to {high[-1]:.6g}, where 0 is observed to {low[-1]:.6g}"
+        )
+
+
+def _pushed(subject: Subject, observed: float) -> np.ndarray:
+    """Return the coefficients where the same is observed again and again."""
+    controller = subject.bind(**subject.floats)
+
+    def step(state: Any, _: Any) -> Any:
+        state = controller.update(state, jnp.float32(observed), jnp.int32(64))
+        return state, controller.coef(state)
+
+    return np.asarray(jax.lax.scan(step, controller.init(0.1), None, LONG)[1])
+
+
+@check(*SCHEDULES, fix="Check for a division of whole numbers, and where the curve begins and ends.")
+def not_zero_throughout(subject: Subject) -> None:
+    """Somewhere in a run it gives a number that is not zero.
+
+    A learning rate that is zero throughout trains nothing, and every metric of the run looks sound.
+    """
+    if not np.any(_curve(subject, TOTAL)):
+        raise Failed(f"it is 0 at every step of {TOTAL}")
+
+
+@check("optimizer", fix="Keep moments and counts in the state that update() returns, in the type of float32.")
+def keeps_its_state(subject: Subject) -> None:
+    """What it remembers is in its state, in full precision where parameters are, and moves with the gradients.
+
+    A count that is kept elsewhere is lost at a restart, and moments in half precision lose small gradients.
+    """
+    with jax.numpy_dtype_promotion("standard"):
+        optimizer = subject.bind(**subject.floats)(jnp.float32(1e-2))
+        begun = optimizer.init(_quadratic())
+        once, twice = (optimizer.update(_quadratic(), begun, _quadratic())[0] for _ in range(2))
+    for name, value in once.items():
+        same(twice[name], value, f"asked twice from the same state: the update of '{name}'", within=0.0)
+    _, after = _descend(subject, 1e-2, 3)
+    leaves = [leaf for leaf in jax.tree.leaves(after) if jnp.issubdtype(jnp.result_type(leaf), jnp.floating)]
+    half = [leaf.dtype.name for leaf in leaves if leaf.dtype.itemsize < 4 and leaf.ndim]
+    if half:
+        raise Failed(f"its state has arrays of type {half[0]} for parameters in float32")
+    if jax.tree.leaves(begun) and not _apart(after, begun):
+        raise Failed("after three steps its state is what it was at first")
+
+
+@check("early_stopping", fix="Compare with the others at the same step: higher is better.")
+def spares_the_best(subject: Subject) -> None:
+    """It never stops the trial that is ahead of all others."""
+    rule = subject.bind()
+    others = [[(step, 0.001 * trial * step) for step in range(0, 100, 10)] for trial in range(1, 6)]
+    for length in range(1, 10):
+        curve = [(step, 1.0 + 0.01 * step) for step in range(0, 10 * length, 10)]
+        offered = {"curve": curve, "others": others, "total_steps": 100}
+        if rule(*(offered[name] for name in subject.component.reads)):
+            raise Failed(
+                f"after {10 * length} of 100 steps it stops a trial at {curve[-1][1]:g}; the best other has 0.5"
+            )

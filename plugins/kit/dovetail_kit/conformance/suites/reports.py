@@ -1,0 +1,75 @@
+"""What is claimed of metrics, and of what is not a number: neither may hide anything."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+from dovetail.step.parts import sums
+from dovetail_kit.conformance import batch
+from dovetail_kit.conformance.case import ArrayCase, without_key
+from dovetail_kit.conformance.check import Failed, Inapplicable, check
+from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.suites.invariance import _live_rows
+from dovetail_kit.conformance.suites.losses import LOSSES
+from dovetail_kit.conformance.suites.values import ARRAYS
+
+
+@check(
+    *ARRAYS,
+    when=without_key,
+    fix="Report an array of one number for each token, which the engine reduces over the mask; or divide by its sum.",
+)
+def metrics_of_tokens(subject: Subject) -> None:
+    """Padding and empty completions change no metric.
+
+    A share that is counted over padding falls as one completion of the batch gets longer.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    expected = case.run(fields)
+    if not expected.metrics:
+        raise Inapplicable("it reports no metrics")
+    rows = _live_rows(case)
+    wide = batch.take_rows(batch.widened(fields, 3), rows)
+    found = _reduced(case.eager(wide).metrics, wide["mask"])
+    for name, value in _reduced(expected.metrics, fields["mask"]).items():
+        if not np.isclose(found[name], value, rtol=1e-4, atol=1e-5):
+            raise Failed(
+                f"with three columns of padding, and without the empty row, '{name}' is {found[name]:.6g}"
+                f" instead of {value:.6g}"
+            )
+
+
+def _reduced(metrics: dict[str, np.ndarray], mask: np.ndarray) -> dict[str, float]:
+    """Return metrics as they are logged."""
+    found = sums("", {name: jnp.asarray(value) for name, value in metrics.items()}, jnp.asarray(mask))
+    return {name: float(total / max(count, 1.0)) for name, (total, count) in found.items()}  # pyright: ignore
+
+
+@check(*LOSSES, fix="Leave what is not finite as it is: no nan_to_num, and no jnp.where(jnp.isfinite(x), x, 0).")
+def nan_of_the_model_is_seen(subject: Subject) -> None:
+    """Where the model gives NaN at a policy token, so does the loss.
+
+    A run stops at a loss that is not a number, and keeps the batch. Hidden as zero, it goes on with a broken model.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    row, token = np.argwhere(fields["mask"])[0]
+    seen = False
+    for name in case.variables:
+        broken = fields[name].copy()
+        broken[row, token] = np.nan
+        result = case.run(fields | {name: broken})
+        seen |= bool(np.isnan(result.value[row]).any() or np.isnan(result.gradients[name][row]).any())
+    if case.variables and not seen:
+        raise Failed(f"{' and '.join(case.variables)} at [{row}, {token}] are NaN, but value and gradient are finite")
+
+
+@check("kl", fix="Look for jax.lax.stop_gradient around the log-probabilities that are being trained.")
+def pulls(subject: Subject) -> None:
+    """Somewhere it has a gradient: a penalty in the loss that has none penalises nothing."""
+    case = ArrayCase.of(subject)
+    result = case.run(case.fields())
+    if result.gradients and not any(gradient.any() for gradient in result.gradients.values()):
+        raise Failed(f"its gradient by {', '.join(result.gradients)} is zero everywhere")

@@ -1,0 +1,116 @@
+"""What is claimed of a model's weights: how they begin, that all of them learn, and that `abstract` tells them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.compare import finite, same
+from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.suites.models import LENGTH, ROWS, VOCABULARY, WITHIN, _batch, _make, _model
+
+PROMPT = 5
+
+
+def _leaves(model: Any) -> dict[str, Any]:
+    """Return the parameters of a model by their paths."""
+    state = nnx.to_pure_dict(nnx.state(model, nnx.Param))
+    return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree.leaves_with_path(state)}
+
+
+@check(
+    "model",
+    slow=True,
+    unless="loaded",
+    fix="Draw every parameter with a key of its own: rngs.params() gives another at each call.",
+)
+def begins_at_random(subject: Subject) -> None:
+    """A seed decides the weights: another one gives others, and no two layers begin alike.
+
+    Layers that begin alike get the same gradients and stay alike, and runs with other seeds would be one run.
+    """
+    first, again, other = (_leaves(_make(subject, seed)) for seed in (0, 0, 1))
+    for path, leaf in first.items():
+        same(again[path], leaf, f"made again from the same seed: {path}", within=0.0)
+    drawn = {path: np.asarray(leaf, np.float32) for path, leaf in first.items() if np.ptp(np.asarray(leaf)) > 0}
+    if all(np.array_equal(np.asarray(other[path], np.float32), leaf) for path, leaf in drawn.items()):
+        raise Failed("another seed gives the same weights")
+    for path, leaf in drawn.items():
+        twins = [name for name, found in drawn.items() if name < path and np.array_equal(found, leaf)]
+        if twins:
+            raise Failed(f"{twins[0]} and {path} begin with the same numbers")
+
+
+@check("model", slow=True, fix="Build abstract() from the same code as make(): nnx.eval_shape of it, say.")
+def abstract_is_what_is_made(subject: Subject) -> None:
+    """`abstract` has the parameters that `make` makes, in the same shapes and types.
+
+    Memory is planned, checkpoints are restored and weights are sharded by what it says.
+    """
+    made = {path: (leaf.shape, leaf.dtype.name) for path, leaf in _leaves(_make(subject)).items()}
+    told = _leaves(subject.bind().abstract(VOCABULARY))
+    said = {path: (leaf.shape, np.dtype(leaf.dtype).name) for path, leaf in told.items()}
+    wrong = sorted(made.items() ^ said.items(), key=str)
+    if wrong:
+        path = wrong[0][0]
+        raise Failed(f"{path} is {made.get(path, 'not there')}, and abstract() says {said.get(path, 'nothing')}")
+
+
+@check("model", slow=True, fix="Look for jax.lax.stop_gradient, and for a parameter that is read nowhere.")
+def every_parameter_learns(subject: Subject) -> None:
+    """Every parameter has a finite gradient that is not zero.
+
+    A frozen embedding trains as if all were well, only worse.
+    """
+    tokens, mask = _batch()
+    graphdef, params, rest = nnx.split(_make(subject), nnx.Param, ...)
+
+    @jax.jit
+    def gradient(params: Any) -> Any:
+        def loss(params: Any) -> Any:
+            model: Any = nnx.merge(graphdef, params, rest)
+            hidden, _ = model(tokens[:, :-1], mask[:, :-1])
+            logps = jax.nn.log_softmax(model.logits(hidden).astype(jnp.float32))
+            found = jnp.take_along_axis(logps, jnp.asarray(tokens)[:, 1:, None], axis=-1)[..., 0]
+            return -jnp.sum(jnp.where(mask[:, :-1], found, 0.0))
+
+        return jax.grad(loss)(params)
+
+    found = nnx.to_pure_dict(gradient(params))
+    for path, leaf in jax.tree.leaves_with_path(found):
+        name = jax.tree_util.keystr(path)
+        finite(leaf, f"the gradient by {name}")
+        if not np.asarray(leaf, np.float32).any():
+            raise Failed(f"the gradient by {name} is zero everywhere")
+
+
+@check(
+    "model", slow=True, fix="Let cached tokens come after the prefix: positions and attention count all three parts."
+)
+def prefix_and_cache(subject: Subject) -> None:
+    """A shared prompt continued in cached pieces gives the same as each row computed whole.
+
+    That is how completions are sampled: the prompt once, then token by token.
+    """
+    tokens, mask = _batch()
+    model = _make(subject)
+    graphdef, weights = nnx.split(model)
+
+    @jax.jit
+    def sampled(tokens: Any, mask: Any) -> Any:
+        merged: Any = nnx.merge(graphdef, weights)
+        _, prefix = merged(tokens[::2, :PROMPT], mask[::2, :PROMPT], merged.init_cache(ROWS // 2, PROMPT))
+        cache, parts = merged.init_cache(ROWS, LENGTH - PROMPT), []
+        for begin, end in pairwise((PROMPT, PROMPT + 1, LENGTH)):
+            hidden, cache = merged(tokens[:, begin:end], mask[:, begin:end], cache, prefix=prefix)
+            parts.append(hidden)
+        return jnp.concatenate(parts, axis=1)
+
+    whole, _ = _model(subject).whole(tokens, mask)
+    same(sampled(tokens, mask), whole[:, PROMPT:], "after a shared prefix, in pieces: the hidden state", within=WITHIN)

@@ -1,0 +1,112 @@
+"""Pages about components, made from their docstrings: for Dovetail's own documentation, and for a plugin's."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+from dovetail.config.types import describe
+from dovetail.errors import UnknownNameError, listing, nearest
+from dovetail.registry import REQUIRED, Component, Registry
+
+COMMON = {"coef": "what the result is multiplied by", "scheduled": "whether `train.schedule` multiplies it, too"}
+"""What the hyperparameters say that the engine gives to every component of a kind."""
+SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Departures")
+
+
+def write_pages(distribution: str, registry: Registry, folder: Path) -> list[Path]:
+    """Write `KIND.md` for each kind of which a distribution has components; return the files.
+
+    Raises:
+        UnknownNameError: if it has none.
+    """
+    owners = sorted({component.origin.distribution for component in registry.components()})
+    own = [component for component in registry.components() if component.origin.distribution == distribution]
+    if not own:
+        raise UnknownNameError(
+            f"no plugin '{distribution}' has components.{nearest(distribution, owners)} Plugins: {listing(owners)}"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for kind in sorted({component.kind for component in own}):
+        file = folder / f"{kind}.md"
+        members = [component for component in own if component.kind == kind]
+        file.write_text(page(kind, registry.kinds[kind].summary, members), encoding="utf-8")
+        written.append(file)
+    return written
+
+
+def page(kind: str, summary: str, components: list[Component]) -> str:
+    """Describe the components of one kind."""
+    lines = [f"# {kind}", "", f"{summary[0].upper()}{summary[1:]}.", ""]
+    for component in components:
+        body, example, sections = split(component.doc)
+        lines += [f"## {component.name}", "", *markdown(body)]
+        told = arguments(sections.pop("Args", ""))
+        if component.reads:
+            lines += ["| reads | |", "|---|---|"]
+            lines += [f"| `{name}` | {cell(told.get(name, ''))} |" for name in component.reads] + [""]
+        if component.params:
+            lines += ["| parameter | default | | |", "|---|---|---|---|"]
+            told |= {name: COMMON.get(name, "of every component of this kind") for name in component.common}
+            lines += [parameter(component, name, told.get(name, "")) for name in component.params] + [""]
+        for title, text in sections.items():
+            lines += [f"**{title}**", "", *markdown(text)]
+        lines += ["**Example**", "", *markdown(example)] if example else []
+        also = f"; also called {code(component.aliases)}" if component.aliases else ""
+        lines += [f"Defined in `{component.origin.module}`{also}.", ""]
+    return "\n".join(lines)
+
+
+def parameter(component: Component, name: str, meaning: str) -> str:
+    """Return the row of a table about a hyperparameter."""
+    default = component.params[name]
+    shown = "required" if default is REQUIRED else f"`{default!r}`"
+    static = ", compile-time" if name in component.static else ""
+    return f"| `{name}` | {cell(shown)} | {cell(describe(component.hints[name]))}{static} | {cell(meaning)} |"
+
+
+def split(doc: str) -> tuple[str, str, dict[str, str]]:
+    """Split a docstring into its text, the doctest at its end, and its sections by title."""
+    parts = re.split(rf"^({'|'.join(SECTIONS)}):\n", doc, flags=re.MULTILINE)
+    body, sections = parts[0], {}
+    for title, text in zip(parts[1::2], parts[2::2], strict=True):
+        inside, *outside = re.split(r"^(?=\S)", text, maxsplit=1, flags=re.MULTILINE)
+        sections[title] = textwrap.dedent(inside).strip()
+        body += "\n" + "".join(outside)
+    body, *example = re.split(r"^(?=>>> )", body, maxsplit=1, flags=re.MULTILINE)
+    return body, "".join(example), sections
+
+
+def arguments(text: str) -> dict[str, str]:
+    """Return what a section `Args` says about each name."""
+    entries = re.split(r"^(\w+): ", text, flags=re.MULTILINE)
+    return {name: " ".join(told.split()) for name, told in zip(entries[1::2], entries[2::2], strict=True)}
+
+
+def markdown(text: str) -> Iterator[str]:
+    """Yield the lines of a docstring's text as Markdown: equations and examples become blocks of code."""
+    for block in re.split(r"\n\s*\n", text.strip("\n")):
+        if block.startswith(">>> "):
+            yield from ("```pycon", block, "```", "")
+        elif block.startswith("    "):
+            yield from ("```text", textwrap.dedent(block), "```", "")
+        elif block.strip():
+            yield from (prose(block), "")
+
+
+def prose(text: str) -> str:
+    """Keep what looks like HTML as text."""
+    return re.sub(r"(`[^`]*`)|<", lambda found: found[1] or "&lt;", text)
+
+
+def cell(text: str) -> str:
+    """Return a text as a table's cell."""
+    return prose(text).replace("|", "\\|")
+
+
+def code(words: tuple[str, ...]) -> str:
+    """Return words as code, separated by commas."""
+    return ", ".join(f"`{word}`" for word in words)

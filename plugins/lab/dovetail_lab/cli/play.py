@@ -1,0 +1,73 @@
+"""`dovetail play`: take the model's place in a task or environment, or watch the model in it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from dovetail.cli.options import Commands, add_config, add_policy
+
+WHO = {"read": "reads", "written": "writes"}
+
+
+def add(commands: Commands) -> None:
+    """Declare the command."""
+    summary = "take the model's place in a task or an environment, or watch the model in it"
+    description = (
+        f"{summary}. You read what the model would read, and write its turns, a line each (a line that ends with a"
+        " backslash goes on in the next one); tools are run and the environment answers as in training. At the end:"
+        " why it ended, and every reward."
+    )
+    command = commands.add_parser("play", help=summary, description=description)
+    add_config(command)
+    add_policy(command)
+    command.add_argument("--watch", action="store_true", help="the model plays: that of --run, or the config's own")
+    command.add_argument("--split", choices=("train", "eval"), default="eval", help="(default: eval)")
+    command.add_argument("--index", type=int, default=0, help="which prompt of the split (default: 0)")
+    command.add_argument(
+        "--sampling", metavar="PRESET", help="how the model samples: greedy, standard, ... (default: as in the config)"
+    )
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Play, and print what it came to."""
+    from dovetail.run.process import prepare
+    from dovetail_lab.cli.policies import load_policy_config, with_preset
+
+    _, config = load_policy_config(options)
+    config = with_preset(config, "sampling", options.sampling)
+    prepare()
+    from dovetail.train.setup import open_loop
+    from dovetail_lab.evaluation.play import Person, Shown, example_of, outcome, played
+    from dovetail_lab.evaluation.policy import open_policy, open_tokenizer
+
+    if options.watch:
+        policy = open_policy(config, options.of)
+        tokenizer, loop = policy.tokenizer, policy.loop
+        example = example_of(config, tokenizer, loop, options.split, options.index)
+        with policy.engine() as inner:
+            engine = Shown(inner=inner, tokenizer=tokenizer, show=_show, writes=True)
+            found = played(config, engine, tokenizer, loop, example, options.index)
+    else:
+        tokenizer = open_tokenizer(config, options.of)
+        loop = open_loop(config, tokenizer)
+        example = example_of(config, tokenizer, loop, options.split, options.index)
+        person = Person(tokenizer=tokenizer, ask=_asked)
+        engine = Shown(inner=person, tokenizer=tokenizer, show=_show, writes=False)
+        found = played(config, engine, tokenizer, loop, example, options.index)
+    print(f"\n{outcome(found)}")
+    return 0
+
+
+def _asked() -> str:
+    line = input("you> ")
+    if not sys.stdin.isatty():  # what was piped in is not on the screen
+        print(line)
+    return line
+
+
+def _show(who: str, text: str) -> None:
+    print(f"--- the model {WHO[who]}")
+    # A model may write anything, the commands of a terminal too.
+    print("".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text.strip("\n")))

@@ -1,0 +1,148 @@
+"""One completion or episode, turn by turn as the model reads and writes it; a person may take the model's place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import attrs
+import numpy as np
+
+from dovetail.config import Config
+from dovetail.errors import ConfigError, RunError
+from dovetail.host.completer import Completer
+from dovetail.host.sampling import Sampled, Sampler
+from dovetail.protocols import Completions, Example, OpenLoop, RolloutEngine, Sampling, Task, Tokenizer, Weights
+from dovetail.step import keys
+from dovetail.train.setup import make_scorer, prompts
+
+GOES_ON: Final = "\\"
+"""At the end of a line: the turn goes on in the next one."""
+
+
+@attrs.frozen(kw_only=True)
+class Person:
+    """A rollout engine that asks somebody for each turn.
+
+    Args:
+        tokenizer: what is written is encoded, cut where a turn has to end, and closed with an EOS.
+        ask: returns a line.
+    """
+
+    tokenizer: Tokenizer
+    ask: Callable[[], str]
+
+    def generate(self, prompt_tokens: Any, prompt_mask: Any, keys: Any, sampling: Sampling) -> Completions:
+        """Ask for a completion for each key."""
+        rows = [self._turn(sampling.max_tokens) for _ in range(keys.size)]
+        width = max(map(len, rows))
+        tokens = np.full((len(rows), width), self.tokenizer.pad_id, np.int32)
+        mask = np.zeros((len(rows), width), bool)
+        for row, ids in enumerate(rows):
+            tokens[row, : len(ids)], mask[row, : len(ids)] = ids, True
+        ended = [ids[-1] in self.tokenizer.eos_ids for ids in rows]
+        return Completions(
+            tokens=tokens,
+            mask=mask,
+            logps=np.zeros((len(rows), width), np.float32),
+            finish=np.where(ended, "eos", "length"),
+            versions=np.zeros(len(rows), np.int32),
+        )
+
+    def _turn(self, limit: int) -> list[int]:
+        lines = [self._line()]
+        while lines[-1].endswith(GOES_ON):
+            lines[-1] = lines[-1].removesuffix(GOES_ON)
+            lines.append(self._line())
+        return [*self.tokenizer.encode("\n".join(lines)), self.tokenizer.eos_ids[0]][:limit]
+
+    def _line(self) -> str:
+        try:
+            return self.ask()
+        except EOFError:
+            raise RunError("the input ended before the episode did") from None
+
+    def sync(self, weights: Weights, version: int) -> None:
+        """A person has no weights."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+@attrs.define(kw_only=True)
+class Shown:
+    """A rollout engine for a single row that shows what it reads and writes.
+
+    Args:
+        inner: what draws.
+        tokenizer: of the ids.
+        show: told who speaks, and what.
+        writes: whether what is written is shown; a person has seen it.
+    """
+
+    inner: RolloutEngine
+    tokenizer: Tokenizer
+    show: Callable[[str, str], None]
+    writes: bool
+    seen: int = 0
+
+    def generate(
+        self, prompt_tokens: Any, prompt_mask: Any, keys: Any, sampling: Sampling, **options: Any
+    ) -> Completions:
+        """Show what is new in the prompt, and then what is drawn."""
+        read = prompt_tokens[0][prompt_mask[0]].tolist()
+        self.show("read", self.tokenizer.decode(read[self.seen :]))
+        drawn = self.inner.generate(prompt_tokens, prompt_mask, keys, sampling, **options)
+        written = drawn.tokens[0][drawn.mask[0]].tolist()
+        if self.writes:
+            self.show("written", self.tokenizer.decode(written))
+        self.seen = len(read) + len(written)
+        return drawn
+
+    def sync(self, weights: Weights, version: int) -> None:
+        """Pass weights on."""
+        self.inner.sync(weights, version)
+
+    def close(self) -> None:
+        """Close what draws."""
+        self.inner.close()
+
+
+def example_of(config: Config, tokenizer: Tokenizer, loop: OpenLoop | None, split: str, index: int) -> Example:
+    """Return one example of the task.
+
+    Raises:
+        ConfigError: if there are fewer.
+    """
+    task: Task = config.choice("eval.task" if split == "eval" else "train.task").bind()  # pyright: ignore[reportAssignmentType]
+    examples, _ = prompts(config, task, split, tokenizer, loop)
+    if not 0 <= index < len(examples):
+        raise ConfigError(f"--index {index}: the {split} split has {len(examples)} prompts, from 0 on")
+    return examples[index]
+
+
+def played(
+    config: Config, engine: RolloutEngine, tokenizer: Tokenizer, loop: OpenLoop | None, example: Example, index: int
+) -> Sampled:
+    """Complete one example with an engine, and score it as training would."""
+    limit = config.train.max_prompt_tokens
+    complete = Completer(engine=engine, tokenizer=tokenizer, max_prompt_tokens=limit, loop=loop)
+    sampler = Sampler(complete=complete, scorer=make_scorer(config))
+    of_prompts = keys.per_sample(keys.stream(config.run.seed, keys.EVALUATION), index + 1, 1)
+    return sampler([example], of_prompts[index:], config.sampling)
+
+
+def outcome(sampled: Sampled) -> str:
+    """Say how it ended and what it is worth."""
+    episodes, scores = sampled.completed.episodes, sampled.scores
+    if episodes is None:
+        lines = [f"ended    {sampled.completions.finish[0]}"]
+    else:
+        rewards = episodes.turn_rewards[0][episodes.turn_mask[0]]
+        count = f"{len(rewards)} turn{'s' * (len(rewards) != 1)}"
+        lines = [
+            f"ended    {episodes.ends[0]}, after {count}",
+            f"rewards  {', '.join(f'{reward:g}' for reward in rewards)}   of each turn",
+        ]
+    lines += [f"reward   {value:g}   {name}" for name, value in zip(scores.names, scores.table[0], strict=True)]
+    return "\n".join([*lines, f"score    {scores.total[0]:g}"])

@@ -1,0 +1,121 @@
+"""Tool `python`: what the model reads, what is kept from call to call, and what is stopped."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from dovetail.errors import ConfigError
+from dovetail_agent.tool import python as module
+from dovetail_agent.tool.python import Python
+from dovetail_reward._sandbox.outside import FULL, protections
+
+RUN = Python(isolation="any", time_limit=20.0)
+
+
+def say(*cells, tool=RUN):
+    """Return what the last cell of an episode prints."""
+    state = text = None
+    for cell in cells:
+        found = tool(cell, state)
+        state, text = found.state, found.text
+    return text
+
+
+def test_names_are_kept_and_earlier_output_is_not_printed_again():
+    assert say("print('once'); x = 4", "def f(y):\n    return x * y", "f(2)") == "8\n"
+    assert "NameError" in say("x = 4", "x", tool=Python(isolation="any", keep=False))
+
+
+def test_an_episode_can_be_branched_from_an_earlier_state():
+    first = RUN("x = [1]", None)
+    RUN("x.append(2)", first.state)
+    assert RUN("x", first.state).text == "[1]\n"
+
+
+def test_chance_is_the_same_when_code_runs_again():
+    drawn = RUN("import random\nx = random.random()\nx", None)
+    assert RUN("x", drawn.state).text == drawn.text
+
+
+def test_what_is_raised_is_read_with_its_line_and_the_names_before_it_stay():
+    text = say("x = 1", "print('before')\nx = 2\n1 / 0")
+    assert text.startswith(
+        'before\nTraceback (most recent call last):\n  File "cell 2", line 3, in <module>\n    1 / 0'
+    )
+    assert text.endswith("ZeroDivisionError: division by zero\n")
+    assert "_sandbox" not in text
+    assert say("x = 1", "x = 2\n1 / 0", "x") == "2\n"
+    assert say("if True print(1)").startswith('  File "cell 1", line 1')
+    assert say("import sys\nsys.exit(3)", "print('on')") == "on\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "settings", "said"),
+    [
+        ("print('so far')\nwhile True: pass", {"time_limit": 1.0}, "so far\n(stopped: over 1 seconds)"),
+        (
+            "for _ in range(10**5): print('x' * 1000)",
+            {"output_limit": 5},
+            "xxxxx(stopped: more than 5 bytes of output)",
+        ),
+        ("x = bytearray(10**9)", {}, "MemoryError"),
+        ("import os\nos._exit(3)", {}, "(the process ended: too much memory, or a crash)"),
+        (r"print('\ud800')", {}, "UnicodeEncodeError"),
+        ("x = '\ud800'", {}, "?"),
+        ("import sys\n_ = sys.stdout.buffer.write(b'\\xff')", {}, "\N{REPLACEMENT CHARACTER}"),
+        ("import socket\nsocket.create_connection(('127.0.0.1', 9))", {}, "Error"),
+    ],
+)
+def test_what_goes_wrong_is_told(code, settings, said):
+    tool = Python(isolation="any", **({"time_limit": 20.0} | settings))
+    result = tool(code, ("y = 7",))
+    assert said in result.text or (said == "?" and not result.failed)
+    if result.failed:
+        assert result.state == ("y = 7",), "it is not run again"
+
+
+@pytest.mark.skipif(protections() != FULL, reason="the kernel ends a process with its parent on Linux alone")
+def test_a_confined_process_ends_with_the_one_that_reads_it(tmp_path):
+    program = (
+        "import subprocess, sys\n"
+        "from dovetail_reward._sandbox import outside\n"
+        "start = subprocess.Popen\n"
+        "def watched(*args, **kwargs):\n"
+        "    process = start(*args, **kwargs)\n"
+        "    print(process.pid, flush=True)\n"
+        "    return process\n"
+        "subprocess.Popen = watched\n"
+        "outside.run('import time\\nprint(1, flush=True)\\ntime.sleep(3600)', time_limit=3600, output_limit=9)"
+    )
+    reader = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    confined = int(reader.stdout.readline())
+    while not _confined(confined):
+        time.sleep(0.01)
+    reader.kill()
+    reader.communicate()
+    deadline = time.monotonic() + 30
+    while _runs(confined):
+        assert time.monotonic() < deadline, "it outlived its reader"
+        time.sleep(0.01)
+
+
+def _confined(pid):
+    with open(f"/proc/{pid}/status") as lines:
+        return any(line.split() == ["Seccomp:", "2"] for line in lines)
+
+
+def _runs(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def test_where_less_is_held_back_it_is_refused(monkeypatch):
+    monkeypatch.setattr(module, "protections", lambda: ("seccomp",))
+    with pytest.raises(ConfigError, match=r"of landlock and seccomp this machine has seccomp; isolation = 'any' runs"):
+        Python()
+    assert Python(isolation="any").isolation == "any"

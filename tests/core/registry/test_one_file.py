@@ -1,0 +1,62 @@
+"""A plugin that is one file: taken in by its name, in the registry and in a config, and refused in one line."""
+
+import os
+import sys
+
+import pytest
+
+from dovetail.cli import main
+from dovetail.config import config_id, load
+from dovetail.registry import _discovered, add_file, current
+from dovetail.registry.one_file import FILES
+
+SOURCE = """
+import dovetail
+
+
+@dovetail.hookimpl
+def dovetail_components(register):
+    register("policy_loss", "mine", "acme_single:mine")
+
+
+def mine(logps, advantages, mask, *, scale: float = 1.0):
+    return -scale * logps * advantages
+"""
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    monkeypatch.setenv(FILES, "")
+    (tmp_path / "acme_single.py").write_text(SOURCE)
+    yield tmp_path / "acme_single.py"
+    _discovered.cache_clear()
+    sys.modules.pop("acme_single", None)
+
+
+def test_it_is_taken_in_under_its_own_name_and_the_version_of_its_text(file, capsys):
+    assert main(["explain", "quickstart", "--plugin", str(file), "--set", "train.policy_loss=mine"]) == 0
+    assert "train.policy_loss = acme_single/mine" in capsys.readouterr().out
+    assert os.environ[FILES] == str(file), "what this process starts has it too"
+    before = config_id(load(None, ["train.policy_loss=mine"]))
+    assert current().get("policy_loss", "mine").origin.distribution == "acme_single"
+    file.write_text(SOURCE.replace("scale: float = 1.0", "scale: float = 1.00"))
+    add_file(str(file))
+    assert config_id(load(None, ["train.policy_loss=mine"])) != before
+
+
+def test_a_broken_one_is_named_with_its_line(file):
+    file.write_text("import absent_library\n")
+    add_file(str(file))
+    with pytest.warns(match=r"broken plugin acme_single 0: .*ModuleNotFoundError: .*acme_single.py:1\]"):
+        current()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("absent.py", "there is no such file"), ("my-loss.py", "a plugin is a Pyth")]
+)
+def test_what_is_not_a_plugin_is_refused(tmp_path, monkeypatch, capsys, name, reason):
+    monkeypatch.setenv(FILES, "")
+    if name != "absent.py":
+        (tmp_path / name).touch()
+    assert main(["explain", "--plugin", str(tmp_path / name)]) == 1
+    assert f"error: --plugin {tmp_path / name}: {reason}" in capsys.readouterr().err

@@ -1,0 +1,69 @@
+"""Other code than a run began with does not go on with its state."""
+
+import importlib
+import json
+import re
+import sys
+
+import pytest
+
+import dovetail
+from dovetail.config import load
+from dovetail.errors import RunError
+from dovetail.run.code import CODE, claim_code, code_of
+
+FILES = {
+    "__init__.py": "from acme_code import other\n",
+    "other.py": "",
+    "losses/__init__.py": "",
+    "losses/soft.py": "from acme_code import scale\nfrom ..halves import half\n\n\ndef soft(logps, advantages, mask):\n"
+    "    return scale.SCALE * half(-logps * advantages)\n",
+    "scale.py": "import acme_code.deep\n\nSCALE = 1.0\n",
+    "halves.py": "def half(x):\n    return x / 2\n",
+    "deep.py": "",
+}
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    for name, text in FILES.items():
+        file = tmp_path / "acme_code" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    yield tmp_path / "acme_code"
+    for name in [name for name in sys.modules if name.partition(".")[0] == "acme_code"]:
+        del sys.modules[name]
+
+
+def test_what_a_component_is_made_of_counts_and_what_stands_beside_it_does_not(package):
+    component = dovetail.register("policy_loss", "soft", "acme_code.losses.soft:soft")
+    before = code_of(component)
+    for name in ("__init__.py", "other.py", "losses/__init__.py"):
+        (package / name).write_text(FILES[name] + "\n# changed\n")
+        assert code_of(component) == before, name
+    for name in ("losses/soft.py", "scale.py", "halves.py", "deep.py"):
+        (package / name).write_text(FILES[name] + "\n# changed\n")
+        assert code_of(component) != before, name
+        (package / name).write_text(FILES[name])
+
+
+def test_a_run_of_other_code_is_refused_with_the_ways_out(package, tmp_path):
+    dovetail.register("policy_loss", "soft", "acme_code.losses.soft:soft")
+    config = load(None, ["train.policy_loss=soft"])
+    claim_code(tmp_path, config)
+    claim_code(tmp_path, config)
+    noted = json.loads((tmp_path / CODE).read_text())
+    assert "policy_loss.soft of session" in noted
+    assert "optimizer.adamw of dovetail" in noted
+    assert not any(name.startswith("sink.") for name in noted)
+    (package / "halves.py").write_text("def half(x):\n    return x / 3\n")
+    said = (
+        f"the code of policy_loss.soft of session 0 (acme_code.losses.soft) has changed since the run in '{tmp_path}'"
+    )
+    place = f" [{package}/losses/soft.py:5]: choose another --folder to begin anew, or remove '{tmp_path}/code.json'"
+    with pytest.raises(RunError, match=re.escape(f"{said} began{place}")):
+        claim_code(tmp_path, config)
+    (tmp_path / CODE).unlink()
+    claim_code(tmp_path, config)

@@ -1,0 +1,95 @@
+"""The example with environments of other libraries: registered, formatted, and with tests of its own that pass."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from tests.distribution import write_distribution
+
+from dovetail.registry import _discovered, discover
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "dovetail-environments"
+PROJECT = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Put the example on the path as if it were installed."""
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    write_distribution(tmp_path, PROJECT["name"], {}, PROJECT["entry-points"], version=PROJECT["version"])
+    _discovered.cache_clear()
+    yield
+    _discovered.cache_clear()
+
+
+def test_it_registers_what_the_readme_lists(installed):
+    registry, _ = discover()
+    assert registry.problems == []
+    own = {(c.kind, c.name) for c in registry.components() if c.origin.distribution == PROJECT["name"]}
+    assert own == set(re.findall(r"^\| `(\w+)` \| `(\w+)` \|", (EXAMPLE / "README.md").read_text(), re.M))
+    assert set(PROJECT["entry-points"]["dovetail.api"]) == {kind for kind, _ in own}
+
+
+def test_its_config_is_checked_with_every_commit_and_needs_no_library(installed):
+    from dovetail.config import load
+
+    registry, _ = discover()
+    config = load(EXAMPLE / "dovetail_environments" / "configs" / "lake.gin", registry=registry)
+    assert config.train.interaction == "dovetail-environments/gymnasium"
+
+
+def test_without_the_libraries_it_says_what_to_install(installed, monkeypatch):
+    from dovetail_environments.interaction.gymnasium import Gymnasium
+    from dovetail_environments.tool.mcp import Mcp
+
+    from dovetail.errors import ConfigError
+
+    for name in ("gymnasium", "mcp"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ConfigError, match=r"pip install 'dovetail-environments\[gymnasium\]'"):
+        Gymnasium(id="FrozenLake-v1")
+    with pytest.raises(ConfigError, match=r"pip install 'dovetail-environments\[mcp\]'"):
+        Mcp(command=("server",))
+
+
+def test_its_code_is_formatted_and_linted():
+    for command in (["format", "--check"], ["check"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, str(EXAMPLE)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.slow
+def test_its_own_tests_pass():
+    """Those of libraries that are not installed are skipped."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "pyproject.toml", "--rootdir", "."],
+        cwd=EXAMPLE,
+        env=os.environ | {"PYTHONPATH": str(EXAMPLE)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert re.search(r"\d+ passed", done.stdout)
+
+
+@pytest.mark.slow
+def test_its_config_trains(installed, tmp_path):
+    pytest.importorskip("gymnasium")
+    import numpy as np
+
+    from dovetail.config import load
+    from dovetail.train.loop import train
+
+    registry, _ = discover()
+    lake = EXAMPLE / "dovetail_environments" / "configs" / "lake.gin"
+    last = train(load(lake, ["run.sinks=()"], registry=registry), tmp_path)
+    assert np.isfinite(last["optimizer/grad_norm"])

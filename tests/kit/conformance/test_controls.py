@@ -1,0 +1,160 @@
+"""Unusual components that are right pass: a check that refuses them would send its author looking for no mistake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from tests.kit.conformance.mutants_batches import alive, group_mean, spread
+
+import dovetail
+from dovetail.registry import Component, Origin
+from dovetail_kit.conformance.check import applicable
+from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.verdict import judge, report
+
+CONTROLS: list[tuple[str, Any]] = []
+ANSWER = [({"completions": "42", "answer": "42"}, {"completions": "7", "answer": "42"})]
+
+
+def right(kind: str) -> Any:
+    def note(target: Any) -> Any:
+        CONTROLS.append((kind, target))
+        return target
+
+    return note
+
+
+@right("policy_loss")
+def likelihood_of_answers(answer_logps, answer_mask):
+    """answer_logps ↦ -answer_logps where answer_mask is true."""
+    return jnp.where(answer_mask, -jnp.where(answer_mask, answer_logps.astype(jnp.float32), 0.0), 0.0)
+
+
+@right("reward")
+@dovetail.declares(examples=ANSWER, range=(0, 1))
+def a_tuple_of_booleans(completions, answer):
+    """Whether completions are the answer."""
+    return tuple(text == truth for text, truth in zip(completions, answer, strict=True))
+
+
+@right("reward")
+@dovetail.declares(examples=ANSWER, range=(0, 1))
+def a_generator(completions, answer):
+    """Whether completions are the answer."""
+    return (np.float32(text == truth) for text, truth in zip(completions, answer, strict=True))
+
+
+@right("reward")
+@dovetail.declares(examples=ANSWER)
+def above_the_mean_of_its_group(completions, answer, group_ids):
+    """How much better than the group_ids say: scores of completions by answer, less their mean."""
+    scores = [len(text) / 7 + 100.0 * (text == truth) for text, truth in zip(completions, answer, strict=True)]
+    groups = {group: [s for s, g in zip(scores, group_ids, strict=True) if g == group] for group in group_ids}
+    return [score - sum(groups[group]) / len(groups[group]) for score, group in zip(scores, group_ids, strict=True)]
+
+
+@right("advantage")
+@dovetail.declares(beyond_scores=True)
+def shorter_is_better(lengths, group_ids, mask):
+    """A = mean of lengths over group_ids - length, on the mask."""
+    x, live = alive(lengths.astype(jnp.float32), mask)
+    return spread(group_mean(x, group_ids, live) - x, mask)
+
+
+@right("advantage")
+@dovetail.declares(beyond_scores=True)
+def with_a_cost_of_truncation(scores, truncated, group_ids, mask):
+    """A = scores - mean over group_ids, and 0.5 less where truncated; on the mask."""
+    x, live = alive(scores.astype(jnp.float32), mask)
+    return spread(x - group_mean(x, group_ids, live) - 0.5 * truncated.astype(jnp.float32), mask)
+
+
+@right("advantage")
+def sign(scores, group_ids, mask):
+    """A = the sign of scores against their mean over group_ids, a whole number on the mask."""
+    x, live = alive(scores.astype(jnp.float32), mask)
+    gap = x - group_mean(x, group_ids, live)
+    return jnp.where(mask, jnp.where(jnp.abs(gap) > 1e-3 * jnp.abs(x), jnp.sign(gap), 0.0)[:, None], 0.0).astype(
+        jnp.int32
+    )
+
+
+@right("advantage")
+def in_bfloat16(scores, group_ids, mask):
+    """max(scores - mean over group_ids, -9) on the mask, kept in half precision."""
+    x, live = alive(scores.astype(jnp.float32), mask)
+    gap = x - group_mean(x, group_ids, live)
+    return spread(jnp.where(jnp.abs(gap) > 1e-3 * jnp.abs(x), gap, 0.0), mask).astype(jnp.bfloat16)
+
+
+@right("loss_agg")
+@dovetail.declares(leaves_out=True)
+def but_for_the_first_token(mask):
+    """w = 1 / count on the mask, and 0 on the first token."""
+    later = mask & (jnp.cumsum(mask, axis=-1) > 1)
+    return later / jnp.maximum(jnp.sum(later, dtype=jnp.float32), 1.0)
+
+
+@right("schedule")
+@dovetail.declares(signed=True)
+@attrs.frozen(kw_only=True)
+class Swings:
+    """cos(2π step / total_steps)."""
+
+    def __call__(self, step: Any, total_steps: Any) -> Any:
+        return jnp.cos(2 * jnp.pi * step.astype(jnp.float32) / jnp.maximum(total_steps, 1).astype(jnp.float32))
+
+
+@right("correction")
+@dovetail.declares(scales=True)
+def discounted(old_logps, rollout_logps, mask):
+    """0.9 exp(old_logps - rollout_logps), at most 2, on the mask."""
+    gap = jnp.where(mask, (old_logps - rollout_logps).astype(jnp.float32), 0.0)
+    return jnp.where(mask, 0.9 * jnp.exp(jnp.minimum(gap, 0.7)), 0.0), mask
+
+
+@right("reward_manager")
+@dovetail.declares(needs_all=True)
+@attrs.frozen(kw_only=True)
+class Product:
+    """The product of all rewards; a completion that one of them has not judged has none."""
+
+    def __call__(self, score_table: Any, reward_names: Any) -> Any:
+        return np.prod(score_table, axis=1)
+
+
+@right("optimizer")
+@attrs.frozen(kw_only=True)
+class EveryFourth:
+    """Gradient descent on sums of four gradients."""
+
+    def __call__(self, lr: Any) -> Any:
+        return optax.chain(optax.sgd(lr), optax.apply_every(4))
+
+
+@right("optimizer")
+@dovetail.declares(undefined_at_rest=True)
+@attrs.frozen(kw_only=True)
+class FindsItsRate:
+    """Prodigy, whose steps are tiny until it has found how large they may be."""
+
+    def __call__(self, lr: Any) -> Any:
+        return optax.contrib.prodigy(lr)
+
+
+@pytest.mark.parametrize(("kind", "target"), [pytest.param(*each, id=each[1].__name__) for each in CONTROLS])
+def test_it_passes(kind, target):
+    component = Component(kind=kind, name=target.__name__.lower(), target=target, origin=Origin("acme", "0", __name__))
+    subject = Subject(component)
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # as third parties have it
+        for check in applicable(component):
+            if check.slow or check.name == "resolved_dump":  # which needs a registered name
+                continue
+            verdict = judge(check, subject)
+            assert verdict.outcome != "failed", report(check, subject, verdict)

@@ -1,0 +1,73 @@
+"""A sweep in tables: what counts for a setting, and in which order settings stand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.lab.sweep.stub import plan
+
+from dovetail_lab.report.sweep import render
+from dovetail_lab.sweep import Store, Trial
+from dovetail_lab.sweep.export import export
+from dovetail_lab.sweep.tables import settings_table, table_text
+
+ENDED_EARLY, WHOLE = 0.1, 0.2
+
+
+def swept(folder: Path, values: Mapping[float, list[list[float]]], pruned: Mapping[float, int]) -> Store:
+    """A sweep that has ended: the curves of each setting by seed, and how many of the last seeds were stopped early."""
+    seeds = len(next(iter(values.values())))
+    planned, about = plan(*values, seeds=tuple(range(seeds)))
+    store = Store.create(folder, planned, about)
+    for trial in store.trials:
+        rate = float(trial.values["train.lr"])
+        lines = [
+            json.dumps({"phase": "rl", "step": 25 * (index + 1), "score": value}) + "\n"
+            for index, value in enumerate(values[rate][trial.seed])
+        ]
+        (store.folder(trial) / "metrics.jsonl").write_text("".join(lines))
+        (store.folder(trial) / "run.json").write_text(json.dumps({"run_id": trial.id}))
+        store.settle(trial, "pruned" if trial.seed >= seeds - pruned.get(rate, 0) else "done")
+    return store
+
+
+def test_a_seed_that_was_stopped_early_does_not_enter_the_mean_at_its_early_value(tmp_path):
+    curves = {ENDED_EARLY: [[0.2, 0.61], [0.16], [0.17]], WHOLE: [[0.2, 0.5], [0.2, 0.51], [0.2, 0.52]]}
+    store = swept(tmp_path / "s", curves, pruned={ENDED_EARLY: 2})
+    first, second = settings_table(store, "score", "max")
+    assert (first.mean, first.pruned, len(first.last)) == (0.61, 2, 1)
+    assert second.pruned == 0
+    assert "1/3, 2 stopped early" in table_text(store, "score", "max")
+    page = render(store, "score", "max")
+    assert "2 of its 3 seeds were stopped early and are not in the mean, which is that of the better ones" in page
+
+
+def test_a_setting_of_which_no_seed_was_left_to_end_has_no_mean_and_stands_last(tmp_path):
+    curves = {ENDED_EARLY: [[0.9], [0.8]], WHOLE: [[0.2, 0.5], [0.2, 0.4]]}
+    store = swept(tmp_path / "s", curves, pruned={ENDED_EARLY: 2})
+    first, last = settings_table(store, "score", "max")
+    assert first.mean == 0.45
+    assert (last.mean, last.best) == (None, 0.9)
+
+
+def test_a_value_that_is_not_finite_makes_no_setting_the_best(tmp_path):
+    curves = {ENDED_EARLY: [[0.2, float("inf")], [0.2, 0.3]], WHOLE: [[0.2, 0.5], [0.2, 0.4]]}
+    first, last = settings_table(swept(tmp_path / "s", curves, pruned={}), "score", "max")
+    assert (first.mean, last.mean, last.best) == (0.45, 0.3, 0.3)
+
+
+def test_exported_values_are_numbers_and_not_texts(tmp_path):
+    store = swept(tmp_path / "s", {1e-05: [[0.1]], WHOLE: [[0.2]]}, pruned={})
+    found = json.loads(export(store, "json", "score", "max"))["trials"]
+    assert [each["train.lr"] for each in found] == [1e-05, 0.2]
+    header, first = (line.split(",") for line in export(store, "csv", "score", "max").splitlines()[:2])
+    assert float(dict(zip(header, first, strict=True))["train.lr"]) == 1e-05
+
+
+def test_a_trial_knows_its_values_by_their_types():
+    overrides = ("train.lr=1e-05", "train.policy_loss='gspo'", "run.sinks=('jsonl', 'console')", "train.critic=None")
+    trial = Trial(overrides=overrides, seed=0, id="a-s0", group="g")
+    assert list(trial.settings.values()) == [1e-05, "gspo", ("jsonl", "console"), None]
+    assert trial.values["train.lr"] == "1e-05"
