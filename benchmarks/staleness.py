@@ -3,8 +3,9 @@
 The reward of a batch sleeps, as one that asks a tool or a server: seconds from a lognormal distribution whose median is
 one update, the same ones in every run (`--latency 0`: it takes no time). Beside the steps per second is the bound
 1 / max(T_sampler, T_trainer), T being the mean seconds that each program works for a batch where nothing runs beside it
-(`train.staleness = 0`). The runs of a round follow one another, and figures are medians over the rounds, since other
-work on the machine changes.
+(`train.staleness = 0`). Where both compute on the same cores, each works longer beside the other: `share_of_own_bound`
+is of the bound that the run's own T give. The runs of a round follow one another, and figures are medians over the
+rounds, since other work on the machine changes.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ def run(latency: Latency, staleness: int, steps: int) -> dict[str, float]:
     found["sampler"] = statistics.fmean(line["sampler/step"] - line["sampler/channel"] for line in lines)
     for name in ("trainer", "sampler"):
         found[f"idle_{name}"] = statistics.fmean(line[f"idle/{name}"] for line in lines)
+    found["share_of_own_bound"] = found["steps_per_second"] * max(found["trainer"], found["sampler"])
     return found
 
 
