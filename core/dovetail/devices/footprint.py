@@ -133,6 +133,8 @@ class Footprint:
         weights, state = self._trained(POLICY)
         waits = self.config.memory.optimizer == "host"
         found = {"parameters": self.devices.bytes(weights), "optimizer": 0 if waits else self.devices.bytes(state)}
+        if ahead := self.config.train.staleness:  # an update reuses what it replaces, so the sampler has copies
+            found["weights in flight"] = (ahead + 1) * self.devices.bytes(weights.trained)
         for role in self.algorithm.follow:
             own = self._own(role)
             found[role] = self.devices.bytes(self.models.role_shapes(role)[1] if own else weights.trained)

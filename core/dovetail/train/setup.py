@@ -78,11 +78,17 @@ class Setup:
 
 
 def set_up(
-    config: Config, folder: Path, *, only_sft: bool = False, before_loading: Callable[[], None] = lambda: None
+    config: Config,
+    folder: Path,
+    *,
+    only_sft: bool = False,
+    samples: bool = True,
+    before_loading: Callable[[], None] = lambda: None,
 ) -> Setup:
     """Build everything; cheap checks come first, so that a mistake costs seconds.
 
-    A run of the supervised phase alone scores nothing, so its task need not have what the rewards read. When all has
+    A run of the supervised phase alone scores nothing, so its task need not have what the rewards read; one that does
+    not sample needs no engine. When all has
     been checked that needs no weights, `before_loading` is called.
 
     Raises:
@@ -97,7 +103,8 @@ def set_up(
         _check_interaction(config, task)
         if config.eval.every is not None:
             checks = make_checks(config, scorer, eval_task)
-        _build(config.choice("train.rollout")).check()
+        if samples:
+            _build(config.choice("train.rollout")).check()
     if "answers" in algorithm.plan.inputs:
         _check_answers(config, task)
     tokenizer = _tokenizer(config, task, folder / TOKENIZER)
