@@ -50,6 +50,7 @@ class Claims(TypedDict, total=False):
     turns: bool
     batch_invariant: bool
     vocabulary_logps: bool
+    versions: bool
     keeps_support: int
 
 
