@@ -12,6 +12,7 @@ from annotated_types import Interval
 
 from dovetail.protocols import Call
 from dovetail.ranges import in_range
+from dovetail.registry import declares
 from dovetail_agent.task._made import Made
 from dovetail_agent.tool_format.pythonic import Pythonic
 
@@ -53,6 +54,7 @@ def _names(rng: np.random.Generator, count: int) -> list[str]:
     return list(found)
 
 
+@declares(repeats=True)
 @attrs.frozen(kw_only=True)
 class TwoHops(Made):
     r"""On which river lies the town where somebody was born? Two facts of a corpus tell, each found by a search.
