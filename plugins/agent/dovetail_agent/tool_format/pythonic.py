@@ -22,9 +22,9 @@ class Pythonic:
     template knows neither tools nor their results: `agent_loop.tool_agent.instruction` tells of the first,
     `result_role = 'user'` brings the second. Of Google's guide to function calling with Gemma.
 
-    >>> Pythonic().parse('[add(a=1, b=-2)]').calls
+    >>> Pythonic().parse("[add(a=1, b=-2)]").calls
     (Call(name='add', arguments={'a': 1, 'b': -2}, texts=False),)
-    >>> Pythonic().parse('[add(a=1, b=').error
+    >>> Pythonic().parse("[add(a=1, b=").error
     'the calls are not valid Python: [add(a=1, b='
     >>> Pythonic().parse("The list [1, 2] calls nothing.")
     Parsed(calls=(), error=None)
