@@ -34,7 +34,7 @@ class React:
     nor an answer, or with both, is an error, and so is an observation that the model has made up. Yao et al. 2023,
     *ReAct* (arXiv:2210.03629), in the lines that LangChain made common; the paper writes `Action: Search[...]`.
 
-    >>> React().parse("Thought: Add.\nAction: add\nAction Input: {\"a\": 1}").calls
+    >>> React().parse('Thought: Add.\nAction: add\nAction Input: {"a": 1}').calls
     (Call(name='add', arguments={'a': 1}, texts=False),)
     >>> React().parse("Thought: I know it.\nFinal Answer: 3")
     Parsed(calls=(), error=None)
