@@ -33,6 +33,7 @@ class Doing:
         done: how many of `total` are done, where that is counted.
         total: how many there are.
         compiling: it is being compiled.
+        program: which program of the run does it, if there are several; the main one has no name.
 
     >>> print(Doing("sampling", done=120, total=512)), print(Doing("update", compiling=True))
     sampling 120 / 512
@@ -45,8 +46,11 @@ class Doing:
     done: int | None = None
     total: int | None = None
     compiling: bool = False
+    program: str = ""
 
     def __str__(self) -> str:
+        if self.program:
+            return f"{self.program}: {attrs.evolve(self, program='')}"
         if self.compiling:
             return f"compiling {self.what}"
         counted = f"{self.done} / {self.total}" if self.total is not None else ""
@@ -65,10 +69,11 @@ class Watcher(Protocol):
 @attrs.define
 class _Watched:
     watchers: tuple[Watcher, ...]
+    program: str = ""
     doing: Doing | None = None
 
     def change(self, doing: Doing) -> None:
-        self.doing = doing
+        self.doing = doing = attrs.evolve(doing, program=self.program)
         for watcher in self.watchers:
             watcher.tell(doing)
 
@@ -84,6 +89,17 @@ def watched_by(*watchers: Watcher) -> Iterator[None]:
         return
     _listen()
     token = _CURRENT.set(_Watched(watchers))
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+@contextlib.contextmanager
+def of_program(name: str) -> Iterator[None]:
+    """Have whoever watches told what another program of the run does, in a thread and a context of its own."""
+    watched = _CURRENT.get()
+    token = _CURRENT.set(None if watched is None else _Watched(watched.watchers, name))
     try:
         yield
     finally:

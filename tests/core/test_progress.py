@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from dovetail import progress
-from dovetail.progress import Doing, begin, counted, is_watched, so_far, watched_by
+from dovetail.progress import Doing, begin, counted, is_watched, of_program, so_far, watched_by
 
 
 class Watching:
@@ -34,6 +34,17 @@ def test_phases_and_counts():
         counted("evaluation", 500)(32)
     assert list(map(str, watching.told)) == ["sampling 0 / 4", "sampling 3 / 4", "evaluation", "evaluation 32 / 500"]
     assert not is_watched()
+
+
+def test_two_programs_are_counted_apart():
+    watching = Watching()
+    with watched_by(watching):
+        begin("update")
+        with of_program("sampler"):
+            begin("sampling", total=4)
+            so_far("sampling", 3, 4)
+        so_far("sampling", 4, 4)
+    assert list(map(str, watching.told)) == ["update", "sampler: sampling 0 / 4", "sampler: sampling 3 / 4"]
 
 
 @pytest.mark.parametrize(("slow", "told"), [(True, [False, True, False]), (False, [False])])

@@ -42,6 +42,18 @@ def test_in_the_first_step_each_phase_is_a_line_at_once(pulse, said, clock):
     ]
 
 
+def test_a_long_silence_ends_with_what_either_program_does(pulse, said, clock):
+    pulse.tell(Doing("sampling", done=0, total=512, program="sampler"))
+    wait(pulse, clock, 2)
+    pulse.tell(Doing("update"))
+    wait(pulse, clock, 5)
+    assert said == [
+        "[0 s] sampler: sampling 0 / 512",
+        "[2 s] update",
+        "[7 s] sampler: sampling 0 / 512 (7 s); update (5 s)",
+    ]
+
+
 def test_a_long_phase_is_told_again_and_less_often(pulse, said, clock):
     pulse.tell(Doing("sampling", done=0, total=512))
     wait(pulse, clock, 4)

@@ -56,6 +56,8 @@ def explain(options: argparse.Namespace) -> int:
     loaded = load(find(options.config), options.overrides)
     plan = loaded.plan or plan_step(loaded)
     print(f"config {config_id(loaded)}   run {run_id(loaded)}\n")
+    if ahead := loaded.train.staleness:
+        print(f"batch n is sampled and scored with the weights of max(0, n - {ahead}) updates, beside the trainer\n")
     _table([("stage", "what runs in it"), *((stage.name, "; ".join(said) or "-") for stage, said in by_stage(plan))])
     print()
     rows = [

@@ -1,4 +1,4 @@
-"""`dovetail train` and `dovetail sft`."""
+"""`dovetail train`, `dovetail sft` and `dovetail replay`."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ def add(commands: Commands) -> None:
                 metavar="steps=FIRST:LAST",
                 help="trace these RL steps, counted from 1, into FOLDER/profile for Perfetto and TensorBoard",
             )
+    command = commands.add_parser("replay", help="train a run again on what it has sampled, without an engine")
+    command.add_argument("source", metavar="RUN", type=Path, help="folder of a run with run.keep_messages = True")
+    command.add_argument("--folder", type=Path, help="folder of the new run (default: RUN-replayed)")
+    command.set_defaults(run=replay_command)
 
 
 def train_command(options: argparse.Namespace) -> int:
@@ -54,3 +58,27 @@ def train_command(options: argparse.Namespace) -> int:
             f"profile      {where / FOLDER}: open the .trace.json.gz in ui.perfetto.dev, or the folder in TensorBoard"
         )
     return 0
+
+
+def replay_command(options: argparse.Namespace) -> int:
+    """Train a run again in another folder, and say whether it has written the same."""
+    from dovetail.config import load
+    from dovetail.errors import RunError
+    from dovetail.run.folder import CONFIG
+    from dovetail.run.process import prepare
+    from dovetail.run.summary import summarise
+    from dovetail.train.loop import train
+
+    source: Path = options.source
+    where: Path = options.folder or source.with_name(f"{source.name}-replayed")
+    if not (source / CONFIG).exists():
+        raise RunError(f"'{source}' is not the folder of a run: it has no {CONFIG}")
+    if where.resolve() == source.resolve():
+        raise RunError(f"'{source}' cannot be trained again in itself; choose another --folder")
+    loaded = load(source / CONFIG, ["run.keep_messages=False", "run.folder=None"])
+    prepare()
+    train(loaded, where, replays=source)
+    print(summarise(where))
+    same = (where / "metrics.jsonl").read_bytes() == (source / "metrics.jsonl").read_bytes()
+    print(f"replay       metrics.jsonl is {'the same, byte for byte' if same else 'not the same'} as in {source}")
+    return 0 if same else 1

@@ -38,6 +38,7 @@ class Train:
 
     # the sizes of a step
     steps: Annotated[int, Ge(0)] = attrs.field(default=100, validator=in_range)
+    staleness: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
     prompts: Annotated[int, Ge(1)] = attrs.field(default=16, validator=in_range)
     group_size: Annotated[int, Ge(1)] = attrs.field(default=8, validator=in_range)
     epochs: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
@@ -135,6 +136,7 @@ class Run:
     folder: str | None = None
     checkpoint_every: Annotated[int, Ge(1)] = attrs.field(default=20, validator=in_range)
     keep_checkpoints: Annotated[int, Ge(1)] = attrs.field(default=2, validator=in_range)
+    keep_messages: bool = False
     sinks: tuple[str, ...] = chosen("sink", ("console", "tensorboard"))
 
 
@@ -152,10 +154,14 @@ class Mesh:
 
 @attrs.frozen(kw_only=True)
 class Memory:
-    """Where what a step needs for a moment only is kept meanwhile; not part of the config id."""
+    """Where what a step needs for a moment only is kept meanwhile; not part of the config id.
+
+    `limit` is what a step may take of each device, in GiB; None is nine tenths of it.
+    """
 
     reference: Literal["device", "host"] = "device"
     optimizer: Literal["device", "host"] = "device"
+    limit: Annotated[float, Gt(0)] | None = attrs.field(default=None, validator=in_range)
 
 
 @attrs.frozen(kw_only=True)

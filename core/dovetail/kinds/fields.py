@@ -54,6 +54,9 @@ FIELDS: Final[dict[str, FieldInfo]] = {
         without="an engine keeps for what compares its log-probabilities with the trainer's under sampling.top_k; set"
         " sampling.top_k, and sampling.logps to 'support'",
     ),
+    "versions": FieldInfo(
+        "[seq, token] int", "drawn", "which weights sampled a token, counted by the updates behind them"
+    ),
     "lengths": FieldInfo("[seq] int", "drawn", "policy tokens of a completion"),
     "truncated": FieldInfo("[seq] bool", "drawn", "hit the length limit without an EOS"),
     "observed": FieldInfo(
@@ -105,6 +108,11 @@ FIELDS: Final[dict[str, FieldInfo]] = {
         "scored",
         "each reward by itself; NaN where it abstained",
         without="rewards provide; set train.rewards to names",
+    ),
+    "staleness": FieldInfo(
+        "[seq, token] int",
+        "filtered",
+        "updates between the weights that sampled a token and those the step begins with",
     ),
     # of the prompts that a filter has kept: further greedy completions for those that it rejects would be wasted
     "greedy_scores": FieldInfo("[seq]", "filtered", "score of the prompt's greedy completion"),

@@ -138,7 +138,9 @@ class RolloutEngine(Protocol):
 class Rollout(Protocol):
     """Kind `rollout`: opens an engine.
 
-    A class may declare what it promises, `declares = {"batch_invariant": True}`; `dovetail_kit.rollout` checks it.
+    A class may declare what it promises, `declares = {"batch_invariant": True}`; `dovetail_kit.rollout` checks it. One
+    that declares `versions` is used with `train.staleness`: it may sample in a thread of its own while the trainer
+    updates, and what it samples is of the weights that it was given last.
     """
 
     def check(self) -> None:

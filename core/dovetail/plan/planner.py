@@ -14,6 +14,7 @@ from dovetail.kinds.fields import TURNS
 from dovetail.plan.calls import calls, critic_calls
 from dovetail.plan.compared import KEPT, SUPPORT, check_reported, compared, unlike
 from dovetail.plan.needs import Planner
+from dovetail.plan.off_policy import check_off_policy
 from dovetail.plan.plan import Call, Plan
 from dovetail.plan.sizes import mini_batch_size, rows_of_step
 
@@ -40,7 +41,7 @@ def plan_step(config: Config) -> Plan:
     )
     chosen = calls(config)
     _refuse_together(chosen)
-    _check_replay(config, chosen)
+    check_off_policy(config, chosen)
     _check_per_reward(config)
     for call in chosen:
         planner.read(call)
@@ -83,17 +84,6 @@ def _refuse_together(chosen: Sequence[Call]) -> None:
                         f"{call.label} does itself what a {kind} is for, so {other.label} would do it twice; set"
                         f" {other.path} to None, or choose another {call.kind.name}"
                     )
-
-
-def _check_replay(config: Config, chosen: Sequence[Call]) -> None:
-    """Refuse to learn from earlier completions as if the policy of today had sampled them."""
-    reads = {field for call in chosen if call.reads_fields for field in call.reads}
-    if "train.replay" in config.choices and "rollout_logps" not in reads:
-        raise PlanError(
-            f"train.replay = {config.choice('train.replay').component.name} learns from completions of earlier"
-            " policies, and no chosen component reads 'rollout_logps' to correct for that; set train.correction to a"
-            " name ('tis_token'), or take a policy loss that reads it"
-        )
 
 
 def _check_per_reward(config: Config) -> None:

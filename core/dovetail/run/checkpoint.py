@@ -36,16 +36,12 @@ def _one_at_a_time(method: Callable[P, T]) -> Callable[P, T]:
 
 @attrs.frozen(kw_only=True)
 class Saved:
-    """A checkpoint's place in the run: its phase, the steps done in it, and everything that is not an array.
-
-    `evaluated` is false where the run failed before the evaluation that was due at this step.
-    """
+    """A checkpoint's place in the run: its phase, the steps done in it, and everything that is not an array."""
 
     phase: str
     step: int
     data: dict[str, Any]
     journal: dict[str, int]
-    evaluated: bool = True
 
 
 class Checkpoints:

@@ -21,7 +21,7 @@ from dovetail.errors import RunError
 from dovetail.registry import current
 from dovetail.run.code import claim_code
 from dovetail.run.files import hold, write_whole
-from dovetail.run.journal import Journal
+from dovetail.run.journal import MESSAGES, Journal
 
 LIBRARIES = (
     "jax",
@@ -78,7 +78,7 @@ def open_folder(path: Path, config: Config) -> RunFolder:
             _claim(path, config)
             claim_code(path, config)
             _note_environment(path)
-            journal = Journal(path)
+            journal = Journal(path, *([MESSAGES] if config.run.keep_messages else []))
             undo.pop_all()
         return RunFolder(path=path, config_id=config_id(config), run_id=run_id(config), journal=journal, lock=lock)
     except OSError as error:

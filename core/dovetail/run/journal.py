@@ -17,16 +17,19 @@ import numpy as np
 from jaxtyping import Float
 
 from dovetail.errors import RunError
+from dovetail.run.blocks import block
 
 FILES = ("metrics.jsonl", "timings.jsonl", "samples.jsonl", "eval.jsonl")
+MESSAGES = "messages.bin"
+"""What the trainer has taken from the sampler, where it is kept (`run.keep_messages`); see `dovetail.run.blocks`."""
 
 
 class Journal:
     """Appends records, and goes back to where a checkpoint was taken."""
 
-    def __init__(self, folder: Path) -> None:
-        """Open (and make) the files in `folder`."""
-        self._files = {name: (folder / name).open("ab") for name in FILES}
+    def __init__(self, folder: Path, *more: str) -> None:
+        """Open (and make) the files in `folder`, and more."""
+        self._files = {name: (folder / name).open("ab") for name in (*FILES, *more)}
 
     def metrics(self, phase: str, step: int, values: Mapping[str, float]) -> None:
         """Append one step's metrics."""
@@ -47,6 +50,11 @@ class Journal:
         """
         values = {name: [_number(value) for value in column.tolist()] for name, column in columns.items()}
         self._append("eval.jsonl", [{"phase": phase, "step": step, **values}])
+
+    def message(self, head: Mapping[str, Any], body: bytes) -> None:
+        """Append what the trainer has taken from the sampler, where that is kept, before anything is learnt from it."""
+        if MESSAGES in self._files:
+            self._write(self._files[MESSAGES], [block(head, body)])
 
     def position(self) -> dict[str, int]:
         """Return the sizes of the files in bytes, to be kept with a checkpoint, once all of it is on the disk."""
@@ -81,10 +89,13 @@ class Journal:
             file.close()
 
     def _append(self, name: str, records: Iterable[Mapping[str, Any]]) -> None:
-        file = self._files[name]
+        self._write(self._files[name], (json.dumps(record, ensure_ascii=False).encode() + b"\n" for record in records))
+
+    @staticmethod
+    def _write(file: IO[bytes], pieces: Iterable[bytes]) -> None:
         try:
-            for record in records:
-                file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            for piece in pieces:
+                file.write(piece)
             file.flush()
         except OSError as error:
             raise _cannot_be_written(file, error) from error

@@ -129,6 +129,8 @@ class Extras:
             baseline = np.repeat(greedy.scores.total.astype(np.float32), train.group_size)
             batch["greedy_scores"] = np.nan_to_num(baseline)
             batch["mask"] = batch["mask"] & ~np.isnan(baseline)[:, None]  # no score, no baseline
+        if "versions" in self._plan or "staleness" in self._plan:
+            batch["versions"] = np.broadcast_to(sampled.completions.versions[:, None], batch["tokens"].shape)
         if "role_ids" in self._plan:
             batch["role_ids"] = self.setup.speakers.ids(sampled.examples)
         if "answers" in self._plan.inputs:

@@ -22,7 +22,14 @@ from dovetail.train.profile import Profiler, Window
 from dovetail.train.session import RL, SFT, Run, open_run
 
 
-def train(config: Config, folder: Path, *, only_sft: bool = False, profile: Window | None = None) -> dict[str, float]:
+def train(
+    config: Config,
+    folder: Path,
+    *,
+    only_sft: bool = False,
+    profile: Window | None = None,
+    replays: Path | None = None,
+) -> dict[str, float]:
     """Run a config from wherever its folder stands to the end.
 
     Args:
@@ -30,6 +37,8 @@ def train(config: Config, folder: Path, *, only_sft: bool = False, profile: Wind
         folder: the run's folder; a run that was interrupted there goes on from its newest checkpoint.
         only_sft: stop after the supervised warm start.
         profile: RL steps to trace, into the run's folder.
+        replays: the folder of a run of this config that has kept its messages: nothing is sampled, they are learnt
+            from again.
 
     Returns:
         The last metrics.
@@ -41,7 +50,7 @@ def train(config: Config, folder: Path, *, only_sft: bool = False, profile: Wind
         profile.check(config.train.steps)
     if only_sft and not config.sft.steps:
         raise ConfigError("sft.steps = 0: there is no supervised phase; set its number of steps")
-    with open_run(config, folder, only_sft=only_sft) as run:
+    with open_run(config, folder, only_sft=only_sft, replays=replays) as run:
         policy = warm_start(run)
         if not only_sft:
             with Profiler(profile, folder) as profiler:
@@ -83,25 +92,23 @@ def warm_start(run: Run) -> Any:
 
 
 def reinforce(run: Run, start: Any, profiler: Profiler) -> None:
-    """Train by reinforcement for `train.steps` steps."""
+    """Train by reinforcement for `train.steps` steps: the trainer's program; `ahead` has the sampler's."""
     learner = Learner.open(run, start)
     total = run.config.train.steps
-    with contextlib.closing(learner.sampler.engine):
-        if run.evaluates(learner.first, total) and not learner.evaluated:
-            learner.evaluate(learner.first)
+    with contextlib.closing(learner.sampling):
+        learner.take_evaluations(learner.first)
         for step in range(learner.first, total):
             clock = Clock()
             learner.keep(step)
             with profiler.step(step + 1):
-                sampled, greedy, filtered = learner.sample(step, clock)
-                metrics = learner.learn(sampled, greedy, step, clock) | filtered
+                batch = learner.take(clock)
+                metrics = learner.learn(batch, step, clock)
                 try:
-                    learner.hand_over(step + 1, clock)
+                    learner.publish(step + 1, clock)
                 finally:  # what has been learnt is good, whether or not an engine takes it
-                    run.record(RL, step + 1, metrics, clock.timings(int(sampled.completions.mask.sum())) | memory())
-                    learner.keep(step + 1, evaluated=not run.evaluates(step + 1, total))
-            if run.evaluates(step + 1, total):
-                learner.evaluate(step + 1)
+                    run.record(RL, step + 1, metrics, clock.timings(batch.tokens) | memory())
+                    learner.keep(step + 1)
+            learner.take_evaluations(step + 1)
             run.forget()
             if run.due(step + 1, total):
-                run.checkpoint(RL, step + 1, learner.state(), learner.prompts.get_state())
+                run.checkpoint(RL, step + 1, *learner.state(step + 1))

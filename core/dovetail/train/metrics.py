@@ -6,14 +6,14 @@ import contextlib
 import functools
 import threading
 import time
-from typing import Any
+from typing import Any, Final
 
 import jax
 import numpy as np
 
 from dovetail.host.rewards import means_of
 from dovetail.host.sampling import Sampled
-from dovetail.protocols import Episodes
+from dovetail.protocols import Completions, Episodes
 from dovetail.step.parts import Peak, Sums
 
 
@@ -35,6 +35,13 @@ def rollout_metrics(sampled: Sampled) -> dict[str, float]:
     if sampled.completed.episodes is not None:
         metrics |= episode_metrics(sampled.completed.episodes)
     return metrics | scores.means() | means_of("process_reward", sampled.process_metrics)
+
+
+def staleness_metrics(drawn: Completions, step: int) -> dict[str, float]:
+    """Return how many updates lie between the weights that sampled a token and those that a step begins with."""
+    tokens, age = drawn.mask.sum(axis=1), step - drawn.versions
+    mean = float((age * tokens).sum() / max(1, tokens.sum()))
+    return {"staleness/mean": mean, "staleness/max": float(age.max())}
 
 
 def episode_metrics(episodes: Episodes) -> dict[str, float]:
@@ -80,6 +87,10 @@ def _compilations() -> list[float]:
     return found
 
 
+WAITED: Final = "channel"
+"""What a clock calls the time in which a program has waited for the other one."""
+
+
 class Clock:
     """Wall-clock seconds between marks of one step: what lies before a mark, back to the one before, is its time."""
 
@@ -89,6 +100,11 @@ class Clock:
         self._began = time.perf_counter()
         self._marks: list[tuple[float, str]] = []
         self._watchers: list[threading.Thread] = []
+        self._noted: dict[str, float] = {}
+
+    def note(self, timings: dict[str, float]) -> None:
+        """Take in what another clock has measured, under its own names."""
+        self._noted |= timings
 
     def mark(self, name: str) -> None:
         """Mark now."""
@@ -109,20 +125,22 @@ class Clock:
         watcher.start()
         self._watchers.append(watcher)
 
-    def timings(self, tokens: int) -> dict[str, float]:
+    def timings(self, tokens: int, of: str = "time") -> dict[str, float]:
         """Return `time/*`, with completion tokens per second of the whole step where tokens were made, and `compile/*`
-        where something was compiled meanwhile.
+        where something was compiled meanwhile; what another program's clock has measured is named after the program.
         """
         for watcher in self._watchers:
             watcher.join()
         found: dict[str, float] = {}
         last = self._began
         for moment, name in sorted(self._marks):
-            found[f"time/{name}"] = found.get(f"time/{name}", 0.0) + moment - last
+            found[f"{of}/{name}"] = found.get(f"{of}/{name}", 0.0) + moment - last
             last = moment
-        found["time/step"] = time.perf_counter() - self._began
+        found[f"{of}/step"] = time.perf_counter() - self._began
+        if f"{of}/{WAITED}" in found:
+            found[f"idle/{'trainer' if of == 'time' else of}"] = found[f"{of}/{WAITED}"] / found[f"{of}/step"]
         if tokens:
             found["time/tokens_per_second"] = tokens / found["time/step"]
-        if compiled := _compilations()[self._compiled :]:
+        if of == "time" and (compiled := _compilations()[self._compiled :]):
             found |= {"compile/programs": float(len(compiled)), "compile/seconds": sum(compiled)}
-        return found
+        return found | self._noted

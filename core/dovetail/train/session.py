@@ -24,6 +24,7 @@ from dovetail.registry.calls import tell
 from dovetail.run.checkpoint import Checkpoints, Saved
 from dovetail.run.folder import RunFolder, open_folder
 from dovetail.run.sources import kept_in
+from dovetail.train.order import Task, tasks
 from dovetail.train.setup import Setup, set_up
 from dovetail.train.start import overview
 
@@ -39,7 +40,6 @@ class Good:
     step: int
     state: Any
     data: dict[str, Any]
-    evaluated: bool
 
 
 @attrs.define(kw_only=True)
@@ -51,6 +51,8 @@ class Run:
     checkpoints: Checkpoints
     sinks: list[Sink]
     resumed: tuple[int, Saved] | None
+    replays: Path | None = None
+    """The folder of another run, whose batches this one learns from instead of sampling its own."""
     last: dict[str, float] = attrs.field(factory=dict)
     step: int = 0
     _good: Good | None = None
@@ -74,7 +76,7 @@ class Run:
     def record(self, phase: str, step: int, metrics: dict[str, float], timings: dict[str, float]) -> None:
         """Write one step to the journal, the sinks and the observers."""
         self.last |= metrics
-        self.step = step
+        self.step = max(step, self.step if phase == RL else 0)  # an evaluation may be of weights a few steps old
         self.folder.journal.metrics(phase, step, metrics)
         self.folder.journal.timings(phase, step, timings)
         for sink in self.sinks:
@@ -86,24 +88,22 @@ class Run:
         else:
             tell(plugin_manager(), "dovetail_step_end", phase=phase, step=step, metrics=told)
 
-    def checkpoint(
-        self, phase: str, step: int, state: Any, data: dict[str, Any], *, evaluated: bool = True
-    ) -> Path | None:
+    def checkpoint(self, phase: str, step: int, state: Any, data: dict[str, Any]) -> Path | None:
         """Save the state after `step` steps of a phase; return its folder, or None if that is there already."""
         number = step if phase == SFT else self.config.sft.steps + step
         if number <= max(self._saved, self.resumed[0] if self.resumed else 0):
             return None
         begin("checkpoint")
         position = self.folder.journal.position()
-        saved = Saved(phase=phase, step=step, data=data, journal=position, evaluated=evaluated)
+        saved = Saved(phase=phase, step=step, data=data, journal=position)
         path = self.checkpoints.save(number, state, saved)
         self._saved = number
         tell(plugin_manager(), "dovetail_checkpoint", step=step, folder=path)
         return path
 
-    def keep(self, phase: str, step: int, state: Any, data: dict[str, Any], *, evaluated: bool = True) -> None:
+    def keep(self, phase: str, step: int, state: Any, data: dict[str, Any]) -> None:
         """Remember the state after `step` steps: from here on a run that fails saves it."""
-        self._good = Good(phase=phase, step=step, state=state, data=copy.deepcopy(data), evaluated=evaluated)
+        self._good = Good(phase=phase, step=step, state=state, data=copy.deepcopy(data))
 
     def forget(self) -> None:
         """Forget it: an update reuses the memory of what it replaces, and what it makes may be no number."""
@@ -115,7 +115,7 @@ class Run:
         if good is None or not good.step:
             return
         with contextlib.suppress(Exception):
-            if self.checkpoint(good.phase, good.step, good.state, good.data, evaluated=good.evaluated):
+            if self.checkpoint(good.phase, good.step, good.state, good.data):
                 print(f"saved the state after {good.phase} step {good.step}", file=sys.stderr)
 
     def tell(self, *reports: LengthReport) -> None:
@@ -132,6 +132,12 @@ class Run:
         """Tell whether an evaluation is due after `step` steps of reinforcement learning, 0 among them."""
         every = self.config.eval.every
         return every is not None and (step == total or step % every == 0)
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """All that is drawn and evaluated in reinforcement learning, in order."""
+        train = self.config.train
+        return tasks(train.steps, train.staleness, lambda version: self.evaluates(version, train.steps))
 
     def stop_if_not_finite(
         self,
@@ -158,7 +164,7 @@ class Run:
 
 
 @contextmanager
-def open_run(config: Config, path: Path, *, only_sft: bool = False) -> Iterator[Run]:
+def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Path | None = None) -> Iterator[Run]:
     """Open the folder, build the pieces, and close all of it whatever happens."""
     manager = plugin_manager()
     with ExitStack() as stack:
@@ -180,10 +186,18 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False) -> Iterator[
                 sinks.append(sink)
             stack.enter_context(watched_by(*(sink for sink in sinks if isinstance(sink, Watcher))))
 
-        setup = set_up(config, folder.path, only_sft=only_sft, before_loading=open_sinks)
+        setup = set_up(config, folder.path, only_sft=only_sft, samples=replays is None, before_loading=open_sinks)
         stack.enter_context(setup.devices.use())
         write_overview(setup, folder.path / "parameters.txt")
-        run = Run(setup=setup, folder=folder, checkpoints=checkpoints, sinks=sinks, resumed=resumed, step=start)
+        run = Run(
+            setup=setup,
+            folder=folder,
+            checkpoints=checkpoints,
+            sinks=sinks,
+            resumed=resumed,
+            step=start,
+            replays=replays,
+        )
         if is_watched():
             print("\n".join(overview(setup)), file=sys.stderr)
         if not resumed:

@@ -10,8 +10,9 @@ import attrs
 
 from dovetail.config import Choice, Config
 from dovetail.config.resolved import DEFAULT
+from dovetail.devices.footprint import Settled, in_mode
+from dovetail.devices.memory import settle
 from dovetail.devices.mesh import Devices
-from dovetail.devices.micro_batch import in_update
 from dovetail.devices.population import make_model
 from dovetail.errors import ConfigError, PlanError, listing, nearest
 from dovetail.evaluation.checks import Check, make_answers, make_checks
@@ -51,6 +52,7 @@ class Setup:
     speakers: Speakers
     devices: Devices
     models: Models
+    settled: Settled
     graphdef: Any
     weights: Weights
 
@@ -76,11 +78,17 @@ class Setup:
 
 
 def set_up(
-    config: Config, folder: Path, *, only_sft: bool = False, before_loading: Callable[[], None] = lambda: None
+    config: Config,
+    folder: Path,
+    *,
+    only_sft: bool = False,
+    samples: bool = True,
+    before_loading: Callable[[], None] = lambda: None,
 ) -> Setup:
     """Build everything; cheap checks come first, so that a mistake costs seconds.
 
-    A run of the supervised phase alone scores nothing, so its task need not have what the rewards read. When all has
+    A run of the supervised phase alone scores nothing, so its task need not have what the rewards read; one that does
+    not sample needs no engine. When all has
     been checked that needs no weights, `before_loading` is called.
 
     Raises:
@@ -95,7 +103,8 @@ def set_up(
         _check_interaction(config, task)
         if config.eval.every is not None:
             checks = make_checks(config, scorer, eval_task)
-        _build(config.choice("train.rollout")).check()
+        if samples:
+            _build(config.choice("train.rollout")).check()
     if "answers" in algorithm.plan.inputs:
         _check_answers(config, task)
     tokenizer = _tokenizer(config, task, folder / TOKENIZER)
@@ -110,11 +119,10 @@ def set_up(
     for section in ("train", "critic") if algorithm.has_critic else ("train",):
         models.check_tokenizer(section, tokenizer)
     check_roles(models, algorithm.follow, tokenizer)
+    settled = settle(config, algorithm, models, devices, folder, refuse=not only_sft)
     before_loading()
     graphdef, weights = make_model(models.policy)
-    if config.train.micro_batch_size is None:
-        micro = in_update(config, whole_groups=algorithm.whole_groups).choose(graphdef, weights, devices.parts)
-        algorithm = attrs.evolve(algorithm, sizes=attrs.evolve(algorithm.sizes, micro_batch_size=micro))
+    graphdef, algorithm = in_mode(graphdef, weights, settled.mode), settled.apply(algorithm)
     return Setup(
         config=config,
         algorithm=algorithm,
@@ -131,6 +139,7 @@ def set_up(
         speakers=_speakers(config, task, train_examples) if "role_ids" in algorithm.plan else Speakers(),
         devices=devices,
         models=models,
+        settled=settled,
         graphdef=graphdef,
         weights=weights,
     )

@@ -31,6 +31,9 @@ FIGURES: Final = (
     Figure("clip", "policy_loss/clip_fraction", ".1%"),
     Figure("length", "completion/length_mean", ".1f"),
     Figure("trunc", "completion/truncated", ".1%"),
+    Figure("stale", "staleness/mean", ".1f"),
+    Figure("idle", "idle/trainer", ".0%"),
+    Figure("sampler idle", "idle/sampler", ".0%"),
     Figure("tok/s", "time/tokens_per_second", ",.0f"),
     Figure("s/step", "time/step", ".2f"),
 )

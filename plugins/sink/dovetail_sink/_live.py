@@ -38,24 +38,25 @@ STYLES: Final = {"sft": "cyan", "eval": "bold green", "rl": ""}
 
 @attrs.define
 class Status:
-    """What the run is doing, for how long, and how long it has been running; read anew whenever it is drawn."""
+    """What each program of the run is doing and for how long, and how long it has been running; read when drawn."""
 
     now: Callable[[], float] = time.monotonic
     began: float = attrs.field(init=False)
-    since: float = 0.0
-    doing: Doing | None = None
+    doing: dict[str, tuple[Doing, float]] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self.began = self.now()
 
     def tell(self, doing: Doing) -> None:
-        """Take what it is doing."""
-        before, self.doing = self.doing, doing
+        """Take what a program is doing."""
+        before, since = self.doing.get(doing.program, (None, 0.0))
         if before is None or (before.what, before.compiling) != (doing.what, doing.compiling):
-            self.since = self.now()
+            since = self.now()
+        self.doing = self.doing | {doing.program: (doing, since)}
 
     def __rich__(self) -> RenderableType:
-        line = f"{self.doing}  {_minutes(self.now() - self.since)}, of {_minutes(self.now() - self.began)} in all"
+        said = "; ".join(f"{doing}  {_minutes(self.now() - since)}" for doing, since in self.doing.values())
+        line = f"{said}, of {_minutes(self.now() - self.began)} in all"
         return Text(line, style="dim", overflow="ellipsis", no_wrap=True)
 
 
@@ -78,6 +79,7 @@ class LiveView:
         self._terminal = terminal
         self._title = title
         self._total_steps = total_steps
+        self._step = 0
         self._records: deque[tuple[str, int, Mapping[str, float]]] = deque(maxlen=rows)
         self._seen: set[str] = set()
         self._evaluations: list[tuple[int, float]] = []
@@ -102,12 +104,14 @@ class LiveView:
         self._seen |= metrics.keys()
         if ACCURACY in metrics:
             self._evaluations.append((step, metrics[ACCURACY]))
-        self._advance(phase == "sft", step)
+        if phase != "eval" or step >= self._step:  # with staleness, an evaluation is of weights a few steps old
+            self._step = step
+            self._advance(phase == "sft", step)
         self._live.update(self._view())
 
     def tell(self, doing: Doing) -> None:
         """Take what the run is doing."""
-        first = self._status.doing is None
+        first = not self._status.doing
         self._status.tell(doing)
         if first:
             self._live.update(self._view())
@@ -126,7 +130,7 @@ class LiveView:
 
     def _view(self) -> RenderableType:
         lines: list[RenderableType] = [Text(self._title, style="bold", overflow="ellipsis", no_wrap=True)]
-        if self._status.doing is not None:
+        if self._status.doing:
             lines.append(self._status)
         lines.append(self._progress)
         if self._evaluations:
@@ -145,7 +149,7 @@ class LiveView:
         return f"{said}, best {best:.1%} at step {best_step}, began with {first:.1%} at step {first_step}"
 
     def _table(self) -> Table:
-        others = OTHER_LINES + (self._status.doing is not None)
+        others = OTHER_LINES + bool(self._status.doing)
         shown = list(self._records)[-max(1, self._terminal.height - others) :]
         columns = [["step", *(str(step) for _, step, _ in shown)]]
         for figure in FIGURES:

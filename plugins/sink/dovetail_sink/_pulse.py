@@ -18,7 +18,7 @@ TICK_SECONDS: Final = 1.0
 
 @attrs.define(eq=False)
 class Pulse:
-    """Prints `[elapsed] what (how long)` where nothing else has been printed for a while.
+    """Prints `[elapsed] what (how long)`, of each program, where nothing else has been printed for a while.
 
     In the first step each new phase is a line at once: nothing is known yet of how long things take.
     """
@@ -26,8 +26,7 @@ class Pulse:
     say: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)
     now: Callable[[], float] = time.monotonic
     began: float = attrs.field(init=False)
-    _doing: Any = None
-    _since: float = 0.0
+    _doing: dict[str, tuple[Any, float]] = attrs.field(factory=dict)
     _said_at: float = 0.0
     _silence: float = FIRST_SECONDS
     _settled: bool = False
@@ -45,13 +44,15 @@ class Pulse:
     def tell(self, doing: Any) -> None:
         """Take what the run is doing."""
         with self._lock:
-            before, self._doing = self._doing, doing
+            before, since = self._doing.get(doing.program, (None, 0.0))
             is_new = before is None or before.what != doing.what
             if before is not None and not is_new and before.compiling == doing.compiling:
+                self._doing[doing.program] = doing, since
                 return
-            self._since, self._silence = self.now(), FIRST_SECONDS
+            self._doing[doing.program] = doing, self.now()
+            self._silence = FIRST_SECONDS
             if (is_new or doing.compiling) and not self._settled:
-                self._line()
+                self._line(doing.program)
 
     def recorded(self, *, of_step: bool = True) -> None:
         """Take note that a record has been printed, of a step or of an evaluation."""
@@ -62,19 +63,19 @@ class Pulse:
     def tick(self) -> None:
         """Print a line if it is time for one."""
         with self._lock:
-            if self._doing is not None and self.now() - self._said_at >= self._silence:
-                self._line()
+            if self._doing and self.now() - self._said_at >= self._silence:
+                self._line(*self._doing)
                 self._silence = min(2 * self._silence, LONGEST_SECONDS)
 
     def close(self) -> None:
         """Print nothing from now on."""
         self._closed.set()
 
-    def _line(self) -> None:
-        now = self.now()
-        spent = now - self._since
-        took = f" ({spent:.0f} s)" if spent >= 1 else ""
-        self.say(f"[{now - self.began:.0f} s] {self._doing}{took}")
+    def _line(self, *programs: str) -> None:
+        now, said = self.now(), []
+        for doing, since in (self._doing[program] for program in programs):
+            said.append(f"{doing} ({now - since:.0f} s)" if now - since >= 1 else str(doing))
+        self.say(f"[{now - self.began:.0f} s] {'; '.join(said)}")
         self._said_at = now
 
     def _watch(self) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -21,16 +22,17 @@ LONGER = (
     "roles.reference=ema",
     "train.epochs=2",
 )
+AHEAD = ("train.staleness=2", "train.correction=['tis_token']")
 KILLS = 4
 PATIENCE_SECONDS = 180
 
 
-def command(folder: Path) -> list[str]:
-    sets = [part for override in LONGER for part in ("--set", override)]
+def command(folder: Path, more: Sequence[str]) -> list[str]:
+    sets = [part for override in (*LONGER, *more) for part in ("--set", override)]
     return [sys.executable, "-m", "dovetail", "train", str(folder.parent / "empty.gin"), "--folder", str(folder), *sets]
 
 
-def start(folder: Path) -> subprocess.Popen[str]:
+def start(folder: Path, more: Sequence[str]) -> subprocess.Popen[str]:
     environment = os.environ | {
         "JAX_PLATFORMS": "cpu",
         "JAX_COMPILATION_CACHE_DIR": str(folder.parent / "xla"),
@@ -38,19 +40,19 @@ def start(folder: Path) -> subprocess.Popen[str]:
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
     return subprocess.Popen(
-        command(folder), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command(folder, more), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
 
 
-def finish(folder: Path) -> None:
-    process = start(folder)
+def finish(folder: Path, more: Sequence[str]) -> None:
+    process = start(folder, more)
     output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, output
 
 
-def kill_after(folder: Path, records: int, more_seconds: float) -> bool:
+def kill_after(folder: Path, more: Sequence[str], records: int, more_seconds: float) -> bool:
     """Kill a run once it has written `records` lines of metrics and a little later; false if it ended before."""
-    process = start(folder)
+    process = start(folder, more)
     metrics = folder / "metrics.jsonl"
     deadline = time.monotonic() + PATIENCE_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
@@ -65,16 +67,17 @@ def kill_after(folder: Path, records: int, more_seconds: float) -> bool:
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_bit_for_bit(tmp_path):
+@pytest.mark.parametrize("more", [(), AHEAD], ids=["in turn", "ahead"])
+def test_a_killed_run_goes_on_bit_for_bit(tmp_path, more):
     (tmp_path / "empty.gin").write_text("")
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
-    finish(undisturbed)
+    finish(undisturbed, more)
     total = (undisturbed / "metrics.jsonl").read_bytes().count(b"\n")
     chance = random.Random(7)
     points = sorted(chance.sample(range(1, total - 1), KILLS))
-    deaths = sum(kill_after(killed, records, chance.uniform(0, 0.3)) for records in points)
+    deaths = sum(kill_after(killed, more, records, chance.uniform(0, 0.3)) for records in points)
     assert deaths >= KILLS - 1
-    finish(killed)
+    finish(killed, more)
     for name in ("metrics.jsonl", "samples.jsonl", "eval.jsonl"):
         assert (killed / name).read_bytes() == (undisturbed / name).read_bytes()
     assert_same_parameters(killed, undisturbed)

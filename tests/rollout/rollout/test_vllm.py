@@ -20,6 +20,8 @@ from tests.rollout.hosted_case import Drawer, case, qwen2
 import dovetail
 from dovetail.config import load
 from dovetail.errors import ConfigError, RunError
+from dovetail.run.summary import series
+from dovetail.train.loop import train
 from dovetail.train.setup import set_up
 from dovetail_kit.rollout import CHECKS
 from dovetail_kit.rollout.case import make_keys
@@ -61,6 +63,16 @@ def of(folder, **params):
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_conformance_of_the_client(check, served, folder):
     check(of(folder, url=served.url, probe=None))
+
+
+@pytest.mark.slow
+def test_a_run_samples_from_the_server_while_it_trains(fake, tmp_path):
+    ahead = ("sft.steps=0", "train.steps=4", "train.staleness=2", "train.correction=['tis_token']", "eval.every=None")
+    engine = ("train.rollout=vllm", f"rollout.vllm.url='{fake.url}'", "rollout.vllm.probe=0.0")
+    train(load(None, [*TINY, "model.decoder.head_dim=8", *engine, *ahead]), tmp_path / "run")
+    assert [value for _, value in series(tmp_path / "run", "staleness/max")] == [0, 1, 2, 2]
+    # those that it opens with, and version 1, with which the last batch is drawn
+    assert len({call["kwargs"]["folder"] for call in fake.of("/collective_rpc")}) == 2
 
 
 def test_a_server_that_samples_from_another_model_is_refused(drawer, tmp_path):

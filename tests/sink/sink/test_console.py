@@ -198,6 +198,21 @@ def test_the_live_view_says_what_is_being_done_and_for_how_long():
     assert "compiling" not in shown
 
 
+def test_the_live_view_says_what_either_program_does():
+    live, frame = view()
+    live.tell(Doing("sampling", done=120, total=512))
+    live.tell(Doing("rewards", program="sampler"))
+    live.write(4, RL)
+    assert re.search(r"sampling 120 / 512  0:0\d; sampler: rewards  0:0\d, of 0:0\d in all", frame())
+
+
+def test_an_evaluation_of_weights_some_steps_old_does_not_move_the_bar_back():
+    live, frame = view()
+    live.write(6, RL)
+    live.write(4, EVALUATION)
+    assert "6/" in frame()
+
+
 def test_off_a_terminal_what_is_being_done_goes_to_stderr(tmp_path, capsys):
     sink = Console().open(tmp_path, 10, 0)
     sink.tell(Doing("loading", "policy, 1.0 GB"))

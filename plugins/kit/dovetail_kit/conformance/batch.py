@@ -90,6 +90,8 @@ def known_fields(seed: int = 0) -> Fields:
         "demo_mask": mask[::-1] & _first_of_groups()[:, None],
         "mask": mask,
         "group_ids": np.array(GROUP_IDS, np.int32),
+        "versions": np.repeat(7 - np.arange(ROWS, dtype=np.int32) % 3, TOKENS).reshape(ROWS, TOKENS),
+        "staleness": np.repeat(np.arange(ROWS, dtype=np.int32) % 3, TOKENS).reshape(ROWS, TOKENS),
         "role_ids": (np.arange(ROWS, dtype=np.int32) // 2) % ROLES,
         "lengths": lengths,
         "truncated": lengths == TOKENS,

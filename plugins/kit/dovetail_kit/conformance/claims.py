@@ -82,6 +82,10 @@ CLAIMS: Final[dict[str, Claim]] = {
     ),
     "turns": Claim(("agent_loop",), "an episode may go on after a turn, so that there are the fields of turns"),
     "batch_invariant": Claim(("rollout",), "a completion does not depend on the rest of the batch"),
+    "versions": Claim(
+        ("rollout",),
+        "may sample while the trainer updates, each completion with the weights whose version it carries",
+    ),
     "vocabulary_logps": Claim(
         ("rollout",), "unless False, log-probabilities over the whole vocabulary can be asked for"
     ),

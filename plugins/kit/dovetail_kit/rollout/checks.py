@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import attrs
@@ -202,6 +203,20 @@ def check_sync(case: EngineCase) -> None:
     _assert_reported(case, after, RANDOM, case.other)
     engine.sync(case.weights, version=8)
     assert_same(case, case.generate(engine, RANDOM), before)
+
+
+def check_another_thread(case: EngineCase) -> None:
+    """What may sample while the trainer updates (`versions`) does so from another thread, and takes weights there."""
+    if not case.claims.get("versions"):
+        return
+    engine = case.open()
+    here = case.generate(engine, RANDOM)
+    with ThreadPoolExecutor(1) as other:
+        assert_same(case, here, other.submit(case.generate, engine, RANDOM).result())
+        other.submit(engine.sync, case.other, 3).result()
+        assert set(other.submit(case.generate, engine, RANDOM).result().versions) == {3}
+        other.submit(engine.sync, case.weights, 4).result()
+    assert_same(case, case.generate(engine, RANDOM), here)
 
 
 def check_failing_prompt(case: EngineCase) -> None:

@@ -62,7 +62,7 @@ class Vanilla:
     cache_dtype: Literal["float32", "bfloat16"] | None = None
 
     declares: ClassVar[MappingProxyType[str, Any]] = MappingProxyType(
-        {"batch_invariant": True, "keeps_support": SORTED}
+        {"batch_invariant": True, "keeps_support": SORTED, "versions": True}
     )
 
     def check(self) -> None:

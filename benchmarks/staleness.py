@@ -1,0 +1,143 @@
+"""Time steps with a slow reward, sampled ahead or not: `python benchmarks/staleness.py > staleness.json`.
+
+The reward of a batch sleeps, as one that asks a tool or a server: seconds from a lognormal distribution whose median is
+one update, the same ones in every run (`--latency 0`: it takes no time). Beside the steps per second is the bound
+1 / max(T_sampler, T_trainer), T being the mean seconds that each program works for a batch where nothing runs beside it
+(`train.staleness = 0`). Where both compute on the same cores, each works longer beside the other: `share_of_own_bound`
+is of the bound that the run's own T give. The runs of a round follow one another, and figures are medians over the
+rounds, since other work on the machine changes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from workloads import COMMON, register
+
+import dovetail
+from dovetail.config import load
+from dovetail.hookspecs import hookimpl
+from dovetail.registry import plugin_manager
+from dovetail.run.files import read_lines
+from dovetail.train.loop import train
+
+SIZES = (
+    "train.prompts=4",
+    "train.group_size=4",
+    "train.epochs=4",
+    "train.max_prompt_tokens=64",
+    "sampling.max_tokens=8",
+    "model.decoder.layers=2",
+    "train.kl_coef=0.0",
+    "eval.every=None",
+    "train.rewards=['even_tokens', 'asked']",
+    "train.correction=['tis_token']",
+    "sft.steps=0",
+)
+
+
+PARTS = ("waiting", "rollout", "reward")
+"""What the sampler's program works at, beside handing over weights."""
+
+
+class Latency:
+    """How long the reward of a batch takes: the same sequence in every run."""
+
+    def __init__(self) -> None:
+        self.median, self.sigma, self.calls = 0.0, 0.5, 0
+
+    def reward(self, completions: list[str]) -> list[float]:
+        """Sleep, and give zero."""
+        self.calls += 1
+        drawn = np.random.default_rng([7, self.calls]).standard_normal()
+        time.sleep(float(self.median * np.exp(self.sigma * drawn)))
+        return [0.0] * len(completions)
+
+
+class Observer:
+    """Notes when steps end."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+
+    @hookimpl
+    def dovetail_step_end(self, step: int) -> None:
+        self.ends.append(time.perf_counter())
+
+
+def run(latency: Latency, staleness: int, steps: int) -> dict[str, float]:
+    """Train, and return what steps took behind the first `WARM_UP`."""
+    config = load(None, [*COMMON, *SIZES, f"train.staleness={staleness}", f"train.steps={steps + WARM_UP}"])
+    observer, latency.calls = Observer(), 0
+    plugin_manager().register(observer)
+    with tempfile.TemporaryDirectory() as folder:
+        train(config, Path(folder))
+        lines = read_lines(Path(folder) / "timings.jsonl", "rl")[WARM_UP:]
+    plugin_manager().unregister(observer)
+    ends = observer.ends[WARM_UP - 1 :]
+    found = {
+        "steps_per_second": (len(ends) - 1) / (ends[-1] - ends[0]),
+        "update": statistics.median(line["time/update"] for line in lines),
+        "trainer": statistics.fmean(line["time/scoring"] + line["time/update"] for line in lines),
+    }
+    if not staleness:
+        return found | {"sampler": statistics.fmean(sum(line[f"time/{name}"] for name in PARTS) for line in lines)}
+    found["sampler"] = statistics.fmean(line["sampler/step"] - line["sampler/channel"] for line in lines)
+    for name in ("trainer", "sampler"):
+        found[f"idle_{name}"] = statistics.fmean(line[f"idle/{name}"] for line in lines)
+    found["share_of_own_bound"] = found["steps_per_second"] * max(found["trainer"], found["sampler"])
+    return found
+
+
+WARM_UP = 5
+
+
+def main() -> None:
+    """Print the figures as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=40, help="steps that are timed in each run")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each staleness")
+    parser.add_argument("--staleness", type=int, nargs="+", default=[0, 1, 2, 4], help="the first must be 0")
+    parser.add_argument("--latency", type=float, default=1.0, help="median of the reward's seconds, in updates")
+    options = parser.parse_args()
+    register()
+    latency = Latency()
+    dovetail.register("reward", "asked", latency.reward)
+    run(latency, options.staleness[-1], 2)  # compiles
+    latency.median = options.latency * run(latency, 0, options.steps)["update"]
+    rounds = [{k: run(latency, k, options.steps) for k in options.staleness} for _ in range(options.rounds)]
+    bounds = [1 / max(found[0]["sampler"], found[0]["trainer"]) for found in rounds]
+    median: Any = {
+        k: {name: statistics.median(found[k][name] for found in rounds) for name in rounds[0][k]}
+        | {
+            "share_of_bound": statistics.median(
+                found[k]["steps_per_second"] / bound for found, bound in zip(rounds, bounds, strict=True)
+            )
+        }
+        for k in options.staleness
+    }
+    figures = {
+        "latency_median_s": latency.median,
+        "bound_steps_per_second": statistics.median(bounds),
+        "staleness": median,
+        "rounds": [found[k]["steps_per_second"] for found in rounds for k in options.staleness],
+        "steps": options.steps,
+        "cpus": os.cpu_count(),
+        "platform": platform.platform(),
+    }
+    json.dump(figures, sys.stdout, indent=2)
+    print()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""What a step needs in order to learn from completions of older weights."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from dovetail.errors import PlanError, PluginError, listing
+from dovetail.plan.compared import SAMPLER
+from dovetail.plan.plan import Call
+from dovetail.registry import Component, Registry
+
+if TYPE_CHECKING:
+    from dovetail.config import Config
+
+BESIDE: Final = "versions"
+"""What an engine declares that may sample while the trainer updates."""
+
+
+def check_off_policy(config: Config, chosen: Sequence[Call]) -> None:
+    """Refuse to learn from completions of older weights as if today's policy had sampled them.
+
+    Raises:
+        PlanError: naming the setting, and what there is to correct with.
+    """
+    train: Any = config.train
+    corrects = any(SAMPLER in call.reads for call in chosen if call.reads_fields)
+    if "train.replay" in config.choices and not corrects:
+        raise PlanError(
+            f"train.replay = {config.choice('train.replay').component.name} learns from completions of earlier"
+            f" policies, {_nobody_corrects(config.registry)}"
+        )
+    if not train.staleness:
+        return
+    setting = f"train.staleness = {train.staleness} ({config.origins['train.staleness']})"
+    if not corrects:
+        raise PlanError(f"{setting} learns from completions of older weights, {_nobody_corrects(config.registry)}")
+    engine = config.choice("train.rollout").component
+    if not engine.declares.get(BESIDE):
+        able = [c.name for c in config.registry.components("rollout") if _declares(c, BESIDE)]
+        raise PlanError(
+            f"{setting} samples while the trainer updates, and rollout {engine.name} of {engine.origin} does not"
+            f" declare '{BESIDE}', that it can; set train.staleness = 0, or train.rollout to one that does:"
+            f" {listing(able)}"
+        )
+    if (parts := config.mesh.fsdp * config.mesh.tp) > 1:
+        raise PlanError(
+            f"{setting} on a mesh of {parts} devices: sampler and trainer would both have programs that span all of"
+            " them, which may wait for each other for ever; set train.staleness = 0, or use one device"
+        )
+
+
+def _nobody_corrects(registry: Registry) -> str:
+    return (
+        f"and no chosen component reads '{SAMPLER}' to correct for that; set train.correction to a name, or take"
+        f" another component that reads it. There are {_readers(registry)}"
+    )
+
+
+def _readers(registry: Registry) -> str:
+    """List what reads the sampler's log-probabilities at a stage of a step, by the setting that chooses it."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for kind in registry.kinds.values():
+        if kind.reads == "fields" and kind.stage and kind.path:
+            found[kind.path] += [each.name for each in registry.components(kind.name) if _reads(each, SAMPLER)]
+    return "; ".join(f"{path}: {listing(names, 40)}" for path, names in found.items() if names)
+
+
+def _reads(component: Component, field: str) -> bool:
+    try:
+        return field in component.reads
+    except PluginError:  # a broken plugin is no use here, and is reported where it is chosen
+        return False
+
+
+def _declares(component: Component, name: str) -> bool:
+    try:
+        return bool(component.declares.get(name))
+    except PluginError:
+        return False

@@ -1,0 +1,41 @@
+"""A file of blocks: a head of JSON values and a body of bytes, each with a checksum."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dovetail.errors import RunError
+
+
+def block(head: Mapping[str, Any], body: bytes) -> bytes:
+    """Return a block: a line `CHECKSUM BYTES HEAD`, then so many bytes, then a line break.
+
+    The checksum is the CRC-32 of head and body.
+    """
+    said = json.dumps(head, ensure_ascii=False).encode()
+    return b"%08x %d %s\n%s\n" % (zlib.crc32(body, zlib.crc32(said)), len(body), said, body)
+
+
+def blocks(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Yield the blocks of a file, head and body.
+
+    Raises:
+        RunError: at a block that is not whole, with its number.
+    """
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline():
+            number += 1
+            checksum, size, said = (*line.rstrip(b"\n").split(b" ", 2), b"", b"")[:3]
+            body = file.read(int(size) + 1) if size.isdigit() else b""
+            found = b"%08x" % zlib.crc32(body[:-1], zlib.crc32(said))
+            if not body.endswith(b"\n") or len(body) != int(size) + 1 or found != checksum:
+                raise RunError(
+                    f"'{path}': block {number} is not whole: it was being written when the run was killed, or the file"
+                    " was changed since; resume the run, which writes it again, or take another copy"
+                )
+            yield json.loads(said), body[:-1]

@@ -1,0 +1,242 @@
+"""The two programs of reinforcement learning, and the channels between them.
+
+```text
+sampler:  for each version v:  take weights v; evaluate if due; draw batch v + k    (v = 0: also batches 0 ... k-1)
+trainer:  for each step n:     take batch n; update; publish weights n + 1
+```
+
+Each reads from its channel what the other writes, waits where there is nothing yet, and looks at no clock: a Kahn
+network (1974), so what either writes cannot depend on how fast they are. With k = 0 they take turns, in one thread.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import queue
+import threading
+from collections import deque
+from typing import Final
+
+import attrs
+import jax
+import jax.numpy as jnp
+
+from dovetail import progress
+from dovetail.devices.population import CURRENT
+from dovetail.protocols import Weights
+from dovetail.train import in_flight
+from dovetail.train.drawing import Cursor, Drawing, Message
+from dovetail.train.drawn import Extras
+from dovetail.train.metrics import WAITED, Clock
+from dovetail.train.order import Task
+from dovetail.train.setup import Setup
+
+SAMPLER: Final = "sampler"
+
+PATIENCE_SECONDS: Final = 5.0
+"""How long a run that ends waits for what its sampler is doing; a reward that takes longer is left alone with it."""
+
+
+@attrs.frozen
+class Made:
+    """A message, and what it took to make it, by name."""
+
+    message: Message
+    timings: dict[str, float] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class Failed:
+    """The last one of a program that could not go on."""
+
+    error: BaseException
+
+
+@attrs.define(kw_only=True)
+class InTurn:
+    """The trainer's end of the channels where nothing runs ahead: a task is done when its message is asked for.
+
+    Attributes:
+        drawing: the sampler's program.
+        tasks: all that it does in this run.
+        taken: how many of them the trainer has taken.
+        cursor: where the batch after the last received one goes on.
+    """
+
+    drawing: Drawing
+    tasks: tuple[Task, ...]
+    taken: int
+    cursor: Cursor
+
+    @property
+    def next(self) -> Task | None:
+        """The task whose message comes next; None behind the last one."""
+        return self.tasks[self.taken] if self.taken < len(self.tasks) else None
+
+    def take(self, clock: Clock) -> Message:
+        """Return the next message.
+
+        Raises:
+            DovetailError: what the sampler's program has met.
+        """
+        message = self.drawing.do(self.tasks[self.taken], clock)
+        self.cursor = getattr(message, "cursor", self.cursor)
+        self.taken += 1
+        return message
+
+    def publish(self, weights: Weights, version: int, clock: Clock) -> None:
+        """Give the sampler new weights."""
+        self.drawing.use(weights, version)
+        clock.mark("sync")
+
+    def cut(self, version: int) -> in_flight.Cut:
+        """Return what a checkpoint of these weights holds of the sampler's program and the channels."""
+        return in_flight.Cut(taken=self.taken, cursor=self.cursor)
+
+    def close(self) -> None:
+        """End the sampler's program."""
+        self.drawing.close()
+
+
+@attrs.define(kw_only=True)
+class Ahead(InTurn):
+    """Likewise, where the sampler's program runs in a thread of its own, at most `train.staleness` batches ahead.
+
+    It samples from copies, since an update reuses the memory of the weights that it replaces. Those that it may still
+    need are in `published`, by version: k + 1 at most. `used` are the versions with which any task is done.
+    """
+
+    used: frozenset[int]
+    published: dict[int, Weights] = attrs.field(factory=dict)
+    pending: deque[Made | Failed] = attrs.field(factory=deque)
+    _given: queue.SimpleQueue[tuple[int, Weights] | None] = attrs.field(factory=queue.SimpleQueue)
+    _made: queue.SimpleQueue[Made | Failed] = attrs.field(factory=queue.SimpleQueue)
+    _stopped: threading.Event = attrs.field(factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> Ahead:
+        """Begin with the tasks behind the pending messages."""
+        context = contextvars.copy_context()
+        context.run(CURRENT.set, None)  # a population counts on one thread for each of its runs
+        first = self.taken + len(self.pending)
+        for version, weights in sorted(self.published.items()):
+            self._given.put((version, weights))
+        self._thread = threading.Thread(target=context.run, args=(self._draw, first), name=SAMPLER, daemon=True)
+        self._thread.start()
+        return self
+
+    def take(self, clock: Clock) -> Message:
+        """Return the next message, waiting for it if it is not there.
+
+        Raises:
+            DovetailError: what the sampler's program has met, once all that it has made before is taken.
+        """
+        self._receive()
+        ready = len(self.pending)
+        if not ready:
+            progress.begin("waiting", "for the sampler")
+            self._received(self._made.get())
+        if isinstance(made := self.pending[0], Failed):
+            raise made.error
+        self.pending.popleft()
+        self.taken += 1
+        clock.mark(WAITED)
+        clock.note({"queue": float(ready)} | made.timings)
+        return made.message
+
+    def publish(self, weights: Weights, version: int, clock: Clock) -> None:
+        """Give the sampler a copy of new weights."""
+        if version in self.used:
+            self.published[version] = copied(weights)
+            self._given.put((version, self.published[version]))
+        clock.mark("sync")
+
+    def cut(self, version: int) -> in_flight.Cut:
+        """Return what a checkpoint holds, as it is now: messages in the channel, and older weights still needed."""
+        self._receive()
+        return in_flight.Cut(
+            taken=self.taken,
+            cursor=self.cursor,
+            messages=tuple(made.message for made in self.pending if isinstance(made, Made)),
+            weights={older: weights.trained for older, weights in self.published.items() if older < version},
+        )
+
+    def close(self) -> None:
+        """End the sampler's program, also where it is in the middle of something."""
+        self._stopped.set()
+        self._given.put(None)
+        if self._thread is not None:
+            self._thread.join(PATIENCE_SECONDS)
+        self.drawing.close()
+
+    def _receive(self) -> None:
+        """Take in what has been made meanwhile."""
+        while not self._made.empty():
+            self._received(self._made.get())
+
+    def _received(self, made: Made | Failed) -> None:
+        self.pending.append(made)
+        if isinstance(made, Failed):
+            return
+        self.cursor = getattr(made.message, "cursor", self.cursor)
+        done = self.taken + len(self.pending)
+        oldest = self.tasks[done].version if done < len(self.tasks) else len(self.tasks)
+        for version in [version for version in self.published if version < oldest]:
+            del self.published[version]
+
+    def _draw(self, first: int) -> None:
+        """The sampler's program, from its task number `first` on."""
+        with progress.of_program(SAMPLER):
+            try:
+                for task in self.tasks[first:]:
+                    clock = Clock()
+                    progress.begin("waiting", "for weights")
+                    if not self._use(task.version):
+                        return
+                    clock.mark(WAITED)
+                    message = self.drawing.do(task, clock)
+                    self._made.put(Made(message, clock.timings(0, of=SAMPLER)))
+                progress.begin("done")
+            except BaseException as error:
+                self._made.put(Failed(error))
+
+    def _use(self, version: int) -> bool:
+        """Wait for the weights of a version and use them; false where the program is to end."""
+        while self.drawing.version != version and not self._stopped.is_set():
+            given = self._given.get()
+            if given is not None and given[0] == version:
+                self.drawing.use(given[1], version)
+        return not self._stopped.is_set()
+
+
+def open_sampling(
+    setup: Setup,
+    extras: Extras,
+    order: tuple[Task, ...],
+    weights: Weights,
+    version: int,
+    cut: in_flight.Cut,
+) -> InTurn:
+    """Open the sampler's program, where the run begins or where a checkpoint has cut it; `weights` are the newest."""
+    if not setup.config.train.staleness:
+        drawing = Drawing.open(setup, extras, weights, version, cut.cursor)
+        return InTurn(drawing=drawing, tasks=order, taken=cut.taken, cursor=drawing.cursor())
+    published = {older: Weights(trained, weights.frozen) for older, trained in cut.weights.items()}
+    published[version] = copied(weights)
+    oldest = min(published)
+    drawing = Drawing.open(setup, extras, published[oldest], oldest, cut.cursor)
+    opened = Ahead(
+        drawing=drawing,
+        tasks=order,
+        taken=cut.taken,
+        cursor=drawing.cursor(),
+        used=frozenset(task.version for task in order),
+        published=published,
+        pending=deque(Made(message) for message in cut.messages),
+    )
+    return opened.start()
+
+
+def copied(weights: Weights) -> Weights:
+    """Return weights that an update leaves alone; what it does not train is shared."""
+    return Weights(jax.tree.map(jnp.copy, weights.trained), weights.frozen)

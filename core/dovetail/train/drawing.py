@@ -1,0 +1,206 @@
+"""The sampler's program: it draws batches, scores them, and evaluates, with the weights that it was given last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Key
+
+from dovetail import progress
+from dovetail.evaluation.evaluate import Evaluation, Evaluator
+from dovetail.host.completer import Completer
+from dovetail.host.refill import refill
+from dovetail.host.sampling import Sampled, Sampler
+from dovetail.plan.compared import KEPT
+from dovetail.protocols import Weights
+from dovetail.step import keys
+from dovetail.step.parts import Sums, merge, sums
+from dovetail.step.view import View
+from dovetail.train.drawn import Extras, Prompts
+from dovetail.train.metrics import Clock, means, rollout_metrics, staleness_metrics
+from dovetail.train.order import Task
+from dovetail.train.setup import Setup
+
+
+@attrs.frozen(kw_only=True)
+class Cursor:
+    """Where the next batch goes on: the state of the prompts' stream, and what a curriculum remembers, by name.
+
+    At the beginning there is no such state.
+    """
+
+    prompts: dict[str, Any] = attrs.field(factory=dict)
+    memory: dict[str, Any] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
+class Batch:
+    """What a step learns from.
+
+    Attributes:
+        fields: of the stages `drawn` and `scored`.
+        metrics: of the completions.
+        filtered: of the group filters.
+        tokens: policy tokens in it.
+        cursor: where the one after it goes on.
+    """
+
+    fields: dict[str, np.ndarray]
+    metrics: dict[str, float]
+    filtered: dict[str, float]
+    tokens: int
+    cursor: Cursor = attrs.field(factory=Cursor)
+
+
+Message = Batch | Evaluation
+
+
+@attrs.define(kw_only=True)
+class Drawing:
+    """The sampler's program, a task at a time. What it makes depends on its weights and on what it has drawn before.
+
+    Attributes:
+        setup: the pieces of the run.
+        sampler: the open engine, with rewards.
+        prompts: where the next prompts come from.
+        memory: what the curriculum remembers, by name.
+        extras: the fields beside those of the completions.
+        evaluate: evaluates the weights that the engine has.
+        version: that of these weights.
+    """
+
+    setup: Setup
+    sampler: Sampler
+    prompts: Prompts
+    memory: dict[str, Any]
+    extras: Extras
+    evaluate: Evaluator
+    version: int = 0
+
+    @classmethod
+    def open(cls, setup: Setup, extras: Extras, weights: Weights, version: int, cursor: Cursor) -> Drawing:
+        """Open the engine with these weights."""
+        config, prompts = setup.config, Prompts.of(setup)
+        if cursor.prompts:
+            prompts.set_state(cursor.prompts)
+        progress.begin("opening", config.choice("train.rollout").component.name)
+        sampler = Sampler(
+            complete=Completer(
+                engine=setup.engine(weights),
+                tokenizer=setup.tokenizer,
+                max_prompt_tokens=config.train.max_prompt_tokens,
+                loop=setup.loop,
+            ),
+            scorer=setup.scorer,
+            process_scorer=setup.process_scorer,
+        )
+        opened = cls(
+            setup=setup,
+            sampler=sampler,
+            prompts=prompts,
+            memory=dict(cursor.memory),
+            extras=extras,
+            evaluate=setup.evaluator(sampler),
+        )
+        opened.use(weights, version)  # an engine calls version 0 what it is opened with
+        return opened
+
+    def use(self, weights: Weights, version: int) -> None:
+        """Give the engine other weights."""
+        if version != self.version:
+            progress.begin("handing over", "the new weights")
+            self.sampler.engine.sync(weights, version)
+            self.version = version
+
+    def do(self, task: Task, clock: Clock) -> Message:
+        """Draw a batch, or evaluate."""
+        if task.batch is not None:
+            return self._batch(task.batch, clock)
+        progress.begin("evaluation")
+        found = self.evaluate(progress.counted)
+        clock.mark("eval")
+        return found
+
+    def close(self) -> None:
+        """Close the engine."""
+        self.sampler.engine.close()
+
+    def cursor(self) -> Cursor:
+        """Return where the next batch goes on."""
+        return Cursor(prompts=self.prompts.get_state(), memory=dict(self.memory))
+
+    def _batch(self, step: int, clock: Clock) -> Batch:
+        sampled, greedy, filtered = self._sample(step, clock)
+        metrics = rollout_metrics(sampled) | self.prompts.metrics
+        if self.setup.config.train.staleness:
+            metrics |= staleness_metrics(sampled.completions, step)
+        return Batch(
+            fields=self.extras.batch(sampled, greedy, step),
+            metrics=metrics,
+            filtered=filtered,
+            tokens=int(sampled.completions.mask.sum()),
+            cursor=self.cursor(),
+        )
+
+    def _sample(self, step: int, clock: Clock) -> tuple[Sampled, Sampled | None, dict[str, float]]:
+        """Sample a group of completions per prompt, and greedy ones where an estimator reads their scores.
+
+        Where a group filter is chosen, rejected groups are replaced by further prompts; its metrics come last.
+        """
+        algorithm, config = self.setup.algorithm, self.setup.config
+        metrics: dict[str, float] = {}
+        if not algorithm.filters:
+            sampled = self._round(step, 0, clock)
+        else:
+            reported: Sums = {}
+            sampled, metrics = refill(
+                lambda number: self._round(step, number, clock),
+                lambda sampled: self._keep(sampled, step, reported),
+                config.train.refill_rounds,
+            )
+            metrics |= means(reported)
+        if "greedy_scores" not in algorithm.plan:
+            return sampled, None, metrics
+        prompts = sampled.completed.asked
+        greedy = attrs.evolve(config.sampling, temperature=0.0)
+        progress.begin(progress.SAMPLING, "greedily", len(prompts))
+        drawn = self.sampler(prompts, keys.per_sample(self._key(step), len(prompts), 1), greedy)
+        clock.mark("greedy")
+        return sampled, drawn, metrics
+
+    def _round(self, step: int, number: int, clock: Clock) -> Sampled:
+        """Sample and score the next prompts; the prompts of a step are counted through its rounds."""
+        config = self.setup.config
+        examples = self.prompts.next(self.memory, step, number)
+        clock.mark("waiting")
+        first, samples = number * len(examples), config.train.group_size
+        per_sample = keys.per_sample(self._key(step), len(examples), samples, first)
+        progress.begin(progress.SAMPLING, total=len(examples) * samples)
+        kept = KEPT in self.setup.algorithm.plan
+        completed = self.sampler.complete(examples, per_sample, config.sampling, keep_support=kept)
+        clock.mark("rollout")
+        progress.begin("rewards")
+        sampled = self.sampler.score(completed, tokens_too=True)
+        self.memory |= self.prompts.observe(self.memory, sampled.scores.total)
+        clock.mark("reward")
+        return sampled
+
+    def _key(self, step: int) -> Key[Array, ""]:
+        return keys.stream(self.setup.config.run.seed, keys.SAMPLING, step)
+
+    def _keep(self, sampled: Sampled, step: int, reported: Sums) -> Bool[np.ndarray, "prompt"]:
+        """Ask the filter, which answers for each completion, about each group; what it reports is added up."""
+        algorithm = self.setup.algorithm
+        scored, _ = self.extras.on_host(self.extras.batch(sampled, None, step), step, ("scored",))
+        batch = jax.tree.map(jnp.asarray, scored)
+        view = View(batch | self.extras.always(batch, step), algorithm.fields, algorithm.hyper)
+        kept = np.ones(len(sampled.texts), bool)
+        for each in algorithm.filters:
+            answer, measured = each(view, algorithm.hyper)
+            kept &= np.asarray(answer)
+            reported |= merge(reported, sums(each.label, measured, batch["mask"]))
+        return np.all(kept.reshape(sampled.prompts, -1), axis=1)

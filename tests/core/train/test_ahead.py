@@ -1,0 +1,279 @@
+"""Sampling ahead of the updates: results that depend on no timing, resuming in every state of the channels, refusals."""
+
+import time
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import pytest
+from tests.core.train.test_loop import assert_same_parameters
+from tests.core.train.tiny import TINY
+
+import dovetail
+from dovetail.config import load
+from dovetail.devices.cost import estimate
+from dovetail.errors import ConfigError, PlanError, RewardError, RunError
+from dovetail.run.checkpoint import Checkpoints
+from dovetail.run.journal import FILES, Journal
+from dovetail.run.summary import read_lines, series
+from dovetail.train.ahead import Ahead
+from dovetail.train.drawing import Drawing
+from dovetail.train.learner import Learner
+from dovetail.train.loop import train
+from dovetail.train.order import tasks
+from dovetail_rollout.rollout.vanilla import Vanilla
+
+K, STEPS = 2, 6
+CORRECTED = (*TINY, "sft.steps=0", "eval.examples=2", "train.correction=['tis_token']")
+BESIDE = (
+    *CORRECTED,
+    f"train.staleness={K}",
+    f"train.steps={STEPS}",
+    "run.checkpoint_every=1",
+    "run.keep_checkpoints=9",
+    "train.curriculum=difficulty",
+    "train.group_filter=nonzero_variance",
+    "train.refill_rounds=1",
+    "train.replay=recent",
+    "replay.recent.groups=2",
+    "train.advantage=remax",
+)
+WRITTEN = tuple(name for name in FILES if name != "timings.jsonl")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "undisturbed"
+    run(folder)
+    return folder
+
+
+def run(folder: Path, *overrides: str) -> dict[str, float]:
+    return train(load(None, [*BESIDE, *overrides]), folder)
+
+
+def assert_same_run(folder: Path, other: Path) -> None:
+    for name in WRITTEN:
+        assert (folder / name).read_bytes() == (other / name).read_bytes(), name
+    assert_same_parameters(folder, other)
+
+
+class _Interrupted(Exception):
+    pass
+
+
+def test_batch_n_is_drawn_with_the_weights_of_n_minus_k(undisturbed):
+    ages = [min(n, K) for n in range(STEPS)]
+    for name in ("staleness/mean", "staleness/max"):
+        assert [value for _, value in series(undisturbed, name)] == ages
+    lines = [(line["step"], "eval/accuracy" in line) for line in read_lines(undisturbed / "metrics.jsonl")]
+    assert [step for step, is_eval in lines if is_eval] == [0, 2, 4, 6]
+    assert [step for step, is_eval in lines if not is_eval] == [1, 2, 3, 4, 5, 6]
+
+
+def test_what_ran_when_is_measured_apart_from_what_came_of_it(undisturbed):
+    timings = [line for line in read_lines(undisturbed / "timings.jsonl") if "time/update" in line]
+    for line in timings:
+        assert {"queue", "sampler/rollout", "sampler/reward", "time/channel", "sampler/channel"} <= line.keys()
+        assert 0 <= line["idle/trainer"] <= 1
+        assert 0 <= line["idle/sampler"] <= 1
+    names = set().union(*timings) | set().union(*read_lines(undisturbed / "metrics.jsonl"))
+    documented = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
+    known = ("compile/", "memory/", "loss_mask/", "reward/", "policy_loss/", "advantage/", "eval/", "curriculum/")
+    assert [n for n in names - {"phase", "step"} if n not in documented and not n.startswith(known)] == []
+
+
+def fresher(staleness, versions, mask):
+    """A loss mask that reads both fields; what it reports shows them."""
+    age = staleness.astype("float32")
+    return 1.0 / (1.0 + age), {"staleness": age, "versions": versions.astype("float32")}
+
+
+def test_components_read_how_old_a_token_is(tmp_path):
+    """Half of the groups of a step are those of the step before, one step older than they were then."""
+    dovetail.register("loss_mask", "fresher", fresher)
+    replayed = ("train.replay=recent", "replay.recent.groups=4", "replay.recent.capacity=4")
+    ahead = ("train.staleness=1", "train.steps=4", "eval.every=None", "train.loss_mask=fresher")
+    train(load(None, [*CORRECTED, *replayed, *ahead]), tmp_path)
+    versions, ages = (dict(series(tmp_path, f"loss_mask/{name}")) for name in ("versions", "staleness"))
+    assert [versions[step] + ages[step] for step in versions] == pytest.approx([0, 1, 2, 3])
+    assert [ages[1], ages[2]] == [0, 1]
+    assert 1 < ages[3] < 2
+    assert 1 < ages[4] < 2
+
+
+ALL = 99
+
+
+class Pace:
+    """Holds the sampler's program at most `lead` messages before the one that the trainer has taken last.
+
+    It is awaited there whenever a cut is made, so that what a checkpoint holds is known.
+    """
+
+    def __init__(self, monkeypatch, lead: int) -> None:
+        self.lead, self.asked, self.over = lead, 0, False
+        take, do, cut, close = Ahead.take, Drawing.do, Ahead.cut, Ahead.close
+        order = tasks(STEPS, K, lambda version: version % 2 == 0)
+
+        def taking(ahead, clock):
+            self.asked = ahead.taken + 1
+            return take(ahead, clock)
+
+        def doing(drawing, task, clock):
+            while order.index(task) >= self.asked + self.lead and not self.over:
+                time.sleep(0.001)
+            return do(drawing, task, clock)
+
+        def cutting(ahead, version):
+            within_reach = sum(task.version <= version for task in order)
+            while True:
+                found = cut(ahead, version)
+                if found.taken + len(found.messages) >= min(max(self.asked, ahead.taken) + self.lead, within_reach):
+                    return found
+                time.sleep(0.001)
+
+        def closing(ahead):
+            self.over = True
+            close(ahead)
+
+        monkeypatch.setattr(Ahead, "take", taking)
+        monkeypatch.setattr(Drawing, "do", doing)
+        monkeypatch.setattr(Ahead, "cut", cutting)
+        monkeypatch.setattr(Ahead, "close", closing)
+
+
+@pytest.mark.parametrize("lead", [0, ALL], ids=["slow sampler", "slow trainer"])
+def test_which_side_is_slower_changes_no_byte(undisturbed, tmp_path, monkeypatch, lead):
+    Pace(monkeypatch, lead)
+    run(tmp_path)
+    assert_same_run(tmp_path, undisturbed)
+
+
+def stop_at(monkeypatch, step: int) -> None:
+    write = Journal.metrics
+
+    def stop(self, phase, number, values):
+        write(self, phase, number, values)
+        if number == step and "eval/accuracy" not in values:
+            raise _Interrupted
+
+    monkeypatch.setattr(Journal, "metrics", stop)
+
+
+def newest(folder: Path) -> tuple[int, list[str], list[int]]:
+    """Return the newest checkpoint's number, the messages that it has, and the versions of the older weights."""
+    checkpoints = Checkpoints(folder / "checkpoints", None)
+    found = checkpoints.newest()
+    checkpoints.close()
+    assert found is not None
+    number, saved = found
+    messages = ["eval" if "records" in values else "batch" for values in saved.data["messages"]]
+    return number, messages, saved.data["weights"]
+
+
+STATES = {
+    0: ([], [0, 1]),
+    1: (["batch"], [1]),
+    2: (["batch", "batch"], []),
+    3: (["batch", "batch", "eval"], []),
+    4: (["batch", "batch", "eval", "batch"], []),
+}
+"""After two of six steps, by how far ahead the sampler's program is: batches 2 and 3, the evaluation of version 2, batch 4."""
+
+
+@pytest.mark.parametrize("lead", STATES)
+def test_a_run_goes_on_bit_for_bit_from_every_state_of_the_channels(undisturbed, tmp_path, monkeypatch, lead):
+    Pace(monkeypatch, lead)
+    stop_at(monkeypatch, 3)
+    with pytest.raises(_Interrupted):
+        run(tmp_path)
+    assert newest(tmp_path) == (2, *STATES[lead])
+    monkeypatch.undo()
+    run(tmp_path)
+    assert_same_run(tmp_path, undisturbed)
+
+
+def test_a_reward_that_fails_ahead_of_the_trainer_ends_the_run_behind_the_last_batch(
+    undisturbed, tmp_path, monkeypatch, capsys
+):
+    """What was drawn before is learnt from; the checkpoint has the weights with which the failed batch is drawn."""
+    step, draw = 4, Drawing._round
+
+    def failing(self, number, *arguments):
+        if number == step:
+            raise RewardError("reward asked raised OSError: no answer")
+        return draw(self, number, *arguments)
+
+    monkeypatch.setattr(Drawing, "_round", failing)
+    with pytest.raises(RewardError, match="no answer"):
+        run(tmp_path, "run.checkpoint_every=99")
+    monkeypatch.undo()
+    assert f"saved the state after rl step {step}" in capsys.readouterr().err
+    assert newest(tmp_path) == (step, [], [step - 2, step - 1])
+    run(tmp_path)
+    assert_same_run(tmp_path, undisturbed)
+
+
+def test_an_interrupted_trainer_saves_what_is_in_the_channels(undisturbed, tmp_path, monkeypatch):
+    Pace(monkeypatch, 1)
+    learn = Learner.learn
+
+    def interrupted(self, taken, step, clock):
+        if step == 3:
+            raise KeyboardInterrupt
+        return learn(self, taken, step, clock)
+
+    monkeypatch.setattr(Learner, "learn", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, "run.checkpoint_every=99")
+    assert newest(tmp_path)[:2] == (3, ["batch"])
+    monkeypatch.undo()
+    run(tmp_path)
+    assert (tmp_path / "metrics.jsonl").read_bytes() == (undisturbed / "metrics.jsonl").read_bytes()
+
+
+def test_a_run_does_not_go_on_with_another_staleness(undisturbed):
+    with pytest.raises(RunError, match="train.staleness.*Choose another --folder"):
+        run(undisturbed, "train.staleness=1")
+
+
+class Alone(Vanilla):
+    """An engine that does not say that it may sample beside training."""
+
+    declares: ClassVar[MappingProxyType[str, Any]] = MappingProxyType({"batch_invariant": True})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error", "message"),
+    [
+        (["train.staleness=-1"], ConfigError, r"train.staleness.*-1"),
+        (
+            ["train.staleness=1", "train.correction=()"],
+            PlanError,
+            r"train.staleness = 1 \(--set train.staleness=1\) learns from completions of older weights, and no chosen component reads"
+            r" 'rollout_logps' .*train.correction: .*tis_token.*; train.policy_loss: .*decoupled_ppo",
+        ),
+        (
+            ["train.staleness=1", "train.policy_loss=decoupled_ppo"],
+            PlanError,
+            "does itself what a correction is for",
+        ),
+        (
+            ["train.staleness=1", "train.rollout=alone"],
+            PlanError,
+            r"rollout alone of .* does not declare 'versions'.* vanilla",
+        ),
+        (["train.staleness=1", "mesh.fsdp=2"], PlanError, "on a mesh of 2 devices"),
+    ],
+)
+def test_what_cannot_run_ahead_is_refused_before_anything_is_loaded(overrides, error, message):
+    dovetail.register("rollout", "alone", Alone)
+    with pytest.raises(error, match=message):
+        load(None, [*CORRECTED, *overrides])
+
+
+def test_the_copies_of_the_weights_are_planned_for():
+    planned = [estimate(load(None, [*CORRECTED, f"train.staleness={k}"])).memory for k in (0, 1, 3)]
+    trained = planned[0]["parameters"]
+    assert [memory.get("weights in flight", 0) for memory in planned] == [0, 2 * trained, 4 * trained]
