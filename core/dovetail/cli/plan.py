@@ -32,16 +32,18 @@ def run(options: argparse.Namespace) -> int:
         return 0
     print(f"parameters         {_short(cost.parameters, 1000):>12}   trained {_short(cost.trained, 1000)}")
     print(f"tokens per step    {cost.tokens:>12,}   sampled, at most")
-    _table("memory per device", cost.memory, 1024, "iB")
-    _table("operations per step", cost.flops, 1000, "FLOP")
+    print(f"computed with      {cost.choice}")
+    beside = {f"+ {name}": size for name, size in cost.moments.items()}
+    _table("memory per device", cost.memory | beside, 1024, "iB", {"at most": cost.peak})
+    _table("operations per step", cost.flops, 1000, "FLOP", {"sum": sum(cost.flops.values())})
     for note in cost.notes:
         print(f"note: {note}")
     return 0
 
 
-def _table(title: str, rows: Mapping[str, float], base: int, unit: str) -> None:
+def _table(title: str, rows: Mapping[str, float], base: int, unit: str, total: Mapping[str, float]) -> None:
     print(f"\n{title}")
-    for name, value in {**rows, "sum": sum(rows.values())}.items():
+    for name, value in {**rows, **total}.items():
         print(f"  {name:<32}{_short(value, base, unit):>14}")
 
 

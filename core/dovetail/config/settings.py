@@ -154,10 +154,14 @@ class Mesh:
 
 @attrs.frozen(kw_only=True)
 class Memory:
-    """Where what a step needs for a moment only is kept meanwhile; not part of the config id."""
+    """Where what a step needs for a moment only is kept meanwhile; not part of the config id.
+
+    `limit` is what a step may take of each device, in GiB; None is nine tenths of it.
+    """
 
     reference: Literal["device", "host"] = "device"
     optimizer: Literal["device", "host"] = "device"
+    limit: Annotated[float, Gt(0)] | None = attrs.field(default=None, validator=in_range)
 
 
 @attrs.frozen(kw_only=True)

@@ -6,7 +6,6 @@ lowered forward and backward pass of one row. So every model component is counte
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,15 +15,14 @@ import jax.numpy as jnp
 from flax import nnx
 
 from dovetail.config import Config
+from dovetail.devices.footprint import Footprint, in_mode
+from dovetail.devices.memory import DoesNotFit, settle
 from dovetail.devices.mesh import Devices
-from dovetail.devices.micro_batch import in_update
 from dovetail.errors import DovetailError
 from dovetail.plan.roles import CRITIC, INPUTS, POLICY
 from dovetail.plan.sizes import rows_of_step
 from dovetail.protocols import Weights
 from dovetail.step.algorithm import Algorithm, assemble
-from dovetail.step.forward import LOGITS_PER_CHUNK
-from dovetail.step.gradients import Optimiser
 from dovetail.train.models import Models
 
 
@@ -36,8 +34,10 @@ class Cost:
         parameters: of the policy, an adapter's included.
         trained: those of them that are trained.
         tokens: what a step samples at most, rows times `sampling.max_tokens`.
-        memory: bytes per device, by what they hold. Activations are what one micro-batch keeps for its backward pass,
-            before XLA fuses any of it away.
+        choice: how the step is computed, so that it fits.
+        memory: bytes that each device holds throughout a step, by what it is.
+        moments: bytes that it holds beside these in each part of a step: gradients, activations, logits, the cache.
+        peak: bytes that it holds at most.
         flops: operations of a whole step on all devices, by what does them; a multiplication and an addition are two.
         notes: what had to be assumed.
     """
@@ -45,7 +45,10 @@ class Cost:
     parameters: int
     trained: int
     tokens: int
+    choice: str
     memory: dict[str, int]
+    moments: dict[str, int]
+    peak: int
     flops: dict[str, float]
     notes: tuple[str, ...]
 
@@ -60,13 +63,14 @@ def estimate(config: Config) -> Cost:
     notes: list[str] = []
     devices = Devices.abstract(config.mesh)
     models = Models(config=config, devices=devices, vocab_size=_vocabulary(config, notes))
-    policy = _Model(config, devices, *models.shapes(), trunk=lambda model: model)
-    if config.train.micro_batch_size is None:
-        micro = in_update(config, whole_groups=algorithm.whole_groups).choose(
-            policy.graphdef, policy.weights, devices.parts
-        )
-        algorithm = attrs.evolve(algorithm, sizes=attrs.evolve(algorithm.sizes, micro_batch_size=micro))
-    memory = planned_memory(config, algorithm, models, devices)
+    try:
+        settled = settle(config, algorithm, models, devices)
+    except DoesNotFit as error:
+        settled = error.least
+        notes.append(str(error))
+    graphdef, weights = models.shapes()
+    policy = _Model(config, devices, in_mode(graphdef, weights, settled.mode), weights, trunk=lambda model: model)
+    account = Footprint(config, algorithm, models, devices).account(settled)
     work = dict.fromkeys((POLICY, *algorithm.follow), policy.work(_project))
     for role in filter(models.has_own, algorithm.follow):
         own = _Model(config, devices, *models.role_shapes(role), trunk=lambda model: model)
@@ -83,34 +87,13 @@ def estimate(config: Config) -> Cost:
         parameters=_count(policy.weights),
         trained=_count(policy.weights.trained),
         tokens=policy.rows * config.sampling.max_tokens,
-        memory=memory,
+        choice=str(settled),
+        memory=account.resident,
+        moments=account.moments,
+        peak=account.peak,
         flops={name: count for name, count in flops.items() if count},
         notes=tuple(notes),
     )
-
-
-def planned_memory(config: Config, algorithm: Algorithm, models: Models, devices: Devices) -> dict[str, int]:
-    """Return the bytes per device of a step, by what they hold; shapes only, nothing is allocated."""
-    policy = _Model(config, devices, *models.shapes(), trunk=lambda model: model)
-    found = policy.memory(algorithm.optimisers["train"], algorithm, host=config.memory.optimizer == "host")
-    found |= policy.rollout_memory()
-    if ahead := config.train.staleness:  # an update reuses the memory of what it replaces, so the sampler has copies
-        found["weights in flight"] = (ahead + 1) * devices.bytes(policy.weights.trained)
-    found |= _role_memory(algorithm, models, devices, policy.weights)
-    if algorithm.has_critic:
-        critic = _Model(config, devices, *models.critic_shapes(), trunk=lambda model: model.trunk)
-        own = critic.memory(algorithm.optimisers[CRITIC], algorithm)
-        found |= {f"critic's {name}": size for name, size in own.items()}
-    return {name: size for name, size in found.items() if size}
-
-
-def _role_memory(algorithm: Algorithm, models: Models, devices: Devices, policy: Weights) -> dict[str, int]:
-    """Bytes per device of the models beside policy and critic; what begins as the policy shares its frozen weights."""
-    found = {}
-    for role in algorithm.follow:
-        weights = models.role_shapes(role)[1] if models.has_own(role) else policy.trained
-        found[role] = devices.bytes(weights)
-    return found
 
 
 @attrs.frozen(kw_only=True)
@@ -160,27 +143,6 @@ class _Model:
     def rows(self) -> int:
         return self.config.train.prompts * self.config.train.group_size
 
-    def memory(self, optimiser: Optimiser, algorithm: Algorithm, *, host: bool = False) -> dict[str, int]:
-        """Bytes per device of what an update holds."""
-        trained = self.weights.trained
-        state = jax.eval_shape(optimiser.init, trained)
-        per_row = self._kept(2) - self._kept(1)
-        return {
-            "parameters": self.devices.bytes(self.weights),
-            "gradients": self.devices.bytes(trained),
-            "optimizer": 0 if host else self.devices.bytes(state),
-            "activations": per_row * algorithm.sizes.micro_batch_size // self.devices.parts,
-        }
-
-    def rollout_memory(self) -> dict[str, int]:
-        """Bytes per device of the cache, with one copy of each prompt, and of a chunk of logits."""
-        model, train = nnx.merge(self.graphdef, *self.weights), self.config.train
-        answer = self.config.sampling.max_tokens
-        caches = [(train.prompts, train.max_prompt_tokens), (self.rows, answer)]
-        shapes = [jax.eval_shape(functools.partial(model.init_cache, *size)) for size in caches]
-        logits = min(LOGITS_PER_CHUNK, self.rows * answer * model.vocab_size // self.devices.parts)
-        return {"key-value cache": _bytes(shapes) // self.devices.parts, "logits": 4 * logits}
-
     def work(self, head: Callable[[Any, jax.Array], jax.Array]) -> _Work:
         """Count the operations of passes; the head at completion positions only."""
         prompt, answer = self.config.train.max_prompt_tokens, self.config.sampling.max_tokens
@@ -197,15 +159,6 @@ class _Model:
             one_of_each=row * prompts,
             gradient=_flops(jax.grad(whole), *self.weights) / row,
         )
-
-    def _kept(self, rows: int) -> int:
-        """Bytes that the backward pass over the decoder needs of the forward pass."""
-        length = self.config.train.max_prompt_tokens + self.config.sampling.max_tokens
-
-        def backward(trained: Any, frozen: Any) -> Any:
-            return jax.vjp(lambda t: self._hidden(t, frozen, rows, length)[1], trained)[1]
-
-        return _bytes(jax.eval_shape(backward, *self.weights))
 
     def _hidden(self, trained: Any, frozen: Any, rows: int, length: int) -> tuple[Any, jax.Array]:
         model = nnx.merge(self.graphdef, trained, frozen)

@@ -12,6 +12,7 @@ from flax import nnx
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, Sharding
 
 from dovetail.config.settings import Mesh
+from dovetail.devices.host_memory import give_back_after_compiling
 from dovetail.devices.presence import devices, warn_if_unseen
 from dovetail.errors import ConfigError
 from dovetail.protocols import Axes
@@ -39,6 +40,7 @@ class Devices:
         """
         wanted, there = settings.fsdp * settings.tp, devices()
         warn_if_unseen()
+        give_back_after_compiling()
         if wanted > len(there):
             raise ConfigError(
                 f"mesh.fsdp = {settings.fsdp} times mesh.tp = {settings.tp} needs {wanted} devices; there"

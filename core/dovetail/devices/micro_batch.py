@@ -43,10 +43,26 @@ class Work:
         """Return a number of rows for `devices` devices, over which rows are cut."""
         device = jax.devices()[0]
         tokens = CPU_TOKENS if device.platform == "cpu" else ACCELERATOR_TOKENS
+        per_token = self.per_token(graphdef, weights)
+        return self.fit(min(tokens, int(MEMORY_SHARE * memory_of(device)) // per_token), devices)
+
+    def per_token(self, graphdef: Any, weights: Weights) -> int:
+        """Return the bytes that the backward pass over a decoder needs of the forward pass, for each token."""
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), weights)
         leaves, structure = jax.tree.flatten(shapes)
-        per_token = _bytes_per_token(graphdef, structure, tuple(leaves), self.prompt_tokens + self.max_tokens)
-        return self.fit(min(tokens, int(MEMORY_SHARE * memory_of(device)) // per_token), devices)
+        return _bytes_per_token(graphdef, structure, tuple(leaves), self.prompt_tokens + self.max_tokens)
+
+    def sizes(self, most: int, least: int) -> list[int]:
+        """Return the numbers of rows between two that keep groups whole or cut them evenly, from the largest on.
+
+        >>> Work(rows=32, group_size=8, prompt_tokens=64, max_tokens=64).sizes(16, 2)
+        [16, 8, 4, 2]
+        """
+        together = math.gcd(self.group_size, self.rows)
+        found = [
+            n for n in range(least, most + 1) if n % together == 0 or (together % n == 0 and not self.whole_groups)
+        ]
+        return found[::-1]
 
     def fit(self, tokens: int, devices: int = 1) -> int:
         """Return the number of rows, at least one per device, that `tokens` tokens per device allow.

@@ -85,6 +85,10 @@ class LanguageModel(Protocol):
 
     One that is trained with dropout has a true attribute `has_dropout`; its `__call__` then also takes `keys`, one
     random key for each row of `tokens`. They are given in the forward passes of training and in no other.
+
+    One that can compute the same in several ways has an attribute `modes`, their names from the fastest to the one that
+    keeps least for the backward pass, and a method `in_mode(mode)`, which returns the model computing so. A run takes
+    the first with which a step fits the memory.
     """
 
     width: int

@@ -56,12 +56,16 @@ class Follow:
 
 @attrs.frozen(kw_only=True)
 class Sizes:
-    """The sizes of a step, in completions."""
+    """The sizes of a step, in completions, and how many positions' logits are alive at a time.
+
+    None of these positions is as many as `dovetail.step.forward.LOGITS_PER_CHUNK` logits are.
+    """
 
     epochs: int
     group_size: int
     mini_batch_size: int
     micro_batch_size: int
+    positions: int | None = None
 
     @property
     def rows_per_prompt(self) -> int:

@@ -84,6 +84,7 @@ def quantities(
     beside: Mapping[str, Model] | None = None,
     rows_per_prompt: int = 1,
     dropout: Key[Array, ""] | None = None,
+    positions: int | None = None,
 ) -> dict[str, Array]:
     """Evaluate `field` components inside a forward pass.
 
@@ -97,6 +98,7 @@ def quantities(
         beside: other models, by the name under which their logits are read: `ref_logits`.
         rows_per_prompt: how many consecutive rows have the same prompt; see `hidden_states`.
         dropout: a key where the model is being trained, which then also reads `draw_ids`.
+        positions: how many positions' logits are alive at a time; None is as many as `LOGITS_PER_CHUNK` logits are.
 
     Returns:
         One [seq, token] array per name, and what it likes from a component that reads `mask`; its metrics as
@@ -133,7 +135,7 @@ def quantities(
         return _evaluated(by_position, offered, hyper)
 
     rows, columns, _ = hidden.shape
-    pieces = {name: _cut(array, merged.vocab_size) for name, array in cut.items()}
+    pieces = {name: _cut(array, positions or LOGITS_PER_CHUNK // merged.vocab_size) for name, array in cut.items()}
     if pieces["tokens"].shape[0] == 1:
         values = chunk({name: piece[0] for name, piece in pieces.items()})
     else:
@@ -161,10 +163,10 @@ def _evaluated(
     return found
 
 
-def _cut(array: Array, vocab_size: int) -> Array:
+def _cut(array: Array, at_once: int) -> Array:
     """Cut positions, the first two axes, into equal chunks, the last one filled up."""
     positions = array.shape[0] * array.shape[1]
-    size = min(positions, max(1, LOGITS_PER_CHUNK // vocab_size))
+    size = min(positions, max(1, at_once))
     count = -(-positions // size)
     flat = array.reshape(positions, *array.shape[2:])
     padded = jnp.pad(flat, [(0, count * size - positions)] + [(0, 0)] * (flat.ndim - 1))

@@ -90,6 +90,7 @@ class Scoring:
             beside={logits_of(role): self._model(role, weights) for role in each.beside},
             rows_per_prompt=per_prompt,
             dropout=dropout,
+            positions=self.algorithm.sizes.positions,
         )
 
     def _model(self, role: str, weights: Mapping[str, Weights]) -> Model:

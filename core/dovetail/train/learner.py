@@ -12,6 +12,7 @@ from jaxtyping import Array
 
 from dovetail import progress
 from dovetail.devices.compiled import share
+from dovetail.devices.footprint import in_mode
 from dovetail.devices.mesh import to_device, to_host
 from dovetail.evaluation.evaluate import Evaluation
 from dovetail.host.replay import REPLAY, Replaying
@@ -71,7 +72,8 @@ class Learner:
         graphdefs = {POLICY: setup.graphdef, **roles.graphdefs}
         critic, critic_frozen = None, None
         if algorithm.has_critic:
-            graphdefs[CRITIC], (weights, critic_frozen) = setup.models.critic(Weights(start, setup.weights.frozen))
+            own, made = setup.models.critic(Weights(start, setup.weights.frozen))
+            graphdefs[CRITIC], (weights, critic_frozen) = in_mode(own, made, setup.settled.mode), made
             critic = Trained(weights, algorithm.optimisers[CRITIC].init(weights))
         memory = {name: part.build().init(config.setting(name)) for name, part in algorithm.controllers.items()}
         extras, replay = Extras.of(setup), Replaying.of(config)

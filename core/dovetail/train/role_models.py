@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from dovetail.devices.compiled import share
+from dovetail.devices.footprint import in_mode
 from dovetail.devices.mesh import to_device, to_host
 from dovetail.devices.population import make_model
 from dovetail.errors import RunError
@@ -55,7 +56,8 @@ class RoleModels:
             if role in begun:
                 weights[role] = Weights(_copy(kept) if each.moves else kept, setup.weights.frozen)
             else:
-                graphdefs[role], weights[role] = make_model(lambda role=role: setup.models.role(role))
+                own, weights[role] = make_model(lambda role=role: setup.models.role(role))
+                graphdefs[role] = in_mode(own, weights[role], setup.settled.mode)
         if on_host:
             weights = {role: Weights(to_host(each.trained), each.frozen) for role, each in weights.items()}
         return cls(graphdefs=graphdefs, follow=follow, on_host=on_host, held=weights)

@@ -10,8 +10,9 @@ import attrs
 
 from dovetail.config import Choice, Config
 from dovetail.config.resolved import DEFAULT
+from dovetail.devices.footprint import Settled, in_mode
+from dovetail.devices.memory import settle
 from dovetail.devices.mesh import Devices
-from dovetail.devices.micro_batch import in_update
 from dovetail.devices.population import make_model
 from dovetail.errors import ConfigError, PlanError, listing, nearest
 from dovetail.evaluation.checks import Check, make_answers, make_checks
@@ -51,6 +52,7 @@ class Setup:
     speakers: Speakers
     devices: Devices
     models: Models
+    settled: Settled
     graphdef: Any
     weights: Weights
 
@@ -117,11 +119,10 @@ def set_up(
     for section in ("train", "critic") if algorithm.has_critic else ("train",):
         models.check_tokenizer(section, tokenizer)
     check_roles(models, algorithm.follow, tokenizer)
+    settled = settle(config, algorithm, models, devices, folder, refuse=not only_sft)
     before_loading()
     graphdef, weights = make_model(models.policy)
-    if config.train.micro_batch_size is None:
-        micro = in_update(config, whole_groups=algorithm.whole_groups).choose(graphdef, weights, devices.parts)
-        algorithm = attrs.evolve(algorithm, sizes=attrs.evolve(algorithm.sizes, micro_batch_size=micro))
+    graphdef, algorithm = in_mode(graphdef, weights, settled.mode), settled.apply(algorithm)
     return Setup(
         config=config,
         algorithm=algorithm,
@@ -138,6 +139,7 @@ def set_up(
         speakers=_speakers(config, task, train_examples) if "role_ids" in algorithm.plan else Speakers(),
         devices=devices,
         models=models,
+        settled=settled,
         graphdef=graphdef,
         weights=weights,
     )

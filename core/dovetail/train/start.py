@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from dovetail.devices.cost import planned_memory
 from dovetail.devices.micro_batch import memory_of
 from dovetail.progress import in_bytes
 from dovetail.train.setup import Setup
@@ -25,8 +24,6 @@ def overview(setup: Setup) -> list[str]:
     for leaf in jax.tree.leaves(setup.weights):
         stored[str(leaf.dtype)] += leaf.size
     rows = config.train.prompts * config.train.group_size
-    memory = planned_memory(config, setup.algorithm, setup.models, setup.devices)
-    largest = sorted(memory.items(), key=lambda item: -item[1])[:3]
     return [
         f"device    {device.device_kind} x {setup.devices.parts} of {jax.device_count()} ({device.platform})",
         f"model     {everything / 1e6:,.1f} M parameters, {trained / 1e6:,.1f} M of them trained; stored as"
@@ -34,8 +31,8 @@ def overview(setup: Setup) -> list[str]:
         f"step      {config.train.prompts} prompts x {config.train.group_size} completions of at most"
         f" {config.sampling.max_tokens} tokens; {rows} completions in mini-batches of {sizes.mini_batch_size},"
         f" micro-batches of {sizes.micro_batch_size}",
-        f"memory    {in_bytes(sum(memory.values()))} planned of {in_bytes(memory_of(device))} on each device:"
-        f" {', '.join(f'{name} {in_bytes(size)}' for name, size in largest)}",
+        f"memory    {in_bytes(setup.settled.planned)} planned of {in_bytes(memory_of(device))} on each device;"
+        f" {setup.settled}",
     ]
 
 

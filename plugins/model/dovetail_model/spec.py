@@ -12,7 +12,7 @@ from dovetail_model.layers.glu import Activation
 from dovetail_model.layers.rope import Rope
 
 DType = Literal["float32", "bfloat16"]
-Remat = Literal["none", "dots", "dots_no_batch", "full"]
+Remat = Literal["auto", "none", "dots", "dots_no_batch", "full"]
 Attention = Literal["auto", "dense", "blockwise", "cudnn", "splash"]
 
 
@@ -61,7 +61,8 @@ class Spec:
         param_dtype: of the weights.
         names: our module names -> those of a Hugging Face folder; see `dovetail_model.huggingface.names`.
         remat: what the backward pass recomputes block by block: nothing ('none'), everything but matrix products
-            ('dots'), everything but products of weights and activations ('dots_no_batch'), everything ('full').
+            ('dots'), everything but products of weights and activations ('dots_no_batch'), everything ('full'); 'auto'
+            leaves it to the plan of a run's memory, and is nothing without one.
         attention: how it is computed: 'dense' (all scores at once), 'blockwise' (no scores are stored), 'cudnn',
             'splash'; 'auto' chooses by platform and shapes, see `dovetail_model.attention.choice`.
     """

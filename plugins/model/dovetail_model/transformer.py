@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import attrs
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -105,6 +106,22 @@ class Transformer(nnx.Module):
         return hidden, None if cache is None else cache.extend(tuple(layers), mask)
 
     @property
+    def modes(self) -> tuple[str, ...]:
+        """The ways of computing the same that its spec leaves open, from the fastest to the one that keeps least."""
+        remats = ("none", "dots_no_batch", "full") if self.spec.remat == "auto" else (self.spec.remat,)
+        first, *others = remats
+        attentions = ("auto", "blockwise") if self.spec.attention == "auto" else (self.spec.attention,)
+        pairs = [(first, attention) for attention in attentions] + [(remat, attentions[-1]) for remat in others]
+        return tuple(f"remat {remat}, attention {attention}" for remat, attention in pairs)
+
+    def in_mode(self, mode: str) -> Transformer:
+        """Return the same model, computing in a mode as far as its spec leaves that open."""
+        chosen = dict(part.split() for part in mode.split(", "))
+        left_open = {name: value for name, value in chosen.items() if getattr(self.spec, name) == "auto"}
+        self.spec = attrs.evolve(self.spec, **left_open)
+        return self
+
+    @property
     def has_dropout(self) -> bool:
         """Whether keys make a difference."""
         return any(isinstance(module, LowRank) and module.dropout > 0 for _, module in nnx.iter_modules(self))
@@ -155,7 +172,7 @@ def _called(graphdef: Any, remat: str, *arguments: Any) -> tuple[Float[Array, "r
     def call(params: Any, *inputs: Any) -> tuple[Float[Array, "row width"], KeyValues]:
         return nnx.merge(graphdef, params)(*inputs)
 
-    return call(*arguments) if remat == "none" else recomputed(call, POLICIES[remat])(*arguments)
+    return call(*arguments) if remat in ("none", "auto") else recomputed(call, POLICIES[remat])(*arguments)
 
 
 def _norm(spec: Spec) -> RMSNorm:

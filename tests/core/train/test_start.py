@@ -30,5 +30,5 @@ def test_the_first_step_is_not_silent_and_a_quick_one_is(tmp_path, capsys):
     assert re.search(r"^device +\S.* x 1 of \d+ \(cpu\)$", err, re.MULTILINE)
     assert re.search(r"^model +0\.0 M parameters, .* stored as float32, computed in float32$", err, re.MULTILINE)
     assert "16 completions in mini-batches of 16, micro-batches of 8" in err
-    assert re.search(r"^memory +\d+\.\d [kM]B planned of \d+\.\d GB on each device: \S", err, re.MULTILINE)
+    assert re.search(r"^memory +\d+\.\d [MG]B planned of \d+\.\d GB on each device; remat none, ", err, re.MULTILINE)
     assert [line.split()[0] for line in out.splitlines()] == ["phase=rl", "phase=rl"]

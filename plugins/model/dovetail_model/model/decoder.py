@@ -41,7 +41,8 @@ class Decoder:
         param_dtype: of the weights.
         init_std: standard deviation of the initial weights.
         remat: what the backward pass recomputes in each layer, to save memory: nothing ('none'), everything but matrix
-            products ('dots'), everything but products with weights ('dots_no_batch'), everything ('full').
+            products ('dots'), everything but products with weights ('dots_no_batch'), everything ('full'); 'auto' is
+            the first of nothing, all but products with weights, and everything with which a step fits the memory.
         attention: how it is computed: all scores at once ('dense'), in blocks whose scores are never stored
             ('blockwise'), by the kernels of NVIDIA ('cudnn') or for TPUs ('splash'); 'auto' chooses by platform and
             shapes.
@@ -69,7 +70,7 @@ class Decoder:
     dtype: DType = "float32"
     param_dtype: DType = "float32"
     init_std: Annotated[float, STATIC] = 0.02
-    remat: Remat = "none"
+    remat: Remat = "auto"
     attention: Attention = "auto"
 
     def __attrs_post_init__(self) -> None:

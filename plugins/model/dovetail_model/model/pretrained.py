@@ -36,7 +36,8 @@ class Pretrained:
         dtype: of activations and cache; logits, softmax and norms are float32.
         param_dtype: of the weights, whatever their type in the files.
         remat: what the backward pass recomputes in each layer, to save memory: nothing ('none'), everything but matrix
-            products ('dots'), everything but products with weights ('dots_no_batch'), everything ('full').
+            products ('dots'), everything but products with weights ('dots_no_batch'), everything ('full'); 'auto' is
+            the first of nothing, all but products with weights, and everything with which a step fits the memory.
         attention: how it is computed: all scores at once ('dense'), in blocks whose scores are never stored
             ('blockwise'), by the kernels of NVIDIA ('cudnn') or for TPUs ('splash'); 'auto' chooses by platform and
             shapes.
@@ -52,7 +53,7 @@ class Pretrained:
     path: str
     dtype: DType = "float32"
     param_dtype: DType = "float32"
-    remat: Remat = "none"
+    remat: Remat = "auto"
     attention: Attention = "auto"
     random: bool = False
 

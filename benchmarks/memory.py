@@ -1,0 +1,144 @@
+"""Compare planned with measured peak memory: `python benchmarks/memory.py plan > memory.json`.
+
+`plan` runs two training steps of each of six configurations and compares the most that the process took (its maximum
+resident size) with what `dovetail plan` says. `length` does one step of one small model at 512 to 8,192 tokens a row;
+with `--allocated` it compiles the update alone and says what XLA allocates. Every run and every plan has a process of
+its own, without a persistent compilation cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import jax
+from step import machine
+from workloads import COMMON, LONG, SMALL, VOCAB, Numbers, register
+
+import dovetail
+from dovetail.config import load
+from dovetail.devices.cost import estimate
+from dovetail.devices.footprint import Footprint, Settled
+from dovetail.devices.mesh import Devices
+from dovetail.step.algorithm import assemble
+from dovetail.train.loop import train
+from dovetail.train.models import Models
+
+
+@attrs.frozen(kw_only=True)
+class ManyNumbers(Numbers):
+    """As many tokens as SmolLM2 has."""
+
+    @property
+    def vocab_size(self) -> int:
+        return 49_152
+
+
+SMOLLM2 = (
+    *COMMON,
+    "train.tokenizer=many_numbers",
+    "model.decoder.width=576",
+    "model.decoder.layers=30",
+    "model.decoder.heads=9",
+    "model.decoder.kv_heads=3",
+    "model.decoder.ffn=1536",
+    "model.decoder.tied=True",
+    "train.prompts=2",
+    "train.group_size=8",
+    "sampling.max_tokens=32",
+)
+LORA = ("train.adapter=lora", "model.decoder.dtype=bfloat16", "model.decoder.param_dtype=bfloat16")
+PLANS: dict[str, tuple[str, ...]] = {
+    "W1": (*COMMON, *SMALL),
+    "critic": (*COMMON, *SMALL, "train.advantage=gae", "train.kl_coef=0"),
+    "W3": (*COMMON, *LONG, "train.micro_batch_size=16"),
+    "long, recomputed": (*COMMON, *LONG, "train.micro_batch_size=64", "model.decoder.remat=full"),
+    "SmolLM2": (*SMOLLM2, "train.kl_coef=0"),
+    "SmolLM2, LoRA, bfloat16": (*SMOLLM2, *LORA),
+}
+LENGTHS = {
+    str(n): (
+        *COMMON,
+        "train.kl_coef=0",
+        "train.prompts=1",
+        "train.group_size=2",
+        "train.micro_batch_size=2",
+        "eval.every=None",
+        f"train.max_prompt_tokens={n // 2}",
+        f"sampling.max_tokens={n // 2}",
+    )
+    for n in (512, 1024, 2048, 4096, 8192)
+}
+RUNS = {"plan": (PLANS, 2), "length": (LENGTHS, 1)}
+
+
+def one(kind: str, name: str, *, planned: bool) -> dict[str, Any]:
+    """Plan a configuration, or run it, in this process."""
+    configs, steps = RUNS[kind]
+    config = load(None, [*configs[name], f"train.steps={steps}"])
+    if planned:
+        cost = estimate(config)
+        return {"choice": cost.choice, "planned_mib": cost.peak // 2**20}
+    with tempfile.TemporaryDirectory() as folder:
+        train(config, Path(folder))
+    return {"measured_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 2**10}
+
+
+def allocated(name: str, attention: str) -> dict[str, Any]:
+    """Compile an update at a length, and return what XLA allocates for it."""
+    config, devices = load(None, [*LENGTHS[name], f"model.decoder.attention={attention}"]), Devices(None)
+    models = Models(config=config, devices=devices, vocab_size=VOCAB)
+    settled = Settled(mode=f"remat none, attention {attention}", micro_batch_size=2, positions=None)
+    function, shapes = Footprint(config, assemble(config), models, devices).update("policy", settled)
+    found: Any = jax.jit(function, donate_argnums=0).lower(*shapes).compile().memory_analysis()
+    size = found.argument_size_in_bytes + found.temp_size_in_bytes
+    size += found.output_size_in_bytes - found.alias_size_in_bytes
+    return {"tokens": int(name), "attention": attention, "allocated_mib": size // 2**20}
+
+
+def compared(kind: str, name: str) -> dict[str, Any]:
+    """Plan a configuration and run it, each in a process of its own."""
+    found: dict[str, Any] = {"name": name} | _in_child(kind, name, "--planned") | _in_child(kind, name, "--measured")
+    return found | {"ratio": round(found["planned_mib"] / found["measured_mib"], 3)}
+
+
+def _in_child(kind: str, name: str, what: str) -> dict[str, Any]:
+    command = [sys.executable, __file__, kind, name, what]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.splitlines()[-1])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kind", choices=list(RUNS))
+    parser.add_argument("names", nargs="*", help="configurations; all of them without")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--planned", action="store_true", help="plan one, in this process")
+    what.add_argument("--measured", action="store_true", help="run one, in this process")
+    what.add_argument("--allocated", action="store_true", help="of `length`: compile the update alone")
+    options = parser.parse_args(arguments)
+    configs = RUNS[options.kind][0]
+    names = options.names or list(configs)
+    if unknown := set(names) - set(configs):
+        parser.error(f"unknown configuration {min(unknown)!r}; there are {', '.join(configs)}")
+    register()
+    dovetail.register("tokenizer", "many_numbers", ManyNumbers)
+    if options.allocated:
+        found = [allocated(name, how) for name in names if name in LENGTHS for how in ("auto", "dense")]
+        print(json.dumps(found, indent=2))
+        return
+    if options.planned or options.measured:
+        print(json.dumps(one(options.kind, names[0], planned=options.planned)))
+        return
+    print(json.dumps({"runs": [compared(options.kind, name) for name in names]} | machine(), indent=2))
+
+
+if __name__ == "__main__":
+    main()

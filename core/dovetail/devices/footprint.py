@@ -1,0 +1,246 @@
+"""What each device holds at most in a step, from shapes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from dovetail.config import Config
+from dovetail.devices.liveness import Traced, traced
+from dovetail.devices.mesh import Devices
+from dovetail.devices.micro_batch import Work, in_update
+from dovetail.plan.roles import CRITIC, INPUTS, POLICY
+from dovetail.protocols import Weights
+from dovetail.step.algorithm import Algorithm
+from dovetail.step.forward import LOGITS_PER_CHUNK
+from dovetail.step.gradients import Optimiser, accumulate
+from dovetail.step.scoring import Scoring
+from dovetail.step.update import Trained
+from dovetail.train.models import Models
+
+PROGRAM: Final = 600 << 20
+"""Bytes that Python and JAX take in a host's memory, which is that of its CPU device."""
+PER_OPERATION: Final = 20 << 10
+"""Bytes that all compiled programs of a run take there, for each operation of its updates: measured, see
+`docs/performance.md`."""
+
+
+@attrs.frozen(kw_only=True)
+class Settled:
+    """What is chosen.
+
+    Attributes:
+        mode: how the model computes; None if it has one way only.
+        micro_batch_size: completions of one forward and backward pass, on all devices.
+        positions: those of a chunk of logits; None is as many as 64 MiB hold.
+        planned: bytes of each device that a step takes at most; far below the limit a rough bound, without a trace.
+    """
+
+    mode: str | None
+    micro_batch_size: int
+    positions: int | None
+    planned: int = attrs.field(default=0, eq=False)
+
+    def __str__(self) -> str:
+        mode = f"{self.mode}, " if self.mode else ""
+        chunks = f", logits of {self.positions} positions at a time" if self.positions else ""
+        return f"{mode}micro-batches of {self.micro_batch_size} completions{chunks}"
+
+    def apply(self, algorithm: Algorithm) -> Algorithm:
+        """Return the algorithm with these sizes."""
+        sizes = attrs.evolve(algorithm.sizes, micro_batch_size=self.micro_batch_size, positions=self.positions)
+        return attrs.evolve(algorithm, sizes=sizes)
+
+
+@attrs.frozen
+class Account:
+    """What each device holds in a step.
+
+    Attributes:
+        resident: bytes that are there throughout, by what they are.
+        moments: bytes beside these in each part of the step: gradients, activations, logits, the cache.
+    """
+
+    resident: dict[str, int]
+    moments: dict[str, int]
+
+    @property
+    def peak(self) -> int:
+        """The most that a device holds."""
+        return sum(self.resident.values()) + max(self.moments.values())
+
+
+def in_mode(graphdef: Any, weights: Weights, mode: str | None) -> Any:
+    """Return the structure of a model that computes in a mode of its own."""
+    if mode is None:
+        return graphdef
+    return nnx.graphdef(_changed(nnx.merge(graphdef, *_shapes(weights)), mode))
+
+
+def _changed(model: Any, mode: str) -> Any:
+    """Put a model, or the decoder in a critic, into a mode."""
+    if hasattr(model, "in_mode"):
+        return model.in_mode(mode)
+    if hasattr(getattr(model, "trunk", None), "in_mode"):
+        model.trunk = model.trunk.in_mode(mode)
+    return model
+
+
+def base() -> int:
+    """Return what a process takes of the device's memory before any array."""
+    return PROGRAM if jax.devices()[0].platform == "cpu" else 0
+
+
+@attrs.frozen
+class Footprint:
+    """A step whose memory is planned."""
+
+    config: Config
+    algorithm: Algorithm
+    models: Models
+    devices: Devices
+    known: dict[Settled, Account] = attrs.field(factory=dict, init=False, eq=False)
+    """What has been traced, which takes seconds for a large model."""
+
+    def account(self, settled: Settled) -> Account:
+        """Return what each device holds in a step that is computed so."""
+        if settled not in self.known:
+            self.known[settled] = self._account(settled)
+        return self.known[settled]
+
+    def _account(self, settled: Settled) -> Account:
+        updates = {model: self._update(model, settled) for model in self._updated}
+        resident, own = self.resident(), base()
+        beside = self._sampling() if self.config.train.staleness else 0  # both at once
+        moments = {f"update of the {model}": found.peak + beside for model, found in updates.items()}
+        if own:
+            programs = PER_OPERATION * sum(found.operations for found in updates.values())
+            resident |= {"the process itself": own, "compiled programs": programs}
+        if self.config.memory.optimizer == "host":
+            moments[f"update of the {POLICY}"] += self.devices.bytes(self._trained(POLICY)[1])
+        return Account(resident, moments | {"sampling": self._sampling()})
+
+    @property
+    def _updated(self) -> tuple[str, ...]:
+        return (POLICY, CRITIC) if self.algorithm.has_critic else (POLICY,)
+
+    def resident(self) -> dict[str, int]:
+        """Return the arrays that each device holds throughout a step, by what they are."""
+        weights, state = self._trained(POLICY)
+        waits = self.config.memory.optimizer == "host"
+        found = {"parameters": self.devices.bytes(weights), "optimizer": 0 if waits else self.devices.bytes(state)}
+        if ahead := self.config.train.staleness:  # an update reuses the memory of what it replaces
+            found["weights in flight"] = (ahead + 1) * self.devices.bytes(weights.trained)
+        for role in self.algorithm.follow:
+            own = self._own(role)
+            found[role] = self.devices.bytes(self.models.role_shapes(role)[1] if own else weights.trained)
+        if self.algorithm.has_critic:
+            weights, state = self._trained(CRITIC)
+            found["critic's parameters"] = self.devices.bytes(weights)
+            found["critic's optimizer"] = self.devices.bytes(state)
+        return {name: size for name, size in found.items() if size}
+
+    def _trained(self, model: str) -> tuple[Weights, Any]:
+        """The shapes of a model's weights and of its optimiser's state."""
+        weights = (self.models.shapes() if model == POLICY else self.models.critic_shapes())[1]
+        return weights, jax.eval_shape(_optimiser(self.algorithm, model).init, weights.trained)
+
+    def _update(self, model: str, settled: Settled) -> Traced:
+        """A model's update, and its bytes beside the weights that it reads; gradients are cut as parameters are."""
+        function, arguments = self.update(model, settled)
+        weights, found = self._trained(model)[0], traced(function, *arguments, donated=1)
+        cut = 1 - self.devices.bytes(weights.trained) / _bytes(weights.trained)
+        elsewhere = int(cut * 4 * sum(leaf.size for leaf in jax.tree.leaves(weights.trained)))
+        return attrs.evolve(found, peak=found.peak - _bytes(arguments[:3]) - elsewhere)
+
+    def update(self, model: str, settled: Settled) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Return a function like a model's update, whose first argument is given away, and its arguments' shapes."""
+        graphdef = (self.models.shapes() if model == POLICY else self.models.critic_shapes())[0]
+        weights, state = self._trained(model)
+        parts, beside = self.devices.parts, self.algorithm.plan.roles_in_update if model == POLICY else ()
+        step = _proxy(settled.apply(self.algorithm), model, in_mode(graphdef, weights, settled.mode), parts)
+        others = {role: self._role_shapes(role) for role in beside}
+        graphdefs = {role: in_mode(*self.models.role_shapes(role), settled.mode) for role in beside if self._own(role)}
+        batch, key = self._batch(settled, parts), jax.eval_shape(lambda: jax.random.key(0))
+        given = Trained(weights.trained, state), weights.frozen, others
+        return step(graphdefs), (*given, batch, key, self.algorithm.hyper)
+
+    def _own(self, role: str) -> bool:
+        return self.models.has_own(role)
+
+    def _role_shapes(self, role: str) -> Weights:
+        return self.models.role_shapes(role)[1] if self._own(role) else self.models.shapes()[1]
+
+    def _batch(self, settled: Settled, parts: int) -> dict[str, jax.ShapeDtypeStruct]:
+        """The fields that models read, of a few micro-batches of one device."""
+        micro = max(1, settled.micro_batch_size // parts)
+        rows = min(max(1, in_update(self.config).rows // parts), 2 * micro)
+        sizes = {"prompt": self.config.train.max_prompt_tokens, "": self.config.sampling.max_tokens}
+        found = {"draw_ids": jax.ShapeDtypeStruct((rows,), jnp.int32)}
+        for inputs in INPUTS.values():
+            for name, field in inputs.fields.items():
+                length = sizes["prompt" if name.startswith("prompt") else ""]
+                found[field] = jax.ShapeDtypeStruct((rows, length), bool if name.endswith("mask") else jnp.int32)
+        return found
+
+    def _sampling(self) -> int:
+        """Bytes of the cache and of the logits of one token for each completion."""
+        graphdef, weights = self.models.shapes()
+        model, train = nnx.merge(graphdef, *weights), self.config.train
+        rows = train.prompts * train.group_size
+        sizes = [(train.prompts, train.max_prompt_tokens), (rows, self.config.sampling.max_tokens)]
+        caches = [jax.eval_shape(lambda size=size: model.init_cache(*size)) for size in sizes]
+        return (_bytes(caches) + 2 * 4 * rows * model.vocab_size) // self.devices.parts
+
+    def rough(self, settled: Settled, work: Work) -> int:
+        """Return more than a step takes, from the bytes per token of the decoder alone, without tracing an update."""
+        graphdef, weights = self.models.shapes()
+        trained = 4 * sum(leaf.size for leaf in jax.tree.leaves(weights.trained))
+        ahead = self.config.train.staleness and (self.config.train.staleness + 1) * trained
+        models = 2 + len(self.algorithm.follow) + 2 * self.algorithm.has_critic
+        tokens = (work.prompt_tokens + work.max_tokens) * settled.micro_batch_size // self.devices.parts
+        vocabulary = nnx.merge(graphdef, *weights).vocab_size
+        logits = 4 * max(LOGITS_PER_CHUNK, (settled.positions or 1) * vocabulary)
+        activations = 2 * work.per_token(graphdef, weights) * tokens
+        return base() + ahead + models * _bytes(weights) + 8 * trained + activations + 6 * logits + self._sampling()
+
+
+def _proxy(algorithm: Algorithm, model: str, graphdef: Any, parts: int) -> Any:
+    """Return a function like an update, with a sum in place of the loss, which takes little memory."""
+
+    def with_roles(graphdefs: Mapping[str, Any]) -> Any:
+        scoring = Scoring(algorithm=algorithm, graphdefs={model: graphdef, POLICY: graphdef, **graphdefs})
+        optimiser = _optimiser(algorithm, model)
+
+        def update(trained: Any, frozen: Any, others: Any, batch: Any, key: Any, hyper: Any) -> Any:
+            def loss(params: Any, micro: Any) -> Any:
+                found, _ = scoring.live(model, others | {model: Weights(params, frozen)}, micro, hyper, key)
+                arrays = [x for x in jax.tree.leaves(found) if jnp.issubdtype(x.dtype, jnp.floating)]
+                return sum((jnp.sum(jnp.sin(x.astype(jnp.float32))) for x in arrays), jnp.float32(0)), {}
+
+            rows = max(1, algorithm.sizes.micro_batch_size // parts)
+            gradient, total, _ = accumulate(loss, trained.params, batch, rows)
+            step, steps = jnp.int32(0), jnp.int32(1)
+            params, state, _ = optimiser.apply(trained.params, trained.optimiser, gradient, step, steps, hyper)
+            return Trained(params, state), total
+
+        return update
+
+    return with_roles
+
+
+def _optimiser(algorithm: Algorithm, model: str) -> Optimiser:
+    return algorithm.optimisers["train" if model == POLICY else model]
+
+
+def _shapes(weights: Weights) -> Weights:
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), weights)
+
+
+def _bytes(tree: Any) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

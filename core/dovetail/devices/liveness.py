@@ -1,0 +1,321 @@
+"""How much memory a compiled function will hold, from its trace alone: nothing is compiled and nothing is run.
+
+A trace is gone through in order. A value is stored from the operation that makes it to the last that reads it, unless
+XLA would compute it inside the operations that read it:
+
+* elementwise operations, slices and conversions are fused into their readers, but not where a product, a loop or the
+  result needs the value itself, nor where several readers would repeat a costly operation or read several arrays again;
+* equal operations on equal values are one, except in what is recomputed in the backward pass on purpose;
+* an elementwise result takes the place of an operand of its size that nobody reads any more; so do the carried values
+  of loops, and results in the place of donated arguments.
+
+`docs/performance.md` compares it with what XLA allocates.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import jax
+import jax.numpy as jnp
+from jax.extend import core
+
+FRAGMENTS: Final = 1.08
+"""What XLA allocates over what is alive, as buffers of different sizes and lifetimes share one block."""
+
+VIEWS: Final = frozenset(
+    (
+        "reshape",
+        "squeeze",
+        "expand_dims",
+        "bitcast_convert_type",
+        "copy",
+        "stop_gradient",
+        "name",
+        "optimization_barrier",
+    )
+)
+MOVES: Final = frozenset(
+    """transpose broadcast_in_dim iota convert_element_type slice dynamic_slice pad rev concatenate split
+    reduce_precision random_wrap random_unwrap""".split()  # noqa: SIM905
+)
+CHEAP: Final = frozenset(
+    """add add_any sub mul neg max min and or xor not eq ne lt le gt ge select_n abs sign is_finite integer_pow square
+    clamp floor round population_count shift_left shift_right_logical shift_right_arithmetic""".split()  # noqa: SIM905
+)
+COSTLY: Final = frozenset(
+    """exp exp2 log log1p expm1 tanh logistic sin cos tan rsqrt sqrt div rem pow erf erf_inv erfc
+    atan2""".split()  # noqa: SIM905
+)
+FUSED: Final = VIEWS | MOVES | CHEAP | COSTLY
+IN_PLACE: Final = FUSED | {"dynamic_update_slice", "scatter", "scatter-add"}
+LOOPS: Final = frozenset(("scan", "while", "cond"))
+KEPT_APART: Final = frozenset(("checkpoint", "remat", "remat2"))
+
+
+@attrs.frozen
+class Traced:
+    """A function's compiled program, as its trace foretells it.
+
+    Attributes:
+        peak: bytes that it holds at most, arguments and results included.
+        operations: how many there are, in the bodies of loops too.
+    """
+
+    peak: int
+    operations: int
+
+
+def traced(function: Callable[..., Any], *shapes: Any, donated: int = 0) -> Traced:
+    """Trace a function.
+
+    Args:
+        function: what is compiled.
+        shapes: its arguments, or their shapes.
+        donated: how many of the arguments are given away; the first results have their shapes.
+    """
+    found = jax.make_jaxpr(function)(*shapes)
+    reused = len(jax.tree.leaves(shapes[:donated]))
+    arguments = sum(_size(variable.aval) for variable in (*found.jaxpr.constvars, *found.jaxpr.invars))
+    program = _Program.of(found.jaxpr, reused)
+    return Traced(arguments + int(FRAGMENTS * program.peak()), program.count())
+
+
+@attrs.define
+class _Operation:
+    """An equation: its operation, and the numbers of the values that it reads (None for a constant) and makes."""
+
+    name: str
+    reads: list[int | None]
+    makes: list[int]
+    params: Mapping[str, Any]
+    key: Any
+
+
+@attrs.define
+class _Program:
+    """A trace with inner calls put in line: operations, the sizes of values, and which of them go in and out."""
+
+    operations: list[_Operation]
+    sizes: dict[int, int]
+    inputs: set[int]
+    outputs: list[int]
+
+    @classmethod
+    def of(cls, jaxpr: Any, reused: int = 0) -> _Program:
+        """Read a trace, whose first results take the place of arguments."""
+        reader = _Reader()
+        numbers: dict[Any, int | None] = {}
+        for variable in (*jaxpr.constvars, *jaxpr.invars):
+            numbers[variable] = reader.number(variable)
+        inputs = {number for number in numbers.values() if number is not None}
+        reader.read(jaxpr, numbers, apart=None)
+        found = [_look_up(numbers, atom) for atom in jaxpr.outvars]
+        for number in found[:reused]:
+            if number is not None and number not in inputs:
+                reader.sizes[number] = 0
+        outputs = [number for number in found if number is not None]
+        return cls(_merged(reader.operations, outputs), reader.sizes, inputs, outputs)
+
+    def peak(self) -> int:
+        """Return the bytes beside the arguments."""
+        fused = self._fused()
+        roots = self._roots(fused)
+        ends, read = self._ends(fused, roots)
+        alive: set[int] = set()
+        now = highest = 0
+        for time, operation in enumerate(self.operations):
+            made = [value for value in operation.makes if value not in fused]
+            if not made:
+                continue
+            dying = [value for value in ends[time] if value in alive]
+            room = sum(self.sizes[value] for value in made) - self._reused(operation, made, dying)
+            highest = max(highest, now + room + _inside(operation))
+            gone = {*dying, *(value for value in made if value not in read)}
+            now += sum(self.sizes[value] for value in made) - sum(self.sizes[value] for value in gone)
+            alive = (alive | set(made)) - gone
+        return highest
+
+    def count(self) -> int:
+        """Return the number of operations."""
+        return len(self.operations) + sum(_counted(body) for each in self.operations for body in _bodies(each))
+
+    def _fused(self) -> set[int]:
+        """The values that are never stored."""
+        readers = defaultdict(list)
+        for operation in self.operations:
+            for value in operation.reads:
+                if value is not None:
+                    readers[value].append(operation)
+        outputs = set(self.outputs)
+        found = set()
+        for operation in self.operations:
+            if operation.name in FUSED:
+                found |= {value for value in operation.makes if self._fits(operation, readers[value], value in outputs)}
+        return found
+
+    def _fits(self, operation: _Operation, readers: Sequence[_Operation], is_output: bool) -> bool:
+        """Whether a value is computed inside all of its readers."""
+        if operation.name in VIEWS or operation.name == "iota":
+            return True
+        if is_output or any(not (reader.name in FUSED or reader.name.startswith("reduce_")) for reader in readers):
+            return False
+        read_again = {value for value in operation.reads if value is not None and self.sizes[value] > 8}
+        return len(readers) < 2 or (operation.name not in COSTLY and len(read_again) < 2)
+
+    def _roots(self, fused: set[int]) -> dict[int, frozenset[int]]:
+        """For each value the stored ones that it is computed from, itself if it is stored."""
+        roots = {value: frozenset([value]) for value in self.inputs}
+        for operation in self.operations:
+            below = [roots[value] for value in operation.reads if value is not None]
+            for value in operation.makes:
+                roots[value] = frozenset().union(*below) if value in fused else frozenset([value])
+        return roots
+
+    def _ends(self, fused: set[int], roots: Mapping[int, frozenset[int]]) -> tuple[dict[int, list[int]], set[int]]:
+        """The values that are read for the last time at each operation, and all that are read at all."""
+        last: dict[int, int] = {}
+        for time, operation in enumerate(self.operations):
+            if all(value in fused for value in operation.makes):
+                continue
+            for root in itertools.chain.from_iterable(roots[value] for value in operation.reads if value is not None):
+                last[root] = time
+        for value in self.outputs:
+            last |= dict.fromkeys(roots[value], len(self.operations))
+        ends: dict[int, list[int]] = defaultdict(list)
+        for value, time in last.items():
+            ends[time].append(value)
+        return ends, set(last)
+
+    def _reused(self, operation: _Operation, made: Sequence[int], dying: Sequence[int]) -> int:
+        """Bytes of the results that take the place of operands."""
+        if operation.name not in IN_PLACE and operation.name not in ("while", "scan"):
+            return 0
+        carried = operation.params["num_carry"] if operation.name == "scan" else len(operation.makes)
+        free = sorted(self.sizes[value] for value in dying)
+        total = 0
+        for value in operation.makes[:carried]:
+            if value in made and self.sizes[value] in free:
+                free.remove(self.sizes[value])
+                total += self.sizes[value]
+        return total
+
+
+class _Reader:
+    """Puts inner calls in line and numbers the values."""
+
+    def __init__(self) -> None:
+        self.operations: list[_Operation] = []
+        self.sizes: dict[int, int] = {}
+        self._numbers = itertools.count()
+        self._keys: dict[int, tuple[Any, Any]] = {}
+
+    def number(self, variable: Any) -> int:
+        """Return the number of a new value."""
+        number = next(self._numbers)
+        self.sizes[number] = _size(variable.aval)
+        return number
+
+    def read(self, jaxpr: Any, numbers: dict[Any, int | None], apart: int | None) -> None:
+        """Read the equations; `apart` tells what is recomputed on purpose from what was computed first."""
+        for equation in jaxpr.eqns:
+            name, reads = equation.primitive.name, [_look_up(numbers, atom) for atom in equation.invars]
+            inner = None if name in LOOPS else _inner(equation)
+            if inner is None:
+                makes = [self.number(variable) for variable in equation.outvars]
+                numbers |= dict(zip(equation.outvars, makes, strict=True))
+                key = (self._key(equation), apart)
+                self.operations.append(_Operation(name, reads, makes, equation.params, key))
+                continue
+            below: dict[Any, int | None] = dict(zip(inner.invars, reads, strict=True))
+            below |= {variable: self.number(variable) for variable in inner.constvars}
+            # XLA drops the barrier in front of what is recomputed on CPUs
+            own = len(self.operations) if name in KEPT_APART and jax.default_backend() != "cpu" else apart
+            self.read(inner, below, own)
+            numbers |= {
+                variable: _look_up(below, atom) for variable, atom in zip(equation.outvars, inner.outvars, strict=True)
+            }
+
+    def _key(self, equation: Any) -> Any:
+        """What two equations have in common that compute the same of the same; layers share their equations."""
+        if id(equation) not in self._keys:
+            constants = tuple(str(atom.val) for atom in equation.invars if isinstance(atom, core.Literal))
+            # the equation is kept, so that no other one gets its number
+            self._keys[id(equation)] = equation, (equation.primitive.name, constants, str(equation.params))
+        return self._keys[id(equation)][1]
+
+
+def _look_up(numbers: Mapping[Any, int | None], atom: Any) -> int | None:
+    return None if isinstance(atom, core.Literal) else numbers[atom]
+
+
+def _inner(equation: Any) -> Any:
+    """The trace that an equation calls with its operands, if it is such a call."""
+    found = [
+        getattr(value, "jaxpr", value)
+        for value in equation.params.values()
+        if isinstance(value, core.Jaxpr | core.ClosedJaxpr)
+    ]
+    fitting = [jaxpr for jaxpr in found if len(jaxpr.invars) == len(equation.invars)]
+    return fitting[0] if len(fitting) == 1 and len(fitting[0].outvars) == len(equation.outvars) else None
+
+
+def _merged(operations: Sequence[_Operation], outputs: list[int]) -> list[_Operation]:
+    """Make equal operations one, in place in `outputs` too, and leave out those that nothing needs."""
+    instead: dict[int, int] = {}
+    known: dict[Any, list[int]] = {}
+    left = []
+    for operation in operations:
+        operation.reads = [instead.get(value, value) if value is not None else None for value in operation.reads]
+        key = (operation.key, tuple(operation.reads))
+        if operation.name not in LOOPS and key in known:
+            instead |= dict(zip(operation.makes, known[key], strict=True))
+            continue
+        known[key] = operation.makes
+        left.append(operation)
+    outputs[:] = [instead.get(value, value) for value in outputs]
+    needed, found = set(outputs), []
+    for operation in reversed(left):
+        if needed & set(operation.makes):
+            needed |= {value for value in operation.reads if value is not None}
+            found.append(operation)
+    return found[::-1]
+
+
+def _inside(operation: _Operation) -> int:
+    """Bytes that the body of a loop, or the larger branch of a condition, holds beside what goes in and out."""
+    return max(map(_held, _bodies(operation)), default=0)
+
+
+def _bodies(operation: _Operation) -> Sequence[Any]:
+    """The traces that a loop or a condition runs."""
+    if operation.name not in LOOPS:
+        return ()
+    names = {"scan": "jaxpr", "while": "body_jaxpr", "cond": "branches"}
+    found = operation.params[names[operation.name]]
+    return [body.jaxpr for body in (found if operation.name == "cond" else (found,))]
+
+
+@functools.lru_cache(maxsize=1024)
+def _counted(body: Any) -> int:
+    return _Program.of(body).count()
+
+
+@functools.lru_cache(maxsize=1024)
+def _held(body: Any) -> int:
+    """Bytes that a body holds beside what goes in and out; layers share their bodies."""
+    return max(0, _Program.of(body).peak() - sum(_size(atom.aval) for atom in body.outvars))
+
+
+def _size(shape: Any) -> int:
+    """Bytes of a value; keys are counted as two numbers."""
+    if not hasattr(shape, "shape"):
+        return 0
+    is_key = jnp.issubdtype(shape.dtype, jax.dtypes.extended)
+    return math.prod(shape.shape) * (8 if is_key else shape.dtype.itemsize)
