@@ -76,6 +76,15 @@ def with_a_cost_of_truncation(scores, truncated, group_ids, mask):
 
 
 @right("advantage")
+def by_grade(scores, group_ids, grade, mask):
+    """A = grade · (scores - mean over group_ids) on the mask, with a column of the task."""
+    x, live = alive(scores.astype(jnp.float32), mask)
+    x = x - jnp.min(jnp.where(live, x, jnp.inf), initial=9.0)
+    gap = x - group_mean(x, group_ids, live)
+    return spread(jnp.where(jnp.abs(gap) > 1e-3 * jnp.abs(x), grade.astype(jnp.float32) * gap, 0.0), mask)
+
+
+@right("advantage")
 def sign(scores, group_ids, mask):
     """A = the sign of scores against their mean over group_ids, a whole number on the mask."""
     x, live = alive(scores.astype(jnp.float32), mask)

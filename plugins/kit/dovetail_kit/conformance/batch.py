@@ -143,7 +143,8 @@ def field(name: str, known: Fields) -> Any:
             if name.endswith(f"_{offered}"):
                 return _of_another(name, known[offered])
         written = _written(name, known)
-        return _normal(name, (ROWS,)) if written is None else written
+        # a column is a grade or a weight, which turned round would turn round what multiplies by it
+        return np.abs(_normal(name, (ROWS,))) if written is None else written
     prefix = name.removesuffix(bare)
     provider = current().get("field", bare)
     value = Subject(provider).bind()(*(_offered(read, prefix, known) for read in provider.reads))
@@ -263,11 +264,13 @@ def spoilt(fields: Fields, value: float) -> Fields:
 
 
 def renumbered(fields: Fields, number: int) -> Fields:
-    """Write a number where nobody may look: as the turn and as the id of tokens outside the mask."""
+    """Write a number where nobody may look: as the turn of tokens outside the mask, and as the id of padding.
+
+    What stands in a hole is an observation, which the policy has read.
+    """
     mask = fields["mask"]
-    return fields | {
-        name: np.where(mask, fields[name], np.int32(number)) for name in ("tokens", "turns") if name in fields
-    }
+    seen = {"turns": mask, "tokens": np.cumsum(mask[:, ::-1], axis=1)[:, ::-1] > 0}
+    return fields | {name: np.where(seen[name], fields[name], np.int32(number)) for name in seen if name in fields}
 
 
 def closed(fields: Fields) -> Fields:

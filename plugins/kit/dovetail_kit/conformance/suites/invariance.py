@@ -47,7 +47,7 @@ def garbage(subject: Subject) -> None:
     fix="Look at ids and at numbers of turns inside the mask only, and count what is inside.",
 )
 def numbers_outside_the_mask(subject: Subject) -> None:
-    """Which turn a token outside the mask is said to belong to, and its id, change nothing.
+    """Which turn a token outside the mask is said to belong to, and the ids of padding, change nothing.
 
     Padding has the number of some turn. Counted in, it makes that turn longer, and its mean smaller.
     """
