@@ -1,7 +1,8 @@
 """Time steps with a slow reward, sampled ahead or not: `python benchmarks/staleness.py > staleness.json`.
 
 The reward of a batch sleeps, as one that asks a tool or a server: seconds from a lognormal distribution whose median is
-one update, the same ones in every run (`--latency 0`: it takes no time). Beside the steps per second is the bound
+one update, the same ones in every run (`--latency 0`: it takes no time). `--update 0.4` lets updates sleep too, as if
+they waited for a device of their own. Beside the steps per second is the bound
 1 / max(T_sampler, T_trainer), T being the mean seconds that each program works for a batch where nothing runs beside it
 (`train.staleness = 0`). Where both compute on the same cores, each works longer beside the other: `share_of_own_bound`
 is of the bound that the run's own T give. The runs of a round follow one another, and figures are medians over the
@@ -29,7 +30,10 @@ from dovetail.config import load
 from dovetail.hookspecs import hookimpl
 from dovetail.registry import plugin_manager
 from dovetail.run.files import read_lines
+from dovetail.train.drawing import Batch
+from dovetail.train.learner import Learner
 from dovetail.train.loop import train
+from dovetail.train.metrics import Clock
 
 SIZES = (
     "train.prompts=4",
@@ -75,9 +79,21 @@ class Observer:
         self.ends.append(time.perf_counter())
 
 
-def run(latency: Latency, staleness: int, steps: int) -> dict[str, float]:
+def slow_updates(seconds: float) -> None:
+    """Make each step's learning take so much longer, as if it waited for a device of its own."""
+    learn = Learner.learn
+
+    def slowly(self: Learner, taken: Batch, step: int, clock: Clock) -> dict[str, float]:
+        time.sleep(seconds)
+        return learn(self, taken, step, clock)
+
+    Learner.learn = slowly
+
+
+def run(latency: Latency, staleness: int, steps: int, overrides: list[str]) -> dict[str, float]:
     """Train, and return what steps took behind the first `WARM_UP`."""
-    config = load(None, [*COMMON, *SIZES, f"train.staleness={staleness}", f"train.steps={steps + WARM_UP}"])
+    sizes = [f"train.staleness={staleness}", f"train.steps={steps + WARM_UP}"]
+    config = load(None, [*COMMON, *SIZES, *overrides, *sizes])
     observer, latency.calls = Observer(), 0
     plugin_manager().register(observer)
     with tempfile.TemporaryDirectory() as folder:
@@ -87,7 +103,7 @@ def run(latency: Latency, staleness: int, steps: int) -> dict[str, float]:
     ends = observer.ends[WARM_UP - 1 :]
     found = {
         "steps_per_second": (len(ends) - 1) / (ends[-1] - ends[0]),
-        "update": statistics.median(line["time/update"] for line in lines),
+        "update": statistics.median(line["time/scoring"] + line["time/update"] for line in lines),
         "trainer": statistics.fmean(line["time/scoring"] + line["time/update"] for line in lines),
     }
     if not staleness:
@@ -109,13 +125,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="runs of each staleness")
     parser.add_argument("--staleness", type=int, nargs="+", default=[0, 1, 2, 4], help="the first must be 0")
     parser.add_argument("--latency", type=float, default=1.0, help="median of the reward's seconds, in updates")
+    parser.add_argument("--update", type=float, default=0.0, help="seconds that each update waits beside computing")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change the runs")
     options = parser.parse_args()
     register()
     latency = Latency()
     dovetail.register("reward", "asked", latency.reward)
-    run(latency, options.staleness[-1], 2)  # compiles
-    latency.median = options.latency * run(latency, 0, options.steps)["update"]
-    rounds = [{k: run(latency, k, options.steps) for k in options.staleness} for _ in range(options.rounds)]
+    run(latency, options.staleness[-1], 2, options.set)  # compiles
+    slow_updates(options.update)
+    latency.median = options.latency * run(latency, 0, options.steps // 2, options.set)["update"]
+    rounds = [
+        {k: run(latency, k, options.steps, options.set) for k in options.staleness} for _ in range(options.rounds)
+    ]
     bounds = [1 / max(found[0]["sampler"], found[0]["trainer"]) for found in rounds]
     median: Any = {
         k: {name: statistics.median(found[k][name] for found in rounds) for name in rounds[0][k]}

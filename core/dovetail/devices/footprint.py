@@ -116,7 +116,8 @@ class Footprint:
     def _account(self, settled: Settled) -> Account:
         updates = {model: self._update(model, settled) for model in self._updated}
         resident, own = self.resident(), base()
-        moments = {f"update of the {model}": found.peak for model, found in updates.items()}
+        beside = self._sampling() if self.config.train.staleness else 0  # both at once
+        moments = {f"update of the {model}": found.peak + beside for model, found in updates.items()}
         if own:
             programs = PER_OPERATION * sum(found.operations for found in updates.values())
             resident |= {"the process itself": own, "compiled programs": programs}
@@ -133,7 +134,7 @@ class Footprint:
         weights, state = self._trained(POLICY)
         waits = self.config.memory.optimizer == "host"
         found = {"parameters": self.devices.bytes(weights), "optimizer": 0 if waits else self.devices.bytes(state)}
-        if ahead := self.config.train.staleness:  # an update reuses what it replaces, so the sampler has copies
+        if ahead := self.config.train.staleness:  # an update reuses the memory of what it replaces
             found["weights in flight"] = (ahead + 1) * self.devices.bytes(weights.trained)
         for role in self.algorithm.follow:
             own = self._own(role)
@@ -200,12 +201,13 @@ class Footprint:
         """Return more than a step takes, from the bytes per token of the decoder alone, without tracing an update."""
         graphdef, weights = self.models.shapes()
         trained = 4 * sum(leaf.size for leaf in jax.tree.leaves(weights.trained))
+        ahead = self.config.train.staleness and (self.config.train.staleness + 1) * trained
         models = 2 + len(self.algorithm.follow) + 2 * self.algorithm.has_critic
         tokens = (work.prompt_tokens + work.max_tokens) * settled.micro_batch_size // self.devices.parts
         vocabulary = nnx.merge(graphdef, *weights).vocab_size
         logits = 4 * max(LOGITS_PER_CHUNK, (settled.positions or 1) * vocabulary)
         activations = 2 * work.per_token(graphdef, weights) * tokens
-        return base() + models * _bytes(weights) + 8 * trained + activations + 6 * logits + self._sampling()
+        return base() + ahead + models * _bytes(weights) + 8 * trained + activations + 6 * logits + self._sampling()
 
 
 def _proxy(algorithm: Algorithm, model: str, graphdef: Any, parts: int) -> Any:

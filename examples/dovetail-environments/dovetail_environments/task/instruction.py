@@ -13,7 +13,10 @@ from dovetail.ranges import in_range
 from dovetail.registry import declares
 
 
-@declares(expected_failures={"held_out": "the prompt is always the same; an environment's seed is not a part of it"})
+@declares(
+    repeats=True,
+    expected_failures={"held_out": "the prompt is always the same; an environment's seed is not a part of it"},
+)
 @attrs.frozen(kw_only=True)
 class Instruction:
     """A prompt that says what is to be done; what there is to see comes from the interaction's `reset`.
@@ -38,7 +41,8 @@ class Instruction:
 
     def examples(self, split: Split) -> Sequence[Example]:
         """Return the prompt as often as there are examples."""
-        return View(range(self.size), lambda index: {"prompt": self.prompt, "completion": self.completion})
+        demonstrated = {"completion": self.completion} if split == "sft" else {}
+        return View(range(self.size), lambda index: {"prompt": self.prompt, **demonstrated})
 
     def corpus(self) -> Sequence[str]:
         """Return what a tokenizer may be trained on."""

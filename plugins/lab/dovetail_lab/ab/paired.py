@@ -130,7 +130,9 @@ def t_p(differences: Pairs) -> float:
     """
     if len(differences) < 2 or not np.any(differences):
         return 1.0
-    return float(stats.ttest_1samp(differences, 0.0).pvalue) if np.ptp(differences) else 0.0
+    if not np.ptp(differences):
+        return 0.0
+    return float(stats.ttest_1samp(differences, 0.0).pvalue)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def bca_interval(differences: Pairs, confidence: float = 0.95) -> Interval:

@@ -1,0 +1,3 @@
+"""The server is a program, and needs its library."""
+
+collect_ignore = ["server.py"]
