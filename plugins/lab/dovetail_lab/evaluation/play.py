@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import attrs
 import numpy as np
@@ -108,7 +108,9 @@ class Shown:
         self.inner.close()
 
 
-def example_of(config: Config, tokenizer: Tokenizer, loop: OpenLoop | None, split: str, index: int) -> Example:
+def example_of(
+    config: Config, tokenizer: Tokenizer, loop: OpenLoop | None, split: Literal["train", "eval"], index: int
+) -> Example:
     """Return one example of the task.
 
     Raises:
