@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -67,3 +68,26 @@ def listing(allowed: Iterable[str], limit: int = 24) -> str:
     names = sorted(allowed)
     shown = ", ".join(names[:limit])
     return f"{shown}, ... ({len(names)} in all)" if len(names) > limit else shown or "(none)"
+
+
+LONGEST = 1500
+"""Characters of a line that are shown."""
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(message: object) -> str:
+    """Return text as a terminal may have it: control characters, which may come from a file, escaped; long lines cut.
+
+    >>> printable("unknown name '\x1b[31mred'")
+    "unknown name '\\\\x1b[31mred'"
+    """
+    shown = _CONTROL.sub(lambda found: repr(found[0])[1:-1], str(message))
+    return "\n".join(_cut(line) for line in shown.split("\n"))
+
+
+def _cut(line: str) -> str:
+    if len(line) <= LONGEST:
+        return line
+    half = LONGEST // 2
+    return f"{line[:half]} ... ({len(line) - 2 * half:,} characters) ... {line[-half:]}"

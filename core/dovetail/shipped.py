@@ -48,12 +48,17 @@ def find(config: str | None) -> Path:
     """
     config = DEFAULT if config is None else config
     path = Path(config)
+    if "\0" in config or not config:
+        raise ConfigError(f"{config!r} is not the name of a config; give a gin file or the name of a shipped config")
     if path.is_file():
         return path
     shipped = configs()
     named = shipped.get(_canonical(config))
     if named is not None:
         return named
+    if os.path.lexists(path):
+        what = "a folder" if path.is_dir() else "a link to nothing" if path.is_symlink() else "not a file"
+        raise ConfigError(f"'{config}' is {what}; a config is a gin file, or the name of a shipped config")
     meant = nearest(config.removesuffix(ENDING), shipped) or nearest(path.stem, shipped)
     raise ConfigError(f"there is no config file '{config}'.{meant} Shipped configs, by name: {listing(shipped)}")
 

@@ -15,11 +15,11 @@ from typing import Any
 
 from dovetail.cli import completion, configs, names, plan, train
 from dovetail.cli.commands import collect, parser_of
-from dovetail.errors import DovetailError, DovetailWarning
+from dovetail.errors import DovetailError, DovetailWarning, printable
 from dovetail.registry import add_file
 
 _FORMAT = warnings.formatwarning
-TRACEBACK = "DOVETAIL_TRACEBACK"
+TRACEBACK, FLAG = "DOVETAIL_TRACEBACK", "--traceback"
 
 GROUPS = (train.add, plan.add, configs.add, names.add, completion.add)
 """What adds the engine's own commands, in the order in which `dovetail --help` lists them; those of plugins follow."""
@@ -28,22 +28,25 @@ GROUPS = (train.add, plan.add, configs.add, names.add, completion.add)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status.
 
-    An error meant for the user is one line on stderr; `DOVETAIL_TRACEBACK=1` shows where it was raised.
+    An error is one line on stderr, a defect of Dovetail or of a plugin too; `--traceback`, before or after the command,
+    or `DOVETAIL_TRACEBACK=1` shows where it was raised.
     """
     if "_ARGCOMPLETE" in os.environ:
         from dovetail.cli.complete import answer
 
         answer(parser())
     warnings.formatwarning = _format_warning
+    given = [*(sys.argv[1:] if arguments is None else arguments)]
+    traceback = bool(os.environ.get(TRACEBACK)) or FLAG in given
     try:
-        options = parse(sys.argv[1:] if arguments is None else arguments)
+        options = parse(given)
         for file in getattr(options, "plugins", ()):
             add_file(file)
         return options.run(options) or 0
     except DovetailError as error:
-        if os.environ.get(TRACEBACK):
+        if traceback:
             raise
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("stopped; run the same command again to go on", file=sys.stderr)
@@ -51,12 +54,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception as error:
+        if traceback:
+            raise
+        said = f"{type(error).__name__}: {error}".replace("\n", " ")
+        print(f"error: unforeseen, {printable(said)}; {FLAG} shows where", file=sys.stderr)
+        return 1
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read a command line; `run` of what it returns is the function that carries it out."""
     commands = collect(GROUPS)
-    return parser_of(commands).parse_args(commands.spell_out(arguments))
+    return parser_of(commands).parse_args(commands.spell_out([word for word in arguments if word != FLAG]))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -67,5 +76,5 @@ def parser() -> argparse.ArgumentParser:
 def _format_warning(message: Warning | str, category: type[Warning], *where: Any) -> str:
     """What is meant for the user is one line; other warnings are as Python has them."""
     if issubclass(category, DovetailWarning):
-        return f"warning: {message}\n"
+        return f"warning: {printable(message)}\n"
     return _FORMAT(message, category, *where)

@@ -59,5 +59,8 @@ def parser_of(commands: Commands) -> argparse.ArgumentParser:
         description="Reinforcement-learning post-training of language models from named, replaceable components.",
     )
     parser.add_argument("--version", action="version", version=f"dovetail {engine_version()}")
+    parser.add_argument(
+        "--traceback", action="store_true", help="show where an error was raised, not its message alone"
+    )
     commands.install(parser)
     return parser

@@ -114,8 +114,8 @@ class Parser(gin.ConfigParser):
             self._advance_one_token()
 
 
-PARSE_ERRORS = (SyntaxError, tokenize.TokenError, TypeError, ValueError, StopIteration)
-"""What gin's parser and Python's tokenizer raise on malformed text, an unhashable key of a dict among it."""
+PARSE_ERRORS = (SyntaxError, tokenize.TokenError, TypeError, ValueError, StopIteration, RecursionError, MemoryError)
+"""What gin's parser and Python's raise on malformed text: a key of a dict that cannot be one, brackets too deep."""
 
 
 def parse_value(text: str) -> Any:
@@ -139,6 +139,8 @@ def reason(error: Exception) -> str:
     """gin's message, or the tokenizer's, on one line and in our words."""
     if isinstance(error, tokenize.TokenError):
         return "syntax error, unclosed bracket or quote"
+    if isinstance(error, RecursionError | MemoryError):
+        return "syntax error, brackets or signs too deep in each other"
     if isinstance(error, StopIteration):
         return "syntax error, unexpected end"
     message = " ".join(str(error.args[0]).split()).rstrip(".")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -41,6 +41,10 @@ def _meant(name: str, classes: Mapping[str, type[Any]]) -> str:
     return f" Did you mean {' or '.join(f'{section}.{name}' for section in sections)}?" if sections else ""
 
 
+DEPTH, USES = 100, 1000
+"""How deep macros may stand in each other, and how many one value may use: forty lines can write 2^40 values."""
+
+
 class _Undefined(Exception):
     """A macro without a value; it is among the problems already."""
 
@@ -68,8 +72,11 @@ class _Expander:
         if isinstance(value, list | tuple):
             return type(value)(self._value(item, place, trail, via) for item in value)
         if isinstance(value, dict):
-            items = value.items()
-            return {self._value(k, place, trail, via): self._value(v, place, trail, via) for k, v in items}
+            keys = [self._value(key, place, trail, via) for key in value]
+            if not all(isinstance(key, Hashable) for key in keys):
+                self.problems.add(place, "a list or dict cannot be a key of a dict")
+                raise _Undefined
+            return dict(zip(keys, (self._value(v, place, trail, via) for v in value.values()), strict=True))
         return value
 
     def _macro(self, name: str, place: str, trail: tuple[str, ...], via: list[str]) -> Any:
@@ -80,6 +87,11 @@ class _Expander:
             raise _Undefined
         if name in trail:
             self.problems.add(place, f"macro cycle: {' -> '.join(f'%{step}' for step in (*trail, name))}")
+            raise _Undefined
+        if len(trail) >= DEPTH or len(via) >= USES:
+            self.problems.add(
+                place, f"macros stand {DEPTH} deep in each other, or a value uses more than {USES} of them"
+            )
             raise _Undefined
         found = self.macros[name]
         via.append(f"(%{name} at {found.place})")

@@ -18,12 +18,15 @@ from gin import config_parser as gin
 
 from dovetail.config.grammar import PARSE_ERRORS, Parser, Word, parse_value, reason
 from dovetail.config.problems import Problems
-from dovetail.errors import nearest
+from dovetail.errors import ConfigError, nearest
 from dovetail.registry.compatibility import ENGINE
 from dovetail.shipped import included, owner_of
 
 RESOLVED = "# Every value of one configuration, defaults spelled out."
 """How a configuration begins that Dovetail has written: there a name without an owner is one of Dovetail's own."""
+
+DEPTH, LARGEST = 50, 16 << 20
+"""How deep includes may stand in each other, and the bytes of a file."""
 
 _KEY = re.compile(r"((?P<scope>[\w/]+)/)?(?P<path>\w[\w.-]*)")
 _UNQUOTED = re.compile(r"[\w./:~+-]+")
@@ -84,6 +87,9 @@ class _Reader:
 
     def read_file(self, path: Path, chain: tuple[Path, ...], place: str) -> None:
         """Read one file, named at `place`; `chain` are the files that include it."""
+        if len(chain) >= DEPTH:
+            self._lose(place, f"includes stand more than {DEPTH} deep in each other")
+            return
         identity = path.resolve()
         if identity in [file.resolve() for file in chain]:
             self.reading.problems.add(place, f"include cycle: {' -> '.join(str(file) for file in (*chain, path))}")
@@ -92,10 +98,10 @@ class _Reader:
             return
         self._seen.add(identity)
         try:
-            text = path.read_text(encoding="utf-8")
+            text = _text_of(path)
         except FileNotFoundError:
             self._lose(place, f"no such file: {path}.{nearest(path.stem, _neighbours(path))}")
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ConfigError) as error:
             self._lose(place, f"{path} cannot be read: {error}")
         else:
             self._read_text(text, path, (*chain, path))
@@ -107,6 +113,9 @@ class _Reader:
             if isinstance(statement, gin.BindingStatement):
                 self.reading.bindings.append(_binding(statement, place, str(path), owner))
             elif isinstance(statement, gin.IncludeStatement):
+                if not statement.filename.isprintable():
+                    self._lose(place, f"{statement.filename!r} is not the name of a file")
+                    continue
                 self.read_file(included(statement.filename, path), chain, place)
             elif isinstance(statement, gin.ImportStatement):
                 self.reading.problems.add(
@@ -159,6 +168,24 @@ class _Reader:
         self.reading.complete = False
 
 
+def _text_of(path: Path) -> str:
+    """Read a file of text, with a byte-order mark or without.
+
+    Raises:
+        OSError: if it cannot be read.
+        ConfigError: if it is not such a file, so that nobody waits for a device or a pipe to end.
+    """
+    if not path.is_file():
+        path.stat()
+        raise ConfigError("it is not a file" + (" but a folder" if path.is_dir() else ""))
+    if path.stat().st_size > LARGEST:
+        raise ConfigError(f"it has {path.stat().st_size:,} bytes; a config has at most {LARGEST:,}")
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"it is not UTF-8 text, at byte {error.start:,}") from None
+
+
 def _binding(statement: Any, place: str, file: str, owner: str) -> Binding:
     parts = (*statement.selector.split("."), statement.arg_name)
     return Binding(
@@ -173,7 +200,7 @@ def _binding(statement: Any, place: str, file: str, owner: str) -> Binding:
 
 def _syntax_problem(error: Exception, text: str, file: Path, began: int) -> tuple[str, str]:
     line = (isinstance(error, SyntaxError) and error.lineno) or began
-    lines = text.splitlines()
+    lines = text.split("\n")  # as the parser counts: a form feed does not begin a line
     shown = lines[line - 1].strip() if line <= len(lines) else ""
     why = reason(error)
     if line != began:

@@ -48,7 +48,7 @@ class Train:
     long_prompts: Literal["error", "truncate", "filter"] = "error"
 
     # the optimiser
-    lr: Annotated[float, Ge(0)] = attrs.field(default=1e-4, validator=in_range)
+    lr: Annotated[float, Interval(ge=0, lt=math.inf)] = attrs.field(default=1e-4, validator=in_range)
     max_grad_norm: Annotated[float, Gt(0)] = attrs.field(default=1.0, validator=in_range)
 
 
@@ -61,7 +61,7 @@ class Critic:
     value_loss: str = chosen("value_loss", "ppo", scope="critic")
     loss_agg: str = chosen("loss_agg", "token_mean", scope="critic")
     optimizer: str = chosen("optimizer", "adamw", scope="critic")
-    lr: Annotated[float, Ge(0)] = attrs.field(default=1e-4, validator=in_range)
+    lr: Annotated[float, Interval(ge=0, lt=math.inf)] = attrs.field(default=1e-4, validator=in_range)
     lr_schedule: str = chosen("lr_schedule", "warmup_cosine", scope="critic")
     max_grad_norm: Annotated[float, Gt(0)] = attrs.field(default=1.0, validator=in_range)
     init_from_policy: bool = True
@@ -75,7 +75,7 @@ class Sft:
     steps: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
     batch_size: Annotated[int, Ge(1)] = attrs.field(default=64, validator=in_range)
     optimizer: str = chosen("optimizer", "adamw", scope="sft")
-    lr: Annotated[float, Ge(0)] = attrs.field(default=1e-3, validator=in_range)
+    lr: Annotated[float, Interval(ge=0, lt=math.inf)] = attrs.field(default=1e-3, validator=in_range)
     lr_schedule: str = chosen("lr_schedule", "warmup_cosine", scope="sft")
     max_grad_norm: Annotated[float, Gt(0)] = attrs.field(default=1.0, validator=in_range)
     micro_batch_size: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)

@@ -12,6 +12,9 @@ from dovetail.config.grammar import Word
 from dovetail.errors import nearest
 from dovetail.ranges import bounds, phrase, plain, union_of
 
+LARGEST_FLOAT = (2 - 2**-23) * 2.0**127
+"""The largest float32, as which hyperparameters are traced."""
+
 
 class Mismatch(Exception):
     """A value that does not fit its annotation; the message says which was expected."""
@@ -45,7 +48,7 @@ def literal(value: Any) -> str:
     "(0.1, None, [-inf], {'a': 'b'})"
 
     Raises:
-        Mismatch: if it is no None, bool, int, float, str, nor a tuple, list or dict of these.
+        Mismatch: if it is not None, a bool, int, float, str, or a tuple, list or dict of these.
     """
     kind = type(value)
     if kind is tuple:
@@ -92,6 +95,8 @@ def suggestion(value: Any, hint: Any) -> str:
     >>> suggestion("none", int | None), suggestion("los", typing.Literal["loss", "reward"])
     (' Did you mean None?', " Did you mean 'loss'?")
     """
+    if isinstance(value, int | float) and not _representable(value):
+        return f" It is beyond {'64-bit integers' if isinstance(value, int) else 'float32'}."
     if not isinstance(value, str):
         return ""
     options = _options(hint)
@@ -175,10 +180,16 @@ def _in_range(value: Any, hint: Any) -> Any:
 def _number(value: Any, kind: type[Any]) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else int):
         raise Mismatch
-    try:
-        return kind(value)
-    except OverflowError:
-        raise Mismatch from None
+    if not _representable(value):
+        raise Mismatch
+    return kind(value)
+
+
+def _representable(value: int | float) -> bool:
+    """Tell whether arrays can hold a number: of int64, or of float32, where a larger one would silently be infinite."""
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63
+    return not math.isfinite(value) or abs(value) <= LARGEST_FLOAT
 
 
 def _items(value: list[Any] | tuple[Any, ...], arguments: tuple[Any, ...], *, fixed: bool) -> list[Any]:

@@ -34,7 +34,7 @@ def number(rng: random.Random) -> float:
 
 
 def whole(rng: random.Random) -> int:
-    return rng.choice([0, -1, 10**30, rng.randint(-99, 99)])
+    return rng.choice([0, -1, 2**63 - 1, rng.randint(-99, 99)])
 
 
 def anything(rng: random.Random, depth: int = 3) -> Any:
@@ -52,7 +52,7 @@ def random_gin(rng: random.Random) -> str:
     values = {
         "train.rewards": rng.choice([("assorted", "length"), ["length", "assorted"]]),
         "train.kl_coef": rng.choice([float("inf"), -0.0, abs(rng.gauss(0, 1))]),
-        "train.mini_batch_size": rng.choice([None, 10**30, rng.randint(1, 99)]),
+        "train.mini_batch_size": rng.choice([None, 2**63 - 1, rng.randint(1, 99)]),
         "eval.pass_at": tuple(whole(rng) for _ in range(rng.randrange(3))),
         "eval.success": rng.choice([None, "assorted", "check-answer"]),
         "run.folder": rng.choice([None, *TEXTS]),

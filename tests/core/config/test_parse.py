@@ -83,7 +83,7 @@ def test_a_missing_include_is_reported_where_it_is_included(write: Write):
 def test_a_file_that_is_no_text_is_reported(write: Write):
     path = write("")
     path.write_bytes(b"\xff\xfe")
-    assert problems(path)[0].startswith("config: x.gin cannot be read: 'utf-8' codec")
+    assert problems(path)[0].startswith("config: x.gin cannot be read: it is not UTF-8 text")
     assert problems(path.parent)[0].startswith("config: . cannot be read: ")
 
 

@@ -1,0 +1,102 @@
+"""What a case of hostile input is, and how it is tried: to add one is to add a row to a table.
+
+    "an unknown setting": Case("explain a.gin", r"a\\.gin:1: .*Did you mean 'steps'", files={"a.gin": "train.step = 3\\n"}),
+
+Each case runs in a folder of its own. Whatever it does, it must end with the status it names and one line that says
+what was wrong and where, show no traceback, and leave every file of the folder as it was.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import attrs
+import pytest
+
+from dovetail.cli import main
+
+FAILURE, USAGE = 1, 2
+
+
+@attrs.frozen
+class Case:
+    """What is prepared, what is typed, and what has to come of it.
+
+    Attributes:
+        command: the command line without `dovetail`, split as a shell would.
+        pattern: a regular expression that is found in what is written to stderr; empty where nothing may be.
+        status: the exit status.
+        files: what is in the folder, by path; None makes a folder.
+        prepare: what else is done with the folder before.
+        environment: variables that are set, or taken away where None.
+        lines: how many lines stderr may have; argparse prints the usage before its line.
+        rewrites: files that the command is there to change.
+    """
+
+    command: str
+    pattern: str
+    status: int = FAILURE
+    files: Mapping[str, str | bytes | None] = attrs.field(factory=dict)
+    prepare: Callable[[Path], None] | None = None
+    environment: Mapping[str, str | None] = attrs.field(factory=dict)
+    lines: int = 1
+    rewrites: tuple[str, ...] = ()
+
+
+def lay_out(case: Case, folder: Path) -> None:
+    """Make what the case needs in its folder."""
+    for name, content in case.files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if content is None:
+            path.mkdir()
+        else:
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    if case.prepare:
+        case.prepare(folder)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the bytes of every file below a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def attempt(case: Case, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a case in this process and judge what came of it."""
+    lay_out(case, folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("DOVETAIL_TRACEBACK", raising=False)
+    for name, value in case.environment.items():
+        if value is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+    before = contents(folder)
+    try:
+        status = main(shlex.split(case.command))
+    except SystemExit as ended:
+        status = ended.code
+    shown = capsys.readouterr()
+    judge(case, status, shown.out, shown.err)
+    after = contents(folder)
+    changed = [name for name in before if after.get(name) != before[name] and name not in case.rewrites]
+    assert not changed, f"the command has changed {changed}"
+
+
+def judge(case: Case, status: object, out: str, err: str) -> None:
+    """Compare what a command did with what the case asks for."""
+    assert "Traceback" not in err + out
+    assert status == case.status, err
+    if not case.pattern:
+        assert err == ""
+        return
+    assert re.search(case.pattern, err), err
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", err + out), "control characters reach the terminal"
+    if status == USAGE:
+        assert err.splitlines()[-1].startswith("dovetail"), err
+    else:
+        assert err.startswith(("error: ", "warning: ")), err
+        assert err.count("\n") == case.lines, err
