@@ -17,6 +17,7 @@ import attrs
 import pytest
 
 from dovetail.cli import main
+from dovetail.errors import printable
 
 FAILURE, USAGE = 1, 2
 
@@ -100,3 +101,12 @@ def judge(case: Case, status: object, out: str, err: str) -> None:
     else:
         assert err.startswith(("error: ", "warning: ")), err
         assert err.count("\n") == case.lines, err
+
+
+def attempt_call(call: Callable[[], object], error: type[Exception], pattern: str) -> None:
+    """Call what has to be refused, with one line that holds the pattern."""
+    with pytest.raises(error) as raised:
+        call()
+    message = printable(raised.value)
+    assert "\n" not in message
+    assert re.search(pattern, message), message

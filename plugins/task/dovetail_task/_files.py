@@ -143,8 +143,10 @@ def source_of(path: Path) -> Source:
     """Return the records of a .jsonl, .csv or .parquet file.
 
     Raises:
-        DataError: for another suffix.
+        DataError: for another suffix, or what cannot be a path.
     """
+    if "\0" in str(path):
+        raise DataError(f"{str(path)!r} is not a path: it holds a null character")
     if path.suffix not in FORMATS:
         raise DataError(f"'{path}' has an unknown suffix {path.suffix!r}; known: {listing(FORMATS)}")
     return FORMATS[path.suffix](path)

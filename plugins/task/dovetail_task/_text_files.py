@@ -18,6 +18,9 @@ from dovetail.errors import DataError
 
 Record = dict[str, Any]
 
+GZIP = b"\x1f\x8b"
+"""How a file begins that gzip has written."""
+
 
 @attrs.define
 class TextFile(Sequence[Record]):
@@ -84,7 +87,7 @@ class JsonLines(TextFile):
     def _parse(self, raw: bytes, place: str) -> Record:
         text = _decode(raw, place)
         try:
-            record = json.loads(text)
+            record = json.loads(text, object_pairs_hook=_object)
         except json.JSONDecodeError as error:
             raise DataError(f"{place}: not valid JSON: {error.msg} at column {error.colno}") from error
         except (ValueError, RecursionError) as error:  # a number with thousands of digits; thousands of brackets
@@ -94,6 +97,15 @@ class JsonLines(TextFile):
                 f'{place}: holds a JSON {type(record).__name__}; write one object per line, such as {{"prompt": "..."}}'
             )
         return record
+
+
+def _object(pairs: list[tuple[str, Any]]) -> Record:
+    """Make an object, in which a key that stands twice would silently lose its first value."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} stands twice in an object")
+    return made
 
 
 @attrs.define
@@ -161,6 +173,8 @@ class _CountedLines:
 
 
 def _decode(raw: bytes, place: str) -> str:
+    if raw.startswith(GZIP):
+        raise DataError(f"{place}: the file is compressed with gzip; unpack it first")
     try:
         return raw.decode("utf-8-sig")  # spreadsheets put a byte-order mark in front
     except UnicodeDecodeError as error:

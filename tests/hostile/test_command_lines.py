@@ -1,0 +1,121 @@
+"""What is typed wrong, and an environment that is wrong."""
+
+import pytest
+from tests.hostile.case import USAGE, Case, attempt
+
+EMPTY = {"a.gin": ""}
+
+
+def sets(override: str, pattern: str) -> Case:
+    """Return a case of one `--set`, which the message repeats."""
+    return Case(f"explain a.gin --set {override}", pattern, files=EMPTY)
+
+
+def plugin(text: str | bytes, pattern: str, **others) -> Case:
+    """Return a case of a plugin in one file."""
+    return Case("explain a.gin --plugin mine.py", pattern, files={**EMPTY, "mine.py": text}, **others)
+
+
+CASES = {
+    # usage
+    "nothing": Case("", "the following arguments are required: COMMAND", USAGE),
+    "an unknown command": Case("trian", "invalid choice: 'trian'", USAGE),
+    "an unknown option": Case("explain --sett a=1", "unrecognized arguments|ambiguous|--sett", USAGE),
+    "an option without its value": Case("explain --set", "expected one argument", USAGE),
+    "an argument too many": Case("explain quickstart grpo", "unrecognized arguments: grpo", USAGE),
+    "an option of another command": Case("explain --folder x", "unrecognized arguments", USAGE),
+    "a word for a number": Case("eval quickstart -n many", "invalid .*'many'", USAGE),
+    "a choice that is none": Case("report x --goal best", "invalid choice: 'best'", USAGE),
+    "a shell that is none": Case("completion tcsh", "invalid choice: 'tcsh'", USAGE),
+    "an escape sequence": Case("'\x1b[31mtrain'", "invalid choice", USAGE),
+    # overrides
+    "an override without a value": sets("train.steps", "--set train.steps: write section.field=value"),
+    "an override of nothing": sets("=3", "--set =3: write section.field=value"),
+    "an empty override": sets("''", "write section.field=value"),
+    "an override with a word too many": sets("'train.steps=1 2'", "--set train.steps=1 2: syntax error"),
+    "an override of code": sets("train.lr=@f", "'@f' is refused"),
+    "an override with a line break": sets("'train.steps=3\nimport os'", "--set train.steps=3 import os: "),
+    "an override with an escape sequence": sets("'train.policy_loss=\x1b[31mx'", r"\\x1b\[31mx"),
+    "an override with brackets 10,000 deep": sets("train.rewards=" + "[" * 10_000, "syntax error"),
+    "an override twice": Case("explain a.gin --set train.steps=1 --set train.steps=2", "", 0, files=EMPTY),
+    # names
+    "an unknown kind": Case("names lossy", "unknown kind 'lossy'"),
+    "an unknown component": Case("describe policy_loss gpso", "Did you mean 'gspo'"),
+    "a component that is a path": Case("describe policy_loss ../../etc/passwd", "unknown policy_loss"),
+    "an empty component": Case("describe policy_loss ''", "unknown policy_loss ''"),
+    # plugins
+    "a plugin that is missing": Case("explain a.gin --plugin mine.py", "there is no such file", files=EMPTY),
+    "a plugin that is a folder": Case("explain a.gin --plugin d", "there is no such file", files={**EMPTY, "d": None}),
+    "a plugin by another ending": Case(
+        "explain a.gin --plugin m.txt", "a plugin is a Python file", files={**EMPTY, "m.txt": ""}
+    ),
+    "a plugin that cannot be imported by name": Case(
+        "explain a.gin --plugin my-loss.py", "a plugin is a Python file", files={**EMPTY, "my-loss.py": ""}
+    ),
+    "a plugin that hides a module": Case(
+        "explain a.gin --plugin json.py", "there is a module 'json' already", files={**EMPTY, "json.py": ""}
+    ),
+    "a plugin that raises": plugin("raise RuntimeError('on\\npurpose')\n", r"mine.*RuntimeError: on.purpose"),
+    "a plugin that exits": plugin("import sys\nsys.exit(0)\n", r"mine.*SystemExit"),
+    "a plugin that is not Python": plugin("def (:\n", r"mine.*SyntaxError"),
+    "a plugin of bytes": plugin(b"\xff\xfe\x00", r"mine.*(SyntaxError|codec|null)"),
+    "a plugin that imports what is missing": plugin("import no_such_module_here\n", r"mine.*no_such_module_here"),
+    "a plugin that registers an unknown kind": plugin(
+        "import dovetail\n@dovetail.hookimpl\ndef dovetail_components(register):\n    register('los', 'x', 'mine:f')\n",
+        r"mine.*'los'",
+    ),
+    "a plugin that registers a number": plugin(
+        "import dovetail\n@dovetail.hookimpl\ndef dovetail_components(register):\n    register('kl', 3, 4)\n", "mine"
+    ),
+    "a plugin that registers what is not there": Case(
+        "explain a.gin --plugin mine.py --set train.policy_loss=mine",
+        "mine",
+        files={
+            **EMPTY,
+            "mine.py": "import dovetail\n@dovetail.hookimpl\ndef dovetail_components(register):\n"
+            "    register('policy_loss', 'mine', 'mine:nothing')\n",
+        },
+    ),
+    "a plugin whose name is taken": Case(
+        "explain a.gin --plugin mine.py --set train.policy_loss=gspo",
+        "gspo.*mine|mine.*gspo",
+        files={
+            **EMPTY,
+            "mine.py": "import dovetail\n@dovetail.hookimpl\ndef dovetail_components(register):\n"
+            "    register('policy_loss', 'gspo', 'mine:f')\ndef f(logps):\n    return logps\n",
+        },
+    ),
+    "a plugin with a hook misspelt": plugin(
+        "import dovetail\n@dovetail.hookimpl\ndef dovetail_component(register):\n    pass\n",
+        r"mine.*dovetail_component.*Did you mean 'dovetail_components'",
+    ),
+    # folders
+    "a report of nothing": Case("report missing", "missing"),
+    "a report of an empty folder": Case("report d", "'?d'?", files={"d": None}),
+    "an export of nothing": Case("export missing --out x", "missing"),
+    "a replay of nothing": Case("replay missing", "'missing' is not the folder of a run"),
+    "a replay in itself": Case(
+        "replay r --folder r/../r", "cannot be trained again in itself", files={"r/config.gin": ""}
+    ),
+    "the status of no sweep": Case("sweep status missing", "missing"),
+    "a run of nothing": Case("eval --run missing", "missing"),
+    "a window that is none": Case("train quickstart --profile steps=9:2", "9:2"),
+    "a window of words": Case("train quickstart --profile now", "steps=FIRST:LAST"),
+}
+
+
+@pytest.fixture(autouse=True)
+def forget_plugins(monkeypatch):
+    """What `--plugin` puts into the environment and among the modules is gone after a case."""
+    import sys
+
+    from dovetail import registry
+
+    monkeypatch.setenv("DOVETAIL_PLUGINS", "")
+    yield
+    sys.modules.pop("mine", None)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_command_line(case, tmp_path, capsys, monkeypatch):
+    attempt(case, tmp_path, capsys, monkeypatch)
