@@ -1,7 +1,11 @@
 """What is typed wrong, and an environment that is wrong."""
 
+import sys
+
 import pytest
 from tests.hostile.case import USAGE, Case, attempt
+
+from dovetail.registry import _discovered
 
 EMPTY = {"a.gin": ""}
 
@@ -12,8 +16,8 @@ def sets(override: str, pattern: str) -> Case:
 
 
 def plugin(text: str | bytes, pattern: str, **others) -> Case:
-    """Return a case of a plugin in one file."""
-    return Case("explain a.gin --plugin mine.py", pattern, files={**EMPTY, "mine.py": text}, **others)
+    """Return a case of a plugin in one file that is broken, which fails no run that does not need it."""
+    return Case("explain a.gin --plugin mine.py", pattern, 0, files={**EMPTY, "mine.py": text}, **others)
 
 
 CASES = {
@@ -53,7 +57,7 @@ CASES = {
         "explain a.gin --plugin my-loss.py", "a plugin is a Python file", files={**EMPTY, "my-loss.py": ""}
     ),
     "a plugin that hides a module": Case(
-        "explain a.gin --plugin json.py", "there is a module 'json' already", files={**EMPTY, "json.py": ""}
+        "explain a.gin --plugin json.py", "there is a module 'json' already", 0, files={**EMPTY, "json.py": ""}
     ),
     "a plugin that raises": plugin("raise RuntimeError('on\\npurpose')\n", r"mine.*RuntimeError: on.purpose"),
     "a plugin that exits": plugin("import sys\nsys.exit(0)\n", r"mine.*SystemExit"),
@@ -100,20 +104,17 @@ CASES = {
     "the status of no sweep": Case("sweep status missing", "missing"),
     "a run of nothing": Case("eval --run missing", "missing"),
     "a window that is none": Case("train quickstart --profile steps=9:2", "9:2"),
-    "a window of words": Case("train quickstart --profile now", "steps=FIRST:LAST"),
+    "a window of words": Case("train quickstart --profile now", "steps=5:7"),
 }
 
 
 @pytest.fixture(autouse=True)
 def forget_plugins(monkeypatch):
     """What `--plugin` puts into the environment and among the modules is gone after a case."""
-    import sys
-
-    from dovetail import registry
-
     monkeypatch.setenv("DOVETAIL_PLUGINS", "")
     yield
     sys.modules.pop("mine", None)
+    _discovered.cache_clear()
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -40,7 +40,9 @@ CASES = {
     "null": jsonl("null\n", r"t\.jsonl:1: holds a JSON NoneType"),
     "no prompt": jsonl('{"question": "a"}\n', r"has no column 'prompt' \(.*Columns: question"),
     "no prompt in the second": jsonl(GOOD + '{"completion": "b"}\n', r"t\.jsonl:2: lacks the column 'prompt'"),
-    "mixed types": jsonl(GOOD + '{"prompt": 3, "completion": "b"}\n', r"t\.jsonl:2: column 'prompt' holds int, not text"),
+    "mixed types": jsonl(
+        GOOD + '{"prompt": 3, "completion": "b"}\n', r"t\.jsonl:2: column 'prompt' holds int, not text"
+    ),
     "a prompt that is null": jsonl('{"prompt": null}\n', r"t\.jsonl:1: column 'prompt' holds null"),
     "a prompt that is empty": jsonl('{"prompt": "  "}\n', r"t\.jsonl:1: column 'prompt' is empty"),
     "a conversation without roles": jsonl('{"prompt": [{"content": "a"}]}\n', r"t\.jsonl:1: column 'prompt'"),
@@ -86,7 +88,11 @@ def test_a_task(name, content, pattern, tmp_path):
 @pytest.mark.parametrize("path", ["missing.jsonl", ".", "", "a\0b.jsonl"])
 def test_a_place_where_no_task_is(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    attempt_call(lambda: Records(path=path).examples("train")[0], DovetailError, r"missing\.jsonl' cannot be read|unknown suffix|no data|null character")
+    attempt_call(
+        lambda: Records(path=path).examples("train")[0],
+        DovetailError,
+        r"missing\.jsonl' cannot be read|unknown suffix|no data|null character",
+    )
 
 
 def test_a_line_of_100_megabytes_is_a_record_like_any_other(tmp_path):
