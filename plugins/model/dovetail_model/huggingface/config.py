@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
@@ -50,7 +51,7 @@ class HuggingFaceConfig:
             )
         try:
             values = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{file}: not valid JSON: {error}") from error
         if not isinstance(values, dict):
             raise ConfigError(f"{file}: holds a {type(values).__name__}, not an object")
@@ -81,17 +82,21 @@ class HuggingFaceConfig:
             value = float(value)
         if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
             raise self.refuse(f"{name} = {value!r}; it must be of type {kind.__name__}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise self.refuse(f"{name} = {value!r}; it must be finite")
         return cast("T", value)
 
     def optional(self, name: str, kind: type[T]) -> T | None:
         """Return a value, or None."""
         return self.get(name, kind) if self.has(name) else None
 
-    def size(self, name: str, default: int = _MISSING) -> int:
-        """Return an integer of at least 1."""
+    def size(self, name: str, default: int = _MISSING, *, most: int = 2**31 - 1) -> int:
+        """Return an integer of at least 1 and at most `most`, so that a file which lies takes no memory."""
         value = self.get(name, int, default)
         if value < 1:
             raise self.refuse(f"{name} = {value}; it must be at least 1")
+        if value > most:
+            raise self.refuse(f"{name} = {value}; it must be at most {most:,}")
         return value
 
     def one_of(self, name: str, value: Any, allowed: Mapping[str, T]) -> T:
@@ -127,7 +132,7 @@ def common(config: HuggingFaceConfig, *, tied: bool = False) -> Spec:
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        layers=(Layer(rope(config)),) * config.size("num_hidden_layers"),
+        layers=(Layer(rope(config)),) * config.size("num_hidden_layers", most=10_000),
         tied=config.get("tie_word_embeddings", bool, tied),
         has_logits=not any(str(name).endswith(CLASSIFIERS) for name in config.get("architectures", list, [])),
         activation=activation(config),
@@ -165,7 +170,7 @@ def layers(
     full = rope(config) if full is None else full
     near = None if window is None else Layer(full if sliding is None else sliding, window)
     kinds = {FULL: Layer(full), **({} if near is None else {SLIDING: near})}
-    number = config.size("num_hidden_layers")
+    number = config.size("num_hidden_layers", most=10_000)
     if not config.has("layer_types"):
         return tuple(near if near is not None and is_sliding(i) else Layer(full) for i in range(number))
     listed = config.get("layer_types", list)

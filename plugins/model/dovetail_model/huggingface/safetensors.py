@@ -6,7 +6,9 @@ of each tensor) and the tensors' bytes. A folder has one file, or several and an
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,6 +30,7 @@ DTYPES: Final = {
 }
 _WORDS = {dtype: word for word, dtype in DTYPES.items()}
 _MAX_HEADER = 100_000_000
+_MAX_RANK = 32
 
 
 class Readable(Protocol):
@@ -93,9 +96,13 @@ def open_folder(folder: Path) -> dict[str, Tensor]:
 
 def _weight_map(index: Path) -> dict[str, str]:
     try:
-        return dict(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
-    except (ValueError, KeyError, TypeError) as error:
+        found = dict(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(f"{index}: has no readable 'weight_map': {error!r}") from error
+    for tensor, file in found.items():
+        if not isinstance(file, str) or Path(file).name != file or "\0" in file:
+            raise ConfigError(f"{index}: weight_map: {tensor} is in {file!r}, which may lie outside its folder")
+    return found
 
 
 def open_file(file: Path) -> dict[str, Tensor]:
@@ -112,29 +119,49 @@ def open_file(file: Path) -> dict[str, Tensor]:
         if 8 + length > size:
             raise ConfigError(f"{file}: cut short: {size:,} bytes, and its header alone ends at {8 + length:,}")
         try:
-            header = json.loads(stream.read(length))
+            header = json.loads(stream.read(length), object_pairs_hook=_object)
             entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
             tensors = {name: _tensor(file, 8 + length, name, entry) for name, entry in entries.items()}
             end = 8 + length + max((entry["data_offsets"][1] for entry in entries.values()), default=0)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigError(f"{file}: not a safetensors file: its header cannot be read: {error!r}") from error
     if end > size:
         raise ConfigError(f"{file}: cut short: {size:,} bytes of {end:,}; copy or download it again")
+    _check_apart(file, tensors)
     return tensors
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
+    return made
+
+
+def _check_apart(file: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse tensors that share bytes, as no program writes them."""
+    placed = sorted((tensor.start, tensor.start + _bytes(tensor), name) for name, tensor in tensors.items())
+    for (_, end, first), (start, after, second) in itertools.pairwise(placed):
+        if start < end and start < after:
+            raise ConfigError(f"{file}: not a safetensors file: {first} and {second} overlap")
 
 
 def _tensor(file: Path, start: int, name: str, entry: Mapping[str, Any]) -> Tensor:
     if entry["dtype"] not in DTYPES:
         raise ConfigError(f"{file}: {name} is of type {entry['dtype']}; supported are {listing(DTYPES)}")
-    tensor = Tensor(file, DTYPES[entry["dtype"]], tuple(entry["shape"]), start + entry["data_offsets"][0])
     begin, end = entry["data_offsets"]
+    shape = tuple(entry["shape"])
+    if any(type(number) is not int or number < 0 for number in (*shape, begin, end)) or len(shape) > _MAX_RANK:
+        raise ValueError(f"{name} has the shape {shape!r} at the bytes {begin!r} to {end!r}")
+    tensor = Tensor(file, DTYPES[entry["dtype"]], shape, start + begin)
     if end - begin != _bytes(tensor):
         raise ConfigError(f"{file}: {name} has {end - begin:,} bytes; its shape and type make {_bytes(tensor):,}")
     return tensor
 
 
 def _bytes(tensor: Readable) -> int:
-    return int(np.prod(tensor.shape, dtype=np.int64)) * tensor.dtype.itemsize
+    return math.prod(tensor.shape) * tensor.dtype.itemsize
 
 
 def write_file(file: Path, tensors: Mapping[str, Readable]) -> None:

@@ -1,0 +1,150 @@
+"""Model folders that are cut short, lie about themselves or are not what they seem: refused before a tensor is read."""
+
+import json
+
+import pytest
+from tests.hostile.case import Case, attempt, attempt_call
+
+from dovetail.errors import DovetailError
+from dovetail_model.huggingface.safetensors import INDEX, SINGLE, open_folder
+from dovetail_model.tokenizer.huggingface import HuggingFace
+
+ONE = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
+
+
+def weights(header: object, *, data: bytes = bytes(16), length: int | None = None) -> bytes:
+    """Return a safetensors file with a header, whatever it holds, and maybe another length than it has."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return (len(text) if length is None else length).to_bytes(8, "little") + text + data
+
+
+def one(**changes) -> dict[str, bytes]:
+    return {SINGLE: weights({"w": ONE | changes})}
+
+
+def sharded(weight_map: object, **files: bytes) -> dict[str, bytes]:
+    return {INDEX: json.dumps({"weight_map": weight_map}).encode(), **files}
+
+
+TENSORS = {
+    "no weights": ({}, "has neither model.safetensors nor"),
+    "pickled weights": ({"pytorch_model.bin": b"\x80\x04cos\nsystem\n"}, r"save pytorch_model\.bin again as safetensors"),
+    "pickled weights by another name": ({SINGLE: b"\x80\x04\x95" + bytes(99)}, "not a safetensors file|cut short"),
+    "an empty file": ({SINGLE: b""}, "cut short: 0 bytes"),
+    "seven bytes": ({SINGLE: bytes(7)}, "cut short: 7 bytes"),
+    "a header of 2^63 bytes": ({SINGLE: weights({}, length=2**63)}, "its header would be 9,223,372,036,854,775,808 bytes"),
+    "a header of 2^64 - 1 bytes": ({SINGLE: weights({}, length=2**64 - 1)}, "its header would be"),
+    "a header beyond the file": ({SINGLE: weights({}, length=5000)}, "its header alone ends at 5,008"),
+    "a header cut short": ({SINGLE: weights({"w": ONE}, length=9)}, "its header cannot be read"),
+    "a header that is not JSON": ({SINGLE: weights(b"{]")}, "its header cannot be read"),
+    "a header that is a list": ({SINGLE: weights([])}, "its header cannot be read"),
+    "a header of bytes": ({SINGLE: weights(b"\xff\xfe")}, "its header cannot be read"),
+    "a header 100,000 deep": ({SINGLE: weights(b"[" * 100_000)}, "its header cannot be read"),
+    "a header with a tensor twice": (
+        {SINGLE: weights(b'{"w": %b, "w": %b}' % ((json.dumps(ONE).encode(),) * 2))}, "'w'.* twice"
+    ),
+    "a tensor that is a number": ({SINGLE: weights({"w": 3})}, "its header cannot be read"),
+    "a tensor without a shape": ({SINGLE: weights({"w": {"dtype": "F32", "data_offsets": [0, 16]}})}, "'shape'"),
+    "an unknown type": (one(dtype="F4"), "w is of type F4; supported are"),
+    "a type that is a list": (one(dtype=["F32"]), "its header cannot be read"),
+    "a shape too large": (one(shape=[3, 3]), "w has 16 bytes; its shape and type make 36"),
+    "a shape beyond 64 bits": (one(shape=[2**40, 2**40]), "w"),
+    "a shape that comes round to the right size": (one(shape=[2**62, 4, 4]), "w"),
+    "a negative shape": (one(shape=[-2, -2]), "w"),
+    "a shape of fractions": (one(shape=[2.0, 2.0]), "w"),
+    "a shape of text": (one(shape="22"), "w"),
+    "a shape of 100 dimensions": (one(shape=[1] * 98 + [2, 2]), "w"),
+    "negative offsets": (one(data_offsets=[-16, 0]), "w"),
+    "offsets the wrong way round": (one(data_offsets=[16, 0]), "w has -16 bytes"),
+    "offsets beyond the file": (one(data_offsets=[1000, 1016]), "cut short"),
+    "offsets of fractions": (one(data_offsets=[0.0, 16.0]), "w"),
+    "three offsets": (one(data_offsets=[0, 8, 16]), "its header cannot be read"),
+    "tensors that overlap": ({SINGLE: weights({"v": ONE, "w": ONE})}, "overlap"),
+    "data cut short": ({SINGLE: weights({"w": ONE}, data=bytes(15))}, "cut short: .* bytes of"),
+    "an index that is not JSON": ({INDEX: b"{"}, "has no readable 'weight_map'"),
+    "an index without a map": ({INDEX: b"{}"}, "has no readable 'weight_map'"),
+    "an index of a missing file": (sharded({"w": "a.safetensors"}), "names a.safetensors, which are missing"),
+    "an index of numbers": (sharded({"w": 3}), "weight_map"),
+    "an index of a file outside": (sharded({"w": "../a.safetensors"}), r"'\.\./a\.safetensors'.* outside"),
+    "an index of a file anywhere": (sharded({"w": "/etc/passwd"}), r"'/etc/passwd'.* outside"),
+    "an index of a tensor that is nowhere": (
+        sharded({"w": "a.safetensors", "v": "a.safetensors"}, **{"a.safetensors": weights({"w": ONE})}),
+        "names tensors that are in no file: v",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("files", "pattern"), TENSORS.values(), ids=TENSORS)
+def test_tensors(files, pattern, tmp_path):
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    attempt_call(lambda: open_folder(tmp_path), DovetailError, pattern)
+
+
+QWEN2 = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "model_type": "qwen2",
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 64,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-6,
+}
+
+
+def planned(config: object, pattern: str) -> Case:
+    """Return a case of a `config.json`, which `dovetail plan` reads."""
+    text = config if isinstance(config, str | bytes) else json.dumps(config)
+    command = "plan --set train.model=pretrained --set model.pretrained.path=m"
+    return Case(command, pattern, files={"m/config.json": text})
+
+
+CONFIGS = {
+    "empty": planned("", r"m/config\.json: not valid JSON"),
+    "not JSON": planned("{", r"m/config\.json: not valid JSON"),
+    "bytes": planned(b"\xff\xfe", r"m/config\.json: not valid JSON"),
+    "a list": planned([], r"m/config\.json: holds a list"),
+    "brackets 100,000 deep": planned("[" * 100_000, r"m/config\.json: not valid JSON"),
+    "nothing in it": planned({}, r"m/config\.json: "),
+    "an unknown architecture": planned(QWEN2 | {"architectures": ["Qwen9"], "model_type": "qwen9"}, r"m/config\.json: .*qwen9"),
+    "an architecture that is a path": planned(QWEN2 | {"architectures": ["x"], "model_type": "../../x"}, r"m/config\.json: "),
+    "an escape sequence": planned(QWEN2 | {"architectures": ["\x1b[31m"], "model_type": "\x1b[31m"}, r"m/config\.json: "),
+    "no width": planned({k: v for k, v in QWEN2.items() if k != "hidden_size"}, "'hidden_size' is missing"),
+    "a width of text": planned(QWEN2 | {"hidden_size": "32"}, "hidden_size = '32'; it must be of type int"),
+    "a width of zero": planned(QWEN2 | {"hidden_size": 0}, "hidden_size = 0; it must be at least 1"),
+    "heads that do not divide": planned(QWEN2 | {"num_key_value_heads": 3}, "is not a multiple"),
+    "10^18 layers": planned(QWEN2 | {"num_hidden_layers": 10**18}, "num_hidden_layers"),
+    "10^30 words": planned(QWEN2 | {"vocab_size": 10**30}, "vocab_size"),
+    "architectures of a number": planned(QWEN2 | {"architectures": 3}, "architectures = 3"),
+    "an epsilon of NaN": planned(QWEN2 | {"rms_norm_eps": float("nan")}, "rms_norm_eps = nan"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CONFIGS.values(), ids=CONFIGS)
+def test_a_config(case, tmp_path, capsys, monkeypatch):
+    attempt(case, tmp_path, capsys, monkeypatch)
+
+
+TOKENIZERS = {
+    "none": ({}, r"tokenizer\.json"),
+    "empty": ({"tokenizer.json": b""}, r"tokenizer\.json"),
+    "not JSON": ({"tokenizer.json": b"{"}, r"tokenizer\.json"),
+    "a list": ({"tokenizer.json": b"[]"}, r"tokenizer\.json"),
+    "bytes": ({"tokenizer.json": b"\xff" * 64}, r"tokenizer\.json"),
+    "brackets 100,000 deep": ({"tokenizer.json": b"[" * 100_000}, r"tokenizer\.json"),
+    "an unknown kind": ({"tokenizer.json": b'{"model": {"type": "no"}}'}, r"tokenizer\.json"),
+    "settings that are a list": (
+        {"tokenizer.json": b'{"model": {"type": "BPE", "vocab": {}, "merges": []}}', "tokenizer_config.json": b"[]"},
+        r"tokenizer_config\.json",
+    ),
+}
+
+
+@pytest.mark.parametrize(("files", "pattern"), TOKENIZERS.values(), ids=TOKENIZERS)
+def test_a_tokenizer(files, pattern, tmp_path):
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    attempt_call(lambda: HuggingFace(path=str(tmp_path)).make([]), DovetailError, pattern)
