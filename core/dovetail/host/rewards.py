@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any
 
@@ -220,31 +221,44 @@ def _called(
     part: Part, function: Callable[..., Any], examples: Sequence[Example], given: dict[str, list[Any]]
 ) -> tuple[Float[np.ndarray, "seq"], dict[str, Float[np.ndarray, "seq"]]]:
     name = part.component.name
+    # lists of its own, so that what one reward does to them is not what the next one reads
     arguments = [
-        given[read] if read in given else [example[read] for example in examples] for read in part.component.reads
+        list(given[read]) if read in given else [example[read] for example in examples] for read in part.component.reads
     ]
     try:
         returned, metrics = split_metrics(function(*arguments))
-        returned = list(returned)
+        if isinstance(returned, str | bytes | Mapping | Set):
+            raise TypeError(f"it returned {shown(repr(returned))}; return a list with a number for each completion")
+        returned = list(itertools.islice(returned, len(examples) + 1))
     except DovetailError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RewardError(
-            f"reward {name} ({part.component.origin}) raised {type(error).__name__}: {error}; first completion:"
+            f"reward {name} ({part.component.origin}) raised {_said(error)}; first completion:"
             f" {shown(given['completions'][0])}{raised_in(part.component.load(), error)}"
         ) from error
+    if len(returned) > len(examples):
+        raise RewardError(f"reward {name} returned more than {len(examples)} scores for as many completions")
     if len(returned) != len(examples):
         raise RewardError(f"reward {name} returned {len(returned)} scores for {len(examples)} completions")
     scores = np.array([_number(score, name, i, given) for i, score in enumerate(returned)], np.float64)
     return scores, {key: metric(value, f"{name}/{key}", len(examples)) for key, value in metrics.items()}
 
 
+def _said(error: BaseException) -> str:
+    """Return an error on one line, whatever its message is."""
+    try:
+        return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    except Exception:
+        return f"{type(error).__name__} without a readable message"
+
+
 def _number(score: Any, name: str, index: int, given: dict[str, list[Any]]) -> float:
     if score is None:
         return math.nan
     try:
-        number = float(score)
-    except (TypeError, ValueError):
+        number = math.nan if isinstance(score, str | bytes) else float(score)
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
         raise RewardError(

@@ -1,0 +1,94 @@
+"""Rewards that return what is not a list of numbers, raise, or meddle: named with the reward and the sample."""
+
+import itertools
+import math
+import sys
+
+import numpy as np
+import pytest
+from tests.core.host.test_rewards import EXAMPLES, scorer
+from tests.hostile.case import attempt_call
+
+from dovetail.errors import RewardError
+
+COMPLETIONS = ["2", "4"]
+
+
+def returning(value):
+    """Return a reward that always returns this."""
+
+    def mine(completions):
+        return value
+
+    return mine
+
+
+def raising(error):
+    def mine(completions):
+        raise error
+
+    return mine
+
+
+def leaving(completions):
+    sys.exit(3)
+
+
+def unprintable(completions):
+    class Odd(Exception):
+        def __str__(self):
+            raise RuntimeError("not even a message")
+
+    raise Odd
+
+
+CASES = {
+    "None": (returning(None), "reward mine .*raised TypeError"),
+    "a number": (returning(1.0), "reward mine .*raised TypeError"),
+    "too few": (returning([1.0]), "reward mine returned 1 scores for 2 completions"),
+    "too many": (returning([1.0] * 3), "reward mine returned more than 2 scores completions"),
+    "none at all": (returning([]), "reward mine returned 0 scores"),
+    "scores without end": (returning(itertools.repeat(1.0)), "reward mine returned more than 2 scores"),
+    "NaN": (returning([1.0, math.nan]), "reward mine gave nan to sample 1"),
+    "infinity": (returning([-math.inf, 1.0]), "reward mine gave -inf to sample 0"),
+    "beyond float64": (returning([10**400, 1.0]), "reward mine gave 1000.* to sample 0"),
+    "a word": (returning(["good", 1.0]), "reward mine gave 'good' to sample 0"),
+    "a number as text": (returning(["1.0", 1.0]), "reward mine gave '1.0' to sample 0"),
+    "text for a list": (returning("10"), "reward mine .*'10'"),
+    "a dict for a list": (returning({"a": 1.0, "b": 2.0}), r"raised TypeError: it returned \"\{.a.: 1"),
+    "a set for a list": (returning({1.0, 2.0}), r"raised TypeError: it returned .\{1\.0"),
+    "a complex number": (returning([1j, 1.0]), "reward mine gave 1j to sample 0"),
+    "a list in a list": (returning([[1.0], [1.0]]), r"reward mine gave \[1\.0\] to sample 0"),
+    "a table": (returning(np.ones((2, 3))), "reward mine gave"),
+    "metrics that are words": (returning(([1.0, 1.0], {"m": "x"})), "metric mine/m of a reward is \"'x'\""),
+    "metrics of a wrong length": (returning(([1.0, 1.0], {"m": [1, 2, 3]})), "metric mine/m"),
+    "an exception": (raising(KeyError("x")), "reward mine .*raised KeyError: 'x'; first completion: '2'"),
+    "an exception of two lines": (raising(ValueError("a\nb")), r"reward mine .*raised ValueError: a b"),
+    "an exception in colour": (raising(ValueError("\x1b[31m")), r"reward mine .*raised ValueError: \\x1b"),
+    "an exception without a message": (unprintable, "reward unprintable .*raised Odd"),
+    "an exit": (raising(SystemExit(0)), "reward mine .*raised SystemExit"),
+    "an exit by sys": (leaving, "raised SystemExit"),
+    "no end of recursion": (raising(RecursionError("deep")), "reward mine .*raised RecursionError"),
+    "no memory": (raising(MemoryError()), "reward mine .*raised MemoryError"),
+}
+
+
+@pytest.mark.parametrize(("function", "pattern"), CASES.values(), ids=CASES)
+def test_a_reward(function, pattern):
+    attempt_call(lambda: scorer(function)(EXAMPLES, COMPLETIONS), RewardError, pattern)
+
+
+def test_a_reward_that_empties_what_it_is_given_takes_nothing_from_the_next():
+    def meddling(completions):
+        completions.clear()
+        return [0.0, 0.0]
+
+    def length(completions):
+        return [float(len(completion)) for completion in completions]
+
+    assert scorer(meddling, length)(EXAMPLES, COMPLETIONS).total.tolist() == [1.0, 1.0]
+
+
+def test_a_reward_that_is_interrupted_is_an_interruption():
+    with pytest.raises(KeyboardInterrupt):
+        scorer(raising(KeyboardInterrupt()))(EXAMPLES, COMPLETIONS)
