@@ -46,7 +46,7 @@ CASES = {
     "None": (returning(None), "reward mine .*raised TypeError"),
     "a number": (returning(1.0), "reward mine .*raised TypeError"),
     "too few": (returning([1.0]), "reward mine returned 1 scores for 2 completions"),
-    "too many": (returning([1.0] * 3), "reward mine returned more than 2 scores completions"),
+    "too many": (returning([1.0] * 3), "reward mine returned more than 2 scores"),
     "none at all": (returning([]), "reward mine returned 0 scores"),
     "scores without end": (returning(itertools.repeat(1.0)), "reward mine returned more than 2 scores"),
     "NaN": (returning([1.0, math.nan]), "reward mine gave nan to sample 1"),

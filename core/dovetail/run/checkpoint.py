@@ -65,8 +65,11 @@ class Checkpoints:
         number = self._manager.latest_step()
         if number is None:
             return None
-        meta = self._manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))["meta"]
-        return number, Saved(**meta)
+        try:
+            meta = self._manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))["meta"]
+            return number, Saved(**meta)
+        except Exception as error:  # orbax lets through what its storage raises, which is of many types
+            raise self._unreadable(number, error) from error
 
     @_one_at_a_time
     def save(self, number: int, state: Any, saved: Saved) -> Path:
@@ -86,9 +89,23 @@ class Checkpoints:
 
     @_one_at_a_time
     def restore(self, number: int, like: Any) -> Any:
-        """Return the state saved as `number`, with the shapes, types and shardings of `like`."""
+        """Return the state saved as `number`, with the shapes, types and shardings of `like`.
+
+        Raises:
+            RunError: if it cannot be read.
+        """
         arguments = ocp.args.Composite(state=ocp.args.StandardRestore(_abstract(like)))
-        return self._manager.restore(number, args=arguments)["state"]
+        try:
+            return self._manager.restore(number, args=arguments)["state"]
+        except Exception as error:
+            raise self._unreadable(number, error) from error
+
+    def _unreadable(self, number: int, error: Exception) -> RunError:
+        why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        return RunError(
+            f"checkpoint '{self._folder / 'steps' / str(number)}' cannot be read ({why}); move it away to go on from"
+            " the one before"
+        )
 
     @_one_at_a_time
     def restore_part(self, number: int, path: tuple[int | str, ...], like: Any) -> Any:

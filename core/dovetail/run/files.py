@@ -74,6 +74,26 @@ def write_whole(path: Path, text: str) -> None:
         raise
 
 
+def read_record(path: Path, **wanted: type) -> dict[str, Any]:
+    """Return the JSON object in a file, which must have these keys with values of these types.
+
+    Raises:
+        RunError: if it cannot be read or is something else, with what was expected.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RunError(f"'{path}' cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"'{path}' is not valid JSON: {error}; restore it, or choose another folder") from error
+    for key, kind in wanted.items():
+        if not isinstance(found, dict) or not isinstance(found.get(key), kind):
+            raise RunError(f"'{path}' has no {key!r}, or not as {kind.__name__}; restore it, or choose another folder")
+    if not isinstance(found, dict):
+        raise RunError(f"'{path}' does not hold an object; restore it, or choose another folder")
+    return found
+
+
 def records(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the records of a file of JSON lines, one at a time; an absent file has none.
 
@@ -93,7 +113,7 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
                 return
             try:
                 record = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise RunError(f"{path}:{number}: not valid JSON ({error}); mend it, or move the file away") from error
             if not isinstance(record, dict):
                 raise RunError(f"{path}:{number}: not a record but {record!r}; mend it, or move the file away")

@@ -20,7 +20,7 @@ from dovetail.devices.presence import devices
 from dovetail.errors import RunError
 from dovetail.registry import current
 from dovetail.run.code import claim_code
-from dovetail.run.files import hold, write_whole
+from dovetail.run.files import hold, read_record, write_whole
 from dovetail.run.journal import MESSAGES, Journal
 
 LIBRARIES = (
@@ -92,7 +92,7 @@ def _claim(path: Path, config: Config) -> None:
         write_whole(path / CONFIG, dump(config))
         write_whole(identity, json.dumps(mine, indent=2) + "\n")
         return
-    theirs = json.loads(identity.read_text())
+    theirs = read_record(identity, run_id=str)
     if theirs["run_id"] != mine["run_id"]:
         raise RunError(
             f"run folder '{path}' belongs to run {theirs['run_id']}, this one is {mine['run_id']}:"
@@ -133,5 +133,8 @@ def _note_environment(path: Path) -> None:
         "devices": dict(Counter(device.device_kind for device in there)),
     }
     file = path / ENVIRONMENT
-    starts = json.loads(file.read_text()) if file.exists() else []
+    try:
+        starts = [*json.loads(file.read_text())] if file.exists() else []
+    except (ValueError, TypeError, RecursionError) as error:
+        raise RunError(f"'{file}' is not a list in JSON: {error}; restore it, or move it away") from error
     write_whole(file, json.dumps([*starts, start], indent=2) + "\n")

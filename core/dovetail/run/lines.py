@@ -12,7 +12,7 @@ from typing import IO, Any
 import attrs
 
 from dovetail.errors import RunError
-from dovetail.run.files import hold, records, write_whole
+from dovetail.run.files import hold, read_record, records, write_whole
 
 BLOCK = 1 << 20
 
@@ -76,7 +76,7 @@ def _claim(path: Path, identity: dict[str, Any]) -> None:
             raise RunError(f"'{path}' exists and is not this command's; choose another file, or move it away")
         write_whole(note, json.dumps(identity, indent=2) + "\n")
         return
-    theirs = json.loads(note.read_text())
+    theirs = read_record(note)
     differ = [key for key in identity if theirs.get(key) != identity[key]]
     if differ:
         shown = "; ".join(f"{key}: {theirs.get(key)!r} in it, {identity[key]!r} here" for key in differ)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 
 from dovetail.errors import RunError, listing, nearest
-from dovetail.run.files import read_lines
+from dovetail.run.files import read_lines, read_record
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +28,7 @@ class RecordedRun:
     @property
     def id(self) -> str:
         """The run id."""
-        return str(json.loads((self.folder / "run.json").read_text())["run_id"])
+        return str(read_record(self.folder / "run.json", run_id=str)["run_id"])
 
     @property
     def config(self) -> Config:

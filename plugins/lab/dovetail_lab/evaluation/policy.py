@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import cached_property
@@ -18,6 +17,7 @@ from dovetail.errors import RunError
 from dovetail.host.completer import Completer
 from dovetail.protocols import OpenLoop, RolloutEngine, Task, Tokenizer, Weights
 from dovetail.run.checkpoint import Checkpoints
+from dovetail.run.files import read_record
 from dovetail.run.folder import CONFIG, IDENTITY
 from dovetail.run.sources import kept_in
 from dovetail.train.models import Models
@@ -96,7 +96,7 @@ def open_policy(config: Config, run: Path | None) -> Policy:
     at, owner = START, config_id(config)
     if run is not None:
         weights, at = _restored(run, weights)
-        owner = json.loads(_existing(run / IDENTITY, run).read_text())["run_id"]
+        owner = read_record(_existing(run / IDENTITY, run), run_id=str)["run_id"]
     return Policy(
         config=config,
         tokenizer=tokenizer,

@@ -13,7 +13,7 @@ import attrs
 from dovetail.config import difference, load
 from dovetail.errors import DovetailError, RunError
 from dovetail.protocols import ASSISTANT
-from dovetail.run.files import read_lines
+from dovetail.run.files import read_lines, read_record, records
 from dovetail_lab.report.charts import Line, color, lines
 from dovetail_lab.report.curves import smoothed
 from dovetail_lab.report.numbers import Unit, number, share
@@ -71,16 +71,18 @@ class Recorded:
             RunError: if what says which run it is cannot be read.
         """
         try:
-            identity = json.loads((folder / "run.json").read_text())
+            identity = read_record(folder / "run.json", run_id=str, config_id=str)
             starts = json.loads((folder / "environment.json").read_text())
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise RunError(f"'{folder}' cannot be read: {error}") from error
+        if not isinstance(starts, list) or not all(isinstance(start, dict) for start in starts):
+            raise RunError(f"'{folder / 'environment.json'}' does not hold a list of objects; restore it")
         return cls(
             folder=folder,
             color=index,
             identity=identity,
-            metrics=read_lines(folder / "metrics.jsonl", "rl"),
-            timings=read_lines(folder / "timings.jsonl"),
+            metrics=[line for line in _figures(folder / "metrics.jsonl") if line.get("phase") == "rl"],
+            timings=_figures(folder / "timings.jsonl"),
             samples=read_lines(folder / "samples.jsonl", "rl"),
             starts=starts,
         )
@@ -93,6 +95,22 @@ class Recorded:
     def curve(self, metric: str) -> dict[int, float]:
         """Return a metric by step."""
         return {line["step"]: line[metric] for line in self.metrics if metric in line}
+
+
+def _figures(file: Path) -> list[dict[str, Any]]:
+    """Return records of figures by step, which what a page draws has to be.
+
+    Raises:
+        RunError: at a line that is something else, with its number.
+    """
+    found = list(records(file))
+    for number, line in enumerate(found, 1):
+        if type(line.get("step")) is not int:
+            raise RunError(f"{file}:{number}: 'step' is {line.get('step')!r}, not a whole number; restore the file")
+        odd = [key for key, value in line.items() if key != "phase" and not isinstance(value, int | float | None)]
+        if odd:
+            raise RunError(f"{file}:{number}: {odd[0]!r} is {line[odd[0]]!r}, not a number or null; restore the file")
+    return found
 
 
 def render(folders: Sequence[Path]) -> str:

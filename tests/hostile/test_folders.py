@@ -1,0 +1,191 @@
+"""Run folders that are damaged, another's or a stranger's: they are only read, and what is wrong with them is said."""
+
+import json
+import os
+from html.parser import HTMLParser
+
+import pytest
+from tests.hostile.case import Case, attempt, attempt_call, contents
+
+from dovetail.api import open_run
+from dovetail.cli import main
+from dovetail.config import load
+from dovetail.errors import RunError
+from dovetail.run.checkpoint import Checkpoints, Saved
+from dovetail.run.folder import open_folder
+from dovetail.run.lines import open_lines
+
+RUN = {
+    "r/run.json": '{"config_id": "c", "run_id": "c-s0"}',
+    "r/environment.json": "[]",
+    "r/config.gin": "",
+    "r/metrics.jsonl": '{"phase": "rl", "step": 0, "loss": 1.0}\n',
+    "r/timings.jsonl": '{"phase": "rl", "step": 0, "time/step": 1.0}\n',
+    "r/samples.jsonl": "",
+}
+
+
+def damaged(pattern: str, **changes: str | bytes | None) -> Case:
+    """Return a case of a report about a run of which one file is something else."""
+    files = RUN | {f"r/{name.replace('__', '.')}": content for name, content in changes.items()}
+    return Case("report r", pattern, files=files)
+
+
+CASES = {
+    "run.json empty": damaged(r"r/run\.json' is not valid JSON", run__json=""),
+    "run.json cut short": damaged(r"r/run\.json' is not valid JSON", run__json='{"run_id": "c'),
+    "run.json of bytes": damaged(r"r/run\.json' is not valid JSON", run__json=b"\xff\xfe"),
+    "run.json that is a list": damaged(r"r/run\.json' has no 'run_id'", run__json="[]"),
+    "run.json without an id": damaged(r"r/run\.json' has no 'run_id'", run__json="{}"),
+    "run.json with a number": damaged(r"r/run\.json' has no 'run_id', or not as str", run__json='{"run_id": 3}'),
+    "run.json 100,000 deep": damaged(r"r/run\.json' is not valid JSON", run__json="[" * 100_000),
+    "environment.json cut short": damaged("'r' cannot be read", environment__json="["),
+    "environment.json of numbers": damaged(r"environment\.json' does not hold a list", environment__json="[3]"),
+    "metrics with a broken line": damaged(r"r/metrics\.jsonl:1: not valid JSON", metrics__jsonl="{\n"),
+    "metrics that are a list": damaged(r"r/metrics\.jsonl:1: not a record", metrics__jsonl="[]\n"),
+    "metrics 100,000 deep": damaged(r"r/metrics\.jsonl:1: not valid JSON", metrics__jsonl="[" * 100_000 + "\n"),
+    "metrics without a step": damaged(r"r/metrics\.jsonl:1: .*'step'", metrics__jsonl='{"phase": "rl"}\n'),
+    "metrics of a step that is text": damaged(
+        r"r/metrics\.jsonl:1: .*'step'", metrics__jsonl='{"phase": "rl", "step": "<b>"}\n'
+    ),
+    "metrics that are text": damaged(
+        r"r/metrics\.jsonl:1: 'loss' is 'low', not a number",
+        metrics__jsonl='{"phase": "rl", "step": 0, "loss": "low"}\n',
+    ),
+    "timings of bytes": damaged(r"r/timings\.jsonl:1: not valid JSON", timings__jsonl=b"\xff\xfe\n"),
+    "samples that are null": damaged(r"r/samples\.jsonl:1: not a record", samples__jsonl="null\n"),
+    "a config that is a folder": Case("replay r", r"config\.gin", files={"r/config.gin": None}),
+    "sweep.json cut short": Case("report r", r"r/sweep\.json' cannot be read", files={"r/sweep.json": "{"}),
+    "sweep.json of another version": Case("sweep status r", "is not a record of a sweep", files={"r/sweep.json": "{}"}),
+    "ab.json cut short": Case("report r", r"r/ab\.json' is not a readable record", files={"r/ab.json": "{"}),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_run_folder(case, tmp_path, capsys, monkeypatch):
+    attempt(case, tmp_path, capsys, monkeypatch)
+
+
+SCRIPT = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'\x1b[31m"
+
+
+def test_a_report_shows_what_a_stranger_wrote_and_runs_none_of_it(tmp_path, monkeypatch, capsys):
+    run = tmp_path / SCRIPT.replace("/", "")
+    run.mkdir()
+    for name, content in RUN.items():
+        (run / name[2:]).write_text(content)
+    record = {"phase": "rl", "step": 0, f"eval/{SCRIPT}": 1.0, SCRIPT: 0.5, "eval/accuracy": 0.5}
+    (run / "metrics.jsonl").write_text(json.dumps(record) + "\n" + json.dumps(record | {"step": 1}) + "\n")
+    sample = {"phase": "rl", "step": 0, "prompt": SCRIPT, "completion": SCRIPT, "score": 1.0, SCRIPT: SCRIPT}
+    (run / "samples.jsonl").write_text(json.dumps(sample) + "\n")
+    start = {"time": SCRIPT, "command": [SCRIPT], "plugins": {SCRIPT: SCRIPT}, "backend": SCRIPT, "cpus": SCRIPT}
+    (run / "environment.json").write_text(json.dumps([start]))
+    (run / "run.json").write_text(json.dumps({"run_id": SCRIPT, "config_id": SCRIPT}))
+    before = contents(run)
+    assert main(["report", str(run), "--output", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "alert(1)" in page
+    tags = Tags()
+    tags.feed(page)
+    assert not {"script", "img", "iframe", "object", "embed", "link"} & tags.names
+    assert not [name for name in tags.attributes if name.startswith("on")]
+    assert contents(run) == before
+
+
+class Tags(HTMLParser):
+    """The elements and attributes of a page, as a browser would see them."""
+
+    def __init__(self):
+        super().__init__()
+        self.names, self.attributes = set(), set()
+
+    def handle_starttag(self, tag, attrs):
+        self.names.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+
+@pytest.fixture
+def config(tmp_path):
+    (tmp_path / "a.gin").write_text("")
+    return load(tmp_path / "a.gin")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "pattern"),
+    [
+        ("run.json", "{", "run.json' is not valid JSON"),
+        ("run.json", "[]", "run.json' has no 'run_id'"),
+        ("run.json", '{"run_id": "other"}', "belongs to run other"),
+        ("environment.json", "{", "environment.json' is not a list in JSON"),
+        ("environment.json", "3", "environment.json' is not a list in JSON"),
+    ],
+)
+def test_a_folder_that_is_resumed(name, content, pattern, config, tmp_path):
+    open_folder(tmp_path / "r", config).close()
+    (tmp_path / "r" / name).write_text(content)
+    before = contents(tmp_path / "r")
+    attempt_call(lambda: open_folder(tmp_path / "r", config), RunError, pattern)
+    assert contents(tmp_path / "r") == before
+
+
+def test_a_folder_that_is_a_file(config, tmp_path):
+    (tmp_path / "r").write_text("mine")
+    attempt_call(lambda: open_folder(tmp_path / "r", config), RunError, "'.*r' cannot be written: File exists")
+
+
+def test_a_folder_in_use(config, tmp_path):
+    held = open_folder(tmp_path / "r", config)
+    attempt_call(lambda: open_folder(tmp_path / "r", config), RunError, "in use by another process")
+    held.close()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_is_read_only(config, tmp_path):
+    (tmp_path / "r").mkdir(mode=0o500)
+    attempt_call(lambda: open_folder(tmp_path / "r", config), RunError, "cannot be written: Permission denied")
+
+
+def test_a_folder_with_too_long_a_name(config, tmp_path):
+    attempt_call(lambda: open_folder(tmp_path / ("x" * 300), config), RunError, "cannot be written: File name too long")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "", "\x00"])
+def test_the_note_beside_a_file_of_lines(text, tmp_path):
+    path = tmp_path / "o.jsonl"
+    with open_lines(path, {"a": 1}) as lines:
+        lines.append([{"b": 2}])
+    (tmp_path / "o.jsonl.json").write_text(text)
+
+    def again():
+        with open_lines(path, {"a": 1}):
+            pass
+
+    attempt_call(again, RunError, r"o\.jsonl\.json'")
+    assert path.read_text() == '{"b": 2}\n'
+
+
+def test_an_opened_run_whose_identity_is_gone(tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    attempt_call(lambda: open_run(tmp_path).id, RunError, "run.json' has no 'run_id'")
+
+
+@pytest.mark.parametrize("damage", ["meta", "state", "all"])
+def test_a_checkpoint(damage, tmp_path):
+    import jax.numpy as jnp
+
+    state = {"w": jnp.ones(3)}
+    kept = Checkpoints(tmp_path, keep=2)
+    kept.save(1, state, Saved(phase="rl", step=1, data={}, journal={}))
+    kept.close()
+    files = [path for path in (tmp_path / "steps" / "1").rglob("*") if path.is_file()]
+    for path in files:
+        if damage == "all" or f"/{damage}/" in str(path):
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    opened = Checkpoints(tmp_path, keep=2)
+
+    def resume():
+        number, _ = opened.newest() or (0, None)
+        opened.restore(number, state)
+
+    attempt_call(resume, RunError, r"checkpoint '.*steps/1' cannot be read .*; move it away")
+    opened.close()
