@@ -32,13 +32,13 @@ def damaged(pattern: str, **changes: str | bytes | None) -> Case:
 
 
 CASES = {
-    "run.json empty": damaged(r"r/run\.json' is not valid JSON", run__json=""),
-    "run.json cut short": damaged(r"r/run\.json' is not valid JSON", run__json='{"run_id": "c'),
-    "run.json of bytes": damaged(r"r/run\.json' is not valid JSON", run__json=b"\xff\xfe"),
+    "run.json empty": damaged(r"r/run\.json' cannot be read: not valid JSON", run__json=""),
+    "run.json cut short": damaged(r"r/run\.json' cannot be read: not valid JSON", run__json='{"run_id": "c'),
+    "run.json of bytes": damaged(r"r/run\.json' cannot be read: not valid JSON", run__json=b"\xff\xfe"),
     "run.json that is a list": damaged(r"r/run\.json' has no 'run_id'", run__json="[]"),
     "run.json without an id": damaged(r"r/run\.json' has no 'run_id'", run__json="{}"),
     "run.json with a number": damaged(r"r/run\.json' has no 'run_id', or not as str", run__json='{"run_id": 3}'),
-    "run.json 100,000 deep": damaged(r"r/run\.json' is not valid JSON", run__json="[" * 100_000),
+    "run.json 100,000 deep": damaged(r"r/run\.json' cannot be read: not valid JSON", run__json="[" * 100_000),
     "environment.json cut short": damaged("'r' cannot be read", environment__json="["),
     "environment.json of numbers": damaged(r"environment\.json' does not hold a list", environment__json="[3]"),
     "metrics with a broken line": damaged(r"r/metrics\.jsonl:1: not valid JSON", metrics__jsonl="{\n"),
@@ -113,7 +113,7 @@ def config(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "pattern"),
     [
-        ("run.json", "{", "run.json' is not valid JSON"),
+        ("run.json", "{", "run.json' cannot be read: not valid JSON"),
         ("run.json", "[]", "run.json' has no 'run_id'"),
         ("run.json", '{"run_id": "other"}', "belongs to run other"),
         ("environment.json", "{", "environment.json' is not a list in JSON"),

@@ -104,12 +104,12 @@ def _figures(file: Path) -> list[dict[str, Any]]:
         RunError: at a line that is something else, with its number.
     """
     found = list(records(file))
-    for number, line in enumerate(found, 1):
+    for place, line in enumerate(found, 1):
         if type(line.get("step")) is not int:
-            raise RunError(f"{file}:{number}: 'step' is {line.get('step')!r}, not a whole number; restore the file")
+            raise RunError(f"{file}:{place}: 'step' is {line.get('step')!r}, not a whole number; restore the file")
         odd = [key for key, value in line.items() if key != "phase" and not isinstance(value, int | float | None)]
         if odd:
-            raise RunError(f"{file}:{number}: {odd[0]!r} is {line[odd[0]]!r}, not a number or null; restore the file")
+            raise RunError(f"{file}:{place}: {odd[0]!r} is {line[odd[0]]!r}, not a number or null; restore the file")
     return found
 
 

@@ -1,0 +1,66 @@
+"""What only a process of its own can show: its environment, its standard streams, its signals."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+PROGRAM = [sys.executable, "-m", "dovetail"]
+PLAIN = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+SECONDS = 60
+
+CASES = {
+    "no HOME, no TERM, nothing": ("explain quickstart", {}, 0, ""),
+    "a HOME that is not there": ("explain quickstart", {"HOME": "/nowhere/at/all", "TERM": "nonsense"}, 0, ""),
+    "a C locale": ("describe policy_loss gspo", {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, 0, ""),
+    "ASCII alone": ("describe policy_loss gspo", {"PYTHONIOENCODING": "ascii"}, 0, ""),
+    "ASCII alone, and an error": ("names é", {"PYTHONIOENCODING": "ascii"}, 1, "unknown kind"),
+    "a locale that is not there": ("explain quickstart", {"LC_ALL": "xx_YY.UTF-8", "LANG": "nonsense"}, 0, ""),
+    "20 columns": ("--help", {"COLUMNS": "20"}, 0, ""),
+    "no columns": ("--help", {"COLUMNS": "0"}, 0, ""),
+    "columns that are a word": ("--help", {"COLUMNS": "wide"}, 0, ""),
+    "a plugin file that is missing": ("explain quickstart", {"DOVETAIL_PLUGINS": "/nowhere.py"}, 0, "nowhere"),
+    "a distribution that is not there switched off": ("explain quickstart", {"DOVETAIL_DISABLE": "nobody"}, 0, None),
+}
+
+
+@pytest.mark.parametrize(("command", "environment", "status", "said"), CASES.values(), ids=CASES)
+def test_an_environment(command, environment, status, said, tmp_path):
+    done = subprocess.run(
+        [*PROGRAM, *command.split()], env=PLAIN | environment, cwd=tmp_path, capture_output=True, timeout=SECONDS
+    )
+    err = done.stderr.decode(errors="replace")
+    assert "Traceback" not in err
+    assert done.returncode == status, err
+    assert said is None or (said in err if said else err == "")
+
+
+@pytest.mark.parametrize(
+    ("redirected", "status"),
+    [(">/dev/full", 1), (">&-", (0, 1)), ("2>&-", 0), (">&- 2>&- <&-", (0, 1)), ("| true", 0), ("<&-", 0)],
+)
+def test_standard_streams(redirected, status, tmp_path):
+    """A stream may be closed, full, or a pipe that nobody reads."""
+    line = f"{' '.join(PROGRAM)} names {redirected}"
+    done = subprocess.run(["bash", "-c", line], env=PLAIN, cwd=tmp_path, capture_output=True, timeout=SECONDS)
+    err = done.stderr.decode()
+    assert "Traceback" not in err
+    assert "Exception ignored" not in err
+    assert done.returncode in (status if isinstance(status, tuple) else (status,)), err
+    assert err.count("\n") <= 1
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_it_begins(signum, tmp_path):
+    """It ends at once, without a traceback."""
+    process = subprocess.Popen(
+        [*PROGRAM, "train", "quickstart"], env=PLAIN, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    time.sleep(0.6)
+    process.send_signal(signum)
+    _, err = process.communicate(timeout=SECONDS)
+    assert process.returncode in (130, 128 + signum, -signum), err
+    assert b"Traceback" not in err
