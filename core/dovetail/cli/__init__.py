@@ -15,6 +15,7 @@ from typing import Any
 
 from dovetail.cli import completion, configs, names, plan, train
 from dovetail.cli.commands import collect, parser_of
+from dovetail.cli.terminal import flush, interruptions, silence, streams
 from dovetail.errors import DovetailError, DovetailWarning, printable
 from dovetail.registry import add_file
 
@@ -38,25 +39,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.formatwarning = _format_warning
     given = [*(sys.argv[1:] if arguments is None else arguments)]
     traceback = bool(os.environ.get(TRACEBACK)) or FLAG in given
+    with streams(), interruptions() as interrupted:
+        return _run(given, traceback, interrupted)
+
+
+def _run(given: Sequence[str], traceback: bool, interrupted: list[int]) -> int:
     try:
         options = parse(given)
         for file in getattr(options, "plugins", ()):
             add_file(file)
-        return options.run(options) or 0
-    except DovetailError as error:
-        if traceback:
-            raise
-        print(f"error: {printable(error)}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("stopped; run the same command again to go on", file=sys.stderr)
-        return 130
+        status = options.run(options) or 0
+        flush()
+        return status
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence()
         return 0
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, KeyboardInterrupt) or interrupted:
+            print("stopped; run the same command again to go on", file=sys.stderr)
+            return 130
         if traceback:
             raise
+        if isinstance(error, DovetailError):
+            print(f"error: {printable(error)}", file=sys.stderr)
+            return 1
         said = f"{type(error).__name__}: {error}".replace("\n", " ")
         print(f"error: unforeseen, {printable(said)}; {FLAG} shows where", file=sys.stderr)
         return 1

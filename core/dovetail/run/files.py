@@ -85,7 +85,9 @@ def read_record(path: Path, **wanted: type) -> dict[str, Any]:
     except OSError as error:
         raise RunError(f"'{path}' cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
-        raise RunError(f"'{path}' cannot be read: not valid JSON: {error}; restore it, or choose another folder") from error
+        raise RunError(
+            f"'{path}' cannot be read: not valid JSON: {error}; restore it, or choose another folder"
+        ) from error
     for key, kind in wanted.items():
         if not isinstance(found, dict) or not isinstance(found.get(key), kind):
             raise RunError(f"'{path}' has no {key!r}, or not as {kind.__name__}; restore it, or choose another folder")
