@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -76,15 +78,23 @@ def attempt(case: Case, folder: Path, capsys: pytest.CaptureFixture[str], monkey
         else:
             monkeypatch.setenv(name, value)
     before = contents(folder)
-    try:
-        status = main(shlex.split(case.command))
-    except SystemExit as ended:
-        status = ended.code
+    monkeypatch.setattr(warnings, "showwarning", show)
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        try:
+            status = main(shlex.split(case.command))
+        except SystemExit as ended:
+            status = ended.code
     shown = capsys.readouterr()
     judge(case, status, shown.out, shown.err)
     after = contents(folder)
     changed = [name for name in before if after.get(name) != before[name] and name not in case.rewrites]
     assert not changed, f"the command has changed {changed}"
+
+
+def show(message, category, *where, **others) -> None:
+    """Print a warning as Python does outside of pytest, which collects them."""
+    sys.stderr.write(warnings.formatwarning(message, category, "", 0))
 
 
 def judge(case: Case, status: object, out: str, err: str) -> None:

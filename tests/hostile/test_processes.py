@@ -69,7 +69,7 @@ def test_standard_streams(redirected, status, tmp_path):
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc to see what is being imported")
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_while_it_imports(signum, tmp_path):
-    """It ends at once, without a traceback."""
+    """It ends at once, and says so; numpy, when it is caught importing, says more on its own before that."""
     process = subprocess.Popen(
         [*PROGRAM, "train", "quickstart"], env=PLAIN, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -78,5 +78,5 @@ def test_a_signal_while_it_imports(signum, tmp_path):
         time.sleep(0.01)
     process.send_signal(signum)
     _, err = process.communicate(timeout=SECONDS)
-    assert process.returncode in (130, 128 + signum, -signum), err
-    assert b"Traceback" not in err
+    assert process.returncode in (130, -signum), err
+    assert signum != signal.SIGINT or err.endswith(b"stopped; run the same command again to go on\n")
