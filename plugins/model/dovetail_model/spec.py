@@ -20,10 +20,11 @@ Attention = Literal["auto", "dense", "blockwise", "cudnn", "splash"]
 class Layer:
     """What may differ from layer to layer: the rotary positions, and how far attention looks back (None: all the way).
 
-    A window of w shows a token itself and the w - 1 tokens before it.
+    A window of w shows a token itself and the w - 1 tokens before it. Without rotary positions (None) a layer knows the
+    order of tokens only from the causal mask and from the layers below.
     """
 
-    rope: Rope
+    rope: Rope | None
     window: int | None = None
 
 

@@ -18,7 +18,7 @@ from dovetail_model.spec import Spec
 
 
 class Attention(nnx.Module):
-    """Self-attention with rotary positions and grouped queries, on one row per token."""
+    """Self-attention with rotary positions (or none) and grouped queries, on one row per token."""
 
     def __init__(self, spec: Spec, *, rngs: nnx.Rngs) -> None:
         self.head_dim = spec.head_dim
@@ -50,7 +50,8 @@ class Attention(nnx.Module):
         )
         if self.query_norm is not None and self.key_norm is not None:
             queries, keys = self.query_norm(queries), self.key_norm(keys)
-        queries, keys = rotate(queries, view.rotation), rotate(keys, view.rotation)
+        if view.rotation is not None:
+            queries, keys = rotate(queries, view.rotation), rotate(keys, view.rotation)
         queries, keys, values = (y.reshape(seq, -1, *y.shape[1:]) for y in (queries, keys, values))
         present = KeyValues(by_head(keys), by_head(values))
         if past is not None and view.start is not None:

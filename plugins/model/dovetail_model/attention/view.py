@@ -19,11 +19,11 @@ from dovetail_model.spec import Layer
 class View:
     """Each token's rotation, what it sees of its row's own keys and of the prefix, and how attention is computed.
 
-    `start` is the position of the cache to write to. `keys` are given if there is dropout. `how` is the name of an
-    implementation.
+    `rotation` is None in layers without rotary positions. `start` is the position of the cache to write to. `keys` are
+    given if there is dropout. `how` is the name of an implementation.
     """
 
-    rotation: Rotation
+    rotation: Rotation | None
     own: Sight
     prefix: Sight | None
     start: Int[Array, ""] | None
@@ -81,7 +81,7 @@ def views(
     start = None if cache is None else cache.filled
 
     def view(layer: Layer) -> View:
-        turned = rotation(at.tokens.reshape(-1), layer.rope.frequencies(head_dim))
+        turned = None if layer.rope is None else rotation(at.tokens.reshape(-1), layer.rope.frequencies(head_dim))
         sights = [Sight(Places(tokens[:, None]), Places(own), layer.window)]
         if prefix is not None and at.prefix is not None:
             held = Places(jnp.where(prefix.valid, at.prefix, HIDDEN))

@@ -195,6 +195,7 @@ def _config(source: Source | None, spec: Spec, dtype: DType) -> dict[str, Any]:
 
 
 def _llama(spec: Spec) -> dict[str, Any]:
+    rope = spec.layers[0].rope
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -207,7 +208,7 @@ def _llama(spec: Spec) -> dict[str, Any]:
         "head_dim": spec.head_dim,
         "hidden_act": "silu",
         "rms_norm_eps": spec.norm_epsilon,
-        "rope_theta": spec.layers[0].rope.theta,
+        **({} if rope is None else {"rope_theta": rope.theta}),
         "tie_word_embeddings": spec.tied,
         "initializer_range": spec.init_std,
     }
