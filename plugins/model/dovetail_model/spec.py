@@ -33,7 +33,7 @@ class Spec:
     """A decoder with RMSNorm, rotary positions, grouped-query attention and a gated feed-forward layer.
 
         x ← √width E[token]                            the factor only where `scaled_embedding`
-        x ← x + Norm'(Attention(Norm(x)))              Norm' only where `post_norms`
+        x ← x + Norm'(Attention(Norm(x)))              Norm only where `pre_norms`, Norm' only where `post_norms`
         x ← x + Norm'(GLU(Norm(x)))                    for each layer
         logits = c tanh(Norm(x) Uᵀ / c)                U = E where `tied`; c = `logit_cap`, None for infinity
 
@@ -50,7 +50,9 @@ class Spec:
         activation: of the feed-forward layer's gate.
         norm_epsilon: added to the mean square.
         norm_offset: added to the norms' scales; 1 if the stored scale is the difference from one.
-        qk_norm: whether to normalise each head's query and key before the rotation.
+        qk_norm: whether to normalise queries and keys before the rotation.
+        qk_norm_over: what one norm of them covers: each 'head' by itself, or all heads together ('heads').
+        pre_norms: whether to normalise what attention and the feed-forward layer read.
         post_norms: whether to normalise what attention and the feed-forward layer add to the residual stream.
         qkv_bias, out_bias, ffn_bias: which products have a bias.
         query_scale: multiplies queries; None is 1 / √head_dim.
@@ -81,6 +83,8 @@ class Spec:
     norm_epsilon: float = 1e-6
     norm_offset: float = 0.0
     qk_norm: bool = False
+    qk_norm_over: Literal["head", "heads"] = "head"
+    pre_norms: bool = True
     post_norms: bool = False
     qkv_bias: bool = False
     out_bias: bool = False

@@ -33,13 +33,13 @@ POLICIES = {
 
 
 class Block(nnx.Module):
-    """An attention and a feed-forward layer, each behind a norm and added to the residual stream."""
+    """An attention and a feed-forward layer, each with a norm before or after it and added to the residual stream."""
 
     def __init__(self, spec: Spec, *, rngs: nnx.Rngs) -> None:
-        self.attention_norm = _norm(spec)
+        self.attention_norm = _norm(spec) if spec.pre_norms else None
         self.attention = Attention(spec, rngs=rngs)
         self.attention_post_norm = _norm(spec) if spec.post_norms else None
-        self.ffn_norm = _norm(spec)
+        self.ffn_norm = _norm(spec) if spec.pre_norms else None
         self.ffn = GLU(
             spec.width,
             spec.ffn,
@@ -56,10 +56,10 @@ class Block(nnx.Module):
         self, x: Float[Array, "row width"], view: View, past: KeyValues | None, prefix: KeyValues | None
     ) -> tuple[Float[Array, "row width"], KeyValues]:
         """Return the residual stream after this block, and the row's own keys and values."""
-        mixed, present = self.attention(self.attention_norm(x), view, past, prefix)
-        x = x + (mixed if self.attention_post_norm is None else self.attention_post_norm(mixed))
-        gated = self.ffn(self.ffn_norm(x), view.keys)
-        return x + (gated if self.ffn_post_norm is None else self.ffn_post_norm(gated)), present
+        mixed, present = self.attention(_normed(x, self.attention_norm), view, past, prefix)
+        x = x + _normed(mixed, self.attention_post_norm)
+        gated = self.ffn(_normed(x, self.ffn_norm), view.keys)
+        return x + _normed(gated, self.ffn_post_norm), present
 
 
 class Transformer(nnx.Module):
@@ -173,6 +173,10 @@ def _called(graphdef: Any, remat: str, *arguments: Any) -> tuple[Float[Array, "r
         return nnx.merge(graphdef, params)(*inputs)
 
     return call(*arguments) if remat in ("none", "auto") else recomputed(call, POLICIES[remat])(*arguments)
+
+
+def _normed(x: Float[Array, "row width"], norm: RMSNorm | None) -> Float[Array, "row width"]:
+    return x if norm is None else norm(x)
 
 
 def _norm(spec: Spec) -> RMSNorm:

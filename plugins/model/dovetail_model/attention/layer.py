@@ -36,8 +36,8 @@ class Attention(nnx.Module):
             bias=spec.out_bias,
             std=spec.init_std if spec.out_std is None else spec.out_std,
         )
-        self.query_norm = _head_norm(spec)
-        self.key_norm = _head_norm(spec)
+        self.query_norm = _head_norm(spec, spec.heads)
+        self.key_norm = _head_norm(spec, spec.kv_heads)
 
     def __call__(
         self, x: Float[Array, "row width"], view: View, past: KeyValues | None, prefix: KeyValues | None
@@ -49,7 +49,7 @@ class Attention(nnx.Module):
             for project in (self.queries, self.keys, self.values)
         )
         if self.query_norm is not None and self.key_norm is not None:
-            queries, keys = self.query_norm(queries), self.key_norm(keys)
+            queries, keys = _normed(queries, self.query_norm), _normed(keys, self.key_norm)
         if view.rotation is not None:
             queries, keys = rotate(queries, view.rotation), rotate(keys, view.rotation)
         queries, keys, values = (y.reshape(seq, -1, *y.shape[1:]) for y in (queries, keys, values))
@@ -63,11 +63,16 @@ class Attention(nnx.Module):
         return self.out(mixed.reshape(len(x), -1), view.keys), present
 
 
-def _head_norm(spec: Spec) -> RMSNorm | None:
+def _normed(x: Float[Array, "row head head_dim"], norm: RMSNorm) -> Float[Array, "row head head_dim"]:
+    """Normalise each head, or all together, as wide as the norm is."""
+    return norm(x.reshape(len(x), -1, norm.width)).reshape(x.shape)
+
+
+def _head_norm(spec: Spec, heads: int) -> RMSNorm | None:
     if not spec.qk_norm:
         return None
     return RMSNorm(
-        spec.head_dim,
+        spec.head_dim * (heads if spec.qk_norm_over == "heads" else 1),
         axis=None,
         epsilon=spec.norm_epsilon,
         offset=spec.norm_offset,

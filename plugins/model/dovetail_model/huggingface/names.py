@@ -32,7 +32,7 @@ GEMMA: Mapping[str, str] = {
     "blocks.{}.ffn_norm": "model.layers.{}.pre_feedforward_layernorm",
     "blocks.{}.ffn_post_norm": "model.layers.{}.post_feedforward_layernorm",
 }
-"""Gemma 2 and 3 have norms before and after; `post_attention_layernorm` changes its meaning."""
+"""Gemma 2 and 3 have norms before and after, OLMo 2 only after; `post_attention_layernorm` changes its meaning."""
 
 LEAVES: Mapping[str, str] = {"kernel": "weight", "scale": "weight", "bias": "bias"}
 
