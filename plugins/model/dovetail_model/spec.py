@@ -32,10 +32,10 @@ class Layer:
 class Spec:
     """A decoder with RMSNorm, rotary positions, grouped-query attention and a gated feed-forward layer.
 
-        x ← √width E[token]                            the factor only where `scaled_embedding`
-        x ← x + Norm'(Attention(Norm(x)))              Norm only where `pre_norms`, Norm' only where `post_norms`
-        x ← x + Norm'(GLU(Norm(x)))                    for each layer
-        logits = c tanh(Norm(x) Uᵀ / c)                U = E where `tied`; c = `logit_cap`, None for infinity
+        x ← e E[token]                                 e = `embedding_scale`
+        x ← x + r Norm'(Attention(Norm(x)))            Norm only where `pre_norms`, Norm' only where `post_norms`
+        x ← x + r Norm'(GLU(Norm(x)))                  for each layer; r = `residual_scale`
+        logits = c tanh(s Norm(x) Uᵀ / c)              U = E where `tied`; s = `logit_scale`; c = `logit_cap` or ∞
 
     Attributes:
         vocab_size: rows of the embedding.
@@ -57,7 +57,8 @@ class Spec:
         qkv_bias, out_bias, ffn_bias: which products have a bias.
         query_scale: multiplies queries; None is 1 / √head_dim.
         attention_cap, logit_cap: soft caps c, x ↦ c tanh(x / c), of attention scores and of logits.
-        scaled_embedding: whether to multiply embeddings by √width.
+        embedding_scale, residual_scale, logit_scale: multiply embeddings, what a layer adds to the residual stream, and
+            logits.
         init_std: standard deviation of the initial weights.
         out_std: that of the weights that write to the residual stream; None is `init_std`.
         dtype: of activations and cache; logits, softmax and norms are float32.
@@ -92,7 +93,9 @@ class Spec:
     query_scale: float | None = None
     attention_cap: float | None = None
     logit_cap: float | None = None
-    scaled_embedding: bool = False
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    logit_scale: float = 1.0
     names: Mapping[str, str] = attrs.field(default=LLAMA, hash=False)
     init_std: float = 0.02
     out_std: float | None = None

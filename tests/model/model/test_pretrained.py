@@ -138,6 +138,31 @@ QWEN3_06B = {
     "rope_scaling": None,
     "sliding_window": None,
 }
+SMOLLM3_3B = {
+    "model_type": "smollm3",
+    "hidden_act": "silu",
+    "hidden_size": 2048,
+    "intermediate_size": 11008,
+    "no_rope_layer_interval": 4,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 36,
+    "num_key_value_heads": 4,
+    "rope_theta": 5000000.0,
+    "tie_word_embeddings": True,
+    "vocab_size": 128256,
+}
+OLMO2_1B = {
+    "model_type": "olmo2",
+    "hidden_act": "silu",
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 16,
+    "num_key_value_heads": 16,
+    "rope_theta": 500000.0,
+    "tie_word_embeddings": False,
+    "vocab_size": 100352,
+}
 
 
 @pytest.mark.parametrize(
@@ -149,6 +174,8 @@ QWEN3_06B = {
         (MISTRAL_7B, 7_241_732_096),
         (QWEN25_05B, 494_032_768),
         (QWEN3_06B, 596_049_920),
+        (SMOLLM3_3B, 3_075_098_624),
+        (OLMO2_1B, 1_484_916_736),
     ],
     ids=lambda value: value["model_type"] if isinstance(value, dict) else "",
 )
