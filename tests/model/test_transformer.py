@@ -41,7 +41,7 @@ EVERYTHING = attrs.evolve(
     attention_cap=5.0,
     logit_cap=8.0,
     embedding_scale=4.0,
-    residual_scale=0.7,
+    residual_scale=1.25,
     logit_scale=0.5,
 )
 PROMPTS, SAMPLES, PROMPT, TOKENS = 3, 2, 6, 7
