@@ -1,9 +1,11 @@
 import json
+import math
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -15,9 +17,10 @@ from tests.model.folders import ARCHITECTURES, FIXTURES, arrays_of, config_of, w
 import dovetail
 from dovetail.errors import ConfigError
 from dovetail.registry import current
+from dovetail_model.attention.view import views
 from dovetail_model.huggingface.config import HuggingFaceConfig, common
 from dovetail_model.huggingface.lookup import read_spec
-from dovetail_model.layers.rope import Rope, Stretch
+from dovetail_model.layers.rope import Rope, Stretch, Yarn
 from dovetail_model.model.pretrained import Pretrained
 from dovetail_model.spec import Layer
 
@@ -209,7 +212,15 @@ def test_layers_of_published_models():
         ({"hidden_size": 900}, "hidden_size = 900 is not a multiple of num_attention_heads = 14; give head_dim"),
         ({"head_dim": 63}, "63 units per head; rotary positions rotate pairs, so it must be even"),
         ({"hidden_act": "relu"}, "hidden_act = 'relu'; supported are gelu_pytorch_tanh, silu, swish"),
-        ({"rope_scaling": {"type": "yarn"}}, "rope_type = 'yarn'; supported are default, linear, llama3"),
+        (
+            {"rope_scaling": {"type": "proportional"}},
+            "rope_type = 'proportional'; supported are default, dynamic, linear, llama3, yarn",
+        ),
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "'original_max_position_embeddings' is missing"),
+        (
+            {"rope_scaling": {"type": "yarn", "factor": 0.5}, "max_position_embeddings": 32768},
+            "factor = 0.5; YaRN stretches, so it must be at least 1",
+        ),
         ({"rope_scaling": {"type": "linear"}}, "'factor' is missing"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is not 1"),
         ({"layer_types": ["full_attention"]}, "layer_types has 1 entries for num_hidden_layers = 24"),
@@ -220,6 +231,31 @@ def test_layers_of_published_models():
 def test_configs_that_cannot_be_read_are_refused(changes, message):
     with pytest.raises(ConfigError, match=f"^config.json: {message}"):
         spec_of(**QWEN25_05B | changes)
+
+
+def rope_of(**scaling):
+    values = QWEN25_05B | {"max_position_embeddings": 4096, "rope_scaling": scaling}
+    (rope,) = {layer.rope for layer in spec_of(**values).layers}
+    return rope
+
+
+def test_yarn_reads_what_files_say_and_leave_out():
+    given = rope_of(type="yarn", factor=4.0, original_max_position_embeddings=1024)
+    assert given.stretch == Yarn(factor=4.0, original=1024)
+    assert given.magnitude == pytest.approx(1 + 0.1 * math.log(4))
+    assert rope_of(rope_type="yarn", original_max_position_embeddings=1024) == given  # 4096 / 1024
+    both = rope_of(rope_type="yarn", factor=4.0, mscale=0.5, mscale_all_dim=2.0)
+    assert both.magnitude == pytest.approx((1 + 0.05 * math.log(4)) / (1 + 0.2 * math.log(4)))
+    assert rope_of(rope_type="yarn", factor=4.0, attention_factor=0.7).magnitude == 0.7
+
+
+def test_dynamic_scaling_is_none_up_to_the_original_length_and_refused_beyond():
+    rope = rope_of(rope_type="dynamic", factor=2.0)
+    assert rope == Rope(theta=1_000_000.0, limit=4096)
+    layers = [Layer(attrs.evolve(rope, limit=5))]
+    views(layers, 8, jnp.ones((1, 5), bool), None, None)
+    with pytest.raises(ConfigError, match="rows of up to 6 tokens; beyond 5 the rotary"):
+        views(layers, 8, jnp.ones((1, 6), bool), None, None)
 
 
 def test_an_unsupported_architecture_is_refused_with_those_there_are():
@@ -233,8 +269,6 @@ def test_an_unsupported_architecture_is_refused_with_those_there_are():
 
 
 def test_a_plugin_adds_an_architecture(tmp_path):
-    import attrs
-
     def my_llama(config):
         names = {ours: theirs.replace("model.layers", "transformer.h") for ours, theirs in common(config).names.items()}
         return attrs.evolve(common(config), names=names, norm_epsilon=config.get("eps", float))
@@ -366,6 +400,7 @@ def test_folders_without_a_model_are_refused(tmp_path):
 
 SHARDED = """
 import sys
+import attrs
 import jax
 import numpy as np
 from flax import nnx
