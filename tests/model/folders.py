@@ -20,6 +20,7 @@ ARCHITECTURES = (
     "llama",
     "mistral",
     "olmo2",
+    "phi3",
     "qwen2",
     "qwen2_yarn",
     "qwen3",

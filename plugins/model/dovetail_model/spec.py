@@ -64,6 +64,7 @@ class Spec:
         dtype: of activations and cache; logits, softmax and norms are float32.
         param_dtype: of the weights.
         names: our module names -> those of a Hugging Face folder; see `dovetail_model.huggingface.names`.
+        fused: a folder's name of what it stores as one -> the names of its parts as in `names`, in the order of rows.
         remat: what the backward pass recomputes block by block: nothing ('none'), everything but matrix products
             ('dots'), everything but products of weights and activations ('dots_no_batch'), everything ('full'); 'auto'
             leaves it to the plan of a run's memory, and is nothing without one.
@@ -97,6 +98,7 @@ class Spec:
     residual_scale: float = 1.0
     logit_scale: float = 1.0
     names: Mapping[str, str] = attrs.field(default=LLAMA, hash=False)
+    fused: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict, hash=False)
     init_std: float = 0.02
     out_std: float | None = None
     dtype: DType = "float32"

@@ -67,7 +67,7 @@ def _rotation(rope: Rope | None, head_dim: int, at: Positions, width: int) -> Ro
         return None
     if rope.limit is not None and width > rope.limit:
         raise ConfigError(
-            f"rows of up to {width:,} tokens; beyond {rope.limit:,} the rotary positions of this model (rope_type in its"
+            f"rows of up to {width:,} tokens; beyond {rope.limit:,} the rotary positions of this model (rope_type in"
             " config.json) change with the longest row of a batch, which is not supported; shorten prompts or answers"
         )
     return rotation(at.tokens.reshape(-1), rope.frequencies(head_dim), rope.magnitude)

@@ -71,6 +71,20 @@ class Yarn:
         return lowered * frequencies / self.factor + (1 - lowered) * frequencies
 
 
+@attrs.frozen
+class Divided:
+    """A rule that divides each frequency by its own number.
+
+    Ding et al. 2024, "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", equation 1.
+    """
+
+    by: tuple[float, ...]
+
+    def __call__(self, frequencies: Float[np.ndarray, "half"]) -> Float[np.ndarray, "half"]:
+        """Return the divided frequencies."""
+        return frequencies / np.asarray(self.by)
+
+
 @attrs.frozen(kw_only=True)
 class Rope:
     """The angles by which positions turn.
@@ -80,24 +94,27 @@ class Rope:
         factor: divides all of them.
         stretch: a rule that lowers some of them.
         magnitude: multiplies cosine and sine, so that the scores of attention are multiplied by its square.
+        share: of each head's units, how many are turned; the others, at its end, have no positions.
         limit: tokens per row up to which these frequencies hold; a longer row is refused. None: any number.
     """
 
     theta: float
     factor: float = 1.0
-    stretch: Stretch | Yarn | None = None
+    stretch: Stretch | Yarn | Divided | None = None
     magnitude: float = 1.0
+    share: float = 1.0
     limit: int | None = None
 
     def frequencies(self, head_dim: int) -> Float[np.ndarray, "half"]:
-        """Return the angle per position of each pair: ωᵢ = θ^(-2i / head_dim) / factor, i = 0 … head_dim/2 - 1.
+        """Return the angle per position of each pair: ωᵢ = θ^(-2i / d) / factor, i = 0 … d/2 - 1, d = head_dim · share.
 
         Computed in float64: at position 100,000 a rounding error of float32 would show.
 
         >>> Rope(theta=100.0).frequencies(4)
         array([1. , 0.1], dtype=float32)
         """
-        plain = self.theta ** (-np.arange(0, head_dim, 2) / head_dim) / self.factor
+        turned = int(head_dim * self.share)
+        plain = self.theta ** (-np.arange(0, turned, 2) / turned) / self.factor
         return np.asarray(plain if self.stretch is None else self.stretch(plain), np.float32)
 
 
@@ -116,7 +133,7 @@ def rotation(positions: Int[Array, "row"], frequencies: Float[np.ndarray, "half"
 
 
 def rotate(x: Float[Array, "row head head_dim"], by: Rotation) -> Float[Array, "row head head_dim"]:
-    """Turn each pair (xᵢ, xᵢ₊ₕ), h = head_dim/2, by its row's angle φᵢ.
+    """Turn each pair (xᵢ, xᵢ₊ₕ), h = `half`, by its row's angle φᵢ; units from 2h on stay as they are.
 
         yᵢ   = xᵢ cos φᵢ - xᵢ₊ₕ sin φᵢ
         yᵢ₊ₕ = xᵢ₊ₕ cos φᵢ + xᵢ sin φᵢ
@@ -132,6 +149,7 @@ def rotate(x: Float[Array, "row head head_dim"], by: Rotation) -> Float[Array, "
     Array([[[0., 1.]]], dtype=float32)
     """
     cos, sin = by.cos[:, None, :], by.sin[:, None, :]
-    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    turned = [first * cos - second * sin, second * cos + first * sin]
+    half = cos.shape[-1]
+    first, second, rest = jnp.split(x.astype(jnp.float32), [half, 2 * half], axis=-1)
+    turned = [first * cos - second * sin, second * cos + first * sin, rest]
     return jnp.concatenate(turned, axis=-1).astype(x.dtype)
