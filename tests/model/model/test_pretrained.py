@@ -166,6 +166,23 @@ OLMO2_1B = {
     "tie_word_embeddings": False,
     "vocab_size": 100352,
 }
+PHI4_MINI = {
+    "model_type": "phi3",
+    "attention_bias": False,
+    "hidden_act": "silu",
+    "hidden_size": 3072,
+    "intermediate_size": 8192,
+    "max_position_embeddings": 131072,
+    "num_attention_heads": 24,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "original_max_position_embeddings": 4096,
+    "partial_rotary_factor": 0.75,
+    "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [2.0] * 48},
+    "sliding_window": 262144,
+    "tie_word_embeddings": True,
+    "vocab_size": 200064,
+}
 
 
 @pytest.mark.parametrize(
@@ -177,6 +194,7 @@ OLMO2_1B = {
         (MISTRAL_7B, 7_241_732_096),
         (QWEN25_05B, 494_032_768),
         (QWEN3_06B, 596_049_920),
+        (PHI4_MINI, 3_836_021_760),
         (SMOLLM3_3B, 3_075_098_624),
         (OLMO2_1B, 1_484_916_736),
     ],
