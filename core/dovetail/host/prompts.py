@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal, overload
@@ -53,8 +54,25 @@ class LengthReport:
         )
 
 
+class _Seen(Sequence[Example], abc.ABC):
+    """Examples as somebody gets to see them."""
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Example]: ...
+    def __getitem__(self, index: int | slice) -> Example | Sequence[Example]:
+        return self._part(index) if isinstance(index, slice) else self._at(index)
+
+    @abc.abstractmethod
+    def _at(self, index: int) -> Example: ...
+
+    @abc.abstractmethod
+    def _part(self, which: slice) -> Sequence[Example]: ...
+
+
 @attrs.frozen
-class Rendered(Sequence[Example]):
+class Rendered(_Seen):
     """A view of a task's examples whose `prompt` is the text that the model gets."""
 
     examples: Sequence[Example]
@@ -63,19 +81,16 @@ class Rendered(Sequence[Example]):
     def __len__(self) -> int:
         return len(self.examples)
 
-    @overload
-    def __getitem__(self, index: int) -> Example: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Example]: ...
-    def __getitem__(self, index: int | slice) -> Example | Sequence[Example]:
-        if isinstance(index, slice):
-            return Rendered(self.examples[index], self.render)
+    def _at(self, index: int) -> Example:
         example = self.examples[index]
         return {**example, "prompt": self.render(example)}
 
+    def _part(self, which: slice) -> Sequence[Example]:
+        return Rendered(self.examples[which], self.render)
+
 
 @attrs.frozen
-class Selected(Sequence[Example]):
+class Selected(_Seen):
     """A view of the examples whose prompts fit."""
 
     examples: Sequence[Example]
@@ -84,18 +99,15 @@ class Selected(Sequence[Example]):
     def __len__(self) -> int:
         return len(self.indices)
 
-    @overload
-    def __getitem__(self, index: int) -> Example: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Example]: ...
-    def __getitem__(self, index: int | slice) -> Example | Sequence[Example]:
-        if isinstance(index, slice):
-            return Selected(self.examples, self.indices[index])
+    def _at(self, index: int) -> Example:
         return self.examples[int(self.indices[index])]
+
+    def _part(self, which: slice) -> Sequence[Example]:
+        return Selected(self.examples, self.indices[which])
 
 
 @attrs.frozen
-class Checked(Sequence[Example]):
+class Checked(_Seen):
     """A view of examples that measures each text after the first `measured` when it is asked for.
 
     `shown` are the same examples with the text as the model gets it.
@@ -110,13 +122,10 @@ class Checked(Sequence[Example]):
     def __len__(self) -> int:
         return len(self.examples)
 
-    @overload
-    def __getitem__(self, index: int) -> Example: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Example]: ...
-    def __getitem__(self, index: int | slice) -> Example | Sequence[Example]:
-        if isinstance(index, slice):
-            return Selected(self, np.arange(len(self))[index])
+    def _part(self, which: slice) -> Sequence[Example]:
+        return Selected(self, np.arange(len(self))[which])
+
+    def _at(self, index: int) -> Example:
         example, number = self.examples[index], index % len(self)
         if number >= self.measured:
             length = _length(self.shown[number][self.limit.column], self.tokenizer)

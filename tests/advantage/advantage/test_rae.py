@@ -93,6 +93,7 @@ def games(tmp_path_factory):
     return (*RAE, "train.task=records", f"task.records.path='{path}'", "task.records.eval_share=0.3")
 
 
+@pytest.mark.slow
 def test_a_run_remembers_and_resumes_bit_for_bit(games, tmp_path, monkeypatch):
     whole, halves = tmp_path / "whole", tmp_path / "halves"
     train(load(None, games), whole)

@@ -67,6 +67,7 @@ class _Interrupted(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_all_of_them_together_run_and_go_on_bit_for_bit(tmp_path, monkeypatch):
     """Through a refill, with greedy completions and mini-batches that are cut across fresh and earlier groups."""
     lines = run(tmp_path / "undisturbed", *TOGETHER)

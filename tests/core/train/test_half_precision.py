@@ -25,13 +25,20 @@ def losses(folder, *overrides):
     return np.mean(found[:5]), np.mean(found[-5:])
 
 
+@pytest.mark.slow
 def test_bfloat16_parameters_learn_as_float32_ones(tmp_path):
     (first, last), (half_first, half_last) = losses(tmp_path / "full"), losses(tmp_path / "half", HALF[0])
     assert first - last > 4
     assert half_first - half_last == pytest.approx(first - last, rel=0.1)
 
 
-@pytest.mark.parametrize("adapter", [(), ("train.adapter=lora", "adapter.lora.rank=2")], ids=["all", "lora"])
+@pytest.mark.parametrize(
+    "adapter",
+    [
+        pytest.param((), marks=pytest.mark.slow, id="all"),
+        pytest.param(("train.adapter=lora", "adapter.lora.rank=2"), id="lora"),
+    ],
+)
 def test_a_run_in_bfloat16_with_a_critic_resumes_and_is_exported(tmp_path, adapter):
     """Steps of both phases, scoring, reference and critic; the masters are part of the checkpoint."""
     overrides = [*TINY, *HALF, "train.advantage=gae", "train.kl_coef=0.1", "train.micro_batch_size=4", *adapter]

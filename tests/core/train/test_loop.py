@@ -259,7 +259,14 @@ def test_gae_adds_the_critic(tmp_path, passes):
     assert sorted(passes) == ["logps", "values", "values"]
 
 
-@pytest.mark.parametrize("role", ["train.policy_loss=gspo", "train.advantage=rloo", "train.loss_agg=token_sum"])
+@pytest.mark.parametrize(
+    "role",
+    [
+        "train.policy_loss=gspo",
+        pytest.param("train.advantage=rloo", marks=SLOW),
+        pytest.param("train.loss_agg=token_sum", marks=SLOW),
+    ],
+)
 def test_a_variant_needs_no_other_change(tmp_path, role):
     last = run(tmp_path, role, "sft.steps=0", "train.steps=2")
     assert np.isfinite(last["policy_loss/loss"])
@@ -340,6 +347,7 @@ def test_a_long_prompt_is_refused_before_training(tmp_path):
     assert read_lines(tmp_path / "metrics.jsonl") == []
 
 
+@pytest.mark.slow
 def test_a_critic_of_another_size_starts_on_its_own(tmp_path):
     last = run(tmp_path, "train.advantage=gae", "critic/model.decoder.width=8", "sft.steps=0", "train.steps=1")
     assert np.isfinite(last["critic/loss"])

@@ -101,6 +101,7 @@ def test_a_hanging_trial_is_ended_and_counted(tmp_path):
     assert store.state(trial(store, HANGS)).reason == "it took longer than 6 s"
 
 
+@pytest.mark.slow
 def test_a_trial_is_tried_again_from_where_it_was(tmp_path):
     store, counts = sweep(tmp_path / "s", DIES_ONCE, GOOD, retry=1)
     assert counts == {"done": 2}
@@ -123,6 +124,7 @@ def test_fail_fast_ends_the_sweep(tmp_path):
     assert not store.is_driven
 
 
+@pytest.mark.slow
 def test_a_corrupt_folder_is_set_aside_and_begun_again(tmp_path):
     store, _ = sweep(tmp_path / "s", GOOD, 0.11)
     (store.folder(trial(store, GOOD)) / "run.json").write_text("{")
@@ -190,6 +192,7 @@ def test_a_trial_can_be_killed_and_stays_so(tmp_path):
     assert sweep(folder, SLOW, GOOD)[1] == {"killed": 1, "done": 1}
 
 
+@pytest.mark.slow
 def test_a_hanging_trial_can_be_killed_too(tmp_path, monkeypatch):
     monkeypatch.setattr(driver, "HANGING_SECONDS", 0.3)
     _, counts = asked_while_running(tmp_path / "s", HANGS, lambda s, t: s.ask_to_stop(t, "killed", "by hand"), GOOD)

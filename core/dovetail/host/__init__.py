@@ -1,0 +1,1 @@
+"""What a step does on the host: prompts, completions, episodes and rewards."""
