@@ -1,5 +1,6 @@
 """JAX is strict in tests: silent rank or dtype promotion is an error. What a test registers is forgotten after it."""
 
+import itertools
 import os
 from pathlib import Path
 
@@ -19,6 +20,7 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 # Each compiled program holds a dozen mappings of memory, and Linux allows a process 65,530 of them; LLVM aborts the
 # process at the next one.
 MAPPINGS = 15_000
+TESTS = itertools.count()
 
 
 @pytest.fixture(autouse=True)
@@ -29,9 +31,9 @@ def forget_what_is_registered():
     current().remove("session")
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(autouse=True)
 def forget_what_is_compiled():
     yield
     maps = Path("/proc/self/maps")
-    if maps.exists() and maps.read_bytes().count(b"\n") > MAPPINGS:
+    if next(TESTS) % 20 == 0 and maps.exists() and maps.read_bytes().count(b"\n") > MAPPINGS:
         jax.clear_caches()

@@ -13,7 +13,19 @@ import numpy as np
 from dovetail_model.huggingface.safetensors import open_folder, write_folder
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "models"
-ARCHITECTURES = ("gemma2", "gemma3_text", "llama", "mistral", "qwen2", "qwen3")
+ARCHITECTURES = (
+    "gemma2",
+    "gemma3_text",
+    "granite",
+    "llama",
+    "mistral",
+    "olmo2",
+    "phi3",
+    "qwen2",
+    "qwen2_yarn",
+    "qwen3",
+    "smollm3",
+)
 
 
 @attrs.frozen(eq=False)

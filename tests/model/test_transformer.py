@@ -40,7 +40,9 @@ EVERYTHING = attrs.evolve(
     query_scale=0.5,
     attention_cap=5.0,
     logit_cap=8.0,
-    scaled_embedding=True,
+    embedding_scale=4.0,
+    residual_scale=1.25,
+    logit_scale=0.5,
 )
 PROMPTS, SAMPLES, PROMPT, TOKENS = 3, 2, 6, 7
 

@@ -20,10 +20,11 @@ Attention = Literal["auto", "dense", "blockwise", "cudnn", "splash"]
 class Layer:
     """What may differ from layer to layer: the rotary positions, and how far attention looks back (None: all the way).
 
-    A window of w shows a token itself and the w - 1 tokens before it.
+    A window of w shows a token itself and the w - 1 tokens before it. Without rotary positions (None) a layer knows the
+    order of tokens only from the causal mask and from the layers below.
     """
 
-    rope: Rope
+    rope: Rope | None
     window: int | None = None
 
 
@@ -31,10 +32,10 @@ class Layer:
 class Spec:
     """A decoder with RMSNorm, rotary positions, grouped-query attention and a gated feed-forward layer.
 
-        x ← √width E[token]                            the factor only where `scaled_embedding`
-        x ← x + Norm'(Attention(Norm(x)))              Norm' only where `post_norms`
-        x ← x + Norm'(GLU(Norm(x)))                    for each layer
-        logits = c tanh(Norm(x) Uᵀ / c)                U = E where `tied`; c = `logit_cap`, None for infinity
+        x ← e E[token]                                 e = `embedding_scale`
+        x ← x + r Norm'(Attention(Norm(x)))            Norm only where `pre_norms`, Norm' only where `post_norms`
+        x ← x + r Norm'(GLU(Norm(x)))                  for each layer; r = `residual_scale`
+        logits = c tanh(s Norm(x) Uᵀ / c)              U = E where `tied`; s = `logit_scale`; c = `logit_cap` or ∞
 
     Attributes:
         vocab_size: rows of the embedding.
@@ -49,17 +50,21 @@ class Spec:
         activation: of the feed-forward layer's gate.
         norm_epsilon: added to the mean square.
         norm_offset: added to the norms' scales; 1 if the stored scale is the difference from one.
-        qk_norm: whether to normalise each head's query and key before the rotation.
+        qk_norm: whether to normalise queries and keys before the rotation.
+        qk_norm_over: what one norm of them covers: each 'head' by itself, or all heads together ('heads').
+        pre_norms: whether to normalise what attention and the feed-forward layer read.
         post_norms: whether to normalise what attention and the feed-forward layer add to the residual stream.
         qkv_bias, out_bias, ffn_bias: which products have a bias.
         query_scale: multiplies queries; None is 1 / √head_dim.
         attention_cap, logit_cap: soft caps c, x ↦ c tanh(x / c), of attention scores and of logits.
-        scaled_embedding: whether to multiply embeddings by √width.
+        embedding_scale, residual_scale, logit_scale: multiply embeddings, what a layer adds to the residual stream, and
+            logits.
         init_std: standard deviation of the initial weights.
         out_std: that of the weights that write to the residual stream; None is `init_std`.
         dtype: of activations and cache; logits, softmax and norms are float32.
         param_dtype: of the weights.
         names: our module names -> those of a Hugging Face folder; see `dovetail_model.huggingface.names`.
+        fused: a folder's name of what it stores as one -> the names of its parts as in `names`, in the order of rows.
         remat: what the backward pass recomputes block by block: nothing ('none'), everything but matrix products
             ('dots'), everything but products of weights and activations ('dots_no_batch'), everything ('full'); 'auto'
             leaves it to the plan of a run's memory, and is nothing without one.
@@ -80,6 +85,8 @@ class Spec:
     norm_epsilon: float = 1e-6
     norm_offset: float = 0.0
     qk_norm: bool = False
+    qk_norm_over: Literal["head", "heads"] = "head"
+    pre_norms: bool = True
     post_norms: bool = False
     qkv_bias: bool = False
     out_bias: bool = False
@@ -87,8 +94,11 @@ class Spec:
     query_scale: float | None = None
     attention_cap: float | None = None
     logit_cap: float | None = None
-    scaled_embedding: bool = False
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    logit_scale: float = 1.0
     names: Mapping[str, str] = attrs.field(default=LLAMA, hash=False)
+    fused: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict, hash=False)
     init_std: float = 0.02
     out_std: float | None = None
     dtype: DType = "float32"

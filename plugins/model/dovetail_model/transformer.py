@@ -33,13 +33,14 @@ POLICIES = {
 
 
 class Block(nnx.Module):
-    """An attention and a feed-forward layer, each behind a norm and added to the residual stream."""
+    """An attention and a feed-forward layer, each with a norm before or after it and added to the residual stream."""
 
     def __init__(self, spec: Spec, *, rngs: nnx.Rngs) -> None:
-        self.attention_norm = _norm(spec)
+        self.scale = spec.residual_scale
+        self.attention_norm = _norm(spec) if spec.pre_norms else None
         self.attention = Attention(spec, rngs=rngs)
         self.attention_post_norm = _norm(spec) if spec.post_norms else None
-        self.ffn_norm = _norm(spec)
+        self.ffn_norm = _norm(spec) if spec.pre_norms else None
         self.ffn = GLU(
             spec.width,
             spec.ffn,
@@ -56,10 +57,13 @@ class Block(nnx.Module):
         self, x: Float[Array, "row width"], view: View, past: KeyValues | None, prefix: KeyValues | None
     ) -> tuple[Float[Array, "row width"], KeyValues]:
         """Return the residual stream after this block, and the row's own keys and values."""
-        mixed, present = self.attention(self.attention_norm(x), view, past, prefix)
-        x = x + (mixed if self.attention_post_norm is None else self.attention_post_norm(mixed))
-        gated = self.ffn(self.ffn_norm(x), view.keys)
-        return x + (gated if self.ffn_post_norm is None else self.ffn_post_norm(gated)), present
+        mixed, present = self.attention(_normed(x, self.attention_norm), view, past, prefix)
+        x = x + self._scaled(_normed(mixed, self.attention_post_norm))
+        gated = self.ffn(_normed(x, self.ffn_norm), view.keys)
+        return x + self._scaled(_normed(gated, self.ffn_post_norm)), present
+
+    def _scaled(self, change: Float[Array, "row width"]) -> Float[Array, "row width"]:
+        return change if self.scale == 1 else change * jnp.asarray(self.scale, change.dtype)
 
 
 class Transformer(nnx.Module):
@@ -95,8 +99,8 @@ class Transformer(nnx.Module):
         how = choose(spec, Shapes(tokens=tokens.shape[1], own=own or tokens.shape[1], prefix=shared))
         seen = views(spec.layers, spec.head_dim, mask, cache, prefix, keys, how=how)
         x = self.embedding[...][tokens.reshape(-1)].astype(spec.dtype)
-        if spec.scaled_embedding:
-            x = x * jnp.asarray(spec.width**0.5, spec.dtype)
+        if spec.embedding_scale != 1:
+            x = x * jnp.asarray(spec.embedding_scale, spec.dtype)
         layers = []
         for number, (block, layer) in enumerate(zip(self.blocks, spec.layers, strict=True)):
             past, shared = (None if kept is None else kept.layers[number] for kept in (cache, prefix))
@@ -139,6 +143,8 @@ class Transformer(nnx.Module):
         dtype = jnp.float32 if jax.default_backend() == "cpu" else hidden.dtype
         rows, table = hidden.reshape(-1, self.width).astype(dtype), table.astype(dtype)
         logits = jnp.einsum("rw,vw->rv", rows, table, preferred_element_type=jnp.float32)
+        if self.spec.logit_scale != 1:
+            logits = logits * self.spec.logit_scale
         if self.spec.logit_cap is not None:
             logits = self.spec.logit_cap * jnp.tanh(logits / self.spec.logit_cap)
         return logits.reshape(*hidden.shape[:-1], self.vocab_size)
@@ -173,6 +179,10 @@ def _called(graphdef: Any, remat: str, *arguments: Any) -> tuple[Float[Array, "r
         return nnx.merge(graphdef, params)(*inputs)
 
     return call(*arguments) if remat in ("none", "auto") else recomputed(call, POLICIES[remat])(*arguments)
+
+
+def _normed(x: Float[Array, "row width"], norm: RMSNorm | None) -> Float[Array, "row width"]:
+    return x if norm is None else norm(x)
 
 
 def _norm(spec: Spec) -> RMSNorm:

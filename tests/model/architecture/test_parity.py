@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 from tests.golden import GOLDEN
+from tests.model.folders import ARCHITECTURES as NAMES
 
 from dovetail.field.logps import logps
 from dovetail_model.huggingface.config import HuggingFaceConfig
@@ -16,7 +17,7 @@ from dovetail_model.huggingface.lookup import read_spec
 from dovetail_model.model.pretrained import Pretrained
 
 OURS = Path(__file__).parents[2] / "fixtures" / "models"
-ARCHITECTURES = [OURS / name for name in ("gemma2", "gemma3_text", "llama", "mistral", "qwen2", "qwen3")]
+ARCHITECTURES = [OURS / name for name in NAMES]
 LARGER = [GOLDEN / "hf" / name for name in ("gemma2", "gemma3", "llama3", "qwen2", "qwen3")]
 PREFIX = 5
 
@@ -93,16 +94,16 @@ PASSES = [(folder, "leftpad") for folder in ALL] + [(folder, "long") for folder 
 
 
 @pytest.mark.parametrize(("folder", "kind"), PASSES, indirect=["folder"], ids=name_of)
-def test_logits_hidden_states_and_log_probabilities(model, reference, kind):
+def test_logits_hidden_states_and_log_probabilities(folder, model, reference, kind):
     tokens, mask = rows(reference, kind)
     hidden, logits, scored = plain(model, tokens, mask)
-    close(logits, reference[f"{kind}/logits"], mask, atol=1e-4)
+    close(logits, reference[f"{kind}/logits"], mask, atol=1e-4 if folder in LARGER else 1e-5)
     close(scored, reference[f"{kind}/logps"], mask[:, :-1], atol=1e-4)
     if f"{kind}/hidden_2" in reference:  # two layers and the last norm
         close(hidden, reference[f"{kind}/hidden_2"], mask, atol=1e-4, rtol=1e-5)
 
 
-@over(ARCHITECTURES)
+@over([folder for folder in ARCHITECTURES if folder.name not in ("granite", "olmo2", "qwen2_yarn")])
 def test_a_prefix_changes_nothing(model, reference):
     tokens, mask = rows(reference, "leftpad")
     close(continued(model, tokens, mask), reference["leftpad/logits"][:, PREFIX:], mask[:, PREFIX:], atol=1e-4)

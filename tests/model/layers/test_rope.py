@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dovetail_model.layers.rope import Rope, Stretch, rotate, rotation
+from dovetail_model.layers.rope import Rope, Stretch, Yarn, rotate, rotation
 
 
 def turned(x, position, theta=100.0):
@@ -58,3 +58,22 @@ def test_a_stretch_interpolates_in_between():
     np.testing.assert_allclose(
         Rope(theta=100.0, stretch=stretch).frequencies(4)[1], 0.1 * (2 / 3 / 8 + 1 / 3), rtol=1e-6
     )
+
+
+def test_yarn_by_hand():
+    # theta 100 and head_dim 8: ω = 10^(-i/2); over 100 positions pair 0 turns 15.9 times, pair 2 1.59 times and pair 3
+    # 0.5 times, so that two turns are at i = 1.80 and a half at 3.005
+    frequencies = Rope(theta=100.0).frequencies(8).astype(float)
+    rule = Yarn(factor=4.0, original=100, fast=2.0, slow=0.5)
+    kept = [1, 1, 1 - 1 / 3, 1 - 2 / 3]  # rounded outwards: from 1 to 4
+    np.testing.assert_allclose(rule(frequencies) / frequencies, [1 - 0.75 * (1 - s) for s in kept], rtol=1e-6)
+    exact = Yarn(factor=4.0, original=100, fast=2.0, slow=0.5, whole=False)
+    at = [2 * np.log10(100 / (2 * np.pi * n)) for n in (2.0, 0.5)]
+    lowered = (2 - at[0]) / (at[1] - at[0])
+    np.testing.assert_allclose(exact(frequencies)[2] / frequencies[2], 1 - 0.75 * lowered, rtol=1e-6)
+
+
+def test_a_magnitude_multiplies_what_is_turned():
+    x = jax.random.normal(jax.random.key(0), (1, 1, 16))
+    turned = rotate(x, rotation(jnp.array([7]), Rope(theta=100.0).frequencies(16), 1.5))
+    np.testing.assert_allclose(jnp.linalg.norm(turned), 1.5 * jnp.linalg.norm(x), rtol=1e-5)

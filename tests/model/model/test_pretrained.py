@@ -1,9 +1,11 @@
 import json
+import math
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -15,9 +17,10 @@ from tests.model.folders import ARCHITECTURES, FIXTURES, arrays_of, config_of, w
 import dovetail
 from dovetail.errors import ConfigError
 from dovetail.registry import current
+from dovetail_model.attention.view import views
 from dovetail_model.huggingface.config import HuggingFaceConfig, common
 from dovetail_model.huggingface.lookup import read_spec
-from dovetail_model.layers.rope import Rope, Stretch
+from dovetail_model.layers.rope import Rope, Stretch, Yarn
 from dovetail_model.model.pretrained import Pretrained
 from dovetail_model.spec import Layer
 
@@ -138,6 +141,48 @@ QWEN3_06B = {
     "rope_scaling": None,
     "sliding_window": None,
 }
+SMOLLM3_3B = {
+    "model_type": "smollm3",
+    "hidden_act": "silu",
+    "hidden_size": 2048,
+    "intermediate_size": 11008,
+    "no_rope_layer_interval": 4,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 36,
+    "num_key_value_heads": 4,
+    "rope_theta": 5000000.0,
+    "tie_word_embeddings": True,
+    "vocab_size": 128256,
+}
+OLMO2_1B = {
+    "model_type": "olmo2",
+    "hidden_act": "silu",
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 16,
+    "num_key_value_heads": 16,
+    "rope_theta": 500000.0,
+    "tie_word_embeddings": False,
+    "vocab_size": 100352,
+}
+PHI4_MINI = {
+    "model_type": "phi3",
+    "attention_bias": False,
+    "hidden_act": "silu",
+    "hidden_size": 3072,
+    "intermediate_size": 8192,
+    "max_position_embeddings": 131072,
+    "num_attention_heads": 24,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "original_max_position_embeddings": 4096,
+    "partial_rotary_factor": 0.75,
+    "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [2.0] * 48},
+    "sliding_window": 262144,
+    "tie_word_embeddings": True,
+    "vocab_size": 200064,
+}
 
 
 @pytest.mark.parametrize(
@@ -149,6 +194,9 @@ QWEN3_06B = {
         (MISTRAL_7B, 7_241_732_096),
         (QWEN25_05B, 494_032_768),
         (QWEN3_06B, 596_049_920),
+        (PHI4_MINI, 3_836_021_760),
+        (SMOLLM3_3B, 3_075_098_624),
+        (OLMO2_1B, 1_484_916_736),
     ],
     ids=lambda value: value["model_type"] if isinstance(value, dict) else "",
 )
@@ -182,7 +230,15 @@ def test_layers_of_published_models():
         ({"hidden_size": 900}, "hidden_size = 900 is not a multiple of num_attention_heads = 14; give head_dim"),
         ({"head_dim": 63}, "63 units per head; rotary positions rotate pairs, so it must be even"),
         ({"hidden_act": "relu"}, "hidden_act = 'relu'; supported are gelu_pytorch_tanh, silu, swish"),
-        ({"rope_scaling": {"type": "yarn"}}, "rope_type = 'yarn'; supported are default, linear, llama3"),
+        (
+            {"rope_scaling": {"type": "proportional"}},
+            "rope_type = 'proportional'; supported are default, dynamic, linear, llama3, yarn",
+        ),
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "'original_max_position_embeddings' is missing"),
+        (
+            {"rope_scaling": {"type": "yarn", "factor": 0.5}, "max_position_embeddings": 32768},
+            "factor = 0.5; YaRN stretches, so it must be at least 1",
+        ),
         ({"rope_scaling": {"type": "linear"}}, "'factor' is missing"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is not 1"),
         ({"layer_types": ["full_attention"]}, "layer_types has 1 entries for num_hidden_layers = 24"),
@@ -193,6 +249,31 @@ def test_layers_of_published_models():
 def test_configs_that_cannot_be_read_are_refused(changes, message):
     with pytest.raises(ConfigError, match=f"^config.json: {message}"):
         spec_of(**QWEN25_05B | changes)
+
+
+def rope_of(**scaling):
+    values = QWEN25_05B | {"max_position_embeddings": 4096, "rope_scaling": scaling}
+    (rope,) = {layer.rope for layer in spec_of(**values).layers}
+    return rope
+
+
+def test_yarn_reads_what_files_say_and_leave_out():
+    given = rope_of(type="yarn", factor=4.0, original_max_position_embeddings=1024)
+    assert given.stretch == Yarn(factor=4.0, original=1024)
+    assert given.magnitude == pytest.approx(1 + 0.1 * math.log(4))
+    assert rope_of(rope_type="yarn", original_max_position_embeddings=1024) == given  # 4096 / 1024
+    both = rope_of(rope_type="yarn", factor=4.0, mscale=0.5, mscale_all_dim=2.0)
+    assert both.magnitude == pytest.approx((1 + 0.05 * math.log(4)) / (1 + 0.2 * math.log(4)))
+    assert rope_of(rope_type="yarn", factor=4.0, attention_factor=0.7).magnitude == 0.7
+
+
+def test_dynamic_scaling_is_none_up_to_the_original_length_and_refused_beyond():
+    rope = rope_of(rope_type="dynamic", factor=2.0)
+    assert rope == Rope(theta=1_000_000.0, limit=4096)
+    layers = [Layer(attrs.evolve(rope, limit=5))]
+    views(layers, 8, jnp.ones((1, 5), bool), None, None)
+    with pytest.raises(ConfigError, match="rows of up to 6 tokens; beyond 5 the rotary"):
+        views(layers, 8, jnp.ones((1, 6), bool), None, None)
 
 
 def test_an_unsupported_architecture_is_refused_with_those_there_are():
@@ -206,8 +287,6 @@ def test_an_unsupported_architecture_is_refused_with_those_there_are():
 
 
 def test_a_plugin_adds_an_architecture(tmp_path):
-    import attrs
-
     def my_llama(config):
         names = {ours: theirs.replace("model.layers", "transformer.h") for ours, theirs in common(config).names.items()}
         return attrs.evolve(common(config), names=names, norm_epsilon=config.get("eps", float))
@@ -339,6 +418,7 @@ def test_folders_without_a_model_are_refused(tmp_path):
 
 SHARDED = """
 import sys
+import attrs
 import jax
 import numpy as np
 from flax import nnx
@@ -371,4 +451,5 @@ def test_tensors_go_straight_to_their_devices():
 def test_is_registered():
     component = dovetail.get("model", "pretrained")
     assert set(component.params) == {"path", "dtype", "param_dtype", "remat", "attention", "random"}
-    assert set(dovetail.names("architecture")) >= set(ARCHITECTURES)
+    variants = {"qwen2_yarn"}
+    assert set(dovetail.names("architecture")) >= set(ARCHITECTURES) - variants

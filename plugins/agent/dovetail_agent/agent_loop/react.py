@@ -52,9 +52,9 @@ class React(ToolAgent):
     2. Calls are those of the format `react`, one in a turn, and a turn that neither acts nor answers is told so.
     3. The prompt begins with an `instruction`.
 
-    The other settings mean what they do in `tool_agent`: the limits `max_turns`, `max_turn_tokens`, `max_result_tokens`,
-    `max_calls` and `max_invalid`; how a result is written, `result` and `result_role`; where tools run, `processes`
-    and `time_limit`.
+    The other settings mean what they do in `tool_agent`: the limits `max_turns`, `max_turn_tokens`,
+    `max_result_tokens`, `max_calls` and `max_invalid`; how a result is written, `result` and `result_role`; where tools
+    run, `processes` and `time_limit`.
 
     Raises:
         ConfigError: when opened, if `train.tool_format` is another than `react`; and as `tool_agent`.

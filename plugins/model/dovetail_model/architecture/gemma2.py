@@ -25,12 +25,13 @@ def gemma(config: HuggingFaceConfig) -> Spec:
     bias = config.get("attention_bias", bool, False)
     if config.get("use_bidirectional_attention", bool, False):
         raise config.refuse("use_bidirectional_attention is true; a policy generates from left to right")
+    spec = common(config, tied=True)
     return attrs.evolve(
-        common(config, tied=True),
+        spec,
         names=GEMMA,
         norm_offset=1.0,
         post_norms=True,
-        scaled_embedding=True,
+        embedding_scale=spec.width**0.5,
         qkv_bias=bias,
         out_bias=bias,
         query_scale=config.get("query_pre_attn_scalar", float, 256.0) ** -0.5,

@@ -18,7 +18,7 @@ from dovetail_model.spec import Spec
 
 
 class Attention(nnx.Module):
-    """Self-attention with rotary positions and grouped queries, on one row per token."""
+    """Self-attention with rotary positions (or none) and grouped queries, on one row per token."""
 
     def __init__(self, spec: Spec, *, rngs: nnx.Rngs) -> None:
         self.head_dim = spec.head_dim
@@ -36,8 +36,8 @@ class Attention(nnx.Module):
             bias=spec.out_bias,
             std=spec.init_std if spec.out_std is None else spec.out_std,
         )
-        self.query_norm = _head_norm(spec)
-        self.key_norm = _head_norm(spec)
+        self.query_norm = _head_norm(spec, spec.heads)
+        self.key_norm = _head_norm(spec, spec.kv_heads)
 
     def __call__(
         self, x: Float[Array, "row width"], view: View, past: KeyValues | None, prefix: KeyValues | None
@@ -49,8 +49,9 @@ class Attention(nnx.Module):
             for project in (self.queries, self.keys, self.values)
         )
         if self.query_norm is not None and self.key_norm is not None:
-            queries, keys = self.query_norm(queries), self.key_norm(keys)
-        queries, keys = rotate(queries, view.rotation), rotate(keys, view.rotation)
+            queries, keys = _normed(queries, self.query_norm), _normed(keys, self.key_norm)
+        if view.rotation is not None:
+            queries, keys = rotate(queries, view.rotation), rotate(keys, view.rotation)
         queries, keys, values = (y.reshape(seq, -1, *y.shape[1:]) for y in (queries, keys, values))
         present = KeyValues(by_head(keys), by_head(values))
         if past is not None and view.start is not None:
@@ -62,11 +63,16 @@ class Attention(nnx.Module):
         return self.out(mixed.reshape(len(x), -1), view.keys), present
 
 
-def _head_norm(spec: Spec) -> RMSNorm | None:
+def _normed(x: Float[Array, "row head head_dim"], norm: RMSNorm) -> Float[Array, "row head head_dim"]:
+    """Normalise each head, or all together, as wide as the norm is."""
+    return norm(x.reshape(len(x), -1, norm.width)).reshape(x.shape)
+
+
+def _head_norm(spec: Spec, heads: int) -> RMSNorm | None:
     if not spec.qk_norm:
         return None
     return RMSNorm(
-        spec.head_dim,
+        spec.head_dim * (heads if spec.qk_norm_over == "heads" else 1),
         axis=None,
         epsilon=spec.norm_epsilon,
         offset=spec.norm_offset,

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Int, Key
 
+from dovetail.errors import ConfigError
 from dovetail_model.attention.sight import HIDDEN, LAST, NOWHERE, Places, Sight
 from dovetail_model.cache import Cache
-from dovetail_model.layers.rope import Rotation, rotation
+from dovetail_model.layers.rope import Rope, Rotation, rotation
 from dovetail_model.spec import Layer
 
 
@@ -19,11 +20,11 @@ from dovetail_model.spec import Layer
 class View:
     """Each token's rotation, what it sees of its row's own keys and of the prefix, and how attention is computed.
 
-    `start` is the position of the cache to write to. `keys` are given if there is dropout. `how` is the name of an
-    implementation.
+    `rotation` is None in layers without rotary positions. `start` is the position of the cache to write to. `keys` are
+    given if there is dropout. `how` is the name of an implementation.
     """
 
-    rotation: Rotation
+    rotation: Rotation | None
     own: Sight
     prefix: Sight | None
     start: Int[Array, ""] | None
@@ -56,6 +57,22 @@ def positions(mask: Bool[Array, "seq token"], cache: Cache | None, prefix: Cache
     return Positions(jnp.maximum(tokens, 0), own, None if prefix is None else _count(prefix.valid))
 
 
+def _rotation(rope: Rope | None, head_dim: int, at: Positions, width: int) -> Rotation | None:
+    """Return the rotation of new tokens in rows of at most `width` tokens.
+
+    Raises:
+        ConfigError: if the rows may be longer than the frequencies hold.
+    """
+    if rope is None:
+        return None
+    if rope.limit is not None and width > rope.limit:
+        raise ConfigError(
+            f"rows of up to {width:,} tokens; beyond {rope.limit:,} the rotary positions of this model (rope_type in"
+            " config.json) change with the longest row of a batch, which is not supported; shorten prompts or answers"
+        )
+    return rotation(at.tokens.reshape(-1), rope.frequencies(head_dim), rope.magnitude)
+
+
 def _count(mask: Bool[Array, "seq token"]) -> Int[Array, "seq token"]:
     return jnp.cumsum(mask, axis=1, dtype=jnp.int32) - 1
 
@@ -79,9 +96,10 @@ def views(
     tokens = jnp.where(mask, at.tokens, NOWHERE)
     own = jnp.where(mask if cache is None else cache.validity(mask), at.own, HIDDEN)
     start = None if cache is None else cache.filled
+    width = own.shape[1] + (0 if prefix is None else prefix.valid.shape[1])
 
     def view(layer: Layer) -> View:
-        turned = rotation(at.tokens.reshape(-1), layer.rope.frequencies(head_dim))
+        turned = _rotation(layer.rope, head_dim, at, width)
         sights = [Sight(Places(tokens[:, None]), Places(own), layer.window)]
         if prefix is not None and at.prefix is not None:
             held = Places(jnp.where(prefix.valid, at.prefix, HIDDEN))

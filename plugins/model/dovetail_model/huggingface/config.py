@@ -12,12 +12,14 @@ import attrs
 
 from dovetail.errors import ConfigError, listing
 from dovetail_model.layers.glu import Activation
-from dovetail_model.layers.rope import Rope, Stretch
+from dovetail_model.layers.rope import Rope, Stretch, Yarn
 from dovetail_model.spec import Layer, Spec
 
 FILE: Final = "config.json"
 KNOWN: Final = Path(__file__).parent / "known"
 """Sizes of the models that shipped configs name, so that `dovetail plan` works before they are downloaded."""
+MAXIMUM: Final = "max_position_embeddings"
+ORIGINAL: Final = "original_max_position_embeddings"
 FULL: Final = "full_attention"
 SLIDING: Final = "sliding_attention"
 CLASSIFIERS: Final = ("ForSequenceClassification", "ForTokenClassification")
@@ -181,11 +183,15 @@ def layers(
 
 def rope(config: HuggingFaceConfig, kind: str = FULL, *, default_theta: float = 10_000.0) -> Rope:
     """Read the rotary positions of one kind of layer: `rope_parameters`, or the older `rope_theta`, `rope_scaling`."""
-    theta = {"rope_theta": config.get("rope_theta", float, default_theta)}
-    if not config.has("rope_parameters"):
-        return _rope(config, {**theta, **config.get("rope_scaling", dict, {})})
-    parameters = config.get("rope_parameters", dict)
-    return _rope(config, {**theta, **parameters.get(kind, parameters)})
+    outside = {name: config.values.get(name) for name in (MAXIMUM, ORIGINAL)}
+    given = {MAXIMUM: outside[MAXIMUM], "rope_theta": config.get("rope_theta", float, default_theta)}
+    if config.has("rope_parameters"):
+        parameters = config.get("rope_parameters", dict)
+        given |= parameters.get(kind, parameters)
+    else:
+        given |= config.get("rope_scaling", dict, {})
+    given[ORIGINAL] = outside[ORIGINAL] or given.get(ORIGINAL) or outside[MAXIMUM]
+    return _rope(config, given)
 
 
 def _rope(config: HuggingFaceConfig, parameters: Mapping[str, Any]) -> Rope:
@@ -202,13 +208,39 @@ def _llama3(given: HuggingFaceConfig, theta: float) -> Rope:
         factor=given.get("factor", float),
         low=given.get("low_freq_factor", float),
         high=given.get("high_freq_factor", float),
-        original=given.size("original_max_position_embeddings"),
+        original=given.size(ORIGINAL),
     )
     return Rope(theta=theta, stretch=stretch)
+
+
+def _yarn(given: HuggingFaceConfig, theta: float) -> Rope:
+    original = given.size(ORIGINAL)
+    factor = given.get("factor", float) if given.has("factor") else given.size(MAXIMUM) / original
+    if factor < 1:
+        raise given.refuse(f"factor = {factor}; YaRN stretches, so it must be at least 1")
+    stretch = Yarn(
+        factor=factor,
+        original=original,
+        fast=given.get("beta_fast", float, 32.0) or 32.0,
+        slow=given.get("beta_slow", float, 1.0) or 1.0,
+        whole=given.get("truncate", bool, True),
+    )
+    return Rope(theta=theta, stretch=stretch, magnitude=given.get("attention_factor", float, _magnitude(given, factor)))
+
+
+def _magnitude(given: HuggingFaceConfig, factor: float) -> float:
+    """Return YaRN's 1 + 0.1 m ln(factor), or the quotient of two of them where the file gives both m."""
+    above, below = (given.get(name, float, 0.0) for name in ("mscale", "mscale_all_dim"))
+    if not above or not below:
+        above, below = 1.0, 0.0
+    return (1 + 0.1 * above * math.log(factor)) / (1 + 0.1 * below * math.log(factor))
 
 
 _ROPES: dict[str, Callable[[HuggingFaceConfig, float], Rope]] = {
     "default": lambda _, theta: Rope(theta=theta),
     "linear": lambda given, theta: Rope(theta=theta, factor=given.get("factor", float)),
+    # below the original length there is nothing to scale
+    "dynamic": lambda given, theta: Rope(theta=theta, limit=given.size(ORIGINAL)),
     "llama3": _llama3,
+    "yarn": _yarn,
 }

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import attrs
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
@@ -18,6 +19,7 @@ from dovetail.errors import ConfigError, DovetailWarning
 from dovetail_model.adapter.lora import linears
 from dovetail_model.huggingface.config import FILE as CONFIG
 from dovetail_model.huggingface.config import HuggingFaceConfig
+from dovetail_model.huggingface.fused import stored_together
 from dovetail_model.huggingface.lookup import read_spec
 from dovetail_model.huggingface.names import is_transposed, tensor_name
 from dovetail_model.huggingface.safetensors import write_file, write_folder
@@ -123,7 +125,18 @@ def tensors(model: Transformer, dtype: DType | None = None) -> dict[str, Paramet
         if not inside_linear or path[-1] == "bias":
             make = partial(_cast, leaf, dtype)
             found[tensor_name(model.spec.names, path)] = Parameter.of(jax.eval_shape(make), make, transposed=False)
+    for whole, parts in stored_together(model.spec):
+        found[whole] = _together([found.pop(part) for part in parts])
     return found
+
+
+def _together(parts: list[Parameter]) -> Parameter:
+    """Return one parameter with the rows of several, whose matrices are the transposes of what is stored."""
+
+    def make() -> jax.Array:
+        return jnp.concatenate([part.make() for part in parts], axis=-1)
+
+    return Parameter.of(jax.eval_shape(make), make, transposed=True)
 
 
 def _cast(leaf: Any, dtype: DType | None) -> jax.Array:
@@ -136,11 +149,18 @@ def save_adapter(folder: Path, model: nnx.Module, *, base: str) -> list[Path]:
     `base` names the adapted model: a folder, or its name on the hub.
 
     Raises:
-        ConfigError: if the model has no adapter.
+        ConfigError: if the model has no adapter, or its folder stores adapted matrices as one.
     """
     changes = {name: linear.change for name, linear in linears(model).items() if linear.change is not None}
     if not changes:
         raise ConfigError("the model has no adapter; write it whole")
+    spec = decoder_of(model).spec
+    apart = {part for _, parts in stored_together(spec) for part in parts}
+    if found := [name for name in changes if f"{name}.weight" in apart]:
+        raise ConfigError(
+            f"the model's folder stores {found[0]} and others as one matrix, to which their adapters do not add up;"
+            " write the model whole"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "adapter_model.safetensors"
     stored = {f"base_model.model.{name}.{key}": value for name, c in changes.items() for key, value in _peft(c).items()}
@@ -195,6 +215,7 @@ def _config(source: Source | None, spec: Spec, dtype: DType) -> dict[str, Any]:
 
 
 def _llama(spec: Spec) -> dict[str, Any]:
+    rope = spec.layers[0].rope
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -207,7 +228,7 @@ def _llama(spec: Spec) -> dict[str, Any]:
         "head_dim": spec.head_dim,
         "hidden_act": "silu",
         "rms_norm_eps": spec.norm_epsilon,
-        "rope_theta": spec.layers[0].rope.theta,
+        **({} if rope is None else {"rope_theta": rope.theta}),
         "tie_word_embeddings": spec.tied,
         "initializer_range": spec.init_std,
     }

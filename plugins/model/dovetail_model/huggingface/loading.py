@@ -12,6 +12,7 @@ from flax import nnx
 
 from dovetail.errors import ConfigError, listing
 from dovetail.protocols import Place
+from dovetail_model.huggingface.fused import taken_apart
 from dovetail_model.huggingface.names import is_transposed, tensor_name
 from dovetail_model.huggingface.safetensors import Readable
 from dovetail_model.source.source import Source
@@ -40,6 +41,7 @@ def load(spec: Spec, source: Source, place: Place | None, *, besides: Collection
     parameters = dict(nnx.to_flat_state(state))
     names = {path: tensor_name(spec.names, path) for path in parameters}
     shapes = {names[path]: _stored_shape(path, leaf) for path, leaf in parameters.items()}
+    found = taken_apart(found, spec, shapes)
     _check(source, shapes, found, spec)
     # The largest first: while a tensor is cast and moved there is a second copy of it, and little else in memory yet.
     for path in sorted(parameters, key=lambda path: -parameters[path].size):

@@ -32,7 +32,13 @@ GEMMA: Mapping[str, str] = {
     "blocks.{}.ffn_norm": "model.layers.{}.pre_feedforward_layernorm",
     "blocks.{}.ffn_post_norm": "model.layers.{}.post_feedforward_layernorm",
 }
-"""Gemma 2 and 3 have norms before and after; `post_attention_layernorm` changes its meaning."""
+"""Gemma 2 and 3 have norms before and after, OLMo 2 only after; `post_attention_layernorm` changes its meaning."""
+
+PHI3_FUSED: Mapping[str, tuple[str, ...]] = {
+    "model.layers.{}.self_attn.qkv_proj": tuple(f"model.layers.{{}}.self_attn.{name}_proj" for name in "qkv"),
+    "model.layers.{}.mlp.gate_up_proj": tuple(f"model.layers.{{}}.mlp.{name}_proj" for name in ("gate", "up")),
+}
+"""What Phi-3 stores as one matrix; the names of the parts are Llama's."""
 
 LEAVES: Mapping[str, str] = {"kernel": "weight", "scale": "weight", "bias": "bias"}
 

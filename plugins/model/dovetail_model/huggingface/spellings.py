@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail_model.huggingface.config import FULL, SLIDING
+from dovetail_model.huggingface.config import FULL, ORIGINAL, SLIDING
+
+_LONG = {"rope_type", "type", "short_factor", "long_factor", ORIGINAL}
 
 
 def with_old_spellings(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,6 +36,11 @@ def _rope(parameters: Mapping[str, Any]) -> dict[str, Any]:
     full = dict(parameters.get(FULL, parameters))
     near = parameters.get(SLIDING, {})
     found = {"rope_theta": full.pop("rope_theta", None), "rope_local_base_freq": near.get("rope_theta")}
+    found["partial_rotary_factor"] = full.pop("partial_rotary_factor", None)
     if full.get("rope_type", "default") != "default":
         found["rope_scaling"] = full
+    if full.get("rope_type") == "longrope" and not full.keys() - _LONG:
+        # Phi-3's reader before transformers 5 accepts these three and no others
+        found[ORIGINAL] = full.get(ORIGINAL)
+        found["rope_scaling"] = {"type": "longrope", **{name: full[name] for name in ("short_factor", "long_factor")}}
     return {name: value for name, value in found.items() if value is not None}

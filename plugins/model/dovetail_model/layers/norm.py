@@ -32,6 +32,7 @@ class RMSNorm(nnx.Module):
 
     def __init__(self, width: int, *, axis: str | None, epsilon: float, offset: float, param_dtype: str) -> None:
         self.scale = nnx.Param(jnp.full(width, 1.0 - offset, param_dtype), axes=(axis,))
+        self.width = width
         self.epsilon = epsilon
         self.offset = offset
 

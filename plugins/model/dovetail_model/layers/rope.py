@@ -34,22 +34,87 @@ class Stretch:
 
 
 @attrs.frozen(kw_only=True)
+class Yarn:
+    """YaRN's rule: as Llama 3.1's, with the interpolation linear in the number of the pair, not in its turns.
+
+    The pair that turns n times over the original context has the (fractional) number
+
+        i(n) = ln(original / 2πn) / -ln ω₁,   ω₁ the frequency of pair 1
+
+    Pairs up to i(`fast`) keep their frequency, those from i(`slow`) on are divided by the factor, and in between
+
+        ω' = s ω / factor + (1 - s) ω,   s = (i - i(fast)) / (i(slow) - i(fast))
+
+    Peng et al. 2023, "YaRN: Efficient Context Window Extension of Large Language Models", section 3.2.
+
+    *Departures*: as in the released code, the ramp is linear in i, and with `whole` its ends are rounded outwards to
+    whole numbers.
+    """
+
+    factor: float
+    original: int
+    fast: float = 32.0
+    slow: float = 1.0
+    whole: bool = True
+
+    def __call__(self, frequencies: Float[np.ndarray, "half"]) -> Float[np.ndarray, "half"]:
+        """Return the lowered frequencies, of two pairs or more."""
+        first, last = (
+            math.log(self.original / (2 * math.pi * n)) / -math.log(frequencies[1]) for n in (self.fast, self.slow)
+        )
+        if self.whole:
+            first, last = math.floor(first), math.ceil(last)
+        first, last = max(first, 0), min(last, 2 * len(frequencies) - 1)
+        # the released code's guard against an empty ramp
+        length = last - first if last != first else 0.001
+        lowered = np.clip((np.arange(len(frequencies)) - first) / length, 0.0, 1.0)
+        return lowered * frequencies / self.factor + (1 - lowered) * frequencies
+
+
+@attrs.frozen
+class Divided:
+    """A rule that divides each frequency by its own number.
+
+    Ding et al. 2024, "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", equation 1.
+    """
+
+    by: tuple[float, ...]
+
+    def __call__(self, frequencies: Float[np.ndarray, "half"]) -> Float[np.ndarray, "half"]:
+        """Return the divided frequencies."""
+        return frequencies / np.asarray(self.by)
+
+
+@attrs.frozen(kw_only=True)
 class Rope:
-    """The angles by which positions turn: `theta` is the base of the frequencies, all of which `factor` divides."""
+    """The angles by which positions turn.
+
+    Attributes:
+        theta: base of the frequencies.
+        factor: divides all of them.
+        stretch: a rule that lowers some of them.
+        magnitude: multiplies cosine and sine, so that the scores of attention are multiplied by its square.
+        share: of each head's units, how many are turned; the others, at its end, have no positions.
+        limit: tokens per row up to which these frequencies hold; a longer row is refused. None: any number.
+    """
 
     theta: float
     factor: float = 1.0
-    stretch: Stretch | None = None
+    stretch: Stretch | Yarn | Divided | None = None
+    magnitude: float = 1.0
+    share: float = 1.0
+    limit: int | None = None
 
     def frequencies(self, head_dim: int) -> Float[np.ndarray, "half"]:
-        """Return the angle per position of each pair: ωᵢ = θ^(-2i / head_dim) / factor, i = 0 … head_dim/2 - 1.
+        """Return the angle per position of each pair: ωᵢ = θ^(-2i / d) / factor, i = 0 … d/2 - 1, d = head_dim · share.
 
         Computed in float64: at position 100,000 a rounding error of float32 would show.
 
         >>> Rope(theta=100.0).frequencies(4)
         array([1. , 0.1], dtype=float32)
         """
-        plain = self.theta ** (-np.arange(0, head_dim, 2) / head_dim) / self.factor
+        turned = int(head_dim * self.share)
+        plain = self.theta ** (-np.arange(0, turned, 2) / turned) / self.factor
         return np.asarray(plain if self.stretch is None else self.stretch(plain), np.float32)
 
 
@@ -60,14 +125,15 @@ class Rotation(NamedTuple):
     sin: Float[Array, "row half"]
 
 
-def rotation(positions: Int[Array, "row"], frequencies: Float[np.ndarray, "half"]) -> Rotation:
-    """Return the rotation of each row: angle = position · ω."""
+def rotation(positions: Int[Array, "row"], frequencies: Float[np.ndarray, "half"], magnitude: float = 1.0) -> Rotation:
+    """Return the rotation of each row: angle = position · ω; cosine and sine are multiplied by `magnitude`."""
     angles = positions[:, None].astype(jnp.float32) * frequencies[None, :]
-    return Rotation(jnp.cos(angles), jnp.sin(angles))
+    turned = Rotation(jnp.cos(angles), jnp.sin(angles))
+    return turned if magnitude == 1 else Rotation(turned.cos * magnitude, turned.sin * magnitude)
 
 
 def rotate(x: Float[Array, "row head head_dim"], by: Rotation) -> Float[Array, "row head head_dim"]:
-    """Turn each pair (xᵢ, xᵢ₊ₕ), h = head_dim/2, by its row's angle φᵢ.
+    """Turn each pair (xᵢ, xᵢ₊ₕ), h = `half`, by its row's angle φᵢ; units from 2h on stay as they are.
 
         yᵢ   = xᵢ cos φᵢ - xᵢ₊ₕ sin φᵢ
         yᵢ₊ₕ = xᵢ₊ₕ cos φᵢ + xᵢ sin φᵢ
@@ -83,6 +149,7 @@ def rotate(x: Float[Array, "row head head_dim"], by: Rotation) -> Float[Array, "
     Array([[[0., 1.]]], dtype=float32)
     """
     cos, sin = by.cos[:, None, :], by.sin[:, None, :]
-    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    turned = [first * cos - second * sin, second * cos + first * sin]
+    half = cos.shape[-1]
+    first, second, rest = jnp.split(x.astype(jnp.float32), [half, 2 * half], axis=-1)
+    turned = [first * cos - second * sin, second * cos + first * sin, rest]
     return jnp.concatenate(turned, axis=-1).astype(x.dtype)

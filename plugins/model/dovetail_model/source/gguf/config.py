@@ -163,7 +163,10 @@ def _rope(keys: Keys, head_dim: int) -> Values:
     if ROPE_FACTORS in keys.file.tensors:
         values["rope_scaling"] = _stretch(keys.file, theta, head_dim)
     elif kind not in ("none", "linear"):
-        values["rope_scaling"] = {"rope_type": kind, "factor": factor}
+        # what YaRN and LongRoPE need besides the factor is written in other conventions here
+        raise keys.file.refuse(
+            f"{keys.architecture}.rope.scaling.type = {kind!r}; supported are linear, none; use the model's own folder"
+        )
     elif factor != 1.0:
         values["rope_scaling"] = {"rope_type": "linear", "factor": factor}
     return values
