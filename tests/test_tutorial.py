@@ -43,6 +43,7 @@ def place(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:rounding to bfloat16 loses")  # a tiny adapter that has learnt for two steps
 def test_the_commands_run_and_do_what_the_page_says(place, monkeypatch):
     monkeypatch.chdir(place)
     for program, command, *words in COMMANDS:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import attrs
+import dovetail
 from annotated_types import Ge
 from dovetail.ranges import in_range
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 SPLITS = ("train", "eval", "sft")
 
 
+@dovetail.declares(repeats=True)  # of so few numbers there are few sequences
 @attrs.frozen(kw_only=True)
 class Sequences:
     """Three numbers with equal steps between them; asked for is the fourth.
