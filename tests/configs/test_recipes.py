@@ -82,7 +82,7 @@ def test_the_recipe_of_smollm2_trains_a_tiny_llama_from_a_gguf_file(tmp_path):
     # this tokenizer has few merges
     longer = ["train.max_prompt_tokens=64"]
     last = train(load(find("smollm2_arithmetic"), [*paths, *SMALL, *longer]), tmp_path / "run")
-    assert [step for step, _ in series(tmp_path / "run", "policy_loss/loss")] == [1, 2, 3]
+    assert [step for step, _ in series(tmp_path / "run", "policy_loss/loss")] == [1, 2]
     assert np.isfinite(last["optimizer/grad_norm"])
 
 
