@@ -10,10 +10,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tests.distribution import write_distribution
 
 from dovetail.cli import main
-from dovetail.registry import _discovered
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "dovetail-acme"
@@ -84,17 +82,6 @@ def test_a_new_package_is_formatted_linted_and_conforms_in_a_clean_environment(c
     clean("ruff", "check", "../acme-rl")
     clean("ruff", "format", "--check", "../acme-rl")
     assert "acme-rl: 1 note" in clean("dovetail", "plugin", "doctor", "acme-rl")
-
-
-@pytest.fixture
-def installed(tmp_path, monkeypatch):
-    """Put the example on the path as if it were installed."""
-    monkeypatch.syspath_prepend(str(EXAMPLE))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    write_distribution(tmp_path, PROJECT["name"], {}, PROJECT["entry-points"], version=PROJECT["version"])
-    _discovered.cache_clear()
-    yield
-    _discovered.cache_clear()
 
 
 def test_it_registers_what_the_readme_lists(installed):

@@ -8,24 +8,12 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tests.distribution import write_distribution
 
-from dovetail.registry import _discovered, discover
+from dovetail.registry import discover
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "dovetail-environments"
 PROJECT = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
-
-
-@pytest.fixture
-def installed(tmp_path, monkeypatch):
-    """Put the example on the path as if it were installed."""
-    monkeypatch.syspath_prepend(str(EXAMPLE))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    write_distribution(tmp_path, PROJECT["name"], {}, PROJECT["entry-points"], version=PROJECT["version"])
-    _discovered.cache_clear()
-    yield
-    _discovered.cache_clear()
 
 
 def test_it_registers_what_the_readme_lists(installed):
