@@ -9,10 +9,10 @@ import attrs
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
+from dovetail.evaluation.best_of import majority_at_k, pass_at_k
 from dovetail.evaluation.checks import Answers, Check
 from dovetail.host.sampling import Sampled
 from dovetail.protocols import Episodes, Example
-from dovetail_lab.evaluation.statistics import majority_at_k, pass_at_k
 
 Columns = dict[str, Float[np.ndarray, "prompt"]]
 """One value a prompt for each metric, which is their mean; NaN where the prompt has none."""

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dovetail_lab.evaluation.statistics import bootstrap, estimate, majority_at_k, pass_at_k, wilson
+from dovetail.evaluation.best_of import majority_at_k, pass_at_k
+from dovetail_lab.evaluation.statistics import bootstrap, estimate, wilson
 
 
 @pytest.mark.parametrize(("n", "correct"), [(1, 1), (5, 0), (5, 2), (6, 5), (6, 6)])
