@@ -1,4 +1,4 @@
-"""From files to a `Config`: every name, parameter and value is checked, and all that is wrong is reported at once."""
+"""From files to a `Config`: every name, parameter and value is checked, and all errors are reported together."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def load(
 
     Args:
         path: the gin file; None for the defaults.
-        overrides: `key=value` texts, as given to `--set`, that go before what the file says.
-        registry: where names are looked up; by default the installed plugins.
-        plan: plan the step too; the fields that the plan adds are part of the configuration.
+        overrides: `key=value` strings, as for `--set`, which take precedence over the file.
+        registry: where names are looked up; by default that of the installed plugins.
+        plan: whether to plan the step too; the field components that the plan adds become part of the configuration.
 
     Raises:
-        ConfigError: with one line for each thing that is wrong, each with its place.
-        PlanError: if a chosen component reads what nobody provides.
+        ConfigError: with one line for each problem, each with its location.
+        PlanError: if a chosen component reads a field that nothing provides.
 
     >>> config = load(None, ["train.policy_loss=gspo", "policy_loss.gspo.epsilon_low=1e-4"])
     >>> config.choice("train.policy_loss").params
@@ -55,7 +55,7 @@ def load(
 
 
 def _planned(config: Config) -> Config:
-    """Plan the step; the fields that it needs become choices, so that they are dumped, hashed and reported."""
+    """Plan the step; the field components that it needs become choices, so that they are dumped and hashed too."""
     from dovetail.plan import plan_step
 
     plan = plan_step(config)
@@ -74,13 +74,13 @@ def _planned(config: Config) -> Config:
 def load_experiment(
     section: str, path: str | os.PathLike[str] | None, overrides: Sequence[str] = ()
 ) -> tuple[Any, dict[str, Choice]]:
-    """Read the section of a command over many runs, such as `sweep`, from the same file and overrides.
+    """Read the section of a command over many runs, such as `sweep`, from a file and overrides.
 
     Returns:
-        Its settings, and the components that they choose by the path of the slot.
+        The settings of the section, and the components that they choose, by the path of their slot.
 
     Raises:
-        ConfigError: as `load`.
+        ConfigError: as for `load`.
     """
     found = _resolve(path, overrides, current())
     settings = found.schema.sections[section](**found.sections.values[section])
@@ -116,9 +116,9 @@ def _resolve(path: str | os.PathLike[str] | None, overrides: Sequence[str], regi
 
 
 def _opened_roles(bindings: Sequence[Binding], registry: Registry) -> list[str]:
-    """Return the model roles that `roles.NAME = ...` opens; each has a section and a scope of its name."""
+    """Return the model roles that `roles.NAME = ...` opens; each gets a section and a scope of that name."""
     names = [b.path[1] for b in bindings if len(b.path) == 2 and b.path[0] == ROLES and not b.scope]
-    # the others are not settings, which is where they are refused
+    # invalid names are skipped here: they are refused later, as unknown settings
     return [name for name in names if name.isidentifier() and not is_taken(name, registry)]
 
 

@@ -1,4 +1,4 @@
-"""Bindings `section.field = value` to the settings, and to the components that they choose."""
+"""Resolve bindings `section.field = value` into settings, and into the components that they choose."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORMS = "write section.field = value or kind.name.parameter = value"
 
 @attrs.frozen(kw_only=True)
 class Chosen:
-    """A component in a slot, and the place that says so."""
+    """A component chosen by a slot, and the location of the binding that chooses it."""
 
     slot: Slot
     component: Component
@@ -33,16 +33,16 @@ class Chosen:
 
 @attrs.define
 class Sections:
-    """What the settings come to."""
+    """The resolved settings: their values and origins, and the components that they choose."""
 
     values: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     origins: dict[str, str] = attrs.field(factory=dict)
     chosen: dict[str, Chosen] = attrs.field(factory=dict)
-    """By the path of the slot, with an index where it holds several."""
+    """By the path of the slot, with an index if it holds several."""
 
 
 def resolve_sections(bindings: Iterable[Binding], schema: Schema, registry: Registry, problems: Problems) -> Sections:
-    """Check the bindings of settings, and fill in the defaults."""
+    """Check the bindings of settings, record errors as problems, and fill in the defaults."""
     resolver = _SectionResolver(schema, registry, problems)
     bound = {}
     for binding in bindings:
@@ -66,7 +66,7 @@ class _SectionResolver:
     found: Sections = attrs.field(factory=Sections)
 
     def is_setting(self, binding: Binding) -> bool:
-        """Tell whether a setting of that name exists."""
+        """Tell whether the setting exists and may be bound; otherwise record a problem."""
         section, field = binding.path[0], binding.path[-1]
         if section not in self.schema.sections:
             self.problems.add(binding.place, self._unknown_section(section, field))
@@ -91,10 +91,10 @@ class _SectionResolver:
         return f"unknown section '{section}'.{hint} Sections: {listing(self.schema.sections)}; {FORMS}"
 
     def resolve(self, section: str, field: attrs.Attribute[Any], hint: Any, binding: Binding | None) -> None:
-        """Fit one setting's value, or its default, and find the components that it names."""
+        """Check the value of one setting, or its default, and look up the components that it names."""
         path = f"{section}.{field.name}"
         if binding is None and field.default is attrs.NOTHING:
-            self.problems.add(path, "it has no default, set it")
+            self.problems.add(path, "it has no default: set it")
             return
         place = binding.place if binding else f"default of {path}"
         value = binding.value if binding else field.default
@@ -108,7 +108,10 @@ class _SectionResolver:
         self.found.origins[path] = binding.place if binding else DEFAULT
 
     def _owners(self, slot: Slot | None, binding: Binding | None) -> tuple[str, ...]:
-        """Return whose components a bare name means: only in what a user has written can it be ambiguous."""
+        """Return the distributions that own bare names in a value, in order of preference; none in the user's own text.
+
+        In a default, or in a file that a plugin ships, a bare name is therefore never ambiguous.
+        """
         if binding is not None:
             return (binding.owner, ENGINE) if binding.owner else ()
         if slot is None:
@@ -118,7 +121,7 @@ class _SectionResolver:
         return (*(origin.distribution for origin in origins if origin), ENGINE)
 
     def _names(self, slot: Slot, value: Any, hint: Any, place: str, owners: tuple[str, ...]) -> Any:
-        """Return the names that a setting holds as the registry spells them, and note what they choose."""
+        """Return the names in a setting in the registry's spelling, and record the components that they choose."""
         words = value if slot.many and isinstance(value, list | tuple) else (value,)
         texts = [word.text if isinstance(word, Word) else word for word in words]
         if texts == [None] and slot.many:
