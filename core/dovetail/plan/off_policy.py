@@ -1,4 +1,4 @@
-"""What a step needs in order to learn from completions of older weights."""
+"""Checks for training on completions that older weights have sampled."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from dovetail.config import Config
 
 BESIDE: Final = "versions"
-"""What an engine declares that may sample while the trainer updates."""
+"""The claim of an engine that it can sample while the trainer updates."""
 
 
 def check_off_policy(config: Config, chosen: Sequence[Call]) -> None:
-    """Refuse to learn from completions of older weights as if today's policy had sampled them.
+    """Refuse to train on completions of older weights as if the current policy had sampled them.
 
     Raises:
-        PlanError: naming the setting, and what there is to correct with.
+        PlanError: if no component corrects for it, the engine cannot sample ahead, or the mesh has several devices; the
+            message gives the setting and the alternatives.
     """
     train: Any = config.train
     corrects = any(SAMPLER in call.reads for call in chosen if call.reads_fields)
@@ -46,8 +47,8 @@ def check_off_policy(config: Config, chosen: Sequence[Call]) -> None:
         )
     if (parts := config.mesh.fsdp * config.mesh.tp) > 1:
         raise PlanError(
-            f"{setting} on a mesh of {parts} devices: sampler and trainer would both have programs that span all of"
-            " them, which may wait for each other for ever; set train.staleness = 0, or use one device"
+            f"{setting} on a mesh of {parts} devices: sampler and trainer would both run programs that span all of"
+            " them, and these could deadlock; set train.staleness = 0, or use one device"
         )
 
 
@@ -59,7 +60,7 @@ def _nobody_corrects(registry: Registry) -> str:
 
 
 def _readers(registry: Registry) -> str:
-    """List what reads the sampler's log-probabilities at a stage of a step, by the setting that chooses it."""
+    """List the components that read the sampler's log-probabilities, by the setting that chooses them."""
     found: dict[str, list[str]] = defaultdict(list)
     for kind in registry.kinds.values():
         if kind.reads == "fields" and kind.stage and kind.path:
@@ -70,7 +71,7 @@ def _readers(registry: Registry) -> str:
 def _reads(component: Component, field: str) -> bool:
     try:
         return field in component.reads
-    except PluginError:  # a broken plugin is of no use here, and is reported where it is chosen
+    except PluginError:  # a broken component is reported where it is chosen
         return False
 
 

@@ -258,7 +258,7 @@ class Alone(Vanilla):
         (
             ["train.staleness=1", "train.policy_loss=decoupled_ppo"],
             PlanError,
-            "does itself what a correction is for",
+            "already does the work of a correction",
         ),
         (
             ["train.staleness=1", "train.rollout=alone"],
