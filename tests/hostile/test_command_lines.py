@@ -99,7 +99,7 @@ CASES = {
     "an export of nothing": Case("export missing --out x", "missing"),
     "a replay of nothing": Case("replay missing", "'missing' is not the folder of a run"),
     "a replay in itself": Case(
-        "replay r --folder r/../r", "cannot be trained again in itself", files={"r/config.gin": ""}
+        "replay r --folder r/../r", "cannot be replayed into itself", files={"r/config.gin": ""}
     ),
     "the status of no sweep": Case("sweep status missing", "missing"),
     "a run of nothing": Case("eval --run missing", "missing"),

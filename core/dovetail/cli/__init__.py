@@ -1,7 +1,7 @@
-"""The command `dovetail`: one module for each group of the engine's commands, each with `add`, which declares them.
+"""The command `dovetail`: one module for each group of the engine's commands, whose function `add` declares them.
 
-Other commands come from plugins, with the hook `dovetail_commands`. All import what they need when they run, so that
-`--help` costs next to nothing.
+Plugins add other commands with the hook `dovetail_commands`. Commands import the libraries they need only when they
+run, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _FORMAT = warnings.formatwarning
 TRACEBACK, FLAG = "DOVETAIL_TRACEBACK", "--traceback"
 
 GROUPS = (train.add, plan.add, configs.add, names.add, completion.add)
-"""What adds the engine's own commands, in the order in which `dovetail --help` lists them; those of plugins follow."""
+"""The functions that add the engine's own commands, in the order of `dovetail --help`; those of plugins follow."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status.
+    """Run the command line, by default that of the process, and return the exit status.
 
-    An error is one line on stderr, a defect of Dovetail or of a plugin too; `--traceback`, before or after the command,
-    or `DOVETAIL_TRACEBACK=1` shows where it was raised.
+    Every error is reported as one line on stderr, even one caused by a bug in Dovetail or in a plugin. `--traceback`,
+    before or after the command, or `DOVETAIL_TRACEBACK=1` shows where it was raised.
     """
     if "_ARGCOMPLETE" in os.environ:
         from dovetail.cli.complete import answer
@@ -69,7 +69,7 @@ def _run(given: Sequence[str], traceback: bool, interrupted: list[int]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read a command line; `run` of what it returns is the function that carries it out."""
+    """Parse a command line; the attribute `run` of the result is the function that executes the command."""
     commands = collect(GROUPS)
     return parser_of(commands).parse_args(commands.spell_out([word for word in arguments if word != FLAG]))
 
@@ -80,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _format_warning(message: Warning | str, category: type[Warning], *where: Any) -> str:
-    """What is meant for the user is one line; other warnings are as Python has them."""
+    """Format a warning that is meant for the user as one line, and others as Python does."""
     if issubclass(category, DovetailWarning):
         return f"warning: {printable(message)}\n"
     return _FORMAT(message, category, *where)

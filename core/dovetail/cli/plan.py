@@ -1,4 +1,4 @@
-"""`dovetail plan`: what a step will cost, without reading any weights."""
+"""`dovetail plan`: estimate the cost of a step, without reading any weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command writes to, which may be full, closed or ASCII, and what interrupts it, maybe while it imports."""
+"""Output streams, which may be closed, full or limited to ASCII, and interruptions, which may come during imports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dovetail.errors import RunError
 
 @contextmanager
 def streams() -> Iterator[None]:
-    """Let stdout show what its encoding cannot as an escape, as stderr does: a formula is not an error in the C locale."""
+    """Let stdout escape characters that its encoding lacks, as stderr does: formulas then print in the C locale."""
     stream = sys.stdout
     before = getattr(stream, "errors", None)
     if not isinstance(stream, io.TextIOWrapper) or before not in ("strict", "surrogateescape"):
@@ -32,7 +32,7 @@ def streams() -> Iterator[None]:
 
 @contextmanager
 def interruptions() -> Iterator[list[int]]:
-    """Note the interruptions that come: a library that is being imported may turn one into an error of its own."""
+    """Record interruptions in the yielded list, because a library being imported may turn one into another error."""
     came: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> NoReturn:
@@ -51,11 +51,11 @@ def interruptions() -> Iterator[list[int]]:
 
 
 def flush() -> None:
-    """Write out what stdout holds, while there is somebody to say that it cannot be.
+    """Flush stdout while a failure can still be reported.
 
     Raises:
-        BrokenPipeError: if nobody reads it any more.
-        RunError: if it cannot be written.
+        BrokenPipeError: if the reader has closed the pipe.
+        RunError: if the output cannot be written.
     """
     if sys.stdout is None or sys.stdout.closed:
         return
@@ -69,5 +69,5 @@ def flush() -> None:
 
 
 def silence() -> None:
-    """Send to nowhere what stdout still holds, which Python would try to write once more at its end."""
+    """Discard what stdout still buffers, which Python would otherwise try to write again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

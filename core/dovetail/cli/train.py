@@ -26,7 +26,7 @@ def add(commands: Commands) -> None:
                 metavar="steps=FIRST:LAST",
                 help="trace these RL steps, counted from 1, into FOLDER/profile for Perfetto and TensorBoard",
             )
-    command = commands.add_parser("replay", help="train a run again on what it has sampled, without an engine")
+    command = commands.add_parser("replay", help="repeat a run on its recorded completions, without an engine")
     command.add_argument("source", metavar="RUN", type=Path, help="folder of a run with run.keep_messages = True")
     command.add_argument("--folder", type=Path, help="folder of the new run (default: RUN-replayed)")
     command.set_defaults(run=replay_command)
@@ -61,7 +61,7 @@ def train_command(options: argparse.Namespace) -> int:
 
 
 def replay_command(options: argparse.Namespace) -> int:
-    """Train a run again in another folder, and say whether it has written the same."""
+    """Repeat a run in another folder, and report whether its metrics are the same."""
     from dovetail.config import load
     from dovetail.errors import RunError
     from dovetail.run.folder import CONFIG
@@ -74,7 +74,7 @@ def replay_command(options: argparse.Namespace) -> int:
     if not (source / CONFIG).exists():
         raise RunError(f"'{source}' is not the folder of a run: it has no {CONFIG}")
     if where.resolve() == source.resolve():
-        raise RunError(f"'{source}' cannot be trained again in itself; choose another --folder")
+        raise RunError(f"'{source}' cannot be replayed into itself; choose another --folder")
     loaded = load(source / CONFIG, ["run.keep_messages=False", "run.folder=None"])
     prepare()
     train(loaded, where, replays=source)
