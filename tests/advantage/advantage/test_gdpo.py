@@ -68,5 +68,5 @@ def test_one_weight_for_each_reward():
         "advantage.gdpo.weights has 3 numbers, but train.rewards names 2 rewards; give one for each, in the order of"
         " train.rewards"
     )
-    with pytest.raises(dovetail.DovetailError, match=r"has 1 number and train\.rewards names 2 rewards"):
+    with pytest.raises(dovetail.DovetailError, match=r"has 1 number, but train\.rewards names 2 rewards"):
         gdpo(TABLE, IDS, MASK, weights=(1.0,))
