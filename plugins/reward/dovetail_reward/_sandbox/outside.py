@@ -1,4 +1,4 @@
-"""Start confined processes, one for each run, and read what they print."""
+"""Start confined processes, one for each run, and read their output."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ _PROGRAM: Final = (
 
 
 class SandboxError(RewardError):
-    """A process could not be confined as it had to be; the code has not run."""
+    """A process could not be confined as required; the code has not run."""
 
 
 @attrs.frozen(kw_only=True)
 class Ran:
-    """What came of a run: how it ended, and what was printed until then, at most as much as may be.
+    """The result of a run: how it ended, and its output up to the limit.
 
-    `failed`: with an error, or by its limits of memory and files; `late`: after its time; `loud`: printing too much.
+    `failed`: with an error, or by exceeding its limits of memory and files; `late`: by exceeding the time limit;
+    `loud`: by printing too much.
     """
 
     how: Literal["done", "failed", "late", "loud"]
@@ -50,7 +51,7 @@ class Ran:
 
 @functools.cache
 def protections() -> tuple[str, ...]:
-    """Return what of `FULL` holds on this machine; tried once."""
+    """Return the protections of `FULL` that this machine supports; tested only once."""
     ran = run("", probe=True, require=(), time_limit=60.0, output_limit=1000)
     if ran.how != "done":
         raise SandboxError(f"a confined process does not start: {ran.how}")
@@ -69,22 +70,22 @@ def run(
     require: Sequence[str] = FULL,
     probe: bool = False,
 ) -> Ran:
-    """Run a program with this input; or call a function of it, and read what it returns as JSON.
+    """Run a program with this input, or call one of its functions and return the result as JSON.
 
     Args:
-        source: Python.
-        stdin: what it reads.
-        call: `function`, a name, and `arguments`, which JSON can hold.
-        cells: programs that are run before it in the same process, as cells of a notebook are; only what `source`
-            prints is output, the value of an expression at its end and the traceback of what it raises included.
-        time_limit: seconds until the process is ended.
-        output_limit: bytes it may print.
-        memory: bytes of address space it may take.
-        require: what of `FULL` must hold.
-        probe: do nothing, and print what holds.
+        source: the Python source.
+        stdin: the standard input.
+        call: `function`, a name, and `arguments`, which must be JSON-compatible.
+        cells: programs that are run before it in the same process, like cells of a notebook. Only the output of
+            `source` is returned, including the value of an expression at its end and the traceback of an exception.
+        time_limit: in seconds; the process is then ended.
+        output_limit: the number of bytes that it may print.
+        memory: the address space that it may use, in bytes.
+        require: the protections of `FULL` that must be in effect.
+        probe: run nothing, and print the protections that are in effect.
 
     Raises:
-        SandboxError: if less holds than is required.
+        SandboxError: if a required protection is not in effect.
 
     >>> run("print(int(input()) + 1)", stdin="41", time_limit=30, output_limit=10, require=protections()).output
     '42\\n'

@@ -1,4 +1,4 @@
-"""One spelling for each answer."""
+"""A canonical spelling for answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dovetail_reward._numbers import number
 
 
 def vote(answer: str | None) -> str | None:
-    """Return an answer as it is counted: a number in one spelling, a text without white space around it.
+    """Return the canonical spelling of an answer: numbers in a single form, text without surrounding white space.
 
     >>> vote(" $1,234.50"), vote("1234.5"), vote("Paris "), vote(" "), vote(None)
     ('1234.5', '1234.5', 'Paris', None, None)

@@ -25,20 +25,20 @@ from dovetail_model.tokenizer.huggingface import HuggingFace, HuggingFaceTokeniz
 
 OTHER_HEAD: Final = "lm_head.weight"
 SHORTEST: Final = 32
-"""Tokens that a text is padded to at least."""
+"""The smallest number of tokens that a text is padded to."""
 
 Score = Callable[[Int[Array, "seq token"], Bool[Array, "seq token"]], Float[Array, "seq"]]
 
 
 @attrs.frozen(kw_only=True)
 class OpenModel:
-    """A model that is ready: `score` is compiled once for each shape."""
+    """A loaded model; `score` is compiled once for each shape."""
 
     tokenizer: HuggingFaceTokenizer
     score: Score
 
     def continued(self, prompt: str, completion: str) -> list[int]:
-        """Return the ids of a prompt with its completion and what ends a turn."""
+        """Return the ids of a prompt, its completion, and the token that ends a turn."""
         return [*self.tokenizer.encode(prompt + completion), self.tokenizer.eos_ids[0]]
 
     def answered(self, question: str | Sequence[Mapping[str, Any]], completion: str) -> list[int]:
@@ -63,7 +63,7 @@ class OpenModel:
 
 
 def check(path: str, *, template: bool) -> None:
-    """Refuse what is not a reward model, or has no chat template where one is needed; no weights are read."""
+    """Refuse a folder that is not a reward model, or lacks a chat template that is needed; no weights are read."""
     source = open_source(path)
     _head(source, read_spec(source.config()).width)
     if _tokenizer(path).template is None and template:
@@ -72,8 +72,8 @@ def check(path: str, *, template: bool) -> None:
 
 @functools.cache
 def open_model(path: str, dtype: DType) -> OpenModel:
-    """Read a model, once; it stays for as long as the program runs."""
-    # Tied, as there is no table for logits, and none is used.
+    """Load a model, only once; it is kept for as long as the program runs."""
+    # Tied embeddings, because the checkpoint has no projection to logits, and none is used.
     source = open_source(path)
     spec = attrs.evolve(read_spec(source.config()), dtype=dtype, param_dtype=dtype, tied=True)
     head = _head(source, spec.width)
