@@ -1,4 +1,4 @@
-"""Tool format `react`: thought, action and its input in lines of text."""
+"""Tool format `react`: thought, action and action input as lines of text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class React:
 
     The input is a JSON object with the arguments, or a text for a tool's only parameter. A turn with neither an action
     nor an answer, or with both, is an error, and so is an observation that the model has made up. Yao et al. 2023,
-    *ReAct* (arXiv:2210.03629), in the lines that LangChain made common; the paper writes `Action: Search[...]`.
+    *ReAct* (arXiv:2210.03629), in the form popularised by LangChain; the paper writes `Action: Search[...]`.
 
     >>> React().parse('Thought: Add.\nAction: add\nAction Input: {"a": 1}').calls
     (Call(name='add', arguments={'a': 1}, texts=False),)
@@ -66,5 +66,5 @@ class React:
             return Parsed(error=str(error))
 
     def write(self, call: Call) -> str:
-        """Return a call as `parse` reads it."""
+        """Return the text of a call, in the form that `parse` reads."""
         return f"Action: {call.name}\nAction Input: {json.dumps(dict(call.arguments), ensure_ascii=False)}"
