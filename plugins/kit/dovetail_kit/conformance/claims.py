@@ -1,4 +1,4 @@
-"""What a component may declare with `dovetail.declares`, and what it means."""
+"""The claims that a component may make with `dovetail.declares`, and their meaning."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import attrs
 
 @attrs.frozen
 class Claim:
-    """A claim: the kinds that may make it (none: all), and what it means."""
+    """A claim: the kinds that may make it (empty for all), and its meaning."""
 
     kinds: tuple[str, ...]
     meaning: str

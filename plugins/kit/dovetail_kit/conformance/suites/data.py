@@ -1,4 +1,4 @@
-"""What is claimed of tasks, tokenizers and sinks: what a run reads and writes."""
+"""Claims about tasks, tokenizers and sinks: the data that a run reads and writes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _is_completion(found: Any) -> bool:
 def resumes(subject: Subject) -> None:
     """Examples are the same at every call, in another process, and from any position on, so a run resumes mid-epoch.
 
-    After a restart the run asks for number 1,234, and must get what it would have got.
+    After a restart the run asks for number 1,234, and must get the same example as without the restart.
     """
     task = _task(subject)
     again: Any = pickle.loads(pickle.dumps(task))
@@ -105,7 +105,7 @@ def held_out(subject: Subject) -> None:
 
 @check("task", fix="Return a list of texts, such as the prompts.")
 def corpus(subject: Subject) -> None:
-    """It has texts on which a tokenizer can be trained."""
+    """It has texts that a tokenizer can be trained on."""
     texts = _task(subject).corpus()
     if not len(texts) or not all(isinstance(text, str) and text for text in _first(texts)):
         raise Failed(f"the corpus begins with {list(_first(texts, 2))!r}")
@@ -113,7 +113,7 @@ def corpus(subject: Subject) -> None:
 
 @check("task", fix="Behave as a list does: examples[-1] is the last one, and what is beyond it an IndexError.")
 def random_access(subject: Subject) -> None:
-    """Examples can be read in any order, and there is a last one."""
+    """Examples can be read in any order, and their number is finite."""
     examples = _task(subject).examples("train")
     if examples[len(examples) - 1] != examples[-1]:
         raise Failed("examples[-1] is not the last example")
@@ -190,7 +190,7 @@ def special_ids(subject: Subject) -> None:
 def takes_any_figures(subject: Subject) -> None:
     """It accepts records of any phase: few figures or many, NaN, none at all, and those of a resumed run.
 
-    Curves are looked at just when a loss diverges; a sink that raises on NaN ends the run.
+    Curves matter most when a loss diverges; a sink that raises on NaN would end the run.
     """
     import contextlib
     import io

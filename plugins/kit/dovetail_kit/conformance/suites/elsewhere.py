@@ -1,4 +1,4 @@
-"""What is claimed of tasks, rewards and sinks beyond a single call: in another process, and in what they leave."""
+"""Claims about tasks, rewards and sinks beyond a single call: in another process, and in what they leave."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ DISTINCT = 0.6
     " time.",
 )
 def same_in_another_process(subject: Subject) -> None:
-    """In another process it gives the same, in the same order.
+    """In another process it gives the same results, in the same order.
 
-    A run that is resumed would go on with other examples, and count some twice and others never.
+    Otherwise a resumed run would continue with other examples, and use some twice and others never.
     """
     if subject.component.kind == "task":
         _task(subject)  # data that cannot be read here is not asked for elsewhere
@@ -52,7 +52,7 @@ def same_in_another_process(subject: Subject) -> None:
 def distinct(subject: Subject) -> None:
     """Most examples of a split are different.
 
-    Duplicates count twice in every mean, and of two that are alike one may be trained on and one held out.
+    Duplicates count twice in every mean, and one of two equal examples may be trained on while the other is held out.
     """
     task = _task(subject)
     for split in ("train", "eval"):
@@ -63,7 +63,7 @@ def distinct(subject: Subject) -> None:
 
 @check("sink", fix="Copy what you are given before you change it.")
 def leaves_the_record(subject: Subject) -> None:
-    """It changes no record: the next sink is given the same one."""
+    """It changes no record, because the next sink gets the same one."""
     figures = {"reward/mean": 0.5, "loss": 1.25, "time/step": 3.0}
     record = dict(figures)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
@@ -77,7 +77,7 @@ def leaves_the_record(subject: Subject) -> None:
 
 @check("sink", unless="elsewhere", fix="Flush and close in close(), and append when `start_step` is not zero.")
 def writes(subject: Subject) -> None:
-    """What it is given leaves a trace, in the folder or on the console, and a resumed run keeps what was there."""
+    """It writes its records to the folder or to the console, and a resumed run keeps the earlier ones."""
     with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(io.StringIO()) as printed:
         folder = Path(place)
         with contextlib.redirect_stderr(printed):

@@ -1,4 +1,4 @@
-"""What is claimed of schedules, controllers, optimisers and early stopping."""
+"""Claims about schedules, controllers, optimisers and early stopping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is claimed of a model's weights: how they begin, that all of them learn, and that `abstract` tells them."""
+"""Claims about a model's weights: how they begin, that all of them learn, and that `abstract` tells them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _leaves(model: Any) -> dict[str, Any]:
     fix="Draw every parameter with a key of its own: rngs.params() gives another at each call.",
 )
 def begins_at_random(subject: Subject) -> None:
-    """A seed decides the weights: another one gives others, and no two layers begin alike.
+    """The seed determines the weights: different seeds give different ones, and no two layers start with the same.
 
     Layers that begin alike get the same gradients and stay alike, and runs with other seeds would be one run.
     """
