@@ -92,18 +92,18 @@ def page() -> str:
     lines = [
         "# Golden facts",
         "",
-        "Inputs and outputs of other libraries' own released code (`tests/golden`), and how the components here compare: values and",
+        "This page compares Dovetail's components with inputs and outputs of other libraries' released code (`tests/golden`): values and",
         "gradients, at 1e-9 in float64 and 1e-5 in float32. `python -m tests.golden_report` writes this page from the tables of the",
         f"tests that run the cases, and a test checks that it is up to date. Libraries: {versions}.",
         "",
         f"**{len(run)} cases are run: {len(run) - departing} reproduced, {departing} departures, each with its reason below and a test of"
-        " what is so instead.**",
+        " what Dovetail does instead.**",
         "",
     ]
     for library, title in LIBRARIES.items():
         mine = [fact for fact in run if fact.library == library]
         lines += [f"## {title}", "", *_counts(mine), "", *_departures(mine)]
-    return "\n".join([*lines, "## Cases that are not compared here", "", *_left(rest(run)), ""])
+    return "\n".join([*lines, "## Cases that are not compared", "", *_left(rest(run)), ""])
 
 
 def _counts(mine: list[Fact]) -> Iterator[str]:
