@@ -34,13 +34,13 @@ FILES = (
     "tests.rollout.decoding.test_sampling",
 )
 NO_COUNTERPART = {
-    "masked_": "a helper of the library's own, whose users are compared",
+    "masked_": "a helper of the library; the functions that use it are compared",
     "compute_advantage, ": "the library's dispatch to the estimators above",
     "get_adv_estimator_fn": "the library's registry",
     "compute_advantage_for_multi_trajectories": "the library's own batching of agent trajectories",
-    "calculate_workload": "balancing of sequence lengths among workers, which has no counterpart here",
-    "get_seqlen_balanced_partitions": "balancing of sequence lengths among workers, which has no counterpart here",
-    "np_make_completion_mask": "a mask inferred from ids, which is never done here",
+    "calculate_workload": "balances sequence lengths among workers, which has no counterpart here",
+    "get_seqlen_balanced_partitions": "balances sequence lengths among workers, which has no counterpart here",
+    "np_make_completion_mask": "infers a mask from ids, which Dovetail never does",
     "build_positions_from_mask": "a helper of the library's own models",
     "dpo_loss_fn": "ORPO, whose odds ratio has no counterpart here",
 }
