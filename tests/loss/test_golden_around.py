@@ -24,9 +24,9 @@ TRL, TRL_ARRAYS = load("trl")
 TUNIX, TUNIX_ARRAYS = load("tunix")
 
 BOUNDED_BELOW = {
-    "isr/sequence_truncate/0.5_1.5": "TRL bounds the ratio from below as well, which makes the unlikely likelier",
+    "isr/sequence_truncate/0.5_1.5": "TRL also bounds the ratio from below, which makes unlikely tokens more likely",
 }
-CHARACTERS = "tunix counts characters, and its penalty has no floor; here tokens, down to -c"
+CHARACTERS = "tunix counts characters, and its penalty has no floor; here tokens count, and the floor is -c"
 
 
 SCORING = [c for c in TRL if c["name"].startswith("isr/")]

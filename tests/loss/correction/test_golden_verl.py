@@ -39,8 +39,8 @@ METRICS = {
 
 
 ERRORS = {
-    "rollcorr/misc/bad_token_k4_1": "verl refuses an unknown estimator; so does the config",
-    "rollcorr/misc/bad_token_k1": "verl refuses a criterion without a bound; here it has a default",
+    "rollcorr/misc/bad_token_k4_1": "verl refuses an unknown estimator; so does the config check",
+    "rollcorr/misc/bad_token_k1": "verl refuses a criterion without a bound; here the bound has a default",
 }
 
 
@@ -53,9 +53,9 @@ def facts() -> list[Fact]:
 def departure(case: dict[str, Any]) -> str:
     """Say why a case is not reproduced, if it is not."""
     if case["id"] in NOTHING_LEFT:
-        return "verl divides by zero where all weights are zero; here an effective sample size of zero"
+        return "verl divides by zero if all weights are zero; here the effective sample size is zero"
     if case["function"] == "bypass_mode" and everything_rejected(case):
-        return "verl's loss is NaN where everything is rejected; here zero"
+        return "verl's loss is NaN if everything is rejected; here zero"
     return ERRORS.get(case["id"], "")
 
 
