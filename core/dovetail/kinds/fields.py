@@ -51,7 +51,7 @@ FIELDS: Final[dict[str, FieldInfo]] = {
     "rollout_logps": FieldInfo(
         "[seq, token]",
         "drawn",
-        "log-probabilities as the sampler reports them, over the ids that `sampling.logps` says",
+        "log-probabilities reported by the sampler; `sampling.logps` says over which ids",
     ),
     "support": FieldInfo(
         "[seq, token, candidate] int",
@@ -61,7 +61,7 @@ FIELDS: Final[dict[str, FieldInfo]] = {
         " sampling.top_k, and sampling.logps to 'support'",
     ),
     "versions": FieldInfo(
-        "[seq, token] int", "drawn", "version of the weights that sampled a token: how many updates made them"
+        "[seq, token] int", "drawn", "version of the weights that sampled a token: the number of updates before them"
     ),
     "lengths": FieldInfo("[seq] int", "drawn", "number of policy tokens in a completion"),
     "truncated": FieldInfo("[seq] bool", "drawn", "true where a completion hit the length limit without an EOS"),
@@ -95,10 +95,10 @@ FIELDS: Final[dict[str, FieldInfo]] = {
         "true on a turn without usable text: a call that cannot be parsed, no text, or cut off",
         without=TURNS,
     ),
-    "answer_tokens": FieldInfo("[seq, token] int", "drawn", "the task's answer, in the form of a completion"),
+    "answer_tokens": FieldInfo("[seq, token] int", "drawn", "the task's answer, laid out like a completion"),
     "answer_mask": FieldInfo("[seq, token] bool", "drawn", "true on the answer's tokens, its EOS included"),
     "demo_tokens": FieldInfo(
-        "[seq, token] int", "drawn", "a demonstration of the task, in the form of a completion; one for each group"
+        "[seq, token] int", "drawn", "a demonstration of the task, laid out like a completion; one for each group"
     ),
     "demo_mask": FieldInfo(
         "[seq, token] bool",
@@ -141,7 +141,9 @@ FIELDS: Final[dict[str, FieldInfo]] = {
     "token_rewards": FieldInfo(
         "[seq, token]", "token_rewards", "rewards per token; the score is on the last policy token", begun=True
     ),
-    "state": FieldInfo("pytree", "advantages", "the state of the estimator that reads it", begun=True),
+    "state": FieldInfo(
+        "pytree", "advantages", "state of the estimator that reads it, kept from step to step", begun=True
+    ),
     "advantages": FieldInfo("[seq, token]", "advantages", "advantage of each token; zero outside the mask"),
     "returns": FieldInfo("[seq, token]", "advantages", "regression target of the critic"),
     "loss_weights": FieldInfo(
