@@ -174,7 +174,10 @@ class _InheritsKeyword(_Keyword):
             _multiple,
             r"has a constraint on 'width' that cannot be checked: MultipleOf.*; a range is made of Ge, Gt, Le, Lt and Interval",
         ),
-        (_long, r"has a constraint on 'names' that cannot be checked: Ge\(ge=2\) on <class 'str'>, which is not a number"),
+        (
+            _long,
+            r"has a constraint on 'names' that cannot be checked: Ge\(ge=2\) on <class 'str'>, which is not a number",
+        ),
         (_Plain, "is a class without attrs"),
         (_Positional, r"has positional fields \['scale'\]; write @attrs.frozen\(kw_only=True\)"),
         (_Mutable, r"is an attrs class that is not frozen; write @attrs.frozen\(kw_only=True\)"),
