@@ -19,7 +19,7 @@ from dovetail.errors import DataError
 Record = dict[str, Any]
 
 GZIP = b"\x1f\x8b"
-"""How a file begins that gzip has written."""
+"""The first bytes of a gzip file."""
 
 
 @attrs.define
@@ -100,7 +100,7 @@ class JsonLines(TextFile):
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Record:
-    """Make an object, in which a key that stands twice would silently lose its first value."""
+    """Make an object, and refuse a repeated key, whose first value would silently be lost."""
     made = dict(pairs)
     if len(made) < len(pairs):
         names = [name for name, _ in pairs]
