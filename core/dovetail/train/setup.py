@@ -11,12 +11,14 @@ import attrs
 from dovetail.config import Choice, Config
 from dovetail.config.resolved import DEFAULT
 from dovetail.devices.footprint import Settled, in_mode
+from dovetail.devices.hand_over import HandOver
 from dovetail.devices.memory import settle
 from dovetail.devices.mesh import Devices
 from dovetail.devices.population import make_model
 from dovetail.errors import ConfigError, PlanError, listing, nearest
 from dovetail.evaluation.checks import Check, make_answers, make_checks
 from dovetail.evaluation.evaluate import Evaluator
+from dovetail.host.placed import PlacedEngine
 from dovetail.host.process_rewards import ENDS, ProcessScorer
 from dovetail.host.prompts import Checked, LengthReport, Limit, Rendered, Selected, fit
 from dovetail.host.rewards import ALWAYS, Scorer, check_columns
@@ -51,6 +53,7 @@ class Setup:
     loop: OpenLoop | None
     speakers: Speakers
     devices: Devices
+    hand_over: HandOver
     models: Models
     settled: Settled
     graphdef: Any
@@ -61,8 +64,11 @@ class Setup:
         return renderer(self.tokenizer, self.loop)(example)
 
     def engine(self, weights: Weights) -> RolloutEngine:
-        """Open the rollout engine with these weights."""
-        return _build(self.config.choice("train.rollout")).open(self.graphdef, weights, self.tokenizer)
+        """Open the rollout engine with these weights, which are where it samples."""
+        devices = self.devices.of("rollout")
+        with devices.use():
+            opened = _build(self.config.choice("train.rollout")).open(self.graphdef, weights, self.tokenizer)
+        return opened if devices is self.devices else PlacedEngine(opened, devices)
 
     def evaluator(self, sampler: Sampler) -> Evaluator:
         """Return the evaluation of the task's `eval` split."""
@@ -114,7 +120,7 @@ def set_up(
     if config.eval.every is not None:
         held_out, eval_report = prompts(config, eval_task, "eval", tokenizer, loop)
         reports.append(eval_report)
-    devices = Devices.open(config.mesh)
+    devices = Devices.open(config.mesh, config.apart)
     models = Models(config=config, devices=devices, vocab_size=tokenizer.vocab_size)
     for section in ("train", "critic") if algorithm.has_critic else ("train",):
         models.check_tokenizer(section, tokenizer)
@@ -138,6 +144,7 @@ def set_up(
         loop=loop,
         speakers=_speakers(config, task, train_examples) if "role_ids" in algorithm.plan else Speakers(),
         devices=devices,
+        hand_over=HandOver(devices=devices),
         models=models,
         settled=settled,
         graphdef=graphdef,
