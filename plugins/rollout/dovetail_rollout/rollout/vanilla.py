@@ -62,7 +62,7 @@ class Vanilla:
     cache_dtype: Literal["float32", "bfloat16"] | None = None
 
     declares: ClassVar[MappingProxyType[str, Any]] = MappingProxyType(
-        {"batch_invariant": True, "keeps_support": SORTED, "versions": True}
+        {"batch_invariant": True, "keeps_support": SORTED, "versions": True, "placed": True}
     )
 
     def check(self) -> None:
