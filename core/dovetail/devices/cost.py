@@ -76,6 +76,7 @@ def estimate(config: Config) -> Cost:
     notes: list[str] = []
     devices = Devices.abstract(config.mesh, config.apart)
     models = Models(config=config, devices=devices, vocab_size=_vocabulary(config, notes))
+    models.check_meshes((POLICY, *algorithm.follow, *devices.apart))
     try:
         settled = settle(config, algorithm, models, devices)
     except DoesNotFit as error:

@@ -30,6 +30,9 @@ AXES: Final = (ROWS, "tp")
 KINDS: Final = (AxisType.Auto, AxisType.Auto)
 """jax.make_mesh makes axes explicit by default, which with_sharding_constraint refuses."""
 
+DIVISORS: Final = 12
+"""How many numbers a message names."""
+
 NOBODY: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -151,6 +154,32 @@ def _check_there(settings: Mesh, name: str, there: Sequence[Any]) -> None:
             f"{name}.fsdp = {settings.fsdp} times {name}.tp = {settings.tp} needs {wanted}"
             f" device{'s' * (wanted > 1)}{begin}; there {'is' if len(there) == 1 else 'are'} {len(there)}"
             f" ({there[0].platform})"
+        )
+
+
+def check_divides(settings: Mesh, name: str, role: str, counts: Mapping[str, int]) -> None:
+    """Refuse a mesh that would cut a head, or leave a vocabulary whole on every device.
+
+    Args:
+        settings: the mesh.
+        name: what it is called in a config.
+        role: whose model is cut.
+        counts: how many of each the model has, by what they are called.
+
+    Raises:
+        ConfigError: with the numbers that would do.
+
+    >>> check_divides(Mesh(tp=3), "mesh", "policy", {"heads": 4, "tokens": 300})
+    Traceback (most recent call last):
+    dovetail.errors.ConfigError: mesh.tp = 3 does not divide the policy's 4 heads; 1, 2, 4 divide its 4 heads, 300 tokens
+    """
+    if uneven := [what for what, count in counts.items() if count % settings.tp]:
+        common = math.gcd(*counts.values())
+        fitting = [str(number) for number in range(1, common + 1) if common % number == 0]
+        what = " and ".join(f"{counts[each]:,} {each}" for each in uneven)
+        raise ConfigError(
+            f"{name}.tp = {settings.tp} does not divide the {role}'s {what}; {', '.join(fitting[:DIVISORS])} divide"
+            f"{'s' * (len(fitting) == 1)} its {', '.join(f'{count:,} {each}' for each, count in counts.items())}"
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -12,7 +12,8 @@ from flax import nnx
 
 from dovetail import progress
 from dovetail.config import Choice, Config
-from dovetail.devices.mesh import Devices
+from dovetail.config.schema import MESH
+from dovetail.devices.mesh import Devices, check_divides
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.protocols import Adapter, ModelMaker, Tokenizer, ValueHead, Weights
 from dovetail.step import keys
@@ -73,6 +74,18 @@ class Models:
         self.check_tokenizer(name, tokenizer)
         with _named(name):
             self._abstract(name)
+
+    def check_meshes(self, roles: Iterable[str]) -> None:
+        """Refuse meshes that would cut the models of these roles, the policy or the sampler's badly; see `check_divides`.
+
+        Raises:
+            ConfigError: naming the setting.
+        """
+        for role in roles:
+            own = f"{role}/{MESH}" in self.config.sections
+            model: Any = self._abstract(role if f"{role}.model" in self.config.choices else "train")
+            counts = {"tokens": model.vocab_size} | ({"heads": model.heads} if hasattr(model, "heads") else {})
+            check_divides(self.config.mesh_of(role), f"{role}/{MESH}" if own else MESH, role, counts)
 
     def has_own(self, name: str) -> bool:
         """Whether a role has a model of its own; otherwise it begins as the policy does."""

@@ -24,6 +24,7 @@ from dovetail.host.prompts import Checked, LengthReport, Limit, Rendered, Select
 from dovetail.host.rewards import ALWAYS, Scorer, check_columns
 from dovetail.host.sampling import Sampler
 from dovetail.host.speakers import Speakers
+from dovetail.plan.roles import POLICY
 from dovetail.protocols import AgentLoop, Example, OpenLoop, RolloutEngine, Split, Task, Tokenizer, Tool, Weights
 from dovetail.step.algorithm import Algorithm, assemble, check_roles, part
 from dovetail.train.models import Models
@@ -125,6 +126,7 @@ def set_up(
     for section in ("train", "critic") if algorithm.has_critic else ("train",):
         models.check_tokenizer(section, tokenizer)
     check_roles(models, algorithm.follow, tokenizer)
+    models.check_meshes((POLICY, *algorithm.follow, *devices.apart))
     settled = settle(config, algorithm, models, devices, folder, refuse=not only_sft)
     before_loading()
     graphdef, weights = make_model(models.policy)
