@@ -157,29 +157,23 @@ def _check_there(settings: Mesh, name: str, there: Sequence[Any]) -> None:
         )
 
 
-def check_divides(settings: Mesh, name: str, role: str, counts: Mapping[str, int]) -> None:
-    """Refuse a mesh that would cut a head, or leave a vocabulary whole on every device.
-
-    Args:
-        settings: the mesh.
-        name: what it is called in a config.
-        role: whose model is cut.
-        counts: how many of each the model has, by what they are called.
+def check_divides(settings: Mesh, name: str, vocabulary: int, heads: int | None = None) -> None:
+    """Refuse a mesh that would cut a model's heads, or leave its vocabulary whole on every device.
 
     Raises:
         ConfigError: with the numbers that would do.
 
-    >>> check_divides(Mesh(tp=3), "mesh", "policy", {"heads": 4, "tokens": 300})
+    >>> check_divides(Mesh(tp=3), "mesh", vocabulary=300, heads=4)
     Traceback (most recent call last):
-    dovetail.errors.ConfigError: mesh.tp = 3 does not divide the policy's 4 heads; 1, 2, 4 divide its 4 heads, 300 tokens
+    dovetail.errors.ConfigError: mesh.tp = 3 does not divide 4 heads; a vocabulary of 300 and 4 heads allow 1, 2, 4
     """
+    counts = {f"a vocabulary of {vocabulary:,}": vocabulary} | ({f"{heads} heads": heads} if heads else {})
     if uneven := [what for what, count in counts.items() if count % settings.tp]:
         common = math.gcd(*counts.values())
         fitting = [str(number) for number in range(1, common + 1) if common % number == 0]
-        what = " and ".join(f"{counts[each]:,} {each}" for each in uneven)
         raise ConfigError(
-            f"{name}.tp = {settings.tp} does not divide the {role}'s {what}; {', '.join(fitting[:DIVISORS])} divide"
-            f"{'s' * (len(fitting) == 1)} its {', '.join(f'{count:,} {each}' for each, count in counts.items())}"
+            f"{name}.tp = {settings.tp} does not divide {' and '.join(uneven)}; {' and '.join(counts)} allow"
+            f" {', '.join(fitting[:DIVISORS])}"
         )
 
 

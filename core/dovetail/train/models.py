@@ -76,7 +76,7 @@ class Models:
             self._abstract(name)
 
     def check_meshes(self, roles: Iterable[str]) -> None:
-        """Refuse meshes that would cut the models of these roles, the policy or the sampler's badly; see `check_divides`.
+        """Refuse meshes that do not divide the models of these roles; see `check_divides`.
 
         Raises:
             ConfigError: naming the setting.
@@ -84,8 +84,8 @@ class Models:
         for role in roles:
             own = f"{role}/{MESH}" in self.config.sections
             model: Any = self._abstract(role if f"{role}.model" in self.config.choices else "train")
-            counts = {"tokens": model.vocab_size} | ({"heads": model.heads} if hasattr(model, "heads") else {})
-            check_divides(self.config.mesh_of(role), f"{role}/{MESH}" if own else MESH, role, counts)
+            heads = getattr(model, "heads", None)
+            check_divides(self.config.mesh_of(role), f"{role}/{MESH}" if own else MESH, model.vocab_size, heads)
 
     def has_own(self, name: str) -> bool:
         """Whether a role has a model of its own; otherwise it begins as the policy does."""
