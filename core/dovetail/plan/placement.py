@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dovetail.config.schema import MESH
 from dovetail.errors import PlanError, listing
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dovetail.config import Config
 
 ROLLOUT = "rollout"
+REWARD, REWARDS = "reward", "train.rewards"
 PLACED = "placed"
 """What a component declares that computes on the devices of its kind's mesh."""
 
@@ -37,6 +38,11 @@ def check_placement(config: Config, plan: Plan) -> None:
         _check_ahead(config, plan)
 
 
+def sampler_places(config: Config) -> tuple[str, ...]:
+    """Return whose meshes the sampler's program computes on: `rollout`, and then that of rewards which have models."""
+    return (ROLLOUT, *([REWARD] if any(c.component.declares.get(PLACED) for c in config.several(REWARDS)) else []))
+
+
 def _check_placed(config: Config) -> None:
     """Refuse devices for components that would not be on them."""
     for name, kind in config.registry.kinds.items():
@@ -45,9 +51,9 @@ def _check_placed(config: Config) -> None:
         chosen = config.several(kind.path)
         if not any(choice.component.declares.get(PLACED) for choice in chosen):
             able = [each.name for each in config.registry.components(name) if declares(each, PLACED)]
-            names = ", ".join(choice.component.spelled for choice in chosen)
+            names = ", ".join(choice.component.name for choice in chosen)
             raise PlanError(
-                f"{_said(config, name)}: {kind.path} = {names} does not compute on devices of this process; leave out"
+                f"{_said(config, name)}: {kind.path} = {names} does not compute with JAX in this process; leave out"
                 f" {name}/{MESH}, or choose one that does: {listing(able)}"
             )
 
@@ -55,20 +61,20 @@ def _check_placed(config: Config) -> None:
 def _check_ahead(config: Config, plan: Plan) -> None:
     """Refuse programs of two threads that share devices: each might hold one that the other waits for."""
     trainer = {number for role in ("policy", *plan.roles) for number in config.mesh_of(role).span}
-    shared = sorted(trainer & {*config.mesh_of(ROLLOUT).span})
+    shared = sorted(trainer & {number for role in sampler_places(config) for number in config.mesh_of(role).span})
     if len(shared) > 1:
-        train: Any = config.train
+        setting = f"train.staleness = {config.train.staleness} ({config.origins['train.staleness']})"
         raise PlanError(
-            f"train.staleness = {train.staleness} ({config.origins['train.staleness']}): sampler and trainer would both"
-            f" have programs that span devices {shared[0]} to {shared[-1]}, which may wait for each other for ever; set"
-            f" {ROLLOUT}/{MESH}.first = {max(trainer) + 1}, which gives the sampler others, or train.staleness = 0"
+            f"{setting}: sampler and trainer would both have programs that span devices {shared[0]} to {shared[-1]},"
+            f" which may wait for each other for ever; give the sampler others, from {max(trainer) + 1} on, with"
+            f" {' and '.join(f'{role}/{MESH}.first' for role in sampler_places(config))}, or set train.staleness = 0"
         )
 
 
 def _said(config: Config, role: str) -> str:
     """A role's mesh and where it is set, for messages."""
     mesh = config.mesh_of(role)
-    numbers = str(mesh.first) if len(mesh.span) == 1 else f"{mesh.first} to {mesh.span.stop - 1}"
+    numbers = f" {mesh.first}" if len(mesh.span) == 1 else f"s {mesh.first} to {mesh.span.stop - 1}"
     places = [config.origins[key] for key in config.origins if key.startswith(f"{role}/{MESH}.")]
     place = ", ".join(each for each in places if each != "default")
-    return f"{role}/{MESH} (devices {numbers}; {place})"
+    return f"{role}/{MESH} (device{numbers}; {place})"

@@ -60,13 +60,13 @@ REFUSED = [
     (
         [*AHEAD, "mesh.fsdp=2"],
         "train.staleness = 1 (--set train.staleness=1): sampler and trainer would both have programs that span devices"
-        " 0 to 1, which may wait for each other for ever; set rollout/mesh.first = 2",
+        " 0 to 1, which may wait for each other for ever; give the sampler others, from 2 on, with rollout/mesh.first, or",
     ),
     (
         ["roles.teacher=frozen", "train.loss_terms=['gkd']", "teacher/mesh.first=2"],
-        "teacher/mesh (devices 2; --set teacher/mesh.first=2): policy being trained beside teacher on completions",
+        "teacher/mesh (device 2; --set teacher/mesh.first=2): policy being trained beside teacher on completions",
     ),
-    (["train.rollout=vllm", "rollout/mesh.first=1"], "vllm does not compute on devices of this process"),
+    (["train.rollout=vllm", "rollout/mesh.first=1"], "vllm does not compute with JAX in this process"),
 ]
 
 
@@ -81,6 +81,23 @@ def test_one_device_in_common_cannot_close_a_circle_of_waiting():
     assert load(None, [*TINY, *AHEAD, *between]).plan
     with pytest.raises(PlanError, match="span devices 4 to 5"):
         load(None, [*TINY, *AHEAD, *between, "rollout/mesh.first=4"])
+
+
+def test_a_reward_with_a_model_computes_where_the_sampler_may():
+    """It is the sampler's program that asks it, so that with `train.staleness` it cannot be on the trainer's devices."""
+
+    @dovetail.declares(placed=True)
+    def verdict(completions):
+        return [0.0 for _ in completions]
+
+    dovetail.register("reward", "verdict", verdict)
+    dovetail.register("reward", "counted", lambda completions: [0.0 for _ in completions])
+    apart = (*TINY, *AHEAD, "mesh.fsdp=2", "rollout/mesh.first=2", "train.rewards=['verdict']")
+    assert load(None, [*apart, "reward/mesh.first=4"]).apart["reward"] == Mesh(fsdp=2, first=4)
+    with pytest.raises(PlanError, match=r"from 2 on, with rollout/mesh.first and reward/mesh.first"):
+        load(None, apart)
+    with pytest.raises(PlanError, match=r"reward/mesh \(device 1; .*train.rewards = counted does not compute with"):
+        load(None, [*TINY, "train.rewards=['counted']", "reward/mesh.first=1"])
 
 
 def test_devices_that_are_not_there_are_refused():
