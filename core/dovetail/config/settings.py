@@ -157,6 +157,11 @@ class Mesh:
         """The numbers of the devices."""
         return range(self.first, self.first + self.fsdp * self.tp)
 
+    @property
+    def numbers(self) -> str:
+        """The same in words."""
+        return str(self.first) if len(self.span) == 1 else f"{self.first} to {self.span[-1]}"
+
 
 @attrs.frozen(kw_only=True)
 class RoleMesh:

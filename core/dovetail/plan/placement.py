@@ -74,7 +74,6 @@ def _check_ahead(config: Config, plan: Plan) -> None:
 def _said(config: Config, role: str) -> str:
     """A role's mesh and where it is set, for messages."""
     mesh = config.mesh_of(role)
-    numbers = f" {mesh.first}" if len(mesh.span) == 1 else f"s {mesh.first} to {mesh.span.stop - 1}"
     places = [config.origins[key] for key in config.origins if key.startswith(f"{role}/{MESH}.")]
     place = ", ".join(each for each in places if each != "default")
-    return f"{role}/{MESH} (device{numbers}; {place})"
+    return f"{role}/{MESH} (device{'s' * (len(mesh.span) > 1)} {mesh.numbers}; {place})"

@@ -14,7 +14,7 @@ from dovetail.devices.footprint import Settled, in_mode
 from dovetail.devices.hand_over import HandOver
 from dovetail.devices.memory import settle
 from dovetail.devices.mesh import Devices
-from dovetail.devices.population import make_model
+from dovetail.devices.population import CURRENT, make_model
 from dovetail.errors import ConfigError, PlanError, listing, nearest
 from dovetail.evaluation.checks import Check, make_answers, make_checks
 from dovetail.evaluation.evaluate import Evaluator
@@ -121,6 +121,11 @@ def set_up(
     if config.eval.every is not None:
         held_out, eval_report = prompts(config, eval_task, "eval", tokenizer, loop)
         reports.append(eval_report)
+    if config.apart and CURRENT.get() is not None:
+        raise ConfigError(
+            f"{'/mesh, '.join(config.apart)}/mesh: the runs of a population are one program, on the devices of 'mesh';"
+            " leave out the others, or set sweep.vectorize = 1"
+        )
     devices = Devices.open(config.mesh, config.apart)
     models = Models(config=config, devices=devices, vocab_size=tokenizer.vocab_size)
     for section in ("train", "critic") if algorithm.has_critic else ("train",):

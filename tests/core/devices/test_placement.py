@@ -17,7 +17,9 @@ from dovetail.config import config_id, dump, load
 from dovetail.config.settings import Mesh
 from dovetail.devices.cost import estimate
 from dovetail.devices.mesh import Devices
+from dovetail.devices.population import CURRENT, Population
 from dovetail.errors import ConfigError, PlanError
+from dovetail.train.loop import train
 
 ROOT = Path(__file__).parents[3]
 EIGHT = os.environ | {"XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8"}
@@ -107,6 +109,15 @@ def test_devices_that_are_not_there_are_refused():
         r" on; there (is|are) \d+ \(cpu\)",
     ):
         Devices.open(Mesh(), {"reference": Mesh(fsdp=2, first=999)})
+
+
+def test_a_population_has_one_placement(tmp_path: Path):
+    token = CURRENT.set(Population(1))
+    try:
+        with pytest.raises(ConfigError, match=r"^rollout/mesh: the runs of a population .* sweep.vectorize = 1"):
+            train(load(None, [*TINY, "rollout/mesh.first=1"]), tmp_path)
+    finally:
+        CURRENT.reset(token)
 
 
 @pytest.mark.parametrize(
