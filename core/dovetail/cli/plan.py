@@ -5,10 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import attrs
 
 from dovetail.cli.options import Commands, add_config
+
+
+WIDEST: Final = 32
+"""Devices that a drawing has columns for."""
 
 
 def add(commands: Commands) -> None:
@@ -46,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def drawn(placement: Mapping[tuple[int, ...], tuple[str, ...]]) -> list[str]:
-    """Draw who is where, a row for each role and a column for each device.
+    """Draw who is where, a row for each role and a column for each device; numbers instead where they are many.
 
     >>> print("\\n".join(drawn({(0, 1): ("policy", "rollout"), (2,): ("reference",)})))
     placement     0 1 2
@@ -57,9 +62,13 @@ def drawn(placement: Mapping[tuple[int, ...], tuple[str, ...]]) -> list[str]:
     columns = sorted(number for devices in placement for number in devices)
     wide = max(len(str(columns[-1])), 1)
     roles = dict.fromkeys(role for each in placement.values() for role in each)
-    lines = [f"{'placement':<14}" + " ".join(f"{number:>{wide}}" for number in columns)]
+    drawable = len(columns) <= WIDEST
+    lines = [f"{'placement':<14}" + (" ".join(f"{number:>{wide}}" for number in columns) if drawable else "")]
     for role in roles:
-        has = {number for devices, each in placement.items() if role in each for number in devices}
+        has = sorted(number for devices, each in placement.items() if role in each for number in devices)
+        if not drawable:
+            lines.append(f"  {role:<12}{numbers(has)}")
+            continue
         lines.append(f"  {role:<12}" + " ".join(f"{'#' if number in has else '.':>{wide}}" for number in columns))
     return lines
 
