@@ -11,7 +11,6 @@ import attrs
 
 from dovetail.cli.options import Commands, add_config
 
-
 WIDEST: Final = 32
 """Devices that a drawing has columns for."""
 
@@ -63,7 +62,7 @@ def drawn(placement: Mapping[tuple[int, ...], tuple[str, ...]]) -> list[str]:
     wide = max(len(str(columns[-1])), 1)
     roles = dict.fromkeys(role for each in placement.values() for role in each)
     drawable = len(columns) <= WIDEST
-    lines = [f"{'placement':<14}" + (" ".join(f"{number:>{wide}}" for number in columns) if drawable else "")]
+    lines = [f"{'placement':<14}" + " ".join(f"{number:>{wide}}" for number in columns) if drawable else "placement"]
     for role in roles:
         has = sorted(number for devices, each in placement.items() if role in each for number in devices)
         if not drawable:

@@ -198,10 +198,10 @@ class Footprint:
         """Bytes of the passes of a role's model over a whole step in micro-batches, beside its weights."""
         graphdef, weights = self.models.role_shapes(role) if self._own(role) else self.models.shapes()
         parts = self.devices.of(role).parts
-        micro = max(1, settled.micro_batch_size // parts)
-        algorithm = attrs.evolve(settled, micro_batch_size=micro).apply(self.algorithm)
-        scoring = Scoring(algorithm=algorithm, graphdefs={POLICY: in_mode(graphdef, weights, settled.mode)})
-        batch = self._batch(settled, parts)
+        alone = self._of_one_device(settled, parts)
+        own = {POLICY: in_mode(graphdef, weights, settled.mode)}
+        scoring = Scoring(algorithm=alone.apply(self.algorithm), graphdefs=own)
+        batch = self._batch(alone.micro_batch_size, parts)
 
         def passes(weights: Any, batch: Any, hyper: Any) -> Any:
             return scoring.batch({role: weights}, batch, hyper, (role,))
@@ -227,10 +227,11 @@ class Footprint:
         weights, state = self._trained(model)
         parts = self.devices.of(model).parts
         beside = self.algorithm.plan.roles_in_update if model == POLICY else ()
-        step = _proxy(settled.apply(self.algorithm), model, in_mode(graphdef, weights, settled.mode), parts)
+        alone = self._of_one_device(settled, parts)
+        step = _proxy(alone.apply(self.algorithm), model, in_mode(graphdef, weights, settled.mode))
         others = {role: self._role_shapes(role) for role in beside}
         graphdefs = {role: in_mode(*self.models.role_shapes(role), settled.mode) for role in beside if self._own(role)}
-        batch, key = self._batch(settled, parts), jax.eval_shape(lambda: jax.random.key(0))
+        batch, key = self._batch(alone.micro_batch_size, parts), jax.eval_shape(lambda: jax.random.key(0))
         given = Trained(weights.trained, state), weights.frozen, others
         return step(graphdefs), (*given, batch, key, self.algorithm.hyper)
 
@@ -240,9 +241,12 @@ class Footprint:
     def _role_shapes(self, role: str) -> Weights:
         return self.models.role_shapes(role)[1] if self._own(role) else self.models.shapes()[1]
 
-    def _batch(self, settled: Settled, parts: int) -> dict[str, jax.ShapeDtypeStruct]:
+    def _of_one_device(self, settled: Settled, parts: int) -> Settled:
+        """What one of the devices computes that share a micro-batch, which may be less than a group."""
+        return attrs.evolve(settled, micro_batch_size=max(1, settled.micro_batch_size // parts))
+
+    def _batch(self, micro: int, parts: int) -> dict[str, jax.ShapeDtypeStruct]:
         """The fields that models read, of a few micro-batches of one device."""
-        micro = max(1, settled.micro_batch_size // parts)
         rows = min(max(1, in_update(self.config).rows // parts), 2 * micro)
         sizes = {"prompt": self.config.train.max_prompt_tokens, "": self.config.sampling.max_tokens}
         found = {"draw_ids": jax.ShapeDtypeStruct((rows,), jnp.int32)}
@@ -274,7 +278,7 @@ class Footprint:
         return base() + ahead + models * _bytes(weights) + 8 * trained + activations + 6 * logits + self._sampling()
 
 
-def _proxy(algorithm: Algorithm, model: str, graphdef: Any, parts: int) -> Any:
+def _proxy(algorithm: Algorithm, model: str, graphdef: Any) -> Any:
     """Return a function like an update, with a sum in place of the loss, which takes little memory."""
 
     def with_roles(graphdefs: Mapping[str, Any]) -> Any:
@@ -287,7 +291,7 @@ def _proxy(algorithm: Algorithm, model: str, graphdef: Any, parts: int) -> Any:
                 arrays = [x for x in jax.tree.leaves(found) if jnp.issubdtype(x.dtype, jnp.floating)]
                 return sum((jnp.sum(jnp.sin(x.astype(jnp.float32))) for x in arrays), jnp.float32(0)), {}
 
-            rows = max(1, algorithm.sizes.micro_batch_size // parts)
+            rows = algorithm.sizes.micro_batch_size
             gradient, total, _ = accumulate(loss, trained.params, batch, rows)
             step, steps = jnp.int32(0), jnp.int32(1)
             params, state, _ = optimiser.apply(trained.params, trained.optimiser, gradient, step, steps, hyper)
