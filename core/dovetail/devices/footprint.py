@@ -15,7 +15,7 @@ from dovetail.config import Config
 from dovetail.devices.liveness import Traced, traced
 from dovetail.devices.mesh import Devices
 from dovetail.devices.micro_batch import Work, in_update
-from dovetail.plan.roles import CRITIC, INPUTS, POLICY
+from dovetail.plan.roles import CRITIC, INPUTS, POLICY, ROLLOUT
 from dovetail.protocols import Weights
 from dovetail.step.algorithm import Algorithm
 from dovetail.step.forward import LOGITS_PER_CHUNK
@@ -23,8 +23,6 @@ from dovetail.step.gradients import Optimiser, accumulate
 from dovetail.step.scoring import Scoring
 from dovetail.step.update import Trained
 from dovetail.train.models import Models
-
-ROLLOUT: Final = "rollout"
 
 PROGRAM: Final = 600 << 20
 """Bytes that Python and JAX take in a host's memory, which is that of its CPU device."""

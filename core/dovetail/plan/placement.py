@@ -8,11 +8,11 @@ from dovetail.config.schema import MESH
 from dovetail.errors import PlanError, listing
 from dovetail.plan.off_policy import declares
 from dovetail.plan.plan import Plan
+from dovetail.plan.roles import POLICY, ROLLOUT
 
 if TYPE_CHECKING:
     from dovetail.config import Config
 
-ROLLOUT = "rollout"
 REWARD, REWARDS = "reward", "train.rewards"
 PLACED = "placed"
 """What a component declares that computes on the devices of its kind's mesh."""
@@ -60,7 +60,7 @@ def _check_placed(config: Config) -> None:
 
 def _check_ahead(config: Config, plan: Plan) -> None:
     """Refuse programs of two threads that share devices: each might hold one that the other waits for."""
-    trainer = {number for role in ("policy", *plan.roles) for number in config.mesh_of(role).span}
+    trainer = {number for role in (POLICY, *plan.roles) for number in config.mesh_of(role).span}
     shared = sorted(trainer & {number for role in sampler_places(config) for number in config.mesh_of(role).span})
     if len(shared) > 1:
         setting = f"train.staleness = {config.train.staleness} ({config.origins['train.staleness']})"

@@ -21,6 +21,7 @@ import attrs
 
 from dovetail import progress
 from dovetail.devices.population import CURRENT
+from dovetail.plan.roles import ROLLOUT
 from dovetail.protocols import Weights
 from dovetail.train import in_flight
 from dovetail.train.drawing import Cursor, Drawing, Message
@@ -30,9 +31,6 @@ from dovetail.train.order import Task
 from dovetail.train.setup import Setup
 
 SAMPLER: Final = "sampler"
-
-ROLLOUT: Final = "rollout"
-"""Whose devices the sampler's program has: `rollout/mesh`."""
 
 PATIENCE_SECONDS: Final = 5.0
 """How long a run that ends waits for what its sampler is doing; a reward that takes longer is left alone with it."""

@@ -24,7 +24,7 @@ from dovetail.host.prompts import Checked, LengthReport, Limit, Rendered, Select
 from dovetail.host.rewards import ALWAYS, Scorer, check_columns
 from dovetail.host.sampling import Sampler
 from dovetail.host.speakers import Speakers
-from dovetail.plan.roles import POLICY
+from dovetail.plan.roles import POLICY, ROLLOUT
 from dovetail.protocols import AgentLoop, Example, OpenLoop, RolloutEngine, Split, Task, Tokenizer, Tool, Weights
 from dovetail.step.algorithm import Algorithm, assemble, check_roles, part
 from dovetail.train.models import Models
@@ -66,7 +66,7 @@ class Setup:
 
     def engine(self, weights: Weights) -> RolloutEngine:
         """Open the rollout engine with these weights, which are where it samples."""
-        devices = self.devices.of("rollout")
+        devices = self.devices.of(ROLLOUT)
         with devices.use():
             opened = _build(self.config.choice("train.rollout")).open(self.graphdef, weights, self.tokenizer)
         return opened if devices is self.devices else PlacedEngine(opened, devices)

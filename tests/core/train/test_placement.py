@@ -75,11 +75,17 @@ PATIENCE_SECONDS = 180
 
 
 def start(*folders: Path, runs: list[tuple[str, ...]]) -> subprocess.Popen[str]:
-    """Train in a process with eight devices, one run after the other."""
+    """Train in a process with eight devices, one run after the other; programs are compiled once for all processes."""
+    cache = {
+        "JAX_ENABLE_COMPILATION_CACHE": "true",
+        "JAX_COMPILATION_CACHE_DIR": str(folders[0].parent / "xla"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
     command = [sys.executable, "-m", "tests.core.train.placed"]
     given = json.dumps([[str(folder), [*ALL, *overrides]] for folder, overrides in zip(folders, runs, strict=True)])
     return subprocess.Popen(
-        [*command, given], env=EIGHT, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [*command, given], env=EIGHT | cache, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
 
 
