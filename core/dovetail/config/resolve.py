@@ -64,7 +64,7 @@ def _planned(config: Config) -> Config:
     kept = {path: choice for path, choice in config.choices.items() if choice not in idle}
     models = {slot.scope for slot in config.schema.slots.values() if slot.kind == "model"}
     unused = [
-        Unused(key=path, place=origin, reason="no pass of a step is of its model")
+        Unused(key=path, place=origin, reason="no forward pass of a step uses its model")
         for path, origin in config.origins.items()
         if (role := path.partition(f"/{MESH}.")[0]) in models - {*plan.roles} and role != path and origin != DEFAULT
     ]

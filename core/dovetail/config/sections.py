@@ -93,7 +93,7 @@ class _SectionResolver:
         hint = nearest(scope, places)
         if not hint and scope.isidentifier() and not is_taken(scope, self.registry):
             hint = f" {ROLES}.{scope} = 'frozen' would open the model role '{scope}'."
-        return f"'{binding.key}': nothing called '{scope}' has devices.{hint} What has: {listing(places)}"
+        return f"'{binding.key}': no role '{scope}' has devices.{hint} Roles: {listing(places)}"
 
     def _unknown_section(self, section: str, field: str) -> str:
         if section in self.registry.kinds:

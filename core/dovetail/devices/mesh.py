@@ -165,15 +165,15 @@ def check_divides(settings: Mesh, name: str, vocabulary: int, heads: int | None 
 
     >>> check_divides(Mesh(tp=3), "mesh", vocabulary=300, heads=4)
     Traceback (most recent call last):
-    dovetail.errors.ConfigError: mesh.tp = 3 does not divide 4 heads; a vocabulary of 300 and 4 heads allow 1, 2, 4
+    dovetail.errors.ConfigError: mesh.tp = 3 does not divide 4 heads; values that divide a vocabulary of 300 and 4 heads: 1, 2, 4
     """
     counts = {f"a vocabulary of {vocabulary:,}": vocabulary} | ({f"{heads} heads": heads} if heads else {})
     if uneven := [what for what, count in counts.items() if count % settings.tp]:
         common = math.gcd(*counts.values())
         fitting = [str(number) for number in range(1, common + 1) if common % number == 0]
         raise ConfigError(
-            f"{name}.tp = {settings.tp} does not divide {' and '.join(uneven)}; {' and '.join(counts)} allow"
-            f" {', '.join(fitting[:DIVISORS])}"
+            f"{name}.tp = {settings.tp} does not divide {' and '.join(uneven)}; values that divide"
+            f" {' and '.join(counts)}: {', '.join(fitting[:DIVISORS])}"
         )
 
 

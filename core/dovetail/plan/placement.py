@@ -32,7 +32,7 @@ def check_placement(config: Config, plan: Plan) -> None:
                 role = other if f"{other}/{MESH}" in config.sections else each.role
                 raise PlanError(
                     f"{_said(config, role)}: {each}; the logits of both models are read position by position, in one"
-                    f" program, so that both need the same devices: leave out {role}/{MESH}"
+                    f" program, so that both need the same devices: remove {role}/{MESH}"
                 )
     if config.train.staleness:
         _check_ahead(config, plan)
@@ -53,21 +53,21 @@ def _check_placed(config: Config) -> None:
             able = [each.name for each in config.registry.components(name) if declares(each, PLACED)]
             names = ", ".join(choice.component.name for choice in chosen)
             raise PlanError(
-                f"{_said(config, name)}: {kind.path} = {names} does not compute with JAX in this process; leave out"
+                f"{_said(config, name)}: {kind.path} = {names} does not compute with JAX in this process; remove"
                 f" {name}/{MESH}, or choose one that does: {listing(able)}"
             )
 
 
 def _check_ahead(config: Config, plan: Plan) -> None:
-    """Refuse programs of two threads that share devices: each might hold one that the other waits for."""
+    """Refuse programs of two threads that share several devices: each may hold one that the other waits for."""
     trainer = {number for role in (POLICY, *plan.roles) for number in config.mesh_of(role).span}
     shared = sorted(trainer & {number for role in sampler_places(config) for number in config.mesh_of(role).span})
     if len(shared) > 1:
         setting = f"train.staleness = {config.train.staleness} ({config.origins['train.staleness']})"
         raise PlanError(
             f"{setting}: sampler and trainer would both have programs that span devices {shared[0]} to {shared[-1]},"
-            f" which may wait for each other for ever; give the sampler others, from {max(trainer) + 1} on, with"
-            f" {' and '.join(f'{role}/{MESH}.first' for role in sampler_places(config))}, or set train.staleness = 0"
+            f" which may deadlock; place the sampler from device {max(trainer) + 1} on"
+            f" ({', '.join(f'{role}/{MESH}.first' for role in sampler_places(config))}), or set train.staleness = 0"
         )
 
 

@@ -123,8 +123,8 @@ def set_up(
         reports.append(eval_report)
     if config.apart and CURRENT.get() is not None:
         raise ConfigError(
-            f"{'/mesh, '.join(config.apart)}/mesh: the runs of a population are one program, on the devices of 'mesh';"
-            " leave out the others, or set sweep.vectorize = 1"
+            f"{'/mesh, '.join(config.apart)}/mesh: the runs of a population are one program on the devices of 'mesh';"
+            " remove the other meshes, or set sweep.vectorize = 1"
         )
     devices = Devices.open(config.mesh, config.apart)
     models = Models(config=config, devices=devices, vocab_size=tokenizer.vocab_size)

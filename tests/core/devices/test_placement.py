@@ -51,18 +51,18 @@ def test_a_role_of_a_third_party_has_a_mesh_too():
 
 def test_devices_of_a_model_that_no_step_asks_are_named_as_unused():
     (unused,) = load(None, [*TINY, "critic/mesh.first=3"]).unused
-    assert str(unused) == "critic/mesh.first (--set critic/mesh.first=3): no pass of a step is of its model"
+    assert str(unused) == "critic/mesh.first (--set critic/mesh.first=3): no forward pass of a step uses its model"
 
 
 REFUSED = [
-    (["refrence/mesh.first=2"], "nothing called 'refrence' has devices. Did you mean 'reference'?"),
+    (["refrence/mesh.first=2"], "no role 'refrence' has devices. Did you mean 'reference'?"),
     (["teacher/mesh.first=2"], "roles.teacher = 'frozen' would open the model role 'teacher'"),
     (["rollout/train.lr=2"], "'rollout/train.lr': a setting has no scope; write train.lr"),
     (["rollout/mesh.firs=2"], "rollout/mesh has no field 'firs'. Did you mean 'first'?"),
     (
         [*AHEAD, "mesh.fsdp=2"],
         "train.staleness = 1 (--set train.staleness=1): sampler and trainer would both have programs that span devices"
-        " 0 to 1, which may wait for each other for ever; give the sampler others, from 2 on, with rollout/mesh.first, or",
+        " 0 to 1, which may deadlock; place the sampler from device 2 on (rollout/mesh.first), or set train.staleness = 0",
     ),
     (
         ["roles.teacher=frozen", "train.loss_terms=['gkd']", "teacher/mesh.first=2"],
@@ -96,7 +96,7 @@ def test_a_reward_with_a_model_computes_where_the_sampler_may():
     dovetail.register("reward", "counted", lambda completions: [0.0 for _ in completions])
     apart = (*TINY, *AHEAD, "mesh.fsdp=2", "rollout/mesh.first=2", "train.rewards=['verdict']")
     assert load(None, [*apart, "reward/mesh.first=4"]).apart["reward"] == Mesh(fsdp=2, first=4)
-    with pytest.raises(PlanError, match=r"from 2 on, with rollout/mesh.first and reward/mesh.first"):
+    with pytest.raises(PlanError, match=r"from device 2 on \(rollout/mesh.first, reward/mesh.first\)"):
         load(None, apart)
     with pytest.raises(PlanError, match=r"reward/mesh \(device 1; .*train.rewards = counted does not compute with"):
         load(None, [*TINY, "train.rewards=['counted']", "reward/mesh.first=1"])
@@ -123,7 +123,10 @@ def test_a_population_has_one_placement(tmp_path: Path):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["mesh.tp=4"], r"mesh.tp = 4 does not divide a vocabulary of \d+ and 2 heads; .* and 2 heads allow 1, 2$"),
+        (
+            ["mesh.tp=4"],
+            r"mesh.tp = 4 does not divide a vocabulary of \d+ and 2 heads; values that divide .* and 2 heads: 1, 2$",
+        ),
         (["reference/mesh.tp=7"], r"reference/mesh.tp = 7 does not divide a vocabulary of \d+ and 2 heads; "),
     ],
 )
