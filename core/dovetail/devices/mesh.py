@@ -163,9 +163,11 @@ def check_divides(settings: Mesh, name: str, vocabulary: int, heads: int | None 
     Raises:
         ConfigError: with the numbers that would do.
 
-    >>> check_divides(Mesh(tp=3), "mesh", vocabulary=9, heads=4)
-    Traceback (most recent call last):
-    dovetail.errors.ConfigError: mesh.tp = 3 does not divide 4 heads; values that divide a vocabulary of 9 and 4 heads: 1
+    >>> try:
+    ...     check_divides(Mesh(tp=3), "mesh", vocabulary=300, heads=4)
+    ... except ConfigError as error:
+    ...     print(error)
+    mesh.tp = 3 does not divide 4 heads; values that divide a vocabulary of 300 and 4 heads: 1, 2, 4
     """
     counts = {f"a vocabulary of {vocabulary:,}": vocabulary} | ({f"{heads} heads": heads} if heads else {})
     if uneven := [what for what, count in counts.items() if count % settings.tp]:
