@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from dovetail.config.schema import Schema
+from dovetail.config.schema import MESH, Schema
 from dovetail.config.settings import Critic, Eval, Memory, Mesh, Run, Sampling, Sft, Train
 from dovetail.config.types import Mismatch, fit
 from dovetail.errors import ConfigError, PluginError, nearest
@@ -137,8 +137,20 @@ class Config:
 
     @property
     def mesh(self) -> Mesh:
-        """Settings of how many devices share the work."""
+        """Settings of the devices of the policy, and of every model without devices of its own."""
         return self.sections["mesh"]
+
+    def mesh_of(self, role: str) -> Mesh:
+        """Return the devices of a role, or of a kind whose components compute with a model."""
+        own = self.sections.get(f"{role}/{MESH}")
+        given = attrs.asdict(own) if own else {}
+        return attrs.evolve(self.mesh, **{name: value for name, value in given.items() if value is not None})
+
+    @property
+    def apart(self) -> dict[str, Mesh]:
+        """The devices of each role or kind that has other devices than the policy, or another sharding."""
+        meshes = {role: self.mesh_of(role) for role in self.schema.places}
+        return {role: mesh for role, mesh in meshes.items() if mesh != self.mesh}
 
     @property
     def memory(self) -> Memory:

@@ -145,14 +145,34 @@ class Run:
 
 @attrs.frozen(kw_only=True)
 class Mesh:
-    """How many devices share the work; not part of the config id, since it affects only rounding.
+    """The devices of the policy being trained; not part of the config id, since they affect only rounding.
 
-    The rows of a batch are sharded over `fsdp` devices. Parameters are sharded over `fsdp` by their `width`, and over
-    `tp` by heads, feed-forward units and vocabulary.
+    There are `fsdp` times `tp` devices, from number `first` on. The rows of a batch are sharded over `fsdp` devices.
+    Parameters are sharded over `fsdp` by their `width`, and over `tp` by heads, feed-forward units and vocabulary.
     """
 
     fsdp: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
     tp: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
+    first: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
+
+    @property
+    def span(self) -> range:
+        """The numbers of the devices."""
+        return range(self.first, self.first + self.fsdp * self.tp)
+
+    @property
+    def numbers(self) -> str:
+        """The same in words."""
+        return str(self.first) if len(self.span) == 1 else f"{self.first} to {self.span[-1]}"
+
+
+@attrs.frozen(kw_only=True)
+class RoleMesh:
+    """The devices of a role that has some of its own, `reference/mesh.first = 4`; None is what `mesh` says."""
+
+    fsdp: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
+    tp: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
+    first: Annotated[int, Ge(0)] | None = attrs.field(default=None, validator=in_range)
 
 
 @attrs.frozen(kw_only=True)

@@ -47,6 +47,7 @@ class Kind:
         protocol: `module:Class` of the protocol that a class must implement; None if a signature is the whole contract.
         scaffold: whether `dovetail plugin new` starts from a function or from a class.
         versions: the versions of the kind's contract that `origin` supports; the last one is current.
+        placed: whether what its components compute may have devices of its own, `NAME/mesh`.
         exclusive: whether each name has a single owner, because its readers cannot say whose component they mean.
         reserved: names that no component may have.
         origin: the distribution that opened the kind.
@@ -68,6 +69,7 @@ class Kind:
     protocol: str | None = None
     scaffold: Literal["function", "class"] = "function"
     versions: tuple[int, ...] = attrs.field(default=(1,), converter=_tuple)
+    placed: bool = False
     exclusive: bool = False
     reserved: frozenset[str] = frozenset()
     origin: Any = attrs.field(default=None, eq=False)

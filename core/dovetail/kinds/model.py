@@ -84,7 +84,8 @@ class LanguageModel(Protocol):
     """A decoder: an `nnx.Module` without mutable state.
 
     A parameter may name its logical axes, `nnx.Param(kernel, axes=("width", "ffn"))`, with one name or None for each
-    dimension; a mesh shards parameters by these names.
+    dimension; a mesh shards parameters by these names. If a model has an attribute `heads`, the number of heads in its
+    layers, a mesh that would split a head is refused.
 
     A model that is trained with dropout has an attribute `has_dropout`, which is true; its `__call__` then also takes
     `keys`, one random key for each row of `tokens`. They are passed only in the forward passes of training.

@@ -27,6 +27,7 @@ ROLLOUT: Final = Kind(
     stage="drawn",
     setting="train.rollout",
     default="vanilla",
+    placed=True,
     protocol="dovetail.kinds.rollout:Rollout",
     scaffold="class",
 )
@@ -148,7 +149,8 @@ class Rollout(Protocol):
 
     A class may declare properties, `declares = {"batch_invariant": True}`, which `dovetail_kit.rollout` checks. An
     engine that declares `versions` may be used with `train.staleness`: it can sample in a separate thread while the
-    trainer updates, and samples from the weights of the last `sync`.
+    trainer updates, and samples from the weights of the last `sync`. An engine that declares `placed` samples on the
+    devices of its weights, as set by `rollout/mesh`; its methods are called under their mesh.
     """
 
     def check(self) -> None:
