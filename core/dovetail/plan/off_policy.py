@@ -22,8 +22,8 @@ def check_off_policy(config: Config, chosen: Sequence[Call]) -> None:
     """Refuse to train on completions of older weights as if the current policy had sampled them.
 
     Raises:
-        PlanError: if no component corrects for it, the engine cannot sample ahead, or the mesh has several devices; the
-            message gives the setting and the alternatives.
+        PlanError: if no component corrects for it, or the engine cannot sample ahead; the message gives the setting and
+            the alternatives.
     """
     train: Any = config.train
     corrects = any(SAMPLER in call.reads for call in chosen if call.reads_fields)
