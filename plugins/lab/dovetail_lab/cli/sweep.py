@@ -61,6 +61,7 @@ def _add_space(run: argparse.ArgumentParser) -> None:
         help="N draws of loguniform(a,b), uniform(a,b), int(a,b) or choice(a,b,...)",
     )
     space.add_argument("--draw-seed", type=int, metavar="N", help="another seed, other draws")
+    space.add_argument("--sampler", metavar="NAME", help="who draws: random (default), sobol, tpe, cma_es, gp, pbt")
     space.add_argument("--seeds", metavar="SEEDS", help="seeds of the runs: 5 is the first five, 2:5, or 0,7")
     space.add_argument(
         "--exclude",
