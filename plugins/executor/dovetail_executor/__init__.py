@@ -12,7 +12,7 @@ def dovetail_components(register: Callable[..., None]) -> None:
     """Register the components of this package."""
     register("executor", "local", "dovetail_executor.executor.local:Local")
     register("executor", "ray", "dovetail_executor.executor.ray:Ray")
-    for name in ("median", "successive_halving"):
+    for name in ("median", "percentile", "successive_halving"):
         register("early_stopping", name, f"dovetail_executor.early_stopping.{name}:{name}")
     for name, made in (
         ("random", "Random"),

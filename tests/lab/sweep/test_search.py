@@ -1,7 +1,7 @@
 """A sampler that learns chooses the trials of a sweep while it is driven; whoever is killed, the study goes on exactly."""
 
 import json
-import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,14 +20,25 @@ from dovetail_lab.sweep.search import LOG
 RATES = "train.lr=uniform(0.01,0.09)"
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    """An empty config in an empty folder, and trials that take no training: the smaller the rate, the better."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Local, "open", lambda self, sweep, jobs: stub.Stub().open(sweep, jobs))
-    (tmp_path / "mine.gin").write_text(
-        "train.steps = 5\nsft.steps = 3\nrun.checkpoint_every = 1\nsweep.metric = 'score'\nsampler.pbt.interval = 2\n"
-    )
+@pytest.fixture(scope="module", autouse=True)
+def here(tmp_path_factory):
+    """A folder with a config, in which trials take no training: the smaller the rate, the better."""
+    folder = tmp_path_factory.mktemp("here")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(Local, "open", lambda self, sweep, jobs: stub.Stub().open(sweep, jobs))
+        (folder / "mine.gin").write_text(
+            "train.steps = 5\nsft.steps = 3\nrun.checkpoint_every = 1\nsweep.metric = 'score'\n"
+            "sampler.pbt.interval = 2\n"
+        )
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def whole(here) -> str:
+    """The folder of a population that nobody has disturbed."""
+    assert sweep("whole", 4) == 0
+    return "whole"
 
 
 def sweep(folder: str, draws: int, *arguments: str, sampler: str = "pbt") -> int:
@@ -46,16 +57,17 @@ def told(folder: str) -> dict[int, float]:
 
 def test_a_sampler_that_learns_is_told_what_its_settings_come_to_over_their_seeds(capsys):
     pytest.importorskip("optuna")
-    assert sweep("s", 4, "--seeds", "2", sampler="tpe") == 0
-    store = Store.open(Path("s"))
+    assert sweep("tpe", 4, "--seeds", "2", sampler="tpe") == 0
+    store = Store.open(Path("tpe"))
     assert len(store.trials) == 8
-    rates = [float(line["values"]["train.lr"]) for line in log("s") if "ask" in line]
-    assert told("s") == {number: pytest.approx(-5 * round(rate, 3)) for number, rate in enumerate(rates)}
+    rates = [float(line["values"]["train.lr"]) for line in log("tpe") if "ask" in line]
+    assert told("tpe") == {number: pytest.approx(-5 * round(rate, 3)) for number, rate in enumerate(rates)}
     pids = {line["pid"] for each in store.trials for line in store.metrics(each)}
     assert len(pids) == 1, "one worker runs them all, with what it has compiled"
     assert "8 done" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_more_draws_go_on_where_the_study_stands(capsys):
     pytest.importorskip("optuna")
     assert sweep("s", 3, sampler="tpe") == 0
@@ -76,9 +88,8 @@ def outcome(folder: str) -> dict[str, tuple]:
     }
 
 
-def test_a_population_copies_and_goes_on(capsys):
-    assert sweep("s", 4) == 0
-    store = Store.open(Path("s"))
+def test_a_population_copies_and_goes_on(whole, capsys):
+    store = Store.open(Path(whole))
     statuses = {trial.id: store.state(trial).status for trial in store.trials}
     assert sorted(statuses.values()) == ["done"] * 4 + ["pruned"] * 2
     heirs = [trial for trial in store.trials if (store.folder(trial) / "ancestor.json").exists()]
@@ -91,33 +102,33 @@ def test_a_population_copies_and_goes_on(capsys):
         assert store.metrics(heir)[:done] == store.metrics(parent)[:done], "its records begin with its parent's"
         assert store.metrics(heir)[done:] != store.metrics(parent)[done:]
         assert steps(store, heir) == list(range(1, len(steps(store, heir)) + 1))
-    assert "paused, at checkpoint 5" in capsys.readouterr().out
-    assert sweep("s", 4) == 0, "what is done is not run again"
+    assert sweep(whole, 4) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "4 done, 2 pruned", "what is done is not run again"
 
 
-@pytest.mark.parametrize("after", [2, 7])
-def test_a_killed_driver_loses_nothing_of_a_study(after, monkeypatch):
+@pytest.mark.parametrize("after", [pytest.param(2, marks=pytest.mark.slow), 7])
+def test_a_killed_driver_loses_nothing_of_a_study(after, whole, monkeypatch):
     """Killed while it writes, it leaves half a line; its worker goes on alone; the same command ends in the same sweep."""
-    assert sweep("whole", 4) == 0
+    folder = f"killed-{after}"
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
-    driver = subprocess.Popen([sys.executable, __file__, "killed"], env=os.environ | {"SLOW": "1"})
-    path = Path("killed") / LOG
+    driver = subprocess.Popen([sys.executable, __file__, folder])
+    path = Path(folder) / LOG
     until(lambda: path.exists() and len(path.read_text().splitlines()) > after, "the study begins")
     driver.send_signal(signal.SIGKILL)
     driver.wait()
     with path.open("a") as file:
         file.write('{"told": 0, "val')
-    assert sweep("killed", 4) == 0
-    assert outcome("killed") == outcome("whole")
-    assert told("killed") == told("whole")
+    assert sweep(folder, 4) == 0
+    assert outcome(folder) == outcome(whole)
+    assert told(folder) == told(whole)
 
 
-def test_a_sampler_that_answers_otherwise_is_one_line(capsys):
-    assert sweep("s", 4) == 0
-    lines = log("s")
+def test_a_sampler_that_answers_otherwise_is_one_line(whole, capsys):
+    shutil.copytree(whole, "edited")
+    lines = log("edited")
     lines[0]["values"]["train.lr"] = "0.5"
-    (Path("s") / LOG).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert sweep("s", 4) == 1
+    (Path("edited") / LOG).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert sweep("edited", 4) == 1
     assert "proposal 0 was {'train.lr': '0.5'}, and the sampler now answers {'train.lr'" in capsys.readouterr().err
 
 
@@ -131,17 +142,16 @@ def test_a_sampler_that_answers_otherwise_is_one_line(capsys):
 )
 def test_what_cannot_be_is_said_before_anything_runs(arguments, said, capsys):
     for more in ([], ["--dry-run"]):
-        assert sweep("s", 4, *arguments, *more) == 1
+        assert sweep("new", 4, *arguments, *more) == 1
         assert said in capsys.readouterr().err
 
 
-def test_another_space_is_refused(capsys):
-    assert sweep("s", 4, "--dry-run") == 0
+def test_another_space_is_refused(whole, capsys):
+    assert sweep(whole, 4, "--dry-run") == 0
     assert "4 settings, chosen by pbt(factor=1.2, interval=2, " in capsys.readouterr().out
-    assert sweep("s", 4) == 0
-    assert sweep("s", 4, "--draw-seed", "3") == 1
+    assert sweep(whole, 4, "--draw-seed", "3") == 1
     assert "belongs to another sweep: draw_seed: 0 -> 3" in capsys.readouterr().err
-    assert sweep("s", 4, "--set", "train.epochs=2") == 1
+    assert sweep(whole, 4, "--set", "train.epochs=2") == 1
     assert "belongs to another sweep: train.epochs = 1 -> 2" in capsys.readouterr().err
 
 
