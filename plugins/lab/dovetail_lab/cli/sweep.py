@@ -31,6 +31,7 @@ def add(commands: Commands) -> None:
     for name, summary in (
         ("status", "print how each trial stands"),
         ("table", "print what each setting has come to, the best first"),
+        ("importance", "print which parameters matter, by Optuna's PED-ANOVA"),
         ("kill", "stop trials, or without any the whole sweep; the same command resumes it"),
         ("export", "write the trials with their values, states and metrics"),
     ):
@@ -39,7 +40,7 @@ def add(commands: Commands) -> None:
         each.set_defaults(run=_command(name))
         if name == "kill":
             each.add_argument("trials", nargs="*", metavar="TRIAL", help="ids, or as much of them as is unique")
-        if name in ("table", "export"):
+        if name in ("table", "importance", "export"):
             each.add_argument("--metric", help="what is compared (default: that of the sweep)")
             each.add_argument("--goal", choices=("max", "min"), help="whether higher is better")
         if name == "export":

@@ -22,7 +22,7 @@ from dovetail_lab.sweep.searching import about, make_space, open_search, rehears
 from dovetail_lab.sweep.space import Space, parse_axes, parse_random
 from dovetail_lab.sweep.stopping import Stopping
 from dovetail_lab.sweep.store import FINAL, Status, Store
-from dovetail_lab.sweep.tables import settings_table, status_text, table_text
+from dovetail_lab.sweep.tables import importance_text, settings_table, status_text, table_text
 from dovetail_lab.sweep.trial import Planned, plan_trials
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -223,6 +223,13 @@ def table(options: argparse.Namespace) -> int:
     """Print what each setting has come to."""
     store = _open_results(options.folder)
     print(table_text(store, *_compared(store, options)))
+    return 0
+
+
+def importance(options: argparse.Namespace) -> int:
+    """Print which parameters matter."""
+    store = _open_results(options.folder)
+    print(importance_text(store, *_compared(store, options)))
     return 0
 
 
