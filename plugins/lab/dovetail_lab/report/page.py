@@ -1,4 +1,6 @@
-"""The page that all reports share: one file, no script, no request, light and dark as the reader's system is."""
+"""The page that all reports share: one file, no request, light and dark as the reader's system is.
+
+Only the tables of a sweep have a script, which sorts them; all there is to read is there without it."""
 
 from __future__ import annotations
 
