@@ -4,7 +4,8 @@
 
 Each family is a test of its own (`dovetail ab`), with Holm over its arms: `FOLDER/FAMILY/ab.html` has the forest plot,
 the curves and the verdicts, whatever they are, and `FOLDER/atlas.md` lists them. The same command again goes on where
-it stands. What the config cannot plan, such as an estimator that needs a critic or several turns, is left out and named.
+it stands. What the config cannot plan, such as an estimator
+that needs several turns, is left out and named.
 
 With n seeds the least p of the sign-flip test is 2^(1-n), which Holm multiplies by the number of arms at first: a test
 in which that is not below 5 % could never decide. So a family has as many seeds as it needs, and `--seeds` at least.
