@@ -18,7 +18,7 @@ from dovetail_lab.settings import Sweep
 from dovetail_lab.sweep.driver import Terms, count, drive
 from dovetail_lab.sweep.export import export as export_text
 from dovetail_lab.sweep.progress import open_watch
-from dovetail_lab.sweep.searching import about, make_space, open_search, rehearse
+from dovetail_lab.sweep.searching import about, bound, make_space, open_search, rehearse
 from dovetail_lab.sweep.space import Space, parse_axes, parse_random
 from dovetail_lab.sweep.stopping import Stopping
 from dovetail_lab.sweep.store import FINAL, Status, Store
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     path = find(options.config)
     settings, choices = read_settings(path, options)
     folder = options.folder or Path("sweeps") / path.stem
-    if options.dry_run and choices["sweep.sampler"].bind().learns:
+    if options.dry_run and bound(choices["sweep.sampler"]).learns:
         print(rehearse(path, options.overrides, settings, choices, folder))
         return 0
     if options.dry_run:
@@ -73,7 +73,7 @@ def perform(
         timeout=parse_time(settings.timeout),
         fail_fast=settings.fail_fast,
     )
-    if choices["sweep.sampler"].bind().learns:
+    if bound(choices["sweep.sampler"]).learns:
         search = open_search(path, overrides, settings, choices, folder, extend=extend)
         store, steps, prepare = search.store, search.steps, search.prepare
     else:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
 from dovetail.config import Choice
 from dovetail.config.types import literal
 from dovetail.errors import ConfigError, RunError
+from dovetail_lab.kinds import Sampler
 from dovetail_lab.settings import Sweep
 from dovetail_lab.sweep.distributions import Distribution
 from dovetail_lab.sweep.search import Search, planned
@@ -45,10 +46,15 @@ def make_space(settings: Sweep, sampler: Choice) -> Space:
     if sampler.component.name == "random" or not space.random:
         return space
     space = attrs.evolve(space, sampler=described(sampler))
-    if sampler.bind().learns:
+    if bound(sampler).learns:
         return space
-    study = sampler.bind().open(space.random, draws=space.draws, seed=space.draw_seed, total_steps=0)
+    study = bound(sampler).open(space.random, draws=space.draws, seed=space.draw_seed, total_steps=0)
     return attrs.evolve(space, drawn=tuple(study.ask().values for _ in range(space.draws)))
+
+
+def bound(sampler: Choice) -> Sampler:
+    """Return the sampler that was chosen, with its parameters."""
+    return cast("Sampler", sampler.bind())
 
 
 def described(sampler: Choice) -> str:
@@ -79,9 +85,9 @@ def open_search(
     record = about(path, overrides, space, settings)
     search = Search(
         path=folder,
-        study=choices["sweep.sampler"]
-        .bind()
-        .open(space.random, draws=space.draws, seed=space.draw_seed, total_steps=config.train.steps),
+        study=bound(choices["sweep.sampler"]).open(
+            space.random, draws=space.draws, seed=space.draw_seed, total_steps=config.train.steps
+        ),
         plan=lambda points: plan_trials(path, overrides, points),
         seeds=space.seeds or (config.run.seed,),
         about=record,
@@ -102,8 +108,8 @@ def rehearse(path: Path, overrides: Sequence[str], settings: Sweep, choices: Map
     _check(space, choices["sweep.sampler"].component.name)
     ends = plan_trials(path, overrides, _ends(space))
     config = next(iter(ends.configs.values()))
-    study = choices["sweep.sampler"].bind()
-    first = study.open(space.random, draws=space.draws, seed=space.draw_seed, total_steps=config.train.steps).ask()
+    sampler = bound(choices["sweep.sampler"])
+    first = sampler.open(space.random, draws=space.draws, seed=space.draw_seed, total_steps=config.train.steps).ask()
     planned(first, space.seeds or (config.run.seed,), lambda points: plan_trials(path, overrides, points))
     seeds = f" over {len(space.seeds)} seeds each" if len(space.seeds) > 1 else ""
     return f"{space.draws} settings{seeds}, chosen by {space.sampler} as results come in; they would run in {folder}"
