@@ -136,6 +136,7 @@ def test_a_sampler_that_answers_otherwise_is_one_line(whole, capsys):
     ("arguments", "said"),
     [
         (["--grid", "train.policy_loss=ppo,gspo"], "chooses all that varies, so that grid has no place beside it"),
+        (["--set", "sweep.max_trials=3"], "the space has 4 trials; raise sweep.max_trials = 3"),
         (["--set", "run.checkpoint_every=4"], "looks at step 2, where run.checkpoint_every = 4 makes no checkpoint"),
         (["--set", "sweep.random={'train.steps': 'int(-1,5)'}"], "train.steps: expected"),
     ],

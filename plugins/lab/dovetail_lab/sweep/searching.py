@@ -49,7 +49,8 @@ def make_space(settings: Sweep, sampler: Choice) -> Space:
     if bound(sampler).learns:
         return space
     study = bound(sampler).open(space.random, draws=space.draws, seed=space.draw_seed, total_steps=0)
-    return attrs.evolve(space, drawn=tuple(study.ask().values for _ in range(space.draws)))
+    asked = [study.ask() for _ in range(space.draws)]
+    return attrs.evolve(space, drawn=tuple(each.values for each in asked if each))
 
 
 def bound(sampler: Choice) -> Sampler:
@@ -79,7 +80,7 @@ def open_search(
         RunError: if the folder belongs to another sweep.
     """
     space = make_space(settings, choices["sweep.sampler"])
-    _check(space, choices["sweep.sampler"].component.name)
+    _check(space, choices["sweep.sampler"].component.name, settings.max_trials)
     ends = plan_trials(path, overrides, _ends(space))
     config = next(iter(ends.configs.values()))
     record = about(path, overrides, space, settings)
@@ -105,17 +106,21 @@ def open_search(
 def rehearse(path: Path, overrides: Sequence[str], settings: Sweep, choices: Mapping[str, Choice], folder: Path) -> str:
     """Plan the ends of the space and the first proposal; return what would happen, in a line."""
     space = make_space(settings, choices["sweep.sampler"])
-    _check(space, choices["sweep.sampler"].component.name)
+    _check(space, choices["sweep.sampler"].component.name, settings.max_trials)
     ends = plan_trials(path, overrides, _ends(space))
     config = next(iter(ends.configs.values()))
     sampler = bound(choices["sweep.sampler"])
     first = sampler.open(space.random, draws=space.draws, seed=space.draw_seed, total_steps=config.train.steps).ask()
+    if first is None:
+        raise ConfigError(f"sampler '{choices['sweep.sampler'].component.name}' proposes nothing")
     planned(first, space.seeds or (config.run.seed,), lambda points: plan_trials(path, overrides, points))
     seeds = f" over {len(space.seeds)} seeds each" if len(space.seeds) > 1 else ""
     return f"{space.draws} settings{seeds}, chosen by {space.sampler} as results come in; they would run in {folder}"
 
 
-def _check(space: Space, name: str) -> None:
+def _check(space: Space, name: str, max_trials: int) -> None:
+    if (trials := space.draws * max(len(space.seeds), 1)) > max_trials:
+        raise ConfigError(f"the space has {trials:,} trials; raise sweep.max_trials = {max_trials} if you mean it")
     for what, there in (("grid", space.grid), ("zip", space.zip), ("exclude", space.exclude)):
         if there:
             raise ConfigError(
