@@ -14,6 +14,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, S
 from dovetail.config.settings import Mesh
 from dovetail.devices.host_memory import give_back_after_compiling
 from dovetail.devices.presence import devices, warn_if_unseen
+from dovetail.devices.spanning import own_shape, put
 from dovetail.errors import ConfigError
 from dovetail.protocols import Axes
 
@@ -46,11 +47,24 @@ class Devices:
                 f"mesh.fsdp = {settings.fsdp} times mesh.tp = {settings.tp} needs {wanted} devices; there"
                 f" {'is' if len(there) == 1 else 'are'} {len(there)} ({there[0].platform})"
             )
+        if wanted < len(there) and jax.process_count() > 1:
+            raise ConfigError(
+                f"mesh.fsdp = {settings.fsdp} times mesh.tp = {settings.tp} uses {wanted} of the {len(there)} devices of"
+                f" {jax.process_count()} processes, and a process without a part in the mesh has nothing to do: set"
+                f" mesh.fsdp = {len(there) // settings.tp}, or start fewer processes"
+            )
         if wanted == 1:
             return cls(None)
         # jax.make_mesh makes axes explicit by default, which with_sharding_constraint refuses.
         axes = (AxisType.Auto, AxisType.Auto)
         return cls(jax.make_mesh((settings.fsdp, settings.tp), ("fsdp", "tp"), axes, devices=there[:wanted]))
+
+    @classmethod
+    def own(cls, settings: Mesh) -> Devices:
+        """Make a mesh of this process's devices alone, where the run has several."""
+        axes = (AxisType.Auto, AxisType.Auto)
+        shape = own_shape(settings.fsdp, settings.tp)
+        return cls(jax.make_mesh(shape, ("fsdp", "tp"), axes, devices=jax.local_devices()))
 
     @classmethod
     def abstract(cls, settings: Mesh) -> Devices:
@@ -100,7 +114,7 @@ class Devices:
 
         def move(variable: nnx.Variable[Any]) -> nnx.Variable[Any]:
             value = variable.get_value()
-            return variable.replace(jax.device_put(value, self.place(variable.get_metadata().get("axes"), value.shape)))
+            return variable.replace(put(value, self.place(variable.get_metadata().get("axes"), value.shape)))
 
         return jax.tree.map(move, state, is_leaf=lambda x: isinstance(x, nnx.Variable))
 
@@ -110,10 +124,10 @@ class Devices:
             return jax.device_put(batch)
         whole, cut = (NamedSharding(self.mesh, PartitionSpec(*spec)) for spec in ((), (ROWS,)))
 
-        def put(array: Any) -> jax.Array:
-            return jax.device_put(array, cut if array.ndim and array.shape[0] % self.parts == 0 else whole)
+        def spread(array: Any) -> jax.Array:
+            return put(array, cut if array.ndim and array.shape[0] % self.parts == 0 else whole)
 
-        return jax.tree.map(put, batch)
+        return jax.tree.map(spread, batch)
 
 
 def keep_rows_cut(micros: Any) -> Any:

@@ -21,7 +21,7 @@ from dovetail.errors import RunError
 from dovetail.registry import current
 from dovetail.run.code import claim_code
 from dovetail.run.files import hold, read_record, write_whole
-from dovetail.run.journal import MESSAGES, Journal
+from dovetail.run.journal import MESSAGES, Journal, Silent
 
 LIBRARIES = (
     "jax",
@@ -46,7 +46,7 @@ class RunFolder:
     config_id: str
     run_id: str
     journal: Journal
-    lock: IO[bytes]
+    lock: IO[bytes] | None = None
 
     @property
     def checkpoints(self) -> Path:
@@ -56,7 +56,8 @@ class RunFolder:
     def close(self) -> None:
         """Close the journal and let go of the folder."""
         self.journal.close()
-        self.lock.close()
+        if self.lock is not None:
+            self.lock.close()
 
 
 def default_folder(config: Config, name: str) -> Path:
@@ -83,6 +84,20 @@ def open_folder(path: Path, config: Config) -> RunFolder:
         return RunFolder(path=path, config_id=config_id(config), run_id=run_id(config), journal=journal, lock=lock)
     except OSError as error:
         raise RunError(f"run folder '{path}' cannot be written: {error.strerror or error}") from error
+
+
+def follow_folder(path: Path, config: Config) -> RunFolder:
+    """Return the folder that the run's first process has opened, for another one, which writes no records.
+
+    Raises:
+        RunError: if it is not there.
+    """
+    if not (path / IDENTITY).exists():
+        raise RunError(
+            f"run folder '{path.absolute()}', which process 0 has opened, is not there on {platform.node()}: --folder"
+            " must be on a disk that all hosts share"
+        )
+    return RunFolder(path=path, config_id=config_id(config), run_id=run_id(config), journal=Silent())
 
 
 def _claim(path: Path, config: Config) -> None:

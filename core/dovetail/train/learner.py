@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from dovetail import progress
+from dovetail.devices import processes
 from dovetail.devices.compiled import share
 from dovetail.devices.footprint import in_mode
 from dovetail.devices.mesh import to_device, to_host
@@ -26,6 +27,7 @@ from dovetail.step.moment import Moment
 from dovetail.step.parts import Part, Sums, merge, once
 from dovetail.step.update import Trained, Update, mini_batches
 from dovetail.train import in_flight, kept
+from dovetail.train.across import Across
 from dovetail.train.ahead import InTurn, open_sampling
 from dovetail.train.drawing import Batch, Cursor, Message
 from dovetail.train.drawn import Extras, Prompts
@@ -55,7 +57,7 @@ class Learner:
     critic_frozen: Any
     roles: RoleModels
     memory: dict[str, Any]
-    sampling: InTurn | kept.Kept
+    sampling: InTurn | Across | kept.Kept
     extras: Extras
     replay: Replaying | None
     first: int
@@ -93,7 +95,8 @@ class Learner:
         if run.replays:
             sampling = kept.Kept.open(run.replays, run.tasks, cut.taken, cut.cursor)
         else:
-            sampling = open_sampling(setup, extras, run.tasks, weights, first, cut)
+            opening = Across.open if processes.several() else open_sampling
+            sampling = opening(setup, extras, run.tasks, weights, first, cut)
         collector = Collector(algorithm=algorithm, graphdefs=graphdefs)
         update_policy = Update(algorithm=algorithm, graphdefs=graphdefs)
         update_critic = Update(algorithm=algorithm, graphdefs=graphdefs, model=CRITIC) if critic else None
@@ -126,6 +129,8 @@ class Learner:
 
     def keep(self, step: int) -> None:
         """Have the run save the state as it is now, after `step` steps, should it fail."""
+        if processes.several():  # saving takes all processes, and those of a failing run do not get there together
+            return
         self.run.keep(RL, step, *self.state(step))
 
     def take(self, clock: Clock) -> Batch:
