@@ -45,7 +45,9 @@ def _add_processes(command: argparse.ArgumentParser) -> None:
     )
     several.add_argument("--processes", type=int, metavar="N", help="how many there are")
     several.add_argument("--process", type=int, metavar="I", help="which of them this is, from 0 on")
-    several.add_argument("--wait", type=int, default=300, metavar="SECONDS", help="how long to wait for all (default: 300)")
+    several.add_argument(
+        "--wait", type=int, default=300, metavar="SECONDS", help="how long to wait for all (default: 300)"
+    )
     several.add_argument(
         "--deadline",
         type=int,

@@ -16,6 +16,8 @@ from typing import Final
 
 ABORTED: Final = "Terminating process because the JAX distributed service detected fatal errors"
 NOISE: Final = re.compile(r"[EW]\d{4} [\d:.]+ +\d+ (coordination_|preemption_)|\[Gloo\] Rank")
+CONTINUED: Final = re.compile(r"\d+$|The tasks? ha|Additional GRPC|:UNKNOWN|RPC: |$")
+"""Lines that belong to the one before, where that is noise."""
 KNOWN: Final = "\0dovetail "
 """Begins a line in which the process says who else there is; it is not passed on."""
 
@@ -37,13 +39,14 @@ def know(**what: object) -> None:
 def rewritten(lines: Iterable[str]) -> Iterator[str]:
     """Yield the lines of a stderr, with JAX's last words in one line."""
     known: dict[str, object] = {}
-    left = iter(lines)
+    left, noise = iter(lines), False
     for line in left:
+        noise = bool(NOISE.match(line) or (noise and CONTINUED.match(line)))
         if line.startswith(KNOWN):
             known |= json.loads(line.removeprefix(KNOWN))
         elif ABORTED in line:
             yield f"error: {said(line + ''.join(left), known)}\n"
-        elif not NOISE.match(line):
+        elif not noise:
             yield line
 
 

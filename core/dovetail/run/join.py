@@ -53,7 +53,9 @@ class Meeting:
             return
         host, _, port = self.coordinator.rpartition(":")
         if self.coordinator != AUTO and not (host and port.isdigit() and 0 < int(port) < 1 << 16):
-            raise RunError(f"--coordinator '{self.coordinator}' is not HOST:PORT, such as 10.0.0.1:1234, and not 'auto'")
+            raise RunError(
+                f"--coordinator '{self.coordinator}' is not HOST:PORT, such as 10.0.0.1:1234, and not 'auto'"
+            )
         if self.processes is None or self.process is None or self.coordinator == AUTO:
             raise RunError(
                 "say all of --coordinator HOST:PORT --processes N --process I, or --coordinator auto alone, which takes"
@@ -98,10 +100,6 @@ def joined(meeting: Meeting | None, identity: Callable[[], Mapping[str, Any]]) -
 
 
 def _initialize(meeting: Meeting) -> None:
-    import jax
-
-    # without this, JAX would take SIGTERM for a notice that somebody else acts upon
-    jax.config.update("jax_enable_preemption_service", False)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # aborts are not defects
     where: dict[str, Any] = {}
     wait = meeting.wait
@@ -116,6 +114,10 @@ def _initialize(meeting: Meeting) -> None:
             "process_id": meeting.process,
             "cluster_detection_method": "deactivate",
         }
+    import jax
+
+    # with it, JAX would take SIGTERM for a notice that somebody else acts upon
+    jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
             **where,

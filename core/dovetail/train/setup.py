@@ -120,9 +120,7 @@ def set_up(
     for section in ("train", "critic") if algorithm.has_critic else ("train",):
         models.check_tokenizer(section, tokenizer)
     check_roles(models, algorithm.follow, tokenizer)
-    settled = processes.after_first(
-        lambda: settle(config, algorithm, models, devices, folder, refuse=not only_sft)
-    )
+    settled = processes.after_first(lambda: settle(config, algorithm, models, devices, folder, refuse=not only_sft))
     before_loading()
     graphdef, weights = make_model(models.policy)
     graphdef, algorithm = in_mode(graphdef, weights, settled.mode), settled.apply(algorithm)
