@@ -53,7 +53,7 @@ def run(options: argparse.Namespace, train: Sequence[str]) -> int:
     group = placement_group([each] * options.processes, strategy=options.spread)
     if not group.wait(options.wait):
         print(
-            f"error: {options.processes} nodes with {each} each have not been free for {options.wait} s; the cluster has"
+            f"error: {options.processes} nodes with {each} each have not been free for {options.wait} s; there are"
             f" {ray.cluster_resources()}, of which {ray.available_resources()} are free",
             file=sys.stderr,
         )

@@ -40,8 +40,8 @@ def _add_processes(command: argparse.ArgumentParser) -> None:
     several.add_argument(
         "--coordinator",
         metavar="HOST:PORT",
-        help="where process 0 is, and a free port there; 'auto' takes all from the environment of Slurm, Kubernetes, Open"
-        " MPI or a TPU pod",
+        help="where process 0 is, and a free port there; 'auto' takes all of it from the environment of Slurm,"
+        " Kubernetes, Open MPI or a TPU pod",
     )
     several.add_argument("--processes", type=int, metavar="N", help="how many there are")
     several.add_argument("--process", type=int, metavar="I", help="which of them this is, from 0 on")
@@ -103,9 +103,8 @@ def train_command(options: argparse.Namespace) -> int:
             return 0
         print(summarise(where))
         if window:
-            print(
-                f"profile      {where / FOLDER}: open the .trace.json.gz in ui.perfetto.dev, or the folder in TensorBoard"
-            )
+            traced = where / FOLDER
+            print(f"profile      {traced}: open the .trace.json.gz in ui.perfetto.dev, or the folder in TensorBoard")
     return 0
 
 

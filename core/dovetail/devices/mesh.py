@@ -49,8 +49,8 @@ class Devices:
             )
         if wanted < len(there) and jax.process_count() > 1:
             raise ConfigError(
-                f"mesh.fsdp = {settings.fsdp} times mesh.tp = {settings.tp} uses {wanted} of the {len(there)} devices of"
-                f" {jax.process_count()} processes, and a process without a part in the mesh has nothing to do: set"
+                f"mesh.fsdp = {settings.fsdp} times mesh.tp = {settings.tp} uses {wanted} of the {len(there)} devices"
+                f" of {jax.process_count()} processes, and a process without a part in the mesh has nothing to do: set"
                 f" mesh.fsdp = {len(there) // settings.tp}, or start fewer processes"
             )
         if wanted == 1:

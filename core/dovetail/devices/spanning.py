@@ -27,7 +27,7 @@ def put(array: Any, sharding: Sharding | None) -> jax.Array:
 
 
 def shared(tree: Any, mesh: Any) -> Any:
-    """Make arrays of one process's devices, each process having the same, arrays of all of them, as orbax needs them."""
+    """Make arrays that each process has for itself, with the same values, one array of all of them: orbax needs it."""
     if not several():
         return tree
     everywhere = NamedSharding(mesh, PartitionSpec())

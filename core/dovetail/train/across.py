@@ -18,7 +18,7 @@ from dovetail.devices.spanning import own_copy
 from dovetail.protocols import Weights
 from dovetail.train import in_flight
 from dovetail.train.ahead import InTurn, open_sampling
-from dovetail.train.drawing import Cursor, Message
+from dovetail.train.drawing import Message
 from dovetail.train.drawn import Extras
 from dovetail.train.metrics import WAITED, Clock
 from dovetail.train.order import Task
@@ -102,7 +102,7 @@ class Across:
                 self.inner.publish(Weights(trained, self.frozen), version, clock)
 
     def cut(self, version: int) -> in_flight.Cut:
-        """Return what a checkpoint holds: the values are process 0's, which writes them, and the form is everybody's."""
+        """Return what a checkpoint holds: process 0 has the values, and writes them; the others have the form."""
         found = None if self.inner is None else self.inner.cut(version)
         data = processes.told(lambda: found and found.data)
         if found is not None:

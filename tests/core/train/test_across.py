@@ -1,15 +1,18 @@
 """One run in several processes: what they compute, and how they end."""
 
 import json
+import shutil
 import signal
 import time
 
 import pytest
 from tests.core.train.several import PATIENCE_SECONDS, assert_same_state, ended, start, start_several
 from tests.core.train.tiny import TINY
+from tests.tiny_folder import write
 
 from dovetail.config import load
 from dovetail.train.loop import train
+from dovetail_lab.evaluation.policy import open_policy
 
 LEAST = ("sft.steps=0", "train.steps=1", "eval.every=None", "run.checkpoint_every=1", "model.decoder.width=8")
 KILLED = (*TINY, "mesh.fsdp=2", "train.steps=8", "train.kl_coef=0.1", "roles.reference=ema", "train.epochs=2")
@@ -72,3 +75,55 @@ def test_a_killed_process_ends_all_and_the_same_command_goes_on_bit_for_bit(tmp_
     for name in ("metrics.jsonl", "samples.jsonl", "eval.jsonl"):
         assert (killed / name).read_bytes() == (undisturbed / name).read_bytes()
     assert_same_state(killed, undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("later", [{"processes": 1, "devices": 2}, {"processes": 4, "devices": 1}])
+def test_a_run_goes_on_with_another_number_of_processes_and_another_mesh(tmp_path, later):
+    half = (*TINY, "train.steps=4", "train.kl_coef=0.1", "run.checkpoint_every=2")
+    assert [status for status, _ in ended(start_several(tmp_path / "run", 2, (*half, "mesh.fsdp=2")))] == [0, 0]
+    assert [status for status, _ in ended(start_several(tmp_path / "whole", 2, (*half, "mesh.fsdp=2")))] == [0, 0]
+    steps = tmp_path / "run" / "checkpoints" / "steps"
+    shutil.rmtree(max(steps.iterdir(), key=lambda step: int(step.name)))
+    count, devices = later["processes"], later["devices"]
+    mesh = ("mesh.tp=2", f"mesh.fsdp={count * devices // 2}")
+    if count == 1:
+        found = ended([start(tmp_path / "run", [], (*half, *mesh), devices=devices)])
+    else:
+        found = ended(start_several(tmp_path / "run", count, (*half, *mesh), devices=devices))
+    assert [status for status, _ in found] == [0] * count, found
+    one, two = records(tmp_path / "whole"), records(tmp_path / "run")
+    assert len(one) == len(two)
+    assert [trained(record) for record in two] == [pytest.approx(trained(record), rel=1e-3, abs=1e-6) for record in one]
+
+
+@pytest.mark.slow
+def test_four_processes_with_two_devices_each_train_a_qwen_folder(tmp_path):
+    write(tmp_path / "tiny")
+    path = str(tmp_path / "tiny")
+    qwen = (
+        "train.model=pretrained",
+        f"model.pretrained.path={path!r}",
+        "train.tokenizer=huggingface",
+        f"tokenizer.huggingface.path={path!r}",
+        "task.arithmetic.chat=True",
+        "train.max_prompt_tokens=64",
+        "sft.steps=0",
+        "train.steps=2",
+        "train.advantage=gae",
+        "critic.model=pretrained",
+        "train.kl_coef=0.1",
+        "mesh.fsdp=4",
+        "mesh.tp=2",
+    )
+    folder = tmp_path / "run"
+    found = ended(start_several(folder, 4, (*TINY, *qwen), devices=2))
+    assert [status for status, _ in found] == [0] * 4, found
+    one = ended([start(tmp_path / "one", [], (*TINY, *qwen), devices=8)])
+    assert [status for status, _ in one] == [0], one
+    pairs = zip(records(folder), records(tmp_path / "one"), strict=True)
+    for several, alone in pairs:
+        assert trained(several) == pytest.approx(trained(alone), rel=1e-3, abs=1e-6)
+    policy = open_policy(load(folder / "config.gin", ["mesh.fsdp=1", "mesh.tp=1"]), folder)
+    policy.export(tmp_path / "out")
+    assert (tmp_path / "out" / "model.safetensors").exists()
