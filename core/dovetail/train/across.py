@@ -1,7 +1,8 @@
 """The trainer's end of the channels where a run has several processes.
 
 The sampler's program is process 0's alone, with copies of the weights on devices of its own: an engine takes part in
-no computation of all processes, and takes as long as it likes. What it makes is told to the others.
+no computation of all processes, and takes as long as it likes. What it makes is told to the others. Nothing runs ahead
+of the trainer: `train.staleness` is refused on a mesh.
 """
 
 from __future__ import annotations
@@ -9,8 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
-import jax
-import numpy as np
 
 from dovetail.devices import processes
 from dovetail.devices.mesh import Devices
@@ -33,8 +32,7 @@ class Across:
         tasks: all that the sampler's program does in this run.
         taken: how many of them the trainer has taken.
         memory: of the form of what a curriculum remembers; its values are process 0's.
-        shapes: of what is trained.
-        frozen: process 0's copy of what is not.
+        frozen: process 0's copy of what is not trained.
         own: the devices of this process.
         inner: process 0's end of the channels.
     """
@@ -42,7 +40,6 @@ class Across:
     tasks: tuple[Task, ...]
     taken: int
     memory: dict[str, Any]
-    shapes: Any
     frozen: Any
     own: Devices
     inner: InTurn | None
@@ -60,17 +57,14 @@ class Across:
         """Open the sampler's program in process 0; see `dovetail.train.ahead.open_sampling`."""
         own = Devices.own(setup.config.mesh)
         trained, frozen = (own_copy(each, own.place) for each in weights)
-        older = {number: own_copy(each, own.place) for number, each in cut.weights.items()}
         inner = None
         if processes.is_first():
-            begun = attrs.evolve(cut, weights=older)
             with own.use():
-                inner = open_sampling(setup, extras, order, Weights(trained, frozen), version, begun)
+                inner = open_sampling(setup, extras, order, Weights(trained, frozen), version, cut)
         return cls(
             tasks=order,
             taken=cut.taken,
             memory=cut.cursor.memory,
-            shapes=jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), weights.trained),
             frozen=frozen,
             own=own,
             inner=inner,
@@ -105,11 +99,7 @@ class Across:
         """Return what a checkpoint holds: process 0 has the values, and writes them; the others have the form."""
         found = None if self.inner is None else self.inner.cut(version)
         data = processes.told(lambda: found and found.data)
-        if found is not None:
-            return attrs.evolve(found, weights=jax.tree.map(np.asarray, dict(found.weights)))
-        assert data is not None, "process 0 has told its own"
-        empty = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), self.shapes)
-        return in_flight.restored(data, in_flight.like(data, empty), self.memory)
+        return found or in_flight.restored(data or {}, in_flight.like(data or {}, None), self.memory)
 
     def close(self) -> None:
         """End the sampler's program."""
