@@ -25,7 +25,7 @@ FAILED, HEARD, HELLO = "dovetail/failed", "dovetail/heard", "dovetail/hello"
 AUTO: Final = "auto"
 SHOWN: Final = 6
 LEAVING_SECONDS: Final = 5.0
-LOST: Final = ("Gloo", "NCCL", "UNAVAILABLE", "coordination", "Connection")
+LOST: Final = ("Gloo ", "NCCL", "UNAVAILABLE:", "CoordinationService")
 """Words of errors that a process meets whose peer is gone; who that was, JAX says a little later."""
 
 
@@ -226,8 +226,9 @@ def _leave_because_of(error: BaseException, deadline: int, ended: threading.Even
     import jax
 
     text = " ".join(printable(error).split())
-    lost = not isinstance(error, DovetailError) and any(word in text for word in LOST)
-    if lost:  # somebody else is gone: who that is, is said by its own word, or by JAX, which aborts this process
+    if any(
+        word in text for word in LOST
+    ):  # somebody else is gone: who that is, is said by its own word, or by JAX, which aborts this process
         time.sleep(deadline + LEAVING_SECONDS)
     what = text if isinstance(error, DovetailError) else f"{type(error).__name__} {text}".strip()
     said = {"process": jax.process_index(), "host": platform.node(), "message": what}
