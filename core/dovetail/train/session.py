@@ -124,7 +124,7 @@ class Run:
         """Tell the user about texts beyond a limit."""
         for report in reports:
             if report.too_long:
-                processes.say(report)
+                processes.say(str(report))
 
     def due(self, step: int, total: int) -> bool:
         """Tell whether a checkpoint is due after `step` steps."""
