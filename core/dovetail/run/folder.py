@@ -144,7 +144,7 @@ def identity(path: Path, config: Config) -> dict[str, Any]:
         "the run folder": str(path.absolute()),
         "settings": {entry.key: literal(entry.value) for entry in entries},
         "versions": {"python": platform.python_version(), "dovetail": engine_version(), **_plugins(), **_libraries()},
-        "code": codes(config),
+        "code of components": codes(config),
         "the kind of its devices": jax.local_devices()[0].device_kind,
         "the number of its devices": jax.local_device_count(),
     }
