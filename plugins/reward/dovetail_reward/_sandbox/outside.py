@@ -25,7 +25,9 @@ from dovetail_reward._sandbox.inside import BEGUN, CODE, JOB, NOT_CONFINED
 FULL: Final = ("landlock", "seccomp")
 """All protections."""
 _OPEN: Final = {
-    ("seccomp",): "can read every file that you can read, the memory and environment of your other processes among them,"
+    (
+        "seccomp",
+    ): "can read every file that you can read, the memory and environment of your other processes among them,"
     " as this kernel has no Landlock (Linux 5.13)",
     ("landlock",): "can start processes and use the network, as this kernel has no seccomp filters",
     (): "can do all that you can do, under limits of time, memory and file size; the rest needs Linux on x86-64 or ARM",

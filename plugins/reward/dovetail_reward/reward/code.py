@@ -18,7 +18,9 @@ from dovetail_reward._sandbox.outside import Ran, protections, run, what_is_open
 from dovetail_reward.reward._cases import Case, read_cases
 from dovetail_reward.reward._outputs import same_json, same_text
 
-_FENCED = re.compile(r"```[ \t]*(\w*)[^\n]*\n(.*?)(?:```|\Z)", re.DOTALL)
+_FENCED = re.compile(r"```[ \t]*+(\w*+)[^`\n]*+\n(.*?)(?:```|\Z)", re.DOTALL)
+"""What follows the fence holds no backtick, as in CommonMark, and is not tried in several ways: a policy that writes
+100,000 fences or spaces would have the grader try 10^10 of them."""
 _PYTHON: Final = ("python", "python3", "py")
 _TEST = {"inputs": ["1\n"], "outputs": ["2\n"]}
 
