@@ -55,7 +55,8 @@ class SandboxError(RewardError):
 class Ran:
     """What came of a run: how it ended, and what was printed until then, at most as much as may be.
 
-    `failed`: with an error, or by its limits of memory, files and threads; `late`: after its time; `loud`: printing too much.
+    `failed`: with an error, or by its limits of memory, files and threads; `late`: after its time; `loud`: printing too
+    much.
     """
 
     how: Literal["done", "failed", "late", "loud"]
