@@ -78,7 +78,9 @@ class SglangJax:
     start_seconds: Annotated[float, Gt(0), STATIC] = attrs.field(default=600.0, validator=in_range)
     probe: Annotated[float, Ge(0), STATIC] | None = attrs.field(default=None, validator=in_range)
 
-    declares: ClassVar[MappingProxyType[str, bool]] = MappingProxyType({"vocabulary_logps": False})
+    declares: ClassVar[MappingProxyType[str, Any]] = MappingProxyType(
+        {"vocabulary_logps": False, "programs": ("python", "options")}
+    )
 
     def check(self) -> None:
         """Refuse a missing sgl-jax."""
