@@ -172,6 +172,12 @@ class StoppingDecoder:
         spec = Decoder(width=256, layers=4, heads=4, kv_heads=2, head_dim=64, ffn=1024, tied=False)
         return Stopping(spec.make(vocab_size, rngs=rngs, place=place), self.prompt)
 
+    def abstract(self, vocab_size: int | None) -> nnx.Module:
+        return nnx.eval_shape(lambda: self.make(vocab_size or VOCAB, rngs=nnx.Rngs(0)))
+
+    def export(self, model: nnx.Module, folder: Path, *, adapter: bool, dtype: Any = None) -> list[Path]:
+        raise dovetail.DovetailError("no other program knows the stop rule of this benchmark")
+
 
 def register() -> None:
     """Register the components for this process."""
