@@ -17,9 +17,6 @@ from dovetail.errors import ConfigError, DataError
 from dovetail.extras import needs
 from dovetail.workers import LATE, workers
 
-if sys.platform != "win32":
-    import resource
-
 if TYPE_CHECKING:
     import jinja2
 
@@ -193,6 +190,8 @@ def renderer() -> Callable[[str, str, Mapping[str, Any]], tuple[str, str]]:
     import jinja2
 
     if sys.platform == "linux":
+        import resource
+
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
     compiled = functools.lru_cache(_KEPT)(_compile)
 
