@@ -49,6 +49,7 @@ CONFIGURATIONS: dict[str, tuple[str, ...]] = {
         "train.refill_rounds=2",
         "train.curriculum=difficulty",
         "train.replay=recent",
+        "train.correction=['tis_token']",
         "replay.recent.groups=2",
     ),
     "estimator with a state, moving reference": (

@@ -5,6 +5,14 @@ import subprocess
 import sys
 
 import pytest
+from tests.campaign.kill import CONFIGURATIONS, LONGER
+
+from dovetail.config import load
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_a_configuration_is_one(name):
+    assert load(None, [*LONGER, *CONFIGURATIONS[name]]).run.checkpoint_every == 3
 
 
 @pytest.mark.slow
