@@ -3,6 +3,9 @@
 A signal handler waits for the end of an operation such as 9**9**9, and runs in the main thread only. A process can be
 ended at any time: a watchdog of the C runtime does it, and needs neither the interpreter nor the parent. Each process
 leads a group of its own, and whatever the function has started is ended with it.
+
+What passes between the processes is pickled: they are of one program and have the same rights, and nobody else can
+write to their pipes. Nothing that comes from a file or a network is ever unpickled.
 """
 
 from __future__ import annotations
@@ -69,6 +72,10 @@ class Workers:
             raise ValueError(f"time_limit is {time_limit} s; it must be positive, and a day ({DAY} s) at most")
         with ThreadPoolExecutor(len(self._workers)) as threads:
             return list(threads.map(functools.partial(self._call, time_limit), calls))
+
+    def call(self, *arguments: Any, time_limit: float) -> Any:
+        """Return the result of one call, as `map` does, in this thread."""
+        return self._call(time_limit, arguments)
 
     def _call(self, time_limit: float, arguments: Sequence[Any]) -> Any:
         worker = self._idle.get()

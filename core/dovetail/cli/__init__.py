@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from dovetail.cli import completion, configs, names, plan, train
@@ -29,6 +31,7 @@ GROUPS = (train.add, plan.add, configs.add, names.add, completion.add)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status.
 
+    0 is done, 1 failed, 2 a command line that cannot be read; 130, 143 or 129 stopped by SIGINT, SIGTERM or SIGHUP.
     An error is one line on stderr, a defect of Dovetail or of a plugin too; `--traceback`, before or after the command,
     or `DOVETAIL_TRACEBACK=1` shows where it was raised.
     """
@@ -56,8 +59,9 @@ def _run(given: Sequence[str], traceback: bool, interrupted: list[int]) -> int:
         return 0
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, KeyboardInterrupt) or interrupted:
-            print("stopped; run the same command again to go on", file=sys.stderr)
-            return 130
+            with suppress(OSError):  # the terminal may be gone
+                print("stopped; run the same command again to go on", file=sys.stderr, flush=True)
+            return 128 + (interrupted[0] if interrupted else signal.SIGINT)
         if traceback:
             raise
         if isinstance(error, DovetailError):

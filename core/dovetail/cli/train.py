@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from dovetail.cli.options import Commands, add_config
+from dovetail.cli.options import Commands, add_config, add_trust
 
 
 def add(commands: Commands) -> None:
@@ -31,6 +31,7 @@ def add(commands: Commands) -> None:
     command = commands.add_parser("replay", help="train a run again on what it has sampled, without an engine")
     command.add_argument("source", metavar="RUN", type=Path, help="folder of a run with run.keep_messages = True")
     command.add_argument("--folder", type=Path, help="folder of the new run (default: RUN-replayed)")
+    add_trust(command)
     command.set_defaults(run=replay_command)
 
 
@@ -123,7 +124,7 @@ def replay_command(options: argparse.Namespace) -> int:
         raise RunError(f"'{source}' is not the folder of a run: it has no {CONFIG}")
     if where.resolve() == source.resolve():
         raise RunError(f"'{source}' cannot be trained again in itself; choose another --folder")
-    loaded = load(source / CONFIG, ["run.keep_messages=False", "run.folder=None"])
+    loaded = load(source / CONFIG, ["run.keep_messages=False", "run.folder=None"], trusted=options.trust)
     prepare()
     train(loaded, where, replays=source)
     print(summarise(where))

@@ -33,8 +33,8 @@ def files() -> tuple[Path, ...]:
     return tuple(Path(name) for name in os.environ.get(FILES, "").split(os.pathsep) if name)
 
 
-def add_to_environment(path: str) -> None:
-    """Name a file in the environment, which processes hand on to those that they start.
+def add_to_environment(path: str) -> Path:
+    """Name a file in the environment, which processes hand on to those that they start; return its full path.
 
     Raises:
         PluginError: if it is not there, or its name cannot be imported.
@@ -46,6 +46,7 @@ def add_to_environment(path: str) -> None:
         raise PluginError(f"--plugin {path}: a plugin is a Python file that can be imported, such as my_loss.py")
     if file not in files():
         os.environ[FILES] = os.pathsep.join([*map(str, files()), str(file)])
+    return file
 
 
 def version_of(file: Path) -> str:

@@ -120,7 +120,7 @@ def _claim(path: Path, config: Config) -> None:
 
 def _what_differs(path: Path, config: Config) -> str:
     try:
-        lines = difference(load(path / CONFIG), config)
+        lines = difference(load(path / CONFIG, trusted=False), config)
     except Exception as error:
         return f"its config cannot be read ({error})"
     shown = "; ".join(lines[:SHOWN_DIFFERENCES])

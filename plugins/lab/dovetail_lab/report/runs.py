@@ -274,9 +274,9 @@ def _differences(runs: Sequence[Recorded]) -> str:
     if len(runs) == 1:
         return ""
     try:
-        first, *others = [load(run.folder / "config.gin") for run in runs]
+        first, *others = [load(run.folder / "config.gin", trusted=False) for run in runs]
     except DovetailError as error:
-        return section("Differences", paragraph(f"A config cannot be read any more: {error}"))
+        return section("Differences", paragraph(f"A config cannot be read: {error}"))
     rows = [
         [run.name, "; ".join(difference(first, config)) or "none"] for run, config in zip(runs[1:], others, strict=True)
     ]

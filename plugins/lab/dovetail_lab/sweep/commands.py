@@ -12,7 +12,7 @@ from pathlib import Path
 import attrs
 
 from dovetail.config import Choice, load_experiment
-from dovetail.errors import ConfigError, RunError
+from dovetail.errors import ConfigError, RunError, printable
 from dovetail.shipped import find
 from dovetail_lab.settings import Sweep
 from dovetail_lab.sweep.driver import Terms, count, drive
@@ -215,14 +215,14 @@ def print_best(store: Store, metric: str, goal: str) -> None:
 
 def status(options: argparse.Namespace) -> int:
     """Print how each trial stands."""
-    print(status_text(Store.open(options.folder)))
+    print(printable(status_text(Store.open(options.folder))))  # the folder may be a stranger's
     return 0
 
 
 def table(options: argparse.Namespace) -> int:
     """Print what each setting has come to."""
     store = _open_results(options.folder)
-    print(table_text(store, *_compared(store, options)))
+    print(printable(table_text(store, *_compared(store, options))))
     return 0
 
 
