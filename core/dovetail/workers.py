@@ -3,6 +3,9 @@
 A signal handler would not be enough: it waits for an operation such as 9**9**9 to finish, and runs only in the main
 thread. A process can be ended at any time, here by a watchdog thread in C (`faulthandler`), which needs neither the
 interpreter nor the parent. Each process leads a process group, so that everything the function starts ends with it.
+
+The processes exchange pickled data: they belong to one program with the same privileges, and no other process can write
+to their pipes. Nothing that comes from a file or a network is ever unpickled.
 """
 
 from __future__ import annotations
@@ -73,6 +76,10 @@ class Workers:
             raise ValueError(f"time_limit is {time_limit} s; it must be positive, and at most a day ({DAY} s)")
         with ThreadPoolExecutor(len(self._workers)) as threads:
             return list(threads.map(functools.partial(self._call, time_limit), calls))
+
+    def call(self, *arguments: Any, time_limit: float) -> Any:
+        """Return the result of one call, as `map` does, in this thread."""
+        return self._call(time_limit, arguments)
 
     def _call(self, time_limit: float, arguments: Sequence[Any]) -> Any:
         worker = self._idle.get()

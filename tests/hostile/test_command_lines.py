@@ -16,8 +16,13 @@ def sets(override: str, pattern: str) -> Case:
 
 
 def plugin(text: str | bytes, pattern: str, **others) -> Case:
-    """Return a case of a plugin in one file that is broken, which fails no run that does not need it."""
-    return Case("explain a.gin --plugin mine.py", pattern, 0, files={**EMPTY, "mine.py": text}, **others)
+    """Return a case of a plugin in one file that is broken: it was asked for by name, so nothing goes on without it."""
+    return Case(
+        "explain a.gin --plugin mine.py",
+        f"^error: --plugin mine.py: .*{pattern}",
+        files={**EMPTY, "mine.py": text},
+        **others,
+    )
 
 
 CASES = {
@@ -57,7 +62,7 @@ CASES = {
         "explain a.gin --plugin my-loss.py", "a plugin is a Python file", files={**EMPTY, "my-loss.py": ""}
     ),
     "a plugin that hides a module": Case(
-        "explain a.gin --plugin json.py", "there is a module 'json' already", 0, files={**EMPTY, "json.py": ""}
+        "explain a.gin --plugin json.py", "there is a module 'json' already", files={**EMPTY, "json.py": ""}
     ),
     "a plugin that raises": plugin("raise RuntimeError('on\\npurpose')\n", r"mine.*RuntimeError: on.purpose"),
     "a plugin that exits": plugin("import sys\nsys.exit(0)\n", r"mine.*SystemExit"),

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from dovetail.cli import completion, configs, names, plan, train
@@ -29,8 +31,9 @@ GROUPS = (train.add, plan.add, configs.add, names.add, completion.add)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, by default that of the process, and return the exit status.
 
-    Every error is reported as one line on stderr, even one caused by a bug in Dovetail or in a plugin. `--traceback`,
-    before or after the command, or `DOVETAIL_TRACEBACK=1` shows where it was raised.
+    The status is 0 on success, 1 on failure, 2 for an invalid command line, and 130, 143 or 129 if stopped by SIGINT,
+    SIGTERM or SIGHUP. Every error is reported as one line on stderr, even one caused by a bug in Dovetail or in a
+    plugin. `--traceback`, before or after the command, or `DOVETAIL_TRACEBACK=1` shows where it was raised.
     """
     if "_ARGCOMPLETE" in os.environ:
         from dovetail.cli.complete import answer
@@ -56,8 +59,9 @@ def _run(given: Sequence[str], traceback: bool, interrupted: list[int]) -> int:
         return 0
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, KeyboardInterrupt) or interrupted:
-            print("stopped; run the same command again to go on", file=sys.stderr)
-            return 130
+            with suppress(OSError):  # the terminal may be gone
+                print("stopped; run the same command again to go on", file=sys.stderr, flush=True)
+            return 128 + (interrupted[0] if interrupted else signal.SIGINT)
         if traceback:
             raise
         if isinstance(error, DovetailError):

@@ -174,3 +174,13 @@ def add_policy(command: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="run folder: use its newest checkpoint, and its config unless another is given",
     )
+    add_trust(command)
+
+
+def add_trust(command: argparse.ArgumentParser) -> None:
+    """Add the argument by which a run folder's config may have programs run: `options.trust`."""
+    command.add_argument(
+        "--trust",
+        action="store_true",
+        help="run the programs that the config of the run folder names, and call servers",
+    )

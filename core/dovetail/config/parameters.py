@@ -21,16 +21,30 @@ from dovetail.registry.contract import lacking
 
 
 def resolve_parameters(
-    bindings: Iterable[Binding], chosen: Mapping[str, Chosen], schema: Schema, registry: Registry, problems: Problems
+    bindings: Iterable[Binding],
+    chosen: Mapping[str, Chosen],
+    schema: Schema,
+    registry: Registry,
+    problems: Problems,
+    *,
+    trusted: bool = True,
 ) -> tuple[dict[str, Choice], tuple[Unused, ...]]:
     """Give every chosen component its parameters.
 
     A value bound in the scope of the component's slot is used first, then one without a scope, then the default.
 
+    Args:
+        bindings: those of parameters.
+        chosen: the components.
+        schema: what a configuration may hold.
+        registry: where names are looked up.
+        problems: where what is wrong is noted.
+        trusted: whether a file may name programs to run and servers to call.
+
     Returns:
         The choices by slot, and the valid bindings that have no effect.
     """
-    resolver = _ParameterResolver(chosen, schema, registry, problems)
+    resolver = _ParameterResolver(chosen, schema, registry, problems, trusted)
     for binding in bindings:
         resolver.take(binding)
     choices = resolver.choices()
@@ -49,6 +63,7 @@ class _ParameterResolver:
     schema: Schema
     registry: Registry
     problems: Problems
+    trusted: bool
     _given: dict[tuple[str, Component, str], _Given] = attrs.field(factory=dict)
     """By scope, component and parameter."""
     _used: set[Binding] = attrs.field(factory=set)
@@ -150,9 +165,23 @@ class _ParameterResolver:
         for path, choice in [*found.items()]:
             found |= self._with_inner(path, choice)
         self._check_distinct()
+        if not self.trusted:
+            self._check_programs(found)
         if not self.problems:
             self._check_instances(found)
         return found
+
+    def _check_programs(self, choices: Mapping[str, Choice]) -> None:
+        """Refuse what a file has run, before any component is made of it."""
+        for choice in choices.values():
+            for name in choice.component.declares.get("programs", ()):
+                place = choice.origins[name]
+                if place != DEFAULT and not place.startswith("--set "):
+                    self.problems.add(
+                        place,
+                        f"{choice.component.label}.{name} = {choice.params[name]!r} names a program to run or a server"
+                        " to call, and a run folder is only read; if you trust it, add --trust",
+                    )
 
     def _choice(self, component: Component, scope: str, place: str) -> Choice | None:
         try:

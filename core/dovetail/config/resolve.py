@@ -24,6 +24,7 @@ def load(
     *,
     registry: Registry | None = None,
     plan: bool = True,
+    trusted: bool = True,
 ) -> Config:
     """Read a gin file and overrides into a checked, complete configuration.
 
@@ -32,6 +33,8 @@ def load(
         overrides: `key=value` strings, as for `--set`, which take precedence over the file.
         registry: where names are looked up; by default that of the installed plugins.
         plan: whether to plan the step too; the field components that the plan adds become part of the configuration.
+        trusted: whether the file may name programs to run and servers to call. That of a run folder, which may come from
+            a stranger, may not: components are instantiated to be checked, so that such programs would run at once.
 
     Raises:
         ConfigError: with one line for each problem, each with its location.
@@ -41,7 +44,7 @@ def load(
     >>> config.choice("train.policy_loss").params
     {'epsilon_low': 0.0001, 'epsilon_high': 0.0004}
     """
-    found = _resolve(path, overrides, registry or current())
+    found = _resolve(path, overrides, registry or current(), trusted=trusted)
     of_runs = found.schema.of_runs
     config = Config(
         sections={name: found.schema.sections[name](**found.sections.values[name]) for name in of_runs},
@@ -102,7 +105,9 @@ class _Found:
     registry: Registry
 
 
-def _resolve(path: str | os.PathLike[str] | None, overrides: Sequence[str], registry: Registry) -> _Found:
+def _resolve(
+    path: str | os.PathLike[str] | None, overrides: Sequence[str], registry: Registry, *, trusted: bool = True
+) -> _Found:
     reading = read(path, overrides)
     problems = reading.problems
     if not reading.complete:
@@ -115,7 +120,7 @@ def _resolve(path: str | os.PathLike[str] | None, overrides: Sequence[str], regi
     allowed = schema(registry, _opened_roles(bindings, registry), placed)
     sections = resolve_sections([b for b in bindings if len(b.path) == 2], allowed, registry, problems)
     parameters = [b for b in bindings if len(b.path) == 3]
-    choices, unused = resolve_parameters(parameters, sections.chosen, allowed, registry, problems)
+    choices, unused = resolve_parameters(parameters, sections.chosen, allowed, registry, problems, trusted=trusted)
     apply_presets(sections, allowed, choices, problems)
     problems.raise_if_any()
     problems.warn_if_any()

@@ -57,6 +57,8 @@ def literal(value: Any) -> str:
         return f"[{', '.join(map(literal, value))}]"
     if kind is dict:
         return f"{{{', '.join(f'{literal(k)}: {literal(v)}' for k, v in value.items())}}}"
+    if kind is str and not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise Mismatch(f"{value!r} holds half of a surrogate pair, which no file or folder can hold")
     if value is None or kind in (bool, int, float, str):
         return repr(value)
     raise Mismatch(f"{value!r} is not a gin value")

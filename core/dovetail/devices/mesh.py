@@ -16,6 +16,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, S
 from dovetail.config.settings import Mesh
 from dovetail.devices.host_memory import give_back_after_compiling
 from dovetail.devices.presence import devices, warn_if_unseen
+from dovetail.devices.spanning import own_shape, put
 from dovetail.errors import ConfigError
 from dovetail.protocols import Axes
 
@@ -64,6 +65,7 @@ class Devices:
         _check_there(settings, "mesh", there)
         for role, each in apart.items():
             _check_there(each, f"{role}/mesh", there)
+        _check_several(settings, there, apart)
         if settings.span == range(1) and not apart:
             return cls(None)
 
@@ -73,6 +75,12 @@ class Devices:
 
         others = {role: cls(made(each), each.span) for role, each in apart.items()}
         return cls(made(settings), settings.span, others)
+
+    @classmethod
+    def own(cls, settings: Mesh) -> Devices:
+        """Make a mesh of this process's devices alone, where the run has several."""
+        shape = own_shape(settings.fsdp, settings.tp)
+        return cls(jax.make_mesh(shape, AXES, KINDS, devices=jax.local_devices()))
 
     @classmethod
     def abstract(cls, settings: Mesh, apart: Mapping[str, Mesh] = NOBODY) -> Devices:
@@ -126,7 +134,7 @@ class Devices:
 
         def move(variable: nnx.Variable[Any]) -> nnx.Variable[Any]:
             value = variable.get_value()
-            return variable.replace(jax.device_put(value, self.place(variable.get_metadata().get("axes"), value.shape)))
+            return variable.replace(put(value, self.place(variable.get_metadata().get("axes"), value.shape)))
 
         return jax.tree.map(move, state, is_leaf=lambda x: isinstance(x, nnx.Variable))
 
@@ -140,10 +148,10 @@ class Devices:
             return jax.device_put(batch)
         whole, cut = (NamedSharding(self.mesh, PartitionSpec(*spec)) for spec in ((), (ROWS,)))
 
-        def put(array: Any) -> jax.Array:
-            return jax.device_put(array, cut if array.ndim and array.shape[0] % self.parts == 0 else whole)
+        def spread(array: Any) -> jax.Array:
+            return put(array, cut if array.ndim and array.shape[0] % self.parts == 0 else whole)
 
-        return jax.tree.map(put, batch)
+        return jax.tree.map(spread, batch)
 
 
 def _check_there(settings: Mesh, name: str, there: Sequence[Any]) -> None:
@@ -154,6 +162,23 @@ def _check_there(settings: Mesh, name: str, there: Sequence[Any]) -> None:
             f"{name}.fsdp = {settings.fsdp} times {name}.tp = {settings.tp} needs {wanted}"
             f" device{'s' * (wanted > 1)}{begin}; there {'is' if len(there) == 1 else 'are'} {len(there)}"
             f" ({there[0].platform})"
+        )
+
+
+def _check_several(settings: Mesh, there: Sequence[Any], apart: Mapping[str, Mesh]) -> None:
+    """Refuse what a run of several processes cannot do with its devices."""
+    if jax.process_count() == 1:
+        return
+    if apart:
+        raise ConfigError(
+            f"{min(apart)}/mesh gives a role devices of its own, which a run of {jax.process_count()} processes does"
+            " not support: all roles share mesh.* there"
+        )
+    if len(settings.span) < len(there):
+        raise ConfigError(
+            f"mesh.fsdp = {settings.fsdp} times mesh.tp = {settings.tp} uses {len(settings.span)} of the {len(there)}"
+            f" devices of {jax.process_count()} processes, and a process without a part in the mesh has nothing to do:"
+            f" set mesh.fsdp = {len(there) // settings.tp}, or start fewer processes"
         )
 
 

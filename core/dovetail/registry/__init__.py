@@ -9,7 +9,7 @@ from typing import Any
 
 import pluggy
 
-from dovetail.errors import DovetailWarning
+from dovetail.errors import DovetailWarning, PluginError
 from dovetail.kinds import Kind
 from dovetail.registry.component import (
     REQUIRED,
@@ -23,7 +23,7 @@ from dovetail.registry.component import (
 )
 from dovetail.registry.declares import declares
 from dovetail.registry.discovery import discover
-from dovetail.registry.one_file import add_to_environment
+from dovetail.registry.one_file import add_to_environment, files
 from dovetail.registry.places import place_of
 from dovetail.registry.registry import Problem, Registry, Section, normal
 from dovetail.registry.renamed import Renamed
@@ -55,10 +55,17 @@ __all__ = [
 ]
 
 
+_asked_for: set[str] = set()
+"""Files that this process was asked for by name, which must work."""
+
+
 @functools.cache
 def _discovered() -> tuple[Registry, pluggy.PluginManager]:
     registry, manager = discover()
+    asked_for = {file.stem for file in files() if str(file) in _asked_for}
     for problem in registry.problems:
+        if problem.fatal and problem.distribution in asked_for:
+            raise PluginError(f"--plugin {problem.distribution}.py: {problem.reason}")
         cure = f"`dovetail plugin doctor {problem.distribution}` says more"
         warnings.warn(f"{problem}; {cure}", DovetailWarning, stacklevel=2)
     return registry, manager
@@ -68,9 +75,10 @@ def add_file(path: str) -> None:
     """Load a single-file plugin, in this process and in those that it starts.
 
     Raises:
-        PluginError: if there is no such file, or its name cannot be imported.
+        PluginError: if there is no such file, or its name cannot be imported; a broken file is reported by the next call
+            that reads the registry.
     """
-    add_to_environment(path)
+    _asked_for.add(str(add_to_environment(path)))
     _discovered.cache_clear()
 
 

@@ -15,6 +15,7 @@ class Claims(TypedDict, total=False):
 
     excludes: Sequence[str]
     per_reward: Sequence[str]
+    programs: Sequence[str]
     idle: Sequence[str]
     on_policy_gradient: bool
     pessimistic: bool

@@ -34,8 +34,8 @@ def files() -> tuple[Path, ...]:
     return tuple(Path(name) for name in os.environ.get(FILES, "").split(os.pathsep) if name)
 
 
-def add_to_environment(path: str) -> None:
-    """Add a file to the environment variable, which child processes inherit.
+def add_to_environment(path: str) -> Path:
+    """Add a file to the environment variable, which child processes inherit; return its full path.
 
     Raises:
         PluginError: if the file does not exist, or its name cannot be imported.
@@ -47,6 +47,7 @@ def add_to_environment(path: str) -> None:
         raise PluginError(f"--plugin {path}: a plugin is a Python file that can be imported, such as my_loss.py")
     if file not in files():
         os.environ[FILES] = os.pathsep.join([*map(str, files()), str(file)])
+    return file
 
 
 def version_of(file: Path) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from dovetail import progress
+from dovetail.devices import processes
 from dovetail.devices.compiled import share
 from dovetail.devices.footprint import in_mode
 from dovetail.devices.mesh import to_device, to_host
@@ -26,6 +27,7 @@ from dovetail.step.moment import Moment
 from dovetail.step.parts import Part, Sums, merge, once
 from dovetail.step.update import Trained, Update, mini_batches
 from dovetail.train import in_flight, kept
+from dovetail.train.across import Across
 from dovetail.train.ahead import InTurn, open_sampling
 from dovetail.train.beside import Beside
 from dovetail.train.drawing import Batch, Cursor, Message
@@ -56,7 +58,7 @@ class Learner:
     critic_frozen: Any
     roles: RoleModels
     memory: dict[str, Any]
-    sampling: InTurn | kept.Kept
+    sampling: InTurn | Across | kept.Kept
     extras: Extras
     replay: Replaying | None
     first: int
@@ -96,7 +98,8 @@ class Learner:
         if run.replays:
             sampling = kept.Kept.open(run.replays, run.tasks, cut.taken, cut.cursor)
         else:
-            sampling = open_sampling(setup, extras, run.tasks, weights, first, cut)
+            opening = Across.open if processes.several() else open_sampling
+            sampling = opening(setup, extras, run.tasks, weights, first, cut)
         setup.hand_over.timings()  # what is moved once is not a step's
         beside = Beside.of(algorithm, graphdefs, setup.devices)
         collector = Collector(algorithm=algorithm, graphdefs=graphdefs, is_scored=beside is not None)
@@ -132,6 +135,8 @@ class Learner:
 
     def keep(self, step: int) -> None:
         """Have the run save the state as it is now, after `step` steps, should it fail."""
+        if processes.several():  # saving takes all processes, and those of a failing run do not get there together
+            return
         self.run.keep(RL, step, *self.state(step))
 
     def take(self, clock: Clock) -> Batch:

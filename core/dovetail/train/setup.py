@@ -10,6 +10,7 @@ import attrs
 
 from dovetail.config import Choice, Config
 from dovetail.config.resolved import DEFAULT
+from dovetail.devices import processes
 from dovetail.devices.footprint import Settled, in_mode
 from dovetail.devices.hand_over import HandOver
 from dovetail.devices.memory import settle
@@ -110,11 +111,11 @@ def set_up(
         _check_interaction(config, task)
         if config.eval.every is not None:
             checks = make_checks(config, scorer, eval_task)
-        if samples:
+        if samples and processes.is_first():
             _build(config.choice("train.rollout")).check()
     if "answers" in algorithm.plan.inputs:
         _check_answers(config, task)
-    tokenizer = _tokenizer(config, task, folder / TOKENIZER)
+    tokenizer = processes.after_first(lambda: _tokenizer(config, task, folder / TOKENIZER))
     loop = open_loop(config, tokenizer)
     train_examples, *reports = prompts(config, task, "train", tokenizer, loop)
     held_out: Sequence[Example] = ()
@@ -132,7 +133,7 @@ def set_up(
         models.check_tokenizer(section, tokenizer)
     check_roles(models, algorithm.follow, tokenizer)
     models.check_meshes((POLICY, *algorithm.follow, *devices.apart))
-    settled = settle(config, algorithm, models, devices, folder, refuse=not only_sft)
+    settled = processes.after_first(lambda: settle(config, algorithm, models, devices, folder, refuse=not only_sft))
     before_loading()
     graphdef, weights = make_model(models.policy)
     graphdef, algorithm = in_mode(graphdef, weights, settled.mode), settled.apply(algorithm)

@@ -11,7 +11,7 @@ import attrs
 
 _PIECES: Final = re.compile(
     r"""(?P<number>[$€£]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?%?|[$€£]?(?<!\d)\.\d+%?)
-    |(?P<operator>[-+*/−·×÷]|(?<=[\d)\s])[xX](?=\s*\(*\s*[$€£]?\.?\d))
+    |(?P<operator>[-+*/−·×÷]|(?<=[\d)\s])[xX](?=\s*+\(*+\s*+[$€£]?\.?\d))
     |(?P<open>\()|(?P<close>\))|(?P<equals>=)
     |(?P<word>[^\W\d]\w*)
     |(?P<other>[^\s]|\n)""",

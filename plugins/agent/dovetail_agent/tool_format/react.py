@@ -14,7 +14,7 @@ from dovetail_agent.tool_format._json import loaded
 
 OBSERVATION: Final = "Observation:"
 
-_ACTION: Final = re.compile(r"^[ \t]*Action:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+_ACTION: Final = re.compile(r"^[ \t]*Action:(.*)$", re.MULTILINE)
 _INPUT: Final = re.compile(r"^[ \t]*Action Input:[ \t]*(.*)\Z", re.MULTILINE | re.DOTALL)
 _ANSWER: Final = re.compile(r"^[ \t]*Final Answer:", re.MULTILINE)
 _SAID: Final = re.compile(rf"^[ \t]*{OBSERVATION}(.*)\Z", re.MULTILINE | re.DOTALL)
@@ -52,7 +52,7 @@ class React:
             return Parsed(error=f"write {have}" + (", and not both" if action else ""))
         if action is None:
             return Parsed()
-        return self._called(action[1], _INPUT.search(text, action.end()))
+        return self._called(action[1].strip(" \t"), _INPUT.search(text, action.end()))
 
     def _called(self, name: str, given: re.Match[str] | None) -> Parsed:
         if not name or given is None:

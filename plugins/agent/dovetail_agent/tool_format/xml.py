@@ -12,8 +12,8 @@ from dovetail.protocols import Call, Parsed
 
 BEGIN: Final = "<tool_call>"
 END: Final = "</tool_call>"
-_FUNCTION: Final = re.compile(r"<function=([^>\n]*)>(.*?)(</function>|\Z)", re.DOTALL)
-_PARAMETER: Final = re.compile(r"<parameter=([^>\n]*)>\n?(.*?)\n?(</parameter>|(?=<parameter=)|\Z)", re.DOTALL)
+_FUNCTION: Final = re.compile(r"<function=([^<>\n]*)>(.*?)(</function>|\Z)", re.DOTALL)
+_PARAMETER: Final = re.compile(r"<parameter=([^<>\n]*)>\n?(.*?)\n?(</parameter>|(?=<parameter=)|\Z)", re.DOTALL)
 
 
 @attrs.frozen(kw_only=True)

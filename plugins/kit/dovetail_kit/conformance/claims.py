@@ -22,6 +22,11 @@ CLAIMS: Final[dict[str, Claim]] = {
     ),
     "excludes": Claim((), "kinds of which a config may choose none beside it, because it does their work itself"),
     "idle": Claim((), "float hyperparameters that change nothing but in cases that the checks do not have"),
+    "programs": Claim(
+        (),
+        "hyperparameters that name programs to run or servers to call, which the config of a run folder sets only with"
+        " `--trust`",
+    ),
     "per_reward": Claim((), "hyperparameters with a number for each reward of `train.rewards`, or None"),
     "on_policy_gradient": Claim(("policy_loss",), "on policy, its gradient by logps is -A"),
     "pessimistic": Claim(

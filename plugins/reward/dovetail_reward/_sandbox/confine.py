@@ -14,6 +14,8 @@ from typing import Final
 from . import syscalls
 
 OPEN_FILES: Final = 64
+SIGNALS: Final = 64
+"""Signals that may wait for it; they are counted for the whole user."""
 
 _NO_NEW_PRIVILEGES, _SECCOMP, _SECCOMP_FILTER, _DUMPABLE, _PARENT_DEATH_SIGNAL = 38, 22, 2, 4, 1
 _CREATE_RULESET, _ADD_RULE, _RESTRICT, _CAPSET = 444, 445, 446, {"x86_64": 126, "aarch64": 91}
@@ -46,11 +48,12 @@ class _Beneath(ctypes.Structure):
 def limit(memory: int, seconds: int) -> None:
     """Limit address space, processor time and open files; forbid writing to files and core dumps."""
     bounds = {"AS": memory, "CPU": seconds, "FSIZE": 0, "NOFILE": OPEN_FILES, "CORE": 0}
+    bounds |= {"SIGPENDING": SIGNALS, "MSGQUEUE": 0, "MEMLOCK": 0}
     for name, bound in bounds.items():
         try:
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (bound, bound))
-        except (ValueError, OSError):
-            if sys.platform == "linux":  # macOS does not bound address space
+        except (ValueError, OSError, AttributeError):
+            if sys.platform == "linux":  # macOS does not bound address space, and has not all of them
                 raise
 
 

@@ -44,7 +44,8 @@ def main(folder: str) -> None:
         from .cells import run as run_cells
     limit(job["memory"], job["seconds"])
     held = confine(folder)
-    if not set(job["require"]) <= set(held):
+    orphaned = os.getppid() != job["parent"]  # its reader was ended before the kernel knew that it should end with it
+    if orphaned or not set(job["require"]) <= set(held):
         os._exit(NOT_CONFINED)
     os.write(1, BEGUN)
     if job["probe"]:

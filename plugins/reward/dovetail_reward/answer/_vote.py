@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import decimal
+from typing import Final
+
 from dovetail_reward._numbers import number
+
+_WIDE: Final = decimal.Context(Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN, traps=[])
+"""Arithmetic that no exponent stops, which a policy may write at will."""
 
 
 def vote(answer: str | None) -> str | None:
@@ -14,4 +20,4 @@ def vote(answer: str | None) -> str | None:
     if answer is None or not answer.strip():
         return None
     value = number(answer)
-    return answer.strip() if value is None else str(value.normalize() + 0)
+    return answer.strip() if value is None else str(_WIDE.add(value, 0).normalize(_WIDE))

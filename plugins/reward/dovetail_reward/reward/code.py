@@ -12,19 +12,16 @@ from typing import Annotated, Any, Final, Literal
 import attrs
 from annotated_types import Ge, Gt
 
-from dovetail.errors import ConfigError
+from dovetail.errors import ConfigError, DovetailWarning
 from dovetail.registry import declares
-from dovetail_reward._sandbox.outside import FULL, Ran, protections, run
+from dovetail_reward._sandbox.outside import Ran, protections, run, what_is_open
 from dovetail_reward.reward._cases import Case, read_cases
 from dovetail_reward.reward._outputs import same_json, same_text
 
-_FENCED = re.compile(r"```[ \t]*(\w*)[^\n]*\n(.*?)(?:```|\Z)", re.DOTALL)
+_FENCED = re.compile(r"```[ \t]*+(\w*+)[^`\n]*+\n(.*?)(?:```|\Z)", re.DOTALL)
+"""What follows the fence holds no backtick, as in CommonMark, and is not tried in several ways: a policy that writes
+100,000 fences or spaces would have the grader try 10^10 of them."""
 _PYTHON: Final = ("python", "python3", "py")
-_WEAKER: Final = {
-    ("seccomp",): "can read every file that you can read, as this kernel has no Landlock (Linux 5.13)",
-    ("landlock",): "can start processes, as this kernel has no seccomp filters",
-    (): "can do all that you can do, under limits of time, memory and file size; the rest needs Linux on x86-64 or ARM",
-}
 _TEST = {"inputs": ["1\n"], "outputs": ["2\n"]}
 
 
@@ -99,13 +96,11 @@ class Code:
         """Check which protections this machine supports."""
         if os.name != "posix":
             raise ConfigError("it needs Linux or macOS: it runs model-written code under limits of POSIX")
-        held = protections()
-        if held == FULL:
-            return
-        weaker = f"model-written code {_WEAKER[held]}"
-        if self.isolation == "full":
+        weaker = what_is_open()
+        if weaker and self.isolation == "full":
             raise ConfigError(f"{weaker}; isolation = 'any' runs it all the same")
-        warnings.warn(f"reward code: {weaker}", stacklevel=2)
+        if weaker:
+            warnings.warn(f"reward code: {weaker}", DovetailWarning, stacklevel=2)
 
     def __call__(
         self, completions: Sequence[str], tests: Sequence[Mapping[str, Any] | str | None]

@@ -13,6 +13,7 @@ import attrs
 from annotated_types import Ge, Gt
 
 from dovetail.errors import ConfigError
+from dovetail.registry import declares
 from dovetail.workers import LATE, workers
 from dovetail_reward.reward._own import check_arguments, load_function
 from dovetail_reward.reward._rate import shared_rate
@@ -24,6 +25,7 @@ Result = tuple[float | None, dict[str, float]]
 """A score, and the other numbers that the function returns."""
 
 
+@declares(programs=("path",))
 @attrs.frozen(kw_only=True)
 class ComputeScore:
     """The result of `compute_score(data_source, solution_str, ground_truth, extra_info)` in a file, per completion.

@@ -12,6 +12,7 @@ from typing import Any, Final
 import attrs
 
 from dovetail.errors import ConfigError
+from dovetail.registry import declares
 from dovetail_reward.reward._own import load_function
 
 Parameter = inspect.Parameter
@@ -24,6 +25,7 @@ _ABSENT: Final = ("trainer_state", "environments")
 _BY_NAME: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
+@declares(programs=("path",))
 @attrs.frozen(kw_only=True)
 class Functions:
     """The results of functions in a file for a batch of completions, called as TRL calls its `reward_funcs`.

@@ -26,7 +26,7 @@ _CHUNK = 1 << 16
 _LARGEST = 64 << 20
 
 
-@declares(deterministic=False)
+@declares(deterministic=False, programs=("url", "token_variable"))
 @attrs.frozen(kw_only=True)
 class Remote:
     """The score of each completion from a server, such as a judge, a reward model or a grader in a container.

@@ -17,6 +17,7 @@ from dovetail.config.settings import Sampling
 from dovetail.errors import ConfigError, RunError
 from dovetail.protocols import Completions, Weights
 from dovetail_rollout.checks import check_prompts, unknown_ids
+from dovetail_rollout.decoding.stops import first_stop
 from dovetail_rollout.hosted.handover import Handover
 from dovetail_rollout.hosted.host import Answer, Ends, Failure, Host, HostLost, Request
 
@@ -163,21 +164,17 @@ def _words(keys: Key[Array, "prompt sample"]) -> Int[Array, "prompt sample word"
     return jax.vmap(jax.vmap(lambda key: jax.random.bits(key, (2,), jnp.uint32)))(keys)
 
 
-def stopped(strings: tuple[str, ...], decode: Callable[[Sequence[int]], str]) -> Callable[[Sequence[int]], int | None]:
+def stopped(strings: tuple[str, ...], decode: Callable[[Sequence[int]], str]) -> Callable[..., int | None]:
     """Return a function that gives the number of tokens at which a text first contains one of `strings`, or None.
+
+    Its second argument, if there is one, is how many tokens are known to contain none.
 
     >>> stopped(("b",), lambda tokens: "".join(map(chr, tokens)))([97, 98, 99])
     2
     """
 
-    def found(tokens: Sequence[int]) -> bool:
-        text = decode(tokens)
-        return any(string in text for string in strings)
-
-    def first(tokens: Sequence[int]) -> int | None:
-        if not found(tokens):
-            return None
-        return next(count for count in range(1, len(tokens) + 1) if found(tokens[:count]))
+    def first(tokens: Sequence[int], seen: int = 0) -> int | None:
+        return first_stop(tokens, strings, decode, seen)
 
     return first
 

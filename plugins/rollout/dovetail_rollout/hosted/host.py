@@ -40,10 +40,13 @@ class Failure:
 
 @attrs.frozen(kw_only=True)
 class Ends:
-    """What ends a completion before its limit: an id, or `stopped`, which returns the number of tokens to keep."""
+    """What ends a completion before its limit: an id, or `stopped`, which returns the number of tokens to keep.
+
+    It takes the tokens, and how many of them are known not to contain a stop string; none, if that is left out.
+    """
 
     eos_ids: tuple[int, ...]
-    stopped: Callable[[Sequence[int]], int | None] | None
+    stopped: Callable[..., int | None] | None
 
 
 class Host(Protocol):

@@ -200,7 +200,7 @@ class VllmServer:
             return Failure(refused.text)
         return answer if answer.tokens else Failure("the server returned no token")
 
-    def _until_stopped(self, asked: dict[str, Any], stopped: Callable[[Sequence[int]], int | None]) -> Answer:
+    def _until_stopped(self, asked: dict[str, Any], stopped: Callable[..., int | None]) -> Answer:
         """Read a completion as it is sampled; at a stop string hang up, which makes the server stop."""
         tokens: list[int] = []
         logps: list[float] = []
@@ -209,10 +209,11 @@ class VllmServer:
             for event in events:
                 if "error" in event:
                     raise Refused(int(event["error"].get("code", 500)), str(event["error"].get("message")))
+                seen = len(tokens)
                 for choice in event["choices"]:
                     tokens += choice["token_ids"]
                     logps += choice["logprobs"]["token_logprobs"]
-                if stopped(tokens) is not None:
+                if stopped(tokens, seen) is not None:
                     break
         return Answer(tokens, logps)
 

@@ -84,7 +84,9 @@ class Vllm:
     start_seconds: Annotated[float, Gt(0), STATIC] = attrs.field(default=600.0, validator=in_range)
     probe: Annotated[float, Ge(0), STATIC] | None = attrs.field(default=None, validator=in_range)
 
-    declares: ClassVar[MappingProxyType[str, bool]] = MappingProxyType({"vocabulary_logps": False, "versions": True})
+    declares: ClassVar[MappingProxyType[str, Any]] = MappingProxyType(
+        {"vocabulary_logps": False, "versions": True, "programs": ("python", "command", "url", "flags")}
+    )
 
     def __attrs_post_init__(self) -> None:
         given = [name for name in ("python", "command", "url") if getattr(self, name) is not None]
