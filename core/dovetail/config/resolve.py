@@ -33,8 +33,9 @@ def load(
         overrides: `key=value` strings, as for `--set`, which take precedence over the file.
         registry: where names are looked up; by default that of the installed plugins.
         plan: whether to plan the step too; the field components that the plan adds become part of the configuration.
-        trusted: whether the file may name programs to run and servers to call. That of a run folder, which may come from
-            a stranger, may not: components are instantiated to be checked, so that such programs would run at once.
+        trusted: whether the file may name programs to run and servers to call. That of a run folder, which may come
+            from a stranger, may not: components are instantiated to be checked, so that such programs would run at
+            once.
 
     Raises:
         ConfigError: with one line for each problem, each with its location.
