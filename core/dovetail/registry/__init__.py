@@ -75,9 +75,8 @@ def add_file(path: str) -> None:
     """Load a single-file plugin, in this process and in those that it starts.
 
     Raises:
-        PluginError: if there is no such file, or its name cannot be imported; a broken file is reported by the next
-        call
-            that reads the registry.
+        PluginError: if there is no such file, or its name cannot be imported; the next call that reads the registry
+            reports a broken file.
     """
     _asked_for.add(str(add_to_environment(path)))
     _discovered.cache_clear()
