@@ -29,8 +29,8 @@ def reject(
 
     Estimators: Schulman 2020, *Approximating KL divergence*; as a criterion: Liu, Li et al. 2025, *When speed kills
     stability: demystifying RL collapse from the training-inference mismatch*. The mean treats all lengths alike,
-        whereas
-    the sum rejects long completions first. With k1, deviations of opposite sign cancel; with k2 and k3 they do not.
+    whereas the sum rejects long completions first. With k1, deviations of opposite sign cancel; with k2 and k3 they do
+    not.
 
     Args:
         old_logps: log π, in nats, by the trainer's forward pass at collection.

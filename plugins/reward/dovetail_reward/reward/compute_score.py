@@ -51,8 +51,7 @@ class ComputeScore:
         path: the file, relative to the folder in which the run starts; `~` is the home folder.
         name: the function in it.
         data_source_column, ground_truth_column, extra_info_column: the columns whose values are passed, unchanged,
-        under
-            these names.
+            under these names.
         reward_kwargs: further arguments, by name.
         batched: whether the function takes lists and returns a list.
         time_limit: seconds for one completion. An `async` function is cancelled when it next awaits something.

@@ -31,9 +31,8 @@ def tool_cosine(
 
     with m the number of tool calls in episode i, and n the smallest number with which an episode of the same prompt
     succeeded: c is 1 at m = n, and decreases on both sides. Since c is a factor, saving calls cannot make up for a
-        wrong
-    answer. Wang et al. 2025, *Acting less is reasoning more! Teaching model to act efficiently* (OTC-PO): with n = 0
-    for all prompts it is OTC-PPO, otherwise OTC-GRPO.
+    wrong answer. Wang et al. 2025, *Acting less is reasoning more! Teaching model to act efficiently* (OTC-PO): with n
+    = 0 for all prompts it is OTC-PPO, otherwise OTC-GRPO.
 
     Args:
         token_rewards: r; cast to float32, unless float64.
