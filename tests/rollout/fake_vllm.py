@@ -139,4 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 if __name__ == "__main__":
     print("fake vLLM with", sys.argv[1:], flush=True)
-    FakeVllm(int(sys.argv[sys.argv.index("--port") + 1])).serve_forever()
+    server = FakeVllm(int(sys.argv[sys.argv.index("--port") + 1]))
+    if "--patience" in sys.argv:
+        server.patience = float(sys.argv[sys.argv.index("--patience") + 1])
+    server.serve_forever()

@@ -9,8 +9,18 @@ from dovetail.hookspecs import hookimpl
 
 
 @hookimpl
+def dovetail_kinds(register_kind: Callable[..., None]) -> None:
+    """Open the kind of what says where the replicas of an engine run."""
+    from dovetail_rollout.kinds import LAUNCHER
+
+    register_kind(LAUNCHER)
+
+
+@hookimpl
 def dovetail_components(register: Callable[..., None]) -> None:
     """Register the components of this package."""
+    register("launcher", "local", "dovetail_rollout.launcher.local:Local")
+    register("launcher", "urls", "dovetail_rollout.launcher.urls:Urls")
     register("replay", "recent", "dovetail_rollout.replay.recent:Recent")
     register("rollout", "sglang_jax", "dovetail_rollout.rollout.sglang_jax:SglangJax")
     register(
