@@ -20,6 +20,7 @@ def dovetail_kinds(register_kind: Callable[..., None]) -> None:
 def dovetail_components(register: Callable[..., None]) -> None:
     """Register the components of this package."""
     register("launcher", "local", "dovetail_rollout.launcher.local:Local")
+    register("launcher", "ray", "dovetail_rollout.launcher.ray:Ray")
     register("launcher", "urls", "dovetail_rollout.launcher.urls:Urls")
     register("replay", "recent", "dovetail_rollout.replay.recent:Recent")
     register("rollout", "sglang_jax", "dovetail_rollout.rollout.sglang_jax:SglangJax")

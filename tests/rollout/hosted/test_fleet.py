@@ -79,8 +79,8 @@ def pid_of(engine, number):
     return int(Path(f"/proc/{guard}/task/{guard}/children").read_text().split()[0])
 
 
-def until(holds):
-    end = time.monotonic() + 30
+def until(holds, seconds=30):
+    end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "in vain"
         time.sleep(0.01)

@@ -67,7 +67,7 @@ class Member:
         life = self.life
         try:
             self.host.load(folder)
-        except HostLost as lost:
+        except (HostLost, RunError) as lost:
             words = str(lost)
             self.lose(life, lambda: words)
         else:
