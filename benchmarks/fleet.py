@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import platform
@@ -87,7 +88,7 @@ class Accelerator:
 
 async def serve(words: list[str]) -> None:
     """Serve until the process is ended."""
-    said = dict(zip(words, words[1:], strict=False))
+    said = dict(itertools.pairwise(words))
     step, slots, mean, sigma = json.loads(said["--accelerator"])
     accelerator = Accelerator(step, slots, mean, sigma)
     server = await asyncio.start_server(accelerator.answer, said["--host"], int(said["--port"]), backlog=16384)
@@ -97,6 +98,8 @@ async def serve(words: list[str]) -> None:
 
 OVERHEAD: dict[int, float] = {}
 """Seconds of each request, by its seed, that were not spent at the server."""
+SPANS: list[tuple[float, float]] = []
+"""When each request began and ended."""
 ASKED: Counter[int] = Counter()
 """How often each request was asked, by its seed."""
 
@@ -111,6 +114,7 @@ class Timed(VllmServer):
         for request, answer in zip(requests, answers, strict=True):
             ASKED[request.seed] += 1
             assert isinstance(answer, Answer), answer
+            SPANS.append((began, time.perf_counter()))
             OVERHEAD[request.seed] = time.perf_counter() - began - answer.tokens[0] / 1e6
         return answers
 
@@ -163,6 +167,7 @@ def held(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     requests = [Request([2, 3, 4], seed) for seed in range(options.held)]
     OVERHEAD.clear()
     ASKED.clear()
+    SPANS.clear()
     took, answers = sampled(opened, requests, 10)
     opened.stop()
     overhead = sorted(OVERHEAD.values())
@@ -171,6 +176,7 @@ def held(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "replicas": replicas,
         "seconds_at_the_server": seconds,
         "seconds": took,
+        "at_the_same_time": most_at_a_time(SPANS),
         "answered": len(answers),
         "lost": options.held - len(answers),
         "repeated": sum(count > 1 for count in ASKED.values()),
@@ -179,6 +185,16 @@ def held(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
         },
     }
+
+
+def most_at_a_time(spans: Sequence[tuple[float, float]]) -> int:
+    """Return how many spans overlap at most.
+
+    >>> most_at_a_time([(0, 2), (1, 3), (2, 4)])
+    2
+    """
+    changes = sorted([(began, 1) for began, _ in spans] + [(ended, -1) for _, ended in spans])
+    return max(itertools.accumulate(change for _, change in changes))
 
 
 def main() -> None:
@@ -196,7 +212,7 @@ def main() -> None:
     parser.add_argument("--waves", type=int, default=8, help="batch, in what all replicas hold at a time")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--held", type=int, default=10_000, help="requests that are held at a time; 0 measures none")
-    parser.add_argument("--seconds", type=float, default=20.0, help="that each of them takes at the server")
+    parser.add_argument("--seconds", type=float, default=60.0, help="that each of them takes at the server")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

@@ -118,9 +118,8 @@ def _missing(ray: Any, bundle: Mapping[str, float], replicas: int, strategy: str
     if short:
         return f"{said}, so that {', '.join(short)} are missing"
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    fit = sorted(
-        (min(math.floor(node.get(name, 0) / amount) for name, amount in bundle.items()) for node in nodes), reverse=True
-    )
+    room = (min(math.floor(node.get(name, 0) / amount) for name, amount in bundle.items()) for node in nodes)
+    fit = sorted(room, reverse=True)
     return (
         f"{said}, but its {len(nodes)} machines have room for {fit} of them, and launcher.ray.strategy = '{strategy}'"
     )
