@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dovetail import Renamed
 from dovetail.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from dovetail.cli.options import Commands
 
 
 @hookimpl
@@ -14,6 +19,30 @@ def dovetail_kinds(register_kind: Callable[..., None]) -> None:
     from dovetail_rollout.kinds import LAUNCHER
 
     register_kind(LAUNCHER)
+
+
+@hookimpl
+def dovetail_commands(commands: Commands) -> None:
+    """Add `dovetail fleet`."""
+    from dovetail_rollout.cli import fleet
+
+    fleet.add(commands)
+
+
+@hookimpl
+def dovetail_run_start(folder: Path) -> None:
+    """Note where a fleet of this run says how it is."""
+    from dovetail_rollout.hosted.roster import Roster
+
+    Roster.run = folder
+
+
+@hookimpl
+def dovetail_run_end() -> None:
+    """Forget it."""
+    from dovetail_rollout.hosted.roster import Roster
+
+    Roster.run = None
 
 
 @hookimpl

@@ -14,11 +14,13 @@ import pytest
 from tests.rollout.fake_vllm import FakeVllm
 from tests.rollout.hosted_case import Drawer, case, qwen2
 
+from dovetail.cli import main
 from dovetail.config import load
 from dovetail.errors import ConfigError, RunError
 from dovetail_kit.rollout import CHECKS
 from dovetail_kit.rollout.case import make_keys
 from dovetail_kit.rollout.checks import RANDOM
+from dovetail_rollout.hosted.roster import Roster
 from dovetail_rollout.launcher.local import Local
 from dovetail_rollout.launcher.urls import Urls
 
@@ -211,6 +213,35 @@ def test_nobody_answers_at_the_start(folder):
     urls = ("http://127.0.0.1:9", "http://127.0.0.1:10")
     with pytest.warns(RuntimeWarning), pytest.raises(RunError, match="0 of 2 replicas left.*no vLLM server at"):
         case("vllm", folder, QWEN2, launcher=Urls(urls=urls)).open()
+
+
+def test_replicas_come_and_go_while_a_run_goes_on(fakes, folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(Roster, "run", tmp_path)
+    monkeypatch.setattr("dovetail_rollout.hosted.fleet.TELL_SECONDS", 0.02)
+    Roster(tmp_path / "fleet").want([0, 1])
+    each = of(folder, *fakes, connections=1, floor=2)
+    with closing(each.open()) as engine:
+        expected = batch(engine)
+        assert not seeds(fakes[2])
+        assert main(["fleet", str(tmp_path), "add"]) == 0
+        for server in fakes:
+            server.patience = 0.05
+            del server.calls[:]
+        drawn = batch(engine)
+        asked = [len(seeds(server)) for server in fakes]
+        assert asked[2] > 10, "it works in the batch that was going on when it came"
+        assert main(["fleet", str(tmp_path), "remove", "0"]) == 0
+        again = synced(engine, each.other, 1)
+        assert seeds(fakes[0])[asked[0] :] == []
+        assert main(["fleet", str(tmp_path)]) == 0
+        assert "1: live, version-1, lost 0 times\n2: live, version-1" in capsys.readouterr().out
+        assert main(["fleet", str(tmp_path), "remove", "1"]) == 1
+        assert "2 replicas are left, and the run's floor is 2" in capsys.readouterr().err
+        assert main(["fleet", str(tmp_path), "add"]) == 0
+        with pytest.warns(RuntimeWarning, match=r"replica 3 cannot be added: launcher\.urls\.urls has 3 addresses"):
+            batch(engine)
+    np.testing.assert_array_equal(drawn.tokens, expected.tokens)
+    np.testing.assert_array_equal(again.tokens, expected.tokens)
 
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="looks processes up in /proc")

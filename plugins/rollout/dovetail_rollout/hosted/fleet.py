@@ -20,6 +20,7 @@ from dovetail.progress import SAMPLING, so_far
 from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Replica, Request
 from dovetail_rollout.hosted.ledger import Ledger, Room, Sending
 from dovetail_rollout.hosted.member import Member, State
+from dovetail_rollout.hosted.roster import Roster
 from dovetail_rollout.kinds import Launcher, Place, Places
 
 TELL_SECONDS: Final = 2.0
@@ -73,6 +74,9 @@ class Fleet:
     folder: Path | None = None
     members: dict[int, Member] = attrs.field(factory=dict)
     places: Places | None = None
+    roster: Roster | None = None
+    mustered: float = 0.0
+    refused: set[int] = attrs.field(factory=set)
     news: SimpleQueue[str] = attrs.field(factory=SimpleQueue, repr=False)
     outcomes: SimpleQueue[tuple[Sending, int, Outcome] | None] = attrs.field(factory=SimpleQueue, repr=False)
     condition: threading.Condition = attrs.field(factory=threading.Condition, repr=False)
@@ -85,9 +89,12 @@ class Fleet:
         """
         self.folder = folder
         self.places = self.launcher.open(self.count)
-        for number in range(self.count):
+        self.roster = Roster.of_run()
+        wanted = self.roster.wanted() if self.roster else None
+        for number in range(self.count) if wanted is None else wanted:
             self.add(number)
         self._wait(lambda: all(member.state is not State.JOINING for member in self.members.values()))
+        self._muster()
 
     def add(self, number: int) -> Member:
         """Begin to start another replica; it is asked as soon as it has the newest weights."""
@@ -105,6 +112,7 @@ class Fleet:
 
     def complete(self, requests: Sequence[Request], sampling: Sampling, ends: Ends) -> list[Answer | Failure]:
         """Complete each prompt on some replica."""
+        self._muster()
         for room in self._rooms()[:1]:
             self.members[room.replica].host.share([], sampling, ends)  # refuses settings that no replica takes
         ledger = Ledger.of([len(request.prompt) + sampling.max_tokens for request in requests])
@@ -142,24 +150,26 @@ class Fleet:
         try:
             event = self.outcomes.get(timeout=min(TELL_SECONDS, HEALTH_SECONDS))
         except Empty:
-            so_far(SAMPLING, ledger.answered, len(ledger.costs))
             event = None
         self._check()
         if event is not None:
             self._take(ledger, heard, *event)
         now = time.monotonic()
+        if now - self.mustered >= TELL_SECONDS:
+            so_far(SAMPLING, ledger.answered, len(ledger.costs))
+            self._muster(ledger)
         for replica, since in heard.items():
             if now - since >= HEALTH_SECONDS and ledger.flying.get(replica):
                 heard[replica] = now
                 _ask_health(self.members[replica])
 
     def _take(self, ledger: Ledger, heard: dict[int, float], sending: Sending, life: int, outcome: Outcome) -> None:
-        member = self.members[sending.replica]
+        member = self.members.get(sending.replica)  # None if it was lost, and is not wanted any more
         if isinstance(outcome, list):
             heard[sending.replica] = time.monotonic()
             ledger.take(sending, outcome)
         elif isinstance(outcome, HostLost):
-            if member.life == life and member.state is State.LIVE:
+            if member is not None and member.life == life and member.state is State.LIVE:
                 words = str(outcome)
                 member.lose(life, lambda: member.host.epitaph(words))
             if sending.number in ledger.flying.get(sending.replica, {}):
@@ -183,6 +193,27 @@ class Fleet:
                     for member in waiting:
                         _ask_health(member)
         self._wait(lambda: any(member.routable for member in self.members.values()))
+        self._muster()
+
+    def _muster(self, ledger: Ledger | None = None) -> None:
+        """Begin to start replicas that are wanted by now, end those that are not and have no work, and say how all are.
+
+        What ends a replica in mid-batch waits until it has answered what it has.
+        """
+        self.mustered = time.monotonic()
+        if self.roster is None:
+            return
+        wanted = self.roster.wanted()
+        if wanted is not None:
+            for number in sorted(set(wanted) - set(self.members) - self.refused):
+                self._add_if_possible(number)
+            for number in set(self.members) - set(wanted):
+                member = self.members[number]
+                member.leaves = True
+                if ledger is None or not ledger.flying.get(number):
+                    del self.members[number]
+                    member.stop()
+        self.roster.say({"floor": self.floor, "replicas": {n: member.record for n, member in self.members.items()}})
 
     def stop(self) -> None:
         """End all replicas."""
@@ -203,6 +234,13 @@ class Fleet:
         self.outcomes.put(None)
         with self.condition:
             self.condition.notify_all()
+
+    def _add_if_possible(self, number: int) -> None:
+        try:
+            self.add(number)
+        except RunError as error:
+            self.refused.add(number)
+            self.news.put(f"replica {number} cannot be added: {error}")
 
     def _wait(self, ready: Callable[[], bool]) -> None:
         """Wait until this holds, as long as enough replicas are left."""

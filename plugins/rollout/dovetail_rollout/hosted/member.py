@@ -6,6 +6,7 @@ import enum
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -35,6 +36,7 @@ class Member:
         restarts: how often it may be started again.
         confirmed: the folder of the weights that it has said it has; None while it has none.
         losses: why it was lost, each time.
+        leaves: it is not wanted any more, and ends when it has answered what it has.
     """
 
     number: int
@@ -46,17 +48,24 @@ class Member:
     state: State = State.JOINING
     confirmed: Path | None = None
     losses: list[str] = attrs.field(factory=list)
+    leaves: bool = False
     lock: threading.Lock = attrs.field(factory=threading.Lock, repr=False)
 
     @property
     def routable(self) -> bool:
         """Whether it may be asked now: it lives, and has confirmed the newest weights."""
-        return self.state is State.LIVE and self.confirmed == self.wanted()
+        return self.state is State.LIVE and not self.leaves and self.confirmed == self.wanted()
 
     @property
     def life(self) -> int:
         """Which of its lives this is; what is said of an earlier one does not matter any more."""
         return len(self.losses)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What is said of it to people."""
+        weights = None if self.confirmed is None else self.confirmed.name
+        return {"state": self.state.value, "weights": weights, "losses": list(self.losses)}
 
     def start(self) -> None:
         """Begin to start it, in a thread of its own; one that does not start at all is not tried again."""

@@ -74,7 +74,9 @@ class Ray:
             self._join(ray)
         group = ray.util.placement_group([self.bundle] * replicas, strategy=self.strategy)
         ready, _ = ray.wait([group.ready()], timeout=self.seconds)
-        places = RayPlaces(ray=ray, group=group, options=self._options(), owned=owned)
+        places = RayPlaces(
+            ray=ray, groups=[group], count=replicas, bundle=self.bundle, options=self._options(), owned=owned
+        )
         if not ready:
             missing = _missing(ray, self.bundle, replicas, self.strategy)
             places.close()
@@ -127,29 +129,36 @@ def _missing(ray: Any, bundle: Mapping[str, float], replicas: int, strategy: str
 
 @attrs.define(kw_only=True, eq=False)
 class RayPlaces:
-    """An open `Ray`: a placement group whose bundles are the places.
+    """An open `Ray`: a placement group whose bundles are the places, and one more for each replica that is added.
 
     Attributes:
+        groups: the placement groups; the first has `count` bundles, others one.
+        bundle: the resources of a replica.
         options: of each actor.
         owned: whether to leave the cluster at the end.
         shipped: the last folder that went through the object store, and its reference there.
     """
 
     ray: Any
-    group: Any
+    groups: list[Any]
+    count: int
+    bundle: Mapping[str, float]
     options: Mapping[str, Any]
     owned: bool
     shipped: tuple[Path, Any] | None = None
 
     def place(self, number: int) -> RayPlace:
-        """Return the place that is bundle `number`."""
-        return RayPlace(places=self, number=number)
+        """Return the place that is bundle `number`, or a bundle of its own."""
+        if number < self.count:
+            return RayPlace(places=self, number=number, group=self.groups[0], bundle=number)
+        self.groups.append(self.ray.util.placement_group([dict(self.bundle)]))
+        return RayPlace(places=self, number=number, group=self.groups[-1], bundle=0)
 
-    def actor(self, number: int) -> Any:
+    def actor(self, group: Any, bundle: int) -> Any:
         """Start an actor in a bundle."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        where = PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=number)
+        where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
         made = self.ray.remote(Keeper).options(**self.options, scheduling_strategy=where, max_concurrency=4)
         return made.remote()
 
@@ -164,7 +173,8 @@ class RayPlaces:
         """Give the bundles back, and leave the cluster if we have joined it."""
         self.shipped = None
         if self.ray.is_initialized():
-            self.ray.util.remove_placement_group(self.group)
+            for group in self.groups:
+                self.ray.util.remove_placement_group(group)
             if self.owned:
                 self.ray.shutdown()
 
@@ -175,6 +185,8 @@ class RayPlace:
 
     places: RayPlaces
     number: int
+    group: Any
+    bundle: int
     actor: Any = None
     node: str = ""
 
@@ -192,7 +204,7 @@ class RayPlace:
 
     def _actor(self) -> Any:
         if self.actor is None:
-            actor = self.places.actor(self.number)
+            actor = self.places.actor(self.group, self.bundle)
             self.node = self._ask(actor.node.remote())
             self.actor = actor
         return self.actor

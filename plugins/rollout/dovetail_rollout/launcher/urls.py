@@ -7,7 +7,7 @@ from pathlib import Path
 
 import attrs
 
-from dovetail.errors import ConfigError
+from dovetail.errors import ConfigError, RunError
 from dovetail_rollout.hosted.http import JsonClient
 from dovetail_rollout.kinds import Program
 
@@ -48,7 +48,13 @@ class Urls:
         return self
 
     def place(self, number: int) -> Elsewhere:
-        """Return the address of a replica."""
+        """Return the address of a replica.
+
+        Raises:
+            RunError: if it has none.
+        """
+        if number >= len(self.urls):
+            raise RunError(f"launcher.urls.urls has {len(self.urls)} addresses, none for replica {number}")
         return Elsewhere(self.urls[number])
 
     def close(self) -> None:
