@@ -17,10 +17,16 @@ class HostLost(Exception):
 
 @attrs.frozen
 class Request:
-    """A completion to sample: a prompt without padding, and the seed of its random numbers (63 bits)."""
+    """A completion to sample: a prompt without padding, and where its random numbers come from.
+
+    Attributes:
+        seed: 63 bits made from the completion's key.
+        key: the words of the key itself, for hosts that draw as we do.
+    """
 
     prompt: list[int]
     seed: int
+    key: tuple[int, ...] = ()
 
 
 @attrs.frozen
