@@ -57,7 +57,7 @@ class Vanilla:
             where the cost of a step grows with its rows.
         cache_dtype: of keys and values; None is the model's own.
         replicas: 1 samples in this process. More are processes with devices of their own, each with a copy of the
-            weights; a completion is the same wherever it is drawn. See `docs/fleet.md`.
+            weights; a completion has the same tokens wherever it is drawn. See `docs/fleet.md`.
         launcher: where the replicas run: 'local' or 'ray'.
         floor: how many replicas must be left, those that are being restarted included; with fewer the run ends.
         restarts: how often in a run each of them is restarted.
