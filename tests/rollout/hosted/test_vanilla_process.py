@@ -34,6 +34,7 @@ def case(**params):
     return EngineCase.of(dovetail.get("rollout", "vanilla").bind(**params), *models, Numbers())
 
 
+@pytest.mark.slow
 def test_a_server_draws_parts_of_groups_as_whole_ones(tmp_path):
     each = case()
     handover = Handover.open(str(tmp_path), TINY, each.graphdef, adapter=False)
@@ -82,7 +83,7 @@ def test_replicas_draw_the_same_tokens_and_survive_sigkill():
 def test_a_run_with_replicas_has_the_metrics_of_one_without(tmp_path):
     for name, more in (("alone", []), ("fleet", ["rollout.vanilla.replicas=2"])):
         train(load(None, [*SETS, "train.steps=3", *more]), tmp_path / name)
-    one, other = (read_lines(tmp_path / name) for name in ("alone", "fleet"))
+    one, other = (read_lines(tmp_path / name / "metrics.jsonl") for name in ("alone", "fleet"))
     assert len(one) == len(other)
     for a, b in zip(one, other, strict=True):
         kept = {key for key in a if not key.startswith(("time/", "mismatch/"))}
