@@ -74,6 +74,7 @@ class Jsonl:
     path: str
     limit: int = attrs.field(default=10, validator=attrs.validators.ge(1))
     share: Annotated[float, Interval(ge=0, le=1)] = 0.5
+
     @property
     def columns(self) -> tuple[str, ...]:
         return ()
