@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from dovetail.config.settings import Sampling
-from dovetail_rollout.rollout.vanilla import Vanilla, VanillaEngine
+from dovetail_rollout.rollout.vanilla import Vanilla
 
 
 @attrs.frozen
@@ -42,7 +42,8 @@ class Engine:
 
     def _open(self, folder: str) -> None:
         vocab_size = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))["vocab_size"]
-        self._engine: VanillaEngine = self._vanilla.open_folder(Path(folder), Ids(vocab_size))  # pyright: ignore[reportArgumentType]
+        tokenizer: Any = Ids(vocab_size)
+        self._engine: Any = self._vanilla.open_folder(Path(folder), tokenizer)
 
     def load(self, body: dict[str, Any]) -> None:
         """Read weights."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -63,8 +62,3 @@ class Here:
     def see(self, folder: Path) -> Path:
         """Return the same path."""
         return folder
-
-
-def environment() -> dict[str, str]:
-    """Return the variables of this process, for programs that need no others."""
-    return dict(os.environ)
