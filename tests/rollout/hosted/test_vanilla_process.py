@@ -54,6 +54,11 @@ def test_a_server_draws_parts_of_groups_as_whole_ones(tmp_path):
     assert served.complete({**body, "requests": asked[1:7]}) != drawn
 
 
+def test_servers_of_somebody_else_are_refused():
+    with pytest.raises(ConfigError, match=r"rollout\.vanilla\.launcher = 'urls': .* use 'local' or 'ray'"):
+        load(None, ["rollout.vanilla.launcher='urls'", "launcher.urls.urls=('http://h:1',)"])
+
+
 def test_more_at_least_than_there_are():
     with pytest.raises(ConfigError, match=r"rollout\.vanilla\.floor = 3, and there are 2 replicas"):
         load(None, ["rollout.vanilla.replicas=2", "rollout.vanilla.floor=3"])

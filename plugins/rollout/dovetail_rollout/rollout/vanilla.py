@@ -27,6 +27,7 @@ from dovetail_rollout.decoding.decode import Drawn, Fixed
 from dovetail_rollout.decoding.sampling import SORTED, Numbers
 from dovetail_rollout.decoding.slots import Schedule
 from dovetail_rollout.decoding.stops import Stops
+from dovetail_rollout.launcher.urls import Urls
 
 SHORTEST_PROMPT = 64
 """Positions of the shortest bucket of prompt lengths; each bucket is twice as long as the one before."""
@@ -82,6 +83,8 @@ class Vanilla:
             raise ConfigError(
                 f"rollout.vanilla.floor = {self.floor}, and there are {self.replicas} replicas; it can be that at most"
             )
+        if isinstance(self.launcher, Urls):
+            raise ConfigError("rollout.vanilla.launcher = 'urls': nobody else starts this engine; use 'local' or 'ray'")
 
     def check(self) -> None:
         """Refuse a launcher that lacks something; without replicas nothing could be missing."""
