@@ -57,21 +57,33 @@ class HostedEngine:
         prompt_mask: Bool[np.ndarray, "prompt position"],
         keys: Key[Array, "prompt sample"],
         sampling: Sampling,
+        *,
+        keep_support: bool = False,
     ) -> Completions:
         """Sample one completion for each key.
 
         Raises:
-            ConfigError: for shapes that do not match, prompts padded on the right, or log-probabilities that the host
-                does not report.
+            ConfigError: for shapes that do not match, prompts padded on the right, log-probabilities that the host does
+                not report, or `keep_support`, which no host does.
             RunError: after `close`, if the host is lost for good, or if every completion failed.
         """
         self._check_open()
         check_prompts(prompt_tokens, prompt_mask, keys)
         _check_reported(self.name, sampling)
+        if keep_support:
+            raise ConfigError(
+                f"rollout engine '{self.name}' in processes of its own does not keep the support of sampling.top_k,"
+                f" which a correction reads: set rollout.{self.name}.replicas = 1, or leave out sampling.top_k"
+            )
         mask, seeds = np.asarray(prompt_mask, bool), seeds_of(keys)
         prompts = [row[kept].tolist() for row, kept in zip(np.asarray(prompt_tokens), mask, strict=True)]
         refused = unknown_ids(prompt_tokens, mask, self.vocab_size) | ~mask.any(axis=1)
-        requests = [Request(prompts[p], int(seeds[p, s])) for p, s in np.ndindex(*keys.shape) if not refused[p]]
+        words = np.asarray(jax.random.key_data(keys))
+        requests = [
+            Request(prompts[p], int(seeds[p, s]), tuple(words[p, s].tolist()))
+            for p, s in np.ndindex(*keys.shape)
+            if not refused[p]
+        ]
         ends = Ends(eos_ids=self.eos_ids, stopped=stopped(sampling.stop, self.decode) if sampling.stop else None)
         answers = iter(self._with_restarts(lambda: self.host.complete(requests, sampling, ends)) if requests else ())
         unfit = Failure(f"a prompt is empty, or has ids outside the vocabulary of {self.vocab_size:,}")
