@@ -14,7 +14,7 @@ from dovetail.devices.compiled import NUMBERS
 from dovetail.errors import ConfigError
 from dovetail.plan import Call, Plan, plan_step
 from dovetail.plan.compared import cuts, likened
-from dovetail.plan.roles import CRITIC, POLICY
+from dovetail.plan.roles import COMPLETIONS, CRITIC, POLICY
 from dovetail.plan.sizes import mini_batch_size
 from dovetail.step.gradients import Optimiser
 from dovetail.step.parts import Floats, Part, traced
@@ -66,6 +66,7 @@ class Sizes:
     mini_batch_size: int
     micro_batch_size: int
     positions: int | None = None
+    length_buckets: int = 1
 
     @property
     def rows_per_prompt(self) -> int:
@@ -75,7 +76,12 @@ class Sizes:
         rows; so it is the group's size where mini- and micro-batches are made of whole groups, and a divisor of it
         where they cut them.
         """
-        return math.gcd(self.group_size, self.mini_batch_size, self.micro_batch_size)
+        return math.gcd(self.sorted_rows_per_prompt, self.micro_batch_size)
+
+    @property
+    def sorted_rows_per_prompt(self) -> int:
+        """The same where micro-batches are cut from sorted rows, which continue prompts that are read apart."""
+        return math.gcd(self.group_size, self.mini_batch_size)
 
 
 @attrs.frozen(kw_only=True)
@@ -126,6 +132,12 @@ class Algorithm:
     def whole_groups(self) -> bool:
         """Whether some component needs the groups whole in every micro-batch."""
         return any(call.component.declares.get("whole_groups") for call in self.plan.calls)
+
+    def sorts(self, model: str = POLICY) -> bool:
+        """Whether an update of a model takes rows in the order of their lengths, each by itself."""
+        passes = [each for each in self.plan.passes_of(live=True) if (each.role == CRITIC) == (model == CRITIC)]
+        alone = all(each.inputs == COMPLETIONS.name for each in passes)
+        return self.sizes.length_buckets > 1 and alone and not self.whole_groups
 
     @functools.cached_property
     def has_critic(self) -> bool:
@@ -228,6 +240,7 @@ def _sizes(config: Config, plan: Plan) -> Sizes:
         group_size=train.group_size,
         mini_batch_size=mini,
         micro_batch_size=min(train.micro_batch_size or mini, mini),
+        length_buckets=train.length_buckets,
     )
     for call in plan.calls:
         cut = {"mini": sizes.mini_batch_size, "micro": sizes.micro_batch_size}
