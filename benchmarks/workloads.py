@@ -172,6 +172,9 @@ class StoppingDecoder:
         spec = Decoder(width=256, layers=4, heads=4, kv_heads=2, head_dim=64, ffn=1024, tied=False)
         return Stopping(spec.make(vocab_size, rngs=rngs, place=place), self.prompt)
 
+    def abstract(self, vocab_size: int | None) -> nnx.Module:
+        return nnx.eval_shape(lambda: self.make(vocab_size or VOCAB, rngs=nnx.Rngs(0)))
+
 
 def register() -> None:
     """Register the components for this process."""

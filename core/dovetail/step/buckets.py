@@ -71,7 +71,7 @@ class Buckets:
     def of(cls, sizes: Sizes, batch: Batch) -> Buckets:
         """Return those of a batch; as many prompt tokens are read at a time as a micro-batch has tokens unsorted."""
         (rows, tokens), prompt = batch["tokens"].shape, batch["prompt_tokens"].shape[1]
-        size, together = min(sizes.micro_batch_size, rows), sizes.sorted_rows_per_prompt
+        size, together = min(sizes.micro_batch_size, rows), sizes.rows_per_prompt
         at_once = max(1, (size * tokens + -(-size // together) * prompt) // max(prompt, 1))
         number = -(-rows // together)
         chunks = -(-number // at_once)
