@@ -41,6 +41,19 @@ def widths(tokens: int, count: int) -> tuple[int, ...]:
     return tuple(sorted({-(-tokens * number // count) for number in range(1, count + 1)}))
 
 
+def described(sizes: Sizes, tokens: int) -> str:
+    """Say how completions of at most `tokens` tokens are cut; nothing where they are not.
+
+    >>> sizes = Sizes(epochs=1, group_size=8, mini_batch_size=64, micro_batch_size=16, length_buckets=4)
+    >>> described(sizes, 64)
+    'sorted by length and cut to 16, 32, 48 or 64 tokens'
+    """
+    if sizes.length_buckets == 1:
+        return ""
+    *others, last = map(str, widths(tokens, sizes.length_buckets))
+    return f"sorted by length and cut to {', '.join(others)}{' or ' * bool(others)}{last} tokens"
+
+
 def row_lengths(batch: Batch) -> Int[Array, "seq"]:
     """Return the number of positions up to the last one that anything is asked about.
 
@@ -69,10 +82,16 @@ class Buckets:
 
     @classmethod
     def of(cls, sizes: Sizes, batch: Batch) -> Buckets:
-        """Return those of a batch; as many prompt tokens are read at a time as a micro-batch has tokens unsorted."""
+        """Return those of a batch.
+
+        Of the tokens of an unsorted micro-batch about half are completions in a sorted one, and the others prompts,
+        what is kept of which stays until all that continues them is done: so memory does not grow.
+        """
         (rows, tokens), prompt = batch["tokens"].shape, batch["prompt_tokens"].shape[1]
-        size, together = min(sizes.micro_batch_size, rows), sizes.rows_per_prompt
-        at_once = max(1, (size * tokens + -(-size // together) * prompt) // max(prompt, 1))
+        unsorted, together = min(sizes.micro_batch_size, rows), sizes.rows_per_prompt
+        size = max(1, unsorted // 2)
+        left = (unsorted - size) * tokens + -(-unsorted // together) * prompt
+        at_once = max(1, left // prompt)
         number = -(-rows // together)
         chunks = -(-number // at_once)
         return cls(

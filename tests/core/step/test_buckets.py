@@ -113,7 +113,7 @@ def test_long_prompts_are_read_a_few_at_a_time_and_dropout_is_that_of_the_row():
         return update(policy, weights.frozen, {}, one_mini_batch(batch), moment(), algorithm.hyper)[0].params
 
     sizes = attrs.evolve(algorithm.sizes, length_buckets=3, micro_batch_size=3)
-    assert Buckets.of(sizes, batch) == Buckets(widths=(2, 4, 6), size=3, rows_per_prompt=4, prompts=2)
+    assert Buckets.of(sizes, batch) == Buckets(widths=(2, 4, 6), size=1, rows_per_prompt=4, prompts=2)
     whole, by_length = trained(1, 12), trained(3, 3)
     moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), by_length, weights.trained)
     assert max(jax.tree.leaves(moved)) > 1e-2
