@@ -175,6 +175,9 @@ class StoppingDecoder:
     def abstract(self, vocab_size: int | None) -> nnx.Module:
         return nnx.eval_shape(lambda: self.make(vocab_size or VOCAB, rngs=nnx.Rngs(0)))
 
+    def export(self, model: nnx.Module, folder: Path, *, adapter: bool, dtype: Any = None) -> list[Path]:
+        raise dovetail.DovetailError("no other program knows the stop rule of this benchmark")
+
 
 def register() -> None:
     """Register the components for this process."""

@@ -73,7 +73,7 @@ def open_to(stage: Stage) -> str:
         except PluginError:
             continue
         return said
-    return "components of the kinds at the left"
+    return "only components of these kinds"
 
 
 def index(components: Mapping[str, list[Component]]) -> str:

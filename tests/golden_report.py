@@ -34,13 +34,13 @@ FILES = (
     "tests.rollout.decoding.test_sampling",
 )
 NO_COUNTERPART = {
-    "masked_": "a helper of the library's own, whose users are compared",
+    "masked_": "a helper of the library; the functions that use it are compared",
     "compute_advantage, ": "the library's dispatch to the estimators above",
     "get_adv_estimator_fn": "the library's registry",
     "compute_advantage_for_multi_trajectories": "the library's own batching of agent trajectories",
-    "calculate_workload": "balancing of sequence lengths among workers, which has no counterpart here",
-    "get_seqlen_balanced_partitions": "balancing of sequence lengths among workers, which has no counterpart here",
-    "np_make_completion_mask": "a mask inferred from ids, which is never done here",
+    "calculate_workload": "balances sequence lengths among workers, which has no counterpart here",
+    "get_seqlen_balanced_partitions": "balances sequence lengths among workers, which has no counterpart here",
+    "np_make_completion_mask": "infers a mask from ids, which Dovetail never does",
     "build_positions_from_mask": "a helper of the library's own models",
     "dpo_loss_fn": "ORPO, whose odds ratio has no counterpart here",
 }
@@ -92,18 +92,18 @@ def page() -> str:
     lines = [
         "# Golden facts",
         "",
-        "Inputs and outputs of other libraries' own released code (`tests/golden`), and how the components here compare: values and",
+        "This page compares Dovetail's components with inputs and outputs of other libraries' released code (`tests/golden`): values and",
         "gradients, at 1e-9 in float64 and 1e-5 in float32. `python -m tests.golden_report` writes this page from the tables of the",
         f"tests that run the cases, and a test checks that it is up to date. Libraries: {versions}.",
         "",
         f"**{len(run)} cases are run: {len(run) - departing} reproduced, {departing} departures, each with its reason below and a test of"
-        " what is so instead.**",
+        " what Dovetail does instead.**",
         "",
     ]
     for library, title in LIBRARIES.items():
         mine = [fact for fact in run if fact.library == library]
         lines += [f"## {title}", "", *_counts(mine), "", *_departures(mine)]
-    return "\n".join([*lines, "## Cases that are not compared here", "", *_left(rest(run)), ""])
+    return "\n".join([*lines, "## Cases that are not compared", "", *_left(rest(run)), ""])
 
 
 def _counts(mine: list[Fact]) -> Iterator[str]:

@@ -46,7 +46,7 @@ def bounds(hint: Any) -> tuple[Bound, ...]:
     (Bound(sign='>=', limit=0), Bound(sign='<', limit=1))
 
     Raises:
-        TypeError: on a constraint of another kind, or on what is no number, which nobody would check.
+        TypeError: on a constraint of another kind, or on what is not a number, which nobody would check.
     """
     found = [bound for option in union_of(hint) if option is not hint for bound in bounds(option)]
     for mark in _constraints(hint):

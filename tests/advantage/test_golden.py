@@ -21,9 +21,9 @@ from tests.golden import Fact, load
 
 import dovetail
 
-ONE_TOKEN = "a batch of one policy token: verl fails, tunix gives NaN in float32; it whitens to zero here"
+ONE_TOKEN = "a batch of one policy token: verl fails and tunix gives NaN in float32; here whitening gives zero"
 TOKEN_COUNT = "tunix whitens with means over the number of policy tokens plus 1e-8, which shows in float64"
-ROUNDING = "tunix takes the mean of float32 scores as they come, and it is off by its rounding"
+ROUNDING = "tunix takes the mean of scores in float32, with its rounding error"
 TUNIX_CASES = {
     "adv/grpo/n4g1_group_size_1/float64": "tunix gives a group of one NaN",
     "adv/grpo/n2g4_large_offset/float32": ROUNDING,
@@ -178,7 +178,7 @@ EQUAL_SCORES = {
     "adv/misc/lowvar_grpo_vectorized": (
         "grpo",
         1e-3,
-        "verl's numbers on scores that differ by little carry the rounding of their float32 mean",
+        "for scores that differ only slightly, verl's results contain the rounding error of their float32 mean",
     ),
 }
 

@@ -12,7 +12,7 @@ from tests.golden import Arrays, Fact, load
 
 ALONE = "verl-agent gives a group of one its raw score"
 BY_STEPS = "verl-agent counts an episode as often as it has turns, unless told otherwise"
-LONE_TURN = "KernelGYM gives a turn that no other episode gets to its raw return"
+LONE_TURN = "KernelGYM gives a turn that no other episode reaches its raw return; here zero"
 OURS = {
     "compute_gigpo_outcome_advantage": "gigpo",
     "MTGRPOEnvTrainer._assign_advantages": "mt_grpo",

@@ -15,10 +15,10 @@ import dovetail
 EVERY_ROW = range(99)
 SPREAD = f"{EMPTY_ROW}, {ALONE}, and whitening spreads that over the whole batch"
 REFUSED = "verl refuses a group of one"
-ONE_TOKEN = "verl fails on a batch of one policy token, which whitens to zero here"
-EQUAL = "verl leaves ε/∑W of equal returns; exactly zero here"
-TAIL = "verl begins the tail at a number of policy tokens, taken for a position; the mask has holes"
-CANCELLED = "the two rewards cancel, and what is left is the rounding of verl's float32"
+ONE_TOKEN = "verl fails on a batch of one policy token; here whitening gives zero"
+EQUAL = "for equal returns verl leaves ε/∑W; here exactly zero"
+TAIL = "verl starts the tail at a position equal to a number of policy tokens; the mask has holes"
+CANCELLED = "the two rewards cancel, which leaves the rounding error of verl's float32"
 
 DEPARTURES: dict[tuple[str, str], dict[int, str]] = {
     ("gdpo", "s2_groups"): dict.fromkeys(EVERY_ROW, SPREAD),

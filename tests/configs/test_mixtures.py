@@ -17,7 +17,7 @@ from dovetail.errors import PlanError
 from dovetail.registry import current
 from dovetail.train.loop import train
 
-COUNT, FAST = 240, 20
+COUNT, FAST = 240, 10
 SIZES = (
     f"train.prompts={PROMPTS}",
     f"train.group_size={GROUP}",

@@ -59,11 +59,11 @@ def departure(case: dict[str, Any]) -> str:
     if case["name"] in LOCAL_MEAN:
         return LOCAL_MEAN[case["name"]]
     if kind == "gmpo" and case["batch"] == "b":
-        return "a completion without policy tokens, of which that batch has one, adds its negative advantage"
+        return "a completion without policy tokens adds its negative advantage in TRL; that batch has one"
     if sequence and corrected:
-        return "KL is multiplied by the sequence's ratio, with which it is not unbiased; here by the token's"
+        return "TRL multiplies the KL by the sequence's ratio, which is biased; here by the token's ratio"
     if kind == "vespo" and case["importance_sampling_ratio"]:
-        return "the sampler's importance weights enter the completion's ratio; here they weigh tokens"
+        return "TRL multiplies the completion's ratio by the sampler's importance weights; here they weight tokens"
     return ""
 
 

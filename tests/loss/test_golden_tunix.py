@@ -27,7 +27,7 @@ PPO = "tunix registry policy_loss_fn 'ppo' (tunix.rl.algo_core.ppo_policy_loss_f
 VALUE = "tunix registry value_loss_fn 'ppo' (tunix.rl.algo_core.ppo_value_loss_fn)"
 
 OVERFLOWS = "kl/extreme/low_var_kl/clamp_None"
-"""tunix lets e^(-x) overflow; here it goes on as a straight line."""
+"""tunix lets e^(-x) overflow; here it continues as a straight line."""
 
 BOUNDED_BEFORE_THE_MEAN = {
     "loss/grpo/b4p3t6v11/row_fully_masked/27_loss_algo-gspo-token_beta-0.04_T1.0_old-far",
@@ -36,7 +36,7 @@ BOUNDED_BEFORE_THE_MEAN = {
 """tunix bounds a token's log-ratio to ±20 before GSPO's mean over tokens; here, as in the paper and in verl, only the mean."""
 
 
-DEPARTURES = {OVERFLOWS: "tunix lets e^(-x) overflow; here it goes on as a straight line"} | dict.fromkeys(
+DEPARTURES = {OVERFLOWS: "tunix lets e^(-x) overflow; here it continues as a straight line"} | dict.fromkeys(
     BOUNDED_BEFORE_THE_MEAN, "tunix bounds a token's log-ratio before GSPO's mean over tokens; here, only the mean is"
 )
 

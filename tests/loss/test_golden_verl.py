@@ -15,13 +15,13 @@ from tests.loss.verl import ARRAYS, CASES, DTYPES, aggregation, cases, clamp, in
 import dovetail
 
 DEPARTURES = {
-    "agg/misc/all_masked/token-mean": "verl gives NaN where nothing is left to average; here zero",
-    "agg/misc/all_masked/seq-mean-token-mean": "verl gives NaN where nothing is left to average; here zero",
+    "agg/misc/all_masked/token-mean": "verl gives NaN if nothing is left to average; here zero",
+    "agg/misc/all_masked/seq-mean-token-mean": "verl gives NaN if nothing is left to average; here zero",
     "agg/misc/nan_outside/seq-mean-token-sum-norm": "verl's sequence modes let NaN outside the mask through",
 }
 UNKNOWN = "verl refuses an unknown name; the registry refuses it too"
 ERRORS = {
-    "agg/misc/dp2_no_info/seq-mean-token-sum-norm": "verl must be told the global counts; weights need no dp_size",
+    "agg/misc/dp2_no_info/seq-mean-token-sum-norm": "verl must be given the global counts; Dovetail's weights need no dp_size",
     "agg/misc/unknown": UNKNOWN,
     "klctrl/bad_adaptive_0": "verl refuses a horizon of zero; so does the controller here",
 }
@@ -38,7 +38,7 @@ def facts() -> list[Fact]:
 def departure(case: dict[str, Any]) -> str:
     """Say why a case is not reproduced, if it is not."""
     if case["kind"] == "kl_penalty" and "error" in case:
-        return "verl names `full` and has not written it" if case["config"]["kl_penalty"] == "full" else UNKNOWN
+        return "verl names `full` but does not implement it" if case["config"]["kl_penalty"] == "full" else UNKNOWN
     return DEPARTURES.get(case["id"]) or ERRORS.get(case["id"], "")
 
 

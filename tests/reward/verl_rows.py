@@ -39,9 +39,9 @@ MATHS = {
         (r"\boxed{50%}", "50"),
         (r"\boxed{0.5}", r"\frac{1}{2}"),
     ],
-    "the unit is left out however it is written": [(r"\boxed{5 \text{cm}}", "5")],
-    "a word is the same in and out of \\text": [(r"\boxed{yes}", r"\text{yes}")],
-    "\\fbox is a box, and so is \\boxed without braces": [
+    "the unit is left out in every spelling": [(r"\boxed{5 \text{cm}}", "5")],
+    "a word is equal inside and outside \\text": [(r"\boxed{yes}", r"\text{yes}")],
+    "\\fbox counts as a box, and so does \\boxed without braces": [
         (r"\fbox{42}", "42"),
         (r"\boxed 42", "42"),
         (r"$\boxed 42$", "42"),
@@ -62,14 +62,14 @@ DEPARTURES: dict[str, dict[str, list[tuple[str, Any]]]] = {
             (" #### 72", " 72 "),
         ],
         "the whole completion is read": [("#### 72", "72")],
-        "any white space, or none, behind ####": [("####72", "72")],
-        "a hyphen after a letter or digit is no sign": [("cost 1.5-2", "2"), ("a-2", "2")],
-        "points and commas are no number": [("...", "72"), ("#### ,", "72")],
+        "any white space, or none, is allowed after ####": [("####72", "72")],
+        "a hyphen after a letter or digit is not a sign": [("cost 1.5-2", "2"), ("a-2", "2")],
+        "points and commas alone are not a number": [("...", "72"), ("#### ,", "72")],
     },
     "math": MATHS,
     "math_dapo": MATHS
     | {
-        "what is in a box is written in normal form, like what follows Answer:": [
+        "the content of a box is put into normal form, like the text after Answer:": [
             *((rf"\boxed{{{guess}}}", r"\frac{1}{2}") for guess in (r"\dfrac{1}{2}", r"\tfrac12", r"\frac12", "1/2")),
             *((rf"\boxed{{{guess}}}", "5") for guess in ("xyz=5", r"\$5", r"5\text{ cm}")),
             *((rf"\boxed{{{guess}}}", "90") for guess in (r"90^\circ", r"90^{\circ}")),
@@ -82,16 +82,16 @@ DEPARTURES: dict[str, dict[str, list[tuple[str, Any]]]] = {
     },
     "code": {},
     "geo3k": {
-        "a box is a box however it is written": [
+        "a box counts in every spelling": [
             (r"\boxed 42", "42"),
             (r"\fbox{42}", "42"),
             (r"<think>a</think> \fbox{42}", "42"),
         ],
-        "a fraction may be reducible": [
+        "a fraction need not be in lowest terms": [
             (r"\boxed{\frac{2}{4}}", r"\frac{1}{2}"),
             (r"<think>a</think> \boxed{\frac{2}{4}}", r"\frac{1}{2}"),
         ],
-        "what is equal to an integer is right": [
+        "an answer that is equal to an integer is right": [
             (r"\boxed{xyz=5}", "5"),
             (r"<think>a</think> \boxed{10^{3}}", "1000"),
         ],
@@ -101,9 +101,9 @@ DEPARTURES: dict[str, dict[str, list[tuple[str, Any]]]] = {
     "math_verify": {
         "numbers are compared by value": [(r"\boxed{1e3}", "1000"), (r"\boxed{４２}", "42"), ("Answer:42", "42")],
         "the last box is the answer": [(r"\boxed{1}\boxed{42}", "42"), (r"\fbox{42}", "42")],
-        "math-verify 0.9 takes 50% for 50; the rows are of 0.8": [(r"\boxed{50%}", "50")],
-        "a box that is not closed is none": [(r"\boxed{42", "42")],
-        "prime_math reads no ####": [
+        "math-verify 0.9 reads 50% as 50; the rows come from 0.8": [(r"\boxed{50%}", "50")],
+        "a box that is not closed does not count": [(r"\boxed{42", "42")],
+        "prime_math does not read ####": [
             *((f"{marks} 72", "72") for marks in ("####", "###", "#####")),
             ("#### -5", "-5"),
             ("#### 1,234,567", "1234567"),
@@ -111,14 +111,14 @@ DEPARTURES: dict[str, dict[str, list[tuple[str, Any]]]] = {
             ("#### $72", "72"),
             ("#### 72%", "72"),
         ],
-        "prime_math reads no asterisks, and no power": [("Answer: **42**", "42"), (r"\boxed{10^{3}}", "1000")],
+        "prime_math does not read asterisks or powers": [("Answer: **42**", "42"), (r"\boxed{10^{3}}", "1000")],
     },
     "exact_match_qa": {
         "tags between the first and the last closing one are part of the answer": [
             ("<answer>Paris" + "</answer>" * 12, ["Paris"])
         ],
         "words are found whole": [("<answer>theater</answer>", ["ater"])],
-        "where normal form leaves nothing, texts are compared as they stand": [("<answer>a</answer>", [""])],
+        "if normal form leaves nothing, the texts are compared unchanged": [("<answer>a</answer>", [""])],
     },
 }
 """By reward and reason: completions (white space behind them aside) and right answers that verl scores otherwise."""

@@ -17,6 +17,7 @@ from dovetail.config.types import Mismatch, fit
 from dovetail.errors import DovetailError, PluginError, UnknownNameError, listing, nearest
 from dovetail.registry import REQUIRED, Component, Registry, Renamed, normal
 from dovetail.registry.compatibility import ENGINE
+from dovetail.registry.contract import lacking
 
 
 def resolve_parameters(
@@ -198,11 +199,14 @@ class _ParameterResolver:
         for path, choice in choices.items():
             if inspect.isclass(choice.component.load()):
                 try:
-                    choice.bind()
+                    instance = choice.bind()
                 except (ValueError, TypeError, DovetailError) as error:
                     places = [origin for origin in dict.fromkeys(choice.origins.values()) if origin != DEFAULT]
                     message = error.args[0] if error.args else repr(error)
                     self.problems.add(", ".join(places) or path, f"{choice.component.label}: {message}")
+                else:
+                    if missing := lacking(choice.component, self.registry.kinds[choice.component.kind], instance):
+                        self.problems.add(self.chosen[path].place if path in self.chosen else path, missing)
 
     def _check_distinct(self) -> None:
         """Refuse two components of one name, from two distributions, that no selector could tell apart."""

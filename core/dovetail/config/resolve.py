@@ -118,7 +118,7 @@ def _resolve(path: str | os.PathLike[str] | None, overrides: Sequence[str], regi
 def _opened_roles(bindings: Sequence[Binding], registry: Registry) -> list[str]:
     """Return the model roles that `roles.NAME = ...` opens; each has a section and a scope of its name."""
     names = [b.path[1] for b in bindings if len(b.path) == 2 and b.path[0] == ROLES and not b.scope]
-    # the others are no settings, which is where they are refused
+    # the others are not settings, which is where they are refused
     return [name for name in names if name.isidentifier() and not is_taken(name, registry)]
 
 

@@ -176,7 +176,7 @@ def _too_large(step: Footprint) -> DoesNotFit:
 def _first_that_fits(step: Footprint, changes: Iterable[tuple[str, Config]]) -> str | None:
     """Return the first change with which a step fits if it is computed as frugally as it can be."""
     for text, config in changes:
-        with contextlib.suppress(DovetailError):  # what cannot be combined with the rest of the config is no advice
+        with contextlib.suppress(DovetailError):  # advice that the rest of the config refuses is of no use
             other = Footprint(config, assemble(config), attrs.evolve(step.models, config=config), step.devices)
             if _frugal(other).planned <= limit(config):
                 return text

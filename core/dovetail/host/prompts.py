@@ -238,7 +238,7 @@ def answers(examples: Sequence[Example], column: str) -> list[str]:
     """Return the task's answers, the texts in a column.
 
     Raises:
-        DataError: if one is no text; the message shows it and its prompt.
+        DataError: if one is not text; the message shows it and its prompt.
     """
     found = [example[column] for example in examples]
     for example, answer in zip(examples, found, strict=True):

@@ -222,7 +222,7 @@ class Curriculum(Protocol):
     def update(
         self, state: Mapping[str, np.ndarray], chosen: Int[np.ndarray, "prompt"], scores: Float[np.ndarray, "prompt n"]
     ) -> dict[str, np.ndarray] | tuple[dict[str, np.ndarray], dict[str, float]]:
-        """Return the next state, given the scores of the completions of each chosen prompt; NaN is no score.
+        """Return the next state, given the scores of the completions of each chosen prompt; NaN stands for no score.
 
         Numbers by name beside it, `(state, metrics)`, are logged as `curriculum/NAME`.
         """

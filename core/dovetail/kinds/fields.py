@@ -45,24 +45,24 @@ FIELDS: Final[dict[str, FieldInfo]] = {
     ),
     "group_ids": FieldInfo("[seq] int", "drawn", "which prompt a completion answers"),
     "rollout_logps": FieldInfo(
-        "[seq, token]", "drawn", "log-probabilities as the sampler reports them; `sampling.logps` says over what"
+        "[seq, token]", "drawn", "log-probabilities reported by the sampler; `sampling.logps` says over which tokens"
     ),
     "support": FieldInfo(
         "[seq, token, candidate] int",
         "drawn",
-        "ids that sampling has chosen among; -1 fills up",
+        "ids from which the token was sampled; padded with -1",
         without="an engine keeps for what compares its log-probabilities with the trainer's under sampling.top_k; set"
         " sampling.top_k, and sampling.logps to 'support'",
     ),
     "versions": FieldInfo(
-        "[seq, token] int", "drawn", "which weights sampled a token, counted by the updates behind them"
+        "[seq, token] int", "drawn", "version of the weights that sampled a token: the number of updates before them"
     ),
     "lengths": FieldInfo("[seq] int", "drawn", "policy tokens of a completion"),
     "truncated": FieldInfo("[seq] bool", "drawn", "hit the length limit without an EOS"),
     "observed": FieldInfo(
         "[seq, token] bool",
         "drawn",
-        "true on what was said between the policy's turns; attended to, and in no loss but one that reads this",
+        "true on observations between the policy's turns; attended to, but only in losses that read this mask",
         without=TURNS,
     ),
     "turns": FieldInfo(
@@ -71,8 +71,8 @@ FIELDS: Final[dict[str, FieldInfo]] = {
         "which turn a token belongs to, counted from 0; an observation to the turn that it follows",
         without=TURNS,
     ),
-    "turn_rewards": FieldInfo("[seq, turn]", "drawn", "what the interaction gave to each turn", without=TURNS),
-    "turn_mask": FieldInfo("[seq, turn] bool", "drawn", "true on the turns that there were", without=TURNS),
+    "turn_rewards": FieldInfo("[seq, turn]", "drawn", "reward of each turn from the interaction", without=TURNS),
+    "turn_mask": FieldInfo("[seq, turn] bool", "drawn", "true on the turns that took place", without=TURNS),
     "anchor_ids": FieldInfo(
         "[seq, turn] int",
         "drawn",
@@ -86,13 +86,13 @@ FIELDS: Final[dict[str, FieldInfo]] = {
     "void_turns": FieldInfo(
         "[seq, turn] bool",
         "drawn",
-        "true where the policy wrote nothing of use: a call that cannot be read, no text, or no end",
+        "true on void turns: a call that cannot be parsed, no text, or no end",
         without=TURNS,
     ),
-    "answer_tokens": FieldInfo("[seq, token] int", "drawn", "the task's answer, in the form of a completion"),
+    "answer_tokens": FieldInfo("[seq, token] int", "drawn", "the task's answer, laid out like a completion"),
     "answer_mask": FieldInfo("[seq, token] bool", "drawn", "true on the answer's tokens, its EOS included"),
     "demo_tokens": FieldInfo(
-        "[seq, token] int", "drawn", "a demonstration of the task, in the form of a completion; one for each group"
+        "[seq, token] int", "drawn", "a demonstration of the task, laid out like a completion; one for each group"
     ),
     "demo_mask": FieldInfo(
         "[seq, token] bool",
@@ -102,7 +102,7 @@ FIELDS: Final[dict[str, FieldInfo]] = {
     "demo_prompt_tokens": FieldInfo("[seq, prompt] int", "drawn", "the demonstration's prompt, padded on the left"),
     "demo_prompt_mask": FieldInfo("[seq, prompt] bool", "drawn", "true on the tokens of the demonstration's prompt"),
     "role_ids": FieldInfo("[seq] int", "drawn", "number of the role that wrote it, from the column train.role_column"),
-    "scores": FieldInfo("[seq]", "scored", "one total reward per completion, those of its turns included"),
+    "scores": FieldInfo("[seq]", "scored", "one total reward per completion, including the rewards of its turns"),
     "score_table": FieldInfo(
         "[seq, reward]",
         "scored",
@@ -112,14 +112,14 @@ FIELDS: Final[dict[str, FieldInfo]] = {
     "staleness": FieldInfo(
         "[seq, token] int",
         "filtered",
-        "updates between the weights that sampled a token and those the step begins with",
+        "number of updates between the weights that sampled a token and those at the beginning of the step",
     ),
     # of the prompts that a filter has kept: further greedy completions for those that it rejects would be wasted
     "greedy_scores": FieldInfo("[seq]", "filtered", "score of the prompt's greedy completion"),
     "process_rewards": FieldInfo(
         "[seq, token]",
         "scored",
-        "what process rewards gave to tokens, summed",
+        "sum of the process rewards of each token",
         without="process rewards provide; set train.process_rewards to names",
     ),
     "old_values": FieldInfo("[seq, token]", "passes", "the critic at collection", begun=True),
@@ -133,13 +133,15 @@ FIELDS: Final[dict[str, FieldInfo]] = {
     "token_rewards": FieldInfo(
         "[seq, token]", "token_rewards", "rewards on tokens; the score sits on the last policy token", begun=True
     ),
-    "state": FieldInfo("pytree", "advantages", "what the estimator that reads it remembers", begun=True),
+    "state": FieldInfo(
+        "pytree", "advantages", "state of the estimator that reads it, kept from step to step", begun=True
+    ),
     "advantages": FieldInfo("[seq, token]", "advantages", "zero outside the mask"),
     "returns": FieldInfo("[seq, token]", "advantages", "regression target of the critic"),
     "loss_weights": FieldInfo(
         "[seq, token]",
         "loss_masks",
-        "what loss masks multiply the policy loss by",
+        "product of the loss masks' factors on the policy loss",
         combine="multiply",
         without="a loss mask provides; set train.loss_mask to a name",
     ),
@@ -150,7 +152,7 @@ FIELDS: Final[dict[str, FieldInfo]] = {
     "schedule_weight": FieldInfo(
         "[]",
         ENGINE,
-        "what train.schedule gives at this step",
+        "value of train.schedule at this step",
         without="a schedule provides; set train.schedule to a name",
     ),
     "key": FieldInfo(

@@ -27,19 +27,19 @@ class Stage:
 STAGES: Final = (
     Stage("drawn", "host", "prompts are chosen and completed"),
     Stage("scored", "host", "rewards score the completions, and their manager combines the scores"),
-    Stage("filtered", "host", "groups that teach nothing are replaced; earlier completions are mixed in"),
+    Stage("filtered", "host", "groups without a training signal are replaced; earlier completions are mixed in"),
     Stage(
         "passes",
         "batch",
         "models score the completions: the policy that sampled, the reference, the critic, others; some are left out",
     ),
-    Stage("corrections", "batch", "sampler and trainer are compared; weights and rejections for what is off-policy"),
+    Stage("corrections", "batch", "sampler and trainer are compared; off-policy tokens are weighted or rejected"),
     Stage("token_rewards", "batch", "scores are placed on tokens, shaped, and charged with the KL penalty"),
     Stage("advantages", "batch", "the estimator runs"),
-    Stage("loss_masks", "batch", "what the policy loss learns from, and with which weight"),
+    Stage("loss_masks", "batch", "selects and weights the tokens of the policy loss"),
     Stage("mini_batch", "mini", "weights of the aggregation, before the mini-batch is split"),
     Stage("loss_terms", "micro", "the terms of the loss, on the policy (or the critic) being trained"),
-    Stage("after_step", "host", "controllers, curricula and following roles take in what the step has shown"),
+    Stage("after_step", "host", "controllers, curricula and following roles are updated with the results of the step"),
 )
 
 NAMES: Final = tuple(stage.name for stage in STAGES)

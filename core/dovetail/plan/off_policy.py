@@ -70,7 +70,7 @@ def _readers(registry: Registry) -> str:
 def _reads(component: Component, field: str) -> bool:
     try:
         return field in component.reads
-    except PluginError:  # a broken plugin is no use here, and is reported where it is chosen
+    except PluginError:  # a broken plugin is of no use here, and is reported where it is chosen
         return False
 
 

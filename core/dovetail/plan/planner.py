@@ -108,7 +108,7 @@ def _check_per_reward(config: Config) -> None:
 
 @attrs.frozen
 class _Columns(Collection[str]):
-    """The columns of the task, asked for when a component reads a name that is no field."""
+    """The columns of the task, asked for when a component reads a name that is not a field."""
 
     config: Config
 

@@ -161,7 +161,7 @@ class Registry:
             renamed: names that it, or its hyperparameters, had.
 
         Raises:
-            PluginError: on an unknown kind, a name that is no identifier, a target of the wrong form, or a name that
+            PluginError: on an unknown kind, a name that is not an identifier, a target of the wrong form, or a name that
                 is taken: by the same distribution, or in an exclusive kind by anybody.
         """
         owner = f"'{name}' of {origin.distribution}"

@@ -80,7 +80,7 @@ class Prompts:
         return [self.examples[int(index)] for index in self._last]
 
     def observe(self, memory: Mapping[str, Any], scores: Float[np.ndarray, "seq"]) -> dict[str, Any]:
-        """Take in the scores of the prompts that `next` has returned; NaN is no score."""
+        """Take in the scores of the prompts that `next` has returned; NaN stands for no score."""
         if self.curriculum is None or self._last is None:
             return {}
         state, metrics = split_metrics(

@@ -45,7 +45,7 @@ class RoleModels:
     def open(cls, run: Run, start: Any) -> RoleModels:
         """Make or load the models that have weights of their own; the others begin as the policy, with `start`.
 
-        What is not trained is shared with the policy, so that with an adapter the reference is no second copy.
+        What is not trained is shared with the policy, so that with an adapter the reference is not a second copy.
         """
         setup, follow = run.setup, dict(run.setup.algorithm.follow)
         on_host = run.config.memory.reference == "host"

@@ -147,7 +147,7 @@ class Run:
         watched: tuple[str, ...],
         batch: Mapping[str, Any],
     ) -> None:
-        """Stop a run whose loss or gradient is no number, keeping the batch that made it so.
+        """Stop a run whose loss or gradient is not a number, keeping the batch that made it so.
 
         Raises:
             RunError: naming the metric, the step, where the batch was written and where the last good checkpoint is.

@@ -22,7 +22,7 @@ from dovetail.extras import DISTRIBUTION
 from dovetail.kinds import Kind
 from dovetail.registry import Registry, current, normal
 from dovetail.registry.compatibility import ENGINE, engine_version
-from dovetail_kit.doctor.methods import contract_methods
+from dovetail.registry.contract import methods_of
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -175,7 +175,7 @@ def _reads(summary: str) -> tuple[str, ...]:
 def _stubs(kind: Kind) -> Iterator[str]:
     """Yield the methods that a class of a kind must have, to be written by the author."""
     contract = kind.load_protocol()
-    for name, method in contract_methods(contract).items() if contract else ():
+    for name, method in methods_of(contract).items() if contract else ():
         function = method.fget if isinstance(method, property) else method
         arguments = ", ".join(_parameters(function))
         doc = (inspect.getdoc(function) or "Say what it does.").split("\n", 1)[0]

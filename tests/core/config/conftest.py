@@ -75,6 +75,16 @@ class Jsonl:
     limit: int = attrs.field(default=10, validator=attrs.validators.ge(1))
     share: Annotated[float, Interval(ge=0, le=1)] = 0.5
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return ()
+
+    def examples(self, split: str) -> list[Any]:
+        return []
+
+    def corpus(self) -> list[str]:
+        return []
+
 
 def probe(logits: Any, *, chunk: int = 64) -> Any:
     return logits, chunk

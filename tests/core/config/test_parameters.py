@@ -241,8 +241,14 @@ def test_bindings_alone_need_no_file(registry: Registry):
     assert config.choice("train.policy_loss").params["epsilon_low"] == 1.0
 
 
+class Openable:
+    """What kind `rollout` asks for."""
+
+    check = open = open_folder = print
+
+
 @attrs.frozen(kw_only=True)
-class Wraps:
+class Wraps(Openable):
     """An engine around another, which a hyperparameter names."""
 
     inner: Annotated[Any, Chooses("rollout")] = "plain"
@@ -250,7 +256,7 @@ class Wraps:
 
 
 @attrs.frozen(kw_only=True)
-class Plain:
+class Plain(Openable):
     """What it wraps."""
 
     slots: int = 4
@@ -274,3 +280,20 @@ def test_a_hyperparameter_may_choose_a_component_with_parameters_of_its_own(
     assert line.startswith("x.gin:2: rollout.wraps.inner: unknown rollout 'othr'. Did you mean 'other'?")
     (line,) = complaints("train.rollout = wraps\nrollout.wraps.inner = 'wraps'\n")
     assert line == "x.gin:2: rollout.wraps.inner: it would be built inside itself"
+
+
+@attrs.frozen(kw_only=True)
+class Shapeless:
+    """A model that lacks what the engine asks for before any weights are made."""
+
+    def make(self, vocab_size: int, *, rngs: Any, place: Any) -> Any:
+        return vocab_size, rngs, place
+
+    def export(self, model: Any, folder: Any, *, adapter: bool, dtype: Any = None) -> Any:
+        return model, folder, adapter, dtype
+
+
+def test_a_component_without_a_method_of_its_kind_is_refused(registry: Registry, complaints: Complaints):
+    registry.add("model", "shapeless", Shapeless, origin=ACME)
+    (line,) = complaints("train.model = shapeless")
+    assert line.startswith("x.gin:1: model.shapeless has no abstract(vocab_size), which kind 'model' needs [")

@@ -201,7 +201,7 @@ def test_the_message_gives_file_and_line():
     [
         ("acme_absent.losses:x", "cannot be imported from 'acme_absent.losses:x': ModuleNotFoundError"),
         ("math:absent", "cannot be imported from 'math:absent': AttributeError"),
-        ("math:pi", "'math:pi' is no function or class"),
+        ("math:pi", "'math:pi' is neither a function nor a class"),
     ],
 )
 def test_a_target_that_cannot_be_had_is_named_on_first_use(target, message):

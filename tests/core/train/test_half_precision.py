@@ -36,7 +36,7 @@ def test_bfloat16_parameters_learn_as_float32_ones(tmp_path):
     "adapter",
     [
         pytest.param((), marks=pytest.mark.slow, id="all"),
-        pytest.param(("train.adapter=lora", "adapter.lora.rank=2"), id="lora"),
+        pytest.param(("train.adapter=lora", "adapter.lora.rank=2"), marks=pytest.mark.slow, id="lora"),
     ],
 )
 def test_a_run_in_bfloat16_with_a_critic_resumes_and_is_exported(tmp_path, adapter):

@@ -243,12 +243,14 @@ def test_reinforce_without_kl_runs_one_forward_pass_the_update(tmp_path, passes)
     assert passes == ["logps"]
 
 
+@pytest.mark.slow
 def test_kl_adds_just_the_reference(tmp_path, passes):
     run(tmp_path, "train.policy_loss=reinforce", "train.kl_coef=0.1", *SHORT)
     assert passes == ["logps", "logps"]
     assert (tmp_path / "checkpoints" / "start").exists()
 
 
+@pytest.mark.slow
 def test_a_second_epoch_adds_the_policy_at_collection(tmp_path, passes):
     run(tmp_path, "train.policy_loss=grpo", "train.epochs=2", *SHORT)
     assert passes == ["logps", "logps"]

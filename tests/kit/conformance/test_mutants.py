@@ -23,6 +23,7 @@ from tests.kit.conformance import (
     mutants_weights,
 )
 from tests.kit.conformance.mutants import MUTANTS
+from tests.sampled import sampled
 
 from dovetail_kit.conformance.check import checks
 from dovetail_kit.conformance.subject import Subject
@@ -49,7 +50,7 @@ MODULES = (
 
 @pytest.mark.parametrize(
     "mutant",
-    [pytest.param(m, id=m.id, marks=[pytest.mark.slow] if m.slow else []) for m in MUTANTS],
+    sampled([pytest.param(m, id=m.id, marks=[pytest.mark.slow] if m.slow else []) for m in MUTANTS], every=2),
 )
 def test_it_is_caught(mutant, monkeypatch):
     monkeypatch.setattr(texts, "SECONDS", 0.5)

@@ -68,7 +68,7 @@ def test_what_is_done_is_not_run_again(tmp_path):
     ("rate", "said"),
     [
         (FAILS, "lr=0.4 seed=0: failed, policy_loss/loss is nan at rl step 2"),
-        (CRASHES, "lr=0.7 seed=0: failed, ValueError: a bug"),
+        pytest.param(CRASHES, "lr=0.7 seed=0: failed, ValueError: a bug", marks=pytest.mark.slow),
         (DIES, "lr=0.5 seed=0: failed, its process was killed by SIGKILL"),
     ],
 )
@@ -110,6 +110,7 @@ def test_a_trial_is_tried_again_from_where_it_was(tmp_path):
     assert steps(store, died) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_retries_come_to_an_end(tmp_path):
     store, counts = sweep(tmp_path / "s", FAILS, retry=1)
     assert counts == {"failed": 1}
@@ -192,6 +193,7 @@ def test_a_trial_can_be_killed_and_stays_so(tmp_path):
     assert sweep(folder, SLOW, GOOD)[1] == {"killed": 1, "done": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_a_hanging_trial_can_be_killed_too(tmp_path, monkeypatch):
     monkeypatch.setattr(driver, "HANGING_SECONDS", 0.3)

@@ -82,7 +82,9 @@ def length(delta) -> float:
     return float(np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(delta))))
 
 
-@pytest.mark.parametrize("name", TERMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(t, marks=[pytest.mark.slow] * (i % 3 != 0)) for i, t in enumerate(TERMS)]
+)
 def test_the_gradient_and_the_metrics_do_not_depend_on_the_micro_batch(name):
     whole, measured = moved(*TERMS[name])
     expected = means(measured)

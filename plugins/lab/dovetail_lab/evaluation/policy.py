@@ -139,7 +139,7 @@ def _restored(run: Path, weights: Weights) -> tuple[Weights, str]:
 def _existing(path: Path, run: Path) -> Path:
     if path.exists():
         return path
-    what = f"holds no {path.name} yet" if (run / CONFIG).exists() else f"is no run folder: it holds no {CONFIG}"
+    what = f"holds no {path.name} yet" if (run / CONFIG).exists() else f"is not a run folder: it holds no {CONFIG}"
     raise RunError(f"'{run}' {what}")
 
 

@@ -92,7 +92,7 @@ def save_pretrained(
 
 
 def _check_rounding(decoder: Transformer, dtype: DType | None) -> None:
-    """Warn if merging the adapter loses much of it: a change below the spacing of the weights' type is no change."""
+    """Warn if merging the adapter loses much of it: the weights' type rounds off changes that are below its spacing."""
     written = dtype or decoder.spec.param_dtype
     squares = [linear.rounding(dtype) for linear in linears(decoder).values() if linear.change is not None]
     lost, change = (sum(float(pair[i]) for pair in squares) for i in range(2))

@@ -63,7 +63,7 @@ class OpenModel:
 
 
 def check(path: str, *, template: bool) -> None:
-    """Refuse what is no reward model, or has no chat template where one is needed; no weights are read."""
+    """Refuse what is not a reward model, or has no chat template where one is needed; no weights are read."""
     source = open_source(path)
     _head(source, read_spec(source.config()).width)
     if _tokenizer(path).template is None and template:

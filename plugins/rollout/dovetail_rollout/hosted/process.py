@@ -82,7 +82,7 @@ class GuardedProcess:
     def epitaph(self) -> str:
         """Say how the process ended, or that it still runs, with the cause according to its log, which is kept.
 
-        What is in the log of a start that succeeded is no cause.
+        What is in the log of a start that succeeded is not the cause.
         """
         self._mourned.set()
         end = time.monotonic() + MOMENT_SECONDS

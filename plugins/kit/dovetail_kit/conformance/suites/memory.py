@@ -45,7 +45,7 @@ def _begin(subject: Subject) -> Any:
 def learns_to_remember(subject: Subject) -> None:
     """Its state moves with what it sees, stays finite and bounded, and what counts or varies is never negative.
 
-    A baseline that never learns is no baseline, and one that runs away drowns the scores.
+    A baseline that never learns is not one, and one that runs away drowns the scores.
     """
     case = ArrayCase.of(subject)
     first = state = _begin(subject)

@@ -1,0 +1,48 @@
+"""What the protocol of a kind asks of a class."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from dovetail.kinds.kind import Kind
+from dovetail.registry.component import Component
+
+
+def asked_of(component: Component, kind: Kind) -> dict[str, Any]:
+    """Return the methods and properties that a component must have, by name; none where its signature is all of it."""
+    contract = kind.load_protocol()
+    # Where components read fields, only those that remember something have methods besides.
+    remembers = kind.reads != "fields" or "state" in component.reads
+    if contract is None or not inspect.isclass(component.load()) or not remembers:
+        return {}
+    # `__call__` is the component's signature, which names what it reads: as many fields as it needs.
+    return {name: method for name, method in methods_of(contract).items() if name != "__call__"}
+
+
+def methods_of(contract: type[Any]) -> dict[str, Any]:
+    """Return what a protocol asks for, methods and properties, by name."""
+    public = {name: value for name, value in vars(contract).items() if name == "__call__" or not name.startswith("_")}
+    return {name: value for name, value in public.items() if inspect.isfunction(value) or isinstance(value, property)}
+
+
+def lacking(component: Component, kind: Kind, instance: Any) -> str:
+    """Say which method its kind asks for an instance of a component does not have; empty if it has them all."""
+    missing = [name for name in asked_of(component, kind) if not _has(instance, name)]
+    if not missing:
+        return ""
+    wanted = [f"{name}{arguments(asked_of(component, kind)[name])}" for name in missing]
+    return f"{component.label} has no {' or '.join(wanted)}, which kind '{kind.name}' needs{component.place}"
+
+
+def arguments(function: Any) -> str:
+    """Return the parameters of a method, as its definition has them; empty for a property."""
+    if not inspect.isfunction(function):
+        return ""
+    return f"({', '.join(p for p in inspect.signature(function).parameters if p != 'self')})"
+
+
+def _has(instance: Any, name: str) -> bool:
+    """Whether it has an attribute, without computing a property."""
+    nothing = object()
+    return inspect.getattr_static(instance, name, nothing) is not nothing
