@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 from dovetail.cli.options import Commands
@@ -37,15 +38,17 @@ def run(options: argparse.Namespace) -> int:
         f" ({1e3 * per_position:.3g} ms per position, {1e6 * per_token:.3g} us per token), rewards"
         f" {found.rewards.mean():.3f} s, training {found.training.mean():.3f} s\n"
     )
-    print(f"{'k':>3} {'group':>6} {'engines':>8} {'step, s':>10} {'idle trainer':>13} {'idle sampler':>13}")
+    titles = f"{'step, s':>10} {'idle trainer':>13} {'idle sampler':>13} {'staleness':>10}"
+    print(f"{'k':>3} {'group':>6} {'engines':>8} {titles}")
     groups = options.group_size or (found.group_size,)
     for group, engines, k in itertools.product(groups, options.engines, options.staleness):
         at = found.forecast(k, group, engines)
-        print(f"{k:>3} {group:>6} {engines:>8} {at.step:>10.3f} {at.idle_trainer:>13.1%} {at.idle_sampler:>13.1%}")
+        shares = f"{at.idle_trainer:>13.1%} {at.idle_sampler:>13.1%}"
+        print(f"{k:>3} {group:>6} {engines:>8} {at.step:>10.3f} {shares} {at.staleness:>10.2f}")
     return 0
 
 
-def _numbers(least: int):
+def _numbers(least: int) -> Callable[[str], tuple[int, ...]]:
     def parse(text: str) -> tuple[int, ...]:
         """Read whole numbers between commas."""
         try:
