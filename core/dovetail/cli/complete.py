@@ -61,7 +61,7 @@ def overrides(prefix: str, **_: Any) -> list[str]:
     from dovetail.registry import current
 
     key, equals, value = prefix.partition("=")
-    sections = schema(current()).sections
+    sections = schema(current(), placed=schema(current()).places).sections
     settings = {f"{section}.{field.name}": field for section, cls in sections.items() for field in attrs.fields(cls)}
     if not equals:
         return _matching(prefix, [*(f"{setting}=" for setting in settings), *_selectors(key)])

@@ -17,7 +17,7 @@ from dovetail.errors import RunError
 
 @contextmanager
 def streams() -> Iterator[None]:
-    """Let stdout show what its encoding cannot as an escape, as stderr does: a formula is not an error in the C locale."""
+    """Let stdout escape what its encoding cannot show, as stderr does: a formula is not an error in the C locale."""
     stream = sys.stdout
     before = getattr(stream, "errors", None)
     if not isinstance(stream, io.TextIOWrapper) or before not in ("strict", "surrogateescape"):

@@ -13,7 +13,7 @@ from dovetail.config.parameters import resolve_parameters
 from dovetail.config.parse import Binding, read
 from dovetail.config.presets import apply_presets
 from dovetail.config.resolved import DEFAULT, Choice, Config, Unused
-from dovetail.config.schema import ROLES, Schema, is_taken, schema
+from dovetail.config.schema import MESH, ROLES, Schema, is_taken, schema
 from dovetail.config.sections import FORMS, Sections, resolve_sections
 from dovetail.registry import Registry, current
 
@@ -62,7 +62,13 @@ def _planned(config: Config) -> Config:
     fields = {f"field.{name}": config.component("field", name) for name in plan.field_components}
     idle = [choice for path, choice in config.choices.items() if path.startswith("field.") and path not in fields]
     kept = {path: choice for path, choice in config.choices.items() if choice not in idle}
+    models = {slot.scope for slot in config.schema.slots.values() if slot.kind == "model"}
     unused = [
+        Unused(key=path, place=origin, reason="no forward pass of a step uses its model")
+        for path, origin in config.origins.items()
+        if (role := path.partition(f"/{MESH}.")[0]) in models - {*plan.roles} and role != path and origin != DEFAULT
+    ]
+    unused += [
         Unused(key=f"{choice.component.label}.{name}", place=origin, reason="no chosen component reads this field")
         for choice in idle
         for name, origin in choice.origins.items()
@@ -105,7 +111,8 @@ def _resolve(path: str | os.PathLike[str] | None, overrides: Sequence[str], regi
     for binding in bindings:
         if len(binding.path) > 3:
             problems.add(binding.place, f"'{binding.key}' has too many parts; {FORMS}")
-    allowed = schema(registry, _opened_roles(bindings, registry))
+    placed = dict.fromkeys(b.scope for b in bindings if b.scope and len(b.path) == 2 and b.path[0] == MESH)
+    allowed = schema(registry, _opened_roles(bindings, registry), placed)
     sections = resolve_sections([b for b in bindings if len(b.path) == 2], allowed, registry, problems)
     parameters = [b for b in bindings if len(b.path) == 3]
     choices, unused = resolve_parameters(parameters, sections.chosen, allowed, registry, problems)

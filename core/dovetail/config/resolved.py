@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from dovetail.config.schema import Schema
+from dovetail.config.schema import MESH, Schema
 from dovetail.config.settings import Critic, Eval, Memory, Mesh, Run, Sampling, Sft, Train
 from dovetail.config.types import Mismatch, fit
 from dovetail.errors import ConfigError, PluginError, nearest
@@ -137,8 +137,20 @@ class Config:
 
     @property
     def mesh(self) -> Mesh:
-        """How many devices share the work."""
+        """The devices of the policy being trained, and of all that have none of their own."""
         return self.sections["mesh"]
+
+    def mesh_of(self, role: str) -> Mesh:
+        """The devices of a role, or of a kind whose components compute with a model."""
+        own = self.sections.get(f"{role}/{MESH}")
+        given = attrs.asdict(own) if own else {}
+        return attrs.evolve(self.mesh, **{name: value for name, value in given.items() if value is not None})
+
+    @property
+    def apart(self) -> dict[str, Mesh]:
+        """The devices of what has others than the policy, or is cut over them in another way."""
+        meshes = {role: self.mesh_of(role) for role in self.schema.places}
+        return {role: mesh for role, mesh in meshes.items() if mesh != self.mesh}
 
     @property
     def memory(self) -> Memory:

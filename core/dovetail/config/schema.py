@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import attrs
 
-from dovetail.config.settings import RoleModel, chosen
+from dovetail.config.settings import RoleMesh, RoleModel, chosen
 from dovetail.errors import PluginError
 from dovetail.registry import Registry
 
@@ -17,6 +17,9 @@ ROLES: Final = "roles"
 """The section that opens model roles: `roles.teacher = 'frozen'`. Any name is a field of it."""
 
 REFERENCE: Final = "reference"
+
+MESH: Final = "mesh"
+"""The section that says where the policy is; with a scope, `reference/mesh.first = 4`, where another role is."""
 
 TAKEN: Final = frozenset({"policy", "old", "ref", "answer", "demo", "greedy", "rollout", "token", "row"})
 """Words that begin the names of fields that have nothing to do with a role."""
@@ -50,6 +53,7 @@ class Schema:
         experiments: those of commands over many runs: a file may have them, no run's configuration does.
         slots: the settings that choose components, by path.
         roles: the model roles beside policy and critic.
+        places: the scopes of `mesh`: whatever computes with a model and may have devices of its own.
     """
 
     sections: Mapping[str, type[Any]]
@@ -57,6 +61,7 @@ class Schema:
     experiments: frozenset[str]
     slots: Mapping[str, Slot]
     roles: tuple[str, ...]
+    places: tuple[str, ...]
 
     @property
     def of_runs(self) -> tuple[str, ...]:
@@ -78,8 +83,8 @@ def is_taken(role: str, registry: Registry) -> bool:
     return role == ROLES or role in TAKEN or role in registry.sections or role in registry.kinds
 
 
-def schema(registry: Registry, roles: Iterable[str] = ()) -> Schema:
-    """Return what a configuration may hold that opens these model roles.
+def schema(registry: Registry, roles: Iterable[str] = (), placed: Iterable[str] = ()) -> Schema:
+    """Return what a configuration may hold that opens these model roles, and gives some scopes devices of their own.
 
     Raises:
         PluginError: if a plugin's section cannot be imported, or a kind is chosen by what is not a setting for it.
@@ -91,6 +96,9 @@ def schema(registry: Registry, roles: Iterable[str] = ()) -> Schema:
     sections[ROLES] = _roles_section(opened)
     purposes = {name: section.purpose for name, section in registry.sections.items()}
     slots = _slots(sections)
+    places = dict.fromkeys(slot.scope for slot in slots.values() if slot.kind == "model" and slot.scope)
+    places |= dict.fromkeys(kind.name for kind in registry.kinds.values() if kind.placed)
+    meshes = {f"{scope}/{MESH}": RoleMesh for scope in placed if scope in places}
     for kind in registry.kinds.values():
         if kind.path is not None and (kind.path not in slots or slots[kind.path].kind != kind.name):
             raise PluginError(
@@ -98,11 +106,12 @@ def schema(registry: Registry, roles: Iterable[str] = ()) -> Schema:
                 " components of it; say setting='train.NAME', or open a section that has one (dovetail_sections)"
             )
     return Schema(
-        sections=sections,
-        where=frozenset(name for name, purpose in purposes.items() if purpose == "where"),
+        sections=sections | meshes,
+        where=frozenset((*(name for name, purpose in purposes.items() if purpose == "where"), *meshes)),
         experiments=frozenset(name for name, purpose in purposes.items() if purpose == "experiment"),
         slots=slots,
         roles=opened,
+        places=tuple(places),
     )
 
 

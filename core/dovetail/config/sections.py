@@ -12,7 +12,7 @@ from dovetail.config.grammar import Word
 from dovetail.config.parse import Binding
 from dovetail.config.problems import Problems
 from dovetail.config.resolved import DEFAULT
-from dovetail.config.schema import ROLES, Schema, Slot, fields_of, is_taken
+from dovetail.config.schema import MESH, ROLES, Schema, Slot, fields_of, is_taken
 from dovetail.config.settings import RoleModel
 from dovetail.config.types import Mismatch, describe, fit, suggestion
 from dovetail.errors import UnknownNameError, listing, nearest
@@ -47,7 +47,7 @@ def resolve_sections(bindings: Iterable[Binding], schema: Schema, registry: Regi
     bound = {}
     for binding in bindings:
         if resolver.is_setting(binding):
-            bound[binding.path] = binding
+            bound[section_of(binding), binding.path[-1]] = binding
     for section, cls in schema.sections.items():
         resolver.found.values[section] = {}
         for name, (hint, field) in fields_of(cls).items():
@@ -56,6 +56,12 @@ def resolve_sections(bindings: Iterable[Binding], schema: Schema, registry: Regi
     if "eval.task" not in chosen and "train.task" in chosen:
         chosen["eval.task"] = attrs.evolve(chosen["train.task"], slot=schema.slots["eval.task"])
     return resolver.found
+
+
+def section_of(binding: Binding) -> str:
+    """Return the section of a setting: `reference/mesh` is one of its own."""
+    scoped = binding.scope and binding.path[0] == MESH
+    return f"{binding.scope}/{MESH}" if scoped else binding.path[0]
 
 
 @attrs.define
@@ -67,17 +73,27 @@ class _SectionResolver:
 
     def is_setting(self, binding: Binding) -> bool:
         """Tell whether a setting of that name exists."""
-        section, field = binding.path[0], binding.path[-1]
+        section, field = section_of(binding), binding.path[-1]
         if section not in self.schema.sections:
-            self.problems.add(binding.place, self._unknown_section(section, field))
-        elif binding.scope:
+            unknown = self._unknown_place(binding) if binding.scope else self._unknown_section(section, field)
+            self.problems.add(binding.place, unknown)
+        elif binding.scope and section == binding.path[0]:
             self.problems.add(binding.place, f"'{binding.key}': a setting has no scope; write {section}.{field}")
         elif field not in attrs.fields_dict(self.schema.sections[section]):
             self.problems.add(binding.place, self._unknown_field(section, field))
         else:
-            self.problems.check_once(binding.key, binding.path, binding.file, binding.place)
+            self.problems.check_once(binding.key, (section, field), binding.file, binding.place)
             return True
         return False
+
+    def _unknown_place(self, binding: Binding) -> str:
+        if section_of(binding) == binding.path[0]:
+            return self._unknown_section(*binding.path)
+        scope, places = binding.scope, self.schema.places
+        hint = nearest(scope, places)
+        if not hint and scope.isidentifier() and not is_taken(scope, self.registry):
+            hint = f" {ROLES}.{scope} = 'frozen' would open the model role '{scope}'."
+        return f"'{binding.key}': no role '{scope}' has devices.{hint} Roles: {listing(places)}"
 
     def _unknown_section(self, section: str, field: str) -> str:
         if section in self.registry.kinds:

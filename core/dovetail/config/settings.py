@@ -143,14 +143,34 @@ class Run:
 
 @attrs.frozen(kw_only=True)
 class Mesh:
-    """How many devices share the work; not part of the config id, as it changes nothing but rounding.
+    """The devices of the policy being trained; not part of the config id, as they change nothing but rounding.
 
-    Batches are cut by rows over `fsdp` devices, parameters by their `width` over `fsdp` and by heads, feed-forward
-    units and vocabulary over `tp`.
+    There are `fsdp` times `tp` of them, from number `first` on. Batches are cut by rows over `fsdp` devices, parameters
+    by their `width` over `fsdp` and by heads, feed-forward units and vocabulary over `tp`.
     """
 
     fsdp: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
     tp: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
+    first: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
+
+    @property
+    def span(self) -> range:
+        """The numbers of the devices."""
+        return range(self.first, self.first + self.fsdp * self.tp)
+
+    @property
+    def numbers(self) -> str:
+        """The same in words."""
+        return str(self.first) if len(self.span) == 1 else f"{self.first} to {self.span[-1]}"
+
+
+@attrs.frozen(kw_only=True)
+class RoleMesh:
+    """The devices of a role that has some of its own, `reference/mesh.first = 4`; None is what `mesh` says."""
+
+    fsdp: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
+    tp: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
+    first: Annotated[int, Ge(0)] | None = attrs.field(default=None, validator=in_range)
 
 
 @attrs.frozen(kw_only=True)

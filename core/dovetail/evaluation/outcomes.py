@@ -111,6 +111,7 @@ class Outcomes:
     def _record(self, how: str, prompt: int, sample: int, text: str) -> dict[str, Any]:
         at = (prompt, sample)
         answer = {"answer": self.answers[prompt * self.samples + sample]} if self.answers else {}
+        expected = {"expected": str(self.examples[prompt]["answer"])} if "answer" in self.examples[prompt] else {}
         return {
             "how": how,
             "index": prompt,
@@ -118,6 +119,7 @@ class Outcomes:
             "prompt": self.examples[prompt]["prompt"],
             "completion": text,
             **answer,
+            **expected,
             "score": _number(self.scores[at]),
             "rewards": {name: _number(table[at]) for name, table in self.rewards.items()},
             **{name: bool(table[at]) for name, table in self.passed.items()},

@@ -124,7 +124,7 @@ class Scorer:
         Each `group_size` consecutive completions answer one prompt.
 
         Raises:
-            RewardError: if a reward raises, or returns a wrong number of scores or something that is not a finite number;
+            RewardError: if a reward raises, or returns a wrong number of scores or one that is not a finite number;
                 the message names the reward and the sample.
         """
         table, metrics = self._score(examples, completions, drawn, group_size, episodes)

@@ -71,6 +71,7 @@ REWARD: Final = Kind(
     many=True,
     default=("check_answer",),
     reads="columns",
+    placed=True,
 )
 
 PROCESS_REWARD: Final = Kind(

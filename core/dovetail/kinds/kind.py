@@ -44,6 +44,7 @@ class Kind:
         protocol: `module:Class` of what a stateful component must have.
         scaffold: whether `dovetail plugin new` begins with a function or with a class.
         versions: of its contract, those that `origin` understands, the last being today's.
+        placed: what its components compute may have devices of its own, `NAME/mesh`.
         exclusive: a name has one owner, since those who use it cannot say whose they mean.
         reserved: names that no component may have.
         origin: who opened it.
@@ -65,6 +66,7 @@ class Kind:
     protocol: str | None = None
     scaffold: Literal["function", "class"] = "function"
     versions: tuple[int, ...] = attrs.field(default=(1,), converter=_tuple)
+    placed: bool = False
     exclusive: bool = False
     reserved: frozenset[str] = frozenset()
     origin: Any = attrs.field(default=None, eq=False)

@@ -81,7 +81,8 @@ class LanguageModel(Protocol):
     """A decoder: an `nnx.Module` without state of its own.
 
     A parameter may name its logical axes, `nnx.Param(kernel, axes=("width", "ffn"))`, one name or None for each
-    dimension; a mesh shards by these names.
+    dimension; a mesh shards by these names. One with an attribute `heads`, how many its layers have, is refused on a
+    mesh that would cut one.
 
     One that is trained with dropout has a true attribute `has_dropout`; its `__call__` then also takes `keys`, one
     random key for each row of `tokens`. They are given in the forward passes of training and in no other.

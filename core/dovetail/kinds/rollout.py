@@ -27,6 +27,7 @@ ROLLOUT: Final = Kind(
     stage="drawn",
     setting="train.rollout",
     default="vanilla",
+    placed=True,
     protocol="dovetail.kinds.rollout:Rollout",
     scaffold="class",
 )
@@ -140,7 +141,8 @@ class Rollout(Protocol):
 
     A class may declare what it promises, `declares = {"batch_invariant": True}`; `dovetail_kit.rollout` checks it. One
     that declares `versions` is used with `train.staleness`: it may sample in a thread of its own while the trainer
-    updates, and what it samples is of the weights that it was given last.
+    updates, and what it samples is of the weights that it was given last. One that declares `placed` samples on the
+    devices that its weights are on, as `rollout/mesh` says; its methods are called under their mesh.
     """
 
     def check(self) -> None:

@@ -38,16 +38,11 @@ def check_off_policy(config: Config, chosen: Sequence[Call]) -> None:
         raise PlanError(f"{setting} learns from completions of older weights, {_nobody_corrects(config.registry)}")
     engine = config.choice("train.rollout").component
     if not engine.declares.get(BESIDE):
-        able = [c.name for c in config.registry.components("rollout") if _declares(c, BESIDE)]
+        able = [c.name for c in config.registry.components("rollout") if declares(c, BESIDE)]
         raise PlanError(
             f"{setting} samples while the trainer updates, and rollout {engine.name} of {engine.origin} does not"
             f" declare '{BESIDE}', that it can; set train.staleness = 0, or train.rollout to one that does:"
             f" {listing(able)}"
-        )
-    if (parts := config.mesh.fsdp * config.mesh.tp) > 1:
-        raise PlanError(
-            f"{setting} on a mesh of {parts} devices: sampler and trainer would both have programs that span all of"
-            " them, which may wait for each other for ever; set train.staleness = 0, or use one device"
         )
 
 
@@ -74,7 +69,8 @@ def _reads(component: Component, field: str) -> bool:
         return False
 
 
-def _declares(component: Component, name: str) -> bool:
+def declares(component: Component, name: str) -> bool:
+    """Whether a component makes a claim; a broken one makes none."""
     try:
         return bool(component.declares.get(name))
     except PluginError:

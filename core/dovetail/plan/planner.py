@@ -15,6 +15,7 @@ from dovetail.plan.calls import calls, critic_calls
 from dovetail.plan.compared import KEPT, SUPPORT, check_reported, compared, unlike
 from dovetail.plan.needs import Planner
 from dovetail.plan.off_policy import check_off_policy
+from dovetail.plan.placement import check_placement
 from dovetail.plan.plan import Call, Plan
 from dovetail.plan.sizes import mini_batch_size, rows_of_step
 
@@ -51,7 +52,9 @@ def plan_step(config: Config) -> Plan:
         for call in (more := critic_calls(config)):
             planner.read(call)
         chosen = (*chosen, *more)
-    return planner.finish(chosen)
+    plan = planner.finish(chosen)
+    check_placement(config, plan)
+    return plan
 
 
 def _is_on_policy(config: Config) -> bool:

@@ -15,6 +15,8 @@ import attrs
 POLICY: Final = "policy"
 CRITIC: Final = "critic"
 REFERENCE: Final = "reference"
+ROLLOUT: Final = "rollout"
+"""The sampler: no role with fields of its own, but it may have devices."""
 
 OLD: Final = "old_"
 """The policy at collection: the weights that sampled."""

@@ -157,7 +157,8 @@ class Component:
             ) from error
         if not callable(target):
             raise PluginError(
-                f"{self.label} of {self.origin}: '{path}' is neither a function nor a class; register 'module:attribute' of one"
+                f"{self.label} of {self.origin}: '{path}' is neither a function nor a class;"
+                " register 'module:attribute' of one"
             )
         return target
 

@@ -51,6 +51,7 @@ class Claims(TypedDict, total=False):
     batch_invariant: bool
     vocabulary_logps: bool
     versions: bool
+    placed: bool
     keeps_support: int
 
 

@@ -161,8 +161,8 @@ class Registry:
             renamed: names that it, or its hyperparameters, had.
 
         Raises:
-            PluginError: on an unknown kind, a name that is not an identifier, a target of the wrong form, or a name that
-                is taken: by the same distribution, or in an exclusive kind by anybody.
+            PluginError: on an unknown kind, a name that is not an identifier, a target of the wrong form, or a name
+                that is taken: by the same distribution, or in an exclusive kind by anybody.
         """
         owner = f"'{name}' of {origin.distribution}"
         if kind not in self._kinds:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -27,11 +27,20 @@ class Scoring:
     graphdefs: Mapping[str, Any]
 
     def batch(
-        self, weights: Mapping[str, Weights], batch: dict[str, Array], hyper: dict[str, Floats]
+        self,
+        weights: Mapping[str, Weights],
+        batch: dict[str, Array],
+        hyper: dict[str, Floats],
+        roles: Collection[str] | None = None,
     ) -> tuple[dict[str, Any], Sums]:
-        """Carry out the passes of the stage `passes`, in micro-batches; return fields and what they report."""
+        """Carry out the passes of the stage `passes`, in micro-batches; return fields and what they report.
+
+        With `roles`, those of their models alone.
+        """
         found, metrics = dict[str, Any](), Sums()
         for each in self.algorithm.plan.passes_of(live=False):
+            if roles is not None and each.role not in roles:
+                continue
             inputs = INPUTS[each.inputs]
             stride = self.algorithm.sizes.group_size if inputs.shared else 1
             scored = self._scored(each, weights, _offered(batch, inputs, stride), hyper)

@@ -11,17 +11,20 @@ import attrs
 from dovetail.config import Choice, Config
 from dovetail.config.resolved import DEFAULT
 from dovetail.devices.footprint import Settled, in_mode
+from dovetail.devices.hand_over import HandOver
 from dovetail.devices.memory import settle
 from dovetail.devices.mesh import Devices
-from dovetail.devices.population import make_model
+from dovetail.devices.population import CURRENT, make_model
 from dovetail.errors import ConfigError, PlanError, listing, nearest
 from dovetail.evaluation.checks import Check, make_answers, make_checks
 from dovetail.evaluation.evaluate import Evaluator
+from dovetail.host.placed import PlacedEngine
 from dovetail.host.process_rewards import ENDS, ProcessScorer
 from dovetail.host.prompts import Checked, LengthReport, Limit, Rendered, Selected, fit
 from dovetail.host.rewards import ALWAYS, Scorer, check_columns
 from dovetail.host.sampling import Sampler
 from dovetail.host.speakers import Speakers
+from dovetail.plan.roles import POLICY, ROLLOUT
 from dovetail.protocols import AgentLoop, Example, OpenLoop, RolloutEngine, Split, Task, Tokenizer, Tool, Weights
 from dovetail.step.algorithm import Algorithm, assemble, check_roles, part
 from dovetail.train.models import Models
@@ -51,6 +54,7 @@ class Setup:
     loop: OpenLoop | None
     speakers: Speakers
     devices: Devices
+    hand_over: HandOver
     models: Models
     settled: Settled
     graphdef: Any
@@ -61,8 +65,11 @@ class Setup:
         return renderer(self.tokenizer, self.loop)(example)
 
     def engine(self, weights: Weights) -> RolloutEngine:
-        """Open the rollout engine with these weights."""
-        return _build(self.config.choice("train.rollout")).open(self.graphdef, weights, self.tokenizer)
+        """Open the rollout engine with these weights, which are where it samples."""
+        devices = self.devices.of(ROLLOUT)
+        with devices.use():
+            opened = _build(self.config.choice("train.rollout")).open(self.graphdef, weights, self.tokenizer)
+        return opened if devices is self.devices else PlacedEngine(opened, devices)
 
     def evaluator(self, sampler: Sampler) -> Evaluator:
         """Return the evaluation of the task's `eval` split."""
@@ -114,11 +121,17 @@ def set_up(
     if config.eval.every is not None:
         held_out, eval_report = prompts(config, eval_task, "eval", tokenizer, loop)
         reports.append(eval_report)
-    devices = Devices.open(config.mesh)
+    if config.apart and CURRENT.get() is not None:
+        raise ConfigError(
+            f"{'/mesh, '.join(config.apart)}/mesh: the runs of a population are one program on the devices of 'mesh';"
+            " remove the other meshes, or set sweep.vectorize = 1"
+        )
+    devices = Devices.open(config.mesh, config.apart)
     models = Models(config=config, devices=devices, vocab_size=tokenizer.vocab_size)
     for section in ("train", "critic") if algorithm.has_critic else ("train",):
         models.check_tokenizer(section, tokenizer)
     check_roles(models, algorithm.follow, tokenizer)
+    models.check_meshes((POLICY, *algorithm.follow, *devices.apart))
     settled = settle(config, algorithm, models, devices, folder, refuse=not only_sft)
     before_loading()
     graphdef, weights = make_model(models.policy)
@@ -138,6 +151,7 @@ def set_up(
         loop=loop,
         speakers=_speakers(config, task, train_examples) if "role_ids" in algorithm.plan else Speakers(),
         devices=devices,
+        hand_over=HandOver(devices=devices),
         models=models,
         settled=settled,
         graphdef=graphdef,

@@ -25,8 +25,10 @@ def overview(setup: Setup) -> list[str]:
     for leaf in jax.tree.leaves(setup.weights):
         stored[str(leaf.dtype)] += leaf.size
     rows, longest = config.train.prompts * config.train.group_size, config.sampling.max_tokens
+    apart = [f"{role} {mesh.numbers}" for role, mesh in config.apart.items()]
     return [
-        f"device    {device.device_kind} x {setup.devices.parts} of {jax.device_count()} ({device.platform})",
+        f"device    {device.device_kind} x {len(setup.devices.span)} of {jax.device_count()} ({device.platform})"
+        + (f"; policy {config.mesh.numbers}, {', '.join(apart)}" if apart else ""),
         f"model     {everything / 1e6:,.1f} M parameters, {trained / 1e6:,.1f} M of them trained; stored as"
         f" {' and '.join(stored)}, computed in {_compute_dtype(setup)}",
         f"step      {config.train.prompts} prompts x {config.train.group_size} completions of at most"

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 @hookimpl
 def dovetail_kinds(register_kind: Callable[..., None]) -> None:
     """Open the kinds of what a sweep is made of."""
-    from dovetail_lab.kinds import EARLY_STOPPING, EXECUTOR
+    from dovetail_lab.kinds import EARLY_STOPPING, EXECUTOR, SAMPLER
 
-    register_kind(EXECUTOR)
-    register_kind(EARLY_STOPPING)
+    for kind in (EXECUTOR, EARLY_STOPPING, SAMPLER):
+        register_kind(kind)
 
 
 @hookimpl

@@ -110,6 +110,11 @@ class Transformer(nnx.Module):
         return hidden, None if cache is None else cache.extend(tuple(layers), mask)
 
     @property
+    def heads(self) -> int:
+        """Query heads of each layer."""
+        return self.spec.heads
+
+    @property
     def modes(self) -> tuple[str, ...]:
         """The ways of computing the same that its spec leaves open, from the fastest to the one that keeps least."""
         remats = ("none", "dots_no_batch", "full") if self.spec.remat == "auto" else (self.spec.remat,)

@@ -265,7 +265,7 @@ class Alone(Vanilla):
             PlanError,
             r"rollout alone of .* does not declare 'versions'.* vanilla",
         ),
-        (["train.staleness=1", "mesh.fsdp=2"], PlanError, "on a mesh of 2 devices"),
+        (["train.staleness=1", "mesh.fsdp=2"], PlanError, "programs that span devices 0 to 1"),
     ],
 )
 def test_what_cannot_run_ahead_is_refused_before_anything_is_loaded(overrides, error, message):

@@ -86,6 +86,9 @@ CLAIMS: Final[dict[str, Claim]] = {
         ("rollout",),
         "may sample while the trainer updates, each completion with the weights whose version it carries",
     ),
+    "placed": Claim(
+        ("rollout", "reward"), "computes with JAX in this process, on the devices that `KIND/mesh` gives its kind"
+    ),
     "vocabulary_logps": Claim(
         ("rollout",), "unless False, log-probabilities over the whole vocabulary can be asked for"
     ),

@@ -14,6 +14,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
+from dovetail.devices.mesh import Devices
 from dovetail.errors import ConfigError, DataError
 from dovetail.protocols import ValueHead
 from dovetail_model.huggingface.loading import load
@@ -70,14 +71,20 @@ def check(path: str, *, template: bool) -> None:
         raise DataError(f"{path}: question_column needs a chat template, and the tokenizer has none")
 
 
-@functools.cache
 def open_model(path: str, dtype: DType) -> OpenModel:
-    """Read a model, once; it stays for as long as the program runs."""
+    """Read a model onto the devices of the mesh at hand, once; it stays for as long as the program runs."""
+    return _open_model(path, dtype, jax.sharding.get_mesh())
+
+
+@functools.cache
+def _open_model(path: str, dtype: DType, mesh: jax.sharding.Mesh) -> OpenModel:
     # Tied, as there is no table for logits, and none is used.
     source = open_source(path)
     spec = attrs.evolve(read_spec(source.config()), dtype=dtype, param_dtype=dtype, tied=True)
     head = _head(source, spec.width)
-    graphdef, params = nnx.split(load(spec, source, None, besides=(WEIGHT, BIAS, OTHER_HEAD)))
+    graphdef, params = nnx.split(
+        load(spec, source, None if mesh.empty else Devices(mesh).place, besides=(WEIGHT, BIAS, OTHER_HEAD))
+    )
 
     @jax.jit
     def score(params: Any, tokens: Int[Array, "seq token"], mask: Bool[Array, "seq token"]) -> Float[Array, "seq"]:

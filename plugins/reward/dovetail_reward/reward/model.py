@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
 
 import attrs
 from annotated_types import Ge
@@ -22,7 +23,8 @@ class RewardModel:
 
     The folder is one that `transformers` writes for sequence classification with one label
     (`LlamaForSequenceClassification`): the files of a decoder that model `pretrained` can load, with `score.weight`,
-    [1, width], in place of the head for logits, and its tokenizer. The model runs in JAX, on the policy's device.
+    [1, width], in place of the head for logits, and its tokenizer. The model runs in JAX, on the policy's devices or on
+    those of `reward/mesh`.
 
     What it reads is the prompt as the policy got it, the completion, and the token that ends a turn. A model of another
     family than the policy's needs its own chat template: with `question_column` the model reads a conversation in it,
@@ -56,6 +58,8 @@ class RewardModel:
     max_tokens: Annotated[int, Ge(2)] = 2048
     batch_size: Annotated[int, Ge(1)] = 8
     dtype: Literal["float32", "bfloat16"] = "float32"
+
+    declares: ClassVar[Mapping[str, Any]] = MappingProxyType({"placed": True})
 
     def __attrs_post_init__(self) -> None:
         """Look into the folder; its weights are read when they are first needed."""

@@ -47,8 +47,8 @@ class Vanilla:
     grow, the first call compiles what later ones may need, so that no step waits for it. Temperature, `top_p` and
     `min_p` change freely. `VanillaEngine.compiled` counts.
 
-    Parameters are shared with the trainer and never copied: after an update that donates them, call `sync` before the
-    next `generate`.
+    It is where the parameters are. They are shared with the trainer and never copied, unless `rollout/mesh` gives the
+    sampler devices of its own: after an update that donates them, call `sync` before the next `generate`.
 
     Args:
         slots: completions decoded at a time; None is all of them. Fewer take less memory for keys and values.
@@ -62,7 +62,7 @@ class Vanilla:
     cache_dtype: Literal["float32", "bfloat16"] | None = None
 
     declares: ClassVar[MappingProxyType[str, Any]] = MappingProxyType(
-        {"batch_invariant": True, "keeps_support": SORTED, "versions": True}
+        {"batch_invariant": True, "keeps_support": SORTED, "versions": True, "placed": True}
     )
 
     def check(self) -> None:

@@ -9,13 +9,12 @@ import tempfile
 import time
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 from unittest import mock
 
 from dovetail_kit.conformance.again import told
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
-from dovetail_kit.conformance.suites.data import _first, _task
+from dovetail_kit.conformance.suites.data import _first, _task, opened
 from dovetail_kit.conformance.suites.devices import _answers, _name
 from dovetail_kit.conformance.suites.texts import is_pure
 
@@ -67,7 +66,7 @@ def leaves_the_record(subject: Subject) -> None:
     figures = {"reward/mean": 0.5, "loss": 1.25, "time/step": 3.0}
     record = dict(figures)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        sink = subject.bind().open(Path(folder), 2, 0)
+        sink = opened(subject, Path(folder), 2, 0)
         for step in (1, 2):
             sink.write(step, record)
         sink.close()
@@ -96,7 +95,7 @@ def writes(subject: Subject) -> None:
 
 
 def _write(subject: Subject, folder: Path, start: int, last: int) -> None:
-    sink: Any = subject.bind().open(folder, EARLIER + 1, start)
+    sink = opened(subject, folder, EARLIER + 1, start)
     for step in range(start + 1, last + 1):
         sink.write(step, MappingProxyType({"reward/mean": 0.1 * step, "eval/accuracy": 0.1, "loss": 1.0 / step}))
     sink.close()
