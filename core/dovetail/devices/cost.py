@@ -23,6 +23,7 @@ from dovetail.plan.roles import CRITIC, INPUTS, POLICY
 from dovetail.plan.sizes import rows_of_step
 from dovetail.protocols import Weights
 from dovetail.step.algorithm import Algorithm, assemble
+from dovetail.step.buckets import described
 from dovetail.train.models import Models
 
 
@@ -102,7 +103,7 @@ def estimate(config: Config) -> Cost:
         parameters=_count(policy.weights),
         trained=_count(policy.weights.trained),
         tokens=policy.rows * config.sampling.max_tokens,
-        choice=str(settled),
+        choice=", ".join(filter(None, (str(settled), described(algorithm.sizes, config.sampling.max_tokens)))),
         memory=account.resident,
         moments=account.moments,
         peak=account.peak,
