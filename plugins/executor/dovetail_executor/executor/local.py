@@ -100,7 +100,7 @@ class LocalWorker:
             self._process.wait()
 
     def finished(self) -> bool:
-        """Tell whether the process has answered."""
+        """Return whether the process has answered."""
         if self._gone.is_set() and not self._idle.is_set():
             raise WorkerLost(_epitaph(self._process.returncode))
         return self._idle.is_set()

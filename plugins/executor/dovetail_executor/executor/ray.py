@@ -106,7 +106,7 @@ class RayWorker:
         self._job = self._actor.run.remote(list(trials))
 
     def finished(self) -> bool:
-        """Tell whether the job has ended."""
+        """Return whether the job has ended."""
         ready, _ = self._ray.wait([self._job], timeout=0)
         if not ready:
             return False
