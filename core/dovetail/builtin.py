@@ -1,4 +1,4 @@
-"""The engine's own plugin: it opens the built-in kinds and sections, and registers the fields that every run has."""
+"""The engine's own plugin: it opens the built-in kinds and sections, and registers the built-in field components."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECTIONS: dict[str, tuple[str, str]] = {
     "mesh": ("Mesh", "where"),
     "memory": ("Memory", "where"),
 }
-"""The engine's sections: the class in `dovetail.config.settings`, and what it says."""
+"""The engine's sections: the class in `dovetail.config.settings`, and its purpose (see `Section`)."""
 
 
 @hookimpl
@@ -36,7 +36,7 @@ def dovetail_sections(register_section: Callable[..., None]) -> None:
 
 @hookimpl
 def dovetail_components(register: Callable[..., None]) -> None:
-    """Register the fields computed from the model's forward pass."""
+    """Register the fields computed in a model's forward pass."""
     register("field", "logps", "dovetail.field.logps:logps")
     register("field", "entropy", "dovetail.field.entropy:entropy")
     register("field", "support_logps", "dovetail.field.support_logps:support_logps")

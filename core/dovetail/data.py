@@ -1,4 +1,4 @@
-"""Examples made on access, and the order in which they are used: shuffled without end, or as they stand."""
+"""Examples made on access, and iteration over them: endlessly in shuffled order, or once in the given order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @attrs.frozen
 class View(Sequence[T], Generic[T]):
-    """Item `i` is `make(source[i])`.
+    """A read-only sequence whose item `i` is `make(source[i])`, computed on access.
 
     >>> squares = View(range(2, 9), lambda row: row * row)
     >>> len(squares), squares[0], squares[-1], list(squares[1:3])
@@ -40,17 +40,17 @@ class View(Sequence[T], Generic[T]):
 def prompt_stream(examples: Sequence[Example], seed: int, batch: int) -> grain.DatasetIterator[list[Example]]:
     """Return an endless iterator over batches of shuffled examples.
 
-    Each epoch shows every example once, in an order of its own; a batch may cross from one epoch into the next, so
-    that each has the same size. `get_state()` is a small dict of JSON values, and `set_state(it)` on a stream made
-    with the same arguments goes on with the very next batch, at no cost that depends on how far it is.
+    Each epoch contains every example once, in a new order; a batch may cross from one epoch into the next, so that all
+    have the same size. `get_state()` returns a small dict of JSON values. `set_state` with that dict, on a stream made
+    with the same arguments, continues with the next batch, in constant time.
 
     Args:
-        examples: read by index, in this process and thread, when a batch is asked for.
-        seed: decides all orders; any integer.
-        batch: examples in a batch.
+        examples: read by index, in this process and thread, when a batch is requested.
+        seed: any integer; determines the order of every epoch.
+        batch: the number of examples in a batch.
 
     Raises:
-        DataError: if there is no example.
+        DataError: if there are no examples.
 
     >>> stream = prompt_stream([{"prompt": letter} for letter in "abcde"], seed=0, batch=4)
     >>> first = next(stream)
@@ -62,14 +62,14 @@ def prompt_stream(examples: Sequence[Example], seed: int, batch: int) -> grain.D
     if not len(examples):
         raise DataError("there are no examples to train on")
     endless = grain.MapDataset.source(examples).shuffle(seed=seed % 2**32).repeat()
-    # what never ends has no remainder; counting it, grain would round the length 2^63 - 1 up beyond the integers it has
+    # an endless dataset has no remainder; to count one, grain would round the length 2^63 - 1 up and overflow
     dataset = endless.batch(batch, drop_remainder=True, batch_fn=list)
-    # Prompts are short: reading ahead in threads would cost more than it hides.
+    # Prompts are short: prefetching in threads would cost more than it saves.
     return iter(dataset.to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)))
 
 
 def at_random(examples: Sequence[Example], seed: int, start: int, count: int) -> list[Example]:
-    """Return examples `start` to `start + count` of the endless shuffled order, without going through those before.
+    """Return `count` examples of the endless shuffled order from position `start` on, without iterating up to it.
 
     >>> [e["prompt"] for e in at_random([{"prompt": letter} for letter in "abc"], seed=0, start=3, count=3)] != []
     True
@@ -82,7 +82,7 @@ def at_random(examples: Sequence[Example], seed: int, start: int, count: int) ->
 
 
 def in_order(examples: Sequence[Example], batch: int, limit: int | None = None) -> Iterator[list[Example]]:
-    """Yield the first `limit` examples (all, if None) in batches; the last one may be short.
+    """Yield the first `limit` examples (all if None) in batches; the last batch may be smaller.
 
     >>> [len(chunk) for chunk in in_order([{"prompt": "a"}] * 7, batch=3)]
     [3, 3, 1]

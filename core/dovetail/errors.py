@@ -1,4 +1,4 @@
-"""Errors meant for users: one line that says what happened, where, what was allowed, and what to do."""
+"""Errors meant for users: one line that says what happened, where, what is allowed, and what to do."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ class DovetailError(Exception):
 
 
 class DovetailWarning(UserWarning):
-    """A warning meant for the user, in one line as errors are: old names in a config, a plugin that cannot be used."""
+    """A one-line warning meant for the user, for example about an old name in a config or an unusable plugin."""
 
 
 class PluginError(DovetailError):
-    """A plugin, or a component that it registers, breaks the contract."""
+    """A plugin, or a component that it registers, violates its contract."""
 
 
 class UnknownNameError(DovetailError):
-    """A name that is in no registry; the message lists what is and the nearest spelling."""
+    """A name is not registered; the message lists the registered names and gives the nearest one."""
 
 
 class ConfigError(DovetailError):
-    """A configuration that cannot be run; the message says file and line."""
+    """A configuration is invalid; the message gives the file and line."""
 
 
 class PlanError(DovetailError):
-    """The chosen components ask for a field that nobody provides."""
+    """A chosen component reads a field that nothing provides, or the chosen components are incompatible."""
 
 
 class DataError(DovetailError):
-    """A task's data cannot be read; the message says file and line."""
+    """A task's data cannot be read; the message gives the file and line."""
 
 
 class RewardError(DovetailError):
-    """A reward raised, or returned something that is no list of numbers."""
+    """A reward raised an exception, or returned something other than a list of numbers."""
 
 
 class RunError(DovetailError):
-    """A run that cannot start or go on (folder, disk, non-finite loss); what it has saved stays."""
+    """A run cannot start or continue (folder, disk, non-finite loss); everything it has saved is kept."""
 
 
 class WorkerLost(DovetailError):
-    """A process that ran a sweep's trials is gone; the message says how, as far as anybody knows."""
+    """A process that ran a sweep's trials has ended unexpectedly; the message gives the cause, if known."""
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str:
-    """Return `` Did you mean 'x'?`` for the allowed word nearest to `word`, else an empty string.
+    """Return `` Did you mean 'x'?`` for the allowed word nearest to `word`, or an empty string if none is similar.
 
     >>> nearest("gpso", ["grpo", "gspo"])
     " Did you mean 'gspo'?"
@@ -60,7 +60,7 @@ def nearest(word: str, allowed: Iterable[str]) -> str:
 
 
 def listing(allowed: Iterable[str], limit: int = 24) -> str:
-    """Join names for a message, cut after `limit` of them.
+    """Join sorted names for a message, at most `limit` of them.
 
     >>> listing(["b", "a"])
     'a, b'
@@ -71,13 +71,15 @@ def listing(allowed: Iterable[str], limit: int = 24) -> str:
 
 
 LONGEST = 1500
-"""Characters of a line that are shown."""
+"""The number of characters of a line that are shown."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(message: object) -> str:
-    """Return text as a terminal may have it: control characters, which may come from a file, escaped; long lines cut.
+    """Return text that is safe to print on a terminal: control characters are escaped, and long lines shortened.
+
+    A message may quote text from a file, which may contain anything.
 
     >>> printable("unknown name '\x1b[31mred'")
     "unknown name '\\\\x1b[31mred'"

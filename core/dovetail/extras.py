@@ -1,4 +1,4 @@
-"""Optional libraries: how to install one, said for the installation at hand."""
+"""Optional libraries: the command that installs one, given how dovetail itself was installed."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from importlib import metadata
 from typing import Any, Final
 
 DISTRIBUTION: Final = "dovetail-rl"
-"""What the project is called where packages are installed from; the import name and the command are `dovetail`."""
+"""The name of the distribution; the import name and the command are `dovetail`."""
 
 
 def needs(what: str, library: str, extra: str) -> str:
     """Return the message for a library that is not installed, with the command that installs it.
 
     Args:
-        what: the feature that needs it.
-        library: its name, in words.
-        extra: the extra of this distribution that brings it.
+        what: the feature that needs the library.
+        library: the name of the library, as prose.
+        extra: the extra of this distribution that installs it.
     """
     return f"{what} needs {library}: pip install {requirement(extra)}"
 
 
 def requirement(extra: str) -> str:
-    """Return what to hand to `pip install` for an extra: a checkout, a git address or a release, as installed here.
+    """Return the requirement of an extra for `pip install`: a checkout, a git URL or a release, as installed here.
 
-    Pip writes down where a distribution came from (PEP 610); there is no such note for one from a package index.
+    pip records the URL that a distribution was installed from (PEP 610), except for one from a package index.
     """
     origin = _origin()
     address = str(origin.get("url", ""))

@@ -1,7 +1,7 @@
-"""Every hook a plugin can implement, one sentence and one example each.
+"""Every hook that a plugin can implement, with one sentence and one example each.
 
-A plugin is a module named in the entry-point group `dovetail`; keep its `__init__` light (no jax), targets are imported
-on first use.
+A plugin is a module listed in the entry-point group `dovetail`. Keep its `__init__` light (do not import jax): targets
+are imported on first use.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ hookimpl = pluggy.HookimplMarker("dovetail")
 
 @hookspec
 def dovetail_components(register: Callable[..., None]) -> None:
-    """Announce components: `register("policy_loss", "gspo", "acme.losses:gspo", aliases=(), renamed=())`."""
+    """Register components: `register("policy_loss", "gspo", "acme.losses:gspo", aliases=(), renamed=())`."""
 
 
 @hookspec
@@ -46,7 +46,7 @@ def dovetail_configs(register: Callable[[str | Path], None]) -> None:
 
 @hookspec
 def dovetail_run_start(folder: Path, config_id: str, run_id: str, config: Any) -> None:
-    """A run begins or resumes: `print(f"{run_id} in {folder}")`."""
+    """A run starts or resumes: `print(f"{run_id} in {folder}")`."""
 
 
 @hookspec
@@ -56,7 +56,7 @@ def dovetail_step_end(phase: str, step: int, metrics: dict[str, float]) -> None:
 
 @hookspec
 def dovetail_evaluation(step: int, metrics: dict[str, float]) -> None:
-    """The policy has been evaluated, `step` may be 0: `if metrics["eval/accuracy"] > 0.9: celebrate()`."""
+    """The policy has been evaluated, at step 0 before training: `if metrics["eval/accuracy"] > 0.9: celebrate()`."""
 
 
 @hookspec
@@ -66,4 +66,4 @@ def dovetail_checkpoint(step: int, folder: Path) -> None:
 
 @hookspec
 def dovetail_run_end(status: str, step: int) -> None:
-    """A run ends after `step` steps of its phase, 'done', 'stopped' or 'failed': `notify(status)`."""
+    """A run ends after `step` steps of its phase; `status` is 'done', 'stopped' or 'failed': `notify(status)`."""

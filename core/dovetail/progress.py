@@ -1,7 +1,7 @@
-"""What a run is doing at the moment, for whoever watches it.
+"""The current activity of a run, for progress displays.
 
-A run says what it begins (`begin`) and engines how far they are (`so_far`); nothing of it is recorded. Whoever watches
-also learns when something is being compiled, which may take longer than what is compiled for.
+A run announces each activity (`begin`), and engines report their progress (`so_far`); nothing of this is recorded.
+Watchers are also notified while a program is being compiled, which may take longer than running it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ LOADING: Final = "loading"
 TRACED: Final = "/jax/core/compile/jaxpr_trace_duration"
 COMPILED: Final = "/jax/core/compile/backend_compile_duration"
 WORTH_TELLING: Final = 0.1
-"""Seconds of tracing from which on compiling takes a while; JAX compiles hundreds of small programs beside."""
+"""A program that takes more seconds than this to trace is reported as compiling. JAX also compiles hundreds of small
+ones."""
 
 
 @attrs.frozen
 class Doing:
-    """What a run is doing.
+    """An activity of a run.
 
     Attributes:
-        what: in a word or a few: 'sampling', 'update'.
-        detail: what is known of its size.
-        done: how many of `total` are done, where that is counted.
-        total: how many there are.
-        compiling: it is being compiled.
-        program: which program of the run does it, if there are several; the main one has no name.
+        what: its name, in a word or a few: 'sampling', 'update'.
+        detail: its size, as text.
+        done: how many of `total` items are done, if they are counted.
+        total: how many items there are.
+        compiling: whether the program for it is being compiled.
+        program: the part of the run that performs it, if there are several; empty for the main one.
 
     >>> print(Doing("sampling", done=120, total=512)), print(Doing("update", compiling=True))
     sampling 120 / 512
@@ -59,10 +60,10 @@ class Doing:
 
 @runtime_checkable
 class Watcher(Protocol):
-    """A sink that is told what the run is doing."""
+    """A sink that is notified of the current activity."""
 
     def tell(self, doing: Doing) -> None:
-        """Take what the run is doing from now on."""
+        """Receive the activity of the run, which has just changed."""
         ...
 
 
@@ -83,7 +84,7 @@ _CURRENT: contextvars.ContextVar[_Watched | None] = contextvars.ContextVar("watc
 
 @contextlib.contextmanager
 def watched_by(*watchers: Watcher) -> Iterator[None]:
-    """Have the watchers told what happens in this context; without any, telling costs nothing."""
+    """Notify the watchers of activities in this context; without watchers, reporting costs nothing."""
     if not watchers:
         yield
         return
@@ -97,7 +98,7 @@ def watched_by(*watchers: Watcher) -> Iterator[None]:
 
 @contextlib.contextmanager
 def of_program(name: str) -> Iterator[None]:
-    """Have whoever watches told what another program of the run does, in a thread and a context of its own."""
+    """Report activities in this context, usually that of a thread, under the name of another program of the run."""
     watched = _CURRENT.get()
     token = _CURRENT.set(None if watched is None else _Watched(watched.watchers, name))
     try:
@@ -107,20 +108,20 @@ def of_program(name: str) -> Iterator[None]:
 
 
 def is_watched() -> bool:
-    """Tell whether anybody is told."""
+    """Tell whether there are watchers."""
     return _CURRENT.get() is not None
 
 
 def begin(what: str, detail: str = "", total: int | None = None) -> None:
-    """Say what begins; it lasts until the next thing begins."""
+    """Report that an activity begins; it lasts until the next one begins."""
     if (watched := _CURRENT.get()) is not None:
         watched.change(Doing(what, detail, None if total is None else 0, total))
 
 
 def so_far(what: str, done: int, total: int) -> None:
-    """Say how far something is; nobody is told if the run calls what it is doing by another name.
+    """Report the progress of an activity; ignored if the current activity has another name.
 
-    An engine counts completions while it is `sampling`; in an evaluation prompts are counted instead.
+    An engine counts completions during `sampling`; in an evaluation the activity is another, and counts prompts.
     """
     watched = _CURRENT.get()
     if watched is not None and watched.doing is not None and watched.doing.what == what:
@@ -129,7 +130,7 @@ def so_far(what: str, done: int, total: int) -> None:
 
 @functools.cache
 def _listen() -> None:
-    """Hear of compilations: what has been traced is compiled next."""
+    """Listen for JAX's compilation events: a program that has been traced is compiled next."""
     import jax
 
     def heard(event: str, duration_secs: float, **_: str | int) -> None:
@@ -145,7 +146,7 @@ def _listen() -> None:
 
 
 def in_bytes(size: float) -> str:
-    """Write a number of bytes as people say it.
+    """Format a number of bytes with a decimal unit.
 
     >>> in_bytes(999), in_bytes(1.0e6), in_bytes(12.34e9)
     ('999 B', '1.0 MB', '12.3 GB')
@@ -157,5 +158,5 @@ def in_bytes(size: float) -> str:
 
 
 def counted(what: str, total: int) -> Callable[[int], None]:
-    """Return a function that is told how many of `total` are done."""
+    """Return a function that reports how many of `total` items of an activity are done."""
     return lambda done: so_far(what, done, total)

@@ -1,12 +1,12 @@
-"""Ranges of hyperparameters, written where their readers look: in the annotation.
+"""Ranges of hyperparameters, written in their annotations.
 
     epsilon_high: Annotated[float, Gt(0)] = 4.0
     lam: Annotated[float, Interval(ge=0, le=1)] = 0.95
     clip: Annotated[float, Gt(1)] | None = None
 
-The bounds are those of the library `annotated-types`. They are checked when a config is read, before a number is
-traced, and shown by `dovetail describe`; a function that is called directly checks nothing. A class that wants them
-checked wherever it is made says so: `attrs.field(default=0.1, validator=in_range)`.
+The bounds are those of the library `annotated-types`. They are checked when a config is read, before any number is
+traced, and shown by `dovetail describe`. Calling a function directly checks nothing. A class can have them checked
+whenever it is instantiated: `attrs.field(default=0.1, validator=in_range)`.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ class Bound:
     limit: float
 
     def holds(self, value: float) -> bool:
-        """Tell whether a number is on the right side; nan never is."""
+        """Tell whether a number satisfies the bound; nan never does."""
         return _HOLDS[self.sign](value, self.limit)
 
 
 def bounds(hint: Any) -> tuple[Bound, ...]:
-    """Return the bounds that an annotation sets, itself or in an option of a union.
+    """Return the bounds in an annotation, at its top level or in an option of a union.
 
     >>> bounds(typing.Annotated[float, Ge(0), Lt(1)] | None)
     (Bound(sign='>=', limit=0), Bound(sign='<', limit=1))
 
     Raises:
-        TypeError: on a constraint of another kind, or on what is not a number, which nobody would check.
+        TypeError: on a constraint that would not be checked: of another kind, or on a type that is not a number.
     """
     found = [bound for option in union_of(hint) if option is not hint for bound in bounds(option)]
     for mark in _constraints(hint):
         if type(mark) not in _SIGNS:
             raise TypeError(f"{mark}; a range is made of Ge, Gt, Le, Lt and Interval")
         if not set(union_of(plain(hint))) <= {int, float, types.NoneType}:
-            raise TypeError(f"{mark} on {plain(hint)}, which is no number")
+            raise TypeError(f"{mark} on {plain(hint)}, which is not a number")
         sign = _SIGNS[type(mark)]
         found.append(Bound(sign, getattr(mark, type(mark).__name__.lower())))
     return tuple(found)
 
 
 def phrase(name: str, ends: Iterable[Bound]) -> str:
-    """Write a range with what lies in it.
+    """Format a range around the name of its type.
 
     >>> phrase("float", bounds(typing.Annotated[float, Gt(0), Le(1)])), phrase("int", [Bound(">=", 1)])
     ('0 < float <= 1', 'int >= 1')
@@ -78,15 +78,15 @@ def plain(hint: Any) -> Any:
 
 
 def union_of(hint: Any) -> tuple[Any, ...]:
-    """Return the options of a union; of anything else, itself."""
+    """Return the options of a union, or the annotation itself if it is not a union."""
     return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
 
 
 def in_range(instance: Any, field: attrs.Attribute[Any], value: Any) -> None:
-    """Validate an attrs field against the bounds of its annotation; None passes, and so does an array, maybe traced.
+    """Validate an attrs field against the bounds of its annotation; None and arrays, traced or not, pass unchecked.
 
     Raises:
-        ConfigError: with the field, the value, and what is allowed.
+        ConfigError: with the field, the value, and the allowed range.
     """
     hint = typing.get_type_hints(type(instance), include_extras=True)[field.name]
     ends = bounds(hint)
@@ -97,7 +97,7 @@ def in_range(instance: Any, field: attrs.Attribute[Any], value: Any) -> None:
 
 
 def _constraints(hint: Any) -> Iterator[BaseMetadata]:
-    """What annotated-types knows among the marks of an annotation, groups opened."""
+    """Yield the constraints of annotated-types in an annotation, with groups such as `Interval` split up."""
     if typing.get_origin(hint) is typing.Annotated:
         for mark in hint.__metadata__:
             if isinstance(mark, GroupedMetadata):

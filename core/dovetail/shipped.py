@@ -1,6 +1,6 @@
-"""Configs that ship in packages: dovetail's own by name, `quickstart`, a plugin's with the owner, `acme-rl/recipe`.
+"""Configs that ship in packages: dovetail's own are named `quickstart`, those of plugins `acme-rl/recipe`.
 
-A plugin announces a folder of them with the hook `dovetail_configs`.
+A plugin registers a folder of configs with the hook `dovetail_configs`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _PACKAGE = Path(__file__).parent
 
 
 def folder() -> Path:
-    """Where dovetail's own are: inside an installed package, or `configs/gin` of a checkout."""
+    """Return the folder of dovetail's own configs: inside an installed package, or `configs/gin` of a checkout."""
     installed = _PACKAGE / "configs"
     return installed if installed.exists() else _PACKAGE.parents[1] / "configs" / "gin"
 
 
 def configs() -> dict[str, Path]:
-    """Return every shipped config by the name that a command line gives it."""
+    """Return the files of all shipped configs, by the name used on the command line."""
     found = {file.stem: file for file in sorted(folder().glob(f"*{ENDING}"))}
     for distribution, places in _of_plugins(plugin_manager()).items():
         for place in places:
@@ -41,10 +41,12 @@ def configs() -> dict[str, Path]:
 
 
 def find(config: str | None) -> Path:
-    """Return the file that a command line means: a path, or the name of a shipped config; None means the quickstart.
+    """Return the file of a config given on the command line: a path, or the name of a shipped config.
+
+    None means the quickstart.
 
     Raises:
-        ConfigError: if there is neither, with the shipped names and the nearest of them.
+        ConfigError: if there is no such file or config, with the shipped names and the nearest of them.
     """
     config = DEFAULT if config is None else config
     path = Path(config)
@@ -64,10 +66,11 @@ def find(config: str | None) -> Path:
 
 
 def included(name: str, file: Path) -> Path:
-    """Return the file that `include 'name'` means in a file.
+    """Return the file that `include 'name'` refers to in a file.
 
-    That is one beside it; else, in a config that ships in a package, one of that name in the package's folder; else a
-    shipped config: `'grpo.gin'`, `'acme-rl/base.gin'`. Where none of these exists, it is where one should be.
+    The first of these that exists: a file relative to the including one; if that one ships in a package, a file of the
+    same name in the package's folder; a shipped config, such as `'grpo.gin'` or `'acme-rl/base.gin'`. If none exists,
+    the path where the file was expected.
     """
     beside = Path(os.path.normpath(file.parent / name))
     if beside.exists():
@@ -84,7 +87,7 @@ def included(name: str, file: Path) -> Path:
 
 
 def owner_of(file: Path) -> str:
-    """Return the distribution in whose configs a file is; empty for one of the user's own."""
+    """Return the distribution that ships a config file; empty for the user's own file."""
     for owner, places in _folders().items():
         if any(file.resolve().is_relative_to(place.resolve()) for place in places):
             return owner
@@ -92,12 +95,12 @@ def owner_of(file: Path) -> str:
 
 
 def _folders() -> dict[str, tuple[Path, ...]]:
-    """Folders of configs by distribution, dovetail's own among them."""
+    """Return the folders of configs by distribution, including dovetail's own."""
     return {ENGINE: (folder(),)} | _of_plugins(plugin_manager())
 
 
 def _canonical(name: str) -> str:
-    """A name with its owner as pip spells it, and dovetail's own configs without one."""
+    """Return a name with its owner in pip's canonical spelling, and without one for dovetail's own configs."""
     owner, slash, rest = name.partition("/")
     if not slash:
         return name
@@ -107,16 +110,16 @@ def _canonical(name: str) -> str:
 
 @attrs.define
 class _Register:
-    """What the hook `dovetail_configs` is called with."""
+    """The argument of the hook `dovetail_configs`."""
 
     plugin: Asked
     folders: list[Path] = attrs.field(factory=list)
 
     def __call__(self, folder: str | Path) -> None:
-        """Take a folder of configs in, relative to the plugin's module.
+        """Register a folder of configs, relative to the plugin's module.
 
         Raises:
-            PluginError: if it holds none, or one that the plugin has under that name already.
+            PluginError: if it contains no config, or one whose name the plugin has already registered.
         """
         module = self.plugin.module
         place = Path(inspect.getfile(module if inspect.ismodule(module) else type(module))).parent / folder
@@ -132,14 +135,14 @@ class _Register:
 
 
 def _named(place: Path) -> dict[str, Path]:
-    """The configs in a folder and below it, by the name that they have in their package."""
+    """Return the configs in a folder and its subfolders, by their name within the package."""
     files = sorted(place.rglob(f"*{ENDING}"))
     return {file.relative_to(place).with_suffix("").as_posix(): file for file in files}
 
 
 @functools.cache
 def _of_plugins(manager: pluggy.PluginManager) -> dict[str, tuple[Path, ...]]:
-    """Folders of configs by distribution."""
+    """Return the folders of configs that plugins register, by distribution."""
     found: dict[str, tuple[Path, ...]] = {}
     for plugin, register in ask_all(manager, "dovetail_configs", _Register):
         owner = canonicalize_name(plugin.distribution)

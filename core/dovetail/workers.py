@@ -1,8 +1,11 @@
-"""Run a function in processes of its own, each call under a time limit that nothing in it can outlast.
+"""Run a function in separate processes, with a time limit per call that always holds.
 
-A signal handler waits for the end of an operation such as 9**9**9, and runs in the main thread only. A process can be
-ended at any time: a watchdog of the C runtime does it, and needs neither the interpreter nor the parent. Each process
-leads a group of its own, and whatever the function has started is ended with it.
+A signal handler would not be enough: it waits for an operation such as 9**9**9 to finish, and runs only in the main
+thread. A process can be ended at any time, here by a watchdog thread in C (`faulthandler`), which needs neither the
+interpreter nor the parent. Each process leads a process group, so that everything the function starts ends with it.
+
+The processes exchange pickled data: they belong to one program with the same privileges, and no other process can write
+to their pipes. Nothing that comes from a file or a network is ever unpickled.
 """
 
 from __future__ import annotations
@@ -30,22 +33,22 @@ class _Late:
 
 
 LATE: Final = _Late()
-"""Stands for the result of a call that was not done in time, or whose process died of it."""
+"""Stands for the result of a call that did not finish in time, or during which its process ended."""
 
 DAY: Final = 86_400
-"""Seconds; the watchdog needs a finite limit."""
+"""In seconds: the longest time limit, since the watchdog needs a finite one."""
 
 
 class CallError(Exception):
-    """The function raised; the message says what."""
+    """The function raised an exception, which the message describes."""
 
 
 class Workers:
-    """A function in several processes, which start when they are first used, and again after a late call.
+    """A function in several processes, which start on first use and restart after a late call.
 
     Args:
-        make: returns the function, once in every process, without time limit; it must pickle.
-        processes: how many.
+        make: returns the function; called once in each process, without a time limit. It must be picklable.
+        processes: the number of processes.
 
     >>> with Workers(functools.partial(getattr, int, "__pow__"), processes=1) as workers:
     ...     workers.map([(2, 3), (9, 9**9), (2, 5)], time_limit=1.0)
@@ -59,16 +62,24 @@ class Workers:
             self._idle.put(worker)
 
     def map(self, calls: Sequence[Sequence[Any]], *, time_limit: float) -> list[Any]:
-        """Return the results of calls with these arguments, in order; `LATE` for one that takes over `time_limit` s.
+        """Return the results of calls with these arguments, in order.
+
+        Args:
+            calls: the positional arguments of each call.
+            time_limit: in seconds, for each call; the result of a call that takes longer is `LATE`.
 
         Raises:
-            CallError: if the function, or its making, raised.
-            ValueError: if the time limit is not positive, or over a day.
+            CallError: if the function or `make` raised an exception.
+            ValueError: if the time limit is not positive, or longer than a day.
         """
         if not 0 < time_limit <= DAY:
-            raise ValueError(f"time_limit is {time_limit} s; it must be positive, and a day ({DAY} s) at most")
+            raise ValueError(f"time_limit is {time_limit} s; it must be positive, and at most a day ({DAY} s)")
         with ThreadPoolExecutor(len(self._workers)) as threads:
             return list(threads.map(functools.partial(self._call, time_limit), calls))
+
+    def call(self, *arguments: Any, time_limit: float) -> Any:
+        """Return the result of one call, as `map` does, in this thread."""
+        return self._call(time_limit, arguments)
 
     def _call(self, time_limit: float, arguments: Sequence[Any]) -> Any:
         worker = self._idle.get()
@@ -84,14 +95,14 @@ class Workers:
         self.close()
 
     def close(self) -> None:
-        """End the processes; a later call starts them again."""
+        """End the processes; a later call restarts them."""
         for worker in self._workers:
             worker.close()
 
 
 @functools.cache
 def workers(make: Callable[[], Callable[..., Any]], processes: int) -> Workers:
-    """Return the workers of a function, the same ones at every call; they end with the program."""
+    """Return the workers of a function, the same object for the same arguments; they end with the program."""
     pool = Workers(make, processes)
     atexit.register(pool.close)
     return pool
@@ -140,7 +151,7 @@ class _Worker:
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Tell without reaping: while its number is not given away, its group can be ended by it."""
+    """Whether a process has ended, without reaping it: until then its id is not reused, and its group can be killed."""
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
@@ -160,7 +171,7 @@ def _value(answer: tuple[bool, Any]) -> Any:
 
 
 def serve() -> None:
-    """Be a worker: read questions from stdin and answer on stdout; what the function prints goes to stderr."""
+    """Run as a worker: read calls from stdin and write results to stdout; the function's own output goes to stderr."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -177,7 +188,7 @@ def serve() -> None:
 
 
 def _answer(answers: BinaryIO, work: Callable[[], Any]) -> None:
-    """Write (True, result) or (False, message)."""
+    """Write (True, result), or (False, message) if `work` raises an exception."""
     try:
         answer = pickle.dumps((True, work()))
     except Exception as error:

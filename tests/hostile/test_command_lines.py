@@ -16,8 +16,13 @@ def sets(override: str, pattern: str) -> Case:
 
 
 def plugin(text: str | bytes, pattern: str, **others) -> Case:
-    """Return a case of a broken plugin in one file, which must not fail a run that does not need it."""
-    return Case("explain a.gin --plugin mine.py", pattern, 0, files={**EMPTY, "mine.py": text}, **others)
+    """Return a case of a broken plugin in one file; it was requested explicitly, so the command must fail."""
+    return Case(
+        "explain a.gin --plugin mine.py",
+        f"^error: --plugin mine.py: .*{pattern}",
+        files={**EMPTY, "mine.py": text},
+        **others,
+    )
 
 
 CASES = {
@@ -57,7 +62,7 @@ CASES = {
         "explain a.gin --plugin my-loss.py", "a plugin is a Python file", files={**EMPTY, "my-loss.py": ""}
     ),
     "a plugin that hides a module": Case(
-        "explain a.gin --plugin json.py", "there is a module 'json' already", 0, files={**EMPTY, "json.py": ""}
+        "explain a.gin --plugin json.py", "there is a module 'json' already", files={**EMPTY, "json.py": ""}
     ),
     "a plugin that raises": plugin("raise RuntimeError('on\\npurpose')\n", r"mine.*RuntimeError: on.purpose"),
     "a plugin that exits": plugin("import sys\nsys.exit(0)\n", r"mine.*SystemExit"),
@@ -99,7 +104,7 @@ CASES = {
     "an export of nothing": Case("export missing --out x", "missing"),
     "a replay of nothing": Case("replay missing", "'missing' is not the folder of a run"),
     "a replay in itself": Case(
-        "replay r --folder r/../r", "cannot be trained again in itself", files={"r/config.gin": ""}
+        "replay r --folder r/../r", "cannot be replayed into itself", files={"r/config.gin": ""}
     ),
     "the status of no sweep": Case("sweep status missing", "missing"),
     "a run of nothing": Case("eval --run missing", "missing"),

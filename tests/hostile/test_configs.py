@@ -145,6 +145,8 @@ CASES = {
     "empty": gin("", "", status=0),
     "Unicode in a comment and a text": gin("# 日本語 🦜\ntask.arithmetic.template = '答え {question}'\n", "", status=0),
     "a no-break space": gin("train.steps\u00a0= 3\n", r"a\.gin:1: "),
+    "half of a surrogate pair": value(r"run.folder = '\ud800'", r"'\\ud800' holds half of a surrogate pair"),
+    "half of a surrogate pair in a list": value(r"train.rewards = ['\udfff']", "surrogate|unknown reward"),
     # places
     "a folder": Case("explain a.gin", "'a.gin' is a folder", files={"a.gin": None}),
     "a folder without an ending": Case("explain folder", r"'folder' is a folder", files={"folder": None}),

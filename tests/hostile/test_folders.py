@@ -10,7 +10,7 @@ from tests.hostile.case import Case, attempt, attempt_call, contents
 from dovetail.api import open_run
 from dovetail.cli import main
 from dovetail.config import load
-from dovetail.errors import RunError
+from dovetail.errors import ConfigError, RunError
 from dovetail.run.checkpoint import Checkpoints, Saved
 from dovetail.run.folder import open_folder
 from dovetail.run.lines import open_lines
@@ -64,6 +64,60 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_run_folder(case, tmp_path, capsys, monkeypatch):
     attempt(case, tmp_path, capsys, monkeypatch)
+
+
+PROGRAM = "import pathlib\npathlib.Path('ran').touch()\ndef f(completions): return [0.0]\ncompute_score = f\n"
+OWN = "train.rewards = ['functions']\nreward.functions.path = 'own.py'\nreward.functions.name = 'f'\n"
+STRANGERS = {
+    "functions": OWN,
+    "compute_score": "train.rewards = ['compute_score']\nreward.compute_score.path = 'own.py'\n",
+    "remote": "train.rewards = ['remote']\nreward.remote.url = 'http://127.0.0.1:9'\n",
+    "a variable for a server": "train.rewards = ['remote']\nreward.remote.token_variable = 'HOME'\nreward.remote.url = ''\n",
+    "vllm by a command": "train.rollout = 'vllm'\nrollout.vllm.command = './own.py'\n",
+    "vllm by a Python": "train.rollout = 'vllm'\nrollout.vllm.python = './own.py'\n",
+    "vllm with a flag": "train.rollout = 'vllm'\nrollout.vllm.flags = ('--trust-remote-code',)\n",
+    "vllm at an address": "train.rollout = 'vllm'\nrollout.vllm.url = 'http://127.0.0.1:9'\n",
+    "sglang_jax": "train.rollout = 'sglang_jax'\nrollout.sglang_jax.python = './own.py'\n",
+    "by a macro": OWN.replace("'own.py'", "%p") + "p = 'own.py'\n",
+    "by an include": "include 'more.gin'\n",
+}
+
+
+TRIED = [("eval --run r", config) for config in STRANGERS.values()]
+TRIED += [
+    (command, config)
+    for command in ("generate --out o --run r", "export --out o r", "play --run r", "replay r", "report r s")
+    for config in (OWN, STRANGERS["vllm by a command"])
+]
+
+
+@pytest.mark.parametrize(("command", "config"), TRIED)
+def test_a_strangers_run_is_only_read(command, config, tmp_path, capsys, monkeypatch):
+    files = RUN | {name.replace("r/", "s/"): text for name, text in RUN.items()}
+    files |= {"s/run.json": RUN["r/run.json"].replace("c-s0", "c-s1"), "own.py": PROGRAM, "r/more.gin": OWN}
+    refused = r"\.gin:\d.*: .* names a program to run or a server to call, and a run folder is only read; .* --trust"
+    reports = command.startswith("report")
+    case = Case(
+        command,
+        "" if reports else refused,
+        status=0 if reports else 1,
+        files=files | {"r/config.gin": config, "r/kept.bin": ""},
+        lines=config.count("reward.remote") or 1,
+    )
+    attempt(case, tmp_path, capsys, monkeypatch)
+    assert not (tmp_path / "ran").exists()
+    with pytest.raises(ConfigError, match="is only read"):
+        open_run(tmp_path / "r").config  # noqa: B018 - that it is read is what is tried
+
+
+def test_a_run_that_is_trusted_may_have_its_own_reward(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(PROGRAM)
+    (tmp_path / "config.gin").write_text(OWN)
+    load(tmp_path / "config.gin")
+    assert (tmp_path / "ran").exists()
+    (tmp_path / "a.gin").write_text("train.rewards = ['functions']\nreward.functions.name = 'f'\n")
+    load(tmp_path / "a.gin", ["reward.functions.path='own.py'"], trusted=False)
 
 
 SCRIPT = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'\x1b[31m"

@@ -8,10 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.core.train.tiny import TINY
 
 PROGRAM = [sys.executable, "-m", "dovetail"]
 PLAIN = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
 SECONDS = 60
+ENDLESS = ("sft.steps=0", "train.steps=100000", "run.checkpoint_every=100000", "eval.every=None")
 
 CASES = {
     "no HOME, no TERM, nothing": ("explain quickstart", {}, 0, ""),
@@ -78,5 +80,47 @@ def test_a_signal_while_it_imports(signum, tmp_path):
         time.sleep(0.01)
     process.send_signal(signum)
     _, err = process.communicate(timeout=SECONDS)
-    assert process.returncode in (130, -signum), err
+    assert process.returncode in (128 + signum, -signum), err
     assert signum != signal.SIGINT or err.endswith(b"stopped; run the same command again to go on\n")
+
+
+def slow(value):
+    return pytest.param(value, marks=pytest.mark.slow)
+
+
+def until(condition, process):
+    """Wait until something holds, or the process ends."""
+    deadline = time.monotonic() + SECONDS
+    while not condition() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert condition(), process.communicate(timeout=SECONDS)
+
+
+@pytest.mark.parametrize("signum", [slow(signal.SIGINT), signal.SIGTERM, slow(signal.SIGHUP)])
+def test_a_signal_while_it_trains(signum, tmp_path):
+    """The state after the last whole step is saved, though none is due; the status says which signal it was."""
+    (tmp_path / "a.gin").write_text("")
+    sets = [part for override in (*TINY, *ENDLESS) for part in ("--set", override)]
+    process = subprocess.Popen(
+        [*PROGRAM, "train", "a.gin", "--folder", "r", *sets],
+        env=PLAIN | {"XLA_FLAGS": os.environ.get("XLA_FLAGS", ""), "JAX_PLATFORMS": "cpu"},
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    metrics = tmp_path / "r" / "metrics.jsonl"
+    until(lambda: metrics.exists() and metrics.read_text().count("\n") >= 2, process)
+    for _ in range(1 if signum == signal.SIGINT else 3):  # schedulers and terminals send several
+        process.send_signal(signum)
+    _, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 128 + signum, err
+    assert err.splitlines()[-1] == "stopped; run the same command again to go on"
+    steps = [
+        int(folder.name)
+        for folder in (tmp_path / "r" / "checkpoints" / "steps").glob("[0-9]*")
+        if folder.name.isdigit()
+    ]
+    assert len(steps) == 1
+    assert steps[0] >= 2
+    assert f"saved the state after rl step {steps[0]}\n" in err

@@ -49,6 +49,13 @@ CASES = {
     "an empty conversation": jsonl('{"prompt": []}\n', r"t\.jsonl:1: column 'prompt'"),
     "a key twice": jsonl('{"prompt": "a", "prompt": "b"}\n', r"t\.jsonl:1: .*'prompt'.*twice"),
     "a number of 10,000 digits": jsonl(f'{{"prompt": "a", "n": {"9" * 10_000}}}\n', r"t\.jsonl:1: not valid JSON"),
+    "NaN": jsonl(
+        GOOD + '{"prompt": "a", "n": NaN}\n', r"t\.jsonl:2: not valid JSON: NaN is not a JSON number; write null"
+    ),
+    "infinity in a list": jsonl(
+        '{"prompt": "a", "n": [-Infinity]}\n', r"t\.jsonl:1: not valid JSON: -Infinity is not a"
+    ),
+    "a number that overflows": jsonl('{"prompt": "a", "n": 1e999}\n', r"t\.jsonl:1: not valid JSON: 1e999 is beyond"),
     "brackets 100,000 deep": jsonl("[" * 100_000 + "\n", r"t\.jsonl:1: not valid JSON"),
     "invalid UTF-8": jsonl(GOOD.encode() + b'{"prompt": "\xff"}\n', r"t\.jsonl:2: not valid UTF-8"),
     "half a surrogate pair": jsonl('{"prompt": "\\ud800"}\n', r"t\.jsonl:1: .*surrogate"),

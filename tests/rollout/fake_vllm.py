@@ -37,7 +37,13 @@ class FakeVllm(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, port: int = 0, draw: Draw = made_up, load: Callable[[Path], None] = lambda folder: None) -> None:
+    def __init__(
+        self,
+        port: int = 0,
+        draw: Draw = made_up,
+        load: Callable[[Path], None] = lambda folder: None,
+        host: str = "127.0.0.1",
+    ) -> None:
         self.draw, self.load = draw, load
         self.calls: list[tuple[str, Any]] = []
         self.answers: dict[str, tuple[int, Any]] = {}
@@ -48,7 +54,7 @@ class FakeVllm(ThreadingHTTPServer):
             "parallel_config": {"worker_extension_cls": "dovetail_vllm_worker.DovetailWorker"},
             "device_config": {"device_type": "cpu"},
         }
-        super().__init__(("127.0.0.1", port), _Handler)
+        super().__init__((host, port), _Handler)
 
     @property
     def url(self) -> str:
@@ -139,4 +145,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 if __name__ == "__main__":
     print("fake vLLM with", sys.argv[1:], flush=True)
-    FakeVllm(int(sys.argv[sys.argv.index("--port") + 1])).serve_forever()
+    server = FakeVllm(int(sys.argv[sys.argv.index("--port") + 1]), host=sys.argv[sys.argv.index("--host") + 1])
+    if "--patience" in sys.argv:
+        server.patience = float(sys.argv[sys.argv.index("--patience") + 1])
+    server.serve_forever()

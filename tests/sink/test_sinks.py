@@ -1,13 +1,27 @@
 """The contract of every sink; new sinks join by registration."""
 
+import os
+import tempfile
+
 import pytest
 
 import dovetail
 
+os.environ.setdefault("TRACKIO_DIR", tempfile.mkdtemp(prefix="dovetail-"))
 
-@pytest.fixture(params=dovetail.names("sink"))
-def maker(request):
-    return dovetail.get("sink", request.param).bind()
+
+# of packages that are installed for slow tests alone, whose own deprecation warnings are not ours to mend
+TRACKERS = ("mlflow", "trackio", "wandb")
+MARKS = (pytest.mark.slow, pytest.mark.filterwarnings("ignore"))
+NAMES = [pytest.param(name, marks=MARKS if name in TRACKERS else ()) for name in dovetail.names("sink")]
+
+
+@pytest.fixture(params=NAMES)
+def maker(request, tmp_path):
+    if request.param in TRACKERS:
+        pytest.importorskip(request.param)
+    params = {"uri": f"sqlite:///{tmp_path}/mlflow.db"} if request.param == "mlflow" else {}
+    return dovetail.get("sink", request.param).bind(**params)
 
 
 @pytest.mark.parametrize("start", [0, 3])

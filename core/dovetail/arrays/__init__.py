@@ -1,8 +1,8 @@
-"""What formulas over tokens and groups share, and have to get right: for every author of a component.
+"""Array operations that the formulas of components share, and that are easy to get wrong.
 
-`from dovetail.arrays import masked`. Masks that no NaN passes, precision, statistics of groups and of turns, sums over
-the rest of a completion, whitening, and importance ratios. Importing it imports jax, so it belongs in the modules of
-components, not in the `__init__` of a plugin.
+`from dovetail.arrays import masked`. Masking that is safe against NaN, precision, statistics of groups and turns, sums
+over the rest of a completion, whitening, and importance ratios. This package imports jax, so import it in the modules
+of components, not in the `__init__` of a plugin.
 """
 
 from dovetail.arrays.groups import Groups

@@ -12,9 +12,9 @@ from dovetail.arrays.masks import masked
 
 @attrs.frozen
 class Groups:
-    """Which rows belong together. A row with an empty mask is in no group and enters no statistic.
+    """Which rows belong to the same group. A row with an empty mask belongs to no group and enters no statistic.
 
-    Every statistic comes back per row, [seq]: the figure of the row's own group.
+    Every statistic is returned per row, [seq]: each row gets the value of its own group.
 
     >>> groups = Groups.of(jnp.array([7, -2, 7, 7]), jnp.array([[True], [True], [True], [False]]))
     >>> groups.sizes
@@ -30,18 +30,18 @@ class Groups:
 
     @classmethod
     def of(cls, group_ids: Int[Array, "seq"], mask: Bool[Array, "seq token"]) -> Groups:
-        """Number the groups of a batch."""
+        """Build the groups of a batch; rows with equal `group_ids` form one group."""
         _, segments = jnp.unique(group_ids, return_inverse=True, size=group_ids.shape[0])
         return cls(segments, jnp.any(mask, axis=-1))
 
     @classmethod
     def whole(cls, mask: Bool[Array, "seq token"]) -> Groups:
-        """Take the whole batch as one group."""
+        """Treat the whole batch as one group."""
         return cls(jnp.zeros(mask.shape[0], jnp.int32), jnp.any(mask, axis=-1))
 
     @property
     def sizes(self) -> Float[Array, "seq"]:
-        """Completions with policy tokens in the group; at least 1, so that one may divide by it."""
+        """Number of completions with policy tokens in the group; at least 1, so that it is safe to divide by."""
         return jnp.maximum(self.total(jnp.ones(self.live.shape)), 1.0)
 
     def total(self, x: Float[Array, "seq"]) -> Float[Array, "seq"]:
@@ -50,19 +50,20 @@ class Groups:
         return sums[self.segments]
 
     def above_lowest(self, x: Float[Array, "seq"]) -> Float[Array, "seq"]:
-        """Distance from the group's lowest value; zero in rows of no group.
+        """Distance from the group's lowest value; zero in rows that belong to no group.
 
-        Sums of these are small and often exact where sums of the values are not: a mean of equal numbers need not
-        equal them in floating point, and 1e6 + 0.3 keeps few digits of the 0.3.
+        Subtracting the minimum first keeps sums small and often exact. In floating point, the mean of equal numbers
+        need not equal them, and 1e6 + 0.3 keeps few digits of the 0.3.
         """
         x = masked(x, self.live)
         lows = jax.ops.segment_min(jnp.where(self.live, x, jnp.inf), self.segments, num_segments=self.live.shape[0])
         return masked(x - jax.lax.stop_gradient(lows[self.segments]), self.live)
 
     def deviations(self, x: Float[Array, "seq"], weights: Float[Array, "seq"] | None = None) -> Float[Array, "seq"]:
-        """Distance from the group's mean, or weighted mean: exactly zero in a constant group, and in rows of no group.
+        """Distance from the group's mean, or from its weighted mean.
 
-        Weights are positive in rows of a group.
+        Exactly zero in a constant group and in rows that belong to no group. `weights` must be positive in every row
+        that belongs to a group.
         """
         above = self.above_lowest(x)
         if weights is None:
@@ -73,9 +74,9 @@ class Groups:
         return masked(above - mean, self.live)
 
     def std(self, x: Float[Array, "seq"]) -> Float[Array, "seq"]:
-        """Standard deviation of the group with Bessel's correction; zero in a constant group and a group of one."""
+        """Standard deviation of the group with Bessel's correction; zero in a constant group and in a group of one."""
         squares = self.total(jnp.square(self.deviations(x)))
         variance = squares / jnp.maximum(self.sizes - 1.0, 1.0).astype(squares.dtype)
-        # The derivative of sqrt at zero is infinite, and zero times that is NaN.
+        # The derivative of sqrt at zero is infinite, and multiplying it by zero gives NaN.
         varies = variance > 0
         return jnp.where(varies, jnp.sqrt(jnp.where(varies, variance, 1.0)), 0.0)

@@ -1,4 +1,4 @@
-"""Casts, masks and bounds that every formula over tokens needs."""
+"""Casts, masks and bounds for formulas over tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 
 
 def full_precision(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """Return `x` in float32, whatever its dtype; float64 stays.
+    """Return `x` in float32, whatever its dtype; float64 is kept.
 
     >>> full_precision(jnp.ones(1, jnp.bfloat16)).dtype
     dtype('float32')
@@ -18,9 +18,9 @@ def full_precision(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 def masked(x: Float[Array, "*shape"], mask: Bool[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """Return `x` in full precision, and zero outside the mask.
+    """Return `x` in full precision, with zeros outside the mask.
 
-    Inputs are replaced before any arithmetic, so that neither a value nor a derivative sees what lay there.
+    Call it before any arithmetic: neither the result nor a derivative then depends on values outside the mask.
 
     >>> masked(jnp.array([[2.0, jnp.nan]]), jnp.array([[True, False]]))
     Array([[2., 0.]], dtype=float32)
@@ -29,7 +29,7 @@ def masked(x: Float[Array, "*shape"], mask: Bool[Array, "*shape"]) -> Float[Arra
 
 
 def per_token(x: Float[Array, "seq"], mask: Bool[Array, "seq token"]) -> Float[Array, "seq token"]:
-    """Give each policy token its completion's value, and every other position zero.
+    """Broadcast each completion's value to its policy tokens; zero everywhere else.
 
     >>> per_token(jnp.array([3.0]), jnp.array([[True, False, True]]))
     Array([[3., 0., 3.]], dtype=float32)
@@ -38,7 +38,7 @@ def per_token(x: Float[Array, "seq"], mask: Bool[Array, "seq token"]) -> Float[A
 
 
 def in_units_of(x: Float[Array, "seq"], spread: Float[Array, "seq"], epsilon: float) -> Float[Array, "seq"]:
-    """Return x / (spread + ε), and x itself where that would divide by zero.
+    """Return x / (spread + ε), or x itself where the denominator is zero.
 
     >>> in_units_of(jnp.array([3.0, 0.0]), jnp.array([2.0, 0.0]), 0.0)
     Array([1.5, 0. ], dtype=float32)
@@ -48,7 +48,7 @@ def in_units_of(x: Float[Array, "seq"], spread: Float[Array, "seq"], epsilon: fl
 
 
 def mean_over_tokens(values: Float[Array, "seq token"], mask: Bool[Array, "seq token"]) -> Float[Array, "seq 1"]:
-    """Mean over the policy tokens of each completion; zero where there are none.
+    """Mean over the policy tokens of each completion; zero for a completion without any.
 
     >>> mean_over_tokens(jnp.array([[1.0, 3.0, 0.0]]), jnp.array([[True, True, False]]))
     Array([[2.]], dtype=float32)
@@ -58,7 +58,7 @@ def mean_over_tokens(values: Float[Array, "seq token"], mask: Bool[Array, "seq t
 
 
 def indicator(where: Bool[Array, "seq token"], like: Float[Array, "seq token"]) -> Float[Array, "seq token"]:
-    """Return 1 where true and 0 elsewhere, in the precision of `like`: a fraction, once averaged.
+    """Return 1 where true and 0 elsewhere, in the dtype of `like`; its mean is a fraction.
 
     >>> indicator(jnp.array([[True, False]]), jnp.zeros((1, 2)))
     Array([[1., 0.]], dtype=float32)
@@ -67,9 +67,9 @@ def indicator(where: Bool[Array, "seq token"], like: Float[Array, "seq token"]) 
 
 
 def clip(x: Float[Array, "*shape"], low: float | Array, high: float | Array) -> Float[Array, "*shape"]:
-    """Bound `x` to [low, high]: gradient one inside and at the bounds, zero beyond.
+    """Clip `x` to [low, high], with gradient one inside and at the bounds, and zero beyond.
 
-    `jnp.clip` halves the gradient at a bound; here a token that sits exactly on it still learns.
+    `jnp.clip` halves the gradient at a bound; here a token exactly at a bound keeps its full gradient.
 
     >>> import jax
     >>> jax.vmap(jax.grad(lambda x: clip(x, -1.0, 1.0)))(jnp.array([0.0, 1.0, 2.0]))
@@ -81,9 +81,10 @@ def clip(x: Float[Array, "*shape"], low: float | Array, high: float | Array) -> 
 def at_finite(
     function: Callable[[Float[Array, "*shape"]], Float[Array, "*shape"]], x: Float[Array, "*shape"]
 ) -> Float[Array, "*shape"]:
-    """Return `function(x)` where `x` is finite, else `x` itself, so that only there a NaN is seen.
+    """Return `function(x)` where `x` is finite, and `x` itself elsewhere.
 
-    For components without a mask: where the caller discards the value, no NaN enters the gradient either.
+    For components that do not read a mask: a NaN stays at its own position and, once the caller has masked that
+    position out, does not enter the gradient either.
 
     >>> at_finite(jnp.square, jnp.array([3.0, jnp.nan]))
     Array([ 9., nan], dtype=float32)

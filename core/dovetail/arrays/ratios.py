@@ -11,13 +11,13 @@ from jaxtyping import Array, Bool, Float
 from dovetail.arrays.masks import clip, masked, mean_over_tokens
 
 LOG_RATIO_BOUND = 20.0
-"""Bound of a token's log-ratio in an exponent: e^20 ≈ 5e8 is finite, and outside any trust region."""
+"""Bound of a token's log-ratio before exponentiation: e^20 ≈ 5e8 is finite, and outside any trust region."""
 
 LOG_SEQUENCE_RATIO_BOUND = 10.0
-"""Upper bound of the log of a completion's mean ratio; a mean over tokens, it moves less than a token's."""
+"""Upper bound of a completion's mean log-ratio, tighter than a token's because a mean over tokens varies less."""
 
 Level = Literal["token", "sequence"]
-"""Whether each token has its own ratio, or all tokens that of their completion."""
+"""Whether each token has its own ratio, or all tokens of a completion share one."""
 
 
 def log_ratio(
@@ -32,7 +32,7 @@ def log_ratio(
 
 
 def bounded(log_ratios: Float[Array, "seq token"]) -> Float[Array, "seq token"]:
-    """Bound log-ratios to ±20, with gradient zero beyond, for an exponent.
+    """Clip log-ratios to ±20, with gradient zero beyond, so that they can be exponentiated.
 
     >>> bounded(jnp.array([[-30.0, 0.5]]))
     Array([[-20. ,   0.5]], dtype=float32)
@@ -46,19 +46,19 @@ def importance_ratio(
     mask: Bool[Array, "seq token"],
     level: Level = "token",
 ) -> tuple[Float[Array, "seq token"], Float[Array, "seq token"]]:
-    """Return the log-ratio of each token and the ratio at the level asked for.
+    """Return the log-ratio of each token, and the ratio at the given level.
 
-        token:     r_it = exp(x_it),  x_it = log π - log π_old, bounded to ±20
-        sequence:  s_it = exp(sg[(1/|y_i|)·∑_t x_it] + log π - sg[log π]), bounded from above by e¹⁰
+        token:     r_it = exp(x_it),  x_it = log π - log π_old, clipped to ±20
+        sequence:  s_it = exp(sg[(1/|y_i|)·∑_t x_it] + log π - sg[log π]), at most e¹⁰
 
-    with sg the stop-gradient: s has the value of the completion's geometric mean, and the gradient of the
-    token's own log π (GSPO's token form).
+    where sg is the stop-gradient: s takes its value from the geometric mean over the completion and its gradient from
+    the token's own log π (the token-level form of GSPO).
 
     Args:
-        logps: log π.
-        old_logps: log π_old.
-        mask: policy tokens.
-        level: whose ratio.
+        logps: log π, in nats.
+        old_logps: log π_old, in nats.
+        mask: policy tokens; the log-ratio is zero elsewhere.
+        level: `token` or `sequence`.
 
     >>> x, s = importance_ratio(jnp.array([[0.3, -0.1]]), jnp.zeros((1, 2)), jnp.ones((1, 2), bool), "sequence")
     >>> bool(jnp.allclose(s, jnp.exp(0.1)))

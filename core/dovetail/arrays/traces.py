@@ -1,4 +1,4 @@
-"""Sums over the rest of a completion, from each policy token on."""
+"""Discounted sums over the rest of a completion, starting at each policy token."""
 
 from __future__ import annotations
 
@@ -20,10 +20,19 @@ def gae_trace(
     lam: float | Row,
     ends: Bool[Array, "seq token"] | None = None,
 ) -> Float[Array, "seq token"]:
-    """A_t = r_t + γ·V_{t+1} - V_t + γ·λ·A_{t+1}, with V = A = 0 after the last policy token, and after any of `ends`.
+    """A_t = r_t + γ·V_{t+1} - V_t + γ·λ·A_{t+1}, with V = A = 0 after the last policy token and after each of `ends`.
 
-    t + 1 is the next policy token: over other tokens in between, V and A are carried unchanged. λ may differ from
-    completion to completion. Zero outside the mask.
+    t + 1 is the next policy token: V and A are carried unchanged across tokens outside the mask. The result is zero
+    outside the mask. Schulman et al. 2016, *High-dimensional continuous control using generalized advantage
+    estimation*, equation 16.
+
+    Args:
+        rewards: r.
+        values: V, of the state before each token.
+        mask: policy tokens.
+        gamma: γ, the discount per policy token.
+        lam: λ, one for all completions or one for each.
+        ends: tokens after which nothing is carried on, such as the last token of each turn.
 
     >>> rewards, values = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([[0.5, 9.0, 0.5]])
     >>> gae_trace(rewards, values, jnp.array([[True, False, True]]), gamma=0.5, lam=1.0)

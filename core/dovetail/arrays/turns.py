@@ -1,4 +1,4 @@
-"""Sums and places by turn, for episodes in which the policy writes several times."""
+"""Sums and positions per turn, for episodes in which the policy writes several times."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Tokens = Float[Array, "seq token"]
 
 @attrs.frozen
 class Turns:
-    """Which policy tokens make up each turn of an episode. A token outside the mask belongs to none.
+    """Which policy tokens make up each turn of an episode. A token outside the mask belongs to no turn.
 
-    What is said by turn has a column for each number that a turn may have; those that an episode has no turn for are
-    zero, and so is a turn of which no policy token is left.
+    Per-turn arrays, [seq, turn], have one column for each possible turn number. A column is zero in an episode that
+    has no such turn, or none of whose policy tokens are left in the mask.
 
     >>> turns = Turns.of(jnp.array([[0, 0, 0, 1, 1]]), jnp.array([[True, True, False, True, False]]), count=3)
     >>> turns.total(jnp.array([[1.0, 2.0, jnp.nan, 4.0, jnp.nan]]))
@@ -32,11 +32,11 @@ class Turns:
     mask: Bool[Array, "seq token"]
     """Policy tokens."""
     count: int
-    """How many columns there are by turn."""
+    """The number of columns of a per-turn array."""
 
     @classmethod
     def of(cls, turns: Int[Array, "seq token"], mask: Bool[Array, "seq token"], count: int | None = None) -> Turns:
-        """Look at a batch. Without a count there are as many columns as tokens, since a turn has at least one."""
+        """Build the turns of a batch. `count` defaults to the number of tokens, since each turn has at least one."""
         count = turns.shape[1] if count is None else count
         return cls(jnp.clip(jnp.where(mask, turns, 0), 0, count - 1), mask, count)
 
@@ -47,7 +47,7 @@ class Turns:
 
     @property
     def lengths(self) -> ByTurn:
-        """Policy tokens of each turn."""
+        """The number of policy tokens in each turn."""
         return self.total(jnp.ones(self.mask.shape))
 
     @property
@@ -70,15 +70,15 @@ class Turns:
         return totals / jnp.maximum(self.lengths, 1.0).astype(totals.dtype)
 
     def first(self, x: Tokens) -> ByTurn:
-        """What stands at the first policy token of each turn."""
+        """The value at the first policy token of each turn."""
         return self.total(jnp.where(self.starts, x, 0.0))
 
     def per_token(self, by_turn: ByTurn) -> Tokens:
-        """Give each policy token what its turn has, and every other position zero."""
+        """Broadcast each turn's value to its policy tokens; zero everywhere else."""
         return jnp.where(self.mask, self._of_own(by_turn), 0.0)
 
     def at_ends(self, by_turn: ByTurn) -> Tokens:
-        """Give the last policy token of each turn what the turn has, and every other position zero."""
+        """Put each turn's value on its last policy token; zero everywhere else."""
         return jnp.where(self.ends, self._of_own(by_turn), 0.0)
 
     @property
@@ -106,10 +106,10 @@ class Turns:
 
 
 def carried(x: Float[Array, "seq step"], mask: Bool[Array, "seq step"]) -> Float[Array, "seq step"]:
-    """Move what lies outside the mask to the last place inside before it, or else to the first one after it.
+    """Move values outside the mask to the nearest position inside it: the last one before, else the first one after.
 
-    So what a row has in all stays the same, and whoever adds up from a step on finds what came of it. A row with an
-    empty mask loses everything.
+    The sum of a row is preserved, and so a return from any step on still includes the rewards that followed it. A row
+    with an empty mask becomes zero.
 
     >>> carried(jnp.array([[1.0, 2.0, 4.0, 8.0]]), jnp.array([[False, True, False, True]]))
     Array([[0., 7., 0., 8.]], dtype=float32)
@@ -119,7 +119,9 @@ def carried(x: Float[Array, "seq step"], mask: Bool[Array, "seq step"]) -> Float
 
 
 def latest(mask: Bool[Array, "seq step"]) -> Int[Array, "seq step"]:
-    """Return the last place inside the mask up to each one, or else the first one after it; zero in an empty row.
+    """Return, for each position, the index of the last position up to it that is inside the mask.
+
+    Where there is none, it is the index of the first position inside the mask; zero in a row with an empty mask.
 
     >>> latest(jnp.array([[False, True, False, True]]))
     Array([[1, 1, 1, 3]], dtype=int32)

@@ -9,11 +9,11 @@ from jaxtyping import Array, Bool, Float
 from dovetail.arrays.masks import masked
 
 VARIANCE_FLOOR = 1e-8
-"""Added to the variance under the root, so that a constant batch gives zero."""
+"""Added to the variance under the square root, so that a constant batch gives zero."""
 
 
 def whiten(x: Float[Array, "seq token"], mask: Bool[Array, "seq token"]) -> Float[Array, "seq token"]:
-    """Bring policy tokens to mean 0 and standard deviation 1 over the batch; zero outside the mask.
+    """Shift and scale policy tokens to mean 0 and standard deviation 1 over the batch; zero outside the mask.
 
         (x - mean(x)) / √(var(x) + 1e-8),  var with Bessel's correction
 

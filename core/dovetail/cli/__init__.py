@@ -1,16 +1,18 @@
-"""The command `dovetail`: one module for each group of the engine's commands, each with `add`, which declares them.
+"""The command `dovetail`: one module for each group of the engine's commands, whose function `add` declares them.
 
-Other commands come from plugins, with the hook `dovetail_commands`. All import what they need when they run, so that
-`--help` costs next to nothing.
+Plugins add other commands with the hook `dovetail_commands`. Commands import the libraries they need only when they
+run, so that `--help` is fast.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from dovetail.cli import completion, configs, names, plan, train
@@ -23,14 +25,15 @@ _FORMAT = warnings.formatwarning
 TRACEBACK, FLAG = "DOVETAIL_TRACEBACK", "--traceback"
 
 GROUPS = (train.add, plan.add, configs.add, names.add, completion.add)
-"""What adds the engine's own commands, in the order in which `dovetail --help` lists them; those of plugins follow."""
+"""The functions that add the engine's own commands, in the order of `dovetail --help`; those of plugins follow."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status.
+    """Run the command line, by default that of the process, and return the exit status.
 
-    An error is one line on stderr, a defect of Dovetail or of a plugin too; `--traceback`, before or after the command,
-    or `DOVETAIL_TRACEBACK=1` shows where it was raised.
+    The status is 0 on success, 1 on failure, 2 for an invalid command line, and 130, 143 or 129 if stopped by SIGINT,
+    SIGTERM or SIGHUP. Every error is reported as one line on stderr, even one caused by a bug in Dovetail or in a
+    plugin. `--traceback`, before or after the command, or `DOVETAIL_TRACEBACK=1` shows where it was raised.
     """
     if "_ARGCOMPLETE" in os.environ:
         from dovetail.cli.complete import answer
@@ -56,8 +59,9 @@ def _run(given: Sequence[str], traceback: bool, interrupted: list[int]) -> int:
         return 0
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, KeyboardInterrupt) or interrupted:
-            print("stopped; run the same command again to go on", file=sys.stderr)
-            return 130
+            with suppress(OSError):  # the terminal may be gone
+                print("stopped; run the same command again to go on", file=sys.stderr, flush=True)
+            return 128 + (interrupted[0] if interrupted else signal.SIGINT)
         if traceback:
             raise
         if isinstance(error, DovetailError):
@@ -69,7 +73,7 @@ def _run(given: Sequence[str], traceback: bool, interrupted: list[int]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read a command line; `run` of what it returns is the function that carries it out."""
+    """Parse a command line; the attribute `run` of the result is the function that executes the command."""
     commands = collect(GROUPS)
     return parser_of(commands).parse_args(commands.spell_out([word for word in arguments if word != FLAG]))
 
@@ -80,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _format_warning(message: Warning | str, category: type[Warning], *where: Any) -> str:
-    """What is meant for the user is one line; other warnings are as Python has them."""
+    """Format a warning that is meant for the user as one line, and others as Python does."""
     if issubclass(category, DovetailWarning):
         return f"warning: {printable(message)}\n"
     return _FORMAT(message, category, *where)

@@ -17,8 +17,12 @@ from dovetail.registry.compatibility import ENGINE, engine_version
 def collect(own: Iterable[Callable[[Commands], None]], manager: pluggy.PluginManager | None = None) -> Commands:
     """Return the commands of the engine, then those of each plugin.
 
-    A name has one owner. A command with the name of one of Dovetail's own is left out, with a warning; a name that two
-    plugins add stays in the list, and names its owners when it is called.
+    A command with the name of a built-in one is left out, with a warning. A command that two plugins add stays in the
+    list, but only reports its owners when it is called.
+
+    Args:
+        own: functions that add the engine's own commands.
+        manager: holds the plugins; by default the installed ones.
     """
     commands = Commands(ENGINE)
     for add in own:
@@ -30,14 +34,14 @@ def collect(own: Iterable[Callable[[Commands], None]], manager: pluggy.PluginMan
             if there is None:
                 commands.members[name] = command
             elif there.owners == (ENGINE,):
-                plugin.warn(f"it adds a command 'dovetail {name}', which dovetail has itself; it is left out")
+                plugin.warn(f"it adds a command 'dovetail {name}', which is built in; the plugin's is left out")
             else:
                 commands.members[name] = _contested(there, command)
     return commands
 
 
 def _contested(first: Command, second: Command) -> Command:
-    """Return what takes the place of a command that two plugins add: whatever is typed, it names the owners."""
+    """Return a stand-in for a command that two plugins add: whatever its arguments, it reports the owners."""
     owners = first.owners + second.owners
     parser = argparse.ArgumentParser(prog=first.parser.prog, add_help=False, prefix_chars="\0")
     parser.add_argument("words", nargs="*")
@@ -59,8 +63,6 @@ def parser_of(commands: Commands) -> argparse.ArgumentParser:
         description="Reinforcement-learning post-training of language models from named, replaceable components.",
     )
     parser.add_argument("--version", action="version", version=f"dovetail {engine_version()}")
-    parser.add_argument(
-        "--traceback", action="store_true", help="show where an error was raised, not its message alone"
-    )
+    parser.add_argument("--traceback", action="store_true", help="show where an error was raised, not only its message")
     commands.install(parser)
     return parser

@@ -1,4 +1,4 @@
-"""What a shell offers on Tab: kinds, names, configs, settings. Nothing here imports jax."""
+"""Shell completion of kinds, names, configs and settings. Nothing here imports jax, so that completion is fast."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ Completer = Callable[..., list[str]]
 
 
 def completed(action: argparse.Action, completer: Completer) -> None:
-    """Complete an argument with what a function returns."""
-    action.completer = completer  # pyright: ignore[reportAttributeAccessIssue] - where argcomplete looks
+    """Let a function provide the completions of an argument."""
+    action.completer = completer  # pyright: ignore[reportAttributeAccessIssue] - argcomplete reads this attribute
 
 
 def answer(parser: argparse.ArgumentParser) -> None:
-    """Answer the shell, whose question is in the environment (`_ARGCOMPLETE` and others), and exit."""
+    """Print the completions that the shell asks for in environment variables (`_ARGCOMPLETE` and others), and exit."""
     import argcomplete
 
     argcomplete.autocomplete(parser, always_complete_options="long")
 
 
 def kinds(prefix: str, **_: Any) -> list[str]:
-    """Return kinds of components."""
+    """Return the kinds that begin with the prefix."""
     from dovetail.registry import current
 
     return _matching(prefix, current().kinds)
 
 
 def component_names(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    """Return names of the kind that is the argument before."""
+    """Return the names of components of the kind that the preceding argument names."""
     return _names(parsed_args.kind, prefix)
 
 
@@ -54,14 +54,14 @@ def _gin_files(prefix: str) -> list[str]:
 
 
 def overrides(prefix: str, **_: Any) -> list[str]:
-    """Return `section.field=` and `kind.name.parameter=`; after the `=`, the names that the setting may hold."""
+    """Return keys, `section.field=` and `kind.name.parameter=`; after `=`, components that the setting can choose."""
     import attrs
 
     from dovetail.config.schema import schema
     from dovetail.registry import current
 
     key, equals, value = prefix.partition("=")
-    sections = schema(current()).sections
+    sections = schema(current(), placed=schema(current()).places).sections
     settings = {f"{section}.{field.name}": field for section, cls in sections.items() for field in attrs.fields(cls)}
     if not equals:
         return _matching(prefix, [*(f"{setting}=" for setting in settings), *_selectors(key)])
@@ -70,7 +70,7 @@ def overrides(prefix: str, **_: Any) -> list[str]:
 
 
 def _selectors(key: str) -> list[str]:
-    """Return how `kind.name.parameter=` may continue after these characters."""
+    """Return the possible continuations of a partial `kind.name.parameter=`."""
     from dovetail.registry import current
 
     registry = current()
@@ -84,7 +84,7 @@ def _selectors(key: str) -> list[str]:
 
 
 def _parameters(kind: str, name: str) -> list[str]:
-    """Return the parameters of a component. This imports it, so whatever it prints is discarded."""
+    """Return the parameters of a component. This imports it, so anything that it prints is discarded."""
     import contextlib
 
     from dovetail.errors import DovetailError
@@ -96,7 +96,7 @@ def _parameters(kind: str, name: str) -> list[str]:
 
 
 def _names(kind: str, prefix: str) -> list[str]:
-    """Return the names of a kind, with the owner where two distributions have the same name."""
+    """Return the names of a kind's components, with the owner if two distributions use the same name."""
     from dovetail.registry import current
 
     registry = current()

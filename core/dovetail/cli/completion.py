@@ -1,4 +1,4 @@
-"""`dovetail completion`: what makes a shell complete `dovetail` on Tab."""
+"""`dovetail completion`: print the script that enables shell completion."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ fish: dovetail completion fish > ~/.config/fish/completions/dovetail.fish
 
 def add(commands: Commands) -> None:
     """Declare the command."""
-    summary = "print the script with which a shell completes `dovetail` on Tab"
+    summary = "print the script that makes a shell complete `dovetail` commands on Tab"
     command = commands.add_parser(
         "completion",
         help=summary,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Declare the commands."""
-    summary = "print the plan: what runs at each stage, and each field with who provides and who reads it"
+    summary = "print the plan: what runs at each stage, and the provider and readers of each field"
     top = commands.add_parser("explain", help=summary)
     config = commands.add_group("config", help="show, explain or compare configs")
     shown = config.add_parser("show", help="print every value and where it was set")
@@ -58,6 +58,11 @@ def explain(options: argparse.Namespace) -> int:
     print(f"config {config_id(loaded)}   run {run_id(loaded)}\n")
     if ahead := loaded.train.staleness:
         print(f"batch n is sampled and scored with the weights of max(0, n - {ahead}) updates, beside the trainer\n")
+    if loaded.train.length_buckets > 1:
+        from dovetail.step.algorithm import assemble
+        from dovetail.step.buckets import described
+
+        print(f"completions in an update: {described(assemble(loaded).sizes, loaded.sampling.max_tokens) or 'whole'}\n")
     _table([("stage", "what runs in it"), *((stage.name, "; ".join(said) or "-") for stage, said in by_stage(plan))])
     print()
     rows = [
@@ -72,21 +77,21 @@ def explain(options: argparse.Namespace) -> int:
 
 
 def _model(role: str, config: Config) -> tuple[str, str, str]:
-    """Say of a model beside policy and critic how it moves and where it begins."""
+    """Return a row for a model other than policy and critic: its role, its follower and its initial weights."""
     own = config.choices.get(f"{role}.model")
     begins = f"{role}.model = {own.component.spelled}" if own else "the policy when reinforcement learning begins"
     return role, f"roles.{role} = {config.choice(f'roles.{role}').component.spelled}", begins
 
 
 def _table(rows: list[tuple[str, ...]]) -> None:
-    """Print rows in aligned columns, except for the last one."""
+    """Print rows with all columns but the last padded to the same width."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, (*widths, 0), strict=True)).rstrip())
 
 
 def print_notices(config: Config) -> None:
-    """Print the bindings without effect, and warnings about what is allowed but probably not intended."""
+    """Print the bindings without effect, and warnings about settings that are valid but probably unintended."""
     from dovetail.step.algorithm import warnings
 
     for unused in config.unused:

@@ -1,6 +1,6 @@
-"""How commands are added, and the options that several of them share.
+"""The interface for adding commands, and options that several commands share.
 
-A module of commands, the engine's or a plugin's, has a function `add(commands: Commands)`.
+A module of commands, whether the engine's or a plugin's, has a function `add(commands: Commands)`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ class Commands:
         board.add_argument("folder", type=Path)
         board.set_defaults(run=leaderboard)
 
-    `run` takes the parsed options and returns the exit status; None is 0. What it imports costs nothing before.
+    `run` takes the parsed options and returns the exit status; None means 0. Import heavy libraries inside it, so that
+    other commands do not wait for them.
 
     Attributes:
-        owner: the distribution whose commands these are.
-        prog: what stands before the name of a command.
-        default: of a group: the command that is meant where none is named.
+        owner: the distribution that adds the commands.
+        prog: the words before the name of a command.
+        default: for a group, the command to run if none is given.
         members: the commands, by name.
     """
 
@@ -41,16 +42,16 @@ class Commands:
     def add_parser(
         self, name: str, *, help: str, description: str | None = None, **options: Any
     ) -> argparse.ArgumentParser:
-        """Add a command and return its parser, to which it adds its arguments.
+        """Add a command and return its parser, to which arguments can be added.
 
         Args:
-            name: what the user types.
+            name: the word that the user types.
             help: one line of plain text for the list of commands.
-            description: what `--help` begins with; by default that line.
-            options: others of `argparse.ArgumentParser`.
+            description: the first paragraph of `--help`; by default `help`.
+            options: further arguments for `argparse.ArgumentParser`.
 
         Raises:
-            PluginError: if the name is taken or cannot be typed as one word.
+            PluginError: if the name is taken, or is not a single word.
         """
         if name in self.members:
             raise PluginError(f"the command '{self.prog} {name}' is added twice")
@@ -62,14 +63,17 @@ class Commands:
         return parser
 
     def add_group(self, name: str, *, help: str, default: str | None = None, **options: Any) -> Commands:
-        """Add a command that consists of others, and return what these are added to.
+        """Add a command that groups others, and return the `Commands` to add them to.
 
         Args:
-            name: as in `add_parser`, and so are `help` and `options`.
-            help: what the group is for.
-            default: the member that is meant where none is named: with "run", `dovetail sweep mine.gin` is short for
+            name: the word that the user types.
+            help: one line of plain text for the list of commands.
+            default: the member to run if none is given: with "run", `dovetail sweep mine.gin` is short for
                 `dovetail sweep run mine.gin`.
-            options: of `argparse.ArgumentParser`.
+            options: further arguments for `argparse.ArgumentParser`.
+
+        Raises:
+            PluginError: as for `add_parser`.
         """
         parser = self.add_parser(name, help=help, **options)
         group = Commands(self.owner, parser.prog, default)
@@ -77,8 +81,8 @@ class Commands:
         return group
 
     def install(self, parser: argparse.ArgumentParser) -> None:
-        """Let a parser know these commands."""
-        # argparse would make the parsers itself, and could not take back those of a plugin that turns out to be broken
+        """Add these commands to a parser as its subcommands."""
+        # the parsers are made beforehand: argparse could not remove one that it has added for a plugin that then fails
         commands = parser.add_subparsers(
             required=True,
             metavar="COMMAND",
@@ -90,7 +94,7 @@ class Commands:
             commands.add_parser(command.name, help=command.listed.replace("%", "%%"), made=command.parser)
 
     def spell_out(self, arguments: Sequence[str]) -> list[str]:
-        """Put in the default commands that a command line leaves out.
+        """Insert the default commands that a command line omits.
 
         >>> commands = Commands("dovetail")
         >>> sweep = commands.add_group("sweep", help="train many variants", default="run")
@@ -111,7 +115,7 @@ class Commands:
 
 @attrs.frozen
 class Command:
-    """A command or a group of commands, and the distributions that add it: more than one do so by mistake."""
+    """A command or a group of commands, and the distributions that add it; more than one is a conflict."""
 
     name: str
     summary: str
@@ -121,12 +125,12 @@ class Command:
 
     @property
     def listed(self) -> str:
-        """What the list of commands says of it."""
+        """Its line in the list of commands: the summary and, for a plugin's command, the owners."""
         return self.summary if self.owners == ("dovetail",) else f"{self.summary}  [{', '.join(self.owners)}]"
 
 
 def _nothing_to_run(options: argparse.Namespace) -> int:
-    raise PluginError("this command names nothing to run; its plugin must call parser.set_defaults(run=function)")
+    raise PluginError("this command has nothing to run; its plugin must call parser.set_defaults(run=function)")
 
 
 def add_config(command: argparse.ArgumentParser) -> None:
@@ -143,7 +147,7 @@ def add_config(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE.py",
-        help="take in a plugin that is one file, as if it were installed; repeatable",
+        help="load a single-file plugin, as if it were installed; repeatable",
     )
     add_overrides(command)
 
@@ -168,5 +172,15 @@ def add_policy(command: argparse.ArgumentParser) -> None:
         dest="of",
         type=Path,
         metavar="FOLDER",
-        help="run folder: use its newest checkpoint, and its config if none is named",
+        help="run folder: use its newest checkpoint, and its config unless another is given",
+    )
+    add_trust(command)
+
+
+def add_trust(command: argparse.ArgumentParser) -> None:
+    """Add the argument by which a run folder's config may have programs run: `options.trust`."""
+    command.add_argument(
+        "--trust",
+        action="store_true",
+        help="run the programs that the config of the run folder names, and call servers",
     )

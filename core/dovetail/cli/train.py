@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
-from dovetail.cli.options import Commands, add_config
+from dovetail.cli.options import Commands, add_config, add_trust
 
 
 def add(commands: Commands) -> None:
@@ -20,16 +21,59 @@ def add(commands: Commands) -> None:
             "--folder", type=Path, help="run folder (default: runs/CONFIG-RUNID); resumes a run that has begun"
         )
         command.set_defaults(run=train_command, only_sft=name == "sft", profile=None)
+        _add_processes(command)
         if name == "train":
             command.add_argument(
                 "--profile",
                 metavar="steps=FIRST:LAST",
                 help="trace these RL steps, counted from 1, into FOLDER/profile for Perfetto and TensorBoard",
             )
-    command = commands.add_parser("replay", help="train a run again on what it has sampled, without an engine")
+    command = commands.add_parser("replay", help="repeat a run on its recorded completions, without an engine")
     command.add_argument("source", metavar="RUN", type=Path, help="folder of a run with run.keep_messages = True")
     command.add_argument("--folder", type=Path, help="folder of the new run (default: RUN-replayed)")
+    add_trust(command)
     command.set_defaults(run=replay_command)
+
+
+def _add_processes(command: argparse.ArgumentParser) -> None:
+    """Add the arguments of a process that is one of several: `meeting` reads them."""
+    several = command.add_argument_group("one run in several processes, on one host or several (docs/several_hosts.md)")
+    several.add_argument(
+        "--coordinator",
+        metavar="HOST:PORT",
+        help="where process 0 is, and a free port there; 'auto' takes all of it from the environment of Slurm,"
+        " Kubernetes, Open MPI or a TPU pod",
+    )
+    several.add_argument("--processes", type=int, metavar="N", help="how many there are")
+    several.add_argument("--process", type=int, metavar="I", help="which of them this is, from 0 on")
+    several.add_argument(
+        "--wait", type=int, default=300, metavar="SECONDS", help="how long to wait for all (default: 300)"
+    )
+    several.add_argument(
+        "--deadline",
+        type=int,
+        default=60,
+        metavar="SECONDS",
+        help="a process that is not heard of for so long has died, which ends all (default: 60)",
+    )
+
+
+def meeting(options: argparse.Namespace) -> Any:
+    """Return where the processes of a run meet (`dovetail.run.join.Meeting`); None for one that is alone."""
+    from dovetail.errors import RunError
+    from dovetail.run.join import Meeting
+
+    if options.coordinator is None:
+        if options.processes is not None or options.process is not None:
+            raise RunError("--processes and --process need --coordinator HOST:PORT, the address of process 0")
+        return None
+    return Meeting(
+        coordinator=options.coordinator,
+        processes=options.processes,
+        process=options.process,
+        wait=options.wait,
+        deadline=options.deadline,
+    )
 
 
 def train_command(options: argparse.Namespace) -> int:
@@ -41,27 +85,32 @@ def train_command(options: argparse.Namespace) -> int:
     from dovetail.train.profile import FOLDER, Window
 
     window = Window.parse(options.profile) if options.profile else None
+    met = meeting(options)
     path = find(options.config)
     loaded = load(path, options.overrides)
     prepare()
     print_notices(loaded)
-    from dovetail.run.folder import default_folder
+    from dovetail.devices import processes
+    from dovetail.run.folder import default_folder, identity
+    from dovetail.run.join import joined
     from dovetail.run.summary import summarise
     from dovetail.train.loop import train
 
     chosen = options.folder or (Path(loaded.run.folder) if loaded.run.folder else None)
     where = chosen or default_folder(loaded, path.stem)
-    train(loaded, where, only_sft=options.only_sft, profile=window)
-    print(summarise(where))
-    if window:
-        print(
-            f"profile      {where / FOLDER}: open the .trace.json.gz in ui.perfetto.dev, or the folder in TensorBoard"
-        )
+    with joined(met, lambda: identity(where, loaded)):
+        train(loaded, where, only_sft=options.only_sft, profile=window if processes.is_first() else None)
+        if not processes.is_first():
+            return 0
+        print(summarise(where))
+        if window:
+            traced = where / FOLDER
+            print(f"profile      {traced}: open the .trace.json.gz in ui.perfetto.dev, or the folder in TensorBoard")
     return 0
 
 
 def replay_command(options: argparse.Namespace) -> int:
-    """Train a run again in another folder, and say whether it has written the same."""
+    """Repeat a run in another folder, and report whether its metrics are the same."""
     from dovetail.config import load
     from dovetail.errors import RunError
     from dovetail.run.folder import CONFIG
@@ -74,8 +123,8 @@ def replay_command(options: argparse.Namespace) -> int:
     if not (source / CONFIG).exists():
         raise RunError(f"'{source}' is not the folder of a run: it has no {CONFIG}")
     if where.resolve() == source.resolve():
-        raise RunError(f"'{source}' cannot be trained again in itself; choose another --folder")
-    loaded = load(source / CONFIG, ["run.keep_messages=False", "run.folder=None"])
+        raise RunError(f"'{source}' cannot be replayed into itself; choose another --folder")
+    loaded = load(source / CONFIG, ["run.keep_messages=False", "run.folder=None"], trusted=options.trust)
     prepare()
     train(loaded, where, replays=source)
     print(summarise(where))

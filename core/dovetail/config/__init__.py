@@ -1,4 +1,4 @@
-"""Configuration: gin files as data, checked whole when they are read."""
+"""Configuration: gin files, treated as data and checked completely when they are read."""
 
 from dovetail.config.dump import Entry, dump, explain_origin
 from dovetail.config.ids import config_id, run_id, versions

@@ -1,4 +1,4 @@
-"""A resolved configuration as gin text, every default spelled out."""
+"""Write a resolved configuration as gin text, with every default spelled out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dovetail.config.types import literal
 
 @attrs.frozen
 class Entry:
-    """One value of a resolved configuration, and where it comes from: `default`, `file:line` or `--set ...`."""
+    """One value of a resolved configuration, and its origin: `default`, `file:line` or `--set ...`."""
 
     key: str
     value: Any
@@ -22,7 +22,7 @@ class Entry:
 
     @property
     def group(self) -> str:
-        """What it is printed with: its section, or its component."""
+        """The section or component that the value belongs to; values of one group are printed together."""
         return self.key.rpartition("/")[2].rpartition(".")[0]
 
     def __str__(self) -> str:
@@ -30,12 +30,12 @@ class Entry:
 
 
 def explain_origin(config: Config) -> tuple[Entry, ...]:
-    """Return every value in the order of `dump`: settings as they are declared, then parameters by kind and name."""
+    """Return every value, in the order of `dump`: settings as declared, then parameters by kind and name."""
     return (*settings(config), *parameters(config.choices.values()))
 
 
 def settings(config: Config) -> Iterator[Entry]:
-    """Yield the sections' values."""
+    """Yield the values of all sections."""
     for section, values in config.sections.items():
         for field in attrs.fields(type(values)):
             key = f"{section}.{field.name}"
@@ -43,10 +43,10 @@ def settings(config: Config) -> Iterator[Entry]:
 
 
 def filled(config: Config) -> Iterator[Entry]:
-    """Yield the sections' values, without the settings of plugins' kinds that choose nothing.
+    """Yield the values of all sections, without empty settings that belong to plugins' kinds.
 
-    A plugin that is installed and not used leaves no trace: neither in a file that has to be read where it is not
-    installed, nor in the id of a run that is the same there.
+    A plugin that is installed but not used must leave no trace: the dumped file can then be read where the plugin is
+    not installed, and the config id is the same there.
     """
     for entry in settings(config):
         slot = config.schema.slots.get(entry.key)
@@ -57,10 +57,10 @@ def filled(config: Config) -> Iterator[Entry]:
 
 
 def parameters(choices: Iterable[Choice]) -> tuple[Entry, ...]:
-    """Return the parameters of choices, under selectors that give them back.
+    """Return the parameters of choices, with keys that resolve to the same choices when they are read again.
 
-    The first choice of a component, one without scope if there is any, is written without scope; the others only where
-    they differ from it, with their scope.
+    A component's first choice (one without a scope, if there is one) is written without a scope. Of its other choices,
+    only the values that differ from the first are written, with their scope.
     """
     entries: dict[str, Entry] = {}
     first: dict[str, Choice] = {}
@@ -79,9 +79,9 @@ def parameters(choices: Iterable[Choice]) -> tuple[Entry, ...]:
 
 
 def dump(config: Config) -> str:
-    """Return gin text from which `load` makes an equal configuration, whatever the defaults are by then.
+    """Return gin text from which `load` makes an equal configuration, even if defaults have changed since.
 
-    Text for files in UTF-8. Only chosen components are in it, and no macros or includes.
+    The text is meant for a UTF-8 file. It contains only chosen components, and no macros or includes.
     """
     text = f"{RESOLVED}\n"
     group = ""

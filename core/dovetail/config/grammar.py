@@ -1,4 +1,4 @@
-"""The grammar of gin files: gin's own parser, with unquoted words as values and without what runs code."""
+"""The grammar of gin files: gin's own parser, extended with unquoted words as values, and without code references."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LITERAL_WORDS = ("True", "False", "None")
 
 @attrs.frozen
 class Word:
-    """A word that was written without quotes; `free` if it may stand for any text, as in an override."""
+    """A word written without quotes; `free` if it may stand for any text, as in an override."""
 
     text: str
     free: bool = False
@@ -28,20 +28,20 @@ class Word:
 
 @attrs.frozen
 class Macro:
-    """`%name`, a value that another binding gives."""
+    """`%name`, which stands for the value of another binding."""
 
     name: str
 
 
 class _Refused(SyntaxError):
-    """Good gin that a config may not hold."""
+    """Valid gin that is not allowed in a config."""
 
 
 class _Delegate(gin.ParserDelegate):
-    """Says what gin's `%` and `@` become."""
+    """Handles gin's `%` and `@`."""
 
     def macro(self, macro_name: str) -> Any:
-        """Keep `%name` for later."""
+        """Return `%name` unevaluated; `dovetail.config.macros` expands it."""
         return Macro(macro_name)
 
     def configurable_reference(self, scoped_configurable_name: str, evaluate: bool) -> Any:
@@ -50,10 +50,10 @@ class _Delegate(gin.ParserDelegate):
 
 
 class Parser(gin.ConfigParser):
-    """gin's parser, which in addition takes unquoted words, `inf`, `nan` and their negatives as values."""
+    """gin's parser, which also accepts unquoted words, `inf`, `nan` and their negatives as values."""
 
     began = 1
-    """The line at which the statement at hand begins."""
+    """The line at which the current statement begins."""
 
     def __init__(self, text: str, *, free_words: bool = False) -> None:
         super().__init__(text, _Delegate())
@@ -61,18 +61,18 @@ class Parser(gin.ConfigParser):
 
     @property
     def token(self) -> tokenize.TokenInfo:
-        """The token at hand."""
+        """The current token."""
         return typing.cast(tokenize.TokenInfo, self.current_token)
 
     def parse_statement(self) -> Any:
-        """Parse a statement, None at the end, noting where it begins."""
+        """Parse the next statement, and set `began`; return None at the end."""
         if not self._statements_queue:
             self._skip_whitespace_and_comments()
             self.began = self.token.start[0]
         return super().parse_statement()
 
     def parse_value(self) -> Any:
-        """Parse a literal, a word, a macro or a container of these."""
+        """Parse a literal, a word, a macro, or a container of these."""
         line = self.token.start[0]
         if self.token.string == "-":
             self._advance_one_token()
@@ -96,7 +96,7 @@ class Parser(gin.ConfigParser):
         raise SyntaxError("expected a number after '-'", location)
 
     def _word(self) -> str:
-        """Join adjacent tokens, so that `dr-grpo` and `acme-rl/gspo` are words."""
+        """Join adjacent tokens, so that `dr-grpo` and `acme-rl/gspo` are single words."""
         word, end = "", self.token.start
         while self.token.start == end and (
             self.token.type in (tokenize.NAME, tokenize.NUMBER) or self.token.string in ("-", "/", ".")
@@ -107,7 +107,7 @@ class Parser(gin.ConfigParser):
         return word
 
     def skip_statement(self) -> None:
-        """Go to the end of the statement at hand, after an error."""
+        """Skip to the end of the current statement, after an error."""
         while self.token.type not in (tokenize.NEWLINE, tokenize.ENDMARKER):
             self._advance_one_token()
         if self.token.type == tokenize.NEWLINE:
@@ -115,17 +115,17 @@ class Parser(gin.ConfigParser):
 
 
 PARSE_ERRORS = (SyntaxError, tokenize.TokenError, TypeError, ValueError, StopIteration, RecursionError, MemoryError)
-"""What gin's parser and Python's raise on malformed text: a key of a dict that cannot be one, brackets too deep."""
+"""Exceptions of gin's and Python's parsers on malformed text, such as unhashable dict keys or too many brackets."""
 
 
 def parse_value(text: str) -> Any:
-    """Read one gin value, in which words without quotes may stand for any text.
+    """Parse one gin value, in which words without quotes may stand for any text.
 
     >>> parse_value("(-1, 'a', dr-grpo, %lr)")
     (-1, 'a', dr-grpo, Macro(name='lr'))
 
     Raises:
-        SyntaxError: or what else Python's tokenizer raises, if the text is not exactly one value.
+        SyntaxError: if the text is not exactly one value; some malformed texts raise others of `PARSE_ERRORS`.
     """
     parser = Parser(text, free_words=True)
     value = parser.parse_value()
@@ -136,11 +136,11 @@ def parse_value(text: str) -> Any:
 
 
 def reason(error: Exception) -> str:
-    """gin's message, or the tokenizer's, on one line and in our words."""
+    """Return the message of a parse error on one line, in Dovetail's wording."""
     if isinstance(error, tokenize.TokenError):
         return "syntax error, unclosed bracket or quote"
     if isinstance(error, RecursionError | MemoryError):
-        return "syntax error, brackets or signs too deep in each other"
+        return "syntax error, brackets or signs nested too deeply"
     if isinstance(error, StopIteration):
         return "syntax error, unexpected end"
     message = " ".join(str(error.args[0]).split()).rstrip(".")

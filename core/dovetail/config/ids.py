@@ -1,16 +1,16 @@
-"""Names for configurations: what has the same id gives the same run, up to what no configuration says.
+"""Ids of configurations: equal ids mean equal runs, as far as a configuration can determine a run.
 
-A config id is the start of a SHA-256 over
+A config id is a prefix of the SHA-256 of
 
-* every setting outside the sections that say where a run happens (`run`, `mesh`, `memory`), and every parameter of the
-  components that these settings choose or the plan adds, as `dump` writes them;
-* the components themselves as `distribution/name`, so that an alias or a qualified spelling is the same id;
+* every setting outside the sections that determine where and how a run happens (`run`, `mesh`, `memory`), and every
+  parameter of the components that these settings choose or the plan adds, as `dump` writes them;
+* the components as `distribution/name`, so that aliases and qualified names give the same id;
 * the versions of their distributions, and of dovetail.
 
-The order of lines, comments, macros, includes and origins play no part, nor do bindings that are not used. Values count
-as they stand: a path is part of the id, the content of what it points at is not, nor is the code of an editable install
-whose version stays, which is compared when a run is opened again (`dovetail.run.code`). `FORMAT` changes when the
-recipe does, so that an id never means two things.
+The order of lines, comments, macros, includes, origins and unused bindings do not matter. Values are hashed as written:
+a path is part of the id, but the content of the file is not. Nor is the code of an editable install, whose version does
+not change with it; `dovetail.run.code` compares it when a run is resumed. `FORMAT` changes whenever this definition
+does, so that an id never has two meanings.
 """
 
 from __future__ import annotations
@@ -31,10 +31,7 @@ Versions = Callable[[Config], Mapping[str, str]]
 
 
 def versions(config: Config) -> dict[str, str]:
-    """Return the versions of dovetail and of the distributions that own what says what is computed.
-
-    Owners of components, and of sections that are part of the id.
-    """
+    """Return the versions of dovetail, and of the distributions whose components or sections are part of the id."""
     origins = [choice.component.origin for choice in _choices(config)]
     origins += [section.origin for section in config.registry.sections.values() if section.purpose == "what"]
     owned = {origin.distribution: origin.version for origin in origins}
@@ -42,19 +39,19 @@ def versions(config: Config) -> dict[str, str]:
 
 
 def config_id(config: Config, versions: Versions = versions) -> str:
-    """Return ten hexadecimal digits that stand for everything but where and how the run happens."""
+    """Return the config id: ten hexadecimal digits that identify everything except where and how the run happens."""
     lines = [*_settings(config), *map(str, parameters(_choices(config)))]
     lines += [f"{distribution} {version}" for distribution, version in versions(config).items()]
     return hashlib.sha256("\n".join([FORMAT, *sorted(lines)]).encode()).hexdigest()[:10]
 
 
 def run_id(config: Config, versions: Versions = versions) -> str:
-    """Return the config id with the seed: `4f2a90c1de-s0`."""
+    """Return the config id and the seed: `4f2a90c1de-s0`."""
     return f"{config_id(config, versions)}-s{config.run.seed}"
 
 
 def what_is_computed_by(config: Config) -> tuple[Component, ...]:
-    """Return the components that are part of the id, each once: all but those that say where a run happens."""
+    """Return the components that are part of the id, each once: all except those of `run`, `mesh` and `memory`."""
     return tuple(dict.fromkeys(choice.component for choice in _choices(config)))
 
 
@@ -69,7 +66,7 @@ def _settings(config: Config) -> Iterator[str]:
 
 
 def _qualified(config: Config, path: str, value: Any) -> Any:
-    """A setting's value, with names of components as `distribution/name`."""
+    """Return a setting's value, with names of components as `distribution/name`."""
     if path not in config.schema.slots or value is None:
         return value
     if config.schema.slots[path].many:

@@ -14,10 +14,15 @@ from dovetail.errors import listing, nearest
 
 
 def expand(bindings: Sequence[Binding], problems: Problems, sections: Mapping[str, type[Any]] = {}) -> list[Binding]:
-    """Return the bindings that define no macro, with macros replaced by their values.
+    """Return the bindings that do not define macros, with macros replaced by their values.
 
-    As in gin, what counts is a macro's last definition, wherever it stands. Macros that are unknown, used nowhere or
-    defined by themselves are problems. The place of a binding that uses a macro names the macro's place too.
+    As in gin, the last definition of a macro applies everywhere, even to uses before it. Unknown, unused and recursive
+    macros are recorded as problems. The location of a binding that uses a macro includes the macro's.
+
+    Args:
+        bindings: all bindings of a configuration.
+        problems: receives the problems.
+        sections: the settings' classes by section, for suggestions.
     """
     macros = {}
     for binding in bindings:
@@ -36,17 +41,17 @@ def expand(bindings: Sequence[Binding], problems: Problems, sections: Mapping[st
 
 
 def _meant(name: str, classes: Mapping[str, type[Any]]) -> str:
-    """The setting that somebody may have meant who wrote its bare name."""
+    """Suggest the settings that an unused macro may have been meant for, if it has their name."""
     sections = [section for section, cls in classes.items() if name in attrs.fields_dict(cls)]
     return f" Did you mean {' or '.join(f'{section}.{name}' for section in sections)}?" if sections else ""
 
 
 DEPTH, USES = 100, 1000
-"""How deep macros may stand in each other, and how many one value may use: forty lines can write 2^40 values."""
+"""How deeply macros may be nested, and how many one value may use: without a limit, 40 lines can make 2^40 values."""
 
 
 class _Undefined(Exception):
-    """A macro without a value; it is among the problems already."""
+    """A macro has no value; the problem has already been recorded."""
 
 
 @attrs.define
@@ -56,7 +61,7 @@ class _Expander:
     used: set[str] = attrs.field(factory=set)
 
     def bindings(self, bindings: Iterable[Binding]) -> Iterator[Binding]:
-        """Yield the bindings with their macros' values, leaving out those that have none."""
+        """Yield the bindings with macros replaced, without those whose macros have no value."""
         for binding in bindings:
             via: list[str] = []
             try:
@@ -66,7 +71,7 @@ class _Expander:
             yield attrs.evolve(binding, value=value, place=" ".join([binding.place, *via]))
 
     def _value(self, value: Any, place: str, trail: tuple[str, ...], via: list[str]) -> Any:
-        """Replace macros in a value that stands at `place`; `trail` are the macros it stands in, `via` notes all."""
+        """Replace the macros in a value at `place`; `trail` holds the enclosing macros, `via` collects all of them."""
         if isinstance(value, Macro):
             return self._macro(value.name, place, trail, via)
         if isinstance(value, list | tuple):
@@ -89,9 +94,7 @@ class _Expander:
             self.problems.add(place, f"macro cycle: {' -> '.join(f'%{step}' for step in (*trail, name))}")
             raise _Undefined
         if len(trail) >= DEPTH or len(via) >= USES:
-            self.problems.add(
-                place, f"macros stand {DEPTH} deep in each other, or a value uses more than {USES} of them"
-            )
+            self.problems.add(place, f"macros are nested {DEPTH} deep, or a value uses more than {USES} of them")
             raise _Undefined
         found = self.macros[name]
         via.append(f"(%{name} at {found.place})")

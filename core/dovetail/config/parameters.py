@@ -1,4 +1,4 @@
-"""Bindings `kind.name.parameter = value` to the parameters of the chosen components."""
+"""Resolve bindings `kind.name.parameter = value` into the parameters of the chosen components."""
 
 from __future__ import annotations
 
@@ -21,14 +21,30 @@ from dovetail.registry.contract import lacking
 
 
 def resolve_parameters(
-    bindings: Iterable[Binding], chosen: Mapping[str, Chosen], schema: Schema, registry: Registry, problems: Problems
+    bindings: Iterable[Binding],
+    chosen: Mapping[str, Chosen],
+    schema: Schema,
+    registry: Registry,
+    problems: Problems,
+    *,
+    trusted: bool = True,
 ) -> tuple[dict[str, Choice], tuple[Unused, ...]]:
-    """Give every chosen component its parameters: of its slot's scope, else of no scope, else the default.
+    """Give every chosen component its parameters.
+
+    A value bound in the scope of the component's slot is used first, then one without a scope, then the default.
+
+    Args:
+        bindings: those of parameters.
+        chosen: the components.
+        schema: what a configuration may hold.
+        registry: where names are looked up.
+        problems: where what is wrong is noted.
+        trusted: whether a file may name programs to run and servers to call.
 
     Returns:
-        The choices by slot, and the bindings that are good but have no effect.
+        The choices by slot, and the valid bindings that have no effect.
     """
-    resolver = _ParameterResolver(chosen, schema, registry, problems)
+    resolver = _ParameterResolver(chosen, schema, registry, problems, trusted)
     for binding in bindings:
         resolver.take(binding)
     choices = resolver.choices()
@@ -47,6 +63,7 @@ class _ParameterResolver:
     schema: Schema
     registry: Registry
     problems: Problems
+    trusted: bool
     _given: dict[tuple[str, Component, str], _Given] = attrs.field(factory=dict)
     """By scope, component and parameter."""
     _used: set[Binding] = attrs.field(factory=set)
@@ -54,7 +71,7 @@ class _ParameterResolver:
     """Bindings for components that cannot be imported, and why."""
 
     def take(self, binding: Binding) -> None:
-        """Note a binding's value for each component that it is for."""
+        """Record a binding's value for each component that it applies to."""
         kind, word, parameter = binding.path
         complaint = self._check_kind(binding.scope, kind)
         if complaint:
@@ -78,7 +95,7 @@ class _ParameterResolver:
             self._give(binding, component, name)
 
     def _note_old_name(self, binding: Binding, component: Component, word: str) -> None:
-        """Warn of a component's old name, or refuse it once it is gone."""
+        """Warn about a component's old name, or refuse it once it has been removed."""
         old = component.old_names.get(word)
         if old:
             owner = f"{component.origin.distribution} {component.origin.version}"
@@ -87,7 +104,7 @@ class _ParameterResolver:
             note(binding.place, text)
 
     def _today(self, binding: Binding, component: Component, parameter: str) -> str:
-        """Return what a parameter is called now, with a warning if it has another name; itself if it was removed."""
+        """Return the current name of a parameter, with a warning if it differs; a removed name is returned as it is."""
         old = component.old_params.get(parameter)
         if old is None or old.is_removed(component.origin.version):
             return parameter
@@ -100,7 +117,7 @@ class _ParameterResolver:
         self.problems.add(binding.place, text)
 
     def _check_kind(self, scope: str, kind: str) -> str:
-        """Say what is wrong with a binding's kind and scope, if anything is."""
+        """Return an error message about a binding's kind or scope; empty if both are valid."""
         if kind in self.schema.sections and kind not in self.registry.kinds:
             return f"'{kind}' is a section; {FORMS}"
         if kind not in self.registry.kinds:
@@ -114,10 +131,10 @@ class _ParameterResolver:
         return ""
 
     def _targets(self, kind: str, word: str, owners: tuple[str, ...]) -> list[Component]:
-        """Return the components that a name means: chosen ones before others, names before aliases.
+        """Return the components that a name refers to, preferring chosen ones to others and names to aliases.
 
         Raises:
-            UnknownNameError: if there is none, or no telling which of several the planner would take.
+            UnknownNameError: if there is none, or if it is ambiguous which one the planner would use.
         """
         name = normal(word)
         named = [c for c in self.registry.components(kind) if c.name == name]
@@ -139,7 +156,7 @@ class _ParameterResolver:
         self._given[key] = _Given(value, binding)
 
     def choices(self) -> dict[str, Choice]:
-        """Make the choices of all slots, and of configured components that the planner may pick."""
+        """Make the choices of all slots, and of configured components that the planner may use."""
         made = {path: self._choice(c.component, c.slot.scope, c.place) for path, c in self.chosen.items()}
         for (scope, component, _), given in self._given.items():
             if self._is_free(component.kind) and given.binding not in self._used:
@@ -148,9 +165,23 @@ class _ParameterResolver:
         for path, choice in [*found.items()]:
             found |= self._with_inner(path, choice)
         self._check_distinct()
+        if not self.trusted:
+            self._check_programs(found)
         if not self.problems:
             self._check_instances(found)
         return found
+
+    def _check_programs(self, choices: Mapping[str, Choice]) -> None:
+        """Refuse what a file has run, before any component is made of it."""
+        for choice in choices.values():
+            for name in choice.component.declares.get("programs", ()):
+                place = choice.origins[name]
+                if place != DEFAULT and not place.startswith("--set "):
+                    self.problems.add(
+                        place,
+                        f"{choice.component.label}.{name} = {choice.params[name]!r} names a program to run or a server"
+                        " to call, and a run folder is only read; if you trust it, add --trust",
+                    )
 
     def _choice(self, component: Component, scope: str, place: str) -> Choice | None:
         try:
@@ -169,7 +200,10 @@ class _ParameterResolver:
         return Choice(component=component, params=params, scope=scope, origins=origins)
 
     def _with_inner(self, path: str, choice: Choice, around: tuple[Component, ...] = ()) -> dict[str, Choice]:
-        """Return a choice with what its hyperparameters choose, by path: `train.rollout.inner`, and so on below."""
+        """Return a choice and the choices that its hyperparameters make, recursively, by path: `train.rollout.inner`.
+
+        `around` holds the components that it is nested in.
+        """
         if not choice.component.chooses:
             return {path: choice}
         params, inner, below = dict(choice.params), dict[str, Choice](), dict[str, Choice]()
@@ -195,7 +229,7 @@ class _ParameterResolver:
         return {path: attrs.evolve(choice, params=params, inner=inner)} | below
 
     def _check_instances(self, choices: Mapping[str, Choice]) -> None:
-        """Let classes judge the values of their parameters, alone and together."""
+        """Instantiate each class, so that its validators check the parameters, alone and in combination."""
         for path, choice in choices.items():
             if inspect.isclass(choice.component.load()):
                 try:
@@ -209,7 +243,7 @@ class _ParameterResolver:
                         self.problems.add(self.chosen[path].place if path in self.chosen else path, missing)
 
     def _check_distinct(self) -> None:
-        """Refuse two components of one name, from two distributions, that no selector could tell apart."""
+        """Refuse two components with the same name and scope: a binding could not tell them apart."""
         holders: dict[tuple[str, str], Chosen] = {}
         for chosen in self.chosen.values():
             component = chosen.component
@@ -222,7 +256,7 @@ class _ParameterResolver:
                 )
 
     def unused(self) -> tuple[Unused, ...]:
-        """Return the bindings that no choice has taken up."""
+        """Return the bindings that no choice uses."""
         idle = {given.binding: component for (_, component, _), given in self._given.items()}
         for binding in self._used:
             idle.pop(binding, None)
@@ -230,7 +264,7 @@ class _ParameterResolver:
         return tuple(Unused(key=b.key, place=b.place, reason=reason) for b, reason in [*reasons, *self._unchecked])
 
     def _is_free(self, kind: str) -> bool:
-        """Whether a component of this kind may be used although no setting chooses it: the planner picks fields."""
+        """Whether components of a kind may be used without a setting that chooses them, as the planner adds fields."""
         return self.registry.kinds[kind].exclusive or not self.schema.slots_of(kind)
 
     def _reason(self, scope: str, component: Component) -> str:

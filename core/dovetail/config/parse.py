@@ -1,8 +1,8 @@
-"""Gin files and `--set` overrides to bindings, each with the place it was written.
+"""Parse gin files and `--set` overrides into bindings, each with its location.
 
-gin is used as a grammar: its parser, none of its registries. A config is data, so `import` statements and `@references`
-are refused, which run code. Includes are relative to the including file, or name a shipped config, dovetail's or a
-plugin's; a file that is included twice is read once.
+Only gin's grammar is used: its parser, none of its registries. A config is data, so `import` statements and
+`@references`, which run code, are refused. Includes are relative to the including file, or name a shipped config of
+dovetail or a plugin; a file that is included twice is read once.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from dovetail.registry.compatibility import ENGINE
 from dovetail.shipped import included, owner_of
 
 RESOLVED = "# Every value of one configuration, defaults spelled out."
-"""How a configuration begins that Dovetail has written: there a name without an owner is one of Dovetail's own."""
+"""The first line of a configuration that Dovetail has written; in it, a name without an owner is a built-in one."""
 
 DEPTH, LARGEST = 50, 16 << 20
-"""How deep includes may stand in each other, and the bytes of a file."""
+"""How deeply includes may be nested, and the largest file in bytes."""
 
 _KEY = re.compile(r"((?P<scope>[\w/]+)/)?(?P<path>\w[\w.-]*)")
 _UNQUOTED = re.compile(r"[\w./:~+-]+")
@@ -41,24 +41,25 @@ class Binding:
     value: Any
     place: str
     file: str = ""
-    """Which file; empty for an override."""
+    """The file it is in; empty for an override."""
     owner: str = ""
-    """Whose file: of a distribution that ships it, or Dovetail's own writing; empty for the user's.
+    """The distribution that ships the file, or Dovetail if Dovetail wrote it; empty for the user's own file.
 
-    A name without an owner there means that distribution's component, or else Dovetail's, whatever is installed.
+    In such a file, a name without an owner means that distribution's component or else Dovetail's, regardless of what
+    else is installed.
     """
 
     @property
     def key(self) -> str:
-        """What is bound, as it is written."""
+        """The key as it is written: scope, slash and path."""
         return f"{self.scope}/{'.'.join(self.path)}".lstrip("/")
 
 
 @attrs.define
 class Reading:
-    """All bindings in the order in which they apply, and what was wrong with the text.
+    """All bindings in the order in which they apply, and the problems with the text.
 
-    `complete` is false where bindings may have been lost, so that what depends on all of them cannot be judged.
+    `complete` is false if bindings may have been lost, so that checks which depend on all of them must not run.
     """
 
     bindings: list[Binding] = attrs.field(factory=list)
@@ -86,9 +87,9 @@ class _Reader:
     _seen: set[Path] = attrs.field(factory=set)
 
     def read_file(self, path: Path, chain: tuple[Path, ...], place: str) -> None:
-        """Read one file, named at `place`; `chain` are the files that include it."""
+        """Read one file, which is named at `place`; `chain` holds the files that include it."""
         if len(chain) >= DEPTH:
-            self._lose(place, f"includes stand more than {DEPTH} deep in each other")
+            self._lose(place, f"includes are nested more than {DEPTH} deep")
             return
         identity = path.resolve()
         if identity in [file.resolve() for file in chain]:
@@ -145,7 +146,7 @@ class _Reader:
             yield statement
 
     def read_override(self, override: str) -> None:
-        """Read `key=value`; a value that is no gin value may be a plain word, such as a path."""
+        """Read `key=value`; a value that is not valid gin may be a plain word, such as a path."""
         place = f"--set {override}".replace("\n", " ")
         key, equals, value = (part.strip() for part in override.partition("="))
         match = _KEY.fullmatch(key)
@@ -156,24 +157,25 @@ class _Reader:
             parsed = parse_value(value)
         except PARSE_ERRORS as error:
             if not _UNQUOTED.fullmatch(value):
-                self._lose(place, f"{reason(error)}; a text with such signs needs quotes of its own")
+                self._lose(place, f"{reason(error)}; a text with such characters needs quotes of its own")
                 return
             parsed = Word(value, free=True)
         path = tuple(match["path"].split("."))
         self.reading.bindings.append(Binding(scope=match["scope"] or "", path=path, value=parsed, place=place))
 
     def _lose(self, place: str, text: str) -> None:
-        """Note a problem that may have lost bindings."""
+        """Record a problem that may have lost bindings."""
         self.reading.problems.add(place, text)
         self.reading.complete = False
 
 
 def _text_of(path: Path) -> str:
-    """Read a file of text, with a byte-order mark or without.
+    """Read a UTF-8 text file, with or without a byte-order mark.
 
     Raises:
         OSError: if it cannot be read.
-        ConfigError: if it is not such a file, so that nobody waits for a device or a pipe to end.
+        ConfigError: if it is not a regular file (reading a device or a pipe may never end), is too large, or is not
+            UTF-8.
     """
     if not path.is_file():
         path.stat()
@@ -200,7 +202,7 @@ def _binding(statement: Any, place: str, file: str, owner: str) -> Binding:
 
 def _syntax_problem(error: Exception, text: str, file: Path, began: int) -> tuple[str, str]:
     line = (isinstance(error, SyntaxError) and error.lineno) or began
-    lines = text.split("\n")  # as the parser counts: a form feed does not begin a line
+    lines = text.split("\n")  # not splitlines(): the parser does not count a form feed as the end of a line
     shown = lines[line - 1].strip() if line <= len(lines) else ""
     why = reason(error)
     if line != began:
@@ -211,5 +213,5 @@ def _syntax_problem(error: Exception, text: str, file: Path, began: int) -> tupl
 
 
 def _neighbours(path: Path) -> Iterable[str]:
-    """Names of the gin files beside a path, without the ending, which would make all of them look alike."""
+    """Return the names of the gin files next to a path, without `.gin`, which would make all of them similar."""
     return [file.stem for file in path.parent.glob("*.gin")] if path.parent.is_dir() else []

@@ -14,7 +14,7 @@ KIND = "sampling_preset"
 
 
 def apply_presets(sections: Sections, schema: Schema, choices: Mapping[str, Choice], problems: Problems) -> None:
-    """Give each setting that nobody has set the value of its section's preset, if that has one."""
+    """Set each setting that still has its default to the value of its section's preset, if the preset has one."""
     for path, choice in choices.items():
         if path not in schema.slots or schema.slots[path].kind != KIND:
             continue
@@ -24,8 +24,8 @@ def apply_presets(sections: Sections, schema: Schema, choices: Mapping[str, Choi
             if name not in known:
                 problems.add(
                     sections.origins[path],
-                    f"{choice.component.label} of {choice.component.origin} gives '{name}', which {section} has not."
-                    f"{nearest(name, known)} Settings: {listing(known)}",
+                    f"{choice.component.label} of {choice.component.origin} sets '{name}', which {section} does not"
+                    f" have.{nearest(name, known)} Settings: {listing(known)}",
                 )
             elif sections.origins[setting] == DEFAULT:
                 known[name], sections.origins[setting] = value, choice.component.label

@@ -1,4 +1,4 @@
-"""All that is wrong with a configuration, collected to be reported at once."""
+"""The problems of a configuration, collected so that they can all be reported together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dovetail.errors import ConfigError, DovetailWarning
 
 @attrs.define
 class Problems:
-    """What is wrong, each with the place it is about, and what will be."""
+    """Errors and warnings, each with the location that it is about."""
 
     _found: dict[tuple[str, str], None] = attrs.field(factory=dict)
     _warnings: dict[tuple[str, str], None] = attrs.field(factory=dict)
@@ -23,37 +23,37 @@ class Problems:
         return bool(self._found)
 
     def add(self, place: str, text: str) -> None:
-        """Note what is wrong at a place; the second time changes nothing."""
+        """Record an error at a location; recording the same one again has no effect."""
         self._found[place, text] = None
 
     def warn(self, place: str, text: str) -> None:
-        """Note what is understood today and will not always be."""
+        """Record a warning about something that a later version will refuse."""
         self._warnings[place, text] = None
 
     def check_once(self, what: str, key: Hashable, file: str, place: str) -> None:
-        """Note it if a file binds the same key twice; an override may."""
+        """Record an error if the same file binds a key twice; overrides may do so."""
         first = self._first.setdefault((key, file), place)
         if file and first != place:
-            self.add(place, f"{what} is bound before, at {first}; keep one of the two")
+            self.add(place, f"{what} is already bound at {first}; keep one of the two")
 
     def raise_if_any(self) -> None:
-        """Report, each file's problems by line.
+        """Raise all errors at once, sorted by file and line.
 
         Raises:
-            ConfigError: with one line for each problem.
+            ConfigError: with one line for each error.
         """
         if self._found:
             found = sorted(self._found, key=lambda problem: _position(problem[0]))
             raise ConfigError("\n".join(f"{place}: {text}" for place, text in found))
 
     def warn_if_any(self) -> None:
-        """Give one `DovetailWarning` for each thing that will be wrong."""
+        """Issue a `DovetailWarning` for each warning."""
         for place, text in self._warnings:
             warnings.warn(f"{place}: {text}", DovetailWarning, stacklevel=4)
 
 
 def _position(place: str) -> tuple[str, int]:
-    """The file and line of a place; other places come last.
+    """Return the file and line of a location, as a sort key; other locations come last.
 
     >>> _position("a.gin:12 (%lr at b.gin:3)"), _position("--set train.lr=x")
     (('a.gin', 12), ('\\uffff', 0))

@@ -1,4 +1,4 @@
-"""Configurations for people to read: one with the origin of each value, two with what differs."""
+"""Render configurations for people to read: one with the origin of each value, or the differences between two."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _WIDEST = 60
 
 
 def render_show(config: Config) -> str:
-    """Return every value with its origin as a comment, so that the text is a config too; then what is not used."""
+    """Return every value with its origin as a comment, then the unused bindings; the text is itself a valid config."""
     entries = explain_origin(config)
     width = min(max(len(str(entry)) for entry in entries), _WIDEST)
     lines = []
@@ -47,5 +47,5 @@ def _values(config: Config) -> dict[str, str]:
 
 
 def _value(values: dict[str, str], key: str) -> str:
-    """The value under a key, or what a scoped key falls back on."""
+    """Return the value of a key or, if a scoped key has none, of the key without its scope."""
     return values.get(key) or values.get(key.rpartition("/")[2], "(none)")

@@ -1,4 +1,4 @@
-"""From files to a `Config`: every name, parameter and value is checked, and all that is wrong is reported at once."""
+"""From files to a `Config`: every name, parameter and value is checked, and all errors are reported together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dovetail.config.parameters import resolve_parameters
 from dovetail.config.parse import Binding, read
 from dovetail.config.presets import apply_presets
 from dovetail.config.resolved import DEFAULT, Choice, Config, Unused
-from dovetail.config.schema import ROLES, Schema, is_taken, schema
+from dovetail.config.schema import MESH, ROLES, Schema, is_taken, schema
 from dovetail.config.sections import FORMS, Sections, resolve_sections
 from dovetail.registry import Registry, current
 
@@ -24,24 +24,28 @@ def load(
     *,
     registry: Registry | None = None,
     plan: bool = True,
+    trusted: bool = True,
 ) -> Config:
     """Read a gin file and overrides into a checked, complete configuration.
 
     Args:
         path: the gin file; None for the defaults.
-        overrides: `key=value` texts, as given to `--set`, that go before what the file says.
-        registry: where names are looked up; by default the installed plugins.
-        plan: plan the step too; the fields that the plan adds are part of the configuration.
+        overrides: `key=value` strings, as for `--set`, which take precedence over the file.
+        registry: where names are looked up; by default that of the installed plugins.
+        plan: whether to plan the step too; the field components that the plan adds become part of the configuration.
+        trusted: whether the file may name programs to run and servers to call. That of a run folder, which may come
+            from a stranger, may not: components are instantiated to be checked, so that such programs would run at
+            once.
 
     Raises:
-        ConfigError: with one line for each thing that is wrong, each with its place.
-        PlanError: if a chosen component reads what nobody provides.
+        ConfigError: with one line for each problem, each with its location.
+        PlanError: if a chosen component reads a field that nothing provides.
 
     >>> config = load(None, ["train.policy_loss=gspo", "policy_loss.gspo.epsilon_low=1e-4"])
     >>> config.choice("train.policy_loss").params
     {'epsilon_low': 0.0001, 'epsilon_high': 0.0004}
     """
-    found = _resolve(path, overrides, registry or current())
+    found = _resolve(path, overrides, registry or current(), trusted=trusted)
     of_runs = found.schema.of_runs
     config = Config(
         sections={name: found.schema.sections[name](**found.sections.values[name]) for name in of_runs},
@@ -55,14 +59,20 @@ def load(
 
 
 def _planned(config: Config) -> Config:
-    """Plan the step; the fields that it needs become choices, so that they are dumped, hashed and reported."""
+    """Plan the step; the field components that it needs become choices, so that they are dumped and hashed too."""
     from dovetail.plan import plan_step
 
     plan = plan_step(config)
     fields = {f"field.{name}": config.component("field", name) for name in plan.field_components}
     idle = [choice for path, choice in config.choices.items() if path.startswith("field.") and path not in fields]
     kept = {path: choice for path, choice in config.choices.items() if choice not in idle}
+    models = {slot.scope for slot in config.schema.slots.values() if slot.kind == "model"}
     unused = [
+        Unused(key=path, place=origin, reason="no forward pass of a step uses its model")
+        for path, origin in config.origins.items()
+        if (role := path.partition(f"/{MESH}.")[0]) in models - {*plan.roles} and role != path and origin != DEFAULT
+    ]
+    unused += [
         Unused(key=f"{choice.component.label}.{name}", place=origin, reason="no chosen component reads this field")
         for choice in idle
         for name, origin in choice.origins.items()
@@ -74,13 +84,13 @@ def _planned(config: Config) -> Config:
 def load_experiment(
     section: str, path: str | os.PathLike[str] | None, overrides: Sequence[str] = ()
 ) -> tuple[Any, dict[str, Choice]]:
-    """Read the section of a command over many runs, such as `sweep`, from the same file and overrides.
+    """Read the section of a command over many runs, such as `sweep`, from a file and overrides.
 
     Returns:
-        Its settings, and the components that they choose by the path of the slot.
+        The settings of the section, and the components that they choose, by the path of their slot.
 
     Raises:
-        ConfigError: as `load`.
+        ConfigError: as for `load`.
     """
     found = _resolve(path, overrides, current())
     settings = found.schema.sections[section](**found.sections.values[section])
@@ -96,7 +106,9 @@ class _Found:
     registry: Registry
 
 
-def _resolve(path: str | os.PathLike[str] | None, overrides: Sequence[str], registry: Registry) -> _Found:
+def _resolve(
+    path: str | os.PathLike[str] | None, overrides: Sequence[str], registry: Registry, *, trusted: bool = True
+) -> _Found:
     reading = read(path, overrides)
     problems = reading.problems
     if not reading.complete:
@@ -105,10 +117,11 @@ def _resolve(path: str | os.PathLike[str] | None, overrides: Sequence[str], regi
     for binding in bindings:
         if len(binding.path) > 3:
             problems.add(binding.place, f"'{binding.key}' has too many parts; {FORMS}")
-    allowed = schema(registry, _opened_roles(bindings, registry))
+    placed = dict.fromkeys(b.scope for b in bindings if b.scope and len(b.path) == 2 and b.path[0] == MESH)
+    allowed = schema(registry, _opened_roles(bindings, registry), placed)
     sections = resolve_sections([b for b in bindings if len(b.path) == 2], allowed, registry, problems)
     parameters = [b for b in bindings if len(b.path) == 3]
-    choices, unused = resolve_parameters(parameters, sections.chosen, allowed, registry, problems)
+    choices, unused = resolve_parameters(parameters, sections.chosen, allowed, registry, problems, trusted=trusted)
     apply_presets(sections, allowed, choices, problems)
     problems.raise_if_any()
     problems.warn_if_any()
@@ -116,9 +129,9 @@ def _resolve(path: str | os.PathLike[str] | None, overrides: Sequence[str], regi
 
 
 def _opened_roles(bindings: Sequence[Binding], registry: Registry) -> list[str]:
-    """Return the model roles that `roles.NAME = ...` opens; each has a section and a scope of its name."""
+    """Return the model roles that `roles.NAME = ...` opens; each gets a section and a scope of that name."""
     names = [b.path[1] for b in bindings if len(b.path) == 2 and b.path[0] == ROLES and not b.scope]
-    # the others are not settings, which is where they are refused
+    # invalid names are skipped here: they are refused later, as unknown settings
     return [name for name in names if name.isidentifier() and not is_taken(name, registry)]
 
 

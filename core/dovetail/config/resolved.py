@@ -1,4 +1,4 @@
-"""A configuration once it is resolved: typed settings, and a component with all its parameters for every slot."""
+"""A resolved configuration: typed settings, and for every slot a component with all its parameters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from dovetail.config.schema import Schema
+from dovetail.config.schema import MESH, Schema
 from dovetail.config.settings import Critic, Eval, Memory, Mesh, Run, Sampling, Sft, Train
 from dovetail.config.types import Mismatch, fit
 from dovetail.errors import ConfigError, PluginError, nearest
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from dovetail.plan import Plan
 
 DEFAULT = "default"
-"""The origin of what nobody set."""
+"""The origin of a value that is not set anywhere."""
 
 
 @attrs.frozen(kw_only=True)
 class Choice:
-    """A chosen component with every hyperparameter, defaults spelled out.
+    """A chosen component with the values of all its hyperparameters, including defaults.
 
-    `origins` tells of each parameter where its value comes from: `default`, `file:line` or `--set ...`.
+    `origins` gives the origin of each parameter's value: `default`, `file:line` or `--set ...`.
     """
 
     component: Component
@@ -32,10 +32,10 @@ class Choice:
     scope: str = ""
     origins: Mapping[str, str] = attrs.field(factory=dict, eq=False, repr=False)
     inner: Mapping[str, Choice] = attrs.field(factory=dict)
-    """What hyperparameters choose that name a component."""
+    """The choices made by hyperparameters that name a component, by the name of the hyperparameter."""
 
     def bind(self) -> Callable[..., Any]:
-        """Return the function, or the class's instance, with its hyperparameters set."""
+        """Return the function, or an instance of the class, with its hyperparameters set."""
         return self.component.bind(**{**self.params, **{name: each.bind() for name, each in self.inner.items()}})
 
 
@@ -46,13 +46,13 @@ def floats(choice: Choice) -> dict[str, float]:
 
 
 def statics(choice: Choice) -> dict[str, Any]:
-    """Return the hyperparameters that are compile-time constants: all that `floats` leaves."""
+    """Return the hyperparameters that are compile-time constants: all that `floats` does not return."""
     traced = floats(choice)
     return {k: v for k, v in choice.params.items() if k not in traced}
 
 
 def defaults(component: Component) -> dict[str, Any]:
-    """Return a component's hyperparameters, as their annotations want them; `REQUIRED` where there is no default.
+    """Return the defaults of a component's hyperparameters, fitted to their annotations; `REQUIRED` if there is none.
 
     Raises:
         PluginError: if a default does not fit its own annotation, or cannot be written in gin.
@@ -68,7 +68,7 @@ def defaults(component: Component) -> dict[str, Any]:
 
 @attrs.frozen(kw_only=True)
 class Unused:
-    """A good binding that has no effect here, and why."""
+    """A valid binding that has no effect in this configuration, and the reason."""
 
     key: str
     place: str
@@ -80,20 +80,20 @@ class Unused:
 
 @attrs.frozen(kw_only=True)
 class Config:
-    """All that a run is configured with; equal configs have equal settings, components and parameters.
+    """The complete configuration of a run; two are equal if their settings, components and parameters are.
 
-    `choices` maps the path of a slot to what it chooses, with an index where the slot holds several:
-    `train.policy_loss`, `train.rewards[0]`. Slots that hold None are not in it, except `eval.task`, which then is the
-    training task with the parameters that the scope `eval` gives it. A component that the plan adds (a field), or that
-    is configured and of a kind without a slot, is under `kind.name`.
+    `choices` maps the path of a slot to its choice, with an index if the slot holds several: `train.policy_loss`,
+    `train.rewards[0]`. Slots that hold None are omitted, except for `eval.task`, which is then the training task with
+    the parameters that the scope `eval` gives it. Components without a slot (fields that the plan adds, and configured
+    components of a kind that no setting chooses) are found under `kind.name`.
 
     Attributes:
         sections: the settings, by the name of their section.
         choices: the chosen components.
         plan: the work of a step; None if the configuration was read without planning it.
-        schema: what a configuration may hold.
-        origins: where each setting comes from.
-        unused: good bindings that have no effect.
+        schema: the sections and slots that the configuration may have.
+        origins: the origin of each setting.
+        unused: valid bindings that have no effect.
         registry: where names were looked up.
     """
 
@@ -107,49 +107,61 @@ class Config:
 
     @property
     def train(self) -> Train:
-        """The training loop."""
+        """Settings of the training loop."""
         return self.sections["train"]
 
     @property
     def critic(self) -> Critic:
-        """The critic."""
+        """Settings of the critic."""
         return self.sections["critic"]
 
     @property
     def sft(self) -> Sft:
-        """The supervised warm start."""
+        """Settings of the supervised warm start."""
         return self.sections["sft"]
 
     @property
     def sampling(self) -> Sampling:
-        """How completions are sampled."""
+        """Settings of the sampler."""
         return self.sections["sampling"]
 
     @property
     def eval(self) -> Eval:
-        """The evaluation."""
+        """Settings of the evaluation."""
         return self.sections["eval"]
 
     @property
     def run(self) -> Run:
-        """How and where the run happens."""
+        """Settings of how and where the run happens."""
         return self.sections["run"]
 
     @property
     def mesh(self) -> Mesh:
-        """How many devices share the work."""
+        """Settings of the devices of the policy, and of every model without devices of its own."""
         return self.sections["mesh"]
+
+    def mesh_of(self, role: str) -> Mesh:
+        """Return the devices of a role, or of a kind whose components compute with a model."""
+        own = self.sections.get(f"{role}/{MESH}")
+        given = attrs.asdict(own) if own else {}
+        return attrs.evolve(self.mesh, **{name: value for name, value in given.items() if value is not None})
+
+    @property
+    def apart(self) -> dict[str, Mesh]:
+        """The devices of each role or kind that has other devices than the policy, or another sharding."""
+        meshes = {role: self.mesh_of(role) for role in self.schema.places}
+        return {role: mesh for role, mesh in meshes.items() if mesh != self.mesh}
 
     @property
     def memory(self) -> Memory:
-        """Where what is needed for a moment only is kept meanwhile."""
+        """Settings of where data is kept while it is not needed."""
         return self.sections["memory"]
 
     def setting(self, path: str) -> Any:
-        """Return a setting's value: `config.setting('train.kl_coef')`.
+        """Return the value of a setting: `config.setting('train.kl_coef')`.
 
         Raises:
-            KeyError: if there is none of that path.
+            KeyError: if there is no such setting.
         """
         section, _, field = path.partition(".")
         if section not in self.sections or not hasattr(self.sections[section], field):
@@ -157,7 +169,7 @@ class Config:
         return getattr(self.sections[section], field)
 
     def choice(self, path: str) -> Choice:
-        """Return what a slot chooses.
+        """Return the choice of a slot.
 
         Raises:
             KeyError: if the slot is unknown, or holds None.
@@ -167,20 +179,20 @@ class Config:
         return self.choices[path]
 
     def several(self, path: str) -> tuple[Choice, ...]:
-        """Return what a slot chooses, in order: none, one, or several."""
+        """Return all choices of a slot, in order: none, one, or several."""
         held = self.setting(path)
         if isinstance(held, tuple):
             return tuple(self.choices[f"{path}[{i}]"] for i in range(len(held)))
         return (self.choices[path],) if path in self.choices else ()
 
     def component(self, kind: str, name: str) -> Choice:
-        """Return a component as it is configured without scope, else with its defaults.
+        """Return a component as configured without a scope, or else with its defaults.
 
-        For components that no setting need choose, such as the fields that the planner adds.
+        For components that can be used without a setting that chooses them, such as fields that the planner adds.
 
         Raises:
-            UnknownNameError: if there is none of that name.
-            ConfigError: if it has a parameter without a default, and the configuration gives none.
+            UnknownNameError: if there is no such component.
+            ConfigError: if it has a parameter without a default, and the configuration does not set it.
         """
         component = self.registry.get(kind, name)
         for choice in self.choices.values():

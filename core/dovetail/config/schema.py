@@ -1,4 +1,4 @@
-"""What a configuration may hold: the sections with their settings, as the installed plugins and the kinds make them."""
+"""The schema of a configuration: its sections and settings, as the engine, the kinds and the plugins define them."""
 
 from __future__ import annotations
 
@@ -9,24 +9,31 @@ from typing import Any, Final
 
 import attrs
 
-from dovetail.config.settings import RoleModel, chosen
+from dovetail.config.settings import RoleMesh, RoleModel, chosen
 from dovetail.errors import PluginError
 from dovetail.registry import Registry
 
 ROLES: Final = "roles"
-"""The section that opens model roles: `roles.teacher = 'frozen'`. Any name is a field of it."""
+"""The section that opens model roles: `roles.teacher = 'frozen'`. Any name that is not taken is a field of it."""
 
 REFERENCE: Final = "reference"
 
+MESH: Final = "mesh"
+"""The section that says where the policy is; with a scope, `reference/mesh.first = 4`, where another role is."""
+
 TAKEN: Final = frozenset({"policy", "old", "ref", "answer", "demo", "greedy", "rollout", "token", "row"})
-"""Words that begin the names of fields that have nothing to do with a role."""
+"""Prefixes of field names that do not refer to a role."""
 
 
 @attrs.frozen(kw_only=True)
 class Slot:
-    """A setting that chooses components, as `train.policy_loss`; `many` if it holds a tuple of names.
+    """A setting that chooses components, such as `train.policy_loss`.
 
-    `scope` is the gin scope under which their parameters may be set apart, as in `critic/optimizer.adamw.b2 = 0.95`.
+    Attributes:
+        path: section and name, `train.policy_loss`.
+        kind: the kind of the components.
+        scope: the gin scope in which their parameters can be set separately, as in `critic/optimizer.adamw.b2 = 0.95`.
+        many: whether it holds a tuple of names rather than one.
     """
 
     path: str
@@ -36,7 +43,7 @@ class Slot:
 
     @property
     def section(self) -> str:
-        """The part of the path before the dot."""
+        """The section that the setting belongs to."""
         return self.path.partition(".")[0]
 
 
@@ -45,11 +52,13 @@ class Schema:
     """The sections of a configuration, by name.
 
     Attributes:
-        sections: their settings, each an attrs class.
-        where: those that say how and where a run happens, not what is computed: no part of the config id.
-        experiments: those of commands over many runs: a file may have them, no run's configuration does.
+        sections: the settings of each section, an attrs class.
+        where: sections that determine how and where a run happens, not what it computes; not part of the config id.
+        experiments: sections of commands over many runs: a file may contain them, but they are not part of a run's
+            configuration.
         slots: the settings that choose components, by path.
-        roles: the model roles beside policy and critic.
+        roles: the model roles other than policy and critic.
+        places: the scopes of `mesh`: roles and kinds that compute with a model and may have devices of their own.
     """
 
     sections: Mapping[str, type[Any]]
@@ -57,32 +66,34 @@ class Schema:
     experiments: frozenset[str]
     slots: Mapping[str, Slot]
     roles: tuple[str, ...]
+    places: tuple[str, ...]
 
     @property
     def of_runs(self) -> tuple[str, ...]:
-        """The sections that a run's configuration has."""
+        """The sections of a run's configuration."""
         return tuple(name for name in self.sections if name not in self.experiments)
 
     @functools.cached_property
     def scopes(self) -> tuple[str, ...]:
-        """The scopes that some setting has."""
+        """All scopes, in order."""
         return tuple(dict.fromkeys(slot.scope for slot in self.slots.values() if slot.scope))
 
     def slots_of(self, kind: str, scope: str = "") -> list[Slot]:
-        """Return the settings of a kind that a binding with this scope reaches; without scope, all."""
+        """Return the settings of a kind that a binding with this scope applies to; all of them for an empty scope."""
         return [slot for slot in self.slots.values() if slot.kind == kind and scope in ("", slot.scope)]
 
 
 def is_taken(role: str, registry: Registry) -> bool:
-    """Tell whether a word means something else already, so that no model role can have it as its name."""
+    """Tell whether a word already has another meaning, so that it cannot be the name of a model role."""
     return role == ROLES or role in TAKEN or role in registry.sections or role in registry.kinds
 
 
-def schema(registry: Registry, roles: Iterable[str] = ()) -> Schema:
-    """Return what a configuration may hold that opens these model roles.
+def schema(registry: Registry, roles: Iterable[str] = (), placed: Iterable[str] = ()) -> Schema:
+    """Return the schema of a configuration that opens these model roles, and gives some scopes devices of their own.
 
     Raises:
-        PluginError: if a plugin's section cannot be imported, or a kind is chosen by what is not a setting for it.
+        PluginError: if a plugin's section cannot be imported, or the setting of a kind does not exist or belongs to
+            another kind.
     """
     opened = tuple(dict.fromkeys((REFERENCE, *roles)))
     sections = {name: section.load() for name, section in registry.sections.items()}
@@ -91,6 +102,9 @@ def schema(registry: Registry, roles: Iterable[str] = ()) -> Schema:
     sections[ROLES] = _roles_section(opened)
     purposes = {name: section.purpose for name, section in registry.sections.items()}
     slots = _slots(sections)
+    places = dict.fromkeys(slot.scope for slot in slots.values() if slot.kind == "model" and slot.scope)
+    places |= dict.fromkeys(kind.name for kind in registry.kinds.values() if kind.placed)
+    meshes = {f"{scope}/{MESH}": RoleMesh for scope in placed if scope in places}
     for kind in registry.kinds.values():
         if kind.path is not None and (kind.path not in slots or slots[kind.path].kind != kind.name):
             raise PluginError(
@@ -98,19 +112,20 @@ def schema(registry: Registry, roles: Iterable[str] = ()) -> Schema:
                 " components of it; say setting='train.NAME', or open a section that has one (dovetail_sections)"
             )
     return Schema(
-        sections=sections,
-        where=frozenset(name for name, purpose in purposes.items() if purpose == "where"),
+        sections=sections | meshes,
+        where=frozenset((*(name for name, purpose in purposes.items() if purpose == "where"), *meshes)),
         experiments=frozenset(name for name, purpose in purposes.items() if purpose == "experiment"),
         slots=slots,
         roles=opened,
+        places=tuple(places),
     )
 
 
 def _with_kinds(base: type[Any], registry: Registry) -> type[Any]:
-    """Add to the section `train` the settings of the kinds that are chosen there.
+    """Add the settings of the kinds that are chosen there to the section `train`.
 
     Raises:
-        PluginError: if a kind's setting has the name of one of the engine's own.
+        PluginError: if a kind's setting has the name of one of the engine's settings.
     """
     chosen_there = []
     for kind in registry.kinds.values():
@@ -128,7 +143,7 @@ def _with_kinds(base: type[Any], registry: Registry) -> type[Any]:
 
 @functools.cache
 def _made(base: type[Any], chosen_there: tuple[tuple[str, str, Any, bool], ...]) -> type[Any]:
-    """Make a section's class; the same one for the same settings, so that equal configurations are equal."""
+    """Make a section's class. It is cached, because configurations are equal only if their sections share a class."""
     fields = {
         name: attrs.field(
             default=default,
@@ -173,7 +188,7 @@ def _slots(sections: Mapping[str, type[Any]]) -> dict[str, Slot]:
 
 @functools.lru_cache(maxsize=64)
 def fields_of(cls: type[Any]) -> dict[str, tuple[Any, attrs.Attribute[Any]]]:
-    """Return the annotation and the attribute of each of a section's settings."""
+    """Return the annotation and the attrs attribute of each setting of a section."""
     hints: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         if attrs.has(base):

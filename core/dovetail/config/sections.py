@@ -1,4 +1,4 @@
-"""Bindings `section.field = value` to the settings, and to the components that they choose."""
+"""Resolve bindings `section.field = value` into settings, and into the components that they choose."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dovetail.config.grammar import Word
 from dovetail.config.parse import Binding
 from dovetail.config.problems import Problems
 from dovetail.config.resolved import DEFAULT
-from dovetail.config.schema import ROLES, Schema, Slot, fields_of, is_taken
+from dovetail.config.schema import MESH, ROLES, Schema, Slot, fields_of, is_taken
 from dovetail.config.settings import RoleModel
 from dovetail.config.types import Mismatch, describe, fit, suggestion
 from dovetail.errors import UnknownNameError, listing, nearest
@@ -24,7 +24,7 @@ FORMS = "write section.field = value or kind.name.parameter = value"
 
 @attrs.frozen(kw_only=True)
 class Chosen:
-    """A component in a slot, and the place that says so."""
+    """A component chosen by a slot, and the location of the binding that chooses it."""
 
     slot: Slot
     component: Component
@@ -33,21 +33,21 @@ class Chosen:
 
 @attrs.define
 class Sections:
-    """What the settings come to."""
+    """The resolved settings: their values and origins, and the components that they choose."""
 
     values: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     origins: dict[str, str] = attrs.field(factory=dict)
     chosen: dict[str, Chosen] = attrs.field(factory=dict)
-    """By the path of the slot, with an index where it holds several."""
+    """By the path of the slot, with an index if it holds several."""
 
 
 def resolve_sections(bindings: Iterable[Binding], schema: Schema, registry: Registry, problems: Problems) -> Sections:
-    """Check the bindings of settings, and fill in the defaults."""
+    """Check the bindings of settings, record errors as problems, and fill in the defaults."""
     resolver = _SectionResolver(schema, registry, problems)
     bound = {}
     for binding in bindings:
         if resolver.is_setting(binding):
-            bound[binding.path] = binding
+            bound[section_of(binding), binding.path[-1]] = binding
     for section, cls in schema.sections.items():
         resolver.found.values[section] = {}
         for name, (hint, field) in fields_of(cls).items():
@@ -58,6 +58,12 @@ def resolve_sections(bindings: Iterable[Binding], schema: Schema, registry: Regi
     return resolver.found
 
 
+def section_of(binding: Binding) -> str:
+    """Return the section of a setting: `reference/mesh` is one of its own."""
+    scoped = binding.scope and binding.path[0] == MESH
+    return f"{binding.scope}/{MESH}" if scoped else binding.path[0]
+
+
 @attrs.define
 class _SectionResolver:
     schema: Schema
@@ -66,18 +72,28 @@ class _SectionResolver:
     found: Sections = attrs.field(factory=Sections)
 
     def is_setting(self, binding: Binding) -> bool:
-        """Tell whether a setting of that name exists."""
-        section, field = binding.path[0], binding.path[-1]
+        """Tell whether the setting exists and may be bound; otherwise record a problem."""
+        section, field = section_of(binding), binding.path[-1]
         if section not in self.schema.sections:
-            self.problems.add(binding.place, self._unknown_section(section, field))
-        elif binding.scope:
+            unknown = self._unknown_place(binding) if binding.scope else self._unknown_section(section, field)
+            self.problems.add(binding.place, unknown)
+        elif binding.scope and section == binding.path[0]:
             self.problems.add(binding.place, f"'{binding.key}': a setting has no scope; write {section}.{field}")
         elif field not in attrs.fields_dict(self.schema.sections[section]):
             self.problems.add(binding.place, self._unknown_field(section, field))
         else:
-            self.problems.check_once(binding.key, binding.path, binding.file, binding.place)
+            self.problems.check_once(binding.key, (section, field), binding.file, binding.place)
             return True
         return False
+
+    def _unknown_place(self, binding: Binding) -> str:
+        if section_of(binding) == binding.path[0]:
+            return self._unknown_section(*binding.path)
+        scope, places = binding.scope, self.schema.places
+        hint = nearest(scope, places)
+        if not hint and scope.isidentifier() and not is_taken(scope, self.registry):
+            hint = f" {ROLES}.{scope} = 'frozen' would open the model role '{scope}'."
+        return f"'{binding.key}': no role '{scope}' has devices.{hint} Roles: {listing(places)}"
 
     def _unknown_section(self, section: str, field: str) -> str:
         if section in self.registry.kinds:
@@ -91,10 +107,10 @@ class _SectionResolver:
         return f"unknown section '{section}'.{hint} Sections: {listing(self.schema.sections)}; {FORMS}"
 
     def resolve(self, section: str, field: attrs.Attribute[Any], hint: Any, binding: Binding | None) -> None:
-        """Fit one setting's value, or its default, and find the components that it names."""
+        """Check the value of one setting, or its default, and look up the components that it names."""
         path = f"{section}.{field.name}"
         if binding is None and field.default is attrs.NOTHING:
-            self.problems.add(path, "it has no default, set it")
+            self.problems.add(path, "it has no default: set it")
             return
         place = binding.place if binding else f"default of {path}"
         value = binding.value if binding else field.default
@@ -108,7 +124,10 @@ class _SectionResolver:
         self.found.origins[path] = binding.place if binding else DEFAULT
 
     def _owners(self, slot: Slot | None, binding: Binding | None) -> tuple[str, ...]:
-        """Return whose components a bare name means: only in what a user has written can it be ambiguous."""
+        """Return the distributions that own bare names in a value, in order of preference; none in the user's own text.
+
+        In a default, or in a file that a plugin ships, a bare name is therefore never ambiguous.
+        """
         if binding is not None:
             return (binding.owner, ENGINE) if binding.owner else ()
         if slot is None:
@@ -118,7 +137,7 @@ class _SectionResolver:
         return (*(origin.distribution for origin in origins if origin), ENGINE)
 
     def _names(self, slot: Slot, value: Any, hint: Any, place: str, owners: tuple[str, ...]) -> Any:
-        """Return the names that a setting holds as the registry spells them, and note what they choose."""
+        """Return the names in a setting in the registry's spelling, and record the components that they choose."""
         words = value if slot.many and isinstance(value, list | tuple) else (value,)
         texts = [word.text if isinstance(word, Word) else word for word in words]
         if texts == [None] and slot.many:

@@ -1,4 +1,4 @@
-"""The engine's own settings: one attrs class per section of a gin file.
+"""The engine's own settings: one attrs class for each section of a gin file.
 
 `train.steps = 100` sets `Train.steps`. A field made with `chosen(kind)` holds the name of a component of that kind.
 Plugins open sections of their own with the hook `dovetail_sections`.
@@ -19,7 +19,10 @@ from dovetail.ranges import in_range
 def chosen(kind: str, default: Any = attrs.NOTHING, *, scope: str = "") -> Any:
     """Declare a field that holds a component's name, a tuple of names, or None.
 
-    `scope` is the gin scope under which its parameters may be set apart, as in `critic/optimizer.adamw.b2 = 0.95`.
+    Args:
+        kind: the kind of the components.
+        default: the default of the setting.
+        scope: the gin scope in which their parameters can be set separately, as in `critic/optimizer.adamw.b2 = 0.95`.
     """
     return attrs.field(default=default, metadata={"kind": kind, "scope": scope})
 
@@ -28,7 +31,7 @@ def chosen(kind: str, default: Any = attrs.NOTHING, *, scope: str = "") -> Any:
 class Train:
     """The training loop: which components make up the algorithm, and the sizes of a step."""
 
-    # beside the settings of the kinds, `train.policy_loss` and so on, which the registry's records make
+    # the settings of the kinds, `train.policy_loss` and so on, are added from the registry
     answer_column: str = "answer"
     role_column: str = "role"
     refill_rounds: Annotated[int, Ge(0)] = attrs.field(default=3, validator=in_range)
@@ -44,6 +47,7 @@ class Train:
     epochs: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
     mini_batch_size: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
     micro_batch_size: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
+    length_buckets: Annotated[int, Interval(ge=1, le=32)] = attrs.field(default=1, validator=in_range)
     max_prompt_tokens: Annotated[int, Ge(1)] = attrs.field(default=64, validator=in_range)
     long_prompts: Literal["error", "truncate", "filter"] = "error"
 
@@ -54,7 +58,7 @@ class Train:
 
 @attrs.frozen(kw_only=True)
 class Critic:
-    """The critic, trained only when a chosen component reads `values`."""
+    """The critic, which is trained only if a chosen component reads `values`."""
 
     model: str = chosen("model", "decoder", scope="critic")
     adapter: str | None = chosen("adapter", None, scope="critic")
@@ -70,7 +74,7 @@ class Critic:
 
 @attrs.frozen(kw_only=True)
 class Sft:
-    """The supervised warm start on a task's demonstrations; no steps, no warm start."""
+    """The supervised warm start on a task's demonstrations; skipped if `steps` is 0."""
 
     steps: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
     batch_size: Annotated[int, Ge(1)] = attrs.field(default=64, validator=in_range)
@@ -84,12 +88,12 @@ class Sft:
 
 def _no_empty_string(_: Any, attribute: attrs.Attribute[Any], strings: tuple[str, ...]) -> None:
     if "" in strings:
-        raise ConfigError(f"sampling.{attribute.name} = {strings!r} has an empty string, which is in every text")
+        raise ConfigError(f"sampling.{attribute.name} = {strings!r} has an empty string, which every text contains")
 
 
 @attrs.frozen(kw_only=True)
 class Sampling:
-    """How completions are sampled; `temperature` 0 is greedy. A preset gives what is not set here."""
+    """How completions are sampled; `temperature` 0 is greedy. A preset provides the values that are not set here."""
 
     preset: str | None = chosen("sampling_preset", None)
     temperature: Annotated[float, Interval(ge=0, lt=math.inf)] = attrs.field(default=1.0, validator=in_range)
@@ -105,8 +109,8 @@ class Sampling:
 class Eval:
     """Evaluation on the task's `eval` split, before training, every `every` steps, and at the end.
 
-    With `every = None` there is none. Greedy, and with `samples` for each prompt, which are drawn with the preset,
-    temperature and cuts named here.
+    With `every = None` there is no evaluation. Each prompt is completed greedily, and by `samples` further completions
+    drawn with the preset, temperature and cuts set here.
     """
 
     task: str | None = chosen("task", None, scope="eval")
@@ -142,21 +146,41 @@ class Run:
 
 @attrs.frozen(kw_only=True)
 class Mesh:
-    """How many devices share the work; not part of the config id, as it changes nothing but rounding.
+    """The devices of the policy being trained; not part of the config id, since they affect only rounding.
 
-    Batches are cut by rows over `fsdp` devices, parameters by their `width` over `fsdp` and by heads, feed-forward
-    units and vocabulary over `tp`.
+    There are `fsdp` times `tp` devices, from number `first` on. The rows of a batch are sharded over `fsdp` devices.
+    Parameters are sharded over `fsdp` by their `width`, and over `tp` by heads, feed-forward units and vocabulary.
     """
 
     fsdp: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
     tp: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
+    first: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
+
+    @property
+    def span(self) -> range:
+        """The numbers of the devices."""
+        return range(self.first, self.first + self.fsdp * self.tp)
+
+    @property
+    def numbers(self) -> str:
+        """The same in words."""
+        return str(self.first) if len(self.span) == 1 else f"{self.first} to {self.span[-1]}"
+
+
+@attrs.frozen(kw_only=True)
+class RoleMesh:
+    """The devices of a role that has some of its own, `reference/mesh.first = 4`; None is what `mesh` says."""
+
+    fsdp: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
+    tp: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
+    first: Annotated[int, Ge(0)] | None = attrs.field(default=None, validator=in_range)
 
 
 @attrs.frozen(kw_only=True)
 class Memory:
-    """Where what a step needs for a moment only is kept meanwhile; not part of the config id.
+    """Where data that only part of a step needs is kept the rest of the time; not part of the config id.
 
-    `limit` is what a step may take of each device, in GiB; None is nine tenths of it.
+    `limit` is the memory that a step may use on each device, in GiB; None means nine tenths of the device's memory.
     """
 
     reference: Literal["device", "host"] = "device"
@@ -166,9 +190,9 @@ class Memory:
 
 @attrs.frozen(kw_only=True)
 class RoleModel:
-    """The section of a model role that `roles` opens, or of the reference: where its weights begin.
+    """The section of the reference or of a model role that `roles` opens: the initial weights of the role.
 
-    Without a model they begin as the policy's do when reinforcement learning begins.
+    Without a model they are the policy's weights at the start of reinforcement learning.
     """
 
     model: str | None = chosen("model", None)

@@ -1,4 +1,4 @@
-"""Values against annotations: what fits, what is converted, and how a value is written in gin."""
+"""Check values against annotations, convert them, and write them in gin."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from dovetail.errors import nearest
 from dovetail.ranges import bounds, phrase, plain, union_of
 
 LARGEST_FLOAT = (2 - 2**-23) * 2.0**127
-"""The largest float32, as which hyperparameters are traced."""
+"""The largest float32, the dtype in which hyperparameters are traced."""
 
 
 class Mismatch(Exception):
-    """A value that does not fit its annotation; the message says which was expected."""
+    """A value does not fit its annotation; the message says what was expected."""
 
 
 def fit(value: Any, hint: Any) -> Any:
-    """Return the value as its annotation wants it, and within the range that it sets.
+    """Convert a value to its annotation, and check it against the range in the annotation.
 
-    An int becomes a float where a float is wanted, a list a tuple where a tuple is, or a tuple a list; a bool is no
-    number.
+    An int is converted to a float, a list to a tuple or a tuple to a list, where the annotation asks for it. A bool is
+    not a number.
 
     >>> fit([1, 2], tuple[float, ...])
     (1.0, 2.0)
@@ -42,7 +42,7 @@ def fit(value: Any, hint: Any) -> Any:
 
 
 def literal(value: Any) -> str:
-    """Write a value in gin, so that it reads back as it is.
+    """Write a value in gin, so that parsing the text gives the same value.
 
     >>> literal((0.1, None, [float("-inf")], {"a": "b"}))
     "(0.1, None, [-inf], {'a': 'b'})"
@@ -57,9 +57,11 @@ def literal(value: Any) -> str:
         return f"[{', '.join(map(literal, value))}]"
     if kind is dict:
         return f"{{{', '.join(f'{literal(k)}: {literal(v)}' for k, v in value.items())}}}"
+    if kind is str and not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise Mismatch(f"{value!r} holds half of a surrogate pair, which no file or folder can hold")
     if value is None or kind in (bool, int, float, str):
         return repr(value)
-    raise Mismatch(f"{value!r} is no gin value")
+    raise Mismatch(f"{value!r} is not a gin value")
 
 
 def describe(hint: Any) -> str:
@@ -90,7 +92,7 @@ def describe(hint: Any) -> str:
 
 
 def suggestion(value: Any, hint: Any) -> str:
-    """Say what somebody may have meant whose text does not fit.
+    """Suggest what was meant by a value that does not fit its annotation; empty if nothing is similar.
 
     >>> suggestion("none", int | None), suggestion("los", typing.Literal["loss", "reward"])
     (' Did you mean None?', " Did you mean 'loss'?")
@@ -107,13 +109,13 @@ def suggestion(value: Any, hint: Any) -> str:
 
 
 def _written(value: Any, hint: Any) -> Any:
-    """Copy a value, with its free words as texts, and with one nan, so that equal configs compare equal."""
+    """Copy a value, with free words as strings, and a single nan object, so that equal configs compare equal."""
     if isinstance(value, Word):
         if value.free:
             return value.text
         advice = f" Write {value.text!r}." if str in _options(hint) else suggestion(value.text, hint)
         raise Mismatch(
-            f"{value.text} is not quoted, and here goes no component's name; expected {describe(hint)}.{advice}"
+            f"{value.text} is not quoted, but this is not a component's name; expected {describe(hint)}.{advice}"
         )
     if isinstance(value, list | tuple):
         return type(value)(_written(item, hint) for item in value)
@@ -123,7 +125,7 @@ def _written(value: Any, hint: Any) -> Any:
 
 
 def _options(hint: Any) -> tuple[Any, ...]:
-    """The types and literal values that an annotation allows at its top level."""
+    """Return the types and literal values that an annotation allows at its top level."""
     hint = plain(hint)
     if _is_union(hint):
         return tuple(leaf for option in typing.get_args(hint) for leaf in _options(option))
@@ -158,7 +160,7 @@ def _fit(value: Any, hint: Any) -> Any:  # noqa: PLR0911 - one line for each for
 
 
 def _fit_union(value: Any, options: tuple[Any, ...]) -> Any:
-    """Prefer an option that takes the value unchanged to one that converts it."""
+    """Fit a value to one of several options, preferring one that leaves it unchanged to one that converts it."""
     fitted = []
     for option in options:
         try:
@@ -186,7 +188,7 @@ def _number(value: Any, kind: type[Any]) -> Any:
 
 
 def _representable(value: int | float) -> bool:
-    """Tell whether arrays can hold a number: of int64, or of float32, where a larger one would silently be infinite."""
+    """Tell whether a number fits an int64, or a float32, in which a larger one would silently become infinite."""
     if isinstance(value, int):
         return -(2**63) <= value < 2**63
     return not math.isfinite(value) or abs(value) <= LARGEST_FLOAT

@@ -23,7 +23,19 @@ from dovetail.plan.roles import CRITIC, INPUTS, POLICY
 from dovetail.plan.sizes import rows_of_step
 from dovetail.protocols import Weights
 from dovetail.step.algorithm import Algorithm, assemble
+from dovetail.step.buckets import described
 from dovetail.train.models import Models
+
+
+@attrs.frozen(kw_only=True)
+class Place:
+    """Devices that have the same roles, by their numbers, and what each of them holds; see `Cost`."""
+
+    devices: tuple[int, ...]
+    roles: tuple[str, ...]
+    memory: dict[str, int]
+    moments: dict[str, int]
+    peak: int
 
 
 @attrs.frozen(kw_only=True)
@@ -35,11 +47,12 @@ class Cost:
         trained: those of them that are trained.
         tokens: what a step samples at most, rows times `sampling.max_tokens`.
         choice: how the step is computed, so that it fits.
-        memory: bytes that each device holds throughout a step, by what it is.
+        memory: bytes that each device holds throughout a step, by what it is; the fullest ones where roles are apart.
         moments: bytes that it holds beside these in each part of a step: gradients, activations, logits, the cache.
         peak: bytes that it holds at most.
         flops: operations of a whole step on all devices, by what does them; a multiplication and an addition are two.
         notes: what had to be assumed.
+        placement: the same for all devices, those with the same roles together.
     """
 
     parameters: int
@@ -51,6 +64,7 @@ class Cost:
     peak: int
     flops: dict[str, float]
     notes: tuple[str, ...]
+    placement: tuple[Place, ...]
 
 
 def estimate(config: Config) -> Cost:
@@ -61,8 +75,9 @@ def estimate(config: Config) -> Cost:
     """
     algorithm = assemble(config)
     notes: list[str] = []
-    devices = Devices.abstract(config.mesh)
+    devices = Devices.abstract(config.mesh, config.apart)
     models = Models(config=config, devices=devices, vocab_size=_vocabulary(config, notes))
+    models.check_meshes((POLICY, *algorithm.follow, *devices.apart))
     try:
         settled = settle(config, algorithm, models, devices)
     except DoesNotFit as error:
@@ -70,7 +85,8 @@ def estimate(config: Config) -> Cost:
         notes.append(str(error))
     graphdef, weights = models.shapes()
     policy = _Model(config, devices, in_mode(graphdef, weights, settled.mode), weights, trunk=lambda model: model)
-    account = Footprint(config, algorithm, models, devices).account(settled)
+    step = Footprint(config, algorithm, models, devices)
+    account = step.account(settled)
     work = dict.fromkeys((POLICY, *algorithm.follow), policy.work(_project))
     for role in filter(models.has_own, algorithm.follow):
         own = _Model(config, devices, *models.role_shapes(role), trunk=lambda model: model)
@@ -87,12 +103,16 @@ def estimate(config: Config) -> Cost:
         parameters=_count(policy.weights),
         trained=_count(policy.weights.trained),
         tokens=policy.rows * config.sampling.max_tokens,
-        choice=str(settled),
+        choice=", ".join(filter(None, (str(settled), described(algorithm.sizes, config.sampling.max_tokens)))),
         memory=account.resident,
         moments=account.moments,
         peak=account.peak,
         flops={name: count for name, count in flops.items() if count},
         notes=tuple(notes),
+        placement=tuple(
+            Place(devices=numbers, roles=each.roles, memory=each.resident, moments=each.moments, peak=each.peak)
+            for numbers, each in step.accounts(settled).items()
+        ),
     )
 
 

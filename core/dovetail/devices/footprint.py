@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from dovetail.config import Config
 from dovetail.devices.liveness import Traced, traced
 from dovetail.devices.mesh import Devices
 from dovetail.devices.micro_batch import Work, in_update
-from dovetail.plan.roles import CRITIC, INPUTS, POLICY
+from dovetail.plan.roles import CRITIC, INPUTS, POLICY, ROLLOUT
 from dovetail.protocols import Weights
 from dovetail.step.algorithm import Algorithm
 from dovetail.step.forward import LOGITS_PER_CHUNK
@@ -64,10 +65,12 @@ class Account:
     Attributes:
         resident: bytes that are there throughout, by what they are.
         moments: bytes beside these in each part of the step: gradients, activations, logits, the cache.
+        roles: which it has; `rollout` is the sampler.
     """
 
     resident: dict[str, int]
     moments: dict[str, int]
+    roles: tuple[str, ...]
 
     @property
     def peak(self) -> int:
@@ -104,46 +107,104 @@ class Footprint:
     algorithm: Algorithm
     models: Models
     devices: Devices
-    known: dict[Settled, Account] = attrs.field(factory=dict, init=False, eq=False)
+    known: dict[Settled, dict[tuple[int, ...], Account]] = attrs.field(factory=dict, init=False, eq=False)
+    traces: dict[Settled, dict[str, Traced]] = attrs.field(factory=dict, init=False, eq=False)
     """What has been traced, which takes seconds for a large model."""
 
     def account(self, settled: Settled) -> Account:
-        """Return what each device holds in a step that is computed so."""
+        """Return what the fullest devices hold in a step that is computed so."""
+        return max(self.accounts(settled).values(), key=lambda account: account.peak)
+
+    def accounts(self, settled: Settled) -> dict[tuple[int, ...], Account]:
+        """Return what each device holds, by the numbers of the devices that have the same roles."""
         if settled not in self.known:
-            self.known[settled] = self._account(settled)
+            held, moments = self._resident(settled), self._moments(settled)
+            self.known[settled] = {
+                numbers: Account(_joined(held, roles), self._at_once(_joined(moments, roles), roles), roles)
+                for roles, numbers in self._together().items()
+            }
         return self.known[settled]
 
-    def _account(self, settled: Settled) -> Account:
-        updates = {model: self._update(model, settled) for model in self._updated}
-        resident, own = self.resident(), base()
-        beside = self._sampling() if self.config.train.staleness else 0  # both at once
-        moments = {f"update of the {model}": found.peak + beside for model, found in updates.items()}
-        if own:
-            programs = PER_OPERATION * sum(found.operations for found in updates.values())
-            resident |= {"the process itself": own, "compiled programs": programs}
+    def _together(self) -> dict[tuple[str, ...], tuple[int, ...]]:
+        """The devices that have the same roles, by these."""
+        roles = (*self._updated, *self.algorithm.follow, ROLLOUT)
+        spans = {role: self.devices.of(role).span for role in dict.fromkeys(roles)}
+        found = defaultdict(list)
+        for number in sorted({number for span in spans.values() for number in span}):
+            found[tuple(role for role, span in spans.items() if number in span)].append(number)
+        return {roles: tuple(numbers) for roles, numbers in found.items()}
+
+    def _moments(self, settled: Settled) -> dict[str, dict[str, int]]:
+        """What a role's devices hold beside what is there throughout, by role and part of the step."""
+        found = {model: {f"update of the {model}": self._updates(settled)[model].peak} for model in self._updated}
         if self.config.memory.optimizer == "host":
-            moments[f"update of the {POLICY}"] += self.devices.bytes(self._trained(POLICY)[1])
-        return Account(resident, moments | {"sampling": self._sampling()})
+            found[POLICY][f"update of the {POLICY}"] += self.devices.bytes(self._trained(POLICY)[1])
+        sampling = {"sampling": self._sampling()}
+        if ROLLOUT in self.devices.apart:  # it samples with what it has until what replaces that is there
+            sampling |= {"new weights": self.devices.of(ROLLOUT).bytes(self._trained(POLICY)[0].trained)}
+        scored = [role for role in self.algorithm.follow if role in self.devices.apart]
+        return (
+            found
+            | {ROLLOUT: sampling}
+            | {role: {f"scoring by the {role}": self._scoring(role, settled)} for role in scored}
+        )
+
+    def _at_once(self, moments: dict[str, int], roles: tuple[str, ...]) -> dict[str, int]:
+        """Add to updates what is sampled meanwhile by a program that runs ahead."""
+        if not (self.config.train.staleness and ROLLOUT in roles):
+            return moments
+        beside = moments["sampling"]
+        return {name: size + beside * name.startswith("update") for name, size in moments.items()}
+
+    def _updates(self, settled: Settled) -> dict[str, Traced]:
+        if settled not in self.traces:
+            self.traces[settled] = {model: self._update(model, settled) for model in self._updated}
+        return self.traces[settled]
 
     @property
     def _updated(self) -> tuple[str, ...]:
         return (POLICY, CRITIC) if self.algorithm.has_critic else (POLICY,)
 
-    def resident(self) -> dict[str, int]:
-        """Return the arrays that each device holds throughout a step, by what they are."""
+    def _resident(self, settled: Settled) -> dict[str, dict[str, int]]:
+        """The arrays that a role's devices hold throughout a step, by role and by what they are."""
         weights, state = self._trained(POLICY)
         waits = self.config.memory.optimizer == "host"
-        found = {"parameters": self.devices.bytes(weights), "optimizer": 0 if waits else self.devices.bytes(state)}
-        if ahead := self.config.train.staleness:  # an update reuses the memory of what it replaces
-            found["weights in flight"] = (ahead + 1) * self.devices.bytes(weights.trained)
+        policy = {"parameters": self.devices.bytes(weights), "optimizer": 0 if waits else self.devices.bytes(state)}
+        found = {POLICY: policy, ROLLOUT: self._sampled_from(weights)}
         for role in self.algorithm.follow:
-            own = self._own(role)
-            found[role] = self.devices.bytes(self.models.role_shapes(role)[1] if own else weights.trained)
+            own = self.models.role_shapes(role)[1] if self._own(role) else weights
+            shares = not self._own(role) and role not in self.devices.apart
+            found[role] = {role: self.devices.of(role).bytes(own.trained if shares else own)}
         if self.algorithm.has_critic:
             weights, state = self._trained(CRITIC)
-            found["critic's parameters"] = self.devices.bytes(weights)
-            found["critic's optimizer"] = self.devices.bytes(state)
-        return {name: size for name, size in found.items() if size}
+            there = self.devices.of(CRITIC)
+            found[CRITIC] = {"critic's parameters": there.bytes(weights), "critic's optimizer": there.bytes(state)}
+        if own := base():
+            programs = PER_OPERATION * sum(found.operations for found in self._updates(settled).values())
+            policy |= {"the process itself": own, "compiled programs": programs}
+        return found
+
+    def _sampled_from(self, weights: Weights) -> dict[str, int]:
+        """The sampler's own copies of weights."""
+        ahead, there = self.config.train.staleness, self.devices.of(ROLLOUT)
+        copies = {"weights in flight": (ahead + 1) * there.bytes(weights.trained)} if ahead else {}
+        if there is self.devices:  # an update reuses the memory of what it replaces, so only what runs ahead has some
+            return copies
+        return {"sampler's parameters": there.bytes(weights.frozen if ahead else weights)} | copies
+
+    def _scoring(self, role: str, settled: Settled) -> int:
+        """Bytes of the passes of a role's model over a whole step in micro-batches, beside its weights."""
+        graphdef, weights = self.models.role_shapes(role) if self._own(role) else self.models.shapes()
+        parts = self.devices.of(role).parts
+        alone = self._of_one_device(settled, parts)
+        own = {POLICY: in_mode(graphdef, weights, settled.mode)}
+        scoring = Scoring(algorithm=alone.apply(self.algorithm), graphdefs=own)
+        batch = self._batch(alone.micro_batch_size, parts)
+
+        def passes(weights: Any, batch: Any, hyper: Any) -> Any:
+            return scoring.batch({role: weights}, batch, hyper, (role,))
+
+        return traced(passes, weights, batch, self.algorithm.hyper).peak - _bytes(weights)
 
     def _trained(self, model: str) -> tuple[Weights, Any]:
         """The shapes of a model's weights and of its optimiser's state."""
@@ -154,7 +215,7 @@ class Footprint:
         """A model's update, and its bytes beside the weights that it reads; gradients are cut as parameters are."""
         function, arguments = self.update(model, settled)
         weights, found = self._trained(model)[0], traced(function, *arguments, donated=1)
-        cut = 1 - self.devices.bytes(weights.trained) / _bytes(weights.trained)
+        cut = 1 - self.devices.of(model).bytes(weights.trained) / _bytes(weights.trained)
         elsewhere = int(cut * 4 * sum(leaf.size for leaf in jax.tree.leaves(weights.trained)))
         return attrs.evolve(found, peak=found.peak - _bytes(arguments[:3]) - elsewhere)
 
@@ -162,11 +223,13 @@ class Footprint:
         """Return a function like a model's update, whose first argument is given away, and its arguments' shapes."""
         graphdef = (self.models.shapes() if model == POLICY else self.models.critic_shapes())[0]
         weights, state = self._trained(model)
-        parts, beside = self.devices.parts, self.algorithm.plan.roles_in_update if model == POLICY else ()
-        step = _proxy(settled.apply(self.algorithm), model, in_mode(graphdef, weights, settled.mode), parts)
+        parts = self.devices.of(model).parts
+        beside = self.algorithm.plan.roles_in_update if model == POLICY else ()
+        alone = self._of_one_device(settled, parts)
+        step = _proxy(alone.apply(self.algorithm), model, in_mode(graphdef, weights, settled.mode))
         others = {role: self._role_shapes(role) for role in beside}
         graphdefs = {role: in_mode(*self.models.role_shapes(role), settled.mode) for role in beside if self._own(role)}
-        batch, key = self._batch(settled, parts), jax.eval_shape(lambda: jax.random.key(0))
+        batch, key = self._batch(alone.micro_batch_size, parts), jax.eval_shape(lambda: jax.random.key(0))
         given = Trained(weights.trained, state), weights.frozen, others
         return step(graphdefs), (*given, batch, key, self.algorithm.hyper)
 
@@ -176,9 +239,12 @@ class Footprint:
     def _role_shapes(self, role: str) -> Weights:
         return self.models.role_shapes(role)[1] if self._own(role) else self.models.shapes()[1]
 
-    def _batch(self, settled: Settled, parts: int) -> dict[str, jax.ShapeDtypeStruct]:
+    def _of_one_device(self, settled: Settled, parts: int) -> Settled:
+        """What one of the devices computes that share a micro-batch, which may be less than a group."""
+        return attrs.evolve(settled, micro_batch_size=max(1, settled.micro_batch_size // parts))
+
+    def _batch(self, micro: int, parts: int) -> dict[str, jax.ShapeDtypeStruct]:
         """The fields that models read, of a few micro-batches of one device."""
-        micro = max(1, settled.micro_batch_size // parts)
         rows = min(max(1, in_update(self.config).rows // parts), 2 * micro)
         sizes = {"prompt": self.config.train.max_prompt_tokens, "": self.config.sampling.max_tokens}
         found = {"draw_ids": jax.ShapeDtypeStruct((rows,), jnp.int32)}
@@ -195,7 +261,7 @@ class Footprint:
         rows = train.prompts * train.group_size
         sizes = [(train.prompts, train.max_prompt_tokens), (rows, self.config.sampling.max_tokens)]
         caches = [jax.eval_shape(lambda size=size: model.init_cache(*size)) for size in sizes]
-        return (_bytes(caches) + 2 * 4 * rows * model.vocab_size) // self.devices.parts
+        return (_bytes(caches) + 2 * 4 * rows * model.vocab_size) // self.devices.of(ROLLOUT).parts
 
     def rough(self, settled: Settled, work: Work) -> int:
         """Return more than a step takes, from the bytes per token of the decoder alone, without tracing an update."""
@@ -210,7 +276,7 @@ class Footprint:
         return base() + ahead + models * _bytes(weights) + 8 * trained + activations + 6 * logits + self._sampling()
 
 
-def _proxy(algorithm: Algorithm, model: str, graphdef: Any, parts: int) -> Any:
+def _proxy(algorithm: Algorithm, model: str, graphdef: Any) -> Any:
     """Return a function like an update, with a sum in place of the loss, which takes little memory."""
 
     def with_roles(graphdefs: Mapping[str, Any]) -> Any:
@@ -223,7 +289,7 @@ def _proxy(algorithm: Algorithm, model: str, graphdef: Any, parts: int) -> Any:
                 arrays = [x for x in jax.tree.leaves(found) if jnp.issubdtype(x.dtype, jnp.floating)]
                 return sum((jnp.sum(jnp.sin(x.astype(jnp.float32))) for x in arrays), jnp.float32(0)), {}
 
-            rows = max(1, algorithm.sizes.micro_batch_size // parts)
+            rows = algorithm.sizes.micro_batch_size
             gradient, total, _ = accumulate(loss, trained.params, batch, rows)
             step, steps = jnp.int32(0), jnp.int32(1)
             params, state, _ = optimiser.apply(trained.params, trained.optimiser, gradient, step, steps, hyper)
@@ -232,6 +298,11 @@ def _proxy(algorithm: Algorithm, model: str, graphdef: Any, parts: int) -> Any:
         return update
 
     return with_roles
+
+
+def _joined(by_role: Mapping[str, Mapping[str, int]], roles: tuple[str, ...]) -> dict[str, int]:
+    """What devices with some roles hold."""
+    return {name: size for role in roles for name, size in by_role.get(role, {}).items() if size}
 
 
 def _optimiser(algorithm: Algorithm, model: str) -> Optimiser:

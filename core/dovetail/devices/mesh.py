@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from types import MappingProxyType
 from typing import Any, Final
 
 import attrs
@@ -14,6 +16,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, S
 from dovetail.config.settings import Mesh
 from dovetail.devices.host_memory import give_back_after_compiling
 from dovetail.devices.presence import devices, warn_if_unseen
+from dovetail.devices.spanning import own_shape, put
 from dovetail.errors import ConfigError
 from dovetail.protocols import Axes
 
@@ -24,39 +27,70 @@ ROWS: Final = "fsdp"
 """The mesh axis over which the rows of a batch are cut."""
 
 
+AXES: Final = (ROWS, "tp")
+KINDS: Final = (AxisType.Auto, AxisType.Auto)
+"""jax.make_mesh makes axes explicit by default, which with_sharding_constraint refuses."""
+
+DIVISORS: Final = 12
+"""How many numbers a message names."""
+
+NOBODY: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
 @attrs.frozen
 class Devices:
-    """The devices of a run; one device needs no mesh, and nothing is ever moved."""
+    """The devices of the policy being trained; one device needs no mesh, and nothing is ever moved.
+
+    Attributes:
+        mesh: of these devices.
+        span: their numbers.
+        apart: those of the roles that have others, by role. All have a mesh then, as arrays must say where they are.
+    """
 
     mesh: jax.sharding.Mesh | AbstractMesh | None
+    span: range = range(1)
+    apart: Mapping[str, Devices] = NOBODY
 
     @classmethod
-    def open(cls, settings: Mesh) -> Devices:
-        """Make the mesh.
+    def open(cls, settings: Mesh, apart: Mapping[str, Mesh] = NOBODY) -> Devices:
+        """Make the meshes.
 
         Raises:
             ConfigError: if there are fewer devices.
             RunError: if JAX cannot start its platform.
         """
-        wanted, there = settings.fsdp * settings.tp, devices()
+        there = devices()
         warn_if_unseen()
         give_back_after_compiling()
-        if wanted > len(there):
-            raise ConfigError(
-                f"mesh.fsdp = {settings.fsdp} times mesh.tp = {settings.tp} needs {wanted} devices; there"
-                f" {'is' if len(there) == 1 else 'are'} {len(there)} ({there[0].platform})"
-            )
-        if wanted == 1:
+        _check_there(settings, "mesh", there)
+        for role, each in apart.items():
+            _check_there(each, f"{role}/mesh", there)
+        _check_several(settings, there, apart)
+        if settings.span == range(1) and not apart:
             return cls(None)
-        # jax.make_mesh makes axes explicit by default, which with_sharding_constraint refuses.
-        axes = (AxisType.Auto, AxisType.Auto)
-        return cls(jax.make_mesh((settings.fsdp, settings.tp), ("fsdp", "tp"), axes, devices=there[:wanted]))
+
+        def made(each: Mesh) -> jax.sharding.Mesh:
+            chosen = [there[number] for number in each.span]
+            return jax.make_mesh((each.fsdp, each.tp), AXES, KINDS, devices=chosen)
+
+        others = {role: cls(made(each), each.span) for role, each in apart.items()}
+        return cls(made(settings), settings.span, others)
 
     @classmethod
-    def abstract(cls, settings: Mesh) -> Devices:
-        """Return a mesh of devices that need not be there, for sizes."""
-        axes = (AxisType.Auto, AxisType.Auto)
-        return cls(AbstractMesh((settings.fsdp, settings.tp), ("fsdp", "tp"), axes))
+    def own(cls, settings: Mesh) -> Devices:
+        """Make a mesh of this process's devices alone, where the run has several."""
+        shape = own_shape(settings.fsdp, settings.tp)
+        return cls(jax.make_mesh(shape, AXES, KINDS, devices=jax.local_devices()))
+
+    @classmethod
+    def abstract(cls, settings: Mesh, apart: Mapping[str, Mesh] = NOBODY) -> Devices:
+        """Return meshes of devices that need not be there, for sizes."""
+        others = {role: cls.abstract(each) for role, each in apart.items()}
+        return cls(AbstractMesh((settings.fsdp, settings.tp), AXES, KINDS), settings.span, others)
+
+    def of(self, role: str) -> Devices:
+        """Return the devices of a role."""
+        return self.apart.get(role, self)
 
     @property
     def parts(self) -> int:
@@ -100,9 +134,13 @@ class Devices:
 
         def move(variable: nnx.Variable[Any]) -> nnx.Variable[Any]:
             value = variable.get_value()
-            return variable.replace(jax.device_put(value, self.place(variable.get_metadata().get("axes"), value.shape)))
+            return variable.replace(put(value, self.place(variable.get_metadata().get("axes"), value.shape)))
 
         return jax.tree.map(move, state, is_leaf=lambda x: isinstance(x, nnx.Variable))
+
+    def whole(self, tree: Any) -> Any:
+        """Put small arrays on the devices, whole on each."""
+        return tree if self.mesh is None else jax.device_put(tree, NamedSharding(self.mesh, PartitionSpec()))
 
     def rows(self, batch: Any) -> Any:
         """Put a batch on the devices, cut by rows where their number allows it."""
@@ -110,10 +148,60 @@ class Devices:
             return jax.device_put(batch)
         whole, cut = (NamedSharding(self.mesh, PartitionSpec(*spec)) for spec in ((), (ROWS,)))
 
-        def put(array: Any) -> jax.Array:
-            return jax.device_put(array, cut if array.ndim and array.shape[0] % self.parts == 0 else whole)
+        def spread(array: Any) -> jax.Array:
+            return put(array, cut if array.ndim and array.shape[0] % self.parts == 0 else whole)
 
-        return jax.tree.map(put, batch)
+        return jax.tree.map(spread, batch)
+
+
+def _check_there(settings: Mesh, name: str, there: Sequence[Any]) -> None:
+    if settings.span.stop > len(there):
+        wanted = len(settings.span)
+        begin = f" from {name}.first = {settings.first} on" if settings.first else ""
+        raise ConfigError(
+            f"{name}.fsdp = {settings.fsdp} times {name}.tp = {settings.tp} needs {wanted}"
+            f" device{'s' * (wanted > 1)}{begin}; there {'is' if len(there) == 1 else 'are'} {len(there)}"
+            f" ({there[0].platform})"
+        )
+
+
+def _check_several(settings: Mesh, there: Sequence[Any], apart: Mapping[str, Mesh]) -> None:
+    """Refuse what a run of several processes cannot do with its devices."""
+    if jax.process_count() == 1:
+        return
+    if apart:
+        raise ConfigError(
+            f"{min(apart)}/mesh gives a role devices of its own, which a run of {jax.process_count()} processes does"
+            " not support: all roles share mesh.* there"
+        )
+    if len(settings.span) < len(there):
+        raise ConfigError(
+            f"mesh.fsdp = {settings.fsdp} times mesh.tp = {settings.tp} uses {len(settings.span)} of the {len(there)}"
+            f" devices of {jax.process_count()} processes, and a process without a part in the mesh has nothing to do:"
+            f" set mesh.fsdp = {len(there) // settings.tp}, or start fewer processes"
+        )
+
+
+def check_divides(settings: Mesh, name: str, vocabulary: int, heads: int | None = None) -> None:
+    """Refuse a mesh that would cut a model's heads, or leave its vocabulary whole on every device.
+
+    Raises:
+        ConfigError: with the numbers that would do.
+
+    >>> try:
+    ...     check_divides(Mesh(tp=3), "mesh", vocabulary=300, heads=4)
+    ... except ConfigError as error:
+    ...     print(error)
+    mesh.tp = 3 does not divide 4 heads; values that divide a vocabulary of 300 and 4 heads: 1, 2, 4
+    """
+    counts = {f"a vocabulary of {vocabulary:,}": vocabulary} | ({f"{heads} heads": heads} if heads else {})
+    if uneven := [what for what, count in counts.items() if count % settings.tp]:
+        common = math.gcd(*counts.values())
+        fitting = [str(number) for number in range(1, common + 1) if common % number == 0]
+        raise ConfigError(
+            f"{name}.tp = {settings.tp} does not divide {' and '.join(uneven)}; values that divide"
+            f" {' and '.join(counts)}: {', '.join(fitting[:DIVISORS])}"
+        )
 
 
 def keep_rows_cut(micros: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What several samples of a prompt are worth together: pass@k and maj@k."""
+"""Metrics over several samples of a prompt: pass@k and maj@k."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from collections.abc import Hashable, Sequence
 
 
 def pass_at_k(n: int, correct: int, k: int) -> float:
-    """Probability that at least one of k samples is right, estimated without bias from n samples.
+    """Unbiased estimate, from n samples, of the probability that at least one of k samples is correct.
 
     pass@k = 1 - C(n-c, k) / C(n, k). Chen et al. 2021, *Evaluating large language models trained on code*, equation 1.
 
     Args:
-        n: samples drawn of one prompt.
-        correct: c, how many of them are right.
-        k: at most n.
+        n: the number of samples of one prompt.
+        correct: c, the number of correct ones.
+        k: from 1 to n.
+
+    Raises:
+        ValueError: if k is out of range.
 
     >>> pass_at_k(4, 1, 1), pass_at_k(4, 1, 4), pass_at_k(4, 0, 2)
     (0.25, 1.0, 0.0)
@@ -25,17 +28,20 @@ def pass_at_k(n: int, correct: int, k: int) -> float:
 
 
 def majority_at_k(answers: Sequence[Hashable | None], right: Sequence[bool], k: int) -> float:
-    """Probability that the answer which most of k samples give is right (self-consistency).
+    """Unbiased estimate of the probability that the majority answer of k samples is correct (self-consistency).
 
     Wang et al. 2023, *Self-consistency improves chain of thought reasoning in language models*, section 2. The n
-    samples are cut into ⌊n / k⌋ groups of k, and the share of right majorities is returned, which is unbiased. A tie
-    counts with the share of its answers that are right, as if it were broken at random. Samples without an answer have
-    no vote; without any vote the majority is wrong.
+    samples are split into ⌊n / k⌋ groups of k, and the fraction of groups with a correct majority is returned. A tie
+    counts as the fraction of the tied answers that are correct, the expected value of breaking it at random. Samples
+    without an answer do not vote; a group without votes counts as wrong.
 
     Args:
-        answers: what each sample answers; None: nothing.
-        right: whether it is right; of equal answers the first one's is taken.
-        k: votes in a group, at most n.
+        answers: the answer of each sample; None if it has none.
+        right: whether each sample is correct; among equal answers, the value of the first one applies to all.
+        k: the number of samples in a group, from 1 to n.
+
+    Raises:
+        ValueError: if k is out of range.
 
     >>> majority_at_k(["7", "7", "8", None], [True, True, False, False], 4)
     1.0

@@ -1,4 +1,4 @@
-"""What an evaluation asks of a completion."""
+"""The pass-or-fail checks that an evaluation applies to completions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dovetail.step.algorithm import part
 
 ACCURACY: Final = "accuracy"
 ABOVE_ZERO: Final = float(np.finfo(np.float64).tiny)
-"""The bound of a check that any positive score passes."""
+"""The threshold of a check that any positive score passes: the smallest positive normal float64."""
 
 Answers = Callable[[Sequence[str]], Sequence[str | None]]
 """A component of kind `answer`, with its hyperparameters set."""
@@ -26,14 +26,14 @@ Answers = Callable[[Sequence[str]], Sequence[str | None]]
 
 @attrs.frozen(kw_only=True)
 class Check:
-    """A question about a completion: does a reward, or the total score where there is none, reach a bound?"""
+    """Whether the score of a completion reaches a threshold: that of a reward or, without one, the total score."""
 
     name: str
     scorer: Scorer | None
     at_least: float
 
     def __call__(self, sampled: Sampled) -> Bool[np.ndarray, "seq"]:
-        """Answer it; a completion without a score does not."""
+        """Return which completions pass; one without a score does not."""
         if self.scorer is None:
             scores = sampled.scores.total
         else:
@@ -43,10 +43,11 @@ class Check:
 
 
 def make_checks(config: Config, scorer: Scorer, task: Task) -> tuple[Check, ...]:
-    """Return what an evaluation asks of a completion: the accuracy first, then what else `eval` names a reward for.
+    """Return the checks of an evaluation: accuracy first, then those for which `eval` names a reward.
 
     Raises:
-        DovetailError: if a reward reads a column that the task does not have, or the sizes do not go together.
+        DovetailError: if a reward reads a column that the task does not have, or the settings of `eval` are
+            inconsistent.
     """
     settings, name = config.eval, config.choice("eval.task").component.name
     scorer.check_columns(task.columns, name)
@@ -59,7 +60,7 @@ def make_checks(config: Config, scorer: Scorer, task: Task) -> tuple[Check, ...]
         chosen = config.choices.get(f"eval.{role}")
         if chosen:
             reward = part(f"eval.{role}", chosen)
-            reward.build()  # a reward that lacks a file or a library says so now
+            reward.build()  # so that a missing file or library is reported now
             own = attrs.evolve(scorer, rewards=(reward,))
             own.check_columns(task.columns, name)
             checks.append(Check(name=check, scorer=own, at_least=at_least))
@@ -76,12 +77,12 @@ def _check_sizes(config: Config) -> None:
             raise ConfigError(f"eval.{setting} = {sizes} needs numbers from 1 to eval.samples = {settings.samples}")
     if settings.majority_at and settings.answer is None:
         raise ConfigError(
-            f"eval.majority_at = {settings.majority_at} needs to know what a completion answers: set eval.answer to one"
+            f"eval.majority_at = {settings.majority_at} needs a component that extracts answers: set eval.answer to one"
             f" of {listing(config.registry.names('answer'))}"
         )
 
 
 def make_answers(config: Config) -> Answers | None:
-    """Return what finds the answers that a majority vote counts, where one is asked for."""
+    """Return the callable that extracts the answers for majority votes; None if `eval.majority_at` is empty."""
     choice = config.choices.get("eval.answer") if config.eval.majority_at else None
     return choice.bind() if choice else None

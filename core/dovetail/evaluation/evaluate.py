@@ -1,4 +1,4 @@
-"""Evaluation on held-out examples: greedily, and from several samples of each prompt."""
+"""Evaluation on held-out examples: greedy, and with several samples of each prompt."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from dovetail.step import keys
 
 
 def _ignore(done: int) -> None:
-    """Nobody watches."""
+    """Do nothing: the default where progress is not shown."""
 
 
 @attrs.frozen(kw_only=True)
 class Evaluation:
-    """What an evaluation found: a value of each prompt for each metric, and the first completions as records."""
+    """The result of an evaluation: for each metric a value per prompt, and the first completions as records."""
 
     columns: Columns
     records: list[dict[str, Any]]
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The means over the prompts that have a value (`eval/accuracy`, `eval/pass@k`, ...)."""
+        """Each metric's mean over the prompts that have a value (`eval/accuracy`, `eval/pass@k`, ...)."""
         given = {name: values[~np.isnan(values)] for name, values in self.columns.items()}
         return {f"eval/{name}": float(values.mean()) for name, values in given.items() if len(values)}
 
@@ -39,7 +39,7 @@ class Evaluation:
 class Evaluator:
     """Evaluates on the same examples with the same keys every time, so that evaluations are comparable.
 
-    The first of `checks` is the accuracy; `sampling` says what `settings` does not, such as the length limit.
+    The first of `checks` is the accuracy. `sampling` provides what `settings` does not, such as the length limit.
     """
 
     sampler: Sampler
@@ -53,7 +53,10 @@ class Evaluator:
     def __call__(
         self, counted: Callable[[str, int], Callable[[int], None]] = lambda what, total: _ignore
     ) -> Evaluation:
-        """Complete and score the examples; `counted` makes what is told how many of how many are done."""
+        """Complete and score the examples.
+
+        `counted(activity, total)` returns a function that is called with the number of examples done.
+        """
         kept, watch = self.settings.saved_samples, counted("evaluation", len(self.examples))
         greedy = self.greedy(watch)
         columns, records = greedy.columns(), greedy.records("greedy")[:kept]
@@ -65,11 +68,11 @@ class Evaluator:
 
     @property
     def _sampling(self) -> Sampling:
-        """The length limit and stop strings of the run; nobody reads log-probabilities here, whatever they are over."""
+        """The run's length limit and stop strings. The log-probabilities are not used, so any support will do."""
         return attrs.evolve(self.sampling, min_p=None, logps="support")
 
     def greedy(self, watch: Callable[[int], None] = _ignore) -> Outcomes:
-        """Complete every prompt greedily; `watch` is told how many are done."""
+        """Complete every prompt greedily; `watch` is called with the number of examples done."""
         sampling = attrs.evolve(self._sampling, temperature=0.0, top_k=None, top_p=None)
         return self._run(1, sampling, watch)
 
@@ -82,7 +85,7 @@ class Evaluator:
         return self._run(settings.samples, sampling, watch)
 
     def sampled_columns(self, sampled: Outcomes) -> dict[str, np.ndarray]:
-        """Return what is estimated from several samples: `sampled_accuracy` and the like, `pass@k`, `maj@k`."""
+        """Return the metrics that need several samples: `sampled_accuracy` and the like, `pass@k`, `maj@k`."""
         shares = {f"sampled_{name}": passed.mean(axis=1) for name, passed in sampled.passed.items()}
         return shares | sampled.best_of(ACCURACY, self.settings.pass_at, self.settings.majority_at)
 

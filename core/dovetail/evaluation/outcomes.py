@@ -1,4 +1,4 @@
-"""What completions of held-out prompts came to, and what is estimated from it."""
+"""The outcomes of completing held-out prompts, and the metrics computed from them."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from dovetail.host.sampling import Sampled
 from dovetail.protocols import Episodes, Example
 
 Columns = dict[str, Float[np.ndarray, "prompt"]]
-"""One value a prompt for each metric, which is their mean; NaN where the prompt has none."""
+"""One value per prompt for each metric, whose value is their mean; NaN for a prompt without one."""
 
 
 @attrs.frozen(kw_only=True)
 class Outcomes:
-    """What the completions of some prompts came to, without their tokens.
+    """The outcomes of the completions of some prompts, without their tokens.
 
     Attributes:
         examples: one for each prompt.
         texts: the completions, prompt-major.
-        answers: what each one answers, if anything; empty where nobody asked.
-        passed: by the name of a check, which completions pass it.
-        scores: the total score; NaN where every reward abstained.
-        rewards: by the name of a reward, its score; NaN where it abstained.
-        lengths: policy tokens, EOS included.
+        answers: the answer in each completion, or None; empty if answers are not extracted.
+        passed: for each check, by name, which completions pass it.
+        scores: the total scores; NaN where every reward abstained.
+        rewards: for each reward, by name, its scores; NaN where it abstained.
+        lengths: the number of policy tokens, including the EOS.
         finish: why each completion ended, a `dovetail.protocols.Finish`.
-        played: of episodes of several turns, their messages, why they ended, and what each turn earned; else empty.
+        played: for multi-turn episodes, why each one ended, the rewards of its turns, and its messages; otherwise
+            empty.
     """
 
     examples: tuple[Example, ...]
@@ -46,7 +47,7 @@ class Outcomes:
 
     @classmethod
     def of(cls, sampled: Sampled, checks: Sequence[Check], answers: Answers | None) -> Outcomes:
-        """Ask the checks about some completions, of as many samples for each prompt."""
+        """Apply the checks to completions, with the same number of samples for each prompt."""
         prompts, samples = sampled.prompts, sampled.group_size
         drawn, scores = sampled.completions, sampled.scores
 
@@ -67,7 +68,7 @@ class Outcomes:
 
     @classmethod
     def joined(cls, parts: Sequence[Outcomes]) -> Outcomes:
-        """Put the outcomes of several batches one after another."""
+        """Concatenate the outcomes of several batches."""
 
         def together(tables: Sequence[Any]) -> Any:
             if isinstance(tables[0], Mapping):
@@ -81,11 +82,11 @@ class Outcomes:
 
     @property
     def samples(self) -> int:
-        """Completions of each prompt."""
+        """The number of completions of each prompt."""
         return self.scores.shape[1]
 
     def columns(self) -> Columns:
-        """Return shares of completions that pass a check, mean rewards, lengths, and the share of truncated ones."""
+        """Return, per prompt, the pass rate of each check, mean rewards and length, and the fraction truncated."""
         found = {name: passed.mean(axis=1) for name, passed in self.passed.items()}
         found |= {f"reward/{name}": _mean_of_given(scores) for name, scores in self.rewards.items()}
         return found | {
@@ -95,7 +96,7 @@ class Outcomes:
         }
 
     def best_of(self, check: str, pass_at: Sequence[int], majority_at: Sequence[int]) -> Columns:
-        """Return `pass@k` and `maj@k` of a check for each of some k."""
+        """Return, per prompt, `pass@k` and `maj@k` of a check for the given values of k."""
         right, n = self.passed[check], self.samples
         found = {f"pass@{k}": np.array([pass_at_k(n, int(row.sum()), k) for row in right]) for k in pass_at}
         votes = [self.answers[i : i + n] for i in range(0, len(self.answers), n)]
@@ -105,12 +106,13 @@ class Outcomes:
         return found
 
     def records(self, how: str) -> list[dict[str, Any]]:
-        """Return a record for each completion, prompt-major, that JSON can hold."""
+        """Return a JSON-compatible record for each completion, prompt-major; `how` names the way they were sampled."""
         return [self._record(how, *divmod(row, self.samples), text) for row, text in enumerate(self.texts)]
 
     def _record(self, how: str, prompt: int, sample: int, text: str) -> dict[str, Any]:
         at = (prompt, sample)
         answer = {"answer": self.answers[prompt * self.samples + sample]} if self.answers else {}
+        expected = {"expected": str(self.examples[prompt]["answer"])} if "answer" in self.examples[prompt] else {}
         return {
             "how": how,
             "index": prompt,
@@ -118,6 +120,7 @@ class Outcomes:
             "prompt": self.examples[prompt]["prompt"],
             "completion": text,
             **answer,
+            **expected,
             "score": _number(self.scores[at]),
             "rewards": {name: _number(table[at]) for name, table in self.rewards.items()},
             **{name: bool(table[at]) for name, table in self.passed.items()},

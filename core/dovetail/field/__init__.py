@@ -1,6 +1,6 @@
-"""Fields that every run may ask for.
+"""Fields that any component may read.
 
-A field that reads `logits` or `hidden_states` is a *quantity* of a forward pass: the engine computes it position by
-position, in chunks, so that no [seq, token, vocab] array is ever kept. Its bare name is the policy being trained (with
-gradient, for losses); `old_NAME` and `ref_NAME` are the policy at collection and the reference.
+A field that reads `logits` or `hidden_states` is a *quantity* of a forward pass: the engine computes it in chunks of
+positions, so that a whole [seq, token, vocab] array never exists. Its bare name refers to the policy being trained
+(differentiable, for losses); `old_NAME` and `ref_NAME` refer to the policy at collection and to the reference.
 """

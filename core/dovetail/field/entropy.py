@@ -1,4 +1,4 @@
-"""Field `entropy`: how undecided the policy is at each position."""
+"""Field `entropy`: the entropy of the next-token distribution at each position."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ def entropy(logits: Float[Array, "*batch vocab"]) -> Float[Array, "*batch"]:
     """Entropy of the next-token distribution in nats: log-sum-exp of the logits minus their mean under the softmax.
 
         H = log ∑_v exp(z_v) - ∑_v π(v)·z_v,   ∂H / ∂z_v = -π(v)·(log π(v) + H)
+
+    The gradient is written out, so that only the logits, the log-sum-exp and H are kept for the backward pass. The
+    logits are in float32 and already divided by the sampling temperature.
 
     >>> entropy(jnp.zeros((1, 4))).round(3)
     Array([1.386], dtype=float32)

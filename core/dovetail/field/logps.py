@@ -1,4 +1,4 @@
-"""Field `logps`: log-probabilities of the tokens as they are."""
+"""Field `logps`: log-probabilities of the tokens over the whole vocabulary."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def logps(logits: Float[Array, "*batch vocab"], tokens: Int[Array, "*batch"]) ->
 
         log π(y) = z_y - log ∑_v exp(z_v),   ∂ log π(y) / ∂z_v = 1[v = y] - π(v)
 
-    The gradient is written out: differentiating the gather and the log-sum-exp step by step keeps twice the memory.
-    The logits arrive divided by the sampling temperature, in float32.
+    The result is in nats. The gradient is written out: differentiating the gather and the log-sum-exp step by step
+    would keep twice the memory. The logits are in float32 and already divided by the sampling temperature.
 
     >>> logps(jnp.zeros((1, 4)), jnp.array([2])).round(3)
     Array([-1.386], dtype=float32)

@@ -1,4 +1,4 @@
-"""Field `support_logps`: log-probabilities of the tokens among those that they were drawn from."""
+"""Field `support_logps`: log-probabilities of the tokens over the support that they were sampled from."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ def support_logps(
     tokens: Int[Array, "*batch"],
     support: Int[Array, "*batch candidate"],
 ) -> Float[Array, "*batch"]:
-    """Log-probability of each of the `tokens` among the ids that a cut has left: its logit minus their log-sum-exp.
+    """Log-probability of each of the `tokens` over the support of its draw: its logit minus the support's log-sum-exp.
 
         log π_S(y) = z_y - log ∑_{v∈S} exp(z_v)
 
-    A sampler that draws among the 50 likeliest tokens reports probabilities that sum to one over those; the trainer's
-    own are like them only over the same S. DeepSeek-AI 2025, *DeepSeek-V3.2*, section 3.1, "Keep Sampling Mask".
+    A sampler that draws from the 50 likeliest tokens reports probabilities that sum to one over those 50; the trainer's
+    are comparable only over the same S. DeepSeek-AI 2025, *DeepSeek-V3.2*, section 3.1, "Keep Sampling Mask".
 
     Args:
-        logits: divided by the sampling temperature, in float32.
-        tokens: y, ids that were drawn.
-        support: S, ids; those below 0 fill up. Where all do, the value means nothing and is finite.
+        logits: in float32, already divided by the sampling temperature.
+        tokens: y, the sampled ids.
+        support: S, token ids; negative entries are padding. Where all are, the result is meaningless but finite.
 
     >>> import numpy as np
     >>> logits = jnp.log(jnp.array([[0.4, 0.4, 0.2]]))

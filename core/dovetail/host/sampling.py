@@ -8,6 +8,7 @@ import attrs
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from dovetail.devices.mesh import Devices
 from dovetail.host.completer import Completed, Completer, rows_of
 from dovetail.host.episodes import fields_of
 from dovetail.host.process_rewards import ProcessScorer
@@ -101,11 +102,12 @@ class Sampled:
 
 @attrs.frozen(kw_only=True)
 class Sampler:
-    """Completes examples and scores the completions."""
+    """Completes examples and scores the completions, under the mesh of `scores_on`."""
 
     complete: Completer
     scorer: Scorer
     process_scorer: ProcessScorer | None = None
+    scores_on: Devices = attrs.field(factory=lambda: Devices(None))
 
     @property
     def engine(self) -> RolloutEngine:
@@ -126,10 +128,11 @@ class Sampler:
         texts = [decode(row[kept].tolist()) for row, kept in zip(drawn.tokens, drawn.mask, strict=True)]
         examples = tuple(example for example in completed.examples for _ in range(n))
         episodes, failed = completed.episodes, drawn.finish == "error"
-        scores = self.scorer(examples, texts, drawn, n, episodes)
         process, measured = None, {}
-        if tokens_too and self.process_scorer is not None:
-            process, measured = self.process_scorer(examples, texts, drawn, n)
+        with self.scores_on.use():
+            scores = self.scorer(examples, texts, drawn, n, episodes)
+            if tokens_too and self.process_scorer is not None:
+                process, measured = self.process_scorer(examples, texts, drawn, n)
         earned = np.zeros(len(texts)) if episodes is None else episodes.turn_rewards.sum(axis=1)
         return Sampled(
             completed=completed,

@@ -1,7 +1,7 @@
-"""The kinds of components that the engine opens, the stages at which a step calls them, and the fields they share.
+"""The built-in kinds of components, the stages at which a step calls them, and the batch fields they share.
 
-To open a kind is one record, here or in a plugin (`dovetail_kinds`): the setting that chooses its components, the
-planner's checks, the call, the conformance checks, the scaffold and the documentation follow from it.
+One record, here or in a plugin (`dovetail_kinds`), defines a kind. The setting that chooses its components, the
+planner's checks, the calls, the conformance checks, the scaffold and the documentation all follow from that record.
 """
 
 from dovetail.kinds import algorithm, data, episodes, model, observers, rollout

@@ -1,4 +1,4 @@
-"""The kinds that make up an algorithm: what is called, stage by stage, between sampling and the optimiser."""
+"""The kinds that make up an algorithm: the components called, stage by stage, between sampling and the optimiser."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ GROUP_FILTER: Final = Kind(
 
 COMPLETION_FILTER: Final = Kind(
     name="completion_filter",
-    summary="fields -> mask without the completions that are in no loss and no baseline",
-    # before corrections, which may average over completions, and before estimators, whose baselines it is about
+    summary="fields -> mask that excludes some completions from every loss and every baseline",
+    # before corrections, which may average over completions, and before estimators, whose baselines must not see them
     stage="passes",
     many=True,
     default=(),
@@ -74,7 +74,7 @@ ADVANTAGE: Final = Kind(
 
 LOSS_MASK: Final = Kind(
     name="loss_mask",
-    summary="fields, advantages among them -> weights of tokens in the policy loss, and maybe which to keep",
+    summary="fields, including advantages -> token weights for the policy loss, and optionally the mask to keep",
     stage="loss_masks",
     many=True,
     default=(),
@@ -132,7 +132,7 @@ VALUE_LOSS: Final = Kind(
 
 KL_CONTROLLER: Final = Kind(
     name="kl_controller",
-    summary="observed KL -> coefficient, with state",
+    summary="observed KL -> KL coefficient, with state",
     stage="after_step",
     setting="train.kl_controller",
     default="fixed",
@@ -176,33 +176,43 @@ KINDS: Final = (
 
 
 class StatefulAdvantage(Protocol):
-    """Kind `advantage`, of an estimator that remembers: a baseline over the whole run, say. Saved in checkpoints.
+    """Kind `advantage`, for an estimator with state, such as a baseline over the whole run. Checkpoints include it.
 
-    A class whose `__call__` reads the field `state` among others. `update` reads the same fields, after the advantages
-    are estimated. Both are pure, as they are traced, and see rows with an empty mask that must count for nothing.
+    A class whose `__call__` reads the field `state` among others. `update` reads the same fields, and is called after
+    the advantages have been estimated. Both are traced, so they must be pure. Rows with an empty mask must not affect
+    the result of either.
     """
 
     def init(self, roles: int) -> Any:
-        """Return the first state, a pytree of arrays; `roles` is how many values `role_ids` has."""
+        """Return the initial state, a pytree of arrays; `roles` is the number of values that `role_ids` can take."""
         ...
 
     @property
     def update(self) -> Callable[..., Any]:
-        """Return the next state, of the same shapes and types."""
+        """A method that returns the next state, with the same shapes and dtypes."""
         ...
 
 
 class KLController(Protocol):
-    """Kind `kl_controller`: a coefficient with state, saved in checkpoints. Pure, so that it can be traced."""
+    """Kinds `kl_controller` and `entropy_controller`: a coefficient with state, which checkpoints include.
+
+    The methods are traced, so they must be pure.
+    """
 
     def init(self, coef: float) -> dict[str, jax.Array]:
-        """Return the first state."""
+        """Return the initial state, given the coefficient that the config sets."""
         ...
 
     def coef(self, state: dict[str, jax.Array]) -> jax.Array:
-        """Return the coefficient to use now."""
+        """Return the current coefficient, a scalar."""
         ...
 
     def update(self, state: dict[str, jax.Array], kl: jax.Array, samples: jax.Array) -> dict[str, jax.Array]:
-        """Return the next state, given the mean KL per token observed over `samples` completions."""
+        """Return the next state.
+
+        Args:
+            state: the current one.
+            kl: the mean per policy token, in nats, of the KL estimate or, for an entropy controller, of the entropy.
+            samples: the number of completions it was observed on.
+        """
         ...

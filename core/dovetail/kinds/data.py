@@ -1,4 +1,4 @@
-"""The kinds around prompts, completions and their scores."""
+"""The kinds that provide prompts and score completions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ CURRICULUM: Final = Kind(
 
 REPLAY: Final = Kind(
     name="replay",
-    summary="earlier completions -> those that a step learns from again",
+    summary="earlier completions -> those that a step trains on again",
     stage="filtered",
     setting="train.replay",
     protocol="dovetail.kinds.data:Replay",
@@ -71,6 +71,7 @@ REWARD: Final = Kind(
     many=True,
     default=("check_answer",),
     reads="columns",
+    placed=True,
 )
 
 PROCESS_REWARD: Final = Kind(
@@ -100,9 +101,8 @@ KINDS: Final = (TASK, TOKENIZER, CURRICULUM, REPLAY, REWARD, PROCESS_REWARD, REW
 
 
 Example = Mapping[str, Any]
-"""One record of a task: `prompt` (text, or a conversation as a list of messages), the columns that rewards read, and
-`completion` (text) where it demonstrates. What is called a prompt beyond the task is the text that
-`Tokenizer.render` makes of it."""
+"""One record of a task: `prompt` (text, or a conversation as a list of messages), the columns that rewards read and,
+for a demonstration, `completion` (text). Outside the task, "prompt" means the text that `Tokenizer.render` returns."""
 
 
 Message = Mapping[str, Any]
@@ -110,10 +110,11 @@ Message = Mapping[str, Any]
 
 
 ASSISTANT: Final = "assistant"
-"""The role of what the policy writes."""
+"""The role of the messages that the policy writes."""
 
 
 Split = Literal["train", "eval", "sft"]
+"""The splits of a task: prompts to train on, prompts to evaluate on, and demonstrations for the supervised phase."""
 
 
 class Task(Protocol):
@@ -121,33 +122,33 @@ class Task(Protocol):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns of `train` and `eval` examples that a reward may read; cheap to ask."""
+        """Names of the columns of `train` and `eval` examples that a reward may read; must be cheap to compute."""
         ...
 
     def examples(self, split: Split) -> Sequence[Example]:
-        """Return a random-access sequence of examples; the same one at every call.
+        """Return a random-access sequence of examples; every call returns the same examples in the same order.
 
         Raises:
-            DataError: with file and line, before anything is half-read.
+            DataError: if the data is malformed, with file and line, before any example is used.
         """
         ...
 
     def corpus(self) -> Sequence[str]:
-        """Return texts on which a tokenizer may be trained."""
+        """Return texts that a tokenizer may be trained on."""
         ...
 
 
 class Tokenizer(Protocol):
-    """Text <-> ids. `pad_id` fills arrays and never means anything: masks do."""
+    """Text <-> ids. Masks, never `pad_id`, tell real tokens from padding."""
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids."""
+        """The number of ids; they run from 0 to `vocab_size - 1`."""
         ...
 
     @property
     def pad_id(self) -> int:
-        """The id that fills arrays."""
+        """The id used for padding."""
         ...
 
     @property
@@ -164,32 +165,34 @@ class Tokenizer(Protocol):
         ...
 
     def render(self, prompt: str | Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None) -> str:
-        """Return a prompt as `encode` should get it: plain text with what must stand in front of it, or a conversation
-        in the chat template, up to where the assistant's next turn begins.
+        """Return a prompt as text to `encode`.
+
+        Plain text is returned with any prefix that the model expects; a conversation is rendered with the chat
+        template, up to where the assistant's next turn begins.
 
         Args:
             prompt: a text, or messages.
             tools: JSON schemas of functions that the model may call, for the chat template.
 
         Raises:
-            DataError: for messages, if there is no chat template, or it refuses them.
+            DataError: if `prompt` is a conversation and there is no chat template, or the template rejects it.
         """
         ...
 
     def bridge(self, messages: Sequence[Message]) -> list[int]:
-        """Return the ids between the end of an assistant's turn, which the policy has written, and its next turn.
+        """Return the ids between the end of an assistant turn that the policy wrote and the start of its next turn.
 
-        Without a chat template they are those of the messages' texts, one after another.
+        Without a chat template these are the ids of the messages' texts, concatenated.
 
         Raises:
-            ConfigError: if the chat template does not end the assistant's turns with an EOS, or rewrites what was said
-                before, so that a conversation cannot go on where it stopped.
-            DataError: if it refuses the messages.
+            ConfigError: if the chat template does not end assistant turns with an EOS, or rewrites earlier messages,
+                so that a conversation cannot be continued from the tokens that were sampled.
+            DataError: if the template rejects the messages.
         """
         ...
 
     def save(self, folder: Path) -> None:
-        """Write what `TokenizerMaker.load` needs."""
+        """Write the files that `TokenizerMaker.load` reads."""
         ...
 
 
@@ -201,49 +204,55 @@ class TokenizerMaker(Protocol):
         ...
 
     def load(self, folder: Path) -> Tokenizer:
-        """Read back what `Tokenizer.save` wrote."""
+        """Load the tokenizer that `Tokenizer.save` wrote."""
         ...
 
 
 class Curriculum(Protocol):
-    """Kind `curriculum`: which prompts come next, from the scores so far. Runs on the host; its state is saved in
-    checkpoints."""
+    """Kind `curriculum`: chooses the next prompts from the scores so far.
+
+    Runs on the host; checkpoints include its state.
+    """
 
     def init(self, examples: int) -> dict[str, np.ndarray]:
-        """Return the first state for a task of so many examples."""
+        """Return the initial state for a task with this number of examples."""
         ...
 
     def choose(
         self, state: Mapping[str, np.ndarray], count: int, rng: np.random.Generator
     ) -> Int[np.ndarray, "prompt"]:
-        """Return the indices of the next `count` examples; the same state and generator give the same ones."""
+        """Return the indices of the next `count` examples, deterministically given the state and the generator."""
         ...
 
     def update(
         self, state: Mapping[str, np.ndarray], chosen: Int[np.ndarray, "prompt"], scores: Float[np.ndarray, "prompt n"]
     ) -> dict[str, np.ndarray] | tuple[dict[str, np.ndarray], dict[str, float]]:
-        """Return the next state, given the scores of the completions of each chosen prompt; NaN stands for no score.
+        """Return the next state, or `(state, metrics)`; the metrics are logged as `curriculum/NAME`.
 
-        Numbers by name beside it, `(state, metrics)`, are logged as `curriculum/NAME`.
+        Args:
+            state: the current one.
+            chosen: the indices that `choose` returned.
+            scores: of the `n` completions of each chosen prompt; NaN where a completion has no score.
         """
         ...
 
 
 class Replay(Protocol):
-    """Kind `replay`: which earlier completions a step learns from again. Runs on the host; its state is saved in
-    checkpoints, so all of its arrays keep their shapes and types.
+    """Kind `replay`: chooses earlier completions for a step to train on again.
 
-    Groups travel as the fields of a batch: [group, row, ...] arrays by name, `mask`, `scores` and `rollout_logps` among
-    them. Fields that models compute (`old_logps`, advantages) are computed anew when a group comes again.
+    Runs on the host; checkpoints include its state, so all of its arrays must keep their shapes and dtypes.
+
+    Groups are passed as batch fields: [group, row, ...] arrays by name, including `mask`, `scores` and
+    `rollout_logps`. Fields that models compute (`old_logps`, advantages) are recomputed when a group is replayed.
     """
 
     @property
     def groups(self) -> int:
-        """How many earlier groups join each step; fewer join as ones with empty masks."""
+        """How many earlier groups join each step; if there are fewer, groups with empty masks make up the number."""
         ...
 
     def init(self, empty: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the first state; `empty` is one group, [row, ...], without any token."""
+        """Return the initial state; `empty` is one group, [row, ...], whose masks are all false."""
         ...
 
     def step(
@@ -252,10 +261,10 @@ class Replay(Protocol):
         tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
         | tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, float]]
     ):
-        """Return the `groups` earlier groups to learn from beside the fresh ones, and the next state.
+        """Return the `groups` earlier groups to train on in addition to the fresh ones, and the next state.
 
-        The same state, groups and generator give the same result. Numbers by name as a third are logged as
-        `replay/NAME`.
+        The result must be deterministic given the state, the fresh groups and the generator. An optional third result,
+        metrics by name, is logged as `replay/NAME`.
         """
         ...
 
@@ -266,5 +275,5 @@ class RewardManager(Protocol):
     def __call__(
         self, score_table: Float[np.ndarray, "seq reward"], reward_names: tuple[str, ...]
     ) -> Float[np.ndarray, "seq"]:
-        """Combine; NaN in the table means that the reward abstained."""
+        """Return the score of each completion; NaN in the table means that the reward abstained."""
         ...

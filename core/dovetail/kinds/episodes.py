@@ -1,4 +1,4 @@
-"""The kinds of episodes: what a policy writes in several turns, with what tools and environments say in between."""
+"""The kinds for episodes: the policy writes in several turns, with the output of tools and environments in between."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 AGENT_LOOP: Final = Kind(
     name="agent_loop",
-    summary="what follows a turn of the policy: the results of tools, an environment's answer, or the end",
+    summary="a turn of the policy -> what follows it: the results of tools, an environment's reply, or the end",
     stage="drawn",
     setting="train.agent_loop",
     default="single_turn",
@@ -51,7 +51,7 @@ INTERACTION: Final = Kind(
 
 TOOL: Final = Kind(
     name="tool",
-    summary="a typed function that the policy may call; its positional parameters are what the model writes",
+    summary="a typed function that the policy may call; the model supplies its positional parameters",
     stage="drawn",
     setting="train.tools",
     many=True,
@@ -76,9 +76,10 @@ class Call:
     """One call of a tool, as the policy wrote it.
 
     Attributes:
-        name: which tool.
-        arguments: by name; that of a tool's only parameter may stand under an empty name.
-        texts: the arguments are texts, as the format has no other values; they become what the parameters are.
+        name: the name of the tool.
+        arguments: by parameter name; for a tool with a single parameter, the name may be empty.
+        texts: whether all arguments are text because the format has no other types; they are then converted to the
+            types of the parameters.
     """
 
     name: str
@@ -88,7 +89,7 @@ class Call:
 
 @attrs.frozen
 class Parsed:
-    """The calls in a turn, in the order written; or what is wrong with them, in words that the model gets to read."""
+    """The calls in a turn, in the order written, or an error message for the model to read."""
 
     calls: tuple[Call, ...] = ()
     error: str | None = None
@@ -96,13 +97,13 @@ class Parsed:
 
 @attrs.frozen
 class Result:
-    """What a tool returns where a text alone does not say it.
+    """The result of a tool that returns more than a text.
 
     Attributes:
-        text: what the model reads.
-        state: what the tool is called with the next time in this episode, if it has a parameter `state`; a value, so
-            that an episode can be branched and played again. The first time it is None.
-        failed: whether the call failed by the model's own fault.
+        text: the text that the model reads.
+        state: passed to the tool's parameter `state`, if it has one, at its next call in this episode; None at the
+            first call. An immutable value, so that an episode can be branched and replayed.
+        failed: whether the call failed through the model's own fault.
     """
 
     text: str
@@ -114,15 +115,18 @@ class Result:
 class Tool:
     """A tool with its hyperparameters set.
 
-    It returns a text, a number, a list or a dict, or a `Result`. What it raises the model reads; an error of Dovetail's
-    own (`dovetail.errors`) is not the model's to mend, and ends the run; a `ConnectionError` is nobody's fault, and the
-    episode is left out. The model does not see a parameter `state`. A class may have `tools()`, which returns several.
+    It returns a text, a number, a list, a dict or a `Result`. The model reads the message of an exception that the tool
+    raises, with two exceptions: a `dovetail.errors` error, which the model cannot fix, ends the run, and a
+    `ConnectionError`, which is not the policy's fault, excludes the episode. A parameter `state` is hidden from the
+    model. A class may define `tools()`, which returns several tools.
 
     Attributes:
-        function: takes what the model writes.
+        name: the name that the model calls it by.
+        function: the callable that takes the model's arguments.
         target: the function as its author wrote it, or the class: the annotations of its positional parameters and its
-            docstring say what the model may write.
-        schema: `description` and `parameters` (JSON schema) where a server gives them; arguments are passed by name.
+            docstring tell the model how to call it.
+        schema: `description` and `parameters` (JSON schema), where a server provides them; arguments are then passed
+            by name.
     """
 
     name: str
@@ -132,24 +136,24 @@ class Tool:
 
 
 class ToolFormat(Protocol):
-    """Kind `tool_format`."""
+    """Kind `tool_format`: how the policy writes tool calls in its text."""
 
     def parse(self, text: str) -> Parsed:
         """Find the calls in a turn's text; never raises."""
         ...
 
     def write(self, call: Call) -> str:
-        """Return a call as `parse` reads it, for demonstrations."""
+        """Return the text of a call, in the form that `parse` reads; used for demonstrations."""
         ...
 
 
 @attrs.frozen(kw_only=True)
 class Turn:
-    """What the policy wrote in one turn.
+    """One turn of the policy.
 
     Attributes:
         text: the turn as text, without special tokens.
-        calls: the calls of tools in it, which have been run.
+        calls: the tool calls in it, which have been run.
         finish: why the turn ended, a `Finish`.
         number: 0 for the first turn of an episode.
     """
@@ -162,14 +166,14 @@ class Turn:
 
 @attrs.frozen(kw_only=True)
 class Step:
-    """What an interaction answers to a turn.
+    """An interaction's response to a turn.
 
     Attributes:
-        state: the state after the turn, a value: the old one stays as it was.
-        messages: what the policy reads next; none where the episode is done.
-        reward: of this turn.
+        state: the state after the turn, a new value: the previous state is not modified.
+        messages: the messages that the policy reads next; empty if the episode is done.
+        reward: the reward for this turn.
         done: whether the episode is over.
-        metrics: numbers for the log, by name; of an episode, the last one of each name counts.
+        metrics: numbers to log, by name; within an episode, the last value of each name is used.
     """
 
     state: Any
@@ -182,8 +186,9 @@ class Step:
 class Interaction(Protocol):
     """Kind `interaction`: an environment as a pure function of explicit state.
 
-    Nothing is kept between calls, so episodes can be resumed, branched and played again. It may also have
-    `anchor(state)`, something hashable that is equal where two episodes stand at the same place (GiGPO groups by it).
+    It keeps nothing between calls, so that episodes can be resumed, branched and replayed. It may also define
+    `anchor(state)`, which returns a hashable value that is equal for equal states of two episodes (GiGPO groups steps
+    by it).
     """
 
     @property
@@ -192,34 +197,34 @@ class Interaction(Protocol):
         ...
 
     def reset(self, example: Example, rng: np.random.Generator) -> tuple[Any, Sequence[Message]]:
-        """Return the first state and what stands behind the prompt's own messages.
+        """Return the initial state, and messages to append to those of the prompt.
 
-        Called once for a group: all of its episodes start alike.
+        Called once per group, so that all of its episodes start from the same state.
         """
         ...
 
     def step(self, state: Any, turn: Turn, rng: np.random.Generator) -> Step:
-        """Answer a turn. The same state, turn and generator give the same answer."""
+        """Respond to a turn, deterministically given the state, the turn and the generator."""
         ...
 
 
 @attrs.frozen(kw_only=True)
 class Episodes:
-    """What an agent loop knows of episodes beside their tokens, a row for each.
+    """What an agent loop records about episodes in addition to their tokens, one row per episode.
 
     Attributes:
-        turn_rewards: what the interaction gave to each turn; zero outside `turn_mask`.
-        turn_mask: which turns there were.
-        anchor_ids: a number for the state before each turn, equal where two episodes of a call stand at the same
-            place; -1 where there is no turn or no anchor.
-        void_turns: which turns were cut, without text, or asked for a call that cannot be read.
+        turn_rewards: the interaction's reward for each turn; zero outside `turn_mask`.
+        turn_mask: true on the turns that took place.
+        anchor_ids: a number for the state before each turn, equal for equal states of the episodes generated together;
+            -1 where there is no turn or no anchor.
+        void_turns: turns that were cut off, had no text, or contained a call that cannot be parsed.
         tool_calls: how many calls were run.
-        tool_errors: how many turns and calls failed by the policy's own fault.
+        tool_errors: how many turns and calls failed through the policy's own fault.
         ends: why each episode ended.
-        failed: which episodes failed by nobody's fault but ours, and are left out.
-        conversations: the messages of each episode, the policy's turns among them.
-        states: the last state of the interaction; None without one.
-        metrics: numbers for the log; NaN on episodes without.
+        failed: episodes that failed through no fault of the policy; they are excluded.
+        conversations: the messages of each episode, including the policy's turns.
+        states: the final state of the interaction; None without an interaction.
+        metrics: numbers to log, by name; NaN for an episode without that metric.
     """
 
     turn_rewards: Float[np.ndarray, "seq turn"]
@@ -236,52 +241,54 @@ class Episodes:
 
 
 class Running(Protocol):
-    """Episodes that are going on."""
+    """Episodes in progress."""
 
     @property
     def prompts(self) -> Sequence[str]:
-        """The text of each prompt, with what `Interaction.reset` added."""
+        """The text of each prompt, including the messages that `Interaction.reset` added."""
         ...
 
     def then(
         self, rows: Sequence[int], turns: Sequence[Sequence[int]], finish: Sequence[str]
     ) -> list[list[int] | None]:
-        """Return what follows the turns that have just ended.
+        """Return the ids that follow the turns that have just ended.
 
         Args:
-            rows: of which episodes; row `p * n + i` is sample `i` of prompt `p`.
-            turns: the ids of each turn, as sampled, its end included.
-            finish: why each turn ended, a `Finish`; 'length' where it was cut.
+            rows: the episodes they belong to; row `p * n + i` is sample `i` of prompt `p`.
+            turns: the ids of each turn, as sampled, including its end token.
+            finish: why each turn ended, a `Finish`; 'length' if it was cut off.
 
         Returns:
-            For each, the ids to append before its next turn, or None where the episode is over.
+            For each episode, the ids to append before its next turn, or None if the episode is over.
         """
         ...
 
     def result(self, full: Sequence[bool]) -> Episodes:
-        """Return what is known of the episodes when all are over; `full` is true where one had to end because nothing
-        more fitted into it."""
+        """Return the records of all episodes, once every one is over.
+
+        `full` is true for an episode that had to end because it had reached its length limit.
+        """
         ...
 
 
 class OpenLoop(Protocol):
     """An agent loop with its tokenizer, tools and environment.
 
-    What an episode is does not depend on the others: random numbers come from the episode's own generators.
+    Episodes are independent of one another: each draws its random numbers from generators of its own.
     """
 
     @property
     def max_turns(self) -> int:
-        """How many turns an episode has at most."""
+        """The maximum number of turns in an episode."""
         ...
 
     @property
     def max_turn_tokens(self) -> int | None:
-        """How many tokens a turn has at most; None: as many as the episode."""
+        """The maximum number of tokens in a turn; None if only the episode's limit applies."""
         ...
 
     def prompt(self, example: Example) -> str:
-        """Return a prompt as the model gets it, as far as it does not depend on chance; its length is measured."""
+        """Return the part of the model's prompt that does not depend on random draws, so that it can be measured."""
         ...
 
     def begin(
@@ -290,16 +297,16 @@ class OpenLoop(Protocol):
         """Begin `samples` episodes of each example.
 
         Args:
-            examples: the task's, their prompts as the task gives them.
-            samples: episodes of each.
-            generator: `generator(prompt=p)` for resets, `generator(row=r, turn=k)` for what follows a turn; the same
-                for the same keys.
+            examples: examples of the task, with their prompts as the task provides them.
+            samples: the number of episodes per example.
+            generator: returns a random generator that is always the same for the same arguments:
+                `generator(prompt=p)` for resets, `generator(row=r, turn=k)` for the response to a turn.
         """
         ...
 
 
 class AgentLoop(Protocol):
-    """Kind `agent_loop`. One that goes on after a turn declares `turns=True`."""
+    """Kind `agent_loop`. A loop that can continue after the first turn declares `turns=True`."""
 
     def open(
         self,
@@ -308,9 +315,10 @@ class AgentLoop(Protocol):
         tools: Sequence[Tool],
         tool_format: ToolFormat,
     ) -> OpenLoop | None:
-        """Return the loop, or None where a completion is all there is.
+        """Return the loop, or None if an episode is a single completion.
 
         Raises:
-            ConfigError: if what is chosen does not go together, or the tokenizer's chat template cannot be continued.
+            ConfigError: if the chosen components are incompatible, or a conversation in the tokenizer's chat template
+                cannot be continued.
         """
         ...

@@ -1,7 +1,7 @@
-"""The batch fields that the engine itself provides; plugins add others as components of kind `field`, or as what the
-components of a kind of their own write.
+"""The batch fields that the engine itself provides.
 
-This table is the glossary: `docs/glossary.md` is checked against it.
+Plugins add others, as components of kind `field` or as the fields that a kind of their own writes. `docs/glossary.md`
+is generated from this table.
 """
 
 from __future__ import annotations
@@ -11,21 +11,25 @@ from typing import Final, Literal
 import attrs
 
 Combine = Literal["replace", "multiply", "and"]
-"""What becomes of the results of several components that write one field: the last one stays, and each sees what the
-one before has made of it; or they are multiplied, or joined by a logical and, and are seen when the stage is over."""
+"""How the results of several components that write one field are combined.
+
+`replace`: each component sees the result of the one before, and the last result is kept. `multiply` and `and`: the
+results are multiplied, or combined by a logical and, and are visible only once the stage is over.
+"""
 
 ENGINE = "engine"
-"""There at every stage."""
+"""The stage of fields that exist at every stage."""
 
 TURNS: Final = "an agent loop with turns provides; set train.agent_loop to 'tool_agent'"
 
 
 @attrs.frozen
 class FieldInfo:
-    """Shape, meaning, and the stage of a step that provides a field.
+    """A field's shape, its meaning, and the stage of a step that provides it.
 
-    `begun` says that it has a first value when its stage begins, so that what writes it may read it. `without` says, of
-    a field that not every run has, what to set in order to have it.
+    `begun` means that the field already has an initial value when its stage begins, so that the components that write
+    it may also read it. `without`, for a field that not every run has, is the end of the sentence "... reads 'FIELD',
+    which": who provides the field, and the setting that makes it available.
     """
 
     shape: str
@@ -45,33 +49,35 @@ FIELDS: Final[dict[str, FieldInfo]] = {
     ),
     "group_ids": FieldInfo("[seq] int", "drawn", "which prompt a completion answers"),
     "rollout_logps": FieldInfo(
-        "[seq, token]", "drawn", "log-probabilities reported by the sampler; `sampling.logps` says over which tokens"
+        "[seq, token]",
+        "drawn",
+        "log-probabilities reported by the sampler; `sampling.logps` says over which ids",
     ),
     "support": FieldInfo(
         "[seq, token, candidate] int",
         "drawn",
-        "ids from which the token was sampled; padded with -1",
+        "ids that the token was sampled from; -1 is padding",
         without="an engine keeps for what compares its log-probabilities with the trainer's under sampling.top_k; set"
         " sampling.top_k, and sampling.logps to 'support'",
     ),
     "versions": FieldInfo(
         "[seq, token] int", "drawn", "version of the weights that sampled a token: the number of updates before them"
     ),
-    "lengths": FieldInfo("[seq] int", "drawn", "policy tokens of a completion"),
-    "truncated": FieldInfo("[seq] bool", "drawn", "hit the length limit without an EOS"),
+    "lengths": FieldInfo("[seq] int", "drawn", "number of policy tokens in a completion"),
+    "truncated": FieldInfo("[seq] bool", "drawn", "true where a completion hit the length limit without an EOS"),
     "observed": FieldInfo(
         "[seq, token] bool",
         "drawn",
-        "true on observations between the policy's turns; attended to, but only in losses that read this mask",
+        "true on tokens between the policy's turns; attended to, but trained on only by a loss that reads this field",
         without=TURNS,
     ),
     "turns": FieldInfo(
         "[seq, token] int",
         "drawn",
-        "which turn a token belongs to, counted from 0; an observation to the turn that it follows",
+        "which turn a token belongs to, counted from 0; an observation belongs to the turn that it follows",
         without=TURNS,
     ),
-    "turn_rewards": FieldInfo("[seq, turn]", "drawn", "reward of each turn from the interaction", without=TURNS),
+    "turn_rewards": FieldInfo("[seq, turn]", "drawn", "the interaction's reward for each turn", without=TURNS),
     "turn_mask": FieldInfo("[seq, turn] bool", "drawn", "true on the turns that took place", without=TURNS),
     "anchor_ids": FieldInfo(
         "[seq, turn] int",
@@ -79,14 +85,14 @@ FIELDS: Final[dict[str, FieldInfo]] = {
         "the state before each turn, as a number that is equal for equal states; -1 where there is none",
         without=TURNS,
     ),
-    "tool_calls": FieldInfo("[seq] int", "drawn", "calls of tools that were run", without=TURNS),
+    "tool_calls": FieldInfo("[seq] int", "drawn", "number of tool calls that were run", without=TURNS),
     "tool_errors": FieldInfo(
-        "[seq] int", "drawn", "turns and calls that failed by the policy's own fault", without=TURNS
+        "[seq] int", "drawn", "number of turns and calls that failed through the policy's own fault", without=TURNS
     ),
     "void_turns": FieldInfo(
         "[seq, turn] bool",
         "drawn",
-        "true on void turns: a call that cannot be parsed, no text, or no end",
+        "true on a turn without usable text: a call that cannot be parsed, no text, or cut off",
         without=TURNS,
     ),
     "answer_tokens": FieldInfo("[seq, token] int", "drawn", "the task's answer, laid out like a completion"),
@@ -101,20 +107,22 @@ FIELDS: Final[dict[str, FieldInfo]] = {
     ),
     "demo_prompt_tokens": FieldInfo("[seq, prompt] int", "drawn", "the demonstration's prompt, padded on the left"),
     "demo_prompt_mask": FieldInfo("[seq, prompt] bool", "drawn", "true on the tokens of the demonstration's prompt"),
-    "role_ids": FieldInfo("[seq] int", "drawn", "number of the role that wrote it, from the column train.role_column"),
-    "scores": FieldInfo("[seq]", "scored", "one total reward per completion, including the rewards of its turns"),
+    "role_ids": FieldInfo(
+        "[seq] int", "drawn", "index of the role that wrote the completion, from the column train.role_column"
+    ),
+    "scores": FieldInfo("[seq]", "scored", "total reward of a completion, including the rewards of its turns"),
     "score_table": FieldInfo(
         "[seq, reward]",
         "scored",
-        "each reward by itself; NaN where it abstained",
+        "each reward separately; NaN where it abstained",
         without="rewards provide; set train.rewards to names",
     ),
     "staleness": FieldInfo(
         "[seq, token] int",
         "filtered",
-        "number of updates between the weights that sampled a token and those at the beginning of the step",
+        "number of updates between the weights that sampled a token and those that the step begins with",
     ),
-    # of the prompts that a filter has kept: further greedy completions for those that it rejects would be wasted
+    # only for the prompts that a filter kept: greedy completions of rejected prompts would be wasted
     "greedy_scores": FieldInfo("[seq]", "filtered", "score of the prompt's greedy completion"),
     "process_rewards": FieldInfo(
         "[seq, token]",
@@ -122,50 +130,52 @@ FIELDS: Final[dict[str, FieldInfo]] = {
         "sum of the process rewards of each token",
         without="process rewards provide; set train.process_rewards to names",
     ),
-    "old_values": FieldInfo("[seq, token]", "passes", "the critic at collection", begun=True),
+    "old_values": FieldInfo("[seq, token]", "passes", "the critic's values at collection", begun=True),
     "is_weights": FieldInfo(
         "[seq, token]",
         "corrections",
-        "off-policy correction; multiplies the per-token loss",
+        "off-policy weights; they multiply the per-token loss",
         combine="multiply",
         without="a correction provides; set train.correction to a name",
     ),
     "token_rewards": FieldInfo(
-        "[seq, token]", "token_rewards", "rewards on tokens; the score sits on the last policy token", begun=True
+        "[seq, token]", "token_rewards", "rewards per token; the score is on the last policy token", begun=True
     ),
     "state": FieldInfo(
         "pytree", "advantages", "state of the estimator that reads it, kept from step to step", begun=True
     ),
-    "advantages": FieldInfo("[seq, token]", "advantages", "zero outside the mask"),
+    "advantages": FieldInfo("[seq, token]", "advantages", "advantage of each token; zero outside the mask"),
     "returns": FieldInfo("[seq, token]", "advantages", "regression target of the critic"),
     "loss_weights": FieldInfo(
         "[seq, token]",
         "loss_masks",
-        "product of the loss masks' factors on the policy loss",
+        "weights that loss masks multiply the policy loss by",
         combine="multiply",
         without="a loss mask provides; set train.loss_mask to a name",
     ),
-    "weights": FieldInfo("[seq, token]", "mini_batch", "the aggregation's weights of the whole mini-batch"),
+    "weights": FieldInfo("[seq, token]", "mini_batch", "the aggregation's token weights for the whole mini-batch"),
     "values": FieldInfo(
-        "[seq, token]", "passes", "the critic now (differentiable in its loss; at collection elsewhere)"
+        "[seq, token]", "passes", "the critic's values: differentiable in its own loss, at collection elsewhere"
     ),
     "schedule_weight": FieldInfo(
         "[]",
         ENGINE,
-        "value of train.schedule at this step",
+        "the value of train.schedule at this step",
         without="a schedule provides; set train.schedule to a name",
     ),
     "key": FieldInfo(
         "PRNG key",
         ENGINE,
-        "a key of the step for each of its readers; before a mini-batch is split another one for each mini-batch",
+        "a different key for each reader and step; at stage mini_batch, for each mini-batch too",
     ),
-    "row_keys": FieldInfo("[seq] PRNG key", ENGINE, "a key of the step for each row, whatever the split"),
-    "progress": FieldInfo("[]", ENGINE, "share of the training steps done, 0 to 1"),
+    "row_keys": FieldInfo(
+        "[seq] PRNG key", ENGINE, "one key per row and step, which does not depend on how the batch is split"
+    ),
+    "progress": FieldInfo("[]", ENGINE, "fraction of the training steps done, 0 to 1"),
 }
 
 LOGITS: Final = "logits"
-"""Offered for a chunk of positions at a time; `ref_logits` and other roles' beside."""
+"""Available for one chunk of positions at a time, as are `ref_logits` and those of other roles."""
 
 HIDDEN: Final = "hidden_states"
-"""With it or logits, what only a forward pass can offer: a `field` that reads one is evaluated inside the pass."""
+"""Like logits, available only in a forward pass: a `field` component that reads either is evaluated inside the pass."""

@@ -1,5 +1,8 @@
-"""What the engine knows about a kind of component: everything that planner, collector, update, conformance suite,
-scaffold and documentation need to treat a third party's kind as one of ours."""
+"""The record of a kind of component.
+
+It holds everything that the planner, the collector, the update, the conformance suite, the scaffold and the
+documentation need to treat a third party's kind like a built-in one.
+"""
 
 from __future__ import annotations
 
@@ -22,31 +25,32 @@ class Kind:
     """A family of interchangeable components.
 
     Attributes:
-        name: what configs and registrations call it.
-        summary: what a component of it reads and returns, in one line.
-        stage: at which stage of a step its components are called; None if the engine calls them elsewhere, or not.
-        many: a config chooses any number of them, in order, instead of one.
-        setting: the setting that chooses, by default `train.NAME` for a kind with a stage. Other sections may choose
-            components of the kind too (`critic.optimizer`).
-        default: what the setting holds where no config says anything. A name makes the setting required; None makes it
+        name: the name that configs and registrations use.
+        summary: what a component of the kind reads and returns, in one line.
+        stage: the stage of a step at which its components are called; None if no stage calls them.
+        many: whether a config chooses any number of them, in order, rather than one.
+        setting: the setting that chooses them, by default `train.NAME` for a kind with a stage. Other sections may
+            choose components of the kind too (`critic.optimizer`).
+        default: the default of that setting. If it is a name, the setting cannot be None; if it is None, the setting is
             optional.
         reads: what the positional parameters of its components name: `fields` of the batch, dataset `columns`, or
-            nothing that the engine looks up.
-        writes: the fields that a component's result becomes, in order; a component may leave out the last ones. How
-            the results of several components combine is the field's to say (`docs/glossary.md`).
-        term: its components return per-token losses, terms of the sum that the update minimises.
-        coefficient: for a term, the setting with its coefficient; zero means that it is not computed. None means 1,
-            or the parameter `coef` where `parameters` gives its components one.
-        corrected: for a term, that off-policy weights and loss masks multiply it.
-        moved: another setting that moves the call: `{"train.kl_in": {"reward": "token_rewards"}}`.
-        parameters: hyperparameters that every component of the kind has beside its own, with their defaults. The
-            engine uses them; components do not see them.
-        protocol: `module:Class` of what a stateful component must have.
-        scaffold: whether `dovetail plugin new` begins with a function or with a class.
-        versions: of its contract, those that `origin` understands, the last being today's.
-        exclusive: a name has one owner, since those who use it cannot say whose they mean.
+            nothing that the engine looks up (None).
+        writes: the fields that a component's results become, in order; a component may omit the last ones. How the
+            results of several components are combined depends on the field (`FieldInfo.combine`).
+        term: whether its components return per-token losses, which are terms of the sum that the update minimises.
+        coefficient: for a term, the setting that holds its coefficient; a term with coefficient zero is not computed.
+            None means 1, or the parameter `coef` if `parameters` gives its components one.
+        corrected: for a term, whether off-policy weights and loss masks multiply it.
+        moved: settings that move the call to another stage: `{"train.kl_in": {"reward": "token_rewards"}}`.
+        parameters: hyperparameters that every component of the kind has in addition to its own, with their defaults.
+            The engine uses them; components do not see them.
+        protocol: `module:Class` of the protocol that a class must implement; None if a signature is the whole contract.
+        scaffold: whether `dovetail plugin new` starts from a function or from a class.
+        versions: the versions of the kind's contract that `origin` supports; the last one is current.
+        placed: whether what its components compute may have devices of its own, `NAME/mesh`.
+        exclusive: whether each name has a single owner, because its readers cannot say whose component they mean.
         reserved: names that no component may have.
-        origin: who opened it.
+        origin: the distribution that opened the kind.
     """
 
     name: str
@@ -65,15 +69,17 @@ class Kind:
     protocol: str | None = None
     scaffold: Literal["function", "class"] = "function"
     versions: tuple[int, ...] = attrs.field(default=(1,), converter=_tuple)
+    placed: bool = False
     exclusive: bool = False
     reserved: frozenset[str] = frozenset()
     origin: Any = attrs.field(default=None, eq=False)
 
     def check(self) -> None:
-        """Refuse a record that cannot be carried out.
+        """Refuse an inconsistent record.
 
         Raises:
-            PluginError: naming the kind and what is allowed.
+            PluginError: if a stage is unknown or does not fit the other attributes; the message names the kind and
+                what is allowed.
         """
         for stage in (self.stage, *(to for where in self.moved.values() for to in where.values())):
             if stage is not None and stage not in STAGE:
@@ -97,11 +103,11 @@ class Kind:
 
     @property
     def path(self) -> str | None:
-        """The setting that chooses its components; None where the engine has none for it."""
+        """The setting that chooses its components; None if there is no such setting."""
         return self.setting or (f"train.{self.name}" if self.stage else None)
 
     def load_protocol(self) -> type[Any] | None:
-        """Import the protocol; None where a signature is the whole contract."""
+        """Import and return the protocol; None if a signature is the whole contract."""
         if self.protocol is None:
             return None
         module, _, attribute = self.protocol.partition(":")

@@ -1,4 +1,4 @@
-"""The kinds that models are made of, and how they are trained or follow."""
+"""The kinds that make up a model, and those that determine how its weights change."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ MODEL: Final = Kind(
 
 ARCHITECTURE: Final = Kind(
     name="architecture",
-    summary="config.json of a model folder -> what its decoder is",
+    summary="config.json of a model folder -> description of its decoder",
 )
 
 ADAPTER: Final = Kind(
     name="adapter",
-    summary="what is trained in place of a model's own parameters",
+    summary="model -> the model with new parameters, which are trained in place of its own",
     setting="train.adapter",
     protocol="dovetail.kinds.model:Adapter",
     scaffold="class",
@@ -40,7 +40,7 @@ ADAPTER: Final = Kind(
 
 FOLLOWER: Final = Kind(
     name="follower",
-    summary="how the weights of a model role that is not trained move: weights, policy, step -> weights",
+    summary="weights, policy, step -> next weights of a model role that is not trained",
     protocol="dovetail.kinds.model:Follower",
     scaffold="class",
 )
@@ -63,14 +63,17 @@ KINDS: Final = (MODEL, ARCHITECTURE, ADAPTER, FOLLOWER, OPTIMIZER, LR_SCHEDULE)
 
 
 Axes = tuple[str | None, ...]
-"""The logical axis of each dimension of a parameter: `vocab`, `width`, `ffn`, `heads`, `kv_heads`; None is not cut."""
+"""The logical axis of each dimension of a parameter: `vocab`, `width`, `ffn`, `heads`, `kv_heads`, or None.
+
+A dimension whose axis is None is not sharded.
+"""
 
 
 class Weights(NamedTuple):
-    """A model's parameters, `nnx.merge(graphdef, *weights)`: those being trained, and those that never change.
+    """A model's parameters, as in `nnx.merge(graphdef, *weights)`: those being trained, and those that never change.
 
-    `frozen` is empty where everything is trained; with an adapter it holds the base, of which there is one copy
-    whatever the number of policies: the reference is the first `trained` over the same `frozen`.
+    `frozen` is empty if everything is trained. With an adapter it holds the base model, of which there is only one
+    copy: the reference consists of the initial `trained` and the same `frozen`.
     """
 
     trained: Any
@@ -78,17 +81,22 @@ class Weights(NamedTuple):
 
 
 class LanguageModel(Protocol):
-    """A decoder: an `nnx.Module` without state of its own.
+    """A decoder: an `nnx.Module` without mutable state.
 
-    A parameter may name its logical axes, `nnx.Param(kernel, axes=("width", "ffn"))`, one name or None for each
-    dimension; a mesh shards by these names.
+    A parameter may name its logical axes, `nnx.Param(kernel, axes=("width", "ffn"))`, with one name or None for each
+    dimension; a mesh shards parameters by these names. If a model has an attribute `heads`, the number of heads in its
+    layers, a mesh that would split a head is refused.
 
-    One that is trained with dropout has a true attribute `has_dropout`; its `__call__` then also takes `keys`, one
-    random key for each row of `tokens`. They are given in the forward passes of training and in no other.
+    A model that is trained with dropout has an attribute `has_dropout`, which is true; its `__call__` then also takes
+    `keys`, one random key for each row of `tokens`. They are passed only in the forward passes of training.
 
-    One that can compute the same in several ways has an attribute `modes`, their names from the fastest to the one that
-    keeps least for the backward pass, and a method `in_mode(mode)`, which returns the model computing so. A run takes
-    the first with which a step fits the memory.
+    A model that can trade speed for memory has an attribute `modes`, names ordered from the fastest mode to the one
+    that keeps the fewest activations for the backward pass, and a method `in_mode(mode)`, which returns the model in
+    that mode. A run uses the first mode in which a step fits in memory.
+
+    Attributes:
+        width: the size of a hidden state.
+        vocab_size: the number of token ids, and of logits.
     """
 
     width: int
@@ -102,15 +110,16 @@ class LanguageModel(Protocol):
         *,
         prefix: Any = None,
     ) -> tuple[Float[Array, "seq token width"], Any]:
-        """Return the hidden states (after the last norm) of `tokens`, and the cache with their keys and values
-        appended.
+        """Return the hidden states of `tokens` after the final norm, and the updated cache.
 
-        `mask` is false on tokens that nobody may attend to (left padding). Positions count the true tokens of a row,
-        the prefix's and the cached ones included.
-
-        `prefix` is the cache that another call returned for fewer rows, each of which the same number of consecutive
-        rows continue: row `i` of `tokens` follows row `i // (seq // prompt)` of the prefix. Its keys and values are
-        used where they are, never repeated, and gradients flow through them.
+        Args:
+            tokens: token ids.
+            mask: false on tokens that must not be attended to (left padding). Positions count the true tokens of a
+                row, including those of the prefix and of the cache.
+            cache: from `init_cache` or an earlier call; the keys and values of `tokens` are appended to it.
+            prefix: a cache that another call returned for `prompt` rows, where `seq` is a multiple of `prompt`: row `i`
+                of `tokens` continues row `i // (seq // prompt)` of the prefix. Its keys and values are not copied for
+                each row, and gradients flow through them.
         """
         ...
 
@@ -121,15 +130,15 @@ class LanguageModel(Protocol):
     def init_cache(self, batch: int, length: int) -> Any:
         """Return an empty cache for `batch` rows of at most `length` tokens.
 
-        A pytree: the first axis of every array has the rows, each with the same number of consecutive entries (a
-        key-value head each, say); a row of zeros is an empty one. One other axis may have the slots. The only scalar,
-        common to all rows, is the number of slots in use.
+        A pytree. In each array the first axis runs over the rows, each with the same number of consecutive entries
+        (for example one per key-value head), and zeros stand for an empty row; one other axis may run over the slots,
+        one per token. The only scalar, shared by all rows, is the number of slots in use.
         """
         ...
 
 
 class Place(Protocol):
-    """Where a parameter lives."""
+    """Decides on which devices a parameter is placed."""
 
     def __call__(self, axes: Axes | None, shape: tuple[int, ...]) -> jax.sharding.Sharding | None:
         """Return the sharding of a parameter with these logical axes, or None for the default device."""
@@ -137,7 +146,7 @@ class Place(Protocol):
 
 
 class ValueHead(NamedTuple):
-    """What makes a number of a hidden state h: w · h + b."""
+    """A linear head that maps a hidden state h to a scalar: w · h + b."""
 
     weight: Float[np.ndarray, "width"]
     bias: float
@@ -146,71 +155,74 @@ class ValueHead(NamedTuple):
 class ModelMaker(Protocol):
     """Kind `model`: an architecture, and where its weights come from.
 
-    One that can have a head for numbers beside its weights, as a reward model has, has a method `value_head()` too: it
-    returns a `ValueHead`, or None. A critic begins with it. One that knows what ids mean to it has a method
-    `check_tokenizer(tokenizer)`: it raises a ConfigError for a tokenizer that does not fit. It is asked before anything
-    is trained if the model is that of a role, a teacher's, which reads the policy's ids.
+    Two methods are optional. `value_head()` returns a `ValueHead` or None, for weights that may come with a scalar head
+    as those of a reward model do; a critic starts from that head. `check_tokenizer(tokenizer)` raises a ConfigError for
+    a tokenizer whose ids mean something else to the model. It is called before training starts if the model belongs to
+    a role, such as a teacher, that reads the policy's ids.
     """
 
     def make(self, vocab_size: int, *, rngs: nnx.Rngs, place: Place) -> nnx.Module:
         """Return a randomly initialised or loaded `LanguageModel`.
 
-        A loader puts each tensor at `place(axes, shape)` as it is read, so that no second copy is ever held; what is
-        elsewhere when this returns is moved there.
+        A loader should put each tensor at `place(axes, shape)` as it is read, so that a second copy never exists;
+        parameters that are elsewhere when this returns are moved there.
         """
         ...
 
     def abstract(self, vocab_size: int | None) -> nnx.Module:
-        """Return the same model with `jax.ShapeDtypeStruct` for arrays, reading no weights; None is its own vocabulary.
+        """Return the same model with `jax.ShapeDtypeStruct` in place of arrays, without reading any weights.
+
+        Args:
+            vocab_size: the number of token ids; None for the model's own.
 
         Raises:
-            ConfigError: if it has no vocabulary of its own.
+            ConfigError: if `vocab_size` is None and the model does not determine it.
         """
         ...
 
     def export(
         self, model: nnx.Module, folder: Path, *, adapter: bool, dtype: Literal["float32", "bfloat16"] | None = None
     ) -> list[Path]:
-        """Write a model that this made, with what it has learnt, for other programs; return the files of weights.
+        """Write a trained model that `make` returned, for other programs to load; return the weight files.
 
         Args:
-            model: with its adapter, if it has one.
-            folder: where to; made if need be.
-            adapter: write the adapter alone; otherwise it is merged, with a `DovetailWarning` if rounding loses much
-                of it.
-            dtype: of the parameters; None: the one they have. It is given only where somebody asks for it.
+            model: the model, with its adapter if it has one.
+            folder: the destination; created if necessary.
+            adapter: write only the adapter; otherwise it is merged into the weights, with a `DovetailWarning` if
+                rounding loses much of it.
+            dtype: the dtype of the written parameters; None keeps the one they have. Passed only if requested.
 
         Raises:
-            ConfigError: if there is no adapter, or no format for it, or not in this type.
+            ConfigError: if there is no adapter to write, or no format for it, or the dtype is not supported.
         """
         ...
 
 
 class Adapter(Protocol):
-    """Kind `adapter`: gives a model new parameters, of type `nnx.LoRAParam`, which are trained in place of its own."""
+    """Kind `adapter`: adds parameters of type `nnx.LoRAParam` to a model, which are trained in place of its own."""
 
     def apply(self, model: nnx.Module, *, rngs: nnx.Rngs) -> nnx.Module:
-        """Return the model with the adapter, computing what it computed before.
+        """Return the model with a freshly initialised adapter, whose outputs must equal those of the model without it.
 
         Raises:
-            ConfigError: if it finds nothing to adapt.
+            ConfigError: if the model has nothing to adapt.
         """
         ...
 
 
 class Follower(Protocol):
-    """Kind `follower`: how the weights of a model role that is not trained move after each step.
+    """Kind `follower`: updates the weights of a model role that is not trained after each step.
 
-    A class that reads `weights`, `policy` and `step`. One that never changes them declares `constant=True`; weights
-    that move are saved in checkpoints.
+    A class that reads `weights`, `policy` and `step`. A follower that never changes the weights declares
+    `constant=True`; otherwise checkpoints include them.
     """
 
     def __call__(self, weights: Any, policy: Any, step: Int[Array, ""]) -> Any:
-        """Return the next weights, a pytree of the same shapes and types.
+        """Return the next weights, a pytree with the same shapes and dtypes.
 
         Args:
-            weights: the role's.
-            policy: the policy's after the step.
-            step: how many steps are done.
+            weights: the weights of the role.
+            policy: the weights of the policy after the step.
+            step: the number of steps done.
         """
         ...

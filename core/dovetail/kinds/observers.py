@@ -1,4 +1,4 @@
-"""The kind that watches a run."""
+"""The kind of components that observe a run."""
 
 from __future__ import annotations
 
@@ -23,21 +23,26 @@ KINDS: Final = (SINK,)
 
 
 class Sink(Protocol):
-    """An open metrics sink."""
+    """An open destination for metrics."""
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Take one step's metrics."""
+        """Write the metrics of one step."""
         ...
 
     def close(self) -> None:
-        """Flush."""
+        """Write everything that is still buffered, and close."""
         ...
 
 
 class SinkMaker(Protocol):
-    """Kind `sink`."""
+    """Kind `sink`: opens a sink for a run."""
 
     def open(self, folder: Path, total_steps: int, start_step: int) -> Sink:
-        """Return a sink for a run folder; `start_step` RL steps are done already, which is 0
-        but for a resumed run."""
+        """Return an open sink.
+
+        Args:
+            folder: the run folder.
+            total_steps: the number of RL steps that the config asks for.
+            start_step: the number of RL steps already done; 0 unless the run is resumed.
+        """
         ...

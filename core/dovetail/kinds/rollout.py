@@ -1,4 +1,4 @@
-"""The kinds around sampling."""
+"""The kinds that sample completions."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ ROLLOUT: Final = Kind(
     stage="drawn",
     setting="train.rollout",
     default="vanilla",
+    placed=True,
     protocol="dovetail.kinds.rollout:Rollout",
     scaffold="class",
 )
 
 SAMPLING_PRESET: Final = Kind(
     name="sampling_preset",
-    summary="values for the sampling settings that a config leaves open",
+    summary="values for the sampling settings that a config does not set",
     scaffold="class",
 )
 
@@ -41,28 +42,30 @@ KINDS: Final = (ROLLOUT, SAMPLING_PRESET)
 
 
 Finish = Literal["eos", "stop", "length", "error"]
-"""Why a completion ended: with an EOS, with a stop string in its text, at `max_tokens`, or because it failed."""
+"""Why a completion ended: with an EOS, with a stop string in its text, at `max_tokens`, or with an error."""
 
 
 @attrs.frozen(kw_only=True)
 class Completions:
-    """What an engine returns, one row per completion, prompt-major: row `p * n + i` is sample `i` of prompt `p`.
+    """The completions that an engine returns.
+
+    One row per completion, prompt-major: row `p * n + i` is sample `i` of prompt `p`.
 
     Attributes:
-        tokens: ids as sampled, the end's included.
-        mask: the field `mask`: true where the policy wrote the token, its EOS included; no token of a completion that
-            failed.
-        logps: log-probabilities at the sampling temperature, zero outside the mask. They are over the support, what
-            top-k, top-p and min-p left of the vocabulary, and so say how likely the draw was; with `sampling.logps =
-            'vocabulary'` they are over the whole vocabulary, as the trainer's own scores are. Without such a cut the
-            two are one. At temperature 0 they are over the vocabulary at temperature 1.
+        tokens: ids as sampled, including the EOS.
+        mask: the field `mask`: true where the policy wrote the token, including its EOS; all false for a completion
+            that failed.
+        logps: log-probabilities in nats at the sampling temperature, zero outside the mask. By default they are over
+            the support, the part of the vocabulary that top-k, top-p and min-p leave, and so are the probabilities of
+            the draws. With `sampling.logps = 'vocabulary'` they are over the whole vocabulary, as the trainer's are.
+            Without such a cut the two are the same. At temperature 0 they are over the vocabulary at temperature 1.
         finish: why each row ended, a `Finish`.
-        versions: the version of the weights that each row was drawn with.
-        observed: true on tokens between the policy's turns: what tools and environments say, and what a chat template
-            writes around it. None of them is in the mask.
-        turns: which turn a token belongs to; an observation to the turn that it follows.
-        support: ids that each token was chosen among, where they were asked for; -1 fills up, and stands for all of
-            them outside the mask.
+        versions: the version of the weights that sampled each row.
+        observed: true on tokens between the policy's turns: the output of tools and environments, and the text that a
+            chat template adds around it. None of them is in the mask.
+        turns: which turn a token belongs to; an observation belongs to the turn that it follows.
+        support: the ids that each token was sampled from, if requested; -1 is padding, and outside the mask all
+            entries are -1.
     """
 
     tokens: Int[np.ndarray, "seq token"]
@@ -80,12 +83,12 @@ class Completions:
 
     @property
     def truncated(self) -> Bool[np.ndarray, "seq"]:
-        """Which rows hit the length limit."""
+        """True on rows that hit the length limit."""
         return self.finish == "length"
 
     @classmethod
     def joined(cls, parts: Sequence[Completions]) -> Completions:
-        """Return the completions of several calls, one after another."""
+        """Concatenate the completions of several calls."""
         import numpy as np
 
         columns: dict[str, list[Any]] = {name: [getattr(p, name) for p in parts] for name in attrs.fields_dict(cls)}
@@ -95,7 +98,7 @@ class Completions:
         return cls(**joined)
 
     def rows(self, which: Any) -> Completions:
-        """Return some rows, by index or slice."""
+        """Select rows by an index array, a boolean mask or a slice."""
         columns: dict[str, Any] = {name: getattr(self, name) for name in attrs.fields_dict(type(self))}
         chosen: dict[str, Any] = {name: None if column is None else column[which] for name, column in columns.items()}
         return Completions(**chosen)
@@ -113,13 +116,19 @@ class RolloutEngine(Protocol):
     ) -> Completions:
         """Sample one completion for each key.
 
-        An engine whose class declares `keeps_support = K` takes `keep_support=True` too, with a `sampling.top_k` of at
-        most K, and returns `Completions.support`.
-
         The same prompt, key and weights give the same completion. An engine whose class declares `batch_invariant`
-        promises that the rest of the batch has no influence on it.
+        promises that this does not depend on the rest of the batch.
 
-        A completion that cannot be made ends with `finish` 'error' and an empty mask, and costs the others nothing.
+        A completion that fails gets `finish` 'error' and an empty mask; the others are not affected.
+
+        An engine whose class declares `keeps_support = K` also takes `keep_support=True`, with a `sampling.top_k` of at
+        most K, and then returns `Completions.support`.
+
+        Args:
+            prompt_tokens: ids of the prompts, padded on the left.
+            prompt_mask: true on the tokens of the prompts.
+            keys: one random key per completion.
+            sampling: temperature, cuts, length limit and stop strings.
 
         Raises:
             RunError: if every completion failed, or the engine is closed.
@@ -127,34 +136,35 @@ class RolloutEngine(Protocol):
         ...
 
     def sync(self, weights: Weights, version: int) -> None:
-        """Use these weights from now on, and call them `version`."""
+        """Use these weights from now on, and report them as `version`."""
         ...
 
     def close(self) -> None:
-        """Free what the engine holds; a second call does nothing."""
+        """Free the engine's resources; a second call does nothing."""
         ...
 
 
 class Rollout(Protocol):
     """Kind `rollout`: opens an engine.
 
-    A class may declare what it promises, `declares = {"batch_invariant": True}`; `dovetail_kit.rollout` checks it. One
-    that declares `versions` is used with `train.staleness`: it may sample in a thread of its own while the trainer
-    updates, and what it samples is of the weights that it was given last.
+    A class may declare properties, `declares = {"batch_invariant": True}`, which `dovetail_kit.rollout` checks. An
+    engine that declares `versions` may be used with `train.staleness`: it can sample in a separate thread while the
+    trainer updates, and samples from the weights of the last `sync`. An engine that declares `placed` samples on the
+    devices of its weights, as set by `rollout/mesh`; its methods are called under their mesh.
     """
 
     def check(self) -> None:
-        """Refuse now, before anything is loaded, if what it needs is not there.
+        """Check the engine's requirements, before any model is loaded.
 
         Raises:
-            ConfigError: with what to install, or which setting to mend.
+            ConfigError: if one is not met, with what to install or which setting to change.
         """
         ...
 
     def open(self, graphdef: Any, weights: Weights, tokenizer: Tokenizer) -> RolloutEngine:
-        """Return an engine that samples from `nnx.merge(graphdef, *weights)`, which are version 0."""
+        """Return an engine that samples from `nnx.merge(graphdef, *weights)`; these weights are version 0."""
         ...
 
     def open_folder(self, folder: Path, tokenizer: Tokenizer) -> RolloutEngine:
-        """Return an engine that samples from the model in a Hugging Face folder, which is version 0."""
+        """Return an engine that samples from the model in a Hugging Face folder; its weights are version 0."""
         ...

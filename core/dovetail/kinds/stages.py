@@ -1,4 +1,4 @@
-"""The stages of a training step, in order: the one list that the planner checks against and the engine executes."""
+"""The stages of a training step, in order: the planner checks against this list and the engine executes it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from typing import Final, Literal
 import attrs
 
 Level = Literal["host", "batch", "mini", "micro"]
-"""Where a stage runs: on the host; in one compiled call on all that a step has collected; on each mini-batch before it
-is split; in the differentiable pass over each micro-batch."""
+"""Where a stage runs.
+
+`host`: in Python; `batch`: in one compiled call on everything that a step has collected; `mini`: on each mini-batch
+before it is split; `micro`: in the differentiated pass over each micro-batch.
+"""
 
 
 @attrs.frozen
 class Stage:
-    """A point of a step at which components are called.
+    """A point in a step at which components are called.
 
-    What is called sees the fields as they stand when the stage begins. What it returns is there from the next stage
-    on.
+    They see the fields as they are when the stage begins. Their results are available from the next stage on.
     """
 
     name: str
@@ -27,19 +29,19 @@ class Stage:
 STAGES: Final = (
     Stage("drawn", "host", "prompts are chosen and completed"),
     Stage("scored", "host", "rewards score the completions, and their manager combines the scores"),
-    Stage("filtered", "host", "groups without a training signal are replaced; earlier completions are mixed in"),
+    Stage("filtered", "host", "groups without a learning signal are replaced; earlier completions are added"),
     Stage(
         "passes",
         "batch",
-        "models score the completions: the policy that sampled, the reference, the critic, others; some are left out",
+        "forward passes score the completions: policy, reference, critic, others; filters exclude some completions",
     ),
     Stage("corrections", "batch", "sampler and trainer are compared; off-policy tokens are weighted or rejected"),
-    Stage("token_rewards", "batch", "scores are placed on tokens, shaped, and charged with the KL penalty"),
-    Stage("advantages", "batch", "the estimator runs"),
-    Stage("loss_masks", "batch", "selects and weights the tokens of the policy loss"),
-    Stage("mini_batch", "mini", "weights of the aggregation, before the mini-batch is split"),
+    Stage("token_rewards", "batch", "scores are placed on tokens and shaped; the KL penalty is subtracted"),
+    Stage("advantages", "batch", "the estimator computes the advantages"),
+    Stage("loss_masks", "batch", "the policy loss's tokens are selected and weighted"),
+    Stage("mini_batch", "mini", "the aggregation's weights are computed, before the mini-batch is split"),
     Stage("loss_terms", "micro", "the terms of the loss, on the policy (or the critic) being trained"),
-    Stage("after_step", "host", "controllers, curricula and following roles are updated with the results of the step"),
+    Stage("after_step", "host", "controllers, curricula and followers are updated with the results of the step"),
 )
 
 NAMES: Final = tuple(stage.name for stage in STAGES)
@@ -47,7 +49,7 @@ STAGE: Final = {stage.name: stage for stage in STAGES}
 
 
 def comes_before(stage: str, other: str) -> bool:
-    """Tell whether a stage is over when another begins.
+    """Tell whether a stage has ended by the time another begins.
 
     >>> comes_before("corrections", "advantages"), comes_before("advantages", "advantages")
     (True, False)

@@ -1,4 +1,4 @@
-"""The planner: from the chosen components to the work of a step."""
+"""The planner: derives the work of a step from the chosen components."""
 
 from dovetail.plan.needs import Planner, is_quantity
 from dovetail.plan.plan import Call, Entry, Pass, Plan, by_stage

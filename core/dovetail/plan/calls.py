@@ -1,4 +1,4 @@
-"""The calls of a step: for every kind with a stage, the components that a configuration chooses."""
+"""The calls of a step: the components that a configuration chooses, for every kind with a stage."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from dovetail.config import Config
 
 LIVE: Final = "logps"
-"""Who reads it sees the policy being trained, which exists in the update only."""
+"""A component that reads this field sees the policy being trained, which exists only in the update."""
 
 
 def entropy_bonus(entropy: Any) -> Any:
-    """Return -H, which a positive coefficient turns into a bonus for entropy; what is logged is H."""
+    """Return -H per token, so that a positive coefficient rewards entropy; H itself is logged."""
     return -entropy, {"mean": entropy}
 
 
@@ -31,7 +31,7 @@ ENTROPY: Final = Kind(
     term=True,
     coefficient="train.entropy_coef",
 )
-"""The entropy bonus is a term like any other; there is nothing to choose about it but its coefficient."""
+"""The entropy bonus is a term like any other, except that only its coefficient can be chosen."""
 
 _BONUS: Final = Component(
     kind="entropy", name="entropy_bonus", target=entropy_bonus, origin=Origin("dovetail", "", __name__)
@@ -39,7 +39,7 @@ _BONUS: Final = Component(
 
 
 def calls(config: Config) -> tuple[Call, ...]:
-    """Return the calls of the policy's part of a step, stage by stage."""
+    """Return the calls of a step except for the critic's, stage by stage."""
     found = [*_chosen(config), *_entropy(config)]
     order = [stage.name for stage in STAGES]
     return tuple(sorted(found, key=lambda call: order.index(call.stage.name)))
@@ -71,7 +71,7 @@ def _chosen(config: Config) -> Iterator[Call]:
         stage = STAGE[_moved(kind, config) or kind.stage]
         for choice in config.several(kind.path):
             component = choice.component
-            # whatever compares the policy being trained with something cannot run before the update
+            # a component that reads the policy being trained cannot run before the update
             beside = stage.level == "batch" and not kind.term and LIVE in component.reads and kind.writes[0] == WEIGHTS
             yield Call(
                 path=kind.path,
@@ -94,7 +94,7 @@ def _moved(kind: Kind, config: Config) -> str | None:
 
 
 def _entropy(config: Config) -> Iterator[Call]:
-    """There is a bonus if the coefficient is not zero, or a controller may make it so."""
+    """Yield the entropy bonus if its coefficient is not zero, or a controller may change it."""
     controller = config.choice("train.entropy_controller").component
     if config.setting("train.entropy_coef") != 0 or not controller.declares.get("constant"):
         yield Call(path="train.entropy_coef", kind=ENTROPY, component=_BONUS, stage=STAGE["loss_terms"], term=True)

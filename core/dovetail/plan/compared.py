@@ -1,8 +1,8 @@
-"""Which of the trainer's log-probabilities are like the sampler's, so that the two may be compared.
+"""Which of the trainer's log-probabilities may be compared with the sampler's.
 
-A cut (top-k, top-p, min-p) leaves a support S of the vocabulary. The sampler reports the probability of the draw, over
-S; the trainer scores over the vocabulary. Their ratio would hold the mass of S, which says nothing of how far the two
-policies are apart: 0.07 for 50 of 700 equally likely tokens.
+A cut (top-k, top-p, min-p) restricts sampling to a support S, a subset of the vocabulary. The sampler reports
+probabilities over S, the trainer over the whole vocabulary. Their ratio would include the probability mass of S, which
+says nothing about the difference between the two policies: it is 0.07 for 50 of 700 equally likely tokens.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 SAMPLER: Final = "rollout_logps"
 VOCABULARY: Final = "logps"
 SUPPORT: Final = "support_logps"
-"""The field component that scores over the support which sampling has kept."""
+"""The field component that scores tokens over the support that the engine has kept."""
 
 KEPT: Final = "support"
-"""The field that holds it."""
+"""The field that holds the support."""
 
 NO_CUT: Final[dict[str, tuple[Any, ...]]] = {"top_k": (None,), "top_p": (None, 1.0), "min_p": (None, 0.0)}
 
 
 def cuts(sampling: Sampling) -> tuple[str, ...]:
-    """Return the settings that leave a part of the vocabulary; greedy sampling reports over all of it.
+    """Return the settings that restrict sampling to part of the vocabulary; none for greedy sampling.
 
     >>> cuts(Sampling(top_k=50, top_p=1.0))
     ('top_k',)
@@ -39,7 +39,7 @@ def cuts(sampling: Sampling) -> tuple[str, ...]:
 
 
 def compared(config: Config) -> str | None:
-    """Return the trainer's log-probabilities that are like `rollout_logps`, or None if the sampler keeps no support."""
+    """Return the field of the trainer that is comparable with `rollout_logps`; None if the engine keeps no support."""
     sampling = config.sampling
     if not cuts(sampling) or sampling.logps == "vocabulary":
         return VOCABULARY
@@ -47,7 +47,7 @@ def compared(config: Config) -> str | None:
 
 
 def likened(reads: Iterable[str], like: str | None) -> dict[str, str]:
-    """Return what a component gets for the trainer's log-probabilities, if it compares them with the sampler's.
+    """Return the fields to substitute for the trainer's log-probabilities in a component that reads the sampler's too.
 
     >>> likened(("old_logps", "rollout_logps", "mask"), "support_logps")
     {'logps': 'support_logps', 'old_logps': 'old_support_logps'}
@@ -60,13 +60,13 @@ def likened(reads: Iterable[str], like: str | None) -> dict[str, str]:
 
 
 def unlike(config: Config) -> str:
-    """Say why the sampler's log-probabilities cannot be compared with the trainer's, and what to do."""
+    """Return an explanation of why the log-probabilities cannot be compared, and the remedies."""
     (cut, *_), engine = cuts(config.sampling), config.choice("train.rollout").component
     ways = []
     if engine.declares.get("vocabulary_logps", True):
         ways.append("set sampling.logps = 'vocabulary'")
     if _kept(config):
-        ways.append(f"set sampling.top_k to at most {_kept(config)}, which keeps what it leaves")
+        ways.append(f"set sampling.top_k to at most {_kept(config)}, so that the engine keeps the support")
     return (
         f"those are over what sampling.{cut} = {getattr(config.sampling, cut)} ({config.origins[f'sampling.{cut}']})"
         f" leaves of the vocabulary, the trainer's over all of it; {', or '.join([*ways, 'remove the cut'])}"
@@ -74,10 +74,10 @@ def unlike(config: Config) -> str:
 
 
 def check_reported(config: Config) -> None:
-    """Refuse to have log-probabilities over the vocabulary from an engine that reports them over the support only.
+    """Refuse `sampling.logps = 'vocabulary'` with an engine that reports log-probabilities only over the support.
 
     Raises:
-        ConfigError: naming the cut and where it is set.
+        ConfigError: with the cut and where it is set.
     """
     engine, found = config.choice("train.rollout").component, cuts(config.sampling)
     if config.sampling.logps == "vocabulary" and found and not engine.declares.get("vocabulary_logps", True):

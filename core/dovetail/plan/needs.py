@@ -1,4 +1,4 @@
-"""What the calls of a step need: fields with their providers, and forward passes."""
+"""Determine what the calls of a step need: fields with their providers, and forward passes."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ WATCH: Final = Kind(name="monitor", summary="a quantity that is logged", reads="
 
 @attrs.define(kw_only=True)
 class Planner:
-    """Reads calls one after another, and gathers what they need.
+    """Takes the calls one after another, and collects what they need.
 
     Attributes:
         registry: where `field` components are looked up.
-        roles: model roles beside policy and critic.
-        missing: fields that this configuration does not have, and what to set in order to have them.
-        columns: columns of the task, which are fields if they hold numbers.
-        on_policy: one update per collection, on all of it.
-        estimator: the chosen one, which may or may not return `returns`.
-        compared: the trainer's log-probabilities that are like the sampler's; see `dovetail.plan.compared`.
-        unlike: says why there are none, and what to do.
-        written: fields that calls write which are not the engine's own, by name.
+        roles: the model roles other than policy and critic.
+        missing: fields that this configuration does not have, with what would provide them.
+        columns: columns of the task, which can be read as fields if they hold numbers.
+        on_policy: whether there is one update per collection, on all of it.
+        estimator: the chosen advantage estimator, which may or may not return `returns`.
+        compared: the trainer's log-probabilities that are comparable with the sampler's; see `dovetail.plan.compared`.
+        unlike: explains why there are none, with the remedies.
+        written: fields that calls write and the engine does not, by name, each with its writer.
     """
 
     registry: Registry
@@ -54,11 +54,15 @@ class Planner:
 
     @property
     def needs_critic(self) -> bool:
-        """Whether a critic is trained."""
+        """Whether some call reads the critic's values, so that a critic is trained."""
         return any(role == CRITIC for role, _, _ in self._passes)
 
     def read(self, call: Call) -> None:
-        """Plan the fields that a call reads."""
+        """Plan the fields that a call reads, and note those that it writes.
+
+        Raises:
+            PlanError: if a field does not exist, or is not available where the component is called.
+        """
         if not call.reads_fields:
             return
         self._check_compared(call)
@@ -78,18 +82,18 @@ class Planner:
                 self._writers[field] = call.label
 
     def _check_compared(self, call: Call) -> None:
-        """Refuse what would compare log-probabilities over a support with others over the vocabulary."""
+        """Refuse a component that would compare log-probabilities over a support with others over the vocabulary."""
         ours = [read for read in call.reads if read.removeprefix(OLD) == VOCABULARY]
         if self.compared is None and SAMPLER in call.reads and ours:
             raise PlanError(f"{call.label} compares '{SAMPLER}' with '{ours[0]}': {self.unlike()}")
 
     def watch(self, path: str, component: Component) -> None:
-        """Plan a quantity that is logged in the update."""
+        """Plan a field component that the update only logs."""
         call = Call(path=path, kind=WATCH, component=component, stage=STAGE["loss_terms"], reads=(component.name,))
         self.read(call)
 
     def _need(self, field: str, call: Call) -> bool:
-        """Plan one field for one reader; tell whether it is differentiable there."""
+        """Plan one field for one reader; return whether it is differentiable there."""
         if field in FIELDS:
             return self._engine_field(field, call)
         if field in self.written:
@@ -128,7 +132,7 @@ class Planner:
         return writer.stage.level == "micro"
 
     def _check_time(self, field: str, stage: str, call: Call, *, begun: bool = False) -> None:
-        """Refuse a field that does not exist yet when its reader is called."""
+        """Refuse a field that does not exist yet when the reader is called."""
         if stage == ENGINE or comes_before(stage, call.stage.name) or (begun and stage == call.stage.name):
             return
         known = [
@@ -146,8 +150,8 @@ class Planner:
         if quantity.live and not update:
             if quantity.name == "logps" and quantity.inputs == "completions":
                 raise PlanError(
-                    f"{call.label} cannot read 'logps': it is the policy being trained, which only losses see; what"
-                    " runs before the update can read 'old_logps'"
+                    f"{call.label} cannot read 'logps': it is the policy being trained, which only losses see; a"
+                    " component that runs before the update can read 'old_logps'"
                 )
             return self._need(OLD + quantity.field, call)
         if call.model == CRITIC and quantity.live:
@@ -158,7 +162,10 @@ class Planner:
         component = self._forward_component(quantity, call)
         if KEPT in component.reads:
             if quantity.inputs != COMPLETIONS.name:
-                raise PlanError(f"{call.label} reads '{quantity.field}', and only completions were sampled")
+                raise PlanError(
+                    f"{call.label} reads '{quantity.field}', but only sampled completions have a support; the"
+                    f" {quantity.inputs} were not sampled"
+                )
             self._engine_field(KEPT, call)
         beside = [role for role in self.roles if logits_of(role) in component.reads]
         self._pass(quantity.role, quantity.inputs, quantity.name, live=quantity.live, beside=beside)
@@ -179,7 +186,7 @@ class Planner:
         if absent:
             raise PlanError(
                 f"{call.label} reads '{quantity.field}', for which field {component.name} of {component.origin} reads"
-                f" '{absent[0]}_{LOGITS}', and there is no model role '{absent[0]}'.{_opening(absent[0])}"
+                f" '{absent[0]}_{LOGITS}', but there is no model role '{absent[0]}'.{_opening(absent[0])}"
             )
         if stray:
             raise PlanError(
@@ -210,7 +217,7 @@ class Planner:
         if any(live) and "key" in component.reads:
             raise _draws_by_the_split(inner)
         if level in ("mini", "micro") and not any(live):
-            # whatever ranks must see the whole mini-batch, whichever way it is split afterwards
+            # a component that ranks tokens must see the whole mini-batch, however it is split afterwards
             self._before_split[component.name] = None
             self._not_detached.update(reads)
         self._derived[component.name] = None
@@ -222,13 +229,13 @@ class Planner:
         return {LOGITS, HIDDEN, KEPT, "tokens", "mask", *(logits_of(role) for role in self.roles)}
 
     def _is_quantity(self, field: str) -> bool:
-        """Whether a field component is evaluated inside a forward pass."""
+        """Whether a name is that of a field component that is evaluated inside a forward pass."""
         if not self.registry.has("field", field):
             return False
         return is_quantity(self.registry.get("field", field))
 
     def _check_returns(self, call: Call) -> None:
-        """`returns` are there if the estimator says that it returns them."""
+        """Refuse a reader of `returns` if the estimator's annotation says that it does not return them."""
         if self.estimator is not None and _returns_one(self.estimator):
             raise PlanError(
                 f"{call.label} reads 'returns', which advantage {self.estimator.name} does not return; choose an"
@@ -254,7 +261,7 @@ class Planner:
         )
 
     def finish(self, chosen: Sequence[Call]) -> Plan:
-        """Return the plan."""
+        """Return the plan of a step with these calls, all of which have been read."""
         detached = {}
         key = (POLICY, COMPLETIONS.name, False)
         for name in (VOCABULARY, SUPPORT) if self.on_policy else ():
@@ -298,7 +305,7 @@ def _draws_by_the_split(call: Call) -> PlanError:
 
 
 def is_quantity(component: Component) -> bool:
-    """Whether a `field` component is evaluated inside a forward pass: it reads logits or hidden states."""
+    """Tell whether a `field` component is evaluated inside a forward pass: whether it reads logits or hidden states."""
     return any(read == HIDDEN or read.endswith(LOGITS) for read in component.reads)
 
 
@@ -319,13 +326,13 @@ def _returns_one(estimator: Component) -> bool:
 
 
 def _check_state(call: Call) -> None:
-    """Refuse a reader of `state` that is not an estimator, or does not say how the state begins and goes on."""
+    """Refuse a reader of `state` that is not an estimator, or lacks `init` or a matching `update`."""
     if call.kind.name != "advantage":
-        raise PlanError(f"{call.label} reads 'state', which estimators (kind 'advantage') alone keep")
+        raise PlanError(f"{call.label} reads 'state', which only estimators (kind 'advantage') have")
     target = call.component.load()
     if not (callable(getattr(target, "init", None)) and callable(getattr(target, "update", None))):
         raise PlanError(
-            f"{call.label} reads 'state' and does not say how it begins and goes on: make it a class with"
+            f"{call.label} reads 'state' but does not define its initial and next values: make it a class with"
             " init(self, roles), and update(self, ...) that reads what __call__ reads and returns the next state"
         )
     reads = tuple(inspect.signature(target.update).parameters)[1:]  # pyright: ignore[reportFunctionMemberAccess]

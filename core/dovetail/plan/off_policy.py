@@ -1,4 +1,4 @@
-"""What a step needs in order to learn from completions of older weights."""
+"""Checks for training on completions that older weights have sampled."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from dovetail.config import Config
 
 BESIDE: Final = "versions"
-"""What an engine declares that may sample while the trainer updates."""
+"""The claim of an engine that it can sample while the trainer updates."""
 
 
 def check_off_policy(config: Config, chosen: Sequence[Call]) -> None:
-    """Refuse to learn from completions of older weights as if today's policy had sampled them.
+    """Refuse to train on completions of older weights as if the current policy had sampled them.
 
     Raises:
-        PlanError: naming the setting, and what there is to correct with.
+        PlanError: if no component corrects for it, or the engine cannot sample ahead; the message gives the setting and
+            the alternatives.
     """
     train: Any = config.train
     corrects = any(SAMPLER in call.reads for call in chosen if call.reads_fields)
@@ -38,16 +39,11 @@ def check_off_policy(config: Config, chosen: Sequence[Call]) -> None:
         raise PlanError(f"{setting} learns from completions of older weights, {_nobody_corrects(config.registry)}")
     engine = config.choice("train.rollout").component
     if not engine.declares.get(BESIDE):
-        able = [c.name for c in config.registry.components("rollout") if _declares(c, BESIDE)]
+        able = [c.name for c in config.registry.components("rollout") if declares(c, BESIDE)]
         raise PlanError(
             f"{setting} samples while the trainer updates, and rollout {engine.name} of {engine.origin} does not"
             f" declare '{BESIDE}', that it can; set train.staleness = 0, or train.rollout to one that does:"
             f" {listing(able)}"
-        )
-    if (parts := config.mesh.fsdp * config.mesh.tp) > 1:
-        raise PlanError(
-            f"{setting} on a mesh of {parts} devices: sampler and trainer would both have programs that span all of"
-            " them, which may wait for each other for ever; set train.staleness = 0, or use one device"
         )
 
 
@@ -59,7 +55,7 @@ def _nobody_corrects(registry: Registry) -> str:
 
 
 def _readers(registry: Registry) -> str:
-    """List what reads the sampler's log-probabilities at a stage of a step, by the setting that chooses it."""
+    """List the components that read the sampler's log-probabilities, by the setting that chooses them."""
     found: dict[str, list[str]] = defaultdict(list)
     for kind in registry.kinds.values():
         if kind.reads == "fields" and kind.stage and kind.path:
@@ -70,11 +66,12 @@ def _readers(registry: Registry) -> str:
 def _reads(component: Component, field: str) -> bool:
     try:
         return field in component.reads
-    except PluginError:  # a broken plugin is of no use here, and is reported where it is chosen
+    except PluginError:  # a broken component is reported where it is chosen
         return False
 
 
-def _declares(component: Component, name: str) -> bool:
+def declares(component: Component, name: str) -> bool:
+    """Whether a component makes a claim; a broken one makes none."""
     try:
         return bool(component.declares.get(name))
     except PluginError:

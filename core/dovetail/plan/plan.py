@@ -1,4 +1,4 @@
-"""What a step computes, and for whom: data, which the collector and the update carry out and `explain` prints."""
+"""The plan of a step, as data: the collector and the update execute it, and `dovetail explain` prints it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dovetail.plan.roles import CRITIC, INPUTS, POLICY, WEIGHTS_OF
 from dovetail.registry import Component
 
 COLUMN = "column of the task"
-"""Who provides a field that is a dataset column."""
+"""The provider of a field that is a dataset column."""
 
 
 @attrs.frozen(kw_only=True)
@@ -20,14 +20,14 @@ class Call:
 
     Attributes:
         path: the setting that chooses it.
-        kind: what the engine knows about such components.
-        component: what is called.
-        stage: where; not always the kind's own, as a KL estimator may be a reward.
-        model: whose loss or weights it is about, `policy` or `critic`.
-        term: it is a term of the loss. A component that the stage of its kind cannot serve, since it reads the policy
-            being trained, is called beside the terms and multiplies them.
-        renames: fields that it gets under another name, such as `old_logps` for `logps` where KL is a reward.
-        reads: the fields it reads, where they are not those of its signature.
+        kind: its kind.
+        component: the component.
+        stage: the stage that calls it, which need not be the kind's: a KL estimator may be part of the reward.
+        model: whose loss or weights it is for, `policy` or `critic`.
+        term: whether it is a term of the loss. A loss mask or weight that reads the policy being trained cannot run at
+            the stage of its kind; it is called together with the terms, and multiplies them.
+        renames: fields to pass in place of those it reads, such as `old_logps` for `logps` where KL is a reward.
+        reads: the fields it reads; by default those of its signature.
     """
 
     path: str
@@ -46,12 +46,12 @@ class Call:
 
     @property
     def reads_fields(self) -> bool:
-        """Whether what it reads are fields of the batch; rewards read dataset columns, engines have a protocol."""
+        """Whether it reads fields of the batch; rewards read dataset columns, and engines have a protocol instead."""
         return self.kind.reads == "fields"
 
     @property
     def inputs(self) -> str:
-        """The inputs of which the tokens that a term is about are a part."""
+        """The name, in `INPUTS`, of the inputs whose tokens a term is about."""
         masks = {inputs.fields["mask"]: inputs.name for inputs in INPUTS.values()}
         return masks.get(self.about, "completions")
 
@@ -66,11 +66,12 @@ class Pass:
     """A forward pass: a role's model on some inputs, for some quantities.
 
     Attributes:
-        role: whose weights.
-        inputs: on what, a name in `INPUTS`.
-        quantities: the field components it evaluates.
-        live: in every update, on the policy being trained, with gradient; else once, at the stage `passes`.
-        beside: roles whose logits some quantity compares with.
+        role: the role whose weights are used.
+        inputs: the tokens to evaluate, a name in `INPUTS`.
+        quantities: the field components to evaluate.
+        live: whether it runs in every update, on the policy being trained, with gradient; otherwise it runs once, at
+            stage `passes`.
+        beside: roles whose logits some quantity reads too.
     """
 
     role: str
@@ -89,7 +90,7 @@ class Pass:
 
 @attrs.define
 class Entry:
-    """One field of the plan: who provides it, at which stage, and who reads it."""
+    """One field of the plan: its provider, the stage that provides it, and its readers."""
 
     field: str
     stage: str
@@ -100,17 +101,17 @@ class Entry:
 
 @attrs.frozen(kw_only=True)
 class Plan:
-    """Exactly the work that the chosen components ask for.
+    """The work of a step: exactly what the chosen components require.
 
     Attributes:
-        calls: the chosen components in the order in which a step calls them.
-        passes: the forward passes, beside sampling.
-        entries: every field used, in the order in which the plan met it.
+        calls: the chosen components, in the order in which a step calls them.
+        passes: the forward passes other than those of sampling.
+        entries: every field that is used, in the order in which the planner encountered it.
         derived: names of `field` components that are computed from other fields when they are read.
-        before_split: those of them that an update computes on its whole mini-batch, before it is split.
-        detached: fields that an update makes by stopping the gradient of another: `old_logps` of `logps`, where the
-            update is on-policy and nothing needs it earlier.
-        compared: the trainer's log-probabilities that are like `rollout_logps`; None if none are.
+        before_split: those of `derived` that an update computes on its whole mini-batch, before it is split.
+        detached: fields that an update obtains by stopping the gradient of another field: `old_logps` from `logps`, if
+            the update is on-policy and nothing needs it earlier.
+        compared: the trainer's log-probabilities that are comparable with `rollout_logps`; None if none are.
     """
 
     calls: tuple[Call, ...]
@@ -126,20 +127,20 @@ class Plan:
         return any(entry.field == field for entry in self.entries)
 
     def at(self, stage: str, model: str = POLICY) -> tuple[Call, ...]:
-        """Return the calls of a stage."""
+        """Return the calls of a stage that belong to a model."""
         return tuple(call for call in self.calls if call.stage.name == stage and call.model == model)
 
     @property
     def measures_mismatch(self) -> bool:
-        """Whether something scores the completions as the sampler has done, so that the two can be compared."""
+        """Whether the policy scores the completions over the same ids as the sampler, so that they are comparable."""
         return any(self.compared in each.quantities for each in self.passes if each.role == POLICY)
 
     def passes_of(self, *, live: bool) -> tuple[Pass, ...]:
-        """Return the passes of every update, or those of the stage `passes`."""
+        """Return the passes that run in every update if `live`, and otherwise those of stage `passes`."""
         return tuple(each for each in self.passes if each.live == live)
 
     def evaluates(self, role: str, quantity: str, *, live: bool) -> bool:
-        """Tell whether a role's model is asked for a quantity of the completions."""
+        """Tell whether a role's model evaluates a quantity on the completions."""
         return any(
             each.role == role and each.live == live and each.inputs == "completions" and quantity in each.quantities
             for each in self.passes
@@ -147,19 +148,19 @@ class Plan:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """The models that a step needs beside the policy, each once."""
+        """The models other than the policy that a step needs, each once."""
         found = [role for each in self.passes for role in (each.role, *each.beside)]
         return tuple(role for role in dict.fromkeys(found) if role != POLICY)
 
     @property
     def roles_in_update(self) -> tuple[str, ...]:
-        """Those of them whose weights every update of the policy reads."""
+        """Those of `roles` whose weights every update of the policy needs."""
         found = [role for each in self.passes if each.live and each.role == POLICY for role in each.beside]
         return tuple(dict.fromkeys(found))
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """What models or components read beside the completions."""
+        """The names of the inputs other than the completions that models or components read."""
         used = {each.inputs for each in self.passes}
         fields = {name: set(inputs.fields.values()) for name, inputs in INPUTS.items()}
         completions = fields.pop("completions")
@@ -179,7 +180,7 @@ class Plan:
 
 
 def by_stage(plan: Plan) -> Iterable[tuple[Stage, list[str]]]:
-    """Yield every stage with what runs in it, in words."""
+    """Yield every stage with a description of each pass and call in it."""
     for stage in STAGES:
         live = {"passes": False, "loss_terms": True}.get(stage.name)
         passes = [str(each) for each in plan.passes if each.live == live]

@@ -1,4 +1,4 @@
-"""From the signatures of the chosen components to exactly the work of a step."""
+"""Plan a step: derive, from the signatures of the chosen components, exactly the work it needs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from dovetail.plan.calls import calls, critic_calls
 from dovetail.plan.compared import KEPT, SUPPORT, check_reported, compared, unlike
 from dovetail.plan.needs import Planner
 from dovetail.plan.off_policy import check_off_policy
+from dovetail.plan.placement import check_placement
 from dovetail.plan.plan import Call, Plan
 from dovetail.plan.sizes import mini_batch_size, rows_of_step
 
@@ -26,7 +27,9 @@ def plan_step(config: Config) -> Plan:
     """Plan a step of this configuration.
 
     Raises:
-        PlanError: when a component reads a field that nobody provides, or that does not exist yet where it is called.
+        PlanError: if a component reads a field that nothing provides, or that does not exist yet when it is called, or
+            if chosen components exclude each other.
+        ConfigError: if the engine cannot report log-probabilities as `sampling.logps` asks.
     """
     check_reported(config)
     planner = Planner(
@@ -51,16 +54,18 @@ def plan_step(config: Config) -> Plan:
         for call in (more := critic_calls(config)):
             planner.read(call)
         chosen = (*chosen, *more)
-    return planner.finish(chosen)
+    plan = planner.finish(chosen)
+    check_placement(config, plan)
+    return plan
 
 
 def _is_on_policy(config: Config) -> bool:
-    """One update per collection, on all of it."""
+    """Whether there is one update per collection, on all of it."""
     return config.train.epochs == 1 and mini_batch_size(config) == rows_of_step(config)
 
 
 def _missing(config: Config) -> dict[str, str]:
-    """Fields that this configuration does not have, and what to set in order to have them."""
+    """Return the fields that this configuration does not have, with what would provide them."""
     there: dict[str, Any] = {
         "is_weights": config.several("train.correction"),
         "loss_weights": config.several("train.loss_mask"),
@@ -75,19 +80,19 @@ def _missing(config: Config) -> dict[str, str]:
 
 
 def _refuse_together(chosen: Sequence[Call]) -> None:
-    """Refuse a component beside one of a kind that it says it replaces: both would do the same thing."""
+    """Refuse a component together with one of a kind that it excludes, because both would do the same."""
     for call in chosen:
         for kind in call.component.declares.get("excludes", ()):
             for other in chosen:
                 if other.kind.name == kind:
                     raise PlanError(
-                        f"{call.label} does itself what a {kind} is for, so {other.label} would do it twice; set"
+                        f"{call.label} already does the work of a {kind}, so {other.label} would do it twice; set"
                         f" {other.path} to None, or choose another {call.kind.name}"
                     )
 
 
 def _check_per_reward(config: Config) -> None:
-    """Check what components declare to hold a number for each reward, in their order or by name."""
+    """Check the parameters that must hold one number per reward: a sequence in the same order, or a dict by name."""
     rewards = [choice.component.name for choice in config.several("train.rewards")]
     for choice in config.choices.values():
         for name in choice.component.declares.get("per_reward", ()):
@@ -101,14 +106,14 @@ def _check_per_reward(config: Config) -> None:
                     )
             elif numbers is not None and len(numbers) != len(rewards):
                 raise PlanError(
-                    f"{place}: {key} has length {len(numbers)} and train.rewards has length {len(rewards)}; give one"
+                    f"{place}: {key} has length {len(numbers)}, but train.rewards has length {len(rewards)}; give one"
                     " number for each reward, in the order of train.rewards"
                 )
 
 
 @attrs.frozen
 class _Columns(Collection[str]):
-    """The columns of the task, asked for when a component reads a name that is not a field."""
+    """The columns of the task, looked up only when a component reads a name that is not a field."""
 
     config: Config
 

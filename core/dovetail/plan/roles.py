@@ -1,8 +1,8 @@
-"""The models of a step by role, and how the name of a field says which model computed it on what.
+"""The models of a step, by role, and field names that say which model computed a field on which tokens.
 
-`old_entropy` is the entropy under the policy at collection, `ref_logps` the log-probabilities under the reference,
-`teacher_answer_logps` those that the role `teacher` gives to the task's answers. A name without a prefix is the policy
-being trained.
+`old_entropy` is the entropy of the policy at collection, `ref_logps` holds log-probabilities under the reference, and
+`teacher_answer_logps` those of the task's answers under the role `teacher`. A name without a prefix refers to the
+policy being trained.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ import attrs
 POLICY: Final = "policy"
 CRITIC: Final = "critic"
 REFERENCE: Final = "reference"
+ROLLOUT: Final = "rollout"
+"""The sampler: no role with fields of its own, but it may have devices."""
 
 OLD: Final = "old_"
-"""The policy at collection: the weights that sampled."""
+"""The prefix for the policy at collection, before the updates of the step."""
 
 
 @attrs.frozen(kw_only=True)
 class Inputs:
-    """Tokens on which models are evaluated, by the names of their fields.
+    """Tokens on which models are evaluated, identified by the names of their fields.
 
-    `shared` says that the rows of a group have the same, so that they are computed once; `own_prompt` that their
-    prompts are not those of the completions.
+    `shared` means that all rows of a group have the same tokens, which are evaluated only once. `own_prompt` means that
+    their prompts differ from those of the completions.
     """
 
     name: str
@@ -35,7 +37,7 @@ class Inputs:
 
     @property
     def fields(self) -> dict[str, str]:
-        """The batch fields behind what a model reads."""
+        """The batch field for each array that a model reads."""
         prompt = self.prefix if self.own_prompt else ""
         return {
             "prompt_tokens": f"{prompt}prompt_tokens",
@@ -53,14 +55,19 @@ INPUTS: Final = {each.name: each for each in (COMPLETIONS, ANSWERS, DEMONSTRATIO
 WEIGHTS_OF: Final = {each.fields["mask"]: f"{each.prefix}weights" for each in INPUTS.values()} | {
     "observed": "observed_weights"
 }
-"""What a term of the loss may be about, by the mask of those tokens, and where the weights of the aggregation are."""
+"""The field with the aggregation's weights, for each mask of tokens that a term of the loss can be about."""
 
 
 @attrs.frozen(kw_only=True)
 class Quantity:
-    """What the name of a field says: a field component, evaluated by a model on some inputs.
+    """The meaning of a field's name: a field component, evaluated by a model on some inputs.
 
-    `live` is the policy being trained, which is differentiable and exists in the update only.
+    Attributes:
+        field: the name of the field.
+        name: the name of the field component.
+        role: the model.
+        inputs: the tokens, a name in `INPUTS`.
+        live: whether it is computed by the policy being trained, differentiably, and so exists only in the update.
     """
 
     field: str
@@ -71,17 +78,17 @@ class Quantity:
 
 
 def prefix_of(role: str) -> str:
-    """Return what begins the names of a role's fields."""
+    """Return the prefix of the names of a role's fields."""
     return {POLICY: OLD, REFERENCE: "ref_"}.get(role, f"{role}_")
 
 
 def logits_of(role: str) -> str:
-    """Return the name under which a field reads a role's logits beside the policy's own."""
+    """Return the name under which a field component reads a role's logits."""
     return f"{prefix_of(role)}logits"
 
 
 def parse(field: str, roles: Iterable[str], is_quantity: Callable[[str], bool]) -> Quantity | None:
-    """Read a field's name; None if it is not a quantity of a forward pass.
+    """Parse the name of a field; None if it is not computed in a forward pass.
 
     >>> parse("ref_answer_logps", ["reference"], {"logps"}.__contains__)
     Quantity(field='ref_answer_logps', name='logps', role='reference', inputs='answers', live=False)
@@ -97,7 +104,7 @@ def parse(field: str, roles: Iterable[str], is_quantity: Callable[[str], bool]) 
 
 
 def spellings(quantity: str, roles: Iterable[str]) -> Iterator[str]:
-    """Yield the names of all fields that a quantity makes."""
+    """Yield the names of all fields that a field component computed in a forward pass provides."""
     for prefix, _, _ in _prefixes(roles):
         for inputs in INPUTS.values():
             yield prefix + inputs.prefix + quantity

@@ -1,4 +1,4 @@
-"""How many completions a step learns from."""
+"""The number of completions that a step trains on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def replayed_groups(config: Config) -> int:
-    """Return how many earlier groups join those that a step samples."""
+    """Return how many earlier groups are replayed in each step."""
     if "train.replay" not in config.choices:
         return 0
     replay: Any = config.choice("train.replay").bind()
@@ -17,11 +17,11 @@ def replayed_groups(config: Config) -> int:
 
 
 def rows_of_step(config: Config) -> int:
-    """Return how many completions a step learns from: those that it samples, and earlier ones."""
+    """Return how many completions a step trains on: those that it samples, and replayed ones."""
     return (config.train.prompts + replayed_groups(config)) * config.train.group_size
 
 
 def mini_batch_size(config: Config) -> int:
-    """Return how many of them an update takes."""
+    """Return how many completions an update trains on."""
     rows = rows_of_step(config)
     return min(config.train.mini_batch_size or rows, rows)

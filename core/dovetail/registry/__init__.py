@@ -1,4 +1,4 @@
-"""Names to components: what a component is, the registry, and how plugins are found."""
+"""From names to components: the definition of a component, the registry, and the discovery of plugins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pluggy
 
-from dovetail.errors import DovetailWarning
+from dovetail.errors import DovetailWarning, PluginError
 from dovetail.kinds import Kind
 from dovetail.registry.component import (
     REQUIRED,
@@ -23,7 +23,7 @@ from dovetail.registry.component import (
 )
 from dovetail.registry.declares import declares
 from dovetail.registry.discovery import discover
-from dovetail.registry.one_file import add_to_environment
+from dovetail.registry.one_file import add_to_environment, files
 from dovetail.registry.places import place_of
 from dovetail.registry.registry import Problem, Registry, Section, normal
 from dovetail.registry.renamed import Renamed
@@ -55,32 +55,40 @@ __all__ = [
 ]
 
 
+_asked_for: set[str] = set()
+"""Files that this process was asked for by name, which must work."""
+
+
 @functools.cache
 def _discovered() -> tuple[Registry, pluggy.PluginManager]:
     registry, manager = discover()
+    asked_for = {file.stem for file in files() if str(file) in _asked_for}
     for problem in registry.problems:
+        if problem.fatal and problem.distribution in asked_for:
+            raise PluginError(f"--plugin {problem.distribution}.py: {problem.reason}")
         cure = f"`dovetail plugin doctor {problem.distribution}` says more"
         warnings.warn(f"{problem}; {cure}", DovetailWarning, stacklevel=2)
     return registry, manager
 
 
 def add_file(path: str) -> None:
-    """Take in a plugin that is one file, in this process and in those that it starts.
+    """Load a single-file plugin, in this process and in those that it starts.
 
     Raises:
-        PluginError: if there is no such file.
+        PluginError: if there is no such file, or its name cannot be imported; the next call that reads the registry
+            reports a broken file.
     """
-    add_to_environment(path)
+    _asked_for.add(str(add_to_environment(path)))
     _discovered.cache_clear()
 
 
 def current() -> Registry:
-    """The process's registry, filled from the installed plugins on first use."""
+    """Return the registry of this process, filled from the installed plugins on first use."""
     return _discovered()[0]
 
 
 def plugin_manager() -> pluggy.PluginManager:
-    """The pluggy manager that holds the installed plugins."""
+    """Return the pluggy manager that holds the installed plugins."""
     return _discovered()[1]
 
 
@@ -90,8 +98,12 @@ def get(kind: str, name: str) -> Component:
     >>> get("policy_loss", "gspo").reads
     ('logps', 'old_logps', 'advantages', 'mask')
 
+    Args:
+        kind: the name of a kind.
+        name: a name, an alias, or `distribution/name`. An old name works with a warning.
+
     Raises:
-        UnknownNameError: with the nearest spelling.
+        UnknownNameError: if there is no such kind or component (with the nearest spelling), or the name is ambiguous.
     """
     component = current().get(kind, name)
     notice = current().notice(kind, name)
@@ -115,7 +127,17 @@ def register(
 ) -> Component:
     """Register a component for this process only, from a notebook or a test.
 
-    A package announces its components with the hook `dovetail_components` instead.
+    A package registers its components with the hook `dovetail_components` instead.
+
+    Args:
+        kind: the name of an open kind.
+        name: a Python identifier; `-` is read as `_`.
+        target: `'module:attribute'`, imported on first use, or the function or class itself.
+        aliases: other names for the component.
+        renamed: former names of the component or of its hyperparameters.
+
+    Raises:
+        PluginError: if the kind is unknown, a name is taken or not an identifier, or the signature breaks the contract.
     """
     module = target.partition(":")[0] if isinstance(target, str) else target.__module__
     return current().add(kind, name, target, origin=Origin("session", "0", module), aliases=aliases, renamed=renamed)

@@ -1,6 +1,6 @@
-"""Call the hooks of plugins, so that one that raises is named.
+"""Call the hooks of plugins, and name the plugin when one raises.
 
-Those that are asked what they offer are all asked; an observer that raises ends the run.
+A plugin that raises when asked what it offers is skipped with a warning; an observer that raises ends the run.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Asked:
-    """A plugin that implements a hook: its distribution and its module."""
+    """A plugin that implements a hook, by its distribution and its module."""
 
     distribution: str
     module: Any
 
     @property
     def label(self) -> str:
-        """`acme-rl 1.0`, or the name alone of what is not installed."""
+        """`acme-rl 1.0`, or only the name if the distribution is not installed."""
         try:
             version = engine_version() if self.distribution == ENGINE else metadata.version(self.distribution)
             return f"{self.distribution} {version}"
@@ -39,23 +39,24 @@ class Asked:
             return self.distribution
 
     def warn(self, reason: str) -> None:
-        """Tell the user in one line what is wrong with the plugin and what becomes of it."""
+        """Warn the user, in one line, what is wrong with the plugin and how to switch it off."""
         said = " ".join(f"broken plugin {self.label}: {reason}; mend it, or set {DISABLE}".split())
         warnings.warn(f"{said}={self.distribution}", DovetailWarning, stacklevel=2)
 
 
 def ask_all(manager: pluggy.PluginManager, hook: str, offer: Callable[[Asked], T]) -> Iterator[tuple[Asked, T]]:
-    """Call a hook of one parameter in every plugin, the engine's own first, then by distribution.
+    """Call a hook of one parameter in every plugin, the engine's own first, then sorted by distribution.
 
-    pluggy's own call stops at the first plugin that raises, and does not say which.
+    pluggy's own call is not used because it stops at the first plugin that raises, and does not say which.
 
     Args:
-        manager: of the plugins.
-        hook: its name.
-        offer: makes what a plugin is called with: it is to put there what it has.
+        manager: holds the plugins.
+        hook: the name of the hook.
+        offer: makes the argument for a plugin's hook, to which the plugin adds what it offers.
 
     Yields:
-        Each plugin with what it was called with, but for those that raised, of which the user is told.
+        Each plugin with the argument that its hook received, except for plugins that raised: those are reported in a
+        warning.
     """
     caller = getattr(manager.hook, hook)
     asked = [(Asked(each.plugin_name.partition(":")[0], each.plugin), each) for each in caller.get_hookimpls()]

@@ -1,13 +1,13 @@
-"""Whether a plugin fits the installed dovetail, from its metadata alone: nothing of it is imported.
+"""Check from a plugin's metadata alone, without importing it, that it is compatible with the installed dovetail.
 
     [project]
     dependencies = ["dovetail-rl>=0.1"]           # any constraint that pip understands
 
     [project.entry-points."dovetail.api"]
-    policy_loss = "v1"                            # the contract of that kind that the plugin is written for
+    policy_loss = "v1"                            # the version of this kind's contract that the plugin is written for
 
-pip checks the first when it installs; an upgrade of dovetail alone may break it later. The second says more: the
-contract of one kind may change while all others stay.
+pip checks the first when it installs the plugin, but a later upgrade of dovetail alone may violate it. The second is
+finer: the contract of one kind may change while all others stay the same.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from dovetail.registry.registry import Kind
 
 API_GROUP = "dovetail.api"
 ENGINE = "dovetail"
-"""The owner of what is built in, in configs and messages; it is installed as `DISTRIBUTION`."""
+"""The owner of built-in components, in configs and messages; its distribution is called `DISTRIBUTION`."""
 
 
 def engine_version() -> str:
     """Return the version of the installed dovetail.
 
     Raises:
-        PluginError: if the files are there and the distribution is not, or still has its former name.
+        PluginError: if there is no metadata for the distribution, or it still has its former name.
     """
     try:
         return metadata.version(DISTRIBUTION)
@@ -43,7 +43,7 @@ def engine_version() -> str:
 
 
 def owner_of(distribution: str) -> str:
-    """Return the owner's name in configs and messages: a distribution's own, `dovetail` for the built-in plugins.
+    """Return the owner's name in configs and messages: that of the distribution, or `dovetail` for built-in plugins.
 
     >>> owner_of("acme-rl"), owner_of("dovetail-rl")
     ('acme-rl', 'dovetail')
@@ -52,7 +52,7 @@ def owner_of(distribution: str) -> str:
 
 
 def declared_api(distribution: metadata.Distribution) -> dict[str, int]:
-    """Return the version of each kind's contract that a distribution is written for, as far as it says.
+    """Return the version of each kind's contract that a distribution declares it is written for.
 
     Raises:
         PluginError: on a version that is not of the form `v1`.
@@ -68,7 +68,7 @@ def declared_api(distribution: metadata.Distribution) -> dict[str, int]:
 
 
 def requirements(distribution: metadata.Distribution) -> list[Requirement]:
-    """Return what a distribution requires of dovetail itself, without extras."""
+    """Return a distribution's requirements on dovetail itself that apply without extras."""
     found = []
     for text in distribution.requires or ():
         try:
@@ -82,10 +82,10 @@ def requirements(distribution: metadata.Distribution) -> list[Requirement]:
 
 
 def check_requirements(distribution: metadata.Distribution, engine: str) -> None:
-    """Refuse a distribution that wants another dovetail.
+    """Refuse a distribution that requires another version of dovetail.
 
     Raises:
-        PluginError: with the constraint and both ways out.
+        PluginError: with the constraint and both remedies.
     """
     for requirement in requirements(distribution):
         if not requirement.specifier.contains(engine, prereleases=True):
@@ -96,12 +96,12 @@ def check_requirements(distribution: metadata.Distribution, engine: str) -> None
 
 
 def check_api(distribution: str, api: Mapping[str, int], kinds: Iterable[Kind]) -> None:
-    """Refuse a distribution that is written for a contract which is not understood.
+    """Refuse a distribution that is written for an unsupported version of a kind's contract.
 
-    Kinds that nobody has opened are passed over: registering a component of one says so.
+    Kinds that are not open are ignored here: registering a component of such a kind raises an error of its own.
 
     Raises:
-        PluginError: with what the plugin has, what is understood, and which of the two is older.
+        PluginError: with the plugin's version, the supported ones, and which side to upgrade.
     """
     for kind in kinds:
         version = api.get(kind.name)

@@ -1,12 +1,12 @@
-"""A component: a plain function or attrs class, reached by (kind, name), whose signature is its interface.
+"""A component: a plain function or attrs class, identified by (kind, name), whose signature is its interface.
 
-The rule, and the whole contract of a plugin author:
+The whole contract of a plugin author is:
 
-* **positional parameters name what it reads** (batch fields; for rewards, dataset columns);
+* **positional parameters name the inputs that it reads** (batch fields or, for rewards, dataset columns);
 * **keyword-only parameters are its hyperparameters**, with defaults and annotations.
 
-A class follows the same rule: its keyword-only attrs fields are the hyperparameters, and the positional parameters of
-its `__call__`, where it has one, are what it reads.
+The same holds for a class: its keyword-only attrs fields are the hyperparameters, and the positional parameters of its
+`__call__`, if it has one, are the inputs.
 """
 
 from __future__ import annotations
@@ -28,30 +28,32 @@ from dovetail.registry.renamed import Renamed
 
 
 class _Static:
-    """Mark of a hyperparameter that must be a compile-time constant."""
+    """Marks a hyperparameter that must be a compile-time constant."""
 
     def __repr__(self) -> str:
         return "dovetail.STATIC"
 
 
 STATIC: typing.Final = _Static()
-"""Write `Annotated[float, dovetail.STATIC]` where a float hyperparameter must not be traced, as it decides a shape."""
+"""`Annotated[float, dovetail.STATIC]` marks a float hyperparameter that must not be traced, such as one that determines
+a shape."""
 
 
 @attrs.frozen
 class Chooses:
-    """Mark of a hyperparameter that names a component, which is built with its own parameters in its place.
+    """Marks a hyperparameter that names another component; the instance is passed in place of the name.
 
         inner: Annotated[Any, dovetail.Chooses("rollout")] = "dovetail/vanilla"
 
-    In a config, `rollout.mine.inner = 'vllm'` chooses it, and `rollout.vllm.gpu_memory = 0.5` is a parameter of it.
+    In a config, `rollout.mine.inner = 'vllm'` chooses the inner component, and `rollout.vllm.gpu_memory = 0.5` sets one
+    of its parameters.
     """
 
     kind: str
 
 
 class _Required:
-    """Stands where a hyperparameter has no default."""
+    """Stands for the default of a hyperparameter that has none."""
 
     def __repr__(self) -> str:
         return "(required)"
@@ -74,7 +76,10 @@ class Origin:
 
 @attrs.frozen
 class Interface:
-    """What a signature says: the fields read, the hyperparameters with defaults, and their annotations."""
+    """The contents of a signature: the inputs read, the hyperparameters with their defaults, and their annotations.
+
+    `static` holds the names of the hyperparameters that are compile-time constants.
+    """
 
     reads: tuple[str, ...]
     params: dict[str, Any]
@@ -84,9 +89,9 @@ class Interface:
 
 @attrs.define(eq=False)
 class Component:
-    """A named, replaceable piece, imported on first use.
+    """A named, replaceable part of an algorithm, imported on first use.
 
-    Calling it calls the function, or builds the class, with arguments as given.
+    Calling it calls the function, or instantiates the class, with the same arguments.
     """
 
     kind: str
@@ -96,7 +101,8 @@ class Component:
     aliases: tuple[str, ...] = ()
     renamed: tuple[Renamed, ...] = ()
     common: Mapping[str, Any] = attrs.field(factory=dict)
-    """Hyperparameters that every component of the kind has, with their defaults: the engine uses them, not `target`."""
+    """Hyperparameters that every component of the kind has, with their defaults. Only the engine uses them; they are
+    not passed to `target`."""
     _loaded: dict[str, Any] = attrs.field(factory=dict, init=False, repr=False)
 
     @property
@@ -111,22 +117,22 @@ class Component:
 
     @property
     def spelled(self) -> str:
-        """The name as a resolved config writes it: with its owner, but for dovetail's own."""
+        """The name as a resolved config writes it: with its owner, except for built-in components."""
         return self.name if self.origin.distribution == "dovetail" else self.qualified_name
 
     @property
     def old_names(self) -> dict[str, Renamed]:
-        """Names that the component had."""
+        """Former names of the component, with their `Renamed`."""
         return {each.old: each for each in self.renamed if each.to is None}
 
     @property
     def old_params(self) -> dict[str, Renamed]:
-        """Names that its hyperparameters had."""
+        """Former names of its hyperparameters, with their `Renamed`."""
         return {each.old: each for each in self.renamed if each.to is not None}
 
     @property
     def place(self) -> str:
-        """` [file:line]` of the function or class; empty where Python does not know."""
+        """` [file:line]` of the function or class; empty if it is unknown."""
         return place_of(self.load())
 
     def load(self) -> Callable[..., Any]:
@@ -157,8 +163,8 @@ class Component:
             ) from error
         if not callable(target):
             raise PluginError(
-                f"{self.label} of {self.origin}: '{path}' is neither a function nor a class;"
-                " register 'module:attribute' of one"
+                f"{self.label} of {self.origin}: '{path}' is neither a function nor a class; register"
+                " 'module:attribute' of one"
             )
         return target
 
@@ -170,59 +176,59 @@ class Component:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The fields it reads, in order."""
+        """The inputs it reads, in order."""
         return self.interface.reads
 
     @property
     def params(self) -> MappingProxyType[str, Any]:
-        """Hyperparameters and their defaults; `REQUIRED` where there is none."""
+        """Hyperparameters and their defaults; `REQUIRED` for one without a default."""
         return MappingProxyType(self.interface.params)
 
     @property
     def hints(self) -> MappingProxyType[str, Any]:
-        """Annotations of the hyperparameters, with the ranges that they set."""
+        """Annotations of the hyperparameters, including their ranges."""
         return MappingProxyType(self.interface.hints)
 
     @property
     def static(self) -> frozenset[str]:
-        """Hyperparameters that are compile-time constants: marked `STATIC`, or of a type that holds no float."""
+        """Hyperparameters that are compile-time constants: marked `STATIC`, or of a type other than float."""
         return self.interface.static
 
     @property
     def chooses(self) -> dict[str, str]:
-        """The hyperparameters that name a component, with its kind."""
+        """The hyperparameters that name a component, each with the kind of that component."""
         marked = {name: getattr(hint, "__metadata__", ()) for name, hint in self.hints.items()}
         return {name: mark.kind for name, marks in marked.items() for mark in marks if isinstance(mark, Chooses)}
 
     @property
     def declares(self) -> MappingProxyType[str, Any]:
-        """What it promises (unbiased value, ...), where its function or class has an attribute `declares`."""
+        """Its claims (`unbiased_value`, ...): the attribute `declares` of its function or class, empty by default."""
         return MappingProxyType(getattr(self.load(), "declares", {}))
 
     @property
     def doc(self) -> str:
-        """The docstring, cleaned."""
+        """The docstring, without indentation."""
         return inspect.getdoc(self.load()) or ""
 
     @property
     def summary(self) -> str:
-        """The docstring's first line."""
+        """The first line of the docstring."""
         return self.doc.split("\n", 1)[0]
 
     def bind(self, **params: Any) -> Callable[..., Any]:
-        """Return what the engine calls: the function, or the class's instance, with its hyperparameters set."""
+        """Return the callable that the engine uses: the function, or an instance, with its hyperparameters set."""
         target = self.load()
         own = {name: value for name, value in params.items() if name not in self.common}
         return _Bound(target, own) if not isinstance(target, type) else target(**own)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function, or build the class, with arguments as given."""
+        """Call the function, or instantiate the class, with the same arguments."""
         return self.load()(*args, **kwargs)
 
 
 @attrs.frozen
 class _Bound:
-    """`functools.partial` for hyperparameters, refusing none and picklable."""
+    """Like `functools.partial`, but a hyperparameter passed twice is an error instead of an override."""
 
     function: Callable[..., Any]
     params: dict[str, Any]
@@ -232,11 +238,16 @@ class _Bound:
 
 
 def read_interface(target: Callable[..., Any], owner: str) -> Interface:
-    """Read the contract off a function's or an attrs class's signature.
+    """Read the interface of a function or an attrs class from its signature.
+
+    Args:
+        target: the function or class.
+        owner: what error messages call it, such as `policy_loss.mine of acme-rl 1.0`.
 
     Raises:
         PluginError: on `*args`, `**kwargs`, a positional parameter with a default, a class that is not a frozen attrs
-            class, or a class with positional fields; the message names `owner` and the file.
+            class, a class with positional fields, or an annotation that cannot be evaluated or checked; the message
+            names `owner` and the file.
     """
     reader = _ClassReader if inspect.isclass(target) else _FunctionReader
     return reader(target, owner).read()
@@ -273,14 +284,14 @@ class _FunctionReader:
         for parameter in inspect.signature(self.target).parameters.values():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 raise self._broken(
-                    f"has '{parameter}'; every field and hyperparameter must be named, for the planner to read"
+                    f"has '{parameter}'; name every field and hyperparameter, so that the planner can read them"
                 )
             if parameter.kind is parameter.KEYWORD_ONLY:
                 keyword_only[parameter.name] = parameter.default
             elif parameter.default is not parameter.empty:
                 raise self._broken(
                     f"gives the positional parameter '{parameter.name}' a default; positional parameters are fields it"
-                    " reads, put '*' before hyperparameters"
+                    " reads; put '*' before hyperparameters"
                 )
             else:
                 reads.append(parameter.name)
@@ -302,7 +313,7 @@ class _FunctionReader:
             try:
                 _check_ranges(hint)
             except TypeError as error:
-                raise self._broken(f"says of '{name}' what is not checked: {error}") from error
+                raise self._broken(f"has a constraint on '{name}' that cannot be checked: {error}") from error
         static = frozenset(name for name, hint in hints.items() if _is_static(hint))
         return Interface(reads=reads, params=params, hints=hints, static=static)
 
@@ -312,7 +323,7 @@ class _FunctionReader:
 
 @attrs.frozen
 class _Frozen:
-    """Any frozen class: attrs gives all of them one and the same `__setattr__`."""
+    """An arbitrary frozen class: attrs gives all of them the same `__setattr__`."""
 
 
 @attrs.frozen
@@ -322,7 +333,7 @@ class _ClassReader(_FunctionReader):
         cls = typing.cast("type[Any]", self.target)
         if not attrs.has(cls):
             raise self._broken("is a class without attrs; a stateful component is a frozen, keyword-only attrs class")
-        # A config id speaks for a run because nothing can change a hyperparameter after the config is read.
+        # The config id identifies a run only if no hyperparameter can change after the config is read.
         if cls.__setattr__ is not _Frozen.__setattr__:
             raise self._broken("is an attrs class that is not frozen; write @attrs.frozen(kw_only=True)")
         fields = [field for field in attrs.fields(cls) if field.init]
@@ -333,8 +344,8 @@ class _ClassReader(_FunctionReader):
         return self._interface(self._called_with(cls), params, cls)
 
     def _called_with(self, cls: type[Any]) -> tuple[str, ...]:
-        """Return what `__call__` reads; nothing if neither the class nor a base has one."""
-        # `cls.__call__` would find that of the metaclass, with which every class is called.
+        """Return the inputs that `__call__` reads; none if neither the class nor a base defines it."""
+        # Without a `__call__` of its own, `cls.__call__` is the metaclass's, which instantiates the class.
         methods = (vars(base)["__call__"] for base in cls.__mro__ if "__call__" in vars(base))
         method = next(methods, None)
         if method is None:
@@ -364,7 +375,7 @@ def _is_static(hint: Any) -> bool:
 
 
 def _check_ranges(hint: Any) -> None:
-    """Refuse a constraint anywhere in an annotation that a config's value would not be held to."""
+    """Refuse an annotation that contains, at any depth, a constraint that would not be checked."""
     bounds(hint)
     for inner in typing.get_args(hint):
         _check_ranges(inner)

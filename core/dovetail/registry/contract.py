@@ -1,4 +1,4 @@
-"""What the protocol of a kind asks of a class."""
+"""Check that a component has the methods that the protocol of its kind requires."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from dovetail.registry.component import Component
 
 
 def asked_of(component: Component, kind: Kind) -> dict[str, Any]:
-    """Return the methods and properties that a component must have, by name; none where its signature is all of it."""
+    """Return the methods and properties that a component must have, by name; none if its signature is the contract."""
     contract = kind.load_protocol()
-    # Where components read fields, only those that remember something have methods besides.
-    remembers = kind.reads != "fields" or "state" in component.reads
-    if contract is None or not inspect.isclass(component.load()) or not remembers:
+    # Where components read fields, the protocol is only for those with state.
+    applies = kind.reads != "fields" or "state" in component.reads
+    if contract is None or not inspect.isclass(component.load()) or not applies:
         return {}
-    # `__call__` is the component's signature, which names what it reads: as many fields as it needs.
+    # `__call__` is the component's own signature: it reads as many fields as it needs.
     return {name: method for name, method in methods_of(contract).items() if name != "__call__"}
 
 
 def methods_of(contract: type[Any]) -> dict[str, Any]:
-    """Return what a protocol asks for, methods and properties, by name."""
+    """Return the public methods and properties of a protocol, and `__call__`, by name."""
     public = {name: value for name, value in vars(contract).items() if name == "__call__" or not name.startswith("_")}
     return {name: value for name, value in public.items() if inspect.isfunction(value) or isinstance(value, property)}
 
 
 def lacking(component: Component, kind: Kind, instance: Any) -> str:
-    """Say which method its kind asks for an instance of a component does not have; empty if it has them all."""
+    """Return an error message that names the required methods an instance lacks; empty if it has them all."""
     missing = [name for name in asked_of(component, kind) if not _has(instance, name)]
     if not missing:
         return ""
@@ -36,13 +36,13 @@ def lacking(component: Component, kind: Kind, instance: Any) -> str:
 
 
 def arguments(function: Any) -> str:
-    """Return the parameters of a method, as its definition has them; empty for a property."""
+    """Return the parameters of a method as text, `(state, kl)`; empty for a property."""
     if not inspect.isfunction(function):
         return ""
     return f"({', '.join(p for p in inspect.signature(function).parameters if p != 'self')})"
 
 
 def _has(instance: Any, name: str) -> bool:
-    """Whether it has an attribute, without computing a property."""
+    """Whether an instance has an attribute, without evaluating a property."""
     nothing = object()
     return inspect.getattr_static(instance, name, nothing) is not nothing

@@ -1,4 +1,4 @@
-"""What a component promises, in a form that a program can read."""
+"""Machine-readable claims about the properties of a component."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ Target = TypeVar("Target", bound=Callable[..., Any])
 
 
 class Claims(TypedDict, total=False):
-    """The claims, by name; `docs/conformance.md` says what each means and which kinds may make it."""
+    """The claims that a component can make; `docs/conformance.md` explains each one and the kinds it applies to."""
 
     excludes: Sequence[str]
     per_reward: Sequence[str]
+    programs: Sequence[str]
     idle: Sequence[str]
     on_policy_gradient: bool
     pessimistic: bool
@@ -51,6 +52,7 @@ class Claims(TypedDict, total=False):
     batch_invariant: bool
     vocabulary_logps: bool
     versions: bool
+    placed: bool
     keeps_support: int
 
 
@@ -61,16 +63,16 @@ def declares(
     own: Mapping[str, Any] | None = None,
     **claims: Unpack[Claims],
 ) -> Callable[[Target], Target]:
-    """Attach to a component, as its attribute `declares`, what it promises; `dovetail_kit` holds it to that.
+    """Attach claims to a component as its attribute `declares`; the conformance suite of `dovetail_kit` checks them.
 
     Args:
-        settings: hyperparameters under which it is checked, where the defaults do not do, or there are none.
-        expected_failures: checks that it is known to fail, each with the reason. One that passes is an error.
-        own: claims that are not Dovetail's, about components of a plugin's own kind.
+        settings: hyperparameters to check the component with, where it has no defaults or they are unsuitable.
+        expected_failures: checks that it is known to fail, each with the reason. If one passes, that is an error.
+        own: a plugin's own claims, about components of a kind that it opens.
         claims: by name, as listed in `docs/conformance.md`: `on_policy_gradient=True`, `range=(0, 1)`, ...
 
     Raises:
-        TypeError: if there is no such claim, with the nearest spelling.
+        TypeError: if a claim is unknown, with the nearest spelling.
 
     >>> @declares(unbiased_value=True)
     ... def estimator(): ...
@@ -94,9 +96,10 @@ def declares(
 
 
 def misspelt(facts: Mapping[str, Any]) -> str:
-    """Say which claim is probably a misspelt one; empty if none is.
+    """Return an error message about the first claim that looks misspelt; empty if there is none.
 
-    A class may write its claims down as a mapping, and a plugin has claims of its own about its own kinds.
+    `declares` may be a mapping that a class writes itself, and may hold a plugin's own claims: an unknown name is
+    therefore an error only if it resembles a known one.
 
     >>> misspelt({"batch_invariant": True, "proofs": 3})
     ''

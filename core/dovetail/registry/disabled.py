@@ -1,4 +1,4 @@
-"""Distributions that the environment switches off: `DOVETAIL_DISABLE=acme-rl,zeta-rl`."""
+"""Plugins that an environment variable switches off, by distribution: `DOVETAIL_DISABLE=acme-rl,zeta-rl`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DISABLE: Final = "DOVETAIL_DISABLE"
 
 
 def disabled() -> tuple[str, ...]:
-    """Return the names that the variable holds."""
+    """Return the names that the environment variable lists."""
     return tuple(name.strip() for name in os.environ.get(DISABLE, "").split(",") if name.strip())
 
 
@@ -24,14 +24,14 @@ def is_disabled(distribution: str) -> bool:
 
 
 def check_disabled(third_parties: Collection[str]) -> None:
-    """Refuse to switch off what is not there, as a misspelt name would leave the plugin on.
+    """Refuse to switch off a plugin that is not installed: the name may be misspelt, and the plugin would stay on.
 
     Raises:
-        PluginError: naming what is installed.
+        PluginError: with the installed plugins.
     """
     for name in disabled():
         if canonicalize_name(name) not in map(canonicalize_name, third_parties):
             raise PluginError(
-                f"{DISABLE} names '{name}', and no third party's plugin of that name is"
+                f"{DISABLE} names '{name}', but no third party's plugin of that name is"
                 f" installed.{nearest(name, third_parties)} Installed: {listing(third_parties)}"
             )

@@ -1,4 +1,4 @@
-"""Find plugins through the entry-point group `dovetail`, naming the distribution at fault when one is broken."""
+"""Find plugins through the entry-point group `dovetail`, and name the distribution at fault when one is broken."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from dovetail.registry.renamed import Renamed
 GROUP = "dovetail"
 SLOW_IMPORT_SECONDS = 0.5
 HEAVY = ("flax", "jax", "optax", "tensorflow", "torch", "transformers", "vllm")
-"""Libraries that a plugin's `__init__` must not import: every command would pay for them."""
+"""Libraries that a plugin's `__init__` must not import, because every command would then wait for them."""
 
 
 @attrs.frozen
@@ -48,11 +48,11 @@ class Plugin:
     distribution: str
     version: str
     api: Mapping[str, int] = attrs.field(factory=dict)
-    """The contracts that its metadata says it is written for."""
+    """The version of each kind's contract that its metadata declares."""
 
     @property
     def origin(self) -> Origin:
-        """What its kinds carry as their origin."""
+        """The origin of the kinds and components that it registers."""
         return Origin(self.distribution, self.version, getattr(self.module, "__name__", type(self.module).__name__))
 
 
@@ -62,16 +62,16 @@ Take = Callable[[Registry, pluggy.PluginManager, Plugin], None]
 def discover(manager: pluggy.PluginManager | None = None) -> tuple[Registry, pluggy.PluginManager]:
     """Load every plugin into a fresh registry.
 
-    A plugin that cannot be loaded is listed in `registry.problems` and fails only a run that needs it; one whose
-    metadata says that it does not fit is not imported either. Distributions named in `DOVETAIL_DISABLE` (comma
-    separated) are left out. pluggy's own entry-point loader is not used: it silently skips an entry point whose name
-    is taken, and one bad import stops it without a name.
+    A plugin that cannot be loaded is listed in `registry.problems`, and only a run that needs it fails. One that is
+    incompatible according to its metadata is not even imported. Distributions in `DOVETAIL_DISABLE` (separated by
+    commas) are left out. pluggy's own entry-point loader is not used: it silently skips an entry point whose name is
+    taken, and stops at the first failing import without naming the plugin.
 
     Returns:
         The registry, and the plugin manager through which run observers are called.
 
     Raises:
-        PluginError: if `DOVETAIL_DISABLE` names what is not installed.
+        PluginError: if `DOVETAIL_DISABLE` names a plugin that is not installed.
     """
     registry = Registry()
     manager = manager or pluggy.PluginManager(GROUP)
@@ -79,7 +79,7 @@ def discover(manager: pluggy.PluginManager | None = None) -> tuple[Registry, plu
     announced = entry_points()
     check_disabled({_owner(point)[0] for point in announced} - {ENGINE})
     points = [point for point in announced if not is_disabled(_owner(point)[0])]
-    # first those whose contracts are of kinds that are open by then; the others may be for kinds that these open
+    # first the plugins that only need kinds which are already open; the others may need kinds that these open
     plugins, waiting = _import_all(points, registry, manager, last=False)
     plugins += _import_all(waiting, registry, manager, last=True)[0]
     plugins += [plugin for file in files() if (plugin := _load_file(file, registry, manager))]
@@ -94,7 +94,7 @@ Points = list[metadata.EntryPoint]
 def _import_all(
     points: Points, registry: Registry, manager: pluggy.PluginManager, *, last: bool
 ) -> tuple[list[Plugin], Points]:
-    """Import the plugins that fit, and let them open kinds; return them, and those that have to wait for a kind."""
+    """Import the compatible plugins and let them open kinds; return them, and those that must wait for a kind."""
     plugins, waiting = [], []
     for point in points:
         if _is_fatal(registry, _owner(point)[0]):
@@ -113,9 +113,10 @@ def _import_all(
 
 
 def entry_points() -> list[metadata.EntryPoint]:
-    """Return what is announced in the group `dovetail`, the engine's own plugins first.
+    """Return the entry points of the group `dovetail`, the engine's own plugins first.
 
-    An environment may still hold the metadata of the engine under its former name, which announces the same again.
+    Metadata of the engine under its former name may remain in an environment and list the same plugins again; those
+    duplicates are dropped.
     """
     found = sorted(metadata.entry_points(group=GROUP), key=_order)
     named = {point.value for point in found if point.dist and point.dist.name == DISTRIBUTION}
@@ -136,10 +137,10 @@ def _is_fatal(registry: Registry, distribution: str) -> bool:
 
 
 def _fits(point: metadata.EntryPoint, registry: Registry) -> bool:
-    """Judge a plugin by its metadata; false if a kind that it is written for is not open, and so cannot be judged yet.
+    """Check a plugin's metadata; false if that must wait because a kind that it is written for is not open yet.
 
     Raises:
-        PluginError: if it does not fit.
+        PluginError: if it is incompatible.
     """
     if point.dist is None or owner_of(point.dist.name) == ENGINE:
         return True
@@ -150,7 +151,7 @@ def _fits(point: metadata.EntryPoint, registry: Registry) -> bool:
 
 
 def _load(point: metadata.EntryPoint, registry: Registry) -> Plugin | None:
-    """Import a plugin, noting what that costs; None, with a note too, if it raises."""
+    """Import a plugin and record a problem if that was slow; if it raises, record that and return None."""
     distribution, version = _owner(point)
     there = {name for name in HEAVY if name in sys.modules}
     began = time.process_time()
@@ -164,7 +165,7 @@ def _load(point: metadata.EntryPoint, registry: Registry) -> Plugin | None:
     heavy = [name for name in HEAVY if name in sys.modules and name not in there]
     if heavy or took > SLOW_IMPORT_SECONDS:
         what = f" imports {', '.join(heavy)} and" if heavy else ""
-        file = sys.modules[point.module].__file__  # what the entry point names may be an object in the module
+        file = sys.modules[point.module].__file__  # the entry point may name an object in the module
         reason = (
             f"its entry point '{point.value}'{what} takes {took:.1f} s on every command [{file}]; register"
             " targets as 'module:attribute' and leave heavy imports to the modules that they name"
@@ -174,7 +175,7 @@ def _load(point: metadata.EntryPoint, registry: Registry) -> Plugin | None:
 
 
 def _load_file(file: Path, registry: Registry, manager: pluggy.PluginManager) -> Plugin | None:
-    """Take in a plugin that is one file; None, with a note, if it raises."""
+    """Import a single-file plugin; if it raises, record the problem and return None."""
     try:
         plugin = Plugin(imported(file), file.stem, version_of(file))
     except (Exception, SystemExit) as error:
@@ -184,12 +185,12 @@ def _load_file(file: Path, registry: Registry, manager: pluggy.PluginManager) ->
 
 
 def _guarded(take: Take, registry: Registry, manager: pluggy.PluginManager, plugin: Plugin) -> bool:
-    """Let a plugin register; if that fails, forget all of it. Tells whether it went well."""
+    """Let a plugin register; if that fails, remove everything it has registered. Return whether it succeeded."""
     if _is_fatal(registry, plugin.distribution):
         return False
     word = "incompatible"
     try:
-        # once more, as a kind may have been opened since the metadata was judged
+        # again, because a kind may have been opened since the metadata was checked
         check_api(plugin.distribution, plugin.api, registry.kinds.values())
         word = "broken"
         take(registry, manager, plugin)
@@ -204,10 +205,10 @@ def _guarded(take: Take, registry: Registry, manager: pluggy.PluginManager, plug
 
 
 def take_kinds(registry: Registry, manager: pluggy.PluginManager, plugin: Plugin) -> None:
-    """Take in one plugin's observers and the kinds it opens.
+    """Register a plugin's observers, and the kinds and sections that it opens.
 
     Raises:
-        PluginError: on a misspelt hook or a kind that exists; the message names the distribution.
+        PluginError: on a misspelt hook, or a name that is taken; the message names the distribution.
     """
     _check_hooks(plugin.module, plugin.distribution)
     manager.register(plugin.module, name=f"{plugin.distribution}:{plugin.origin.module}")
@@ -226,7 +227,7 @@ def take_kinds(registry: Registry, manager: pluggy.PluginManager, plugin: Plugin
 
 
 def take_components(registry: Registry, _: pluggy.PluginManager, plugin: Plugin) -> None:
-    """Take in one plugin's components, when all kinds are open.
+    """Register a plugin's components, once all kinds are open.
 
     Raises:
         PluginError: on a broken registration; the message names the distribution.
@@ -244,7 +245,7 @@ def take_components(registry: Registry, _: pluggy.PluginManager, plugin: Plugin)
         origin = attrs.evolve(plugin.origin, module=module)
         try:
             registry.add(kind, name, target, origin=origin, aliases=aliases, renamed=renamed)
-        except TakenError as error:  # the others of its components do not need it, or can do with that of the owner
+        except TakenError as error:  # its other components may not need this one, or may work with the owner's
             caller = traceback.extract_stack(limit=2)[0]
             reason = f"{error}; it is left out [{caller.filename}:{caller.lineno}]"
             registry.problems.append(
@@ -280,7 +281,7 @@ def _check_hooks(plugin: Any, distribution: str) -> None:
 
 
 def _say(error: BaseException) -> str:
-    """An error on one line, with the line of the plugin that led to it."""
+    """Return an error's message on one line, with the line of the plugin that led to it."""
     said = str(error) if isinstance(error, DovetailError) else f"{type(error).__name__}: {error}"
     said = " ".join(said.split())
     return said if re.search(r"\[.+:\d+\]$", said) else said + raised_at(error)

@@ -1,7 +1,8 @@
-"""Plugins that are one file: `--plugin my_loss.py`, or `DOVETAIL_PLUGINS=my_loss.py:other.py`.
+"""Single-file plugins: `--plugin my_loss.py`, or `DOVETAIL_PLUGINS=my_loss.py:other.py`.
 
-Such a file is what the module of a package would be: functions, and hooks that register them. Its name is that of its
-distribution, and a hash of its text the version, so that another text is another run.
+Such a file contains what the module of a packaged plugin would: functions, and hooks that register them. The file's
+name serves as the name of its distribution and a hash of its text as the version, so that an edited file gives another
+config id.
 
     import dovetail
 
@@ -29,15 +30,15 @@ FILES: Final = "DOVETAIL_PLUGINS"
 
 
 def files() -> tuple[Path, ...]:
-    """Return the files that the environment names."""
+    """Return the files that the environment variable lists."""
     return tuple(Path(name) for name in os.environ.get(FILES, "").split(os.pathsep) if name)
 
 
-def add_to_environment(path: str) -> None:
-    """Name a file in the environment, which processes hand on to those that they start.
+def add_to_environment(path: str) -> Path:
+    """Add a file to the environment variable, which child processes inherit; return its full path.
 
     Raises:
-        PluginError: if it is not there, or its name cannot be imported.
+        PluginError: if the file does not exist, or its name cannot be imported.
     """
     file = Path(path).absolute()
     if not file.is_file():
@@ -46,18 +47,19 @@ def add_to_environment(path: str) -> None:
         raise PluginError(f"--plugin {path}: a plugin is a Python file that can be imported, such as my_loss.py")
     if file not in files():
         os.environ[FILES] = os.pathsep.join([*map(str, files()), str(file)])
+    return file
 
 
 def version_of(file: Path) -> str:
-    """Return a version that stands for the text of a file, in the form that versions have."""
+    """Return a valid version string that depends on the text of a file: `0+` and eight digits of its SHA-256."""
     return f"0+{hashlib.sha256(file.read_bytes()).hexdigest()[:8]}"
 
 
 def imported(file: Path) -> ModuleType:
-    """Import a file under its own name, so that others can import it by that.
+    """Import a file as a module of its own name, so that `module:attribute` targets can refer to it.
 
     Raises:
-        PluginError: if a module of that name is there already.
+        PluginError: if another module of that name exists.
     """
     there = sys.modules.get(file.stem) or importlib.util.find_spec(file.stem)
     place = getattr(getattr(there, "__spec__", there), "origin", None)

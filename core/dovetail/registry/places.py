@@ -1,4 +1,4 @@
-"""Where something stands, as ` [file:line]` at the end of a message; empty where nobody knows."""
+"""Source locations for the end of a message, as ` [file:line]`; empty if unknown."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 import pluggy
 
 _MACHINERY = tuple(str(Path(module).parent) for module in (__file__, importlib.__file__, pluggy.__file__))
-"""Folders whose frames tell a plugin's author nothing: what imports plugins and calls their hooks."""
+"""Folders whose stack frames are of no use to a plugin's author: they import plugins and call their hooks."""
 
 
 def place_of(target: Callable[..., Any]) -> str:
-    """Return where a function or class is defined."""
+    """Return the location where a function or class is defined."""
     target = inspect.unwrap(target)
     code = getattr(target, "__code__", None)
     if code is not None:
@@ -28,7 +28,7 @@ def place_of(target: Callable[..., Any]) -> str:
 
 
 def raised_at(error: BaseException) -> str:
-    """Return the last line of the plugin itself that led to an error, whatever raised in a library below it."""
+    """Return the innermost line of the plugin itself that led to an error, even if a library that it calls raised."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" [{error.filename}:{error.lineno}]"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(("<", *_MACHINERY))]
@@ -53,11 +53,11 @@ def raised_in(target: Callable[..., Any], error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return an error in one line: JAX explains at length, and what it says first is what went wrong."""
+    """Return an error's type and the first line of its message: JAX's messages are long, and begin with the cause."""
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
 def _in_one_package(file: str, other: str) -> bool:
-    """Whether a file is the other, or beside or below it where that is part of a package."""
+    """Whether a file is the other one or, if that is part of a package, in the same folder or below."""
     folder = Path(other).parent
     return file == other or ((folder / "__init__.py").exists() and folder in Path(file).parents)

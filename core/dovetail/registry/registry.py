@@ -1,4 +1,4 @@
-"""The registry: the only list of names."""
+"""The registry: the single list of kinds, components and sections."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dovetail.registry.renamed import Renamed
 
 
 class TakenError(PluginError):
-    """A name that another distribution has, in a kind in which every name has one owner."""
+    """The name belongs to another distribution, in a kind in which every name has a single owner."""
 
 
 @attrs.frozen(kw_only=True)
@@ -27,11 +27,11 @@ class Section:
     """A section of a config file that a plugin opens.
 
     Attributes:
-        name: what stands before the dot.
-        target: an attrs class with the settings, or where it is, `module:Class`.
-        purpose: `what` a run computes, which is part of the config id; `where` and how it does; or an `experiment` of
-            many runs, whose settings no single run has.
-        origin: who opened it.
+        name: the part of a setting's name before the dot.
+        target: an attrs class with the settings, or its location, `module:Class`.
+        purpose: `what` if its settings determine what a run computes, and so are part of the config id; `where` if they
+            determine where and how it runs; `experiment` if they belong to a command over many runs.
+        origin: the distribution that opened it.
     """
 
     name: str
@@ -40,10 +40,10 @@ class Section:
     origin: Origin
 
     def load(self) -> type[Any]:
-        """Import the settings.
+        """Import and return the class of the settings.
 
         Raises:
-            PluginError: if that fails, or they are not an attrs class, naming the distribution.
+            PluginError: if the import fails or it is not an attrs class; the message names the distribution.
         """
         owner = f"section '{self.name}' of {self.origin.distribution} {self.origin.version}"
         settings = self.target
@@ -63,10 +63,14 @@ class Section:
 
 @attrs.frozen
 class Problem:
-    """A plugin that could not be taken in, and why.
+    """A problem with a plugin.
 
-    `word` says what is the matter in a word: `broken` or `incompatible`; `fatal` is false for one that works and should
-    be mended.
+    Attributes:
+        distribution: of the plugin.
+        version: of the plugin.
+        reason: what is wrong, in a sentence.
+        fatal: whether the plugin could not be loaded; false if it works but should be fixed.
+        word: the problem in one word: `broken`, `incompatible`, `slow` or `incomplete`.
     """
 
     distribution: str
@@ -83,7 +87,11 @@ _ROLE_SECTIONS = ("roles", "reference")
 
 
 def normal(name: str) -> str:
-    """Read `-` as `_`, in the name only: `acme-rl/token-mean` becomes `acme-rl/token_mean`."""
+    """Replace `-` by `_` in a component's name, but not in its owner's.
+
+    >>> normal("acme-rl/token-mean")
+    'acme-rl/token_mean'
+    """
     owner, slash, last = name.rpartition("/")
     return f"{owner}{slash}{last.replace('-', '_')}"
 
@@ -101,7 +109,7 @@ class Registry:
         """Open a new kind.
 
         Raises:
-            PluginError: if the name is taken or is not an identifier, or the record cannot be carried out.
+            PluginError: if the name is taken or is not an identifier, or the record is inconsistent.
         """
         name = kind.name
         _check_name(name, f"kind of {origin.distribution}")
@@ -156,13 +164,13 @@ class Registry:
             kind: an open kind.
             name: a Python identifier; `-` is read as `_`.
             target: `'module:attribute'`, imported on first use, or the function or class itself.
-            origin: who registers it.
-            aliases: other names it answers to.
-            renamed: names that it, or its hyperparameters, had.
+            origin: the distribution that registers it.
+            aliases: other names for it.
+            renamed: former names of it or of its hyperparameters.
 
         Raises:
             PluginError: on an unknown kind, a name that is not an identifier, a target of the wrong form, or a name
-                that is taken: by the same distribution, or in an exclusive kind by anybody.
+                that is taken: by the same distribution or, in an exclusive kind, by any.
         """
         owner = f"'{name}' of {origin.distribution}"
         if kind not in self._kinds:
@@ -199,8 +207,8 @@ class Registry:
         _check_name(word, f"{kind} of {origin.distribution}")
         if word in self._kinds[kind].reserved:
             raise PluginError(
-                f"{kind} '{word}' of {origin.distribution} has the name of one that the engine provides itself, so that"
-                " nobody would ask for it; take another name"
+                f"{kind} '{word}' of {origin.distribution} has the name of one that the engine provides itself, and"
+                " would never be used; take another name"
             )
         for other in self._owners.get((kind, word), []):
             if other.origin.distribution == origin.distribution:
@@ -210,12 +218,12 @@ class Registry:
                 )
             if self._kinds[kind].exclusive:
                 raise TakenError(
-                    f"{kind} '{word}' of {origin.distribution} exists already: {other.origin} has it, and who reads it"
-                    " by this name cannot say whose; take another name"
+                    f"{kind} '{word}' of {origin.distribution} exists already: {other.origin} has it, and its readers"
+                    " could not say which of the two they mean; take another name"
                 )
 
     def remove(self, distribution: str) -> None:
-        """Forget all that a distribution has registered, but for kinds of which others have components."""
+        """Remove everything that a distribution has registered, except for kinds that have components of others."""
         self.sections = {n: s for n, s in self.sections.items() if s.origin.distribution != distribution}
         for key in list(self._owners):
             kept = [c for c in self._owners[key] if c.origin.distribution != distribution]
@@ -231,7 +239,7 @@ class Registry:
         return dict(sorted(self._kinds.items()))
 
     def components(self, kind: str | None = None) -> list[Component]:
-        """All components, or those of one kind, each once, sorted by kind and name."""
+        """Return all components, or those of one kind, each once, sorted by kind and name."""
         if kind is not None:
             self._check_kind(kind)
         found = {
@@ -243,21 +251,21 @@ class Registry:
         return [found[key] for key in sorted(found)]
 
     def names(self, kind: str) -> tuple[str, ...]:
-        """The names of a kind's components, sorted, without aliases."""
+        """Return the names of a kind's components, sorted, without aliases."""
         return tuple(sorted({c.name for c in self.components(kind)}))
 
     def has(self, kind: str, name: str) -> bool:
-        """Tell whether `get` would find the name, be it ambiguous."""
+        """Tell whether a name is registered, even if it is ambiguous."""
         return bool(self._holders(kind, name)[1])
 
     def get(self, kind: str, name: str, *, prefer: Sequence[str] = ()) -> Component:
         """Return the component of that kind and name, alias, or `distribution/name`.
 
-        Where several distributions own a bare name, it is that of the first one in `prefer`.
+        If several distributions own a bare name, the first one listed in `prefer` wins.
 
         Raises:
-            UnknownNameError: if there is none (with the nearest spelling), or if two distributions own the bare name
-                and neither is preferred.
+            UnknownNameError: if there is no such component (with the nearest spelling), or if several distributions own
+                the bare name and none of them is preferred.
         """
         self._check_kind(kind)
         word, holders = self._holders(kind, name)
@@ -276,13 +284,16 @@ class Registry:
         return component
 
     def _holders(self, kind: str, name: str) -> tuple[str, list[Component]]:
-        """A name without its owner, and whom it may mean; an old name that is gone stands in nobody's way."""
+        """Return a name without its owner, and the components it may refer to.
+
+        An old name that its owner no longer accepts counts only if no other component has the name.
+        """
         owner, _, word = normal(name).rpartition("/")
         holders = [c for c in self._owners.get((kind, word), []) if not owner or _same(c.origin.distribution, owner)]
         return word, [c for c in holders if not _is_gone(c, word)] or holders
 
     def notice(self, kind: str, name: str) -> str:
-        """Say what an old name is called now; empty for a name of today, and for one that is ambiguous or unknown."""
+        """Return a notice about an old name; empty for a current name, and for one that is ambiguous or unknown."""
         word, holders = self._holders(kind, name)
         if len(holders) != 1 or word not in holders[0].old_names:
             return ""
@@ -312,13 +323,13 @@ class Registry:
             raise UnknownNameError(f"unknown kind '{kind}'.{hint} Known: {listing(self._kinds)}{self._broken()}")
 
     def _broken(self, owner: str = "") -> str:
-        """What might be there if some plugin, or that of one owner, could be taken in."""
+        """List the plugins that could not be loaded, which may own a missing name; only that of `owner`, if given."""
         broken = [str(p) for p in self.problems if p.fatal and (not owner or _same(p.distribution, owner))]
         return "".join(f" {text[0].upper()}{text[1:]}." for text in broken)
 
 
 def _is_gone(component: Component, word: str) -> bool:
-    """Whether a word is an old name of a component that its version refuses."""
+    """Whether a word is an old name that the installed version of a component's distribution no longer accepts."""
     old = component.old_names.get(word)
     return old is not None and old.is_removed(component.origin.version)
 
@@ -329,4 +340,4 @@ def _same(distribution: str, other: str) -> bool:
 
 def _check_name(name: str, owner: str) -> None:
     if not name.isidentifier() or keyword.iskeyword(name):
-        raise PluginError(f"{owner}: '{name}' is no Python identifier; use letters, digits and '_'")
+        raise PluginError(f"{owner}: '{name}' is not a Python identifier; use letters, digits and '_'")

@@ -1,4 +1,4 @@
-"""Old names: what a config may still write, and until when."""
+"""Former names of components and hyperparameters, and until which version a config may use them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dovetail.errors import PluginError
 
 @attrs.frozen
 class Renamed:
-    """An old name of a component, or with `to` of one of its hyperparameters.
+    """An old name of a component or, with `to`, of one of its hyperparameters.
 
         register(
             "policy_loss",
@@ -22,14 +22,14 @@ class Renamed:
             ],
         )
 
-    Versions are those of the distribution that registers the component. Before `removed_in` a config with the old name
-    works, with a warning that gives file and line; from then on it is refused, with the new name. A rename keeps the
-    meaning: what computes something else is another component.
+    Versions are those of the distribution that registers the component. Before `removed_in`, a config with the old name
+    works, with a warning that gives file and line; from then on it is refused with an error that gives the new name. A
+    rename must not change the meaning: register a new component for a different computation.
 
     Args:
-        old: the name that a config may have.
-        to: the hyperparameter's name of today; None for the component itself.
-        since: the version that brought the new name.
+        old: the old name, which existing configs may contain.
+        to: the current name of the hyperparameter; None for the component itself.
+        since: the version that introduced the new name.
         removed_in: the first version in which the old one is refused.
     """
 
@@ -39,10 +39,10 @@ class Renamed:
     removed_in: str = attrs.field(kw_only=True)
 
     def check(self, owner: str) -> None:
-        """Refuse versions that are none, or in the wrong order.
+        """Refuse versions that are malformed or in the wrong order.
 
         Raises:
-            PluginError: naming the owner.
+            PluginError: with the owner.
         """
         try:
             ordered = Version(self.since) < Version(self.removed_in)
@@ -55,20 +55,23 @@ class Renamed:
             )
 
     def is_removed(self, version: str) -> bool:
-        """Tell whether the old name is refused in a version of the distribution."""
+        """Tell whether a version of the distribution refuses the old name."""
         return Version(version) >= Version(self.removed_in)
 
     def say(self, what: str, new: str, version: str) -> str:
-        """Return the warning, or the error once the old name is gone.
+        """Return the text of the warning, or of the error once the old name is refused.
 
         >>> old = Renamed("tau", to="temperature", since="0.3", removed_in="0.5")
         >>> old.say("policy_loss.soft_clip.tau of acme-rl", "temperature", "0.4")
-        "policy_loss.soft_clip.tau of acme-rl is called 'temperature' since 0.3, and no more understood from 0.5 on:
+        "policy_loss.soft_clip.tau of acme-rl is called 'temperature' since 0.3; the old name is refused from 0.5 on:
         write 'temperature'"
         """
         if self.is_removed(version):
-            return f"{what} is called '{new}' since {self.since}; the old name went in {self.removed_in}: write '{new}'"
+            return (
+                f"{what} is called '{new}' since {self.since}; the old name was removed in {self.removed_in}: write"
+                f" '{new}'"
+            )
         return (
-            f"{what} is called '{new}' since {self.since}, and no more understood from {self.removed_in} on: write"
+            f"{what} is called '{new}' since {self.since}; the old name is refused from {self.removed_in} on: write"
             f" '{new}'"
         )

@@ -67,9 +67,15 @@ class Checkpoints:
             return None
         try:
             meta = self._manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))["meta"]
-            return number, Saved(**meta)
         except Exception as error:  # orbax lets through what its storage raises, which is of many types
             raise self._unreadable(number, error) from error
+        names = [field.name for field in attrs.fields(Saved)]
+        if missing := [name for name in names if not isinstance(meta, dict) or name not in meta]:
+            raise RunError(
+                f"checkpoint '{self._folder / 'steps' / str(number)}' does not say its {' and '.join(missing)}: it is"
+                " not one of this version of Dovetail"
+            )
+        return number, Saved(**{name: meta[name] for name in names})  # an older version may have noted more
 
     @_one_at_a_time
     def save(self, number: int, state: Any, saved: Saved) -> Path:

@@ -34,8 +34,7 @@ def claim_code(folder: Path, config: Config) -> None:
         RunError: if that of a component has changed, naming it, its file, and the ways out.
     """
     file = folder / CODE
-    components = {f"{each.label} of {each.origin.distribution}": each for each in what_is_computed_by(config)}
-    mine = {name: code_of(component) for name, component in components.items()}
+    components, mine = _components(config), codes(config)
     if not file.exists():
         write_whole(file, json.dumps(mine, indent=2) + "\n")
         return
@@ -47,6 +46,15 @@ def claim_code(folder: Path, config: Config) -> None:
                 f"{component.place}: choose another --folder to begin anew, or remove '{file}' to go on with the code"
                 " of now"
             )
+
+
+def codes(config: Config) -> dict[str, str]:
+    """Return a hash of the code of each of a config's components, by what a message calls it."""
+    return {name: code_of(component) for name, component in _components(config).items()}
+
+
+def _components(config: Config) -> dict[str, Component]:
+    return {f"{each.label} of {each.origin.distribution}": each for each in what_is_computed_by(config)}
 
 
 def code_of(component: Component) -> str:

@@ -11,17 +11,20 @@ from collections import Counter
 from contextlib import ExitStack
 from importlib import metadata
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import attrs
 
 from dovetail.config import Config, config_id, difference, dump, load, run_id
+from dovetail.config.dump import filled, parameters
+from dovetail.config.types import literal
 from dovetail.devices.presence import devices
 from dovetail.errors import RunError
 from dovetail.registry import current
-from dovetail.run.code import claim_code
+from dovetail.registry.compatibility import engine_version
+from dovetail.run.code import claim_code, codes
 from dovetail.run.files import hold, read_record, write_whole
-from dovetail.run.journal import MESSAGES, Journal
+from dovetail.run.journal import MESSAGES, Journal, Silent
 
 LIBRARIES = (
     "jax",
@@ -46,7 +49,7 @@ class RunFolder:
     config_id: str
     run_id: str
     journal: Journal
-    lock: IO[bytes]
+    lock: IO[bytes] | None = None
 
     @property
     def checkpoints(self) -> Path:
@@ -56,7 +59,8 @@ class RunFolder:
     def close(self) -> None:
         """Close the journal and let go of the folder."""
         self.journal.close()
-        self.lock.close()
+        if self.lock is not None:
+            self.lock.close()
 
 
 def default_folder(config: Config, name: str) -> Path:
@@ -85,6 +89,20 @@ def open_folder(path: Path, config: Config) -> RunFolder:
         raise RunError(f"run folder '{path}' cannot be written: {error.strerror or error}") from error
 
 
+def follow_folder(path: Path, config: Config) -> RunFolder:
+    """Return the folder that the run's first process has opened, for another one, which writes no records.
+
+    Raises:
+        RunError: if it is not there.
+    """
+    if not (path / IDENTITY).exists():
+        raise RunError(
+            f"run folder '{path.absolute()}', which process 0 has opened, is not there on {platform.node()}: --folder"
+            " must be on a disk that all hosts share"
+        )
+    return RunFolder(path=path, config_id=config_id(config), run_id=run_id(config), journal=Silent())
+
+
 def _claim(path: Path, config: Config) -> None:
     identity = path / IDENTITY
     mine = {"config_id": config_id(config), "run_id": run_id(config)}
@@ -102,7 +120,7 @@ def _claim(path: Path, config: Config) -> None:
 
 def _what_differs(path: Path, config: Config) -> str:
     try:
-        lines = difference(load(path / CONFIG), config)
+        lines = difference(load(path / CONFIG, trusted=False), config)
     except Exception as error:
         return f"its config cannot be read ({error})"
     shown = "; ".join(lines[:SHOWN_DIFFERENCES])
@@ -117,9 +135,31 @@ def _version(distribution: str) -> str | None:
         return None
 
 
+def identity(path: Path, config: Config) -> dict[str, Any]:
+    """Return what all processes of a run must have in common, by name."""
+    import jax
+
+    entries = (*filled(config), *parameters(config.choices.values()))
+    return {
+        "the run folder": str(path.absolute()),
+        "settings": {entry.key: literal(entry.value) for entry in entries},
+        "versions": {"python": platform.python_version(), "dovetail": engine_version(), **_plugins(), **_libraries()},
+        "code of components": codes(config),
+        "the kind of its devices": jax.local_devices()[0].device_kind,
+        "the number of its devices": jax.local_device_count(),
+    }
+
+
+def _plugins() -> dict[str, str]:
+    return {c.origin.distribution: c.origin.version for c in current().components()}
+
+
+def _libraries() -> dict[str, str]:
+    return {name: version for name in LIBRARIES if (version := _version(name))}
+
+
 def _note_environment(path: Path) -> None:
     """Append this start: command, machine, devices, versions of the plugins and of what computes."""
-    plugins = {c.origin.distribution: c.origin.version for c in current().components()}
     there = devices()
     start = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -127,8 +167,8 @@ def _note_environment(path: Path) -> None:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
-        "plugins": plugins,
-        "libraries": {name: version for name in LIBRARIES if (version := _version(name))},
+        "plugins": _plugins(),
+        "libraries": _libraries(),
         "backend": there[0].platform,
         "devices": dict(Counter(device.device_kind for device in there)),
     }

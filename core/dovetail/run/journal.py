@@ -101,6 +101,16 @@ class Journal:
             raise _cannot_be_written(file, error) from error
 
 
+class Silent(Journal):
+    """The journal of a process that writes no records."""
+
+    def __init__(self) -> None:
+        self._files = {}
+
+    def _append(self, name: str, records: Iterable[Mapping[str, Any]]) -> None:
+        """Write nothing."""
+
+
 def _cannot_be_written(file: IO[bytes], error: OSError) -> RunError:
     return RunError(f"'{file.name}' cannot be written: {error.strerror or error}; checkpoints are kept")
 

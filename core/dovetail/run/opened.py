@@ -35,11 +35,12 @@ class RecordedRun:
         """The config, every default spelt out.
 
         Raises:
-            ConfigError: if the installed plugins cannot read it any more.
+            ConfigError: if the installed plugins cannot read it any more, or it names programs to run or servers to
+                call, as a stranger's may; `dovetail.load(folder / "config.gin")` reads one that you trust.
         """
         from dovetail.config import load
 
-        return load(self.folder / "config.gin")
+        return load(self.folder / "config.gin", trusted=False)
 
     def metrics(self, phase: Phase | None = "rl") -> dict[str, np.ndarray]:
         """Return the metrics of every step, by column.

@@ -14,7 +14,7 @@ from dovetail.devices.compiled import NUMBERS
 from dovetail.errors import ConfigError
 from dovetail.plan import Call, Plan, plan_step
 from dovetail.plan.compared import cuts, likened
-from dovetail.plan.roles import CRITIC, POLICY
+from dovetail.plan.roles import COMPLETIONS, CRITIC, POLICY
 from dovetail.plan.sizes import mini_batch_size
 from dovetail.step.gradients import Optimiser
 from dovetail.step.parts import Floats, Part, traced
@@ -66,6 +66,7 @@ class Sizes:
     mini_batch_size: int
     micro_batch_size: int
     positions: int | None = None
+    length_buckets: int = 1
 
     @property
     def rows_per_prompt(self) -> int:
@@ -73,9 +74,10 @@ class Sizes:
 
         Batches hold the groups of their prompts whole and one after another, and mini-batches are shuffled by this many
         rows; so it is the group's size where mini- and micro-batches are made of whole groups, and a divisor of it
-        where they cut them.
+        where they cut them. Micro-batches of sorted rows cut nothing: prompts are read apart from them.
         """
-        return math.gcd(self.group_size, self.mini_batch_size, self.micro_batch_size)
+        together = math.gcd(self.group_size, self.mini_batch_size)
+        return together if self.length_buckets > 1 else math.gcd(together, self.micro_batch_size)
 
 
 @attrs.frozen(kw_only=True)
@@ -228,6 +230,7 @@ def _sizes(config: Config, plan: Plan) -> Sizes:
         group_size=train.group_size,
         mini_batch_size=mini,
         micro_batch_size=min(train.micro_batch_size or mini, mini),
+        length_buckets=1 if _keeps_order(plan) else train.length_buckets,
     )
     for call in plan.calls:
         cut = {"mini": sizes.mini_batch_size, "micro": sizes.micro_batch_size}
@@ -238,6 +241,15 @@ def _sizes(config: Config, plan: Plan) -> Sizes:
                     f" groups of train.group_size = {sizes.group_size}; take a multiple of it"
                 )
     return sizes
+
+
+def _keeps_order(plan: Plan) -> str:
+    """Say what needs the rows of a group beside each other in an update, so that they cannot be sorted by length."""
+    for call in plan.calls:
+        if call.component.declares.get("whole_groups"):
+            return f"{call.label} compares the completions of a group"
+    others = [each for each in plan.passes_of(live=True) if each.inputs != COMPLETIONS.name]
+    return f"the update has a pass that a group shares, {others[0]}" if others else ""
 
 
 def warnings(config: Config) -> list[str]:
@@ -254,6 +266,8 @@ def warnings(config: Config) -> list[str]:
     scheduled = any(choice.params.get("scheduled") for choice in config.several("train.loss_terms"))
     if schedule and "schedule_weight" not in plan and not scheduled:
         found.append(f"train.schedule = {schedule} has no effect: no chosen component reads 'schedule_weight'")
+    if config.train.length_buckets > 1 and (why := _keeps_order(plan)):
+        found.append(f"train.length_buckets = {config.train.length_buckets} has no effect: {why}")
     if cuts(config.sampling) and not plan.measures_mismatch:
         found.append(
             f"sampling.{cuts(config.sampling)[0]}: mismatch/ is not measured, as the sampler's log-probabilities are"

@@ -26,11 +26,13 @@ from dovetail.step.view import View, check_rows, run_stage
 class Collector:
     """Carries out the stages of a step that see all of its completions at once.
 
-    `graphdefs` has the structure of each role's model; a role that is not there has the policy's.
+    `graphdefs` has the structure of each role's model; a role that is not there has the policy's. What models compute
+    is in the batch already where it `is_scored`.
     """
 
     algorithm: Algorithm
     graphdefs: Mapping[str, Any]
+    is_scored: bool = False
 
     def __call__(
         self,
@@ -64,11 +66,14 @@ class Collector:
         return left, metrics, view["state"]
 
     def _passes(self, view: View, weights: Any, _: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
-        found, metrics = Scoring(algorithm=self.algorithm, graphdefs=self.graphdefs).batch(weights, view.known(), hyper)
-        view = view.take(found)
+        metrics: Sums = {}
+        if not self.is_scored:
+            scoring = Scoring(algorithm=self.algorithm, graphdefs=self.graphdefs)
+            found, metrics = scoring.batch(weights, view.known(), hyper)
+            view = view.take(found)
         ours = f"{OLD}{self.algorithm.plan.compared}"
-        if ours in found:
-            metrics |= mismatch(found[ours], view["rollout_logps"], view["mask"])
+        if ours in view:
+            metrics |= mismatch(view[ours], view["rollout_logps"], view["mask"])
         view, more = run_stage(self.algorithm.at("passes"), view, hyper)
         return view, merge(metrics, more)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 from dovetail.arrays import full_precision
 from dovetail.devices.mesh import keep_rows_cut
@@ -23,31 +23,72 @@ LOGITS_PER_CHUNK = 1 << 24
 """Logits alive at a time, in float32: 64 MiB, so [seq, token, vocab] is never materialised."""
 
 
+class Read(NamedTuple):
+    """What a model keeps of prompts: the hidden state that predicts what comes next, and the cache."""
+
+    last: Float[Array, "prompt one width"]
+    cache: Any
+
+    def of(self, rows: Int[Array, "seq"]) -> Read:
+        """Return that of the prompts with these numbers."""
+        prompts = self.last.shape[0]
+
+        def take(array: Array) -> Array:
+            if array.ndim == 0:
+                return array
+            taken = jnp.take(array.reshape(prompts, -1, *array.shape[1:]), rows, axis=0)
+            return taken.reshape(-1, *array.shape[1:])
+
+        return jax.tree.map(take, self)
+
+
+Reads = Mapping[str, Read]
+"""What models have read of prompts, by role."""
+
+
+def read_prompts(model: LanguageModel, batch: Mapping[str, Array], dropout: Key[Array, ""] | None = None) -> Read:
+    """Read each row's prompt; with a key for dropout, what is dropped is drawn from the row's `draw_ids`."""
+    prompt = batch["prompt_tokens"]
+    keys = _keys(model, batch, dropout)
+    hidden, cache = model(prompt, batch["prompt_mask"], model.init_cache(*prompt.shape), **keys)
+    return Read(hidden[:, -1:], cache)
+
+
+def _keys(model: LanguageModel, batch: Mapping[str, Array], dropout: Key[Array, ""] | None) -> dict[str, Array]:
+    if dropout is None or not getattr(model, "has_dropout", False):
+        return {}
+    return {"keys": jax.vmap(jax.random.fold_in, (None, 0))(dropout, batch["draw_ids"])}
+
+
 def hidden_states(
-    model: LanguageModel, batch: Mapping[str, Array], rows_per_prompt: int = 1, dropout: Key[Array, ""] | None = None
+    model: LanguageModel,
+    batch: Mapping[str, Array],
+    rows_per_prompt: int = 1,
+    dropout: Key[Array, ""] | None = None,
+    read: Read | None = None,
 ) -> Float[Array, "seq token width"]:
     """Return the hidden state from which each completion token was predicted.
 
-    Where `rows_per_prompt` consecutive rows share a prompt, it is read once for all of them. With a key for dropout,
-    what is dropped from a row is drawn from the key and the row's `draw_ids`; a shared prompt has its first row's.
+    Where `rows_per_prompt` consecutive rows share a prompt, it is read once for all of them; with `read`, each row
+    continues a prompt that has been read before. With a key for dropout, what is dropped from a row is drawn from the
+    key and the row's `draw_ids`; a shared prompt has its first row's.
     """
-    keys = {}
-    if dropout is not None and getattr(model, "has_dropout", False):
-        keys = {"keys": jax.vmap(jax.random.fold_in, (None, 0))(dropout, batch["draw_ids"])}
+    keys = _keys(model, batch, dropout)
     prompt, completion = batch["prompt_tokens"], batch["tokens"]
     written = jnp.ones_like(completion, dtype=bool)
-    if rows_per_prompt == 1:
+    if rows_per_prompt == 1 and read is None:
         tokens = jnp.concatenate([prompt, completion], axis=1)
         visible = jnp.concatenate([batch["prompt_mask"], written], axis=1)
         hidden, _ = model(tokens[:, :-1], visible[:, :-1], **keys)
         return hidden[:, prompt.shape[1] - 1 :]
-    prompt, visible = prompt[::rows_per_prompt], batch["prompt_mask"][::rows_per_prompt]
-    first_keys = {name: key[::rows_per_prompt] for name, key in keys.items()}
-    read, prefix = model(prompt, visible, model.init_cache(*prompt.shape), **first_keys)
-    first = jnp.repeat(read[:, -1:], rows_per_prompt, axis=0)
+    if read is None:
+        read = read_prompts(model, {name: array[::rows_per_prompt] for name, array in batch.items()}, dropout)
+        first = jnp.repeat(read.last, rows_per_prompt, axis=0)
+    else:
+        first = read.last
     if completion.shape[1] == 1:
         return first
-    hidden, _ = model(completion[:, :-1], written[:, :-1], prefix=prefix, **keys)
+    hidden, _ = model(completion[:, :-1], written[:, :-1], prefix=read.cache, **keys)
     return jnp.concatenate([first, hidden], axis=1)
 
 
@@ -85,6 +126,8 @@ def quantities(
     rows_per_prompt: int = 1,
     dropout: Key[Array, ""] | None = None,
     positions: int | None = None,
+    read: Read | None = None,
+    read_beside: Reads | None = None,
 ) -> dict[str, Array]:
     """Evaluate `field` components inside a forward pass.
 
@@ -99,6 +142,8 @@ def quantities(
         rows_per_prompt: how many consecutive rows have the same prompt; see `hidden_states`.
         dropout: a key where the model is being trained, which then also reads `draw_ids`.
         positions: how many positions' logits are alive at a time; None is as many as `LOGITS_PER_CHUNK` logits are.
+        read: what the model has read of each row's prompt, where that was done before.
+        read_beside: the same of the models in `beside`.
 
     Returns:
         One [seq, token] array per name, and what it likes from a component that reads `mask`; its metrics as
@@ -108,7 +153,7 @@ def quantities(
         PluginError: if a component's result does not have the shape of its positions.
     """
     merged = model.merge()
-    hidden = hidden_states(merged, batch, rows_per_prompt, dropout)
+    hidden = hidden_states(merged, batch, rows_per_prompt, dropout, read)
     known = {**batch, "hidden_states": hidden}
     found: dict[str, Array] = {}
     for name, part in wanted.items():
@@ -122,7 +167,9 @@ def quantities(
     others = {name: other.merge() for name, other in (beside or {}).items() if name in reads}
     by_token = [name for name in ("tokens", KEPT) if name in batch]
     cut = {"hidden_states": hidden} | {name: batch[name] for name in by_token}
-    cut |= {name: jax.lax.stop_gradient(hidden_states(other, batch, rows_per_prompt)) for name, other in others.items()}
+    for name, other in others.items():
+        seen = hidden_states(other, batch, rows_per_prompt, read=(read_beside or {}).get(name))
+        cut[name] = jax.lax.stop_gradient(seen)
     scale = jnp.where(temperature > 0, temperature, 1.0)
     head = merged if dropout is None else model.in_full_precision().merge()
 
@@ -189,10 +236,14 @@ class ValueModel(nnx.Module):
         self.bias = head_type(jnp.float32(bias))
 
     def __call__(
-        self, batch: Mapping[str, Array], rows_per_prompt: int = 1, dropout: Key[Array, ""] | None = None
+        self,
+        batch: Mapping[str, Array],
+        rows_per_prompt: int = 1,
+        dropout: Key[Array, ""] | None = None,
+        read: Read | None = None,
     ) -> Float[Array, "seq token"]:
         """Return the value of the state before each completion token."""
-        hidden = hidden_states(self.trunk, batch, rows_per_prompt, dropout)  # pyright: ignore[reportArgumentType]
+        hidden = hidden_states(self.trunk, batch, rows_per_prompt, dropout, read)  # pyright: ignore[reportArgumentType]
         return hidden.astype(jnp.float32) @ self.weight[...] + self.bias[...]
 
 
@@ -202,9 +253,10 @@ def values(
     batch: Mapping[str, Array],
     rows_per_prompt: int = 1,
     dropout: Key[Array, ""] | None = None,
+    read: Read | None = None,
 ) -> Float[Array, "seq token"]:
     """Return the critic's values at completion positions; with a key for dropout where it is being trained."""
-    return nnx.merge(graphdef, *weights)(batch, rows_per_prompt, dropout)
+    return nnx.merge(graphdef, *weights)(batch, rows_per_prompt, dropout, read)
 
 
 def by_micro_batch(function: Any, batch: Mapping[str, Array], size: int) -> dict[str, Array]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -14,7 +14,8 @@ from dovetail.plan.plan import Pass
 from dovetail.plan.roles import COMPLETIONS, CRITIC, INPUTS, OLD, POLICY, Inputs, logits_of, prefix_of
 from dovetail.protocols import Weights
 from dovetail.step.algorithm import Algorithm
-from dovetail.step.forward import Model, by_micro_batch, quantities, values
+from dovetail.step.buckets import PROMPT, Buckets, map_by_length
+from dovetail.step.forward import Model, Read, Reads, by_micro_batch, quantities, read_prompts, values
 from dovetail.step.parts import Floats, Sums, sums
 
 
@@ -26,23 +27,65 @@ class Scoring:
     graphdefs: Mapping[str, Any]
 
     def batch(
-        self, weights: Mapping[str, Weights], batch: dict[str, Array], hyper: dict[str, Floats]
+        self,
+        weights: Mapping[str, Weights],
+        batch: dict[str, Array],
+        hyper: dict[str, Floats],
+        roles: Collection[str] | None = None,
     ) -> tuple[dict[str, Any], Sums]:
-        """Carry out the passes of the stage `passes`, in micro-batches; return fields and what they report."""
+        """Carry out the passes of the stage `passes`, in micro-batches; return fields and what they report.
+
+        With `roles`, those of their models alone.
+        """
         found, metrics = dict[str, Any](), Sums()
         for each in self.algorithm.plan.passes_of(live=False):
+            if roles is not None and each.role not in roles:
+                continue
             inputs = INPUTS[each.inputs]
             stride = self.algorithm.sizes.group_size if inputs.shared else 1
-            scored = by_micro_batch(
-                lambda micro, each=each: self.micro(each, weights, micro, hyper, shared=INPUTS[each.inputs].shared),
-                _offered(batch, inputs, stride),
-                self.algorithm.sizes.micro_batch_size,
-            )
+            scored = self._scored(each, weights, _offered(batch, inputs, stride), hyper)
             prefix = (OLD if each.role in (POLICY, CRITIC) else prefix_of(each.role)) + inputs.prefix
             fields, measured = _apart({prefix + name: _spread(x, inputs, stride) for name, x in scored.items()})
             found |= fields
             metrics |= sums("field", measured, batch[inputs.fields["mask"]])
         return found, metrics
+
+    def _scored(
+        self, each: Pass, weights: Mapping[str, Weights], rows: dict[str, Array], hyper: dict[str, Floats]
+    ) -> dict[str, Array]:
+        """Evaluate one pass on all rows, in micro-batches; those of like length where that is asked for."""
+        sizes, shared = self.algorithm.sizes, INPUTS[each.inputs].shared
+        if sizes.length_buckets > 1 and each.inputs == COMPLETIONS.name:
+            return map_by_length(
+                lambda prompts: self.read((each,), weights, prompts),
+                lambda reads, micro: self.micro(each, weights, micro, hyper, shared=False, reads=reads),
+                rows,
+                Buckets.of(sizes, rows),
+            )
+        return by_micro_batch(
+            lambda micro: self.micro(each, weights, micro, hyper, shared=shared), rows, sizes.micro_batch_size
+        )
+
+    def passes_in_update(self, model: str) -> tuple[Pass, ...]:
+        """Return the passes of an update on the model that is being trained."""
+        passes = self.algorithm.plan.passes_of(live=True)
+        return tuple(each for each in passes if (each.role == CRITIC) == (model == CRITIC))
+
+    def read(
+        self,
+        passes: Iterable[Pass],
+        weights: Mapping[str, Weights],
+        prompts: Mapping[str, Array],
+        dropout: Key[Array, ""] | None = None,
+    ) -> dict[str, Read]:
+        """Read prompts with every model that passes on completions ask for; `dropout` is of those being trained."""
+        found: dict[str, Read] = {}
+        for each in passes:
+            for role in (each.role, *each.beside):
+                model = self._model(role, weights).merge()
+                decoder = model.trunk if role == CRITIC else model
+                found[role] = read_prompts(decoder, prompts, dropout if role == each.role else None)
+        return found
 
     def live(
         self,
@@ -51,17 +94,19 @@ class Scoring:
         micro: Mapping[str, Array],
         hyper: dict[str, Floats],
         dropout: Key[Array, ""],
+        reads: Reads | None = None,
     ) -> tuple[dict[str, Any], Sums]:
-        """Carry out the passes of an update on the model that is being trained."""
+        """Carry out the passes of an update on the model that is being trained.
+
+        With `reads`, the rows of a micro-batch continue prompts that have been read before, in any order.
+        """
         found, metrics = dict[str, Any](), Sums()
-        for each in self.algorithm.plan.passes_of(live=True):
-            if (each.role == CRITIC) != (model == CRITIC):
-                continue
+        for each in self.passes_in_update(model):
             inputs = INPUTS[each.inputs]
             stride = self.algorithm.sizes.rows_per_prompt if inputs.shared else 1
             rows = _offered(micro, inputs, stride)
-            rows["draw_ids"] = micro["draw_ids"][::stride]
-            scored = self.micro(each, weights, rows, hyper, shared=inputs.shared, dropout=dropout)
+            rows |= {name: micro[name][::stride] for name in ("draw_ids", PROMPT) if name in micro}
+            scored = self.micro(each, weights, rows, hyper, shared=inputs.shared, dropout=dropout, reads=reads)
             fields, measured = _apart({inputs.prefix + name: _spread(x, inputs, stride) for name, x in scored.items()})
             found |= fields
             metrics |= sums("field", measured, micro[inputs.fields["mask"]])
@@ -76,11 +121,14 @@ class Scoring:
         *,
         shared: bool,
         dropout: Key[Array, ""] | None = None,
+        reads: Reads | None = None,
     ) -> dict[str, Any]:
         """Evaluate one pass on rows that fit in memory; rows that are shared have a prompt each."""
-        per_prompt = 1 if shared else self.algorithm.sizes.rows_per_prompt
+        per_prompt = 1 if shared or reads else self.algorithm.sizes.rows_per_prompt
+        own = {role: read.of(rows[PROMPT]) for role, read in (reads or {}).items()}
         if each.role == CRITIC:
-            return {"values": values(self.graphdefs[CRITIC], weights[CRITIC], rows, per_prompt, dropout)}
+            critic = weights[CRITIC]
+            return {"values": values(self.graphdefs[CRITIC], critic, rows, per_prompt, dropout, own.get(CRITIC))}
         return quantities(
             self._model(each.role, weights),
             rows,
@@ -91,6 +139,8 @@ class Scoring:
             rows_per_prompt=per_prompt,
             dropout=dropout,
             positions=self.algorithm.sizes.positions,
+            read=own.get(each.role),
+            read_beside={logits_of(role): own[role] for role in each.beside} if own else None,
         )
 
     def _model(self, role: str, weights: Mapping[str, Weights]) -> Model:

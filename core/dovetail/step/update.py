@@ -15,6 +15,8 @@ from dovetail.errors import PluginError
 from dovetail.plan.roles import CRITIC, POLICY, WEIGHTS_OF
 from dovetail.protocols import Weights
 from dovetail.step.algorithm import Algorithm, Term
+from dovetail.step.buckets import Buckets, accumulate_by_length
+from dovetail.step.forward import Reads
 from dovetail.step.gradients import accumulate
 from dovetail.step.mismatch import mismatch
 from dovetail.step.moment import Moment
@@ -63,17 +65,24 @@ class Update:
         batch, metrics = self._before_split(batch, moment, constants, hyper)
         scoring = Scoring(algorithm=algorithm, graphdefs=self.graphdefs)
 
-        def loss_fn(params: Any, micro: dict[str, Array]) -> tuple[Array, Sums]:
+        def loss_fn(params: Any, micro: dict[str, Array], reads: Reads | None = None) -> tuple[Array, Sums]:
             weights = others | {self.model: Weights(params, frozen)}
-            found, reported = scoring.live(self.model, weights, micro, hyper, moment.dropout)
+            found, reported = scoring.live(self.model, weights, micro, hyper, moment.dropout, reads)
             if self.model == POLICY:
                 found |= stopped(found, algorithm.plan.detached)
             view = View(micro | found | constants | moment.rows(micro), algorithm.fields, hyper)
             loss, measured = self._loss(view, moment, hyper)
             return loss, merge(measured, merge(reported, view.metrics()))
 
-        size = algorithm.sizes.micro_batch_size
-        grads, loss, found = accumulate(loss_fn, trained.params, batch, size)
+        def read(params: Any, prompts: dict[str, Array]) -> Reads:
+            weights = others | {self.model: Weights(params, frozen)}
+            return scoring.read(scoring.passes_in_update(self.model), weights, prompts, moment.dropout)
+
+        sizes = algorithm.sizes
+        if sizes.length_buckets > 1:
+            grads, loss, found = accumulate_by_length(loss_fn, read, trained.params, batch, Buckets.of(sizes, batch))
+        else:
+            grads, loss, found = accumulate(loss_fn, trained.params, batch, sizes.micro_batch_size)
         optimiser = algorithm.optimisers["train" if self.model == POLICY else self.model]
         params, state, measured = optimiser.apply(
             trained.params, trained.optimiser, grads, moment.step, moment.total, hyper

@@ -18,11 +18,10 @@ from collections import deque
 from typing import Final
 
 import attrs
-import jax
-import jax.numpy as jnp
 
 from dovetail import progress
 from dovetail.devices.population import CURRENT
+from dovetail.plan.roles import ROLLOUT
 from dovetail.protocols import Weights
 from dovetail.train import in_flight
 from dovetail.train.drawing import Cursor, Drawing, Message
@@ -85,8 +84,8 @@ class InTurn:
         return message
 
     def publish(self, weights: Weights, version: int, clock: Clock) -> None:
-        """Give the sampler new weights."""
-        self.drawing.use(weights, version)
+        """Give the sampler new weights; those on its own devices are a copy."""
+        self.drawing.use(self.drawing.setup.hand_over.lend(weights, ROLLOUT), version)
         clock.mark("sync")
 
     def cut(self, version: int) -> in_flight.Cut:
@@ -147,7 +146,7 @@ class Ahead(InTurn):
     def publish(self, weights: Weights, version: int, clock: Clock) -> None:
         """Give the sampler a copy of new weights."""
         if version in self.used:
-            self.published[version] = copied(weights)
+            self.published[version] = self.drawing.setup.hand_over(weights, ROLLOUT)
             self._given.put((version, self.published[version]))
         clock.mark("sync")
 
@@ -186,7 +185,7 @@ class Ahead(InTurn):
 
     def _draw(self, first: int) -> None:
         """The sampler's program, from its task number `first` on."""
-        with progress.of_program(SAMPLER):
+        with progress.of_program(SAMPLER), self.drawing.setup.devices.of(ROLLOUT).use():
             try:
                 for task in self.tasks[first:]:
                     clock = Clock()
@@ -219,10 +218,12 @@ def open_sampling(
 ) -> InTurn:
     """Open the sampler's program, where the run begins or where a checkpoint has cut it; `weights` are the newest."""
     if not setup.config.train.staleness:
-        drawing = Drawing.open(setup, extras, weights, version, cut.cursor)
+        drawing = Drawing.open(setup, extras, setup.hand_over.lend(weights, ROLLOUT), version, cut.cursor)
         return InTurn(drawing=drawing, tasks=order, taken=cut.taken, cursor=drawing.cursor())
-    published = {older: Weights(trained, weights.frozen) for older, trained in cut.weights.items()}
-    published[version] = copied(weights)
+    published = {
+        older: setup.hand_over(Weights(trained, weights.frozen), ROLLOUT) for older, trained in cut.weights.items()
+    }
+    published[version] = setup.hand_over(weights, ROLLOUT)
     oldest = min(published)
     drawing = Drawing.open(setup, extras, published[oldest], oldest, cut.cursor)
     opened = Ahead(
@@ -235,8 +236,3 @@ def open_sampling(
         pending=deque(Made(message) for message in cut.messages),
     )
     return opened.start()
-
-
-def copied(weights: Weights) -> Weights:
-    """Return weights that an update leaves alone; what it does not train is shared."""
-    return Weights(jax.tree.map(jnp.copy, weights.trained), weights.frozen)

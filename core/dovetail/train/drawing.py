@@ -16,6 +16,7 @@ from dovetail.host.completer import Completer
 from dovetail.host.refill import refill
 from dovetail.host.sampling import Sampled, Sampler
 from dovetail.plan.compared import KEPT
+from dovetail.plan.placement import sampler_places
 from dovetail.protocols import Weights
 from dovetail.step import keys
 from dovetail.step.parts import Sums, merge, sums
@@ -97,6 +98,7 @@ class Drawing:
             ),
             scorer=setup.scorer,
             process_scorer=setup.process_scorer,
+            scores_on=setup.devices.of(sampler_places(config)[-1]),
         )
         opened = cls(
             setup=setup,

@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 import numpy as np
 
+from dovetail.errors import RunError
 from dovetail.evaluation.evaluate import Evaluation
 from dovetail.train.drawing import Batch, Cursor, Message
 
@@ -55,7 +56,17 @@ class Cut:
 
 
 def like(data: Mapping[str, Any], params: Any) -> dict[str, Any]:
-    """Return arrays of the shapes of those that belong to a cut's values, `params` being the policy's."""
+    """Return arrays of the shapes of those that belong to a cut's values, `params` being the policy's.
+
+    Raises:
+        RunError: if the values are not those of a cut.
+    """
+    if missing := [name for name in Cut().data if name not in data]:
+        raise RunError(
+            f"the newest checkpoint cannot be resumed: it lacks {', '.join(missing)}, as those of older versions of"
+            " Dovetail do. `dovetail eval` and `dovetail export` can still read it; to train on, resume it with the"
+            " version that wrote it"
+        )
     return {
         "messages": {str(number): empty_like(values) for number, values in enumerate(data["messages"])},
         "weights": {str(version): params for version in data["weights"]},

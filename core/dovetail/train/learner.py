@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from dovetail import progress
+from dovetail.devices import processes
 from dovetail.devices.compiled import share
 from dovetail.devices.footprint import in_mode
 from dovetail.devices.mesh import to_device, to_host
@@ -26,7 +27,9 @@ from dovetail.step.moment import Moment
 from dovetail.step.parts import Part, Sums, merge, once
 from dovetail.step.update import Trained, Update, mini_batches
 from dovetail.train import in_flight, kept
+from dovetail.train.across import Across
 from dovetail.train.ahead import InTurn, open_sampling
+from dovetail.train.beside import Beside
 from dovetail.train.drawing import Batch, Cursor, Message
 from dovetail.train.drawn import Extras, Prompts
 from dovetail.train.metrics import Clock, means
@@ -55,10 +58,11 @@ class Learner:
     critic_frozen: Any
     roles: RoleModels
     memory: dict[str, Any]
-    sampling: InTurn | kept.Kept
+    sampling: InTurn | Across | kept.Kept
     extras: Extras
     replay: Replaying | None
     first: int
+    beside: Beside | None
     collect: Callable[..., Any]
     update_policy: Callable[..., Any]
     update_critic: Callable[..., Any] | None
@@ -74,7 +78,8 @@ class Learner:
         if algorithm.has_critic:
             own, made = setup.models.critic(Weights(start, setup.weights.frozen))
             graphdefs[CRITIC], (weights, critic_frozen) = in_mode(own, made, setup.settled.mode), made
-            critic = Trained(weights, algorithm.optimisers[CRITIC].init(weights))
+            with setup.devices.of(CRITIC).use():
+                critic = Trained(weights, algorithm.optimisers[CRITIC].init(weights))
         memory = {name: part.build().init(config.setting(name)) for name, part in algorithm.controllers.items()}
         extras, replay = Extras.of(setup), Replaying.of(config)
         if replay is not None:
@@ -93,8 +98,11 @@ class Learner:
         if run.replays:
             sampling = kept.Kept.open(run.replays, run.tasks, cut.taken, cut.cursor)
         else:
-            sampling = open_sampling(setup, extras, run.tasks, weights, first, cut)
-        collector = Collector(algorithm=algorithm, graphdefs=graphdefs)
+            opening = Across.open if processes.several() else open_sampling
+            sampling = opening(setup, extras, run.tasks, weights, first, cut)
+        setup.hand_over.timings()  # what is moved once is not a step's
+        beside = Beside.of(algorithm, graphdefs, setup.devices)
+        collector = Collector(algorithm=algorithm, graphdefs=graphdefs, is_scored=beside is not None)
         update_policy = Update(algorithm=algorithm, graphdefs=graphdefs)
         update_critic = Update(algorithm=algorithm, graphdefs=graphdefs, model=CRITIC) if critic else None
         return cls(
@@ -108,6 +116,7 @@ class Learner:
             extras=extras,
             replay=replay,
             first=first,
+            beside=beside,
             collect=share(collector),
             update_policy=share(update_policy, donate=(0,)),
             update_critic=share(update_critic, donate=(0,)) if update_critic else None,
@@ -126,6 +135,8 @@ class Learner:
 
     def keep(self, step: int) -> None:
         """Have the run save the state as it is now, after `step` steps, should it fail."""
+        if processes.several():  # saving takes all processes, and those of a failing run do not get there together
+            return
         self.run.keep(RL, step, *self.state(step))
 
     def take(self, clock: Clock) -> Batch:
@@ -168,9 +179,11 @@ class Learner:
         weights = self.roles.weights() | {POLICY: self.weights}
         if self.critic:
             weights[CRITIC] = Weights(self.critic.params, self.critic_frozen)
-        batch, measured, state = self.collect(
-            weights, self.run.setup.devices.rows(host_batch), moment, hyper, self.memory.get("estimator")
-        )
+        rows = self.run.setup.devices.rows(host_batch)
+        if self.beside is not None:
+            scored, reported = self.beside(weights, rows, hyper)
+            rows, found, weights = rows | scored, merge(found, reported), {}
+        batch, measured, state = self.collect(weights, rows, moment, hyper, self.memory.get("estimator"))
         clock.mark_when_ready("scoring", batch)
         if "state" in algorithm.plan:
             self.memory["estimator"] = state
@@ -195,6 +208,7 @@ class Learner:
     def publish(self, version: int, clock: Clock) -> None:
         """Give the sampler the new weights."""
         self.sampling.publish(self.weights, version, clock)
+        clock.note(self.run.setup.hand_over.timings())
 
     def _is_warming_up(self, step: int) -> bool:
         """Whether the critic still learns alone."""
@@ -207,12 +221,16 @@ class Learner:
         sizes, measured = algorithm.sizes, Sums()
         self._bring_optimiser(to_device)
         beside = self.roles.weights(*algorithm.plan.roles_in_update) if algorithm.plan.roles_in_update else {}
+        home = self.run.setup.devices
+        place = home.of(CRITIC)
         minis = mini_batches(batch, sizes.mini_batch_size, sizes.epochs, moment.key, sizes.rows_per_prompt)
         for number, mini in enumerate(minis):
             now = moment.at_update(number)
             if self.update_critic:
-                self.critic, found = self.update_critic(self.critic, self.critic_frozen, {}, mini, now, hyper)
-                measured = merge(measured, found)
+                given = (mini, now) if place is home else (place.rows(mini), place.whole(now))
+                with place.use():
+                    self.critic, found = self.update_critic(self.critic, self.critic_frozen, {}, *given, hyper)
+                measured = merge(measured, found if place is home else home.whole(found))
             if not self._is_warming_up(step):
                 self.policy, found = self.update_policy(
                     self.policy, self.run.setup.weights.frozen, beside, mini, now, hyper

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from dovetail import progress
 from dovetail.config import Config
 from dovetail.data import prompt_stream
+from dovetail.devices import processes
 from dovetail.errors import ConfigError
 from dovetail.step import keys
 from dovetail.step.algorithm import sft_optimiser
@@ -65,8 +66,8 @@ def warm_start(run: Run) -> Any:
         return setup.weights.trained
     optimiser, hyper = sft_optimiser(run.config)
     policy = Trained(setup.weights.trained, optimiser.init(setup.weights.trained))
-    examples, reports = sft.demonstrations(setup)
-    stream = prompt_stream(examples, run.config.run.seed, run.config.sft.batch_size)
+    found, reports = sft.demonstrations(setup)
+    stream = prompt_stream(found, run.config.run.seed, run.config.sft.batch_size)
     first = 0
     if saved := run.resumes(SFT):
         policy, first = run.restore(policy), saved.step
@@ -76,9 +77,11 @@ def warm_start(run: Run) -> Any:
     update = sft.compile_sft(setup, optimiser)
     for step in range(first, total):
         clock = Clock()
-        run.keep(SFT, step, policy, stream.get_state())
+        if not processes.several():
+            run.keep(SFT, step, policy, stream.get_state())
         progress.begin("warm start", total=None)
-        batch = sft.as_batch(next(stream), setup)
+        examples = next(stream)
+        batch = processes.told_arrays(lambda examples=examples: sft.as_batch(examples, setup))
         run.forget()
         dropout = keys.stream(run.config.run.seed, keys.DROPOUT, step)
         policy, sums = update(policy, setup.weights.frozen, batch, jnp.int32(step), jnp.int32(total), dropout, hyper)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import attrs
@@ -12,7 +12,8 @@ from flax import nnx
 
 from dovetail import progress
 from dovetail.config import Choice, Config
-from dovetail.devices.mesh import Devices
+from dovetail.config.schema import MESH
+from dovetail.devices.mesh import Devices, check_divides
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.protocols import Adapter, ModelMaker, Tokenizer, ValueHead, Weights
 from dovetail.step import keys
@@ -30,7 +31,7 @@ class Models:
     def policy(self) -> tuple[Any, Weights]:
         """Return the policy's structure and weights."""
         self._tell("policy", self.shapes)
-        return self._spread(self._make("train", keys.INIT))
+        return self._spread(self._make("train", keys.INIT), "train")
 
     def critic(self, policy: Weights) -> tuple[Any, Weights]:
         """Return the critic's. Where it is the policy's model too, its trunk begins as the policy does.
@@ -46,12 +47,12 @@ class Models:
             nnx.update(trunk, source if shared else jax.tree.map(lambda x: x.copy(), source))
         read_head = getattr(maker, "value_head", None)
         head = read_head() if read_head else None
-        return self._spread(_with_head(trunk, head))
+        return self._spread(_with_head(trunk, head), "critic")
 
     def role(self, name: str) -> tuple[Any, Weights]:
         """Return the structure and weights of a model role that has a model of its own."""
         self._tell(name, lambda: self.role_shapes(name))
-        return self._spread(self._make(name, keys.ROLE_INIT))
+        return self._spread(self._make(name, keys.ROLE_INIT), name)
 
     def check_tokenizer(self, section: str, tokenizer: Tokenizer) -> None:
         """Refuse a model that the run's ids would mean something else to; no weights are read.
@@ -73,6 +74,18 @@ class Models:
         self.check_tokenizer(name, tokenizer)
         with _named(name):
             self._abstract(name)
+
+    def check_meshes(self, roles: Iterable[str]) -> None:
+        """Refuse meshes that do not divide the models of these roles; see `check_divides`.
+
+        Raises:
+            ConfigError: naming the setting.
+        """
+        for role in roles:
+            own = f"{role}/{MESH}" in self.config.sections
+            model: Any = self._abstract(role if f"{role}.model" in self.config.choices else "train")
+            heads = getattr(model, "heads", None)
+            check_divides(self.config.mesh_of(role), f"{role}/{MESH}" if own else MESH, model.vocab_size, heads)
 
     def has_own(self, name: str) -> bool:
         """Whether a role has a model of its own; otherwise it begins as the policy does."""
@@ -108,16 +121,18 @@ class Models:
 
     def _make(self, section: str, stream: int) -> nnx.Module:
         assert self.vocab_size is not None, "only shapes may be had without a tokenizer"
-        rngs = nnx.Rngs(params=keys.stream(self.config.run.seed, stream))
-        model = self._maker(section).make(self.vocab_size, rngs=rngs, place=self.devices.place)
-        if f"{section}.adapter" in self.config.choices:
-            adapter: Adapter = _bound(self.config.choice(f"{section}.adapter"))
-            model = adapter.apply(model, rngs=rngs)
+        own = self.devices.apart.get(section)
+        with own.use() if own else nullcontext():
+            rngs = nnx.Rngs(params=keys.stream(self.config.run.seed, stream))
+            model = self._maker(section).make(self.vocab_size, rngs=rngs, place=self.devices.of(section).place)
+            if f"{section}.adapter" in self.config.choices:
+                adapter: Adapter = _bound(self.config.choice(f"{section}.adapter"))
+                model = adapter.apply(model, rngs=rngs)
         return model
 
-    def _spread(self, model: nnx.Module) -> tuple[Any, Weights]:
+    def _spread(self, model: nnx.Module, section: str) -> tuple[Any, Weights]:
         graphdef, weights = split(model)
-        return graphdef, Weights(*map(self.devices.spread, weights))
+        return graphdef, Weights(*map(self.devices.of(section).spread, weights))
 
 
 def split(model: nnx.Module) -> tuple[Any, Weights]:

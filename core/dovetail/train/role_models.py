@@ -11,6 +11,7 @@ from jaxtyping import Array, Int
 
 from dovetail.devices.compiled import share
 from dovetail.devices.footprint import in_mode
+from dovetail.devices.hand_over import HandOver
 from dovetail.devices.mesh import to_device, to_host
 from dovetail.devices.population import make_model
 from dovetail.errors import RunError
@@ -40,6 +41,7 @@ class RoleModels:
     follow: dict[str, Follow]
     on_host: bool
     held: dict[str, Weights]
+    hand_over: HandOver
 
     @classmethod
     def open(cls, run: Run, start: Any) -> RoleModels:
@@ -54,13 +56,14 @@ class RoleModels:
         kept = _beginning(run, start) if begun else None
         for role, each in follow.items():
             if role in begun:
-                weights[role] = Weights(_copy(kept) if each.moves else kept, setup.weights.frozen)
+                begin = Weights(_copy(kept) if each.moves else kept, setup.weights.frozen)
+                weights[role] = setup.hand_over.lend(begin, role)
             else:
                 own, weights[role] = make_model(lambda role=role: setup.models.role(role))
                 graphdefs[role] = in_mode(own, weights[role], setup.settled.mode)
         if on_host:
             weights = {role: Weights(to_host(each.trained), each.frozen) for role, each in weights.items()}
-        return cls(graphdefs=graphdefs, follow=follow, on_host=on_host, held=weights)
+        return cls(graphdefs=graphdefs, follow=follow, on_host=on_host, held=weights, hand_over=setup.hand_over)
 
     def weights(self, *roles: str) -> dict[str, Weights]:
         """Return the weights of some roles, of all without arguments, on the devices."""
@@ -80,8 +83,10 @@ class RoleModels:
         """Let the roles follow the policy after `step` steps."""
         for role, each in self.follow.items():
             if each.moves:
-                now = self.weights(role)[role]
-                moved = share(Move(follow=each), donate=(0,))(now.trained, policy, jnp.int32(step), hyper)
+                now, devices = self.weights(role)[role], self.hand_over.devices.of(role)
+                there = policy if devices is self.hand_over.devices else self.hand_over.trained(policy, role)
+                with devices.use():
+                    moved = share(Move(follow=each), donate=(0,))(now.trained, there, jnp.int32(step), hyper)
                 self.held[role] = Weights(to_host(moved) if self.on_host else moved, now.frozen)
 
 

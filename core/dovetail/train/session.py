@@ -15,6 +15,8 @@ import numpy as np
 from flax import nnx
 
 from dovetail.config import Config
+from dovetail.devices import processes
+from dovetail.devices.spanning import shared, whole
 from dovetail.errors import RunError
 from dovetail.host.prompts import LengthReport
 from dovetail.progress import Watcher, begin, is_watched, watched_by
@@ -22,7 +24,7 @@ from dovetail.protocols import Sink, SinkMaker
 from dovetail.registry import plugin_manager
 from dovetail.registry.calls import tell
 from dovetail.run.checkpoint import Checkpoints, Saved
-from dovetail.run.folder import RunFolder, open_folder
+from dovetail.run.folder import RunFolder, follow_folder, open_folder
 from dovetail.run.sources import kept_in
 from dovetail.train.order import Task, tasks
 from dovetail.train.setup import Setup, set_up
@@ -71,7 +73,7 @@ class Run:
     def restore(self, like: Any) -> Any:
         """Return the newest checkpoint's state."""
         assert self.resumed is not None, "only a resumed run restores"
-        return self.checkpoints.restore(self.resumed[0], like)
+        return self.checkpoints.restore(self.resumed[0], shared(like, self.setup.devices.mesh))
 
     def record(self, phase: str, step: int, metrics: dict[str, float], timings: dict[str, float]) -> None:
         """Write one step to the journal, the sinks and the observers."""
@@ -84,9 +86,9 @@ class Run:
         told = metrics | timings
         # an evaluation has none of a step's metrics, and the first comes before any step
         if any(name.startswith("eval/") for name in metrics):
-            tell(plugin_manager(), "dovetail_evaluation", step=step, metrics=told)
+            observe("dovetail_evaluation", step=step, metrics=told)
         else:
-            tell(plugin_manager(), "dovetail_step_end", phase=phase, step=step, metrics=told)
+            observe("dovetail_step_end", phase=phase, step=step, metrics=told)
 
     def checkpoint(self, phase: str, step: int, state: Any, data: dict[str, Any]) -> Path | None:
         """Save the state after `step` steps of a phase; return its folder, or None if that is there already."""
@@ -96,9 +98,9 @@ class Run:
         begin("checkpoint")
         position = self.folder.journal.position()
         saved = Saved(phase=phase, step=step, data=data, journal=position)
-        path = self.checkpoints.save(number, state, saved)
+        path = self.checkpoints.save(number, shared(state, self.setup.devices.mesh), saved)
         self._saved = number
-        tell(plugin_manager(), "dovetail_checkpoint", step=step, folder=path)
+        observe("dovetail_checkpoint", step=step, folder=path)
         return path
 
     def keep(self, phase: str, step: int, state: Any, data: dict[str, Any]) -> None:
@@ -122,7 +124,7 @@ class Run:
         """Tell the user about texts beyond a limit."""
         for report in reports:
             if report.too_long:
-                print(report)
+                processes.say(str(report))
 
     def due(self, step: int, total: int) -> bool:
         """Tell whether a checkpoint is due after `step` steps."""
@@ -156,21 +158,28 @@ class Run:
         if not bad:
             return
         dump = self.folder.path / f"not-finite-{phase}-{step + 1}.npz"
-        np.savez_compressed(dump, allow_pickle=False, **{name: np.asarray(array) for name, array in batch.items()})
+        arrays = whole(dict(batch))
+        if processes.is_first():
+            np.savez_compressed(dump, allow_pickle=False, **arrays)
         raise RunError(
             f"{bad[0]} is {metrics[bad[0]]} at {phase} step {step + 1}; the batch is in '{dump}', the last good"
             f" checkpoint in '{self.folder.checkpoints}'. A lower learning rate or max_grad_norm is the usual cure"
         )
 
 
+def observe(hook: str, **what: Any) -> None:
+    """Call the observers of a run, in the process that owns it."""
+    if processes.is_first():
+        tell(plugin_manager(), hook, **what)
+
+
 @contextmanager
 def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Path | None = None) -> Iterator[Run]:
     """Open the folder, build the pieces, and close all of it whatever happens."""
-    manager = plugin_manager()
     with ExitStack() as stack:
-        folder = open_folder(path, config)
+        folder = processes.after_first(lambda: (open_folder if processes.is_first() else follow_folder)(path, config))
         stack.callback(folder.close)
-        stack.enter_context(kept_in(folder.path))
+        stack.enter_context(kept_in(folder.path, writes=processes.is_first()))
         checkpoints = Checkpoints(folder.checkpoints, config.run.keep_checkpoints)
         stack.callback(checkpoints.close)
         resumed = checkpoints.newest()
@@ -179,7 +188,7 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Pat
 
         def open_sinks() -> None:
             folder.journal.rewind(resumed[1].journal if resumed else {})
-            for choice in config.several("run.sinks"):
+            for choice in config.several("run.sinks") if processes.is_first() else ():
                 maker = cast("SinkMaker", choice.bind())
                 sink = maker.open(path, config.train.steps, start)
                 stack.callback(sink.close)
@@ -188,7 +197,8 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Pat
 
         setup = set_up(config, folder.path, only_sft=only_sft, samples=replays is None, before_loading=open_sinks)
         stack.enter_context(setup.devices.use())
-        write_overview(setup, folder.path / "parameters.txt")
+        if processes.is_first():
+            write_overview(setup, folder.path / "parameters.txt")
         run = Run(
             setup=setup,
             folder=folder,
@@ -203,7 +213,7 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Pat
         if not resumed:
             run.tell(*setup.reports)
         ids = {"config_id": folder.config_id, "run_id": folder.run_id}
-        tell(manager, "dovetail_run_start", folder=path, config=config, **ids)
+        observe("dovetail_run_start", folder=path, config=config, **ids)
         status = "failed"
         try:
             yield run
@@ -216,7 +226,7 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Pat
             run.save_good()
             raise
         finally:
-            tell(manager, "dovetail_run_end", status=status, step=run.step)
+            observe("dovetail_run_end", status=status, step=run.step)
 
 
 def write_overview(setup: Setup, path: Path) -> None:

@@ -10,18 +10,22 @@ import attrs
 
 from dovetail.config import Choice, Config
 from dovetail.config.resolved import DEFAULT
+from dovetail.devices import processes
 from dovetail.devices.footprint import Settled, in_mode
+from dovetail.devices.hand_over import HandOver
 from dovetail.devices.memory import settle
 from dovetail.devices.mesh import Devices
-from dovetail.devices.population import make_model
+from dovetail.devices.population import CURRENT, make_model
 from dovetail.errors import ConfigError, PlanError, listing, nearest
 from dovetail.evaluation.checks import Check, make_answers, make_checks
 from dovetail.evaluation.evaluate import Evaluator
+from dovetail.host.placed import PlacedEngine
 from dovetail.host.process_rewards import ENDS, ProcessScorer
 from dovetail.host.prompts import Checked, LengthReport, Limit, Rendered, Selected, fit
 from dovetail.host.rewards import ALWAYS, Scorer, check_columns
 from dovetail.host.sampling import Sampler
 from dovetail.host.speakers import Speakers
+from dovetail.plan.roles import POLICY, ROLLOUT
 from dovetail.protocols import AgentLoop, Example, OpenLoop, RolloutEngine, Split, Task, Tokenizer, Tool, Weights
 from dovetail.step.algorithm import Algorithm, assemble, check_roles, part
 from dovetail.train.models import Models
@@ -51,6 +55,7 @@ class Setup:
     loop: OpenLoop | None
     speakers: Speakers
     devices: Devices
+    hand_over: HandOver
     models: Models
     settled: Settled
     graphdef: Any
@@ -61,8 +66,11 @@ class Setup:
         return renderer(self.tokenizer, self.loop)(example)
 
     def engine(self, weights: Weights) -> RolloutEngine:
-        """Open the rollout engine with these weights."""
-        return _build(self.config.choice("train.rollout")).open(self.graphdef, weights, self.tokenizer)
+        """Open the rollout engine with these weights, which are where it samples."""
+        devices = self.devices.of(ROLLOUT)
+        with devices.use():
+            opened = _build(self.config.choice("train.rollout")).open(self.graphdef, weights, self.tokenizer)
+        return opened if devices is self.devices else PlacedEngine(opened, devices)
 
     def evaluator(self, sampler: Sampler) -> Evaluator:
         """Return the evaluation of the task's `eval` split."""
@@ -103,23 +111,29 @@ def set_up(
         _check_interaction(config, task)
         if config.eval.every is not None:
             checks = make_checks(config, scorer, eval_task)
-        if samples:
+        if samples and processes.is_first():
             _build(config.choice("train.rollout")).check()
     if "answers" in algorithm.plan.inputs:
         _check_answers(config, task)
-    tokenizer = _tokenizer(config, task, folder / TOKENIZER)
+    tokenizer = processes.after_first(lambda: _tokenizer(config, task, folder / TOKENIZER))
     loop = open_loop(config, tokenizer)
     train_examples, *reports = prompts(config, task, "train", tokenizer, loop)
     held_out: Sequence[Example] = ()
     if config.eval.every is not None:
         held_out, eval_report = prompts(config, eval_task, "eval", tokenizer, loop)
         reports.append(eval_report)
-    devices = Devices.open(config.mesh)
+    if config.apart and CURRENT.get() is not None:
+        raise ConfigError(
+            f"{'/mesh, '.join(config.apart)}/mesh: the runs of a population are one program on the devices of 'mesh';"
+            " remove the other meshes, or set sweep.vectorize = 1"
+        )
+    devices = Devices.open(config.mesh, config.apart)
     models = Models(config=config, devices=devices, vocab_size=tokenizer.vocab_size)
     for section in ("train", "critic") if algorithm.has_critic else ("train",):
         models.check_tokenizer(section, tokenizer)
     check_roles(models, algorithm.follow, tokenizer)
-    settled = settle(config, algorithm, models, devices, folder, refuse=not only_sft)
+    models.check_meshes((POLICY, *algorithm.follow, *devices.apart))
+    settled = processes.after_first(lambda: settle(config, algorithm, models, devices, folder, refuse=not only_sft))
     before_loading()
     graphdef, weights = make_model(models.policy)
     graphdef, algorithm = in_mode(graphdef, weights, settled.mode), settled.apply(algorithm)
@@ -138,6 +152,7 @@ def set_up(
         loop=loop,
         speakers=_speakers(config, task, train_examples) if "role_ids" in algorithm.plan else Speakers(),
         devices=devices,
+        hand_over=HandOver(devices=devices),
         models=models,
         settled=settled,
         graphdef=graphdef,

@@ -12,6 +12,7 @@ from flax import nnx
 
 from dovetail.devices.micro_batch import memory_of
 from dovetail.progress import in_bytes
+from dovetail.step.buckets import described
 from dovetail.train.setup import Setup
 
 
@@ -23,14 +24,16 @@ def overview(setup: Setup) -> list[str]:
     stored = Counter[str]()
     for leaf in jax.tree.leaves(setup.weights):
         stored[str(leaf.dtype)] += leaf.size
-    rows = config.train.prompts * config.train.group_size
+    rows, longest = config.train.prompts * config.train.group_size, config.sampling.max_tokens
+    apart = [f"{role} {mesh.numbers}" for role, mesh in config.apart.items()]
     return [
-        f"device    {device.device_kind} x {setup.devices.parts} of {jax.device_count()} ({device.platform})",
+        f"device    {device.device_kind} x {len(setup.devices.span)} of {jax.device_count()} ({device.platform})"
+        + (f"; policy {config.mesh.numbers}, {', '.join(apart)}" if apart else ""),
         f"model     {everything / 1e6:,.1f} M parameters, {trained / 1e6:,.1f} M of them trained; stored as"
         f" {' and '.join(stored)}, computed in {_compute_dtype(setup)}",
         f"step      {config.train.prompts} prompts x {config.train.group_size} completions of at most"
-        f" {config.sampling.max_tokens} tokens; {rows} completions in mini-batches of {sizes.mini_batch_size},"
-        f" micro-batches of {sizes.micro_batch_size}",
+        f" {longest} tokens; {rows} completions in mini-batches of {sizes.mini_batch_size},"
+        f" micro-batches of {sizes.micro_batch_size}" + (f", {cut}" if (cut := described(sizes, longest)) else ""),
         f"memory    {in_bytes(setup.settled.planned)} planned of {in_bytes(memory_of(device))} on each device;"
         f" {setup.settled}",
     ]

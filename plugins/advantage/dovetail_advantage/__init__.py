@@ -1,4 +1,4 @@
-"""Dovetail's built-in advantage estimators, the group filters, and the field that some estimators read."""
+"""Dovetail's built-in advantage estimators, group filters and completion filter, and a field that estimators read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The passages of a corpus: of files, or of a task that makes them."""
+"""Read the passages of a corpus, from files or from a task that provides them."""
 
 from __future__ import annotations
 

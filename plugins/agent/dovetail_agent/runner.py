@@ -1,4 +1,4 @@
-"""Run a call of a tool; in this process, or in one that can be ended."""
+"""Run a tool call, in this process or in one that can be ended."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from dovetail_agent.signature import called, has_state
 
 @attrs.frozen
 class Ran:
-    """What came of a call.
+    """The outcome of a call.
 
     Attributes:
-        text: what the policy reads.
-        at_fault: whether it failed by the policy's own fault.
-        more: characters of the text that were cut off.
-        state: what the tool keeps for its next call.
-        lost: why the episode is to be left out, as nobody in it is at fault.
-        stop: why the run cannot go on.
+        text: the text that the policy reads.
+        at_fault: whether the call failed through the policy's own fault.
+        more: the number of characters that were cut off the text.
+        state: the tool's state for its next call.
+        lost: the reason to exclude the episode, if the call failed through no fault of the policy.
+        stop: the reason why the run cannot continue, if any.
     """
 
     text: str
@@ -37,7 +37,7 @@ class Ran:
 
 @attrs.frozen(slots=False)
 class Runner:
-    """Runs calls of these tools; of a longer result only the first `longest` characters are kept."""
+    """Runs calls of these tools; only the first `longest` characters of a result are kept."""
 
     tools: tuple[Tool, ...]
     longest: int
@@ -47,7 +47,7 @@ class Runner:
         return {tool.name: tool for tool in self.tools}
 
     def __call__(self, call: Call, state: Any) -> Ran:
-        """Run a call, with what its tool has kept in the episode. Nothing is raised: an exception is a result too."""
+        """Run a call with the state of its tool in the episode. It never raises: an exception becomes a result."""
         tool = self._by_name.get(call.name)
         if tool is None:
             known = f"{nearest(call.name, self._by_name)} Tools: {', '.join(self._by_name)}"
@@ -81,5 +81,5 @@ def _text(tool: Tool, value: Any) -> str:
 
 
 def _readable(text: str) -> str:
-    """Return a text that can be encoded: without half of a surrogate pair."""
+    """Return a text without lone surrogates, which cannot be encoded."""
     return text.encode("utf-8", errors="replace").decode("utf-8")

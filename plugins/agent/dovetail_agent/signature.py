@@ -1,4 +1,4 @@
-"""A tool's signature as a JSON schema, and a model's arguments against it."""
+"""Convert a tool's signature to a JSON schema, and check a model's arguments against it."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from dovetail.errors import ConfigError, nearest
 from dovetail.protocols import Call, Tool
 
 STATE: Final = "state"
-"""The parameter that is the tool's own, and that the model does not see."""
+"""The parameter for the tool's state, which is hidden from the model."""
 
 ONLY: Final = ""
-"""The name of an argument that is written without one."""
+"""The key of an argument that was written without a name."""
 
 _JSON: Final[dict[Any, str]] = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object"}
 _ARGUMENT: Final = re.compile(r"^\s{4,}(\w+):\s*(.+(?:\n\s{8,}\S.*)*)", re.MULTILINE)
 
 
 def schema(tool: Tool) -> dict[str, Any]:
-    """Return what a chat template is given of a tool.
+    """Return the JSON schema of a tool for a chat template.
 
-    Names and types are those of its positional parameters; an optional one is annotated `... | None`. What the model
-    reads about them is the docstring's first line and its section `Args`.
+    Names and types are those of its positional parameters; an optional one is annotated `... | None`. The descriptions
+    are the docstring's first line and its section `Args`.
 
     Raises:
-        ConfigError: naming a parameter without an annotation, or of a type that JSON does not have.
+        ConfigError: if a parameter has no annotation, or one that JSON cannot represent.
 
     >>> def add(a: int, b: int) -> str:
     ...     "Add two numbers."
@@ -61,10 +61,10 @@ def schema(tool: Tool) -> dict[str, Any]:
 
 
 def called(tool: Tool, call: Call, state: Any = None) -> Any:
-    """Call a tool with a model's arguments, and the state where it takes one.
+    """Call a tool with a model's arguments and, if it takes one, its state.
 
     Raises:
-        ValueError: in words for the model: an argument that is missing, unknown, or of another type.
+        ValueError: if an argument is missing, unknown, or of the wrong type; the message is written for the model.
     """
     if tool.schema is None:
         return tool.function(*arguments(tool, call.arguments, state, texts=call.texts))
@@ -77,7 +77,7 @@ def called(tool: Tool, call: Call, state: Any = None) -> Any:
 
 
 def arguments(tool: Tool, given: Mapping[str, Any], state: Any = None, *, texts: bool = False) -> list[Any]:
-    """Return a model's arguments in the order of the tool's parameters, and the state where the tool takes it.
+    """Return a model's arguments in the order of the tool's parameters, including the state if the tool takes one.
 
     Raises:
         ValueError: as `called`.
@@ -96,7 +96,7 @@ def arguments(tool: Tool, given: Mapping[str, Any], state: Any = None, *, texts:
 
 
 def _fitted(text: str, hint: Any) -> Any:
-    """Read a text as its parameter wants it: as it stands if that is a text, else as JSON."""
+    """Convert a text to the type of its parameter: unchanged if that is a text, otherwise parsed as JSON."""
     try:
         return fit(text, hint)
     except Mismatch:
@@ -114,7 +114,7 @@ def _meant(text: str) -> Any:
 def _named(
     tool: Tool, given: Mapping[str, Any], known: Mapping[str, Any], needed: Collection[str]
 ) -> Mapping[str, Any]:
-    """Check the names of arguments, and give one without a name that of the only parameter that it can be for.
+    """Check the names of arguments, and resolve an argument without a name if the tool has a single parameter.
 
     Raises:
         ValueError: as `called`.
@@ -136,12 +136,12 @@ def _named(
 
 
 def has_state(tool: Tool) -> bool:
-    """Tell whether a tool keeps something from call to call."""
+    """Tell whether a tool keeps state between calls."""
     return tool.schema is None and STATE in _positional(tool)
 
 
 def _written(tool: Tool) -> Callable[..., Any]:
-    """Return what is called: of a class its `__call__`."""
+    """Return the function that is called: for a class, its `__call__`."""
     return tool.target.__call__ if inspect.isclass(tool.target) else tool.target
 
 

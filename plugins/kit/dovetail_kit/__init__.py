@@ -1,7 +1,7 @@
-"""What authors of plugins use: the scaffold of a package, a doctor, and the conformance suite.
+"""Tools for authors of plugins: a scaffold for packages, a doctor, and the conformance suite.
 
-Public are the commands `dovetail doctor`, `dovetail plugins` and `dovetail plugin`, the pytest option `--dovetail-dist`
-with its hook, and `dovetail_kit.rollout` for the tests of a rollout engine.
+The public interface consists of the commands `dovetail doctor`, `dovetail plugins` and `dovetail plugin`, the pytest
+option `--dovetail-dist` with its hook, and `dovetail_kit.rollout` for tests of a rollout engine.
 """
 
 from __future__ import annotations

@@ -54,14 +54,14 @@ def _add_doctor(actions: Commands) -> None:
 
 
 def doctor(options: argparse.Namespace) -> int:
-    """Print what is known of the machine; status 1 if something does not work."""
+    """Print the facts about the machine and advice; status 1 if something does not work."""
     from dovetail_kit.machine.command import run
 
     return run(options)
 
 
 def docs(options: argparse.Namespace) -> int:
-    """Write the pages, and say where they are."""
+    """Write the pages, and print their paths."""
     from dovetail.registry import current
     from dovetail_kit.pages import write_pages
 
@@ -71,7 +71,7 @@ def docs(options: argparse.Namespace) -> int:
 
 
 def distributions(prefix: str, **_: Any) -> list[str]:
-    """Return the distributions with plugins that begin with a prefix, for Tab."""
+    """Return the distributions with plugins that begin with a prefix, for shell completion."""
     from dovetail.registry.discovery import entry_points
 
     return sorted({point.dist.name for point in entry_points() if point.dist and point.dist.name.startswith(prefix)})
@@ -107,7 +107,7 @@ def _headline(each: Installed) -> str:
 
 
 def new_plugin(options: argparse.Namespace) -> int:
-    """Write a package, and say what to do next."""
+    """Write a package, and print the next steps."""
     from dovetail.registry import current
     from dovetail_kit.scaffold import NewPackage
 
@@ -125,7 +125,7 @@ def new_plugin(options: argparse.Namespace) -> int:
 
 
 def examine(options: argparse.Namespace) -> int:
-    """Print what the author of a plugin should know; status 1 if something does not work."""
+    """Print the findings about a plugin for its author; status 1 if something does not work."""
     from dovetail.registry import discover
     from dovetail_kit.doctor import LEVELS, examine
     from dovetail_kit.installed import third_parties

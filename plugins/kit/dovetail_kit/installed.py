@@ -1,4 +1,4 @@
-"""Which distributions with plugins are installed and what they register; no component is imported to tell."""
+"""List the installed distributions with plugins and the components they register, without importing components."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Installed:
         version: its version.
         counts: how many components of each kind it registers.
         api: version of the contract that its metadata names, by kind.
-        stamp: what came of the last conformance run, in words.
+        stamp: the outcome of the last conformance run, as text.
         problems: why it is not loaded, or what should be fixed.
         disabled: whether `DOVETAIL_DISABLE` names it.
     """

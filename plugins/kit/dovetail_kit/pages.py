@@ -12,12 +12,12 @@ from dovetail.errors import UnknownNameError, listing, nearest
 from dovetail.registry import REQUIRED, Component, Registry
 
 COMMON = {"coef": "what the result is multiplied by", "scheduled": "whether `train.schedule` multiplies it, too"}
-"""What the hyperparameters say that the engine gives to every component of a kind."""
+"""Descriptions of the hyperparameters that the engine adds to every component of a kind."""
 SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Departures")
 
 
 def write_pages(distribution: str, registry: Registry, folder: Path) -> list[Path]:
-    """Write `KIND.md` for each kind of which a distribution has components; return the files.
+    """Write `KIND.md` for each kind that a distribution has components of; return the files.
 
     Raises:
         UnknownNameError: if it has none.
@@ -81,7 +81,7 @@ def split(doc: str) -> tuple[str, str, dict[str, str]]:
 
 
 def arguments(text: str) -> dict[str, str]:
-    """Return what a section `Args` says about each name."""
+    """Return the description of each name in a section `Args`."""
     entries = re.split(r"^(\w+): ", text, flags=re.MULTILINE)
     return {name: " ".join(told.split()) for name, told in zip(entries[1::2], entries[2::2], strict=True)}
 
@@ -98,15 +98,15 @@ def markdown(text: str) -> Iterator[str]:
 
 
 def prose(text: str) -> str:
-    """Keep what looks like HTML as text."""
+    """Escape text that looks like HTML."""
     return re.sub(r"(`[^`]*`)|<", lambda found: found[1] or "&lt;", text)
 
 
 def cell(text: str) -> str:
-    """Return a text as a table's cell."""
+    """Format a text as a table cell."""
     return prose(text).replace("|", "\\|")
 
 
 def code(words: tuple[str, ...]) -> str:
-    """Return words as code, separated by commas."""
+    """Format words as code, separated by commas."""
     return ", ".join(f"`{word}`" for word in words)

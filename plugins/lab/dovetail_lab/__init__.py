@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 @hookimpl
 def dovetail_kinds(register_kind: Callable[..., None]) -> None:
     """Open the kinds of what a sweep is made of."""
-    from dovetail_lab.kinds import EARLY_STOPPING, EXECUTOR
+    from dovetail_lab.kinds import EARLY_STOPPING, EXECUTOR, SAMPLER
 
-    register_kind(EXECUTOR)
-    register_kind(EARLY_STOPPING)
+    for kind in (EXECUTOR, EARLY_STOPPING, SAMPLER):
+        register_kind(kind)
 
 
 @hookimpl
@@ -30,8 +30,8 @@ def dovetail_sections(register_section: Callable[..., None]) -> None:
 @hookimpl
 def dovetail_commands(commands: Commands) -> None:
     """Add the commands on one policy (`eval`, `generate`, `play`, `export`), over many runs (`sweep`, `ab`,
-    `report`), and `import-config`."""
-    from dovetail_lab.cli import ab, eval, export, generate, import_config, play, report, sweep
+    `report`, `simulate`), and `import-config`."""
+    from dovetail_lab.cli import ab, eval, export, generate, import_config, play, report, simulate, sweep
 
-    for group in (eval, generate, play, export, sweep, ab, report, import_config):
+    for group in (eval, generate, play, export, sweep, ab, report, simulate, import_config):
         group.add(commands)

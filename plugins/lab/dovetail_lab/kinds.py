@@ -1,12 +1,17 @@
-"""The kinds that the lab opens: where the trials of a sweep run, and which of them are stopped early."""
+"""The kinds that the lab opens: what a sweep tries, where its trials run, and which of them are stopped early."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import attrs
 
 from dovetail.kinds import Kind
+
+if TYPE_CHECKING:
+    from dovetail_lab.sweep.distributions import Distribution
 
 EXECUTOR: Final = Kind(
     name="executor",
@@ -19,6 +24,86 @@ EARLY_STOPPING: Final = Kind(
     name="early_stopping",
     summary="learning curves of a sweep's trials -> which of them to stop",
 )
+
+SAMPLER: Final = Kind(
+    name="sampler",
+    summary="results of a sweep so far -> the settings to try next",
+    protocol="dovetail_lab.kinds:Sampler",
+    scaffold="class",
+)
+
+
+@attrs.frozen(kw_only=True)
+class Proposal:
+    """A setting to try. Proposals are numbered from 0 in the order in which they were asked for.
+
+    Attributes:
+        values: key -> value, for every key of the space.
+        seed: how far the seed of its run is from the first seed of the sweep; None: it is run with each of them.
+        until: the step at which it pauses and is reported; None: the last. It needs a checkpoint at that step.
+        goes_on_with: the number of a paused proposal whose run this one is, from where it paused.
+        copies: the number of a paused proposal with whose weights, optimiser and records it begins.
+        instead_of: the number of a proposal that ends because of it.
+    """
+
+    values: Mapping[str, Any]
+    seed: int | None = None
+    until: int | None = None
+    goes_on_with: int | None = None
+    copies: int | None = None
+    instead_of: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Result:
+    """What a proposal has come to, as the mean over its seeds.
+
+    Attributes:
+        value: the last value of the metric, signed so that higher is better; None if a run of it failed or was
+            stopped early.
+        curve: its (step, value) pairs, signed likewise; empty if a run of it failed.
+    """
+
+    value: float | None
+    curve: tuple[tuple[int, float], ...] = ()
+
+
+class Study(Protocol):
+    """An open sampler. What it answers depends on nothing but what it was opened with, asked and told.
+
+    A sweep that goes on replays the questions and results of `study.jsonl`, so a study keeps nothing on the disk.
+    """
+
+    def ask(self) -> Proposal | None:
+        """Return the next proposal; None if there is none, or none before more results are told."""
+        ...
+
+    def tell(self, number: int, result: Result) -> None:
+        """Take the result of a proposal; results come in any order, each once."""
+        ...
+
+
+class Sampler(Protocol):
+    """Kind `sampler`: which settings a sweep tries."""
+
+    @property
+    def learns(self) -> bool:
+        """Whether results change what is asked; the settings of one that does not are all known in advance."""
+        ...
+
+    def open(self, space: Mapping[str, Distribution], *, draws: int, seed: int, total_steps: int) -> Study:
+        """Begin a study.
+
+        Args:
+            space: key -> distribution.
+            draws: how many settings are asked for, or the size of a population. More draws begin with those of fewer.
+            seed: `sweep.draw_seed`.
+            total_steps: `train.steps` of a trial.
+
+        Raises:
+            ConfigError: if a library is missing, or the sampler cannot handle the space.
+        """
+        ...
 
 
 class Worker(Protocol):

@@ -21,6 +21,7 @@ class Sweep:
     random: dict[str, str] = attrs.field(default={})
     draws: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
     draw_seed: int = 0
+    sampler: str = chosen("sampler", "random")
     seeds: str | int | tuple[int, ...] | None = None
     exclude: tuple[str, ...] = ()
     max_trials: Annotated[int, Ge(1)] = attrs.field(default=1000, validator=in_range)

@@ -1,6 +1,5 @@
-"""Dovetail's built-in losses: policy and value losses, terms beside them, aggregations, KL estimators, controllers of
-the KL and of the entropy coefficient, off-policy corrections, masks of what is learnt from, and fields that some of the
-losses read.
+"""Dovetail's built-in losses: policy and value losses, additional loss terms, aggregations, KL estimators, controllers
+of the KL and entropy coefficients, off-policy corrections, loss masks, and fields that some of the losses read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Spellings under which two libraries understand two algorithms."""
+"""Names that refer to different algorithms in different libraries."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dovetail.registry import Renamed
 
 @attrs.frozen
 class Ambiguous(Renamed):
-    """A name that a config may bring from elsewhere and that is refused, with what it may mean.
+    """A name from other libraries that is refused, with an explanation of its possible meanings.
 
-    As an alias it would silently be the other library's algorithm to half of those who write it.
+    Accepting it as an alias would silently choose the wrong algorithm for users of one of those libraries.
 
     Attributes:
-        meanings: what to write for which.
+        meanings: its meaning in each library, with the name to use instead.
     """
 
     meanings: str = attrs.field(kw_only=True)
@@ -26,7 +26,7 @@ class Ambiguous(Renamed):
         return True
 
     def say(self, what: str, new: str, version: str) -> str:
-        """Return the error."""
+        """Return the error message."""
         return f"{what} means different things in different libraries: {self.meanings}"
 
 

@@ -110,6 +110,11 @@ class Transformer(nnx.Module):
         return hidden, None if cache is None else cache.extend(tuple(layers), mask)
 
     @property
+    def heads(self) -> int:
+        """Query heads of each layer."""
+        return self.spec.heads
+
+    @property
     def modes(self) -> tuple[str, ...]:
         """The combinations of `remat` and `attention` that the spec leaves open, from the fastest to the most frugal.
 

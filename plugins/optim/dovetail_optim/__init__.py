@@ -1,4 +1,4 @@
-"""Optimizers from optax, schedules of the learning rate, and schedules of a weight."""
+"""Optimizers from optax, learning-rate schedules, and schedules for the weight of a term."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Equations between numbers in a text: found, and worked out exactly."""
+"""Find equations between numbers in a text, and evaluate them exactly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import attrs
 
 _PIECES: Final = re.compile(
     r"""(?P<number>[$€£]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?%?|[$€£]?(?<!\d)\.\d+%?)
-    |(?P<operator>[-+*/−·×÷]|(?<=[\d)\s])[xX](?=\s*\(*\s*[$€£]?\.?\d))
+    |(?P<operator>[-+*/−·×÷]|(?<=[\d)\s])[xX](?=\s*+\(*+\s*+[$€£]?\.?\d))
     |(?P<open>\()|(?P<close>\))|(?P<equals>=)
     |(?P<word>[^\W\d]\w*)
     |(?P<other>[^\s]|\n)""",
@@ -20,15 +20,15 @@ _PIECES: Final = re.compile(
 _SPELT: Final = str.maketrans({"−": "-", "·": "*", "×": "*", "x": "*", "X": "*", "÷": "/"})
 _BINDS: Final = {"+": 1, "-": 1, "*": 2, "/": 2, "sign +": 3, "sign -": 3}
 _MANY: Final = 64
-"""Numbers of more digits and sides of more pieces are not read: exact arithmetic on what a policy writes without end
-would take for ever."""
+"""Numbers with more digits and sides with more pieces are not read, because exact arithmetic on arbitrarily long text
+could take arbitrarily long."""
 
 Sort = Literal["number", "operator", "open", "close", "equals", "word", "other"]
 
 
 @attrs.frozen
 class _Piece:
-    """What a text is made of here, and where it stands."""
+    """A token of the text, a number or an operator, and its position."""
 
     text: str
     sort: Sort
@@ -37,7 +37,7 @@ class _Piece:
 
     @property
     def value(self) -> Fraction:
-        """What a number is: 1,000 without its comma, 5% as 1/20."""
+        """The exact value of a number: 1,000 without its comma, 5% as 1/20."""
         return Fraction(re.sub(r"[^\d.]", "", self.text)) / (100 if self.text.endswith("%") else 1)
 
     @property
@@ -49,7 +49,7 @@ class _Piece:
 
 @attrs.frozen
 class Equation:
-    """An equation with something to work out; `end` is the length of the text up to and with it."""
+    """An equation with at least one operator; `end` is the length of the text up to and including it."""
 
     text: str
     end: int
@@ -59,8 +59,8 @@ class Equation:
 def find_equations(text: str) -> Iterator[Equation]:
     """Yield the equations between numbers in a text, in order.
 
-    Each `=` makes one of what stands on both sides of it, as far as that is numbers, operators and brackets, if there
-    is an operator on at least one side. Beside a variable, a power or anything else that cannot be read, none is made.
+    Each `=` yields an equation between the numbers, operators and brackets on its two sides, if at least one side has
+    an operator. It yields none if it is next to a variable, a power, or anything else that cannot be parsed.
 
     >>> [(each.text, each.holds) for each in find_equations("She has 3 + 4 = 7, or <<7*2=15>>15. x + 1 = 2")]
     [('3 + 4 = 7', True), ('7*2=15', False)]
@@ -86,7 +86,7 @@ _INSIDE: Final = ("number", "operator", "open", "close")
 
 
 def _left_of(pieces: Sequence[_Piece], index: int) -> Sequence[_Piece]:
-    """Return the side that ends before a piece; empty if it is not plainly one."""
+    """Return the side that ends before a piece; empty if that is ambiguous."""
     start, depth = index, 0
     while start and pieces[start - 1].sort in _INSIDE and not (start < index and _two_numbers(pieces, start)):
         depth += (pieces[start - 1].sort == "close") - (pieces[start - 1].sort == "open")
@@ -108,7 +108,7 @@ def _left_of(pieces: Sequence[_Piece], index: int) -> Sequence[_Piece]:
 
 
 def _right_of(pieces: Sequence[_Piece], index: int) -> Sequence[_Piece]:
-    """Return the side that begins after a piece; empty if it is not plainly one."""
+    """Return the side that begins after a piece; empty if that is ambiguous."""
     end, depth = index + 1, 0
     while end < len(pieces) and pieces[end].sort in _INSIDE and not _two_numbers(pieces, end):
         depth += (pieces[end].sort == "open") - (pieces[end].sort == "close")
@@ -131,16 +131,16 @@ def _is_readable(side: Sequence[_Piece]) -> bool:
 
 
 def _is_part(neighbour: _Piece, apart: int) -> bool:
-    """Whether what stands beside a side belongs to its formula: a variable, a unit written together, a power."""
+    """Whether the text next to a side belongs to its formula: a variable, an attached unit, or a power."""
     if neighbour.sort == "word":
         return apart == 0 or len(neighbour.text) == 1
     return neighbour.text in "^!√\\"
 
 
 def _holds(left: Sequence[_Piece], right: Sequence[_Piece]) -> bool | None:
-    """Tell whether two sides are equal; None if they cannot be read, or there is nothing to work out.
+    """Return whether two sides are equal; None if they cannot be parsed, or neither has an operator.
 
-    A side that is one number may be rounded: it is as exact as it has decimal places, and whole numbers are exact.
+    A side that is a single number with decimal places may be rounded to them; whole numbers are exact.
     """
     try:
         on_left, on_right = _work_out(left), _work_out(right)
@@ -154,7 +154,7 @@ def _holds(left: Sequence[_Piece], right: Sequence[_Piece]) -> bool | None:
 
 
 def _work_out(side: Sequence[_Piece]) -> tuple[Fraction, int] | None:
-    """Return the value of a side and how many operators it has, signs aside; None if it is not well formed.
+    """Return the value of a side and its number of operators, not counting signs; None if it is not well formed.
 
     Raises:
         ZeroDivisionError: if something is divided by zero.
@@ -188,7 +188,7 @@ def _work_out(side: Sequence[_Piece]) -> tuple[Fraction, int] | None:
 
 
 def _apply(values: list[Fraction], waiting: list[str], binds: int) -> None:
-    """Carry out the operators that bind at least as much, back to the last open bracket."""
+    """Apply the pending operators of at least this precedence, back to the last open bracket."""
     while waiting and waiting[-1] != "(" and _BINDS[waiting[-1]] >= binds:
         operator, right = waiting.pop(), values.pop()
         left = Fraction(0) if operator.startswith("sign") else values.pop()

@@ -1,4 +1,4 @@
-"""Find what a completion wrote between its tags, in time linear in its length."""
+"""Find the text between tags in a completion, in time linear in its length."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ ANSWER_END = "</answer>"
 def answer_in_format(
     text: str, *, reasoning_start: str, reasoning_end: str, answer_start: str, answer_end: str
 ) -> str | None:
-    """Return the answer, as written, of a text that holds reasoning and then an answer, each in its tags; else None.
+    """Return the answer, as written, of a text with reasoning and then an answer, each in its tags; otherwise None.
 
-    The first tag stands first on its line and the last one last on its line, white space aside; both parts hold
-    at least one character; anything may lie between them, and on lines before and after.
+    Apart from white space, the first tag must be the first thing on its line and the last tag the last thing on its
+    line. Both parts must have at least one character. There may be any text between them, and on lines before and
+    after.
 
-    The leftmost match is taken for each tag in turn: a later one would only leave less room for the tags after it.
-    So nothing is ever tried twice, where one regular expression for the whole takes minutes on a text full of tags.
+    The leftmost match is used for each tag in turn, since a later one would only leave less room for the following
+    tags. There is no backtracking; a single regular expression for the whole takes minutes on a text full of tags.
 
     >>> tags = {"reasoning_start": "<r>", "reasoning_end": "</r>", "answer_start": "<a>", "answer_end": "</a>"}
     >>> answer_in_format("<r>6·7</r> so <a> 42</a>", **tags)
@@ -48,7 +49,7 @@ def _last_on_its_line(tag: str) -> re.Pattern[str]:
 
 
 def first_answer(text: str, *, answer_start: str, answer_end: str) -> str | None:
-    """Return what follows the first opening tag, up to the closing tag or else the end of the text.
+    """Return the text after the first opening tag, up to the closing tag or, without one, the end of the text.
 
     >>> first_answer("<answer>42", answer_start="<answer>", answer_end="</answer>")
     '42'
@@ -58,7 +59,7 @@ def first_answer(text: str, *, answer_start: str, answer_end: str) -> str | None
 
 
 def last_answer(text: str, *, answer_start: str, answer_end: str) -> str | None:
-    """Return what lies between the last closing tag and the opening tag before it; None without such a pair.
+    """Return the text between the last closing tag and the opening tag before it; None without such a pair.
 
     >>> last_answer("in <answer>: <answer>4</answer>", answer_start="<answer>", answer_end="</answer>")
     '4'

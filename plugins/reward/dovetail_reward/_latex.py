@@ -9,7 +9,7 @@ from dovetail_reward._numbers import number
 from dovetail_reward._verl import hendrycks
 
 LONGEST_ANSWER = 1000
-"""Characters of an answer that is still read; the longest right answer of MATH has 159."""
+"""Answers with more characters are not read; the longest right answer in MATH has 159."""
 
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -26,10 +26,10 @@ _MATHS = re.compile(r"\$\$?([^$]*)\$\$?|\\\((.*)\\\)", re.DOTALL)
 
 
 def boxed_answer(text: str) -> str | None:
-    r"""Return what stands in the last box of a text: `\boxed{a}`, `\fbox{a}` or `\boxed a`; else None.
+    r"""Return the content of the last box of a text, `\boxed{a}`, `\fbox{a}` or `\boxed a`; None without one.
 
-    Braces are matched; escaped ones do not count. Where the last box is not closed, or holds more than
-    `LONGEST_ANSWER` characters, there is no answer.
+    Braces are matched; escaped ones do not count. If the last box is not closed, or has more than `LONGEST_ANSWER`
+    characters, there is no answer.
 
     >>> boxed_answer(r"\boxed{4} so $\boxed{\frac{1}{2}}$"), boxed_answer(r"$\boxed 4$"), boxed_answer(r"\boxed{4")
     ('\\frac{1}{2}', '4', None)
@@ -55,7 +55,7 @@ def _group(text: str) -> str | None:
 
 
 def stated_answer(text: str) -> str | None:
-    """Return what follows the last `Answer:`, written in any case, to the end of its line; None without one.
+    """Return the text from the last `Answer:`, in upper or lower case, to the end of its line; None without one.
 
     >>> stated_answer("Answer: 43. No!\\nanswer : 42 "), stated_answer("Answer:"), stated_answer("42")
     ('42', None, None)
@@ -65,7 +65,7 @@ def stated_answer(text: str) -> str | None:
 
 
 def bare(answer: str) -> str:
-    r"""Take off what surrounds an answer: white space, `$...$`, asterisks, and a final period.
+    r"""Strip white space, `$...$`, asterisks and a final period from an answer.
 
     >>> bare(" **42**."), bare(r"$\frac12$."), bare("."), bare("** 72.")
     ('42', '\\frac12', '', '72')
@@ -76,7 +76,7 @@ def bare(answer: str) -> str:
 
 
 def same_answer(guess: str, truth: str) -> bool:
-    r"""Tell whether two answers differ in typography only, or are numbers of equal value.
+    r"""Tell whether two answers differ only in typography, or are numbers of equal value.
 
     >>> same_answer(r"\dfrac12", "1/2"), same_answer("1{,}000.0", "1000"), same_answer(r"5\text{ cm}^2", "5")
     (True, True, True)

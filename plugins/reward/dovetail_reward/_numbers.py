@@ -17,11 +17,11 @@ Truth = str | float | None
 
 
 def number(text: str) -> Decimal | None:
-    """Return the number that a text consists of, else None.
+    """Return the number that a text consists of, or None.
 
-    Understood are a sign (also the minus sign −), thousands separators, `$` in front, `%` behind (left out: `50%`
-    is 50), a final period, an exponent, and the digits of any script. Infinities, NaN and hexadecimals are not read
-    as numbers. Values are exact: 2^64 and 2^64 + 1 differ.
+    A number may have a sign (also the minus sign −), thousands separators, a leading `$`, a trailing `%` (ignored:
+    `50%` is 50), a final period, an exponent, and the digits of any script. Infinities, NaN and hexadecimals are not
+    numbers. Values are exact: 2^64 and 2^64 + 1 differ.
 
     >>> number(" $1,234.50. "), number("−5%"), number("1,2"), number("nan")
     (Decimal('1234.50'), Decimal('-5'), None, None)
@@ -68,7 +68,7 @@ def _value(written: str) -> Decimal | None:
 
 
 def spelled(truth: str | float) -> str:
-    """Write the right answer as a completion would: 18 and 18.0 are both `18`; text stays as it is.
+    """Write the right answer as a completion would: 18 and 18.0 both become `18`; text is unchanged.
 
     >>> spelled("18"), spelled(18), spelled(18.0), spelled(0.5)
     ('18', '18', '18', '0.5')

@@ -1,4 +1,4 @@
-"""What verl's scorers of mathematics do, to the letter and with its slips: the numbers behind `verl_compatible`."""
+"""Exact equivalents of verl's scorers of mathematics, including their quirks; used by `verl_compatible`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _UNIT = r"\text{ "
 
 
 def hendrycks(text: str) -> str:
-    r"""Bring an answer of MATH into the notation in which Hendrycks et al. 2021 compare answers.
+    r"""Normalise an answer of MATH as in Hendrycks et al. 2021.
 
-    Fractions are `\frac{a}{b}`, roots `\sqrt{a}`; left out are white space, `\left` and `\right`, degrees, dollar and
-    percent signs, a unit in `\text{ ...}`, and a left-hand side of one or two characters.
+    Fractions become `\frac{a}{b}`, roots `\sqrt{a}`; white space, `\left` and `\right`, degrees, dollar and percent
+    signs, a unit in `\text{ ...}`, and a left-hand side of one or two characters are removed.
 
     Raises:
-        ValueError: where the algorithm fails: two units, a `\sqrt` or `\frac` of nothing, or one slash
-            that does not stand between integers.
+        ValueError: where the algorithm fails: two units, an empty `\sqrt` or `\frac`, or a single slash that is not
+            between integers.
 
     >>> hendrycks(r"x = \dfrac12"), hendrycks(r"90^\circ"), hendrycks("1/2"), hendrycks(r"5\text{ cm}")
     ('\\frac{1}{2}', '90', '\\frac{1}{2}', '5')
@@ -79,7 +79,7 @@ def _slash(text: str) -> str:
 
 
 def boxed_in_math(text: str) -> str | None:
-    r"""Return the answer as verl's scorer of MATH finds it, else None: `\boxed{a}`, or before all others `\boxed a`.
+    r"""Return the answer that verl's scorer of MATH finds, or None: `\boxed a` if there is one, else `\boxed{a}`.
 
     >>> boxed_in_math(r"\boxed{4} or \boxed{2}"), boxed_in_math(r"\boxed 4$ or \boxed{2}"), boxed_in_math(r"\fbox{4}")
     ('2', '4', None)
@@ -91,7 +91,7 @@ def boxed_in_math(text: str) -> str | None:
 
 
 def boxed_in_dapo(text: str) -> str | None:
-    r"""Return the content of the last `\boxed{`, as verl's scorer of DAPO finds it; None where it is not closed.
+    r"""Return the content of the last `\boxed{`, as verl's scorer of DAPO finds it; None if it is not closed.
 
     >>> boxed_in_dapo(r"\boxed{\frac{1}{2}}"), boxed_in_dapo(r"\boxed 4"), boxed_in_dapo(r"\boxed{4")
     ('\\frac{1}{2}', None, None)

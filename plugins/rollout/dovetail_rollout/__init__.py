@@ -3,14 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dovetail import Renamed
 from dovetail.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from dovetail.cli.options import Commands
+
+
+@hookimpl
+def dovetail_kinds(register_kind: Callable[..., None]) -> None:
+    """Open the kind of what says where the replicas of an engine run."""
+    from dovetail_rollout.kinds import LAUNCHER
+
+    register_kind(LAUNCHER)
+
+
+@hookimpl
+def dovetail_commands(commands: Commands) -> None:
+    """Add `dovetail fleet`."""
+    from dovetail_rollout.cli import fleet
+
+    fleet.add(commands)
+
+
+@hookimpl
+def dovetail_run_start(folder: Path) -> None:
+    """Note where a fleet of this run says how it is."""
+    from dovetail_rollout.hosted.roster import Roster
+
+    Roster.run = folder
+
+
+@hookimpl
+def dovetail_run_end() -> None:
+    """Forget it."""
+    from dovetail_rollout.hosted.roster import Roster
+
+    Roster.run = None
 
 
 @hookimpl
 def dovetail_components(register: Callable[..., None]) -> None:
     """Register the components of this package."""
+    register("launcher", "local", "dovetail_rollout.launcher.local:Local")
+    register("launcher", "ray", "dovetail_rollout.launcher.ray:Ray")
+    register("launcher", "urls", "dovetail_rollout.launcher.urls:Urls")
     register("replay", "recent", "dovetail_rollout.replay.recent:Recent")
     register("rollout", "sglang_jax", "dovetail_rollout.rollout.sglang_jax:SglangJax")
     register(

@@ -13,3 +13,6 @@ def dovetail_components(register: Callable[..., None]) -> None:
     register("sink", "console", "dovetail_sink.sink.console:Console")
     register("sink", "curve", "dovetail_sink.sink.curve:Curve")
     register("sink", "tensorboard", "dovetail_sink.sink.tensorboard:TensorBoard")
+    register("sink", "mlflow", "dovetail_sink.sink.mlflow:MLflow")
+    register("sink", "trackio", "dovetail_sink.sink.trackio:Trackio")
+    register("sink", "wandb", "dovetail_sink.sink.wandb:WandB")

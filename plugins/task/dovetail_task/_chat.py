@@ -40,7 +40,7 @@ def split_reply(messages: Messages) -> tuple[Messages, str | None]:
 
 
 def no_conversation(value: Any) -> str | None:
-    """Say what is wrong with a list that should be a conversation, else None."""
+    """Return what is wrong with a list that should be a conversation; None if it is one."""
     for index, message in enumerate(value):
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             return f"message {index} is {message!r}; write {{'role': ..., 'content': ...}}"

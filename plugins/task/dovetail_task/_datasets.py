@@ -89,7 +89,7 @@ class DatasetSplit(Sequence[Record]):
             raise DataError(f"{self.name}: {(str(error).splitlines() or [type(error).__name__])[0]}") from error
 
     def _elsewhere(self) -> dict[str, Any]:
-        """A format with its files, or a name on the hub at the commit that it stands for."""
+        """Return a format with its files, or a name on the hub with the commit that it refers to."""
         from dovetail_model.source.hub import HubName, commit_of
 
         if self.path in FORMATS:

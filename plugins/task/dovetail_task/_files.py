@@ -1,4 +1,4 @@
-"""Opens a table of records: every record is read and checked once, and none is kept as a Python object."""
+"""Open a table of records: every record is read and checked once, and none is kept as a Python object."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Source(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in messages."""
+        """Its name in messages."""
         ...
 
     def scan(self) -> Iterator[tuple[str, Record]]:
@@ -76,7 +76,7 @@ def open_table(
     Args:
         source: the records.
         text: the columns that must hold text in every record, the prompt first, each with the setting that names it.
-        check: what else must hold.
+        check: a further check of each record.
         conversations: whether the prompt may be a list of messages instead.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What tasks over records share: prompts and demonstrations made of the columns of a table."""
+"""The base class of tasks over records: it makes prompts and demonstrations from the columns of a table."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 from abc import abstractmethod
 from array import array
@@ -19,7 +20,7 @@ from dovetail.errors import DataError
 Record = dict[str, Any]
 
 GZIP = b"\x1f\x8b"
-"""How a file begins that gzip has written."""
+"""The first bytes of a gzip file."""
 
 
 @attrs.define
@@ -87,10 +88,10 @@ class JsonLines(TextFile):
     def _parse(self, raw: bytes, place: str) -> Record:
         text = _decode(raw, place)
         try:
-            record = json.loads(text, object_pairs_hook=_object)
+            record = json.loads(text, object_pairs_hook=_object, parse_constant=_no_number, parse_float=_finite)
         except json.JSONDecodeError as error:
             raise DataError(f"{place}: not valid JSON: {error.msg} at column {error.colno}") from error
-        except (ValueError, RecursionError) as error:  # a number with thousands of digits; thousands of brackets
+        except (ValueError, RecursionError) as error:  # NaN, a number with thousands of digits, thousands of brackets
             raise DataError(f"{place}: not valid JSON: {error}") from error
         if not isinstance(record, dict):
             raise DataError(
@@ -99,8 +100,21 @@ class JsonLines(TextFile):
         return record
 
 
+def _no_number(name: str) -> float:
+    """Refuse what Python's reader takes and JSON does not have: as a field it would make the loss no number."""
+    raise ValueError(f"{name} is not a JSON number; write null if there is no value")
+
+
+def _finite(digits: str) -> float:
+    """Read a number, which may be too large to be one."""
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"{digits} is beyond the largest number that fits")
+    return value
+
+
 def _object(pairs: list[tuple[str, Any]]) -> Record:
-    """Make an object, in which a key that stands twice would silently lose its first value."""
+    """Make an object, and refuse a repeated key, whose first value would silently be lost."""
     made = dict(pairs)
     if len(made) < len(pairs):
         names = [name for name, _ in pairs]

@@ -65,8 +65,8 @@ def test_one_weight_for_each_reward():
     with pytest.raises(dovetail.DovetailError) as caught:
         gdpo(TABLE, IDS, MASK, weights=(1.0, 2.0, 3.0))
     assert str(caught.value) == (
-        "advantage.gdpo.weights has 3 numbers and train.rewards names 2 rewards; give one for each, in the order of"
+        "advantage.gdpo.weights has 3 numbers, but train.rewards names 2 rewards; give one for each, in the order of"
         " train.rewards"
     )
-    with pytest.raises(dovetail.DovetailError, match=r"has 1 number and train\.rewards names 2 rewards"):
+    with pytest.raises(dovetail.DovetailError, match=r"has 1 number, but train\.rewards names 2 rewards"):
         gdpo(TABLE, IDS, MASK, weights=(1.0,))

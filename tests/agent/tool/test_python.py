@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from dovetail.errors import ConfigError
-from dovetail_agent.tool import python as module
+from dovetail.errors import ConfigError, DovetailWarning
 from dovetail_agent.tool.python import Python
+from dovetail_reward._sandbox import outside
 from dovetail_reward._sandbox.outside import FULL, protections
 
 RUN = Python(isolation="any", time_limit=20.0)
@@ -115,7 +115,8 @@ def _runs(pid):
 
 
 def test_where_less_is_held_back_it_is_refused(monkeypatch):
-    monkeypatch.setattr(module, "protections", lambda: ("seccomp",))
-    with pytest.raises(ConfigError, match=r"of landlock and seccomp this machine has seccomp; isolation = 'any' runs"):
+    monkeypatch.setattr(outside, "protections", lambda: ("seccomp",))
+    with pytest.raises(ConfigError, match=r"can read every file that you can read.*; isolation = 'any' runs"):
         Python()
-    assert Python(isolation="any").isolation == "any"
+    with pytest.warns(DovetailWarning, match="^tool python: model-written code can read every file"):
+        assert Python(isolation="any").isolation == "any"

@@ -80,6 +80,7 @@ def test_overrides_go_from_sections_to_names():
     assert "policy_loss." in overrides("pol")
     assert "train.policy_loss=gspo" in overrides("train.policy_loss=gs")
     assert overrides("train.lr=") == []
+    assert overrides("rollout/mesh.fi") == ["rollout/mesh.first="]
     assert overrides("policy_loss.gsp") == ["policy_loss.gspo.", "policy_loss.gspo_turn."]
     assert overrides("policy_loss.gspo.epsilon_l") == ["policy_loss.gspo.epsilon_low="]
 

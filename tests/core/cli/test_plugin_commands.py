@@ -102,7 +102,7 @@ def test_a_command_of_two_plugins_is_refused_with_both_named(install, capsys, wo
 @pytest.mark.parametrize("name", ["train", "sweep"])
 def test_a_built_in_command_cannot_be_replaced(install, name):
     install("a-first", "acme_train", HELLO.replace('"hello"', f'"{name}"', 1))
-    with pytest.warns(DovetailWarning, match=f"a-first 1.0: it adds a command 'dovetail {name}', which dovetail has"):
+    with pytest.warns(DovetailWarning, match=f"a-first 1.0: it adds a command 'dovetail {name}', which is built in"):
         assert parse([name]).run.__module__.startswith("dovetail")
 
 

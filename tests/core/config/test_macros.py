@@ -46,6 +46,6 @@ def test_a_macro_cycle_is_refused(complaints: Complaints):
 
 def test_a_macro_is_defined_once_in_a_file_and_without_scope(complaints: Complaints):
     assert complaints("a = 1\na = 2\ncritic/b = 3\ntrain.lr = %a\ncritic.lr = %b\n") == [
-        "x.gin:2: macro 'a' is bound before, at x.gin:1; keep one of the two",
+        "x.gin:2: macro 'a' is already bound at x.gin:1; keep one of the two",
         "x.gin:3: 'critic/b': a macro has no scope",
     ]

@@ -99,7 +99,7 @@ def test_what_is_wrong_is_said_in_one_line_be_the_component_chosen_or_not(compla
 
 def test_one_parameter_under_two_names_is_bound_twice(complaints: Complaints):
     assert complaints("kl.k3.clamp = 3\nkl.low_var.clamp = 4\n") == [
-        "x.gin:2: kl.low_var.clamp is bound before, at x.gin:1; keep one of the two"
+        "x.gin:2: kl.low_var.clamp is already bound at x.gin:1; keep one of the two"
     ]
 
 

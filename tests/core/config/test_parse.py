@@ -153,7 +153,7 @@ def test_an_override_without_key_or_value_is_refused(override: str):
 
 def test_an_override_that_is_no_value_asks_for_quotes():
     assert problems(None, "run.folder=a b") == [
-        "--set run.folder=a b: syntax error, unexpected 'b' after the value; a text with such signs needs quotes of its own"
+        "--set run.folder=a b: syntax error, unexpected 'b' after the value; a text with such characters needs quotes of its own"
     ]
 
 

@@ -55,5 +55,7 @@ class Warm:
 
 def test_a_preset_of_what_is_no_setting_is_refused(registry):
     registry.add("sampling_preset", "warm", Warm, origin=Origin("acme", "1.0", "acme"))
-    with pytest.raises(ConfigError, match=r"gives 'temprature', which sampling has not. Did you mean 'temperature'\?"):
+    with pytest.raises(
+        ConfigError, match=r"sets 'temprature', which sampling does not have. Did you mean 'temperature'\?"
+    ):
         load(None, ["sampling.preset=warm"], registry=registry)

@@ -107,9 +107,9 @@ def test_an_ambiguous_name_asks_which(registry: Registry, complaints: Complaints
         ("train.steps = True", "x.gin:1: train.steps: expected int >= 0, got True."),
         (
             "train.steps = many",
-            "x.gin:1: train.steps: many is not quoted, and here goes no component's name; expected int >= 0.",
+            "x.gin:1: train.steps: many is not quoted, but this is not a component's name; expected int >= 0.",
         ),
-        ("run.folder = runs/a", "x.gin:1: run.folder: runs/a is not quoted, and here goes no component's name;"),
+        ("run.folder = runs/a", "x.gin:1: run.folder: runs/a is not quoted, but this is not a component's name;"),
         ("train.kl_in = 'los'", "x.gin:1: train.kl_in: expected 'loss' or 'reward', got 'los'. Did you mean 'loss'?"),
         ("train.policy_loss = 3", "x.gin:1: train.policy_loss: expected str, got 3."),
         ("train.policy_loss = None", "x.gin:1: train.policy_loss: expected str, got None."),
@@ -118,7 +118,7 @@ def test_an_ambiguous_name_asks_which(registry: Registry, complaints: Complaints
         ("train.kl = k3\nrun.sinks = [console, dovetail/console]", "x.gin:2: run.sinks: 'console' is named twice."),
         (
             "train.steps = 1\ntrain:\n  steps = 2\n",
-            "x.gin:3: train.steps is bound before, at x.gin:1; keep one of the two",
+            "x.gin:3: train.steps is already bound at x.gin:1; keep one of the two",
         ),
     ],
 )
@@ -136,5 +136,5 @@ def test_a_range_that_settings_state_is_checked(registry: Registry, complaints: 
     registry.sections["sft"] = attrs.evolve(registry.sections["sft"], target=Ranged)
     assert complaints("sft.steps = -1") == [
         "x.gin:1: sft.steps: expected int >= 0, got -1.",
-        "sft.needed: it has no default, set it",
+        "sft.needed: it has no default: set it",
     ]

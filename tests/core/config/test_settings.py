@@ -22,7 +22,9 @@ def test_sampling_settings_have_a_range(name, value):
 
 
 def test_an_empty_stop_string_is_refused():
-    with pytest.raises(ConfigError, match=r"sampling.stop = \('a', ''\) has an empty string, which is in every text"):
+    with pytest.raises(
+        ConfigError, match=r"sampling.stop = \('a', ''\) has an empty string, which every text contains"
+    ):
         Sampling(stop=("a", ""))
 
 

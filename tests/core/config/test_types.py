@@ -86,7 +86,7 @@ def test_what_does_not_fit_says_what_was_expected(value: Any, hint: Any, said: s
 
 @pytest.mark.parametrize("value", [{1, 2}, b"x", 1j, Colour.RED, len, [object()]])
 def test_what_gin_cannot_write_is_refused(value: Any):
-    with pytest.raises(Mismatch, match="is no gin value"):
+    with pytest.raises(Mismatch, match="is not a gin value"):
         fit(value, Any)
 
 

@@ -19,7 +19,11 @@ from dovetail.train.models import Models
 VOCAB = 32
 MESHES = ((1, 1), (8, 1), (1, 2), (4, 2))
 FULL = ("train.policy_loss=ppo", "train.kl_coef=0.1", "train.advantage=gae", "train.mini_batch_size=8")
-VARIANTS = {"full": FULL, "lora": (*FULL, "train.adapter=lora", "adapter.lora.rank=2")}
+VARIANTS = {
+    "full": FULL,
+    "lora": (*FULL, "train.adapter=lora", "adapter.lora.rank=2"),
+    "sorted by length": (*FULL, "train.length_buckets=2"),
+}
 PLAIN = ("train.optimizer=sgd", "train.lr=1.0", "train.max_grad_norm=1e9", "train.lr_schedule=constant")
 
 

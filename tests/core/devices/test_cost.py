@@ -114,7 +114,7 @@ def test_a_model_beside_the_policy_costs_a_forward_pass_of_every_update():
 
 def test_the_command(capsys):
     overrides = [word for override in TINY for word in ("--set", override)]
-    assert main(["plan", *overrides, "--set", "mesh.tp=64"]) == 0
+    assert main(["plan", *overrides, "--set", "mesh.fsdp=64"]) == 0
     table = capsys.readouterr().out
     assert "memory per device" in table
     assert main(["plan", *overrides, "--json"]) == 0

@@ -92,7 +92,7 @@ def test_a_run_keeps_its_choice(tmp_path):
 def test_a_critic_and_a_reference_are_there_too():
     settled = choice(1024)
     plain, more = (Footprint(*parts(*given)) for given in ((), ("train.advantage=gae", "train.kl_coef=0.1")))
-    assert more.resident().keys() - plain.resident().keys() == {
+    assert more.account(settled).resident.keys() - plain.account(settled).resident.keys() == {
         "reference",
         "critic's parameters",
         "critic's optimizer",

@@ -407,7 +407,7 @@ def distilled(logps, teacher_logps, mask):
         (step(grpo, ppo, bad_agg), "train.loss_agg = acme/bad_agg reads 'entropy', which changes during the update; .* 'old_entropy'"),
         (step(Forgetful, ppo), r"train.advantage = acme/Forgetful reads 'state' .* class with init\(self, roles\), and update"),
         (step(Crooked, ppo), "update reads state, mask, scores; it is called with .* state, scores, mask"),
-        (step(grpo, remembering), "train.policy_loss = acme/remembering reads 'state', which estimators .* alone keep"),
+        (step(grpo, remembering), "train.policy_loss = acme/remembering reads 'state', which only estimators .* have"),
         (step(grpo, straying), "field stray of acme 1 .* reads 'advantages' besides the forward pass"),
         (step(grpo, pooling), "field greedy_pool of acme 1 .* reads 'mask' and 'logits'; .* whole completions"),
         (step(grpo, fading), "reads 'schedule_weight', which a schedule provides; set train.schedule to a name"),
@@ -527,7 +527,7 @@ def test_a_loss_that_corrects_by_itself_refuses_another_correction():
     with pytest.raises(PlanError) as caught:
         load(None, [*alone, "train.correction=tis_token"])
     assert str(caught.value) == (
-        "train.policy_loss = session/own_correction does itself what a correction is for, so train.correction ="
+        "train.policy_loss = session/own_correction already does the work of a correction, so train.correction ="
         " tis_token would do it twice; set train.correction to None, or choose another policy_loss"
     )
 
@@ -537,7 +537,7 @@ def test_a_loss_that_corrects_by_itself_refuses_another_correction():
     [
         (
             "advantage.gdpo.weights = (1.0, 2.0, 3.0)",
-            "advantage.gdpo.weights has length 3 and train.rewards has length 2; give one number for each reward, in"
+            "advantage.gdpo.weights has length 3, but train.rewards has length 2; give one number for each reward, in"
             " the order of train.rewards",
         ),
         (

@@ -167,14 +167,17 @@ class _InheritsKeyword(_Keyword):
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        (_star, r"has '\*rest'; every field and hyperparameter must be named"),
+        (_star, r"has '\*rest'; name every field and hyperparameter"),
         (_double_star, r"has '\*\*rest'"),
         (_default, r"gives the positional parameter 'mask' a default; .* put '\*' before hyperparameters"),
         (
             _multiple,
-            r"says of 'width' what is not checked: MultipleOf.*; a range is made of Ge, Gt, Le, Lt and Interval",
+            r"has a constraint on 'width' that cannot be checked: MultipleOf.*; a range is made of Ge, Gt, Le, Lt and Interval",
         ),
-        (_long, r"says of 'names' what is not checked: Ge\(ge=2\) on <class 'str'>, which is no number"),
+        (
+            _long,
+            r"has a constraint on 'names' that cannot be checked: Ge\(ge=2\) on <class 'str'>, which is not a number",
+        ),
         (_Plain, "is a class without attrs"),
         (_Positional, r"has positional fields \['scale'\]; write @attrs.frozen\(kw_only=True\)"),
         (_Mutable, r"is an attrs class that is not frozen; write @attrs.frozen\(kw_only=True\)"),

@@ -115,7 +115,7 @@ def test_an_entry_point_named_like_a_built_in_hides_nothing(install):
             GOOD.replace("(register)", "(registre)"),
             "'dovetail_components' has no parameter 'registre'. Did you mean 'register'?",
         ),
-        (GOOD.replace('"acme_loss"', '"acme.loss"'), "policy_loss of acme-rl: 'acme.loss' is no Python identifier"),
+        (GOOD.replace('"acme_loss"', '"acme.loss"'), "policy_loss of acme-rl: 'acme.loss' is not a Python identifier"),
         (
             GOOD + GOOD.splitlines()[-1] + "\n",
             "policy_loss 'acme_loss' is registered twice by acme-rl, for 'acme_c.losses:",
@@ -349,7 +349,7 @@ def test_what_is_not_there_cannot_be_switched_off(install, monkeypatch, capsys, 
     monkeypatch.setenv("DOVETAIL_DISABLE", name)
     _discovered.cache_clear()
     assert main(["plugins"]) == 1
-    said = f"error: DOVETAIL_DISABLE names '{name}', and no third party's plugin of that name is installed."
+    said = f"error: DOVETAIL_DISABLE names '{name}', but no third party's plugin of that name is installed."
     assert capsys.readouterr().err.startswith(said)
     _discovered.cache_clear()
 

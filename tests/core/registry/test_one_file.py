@@ -1,6 +1,7 @@
 """A plugin in a single file: loaded by its path into the registry and into configs, or refused in one line."""
 
 import os
+import re
 import sys
 
 import pytest
@@ -44,11 +45,33 @@ def test_it_is_taken_in_under_its_own_name_and_the_version_of_its_text(file, cap
     assert config_id(load(None, ["train.policy_loss=mine"])) != before
 
 
-def test_a_broken_one_is_named_with_its_line(file):
+def test_a_broken_one_of_the_environment_is_named_with_its_line(file, monkeypatch):
     file.write_text("import absent_library\n")
-    add_file(str(file))
+    monkeypatch.setenv(FILES, str(file))
+    _discovered.cache_clear()
     with pytest.warns(match=r"broken plugin acme_single 0: .*ModuleNotFoundError: .*acme_single.py:1\]"):
         current()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("import absent_library\n", r"ModuleNotFoundError: No module named 'absent_library' \[.*acme_single\.py:1\]"),
+        ("def mine(:\n", r"SyntaxError: .* \[.*acme_single\.py:1\]"),
+        ("import sys\nsys.exit(0)\n", r"SystemExit: 0 \[.*acme_single\.py:2\]"),
+        (
+            SOURCE.replace("dovetail_components", "dovetail_component"),
+            r"unknown hook 'dovetail_component'.* Did you .*\]",
+        ),
+        (SOURCE.replace("policy_loss", "policy_los"), r"unknown kind 'policy_los'.*acme_single\.py:\d+\]"),
+        (SOURCE.replace("register(", "register(1 / 0, "), r"ZeroDivisionError: .*acme_single\.py:7\]"),
+    ],
+)
+def test_a_broken_one_that_was_asked_for_is_refused(file, capsys, text, reason):
+    file.write_text(text)
+    assert main(["explain", "quickstart", "--plugin", str(file)]) == 1
+    shown = capsys.readouterr().err
+    assert re.fullmatch(rf"error: --plugin acme_single\.py: .*{reason}\n", shown), shown
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_one_distribution_cannot_register_a_name_twice(registry):
 
 @pytest.mark.parametrize("name", ["2fast", "a b", "class", "a.b"])
 def test_a_name_is_an_identifier(registry, name):
-    with pytest.raises(PluginError, match="is no Python identifier"):
+    with pytest.raises(PluginError, match="is not a Python identifier"):
         registry.add("policy_loss", name, "acme:x", origin=ACME)
 
 
@@ -96,7 +96,7 @@ def test_a_third_party_opens_a_kind_once(registry):
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({"name": "2fast"}, "kind of acme-rl: '2fast' is no Python identifier"),
+        ({"name": "2fast"}, "kind of acme-rl: '2fast' is not a Python identifier"),
         ({"stage": "corection"}, "kind 'doubter': unknown stage 'corection'. Did you mean 'corrections'? Stages: adv"),
         (
             {"writes": ("doubt",), "stage": "corrections", "moved": {"train.kl_in": {"reward": "rewards"}}},
@@ -138,7 +138,7 @@ def test_a_section_is_opened_once(registry):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("a b", "section of acme-rl: 'a b' is no Python identifier"),
+        ("a b", "section of acme-rl: 'a b' is not a Python identifier"),
         ("policy_loss", "section 'policy_loss' of acme-rl has the name of a kind"),
         ("roles", "section 'roles' of acme-rl has the name of a section that the engine makes of model roles"),
         ("reference", "section 'reference' of acme-rl has the name of a section that the engine makes of model roles"),

@@ -50,11 +50,11 @@ def test_an_old_config_runs_with_warnings_that_say_where(make):
     assert config.choice("train.policy_loss").params == {"temperature": 0.5}
     said = [str(each.message) for each in warned]
     assert said == [
-        f"{file}:1: policy_loss 'tanh_clip' of acme-rl 0.4 is called 'soft' since 0.3, and no more understood from 0.5"
+        f"{file}:1: policy_loss 'tanh_clip' of acme-rl 0.4 is called 'soft' since 0.3; the old name is refused from 0.5"
         " on: write 'soft'",
-        f"{file}:2: policy_loss.soft.tau of acme-rl 0.4 is called 'temperature' since 0.3, and no more understood from"
+        f"{file}:2: policy_loss.soft.tau of acme-rl 0.4 is called 'temperature' since 0.3; the old name is refused from"
         " 0.5 on: write 'temperature'",
-        f"{file}:2: policy_loss 'tanh_clip' of acme-rl 0.4 is called 'soft' since 0.3, and no more understood from 0.5"
+        f"{file}:2: policy_loss 'tanh_clip' of acme-rl 0.4 is called 'soft' since 0.3; the old name is refused from 0.5"
         " on: write 'soft'",
     ]
 
@@ -76,17 +76,17 @@ def test_once_gone_the_old_name_is_refused_with_the_new_one(make):
         load(file, registry=made("0.5"))
     first, *rest = str(caught.value).splitlines()
     assert first == (
-        f"{file}:1: policy_loss 'tanh_clip' of acme-rl 0.5 is called 'soft' since 0.3; the old name went in 0.5: write"
+        f"{file}:1: policy_loss 'tanh_clip' of acme-rl 0.5 is called 'soft' since 0.3; the old name was removed in 0.5: write"
         " 'soft'"
     )
-    assert any("the old name went in 0.5: write 'temperature'" in line for line in rest)
+    assert any("the old name was removed in 0.5: write 'temperature'" in line for line in rest)
 
 
 def test_old_and_new_parameter_in_one_file_are_two_bindings_of_one_thing(make, tmp_path):
     made, _ = make
     both = tmp_path / "both.gin"
     both.write_text("train.policy_loss = 'soft'\npolicy_loss.soft.tau = 1.0\npolicy_loss.soft.temperature = 2.0\n")
-    with pytest.raises(ConfigError, match="is bound before, at .*both.gin:2; keep one of the two"):
+    with pytest.raises(ConfigError, match="is already bound at .*both.gin:2; keep one of the two"):
         load(both, registry=made("0.4"))
 
 

@@ -1,11 +1,15 @@
 """A checkpoint restores exactly what was saved, bit for bit, on devices and on the host."""
 
+import attrs
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
+from dovetail.errors import RunError
 from dovetail.run.checkpoint import Checkpoints, Saved
+from dovetail.train import in_flight
 
 
 @pytest.fixture
@@ -13,6 +17,30 @@ def checkpoints(tmp_path):
     opened = Checkpoints(tmp_path, keep=1)
     yield opened
     opened.close()
+
+
+def noted(checkpoints, **changes):
+    """Save a checkpoint whose note says something else."""
+    saved = attrs.asdict(Saved(phase="rl", step=1, data={"next_index": 4}, journal={})) | changes
+    arguments = ocp.args.Composite(
+        state=ocp.args.StandardSave({"w": jnp.ones(3)}),
+        meta=ocp.args.JsonSave({name: value for name, value in saved.items() if value is not ...}),
+    )
+    checkpoints._manager.save(1, args=arguments)
+
+
+def test_what_an_older_version_noted_beside_is_left_out(checkpoints):
+    noted(checkpoints, evaluated=True)
+    number, saved = checkpoints.newest()
+    assert (number, saved.step, saved.phase) == (1, 1, "rl")
+    with pytest.raises(RunError, match=r"cannot be resumed: it lacks taken, prompts, messages, weights.*dovetail eval"):
+        in_flight.like(saved.data, {})
+
+
+def test_a_note_that_lacks_something_is_refused(checkpoints):
+    noted(checkpoints, journal=..., phase=...)
+    with pytest.raises(RunError, match=r"steps/1' does not say its phase and journal"):
+        checkpoints.newest()
 
 
 def test_arrays_of_the_host_come_back_as_they_were(checkpoints):

@@ -258,14 +258,14 @@ class Alone(Vanilla):
         (
             ["train.staleness=1", "train.policy_loss=decoupled_ppo"],
             PlanError,
-            "does itself what a correction is for",
+            "already does the work of a correction",
         ),
         (
             ["train.staleness=1", "train.rollout=alone"],
             PlanError,
             r"rollout alone of .* does not declare 'versions'.* vanilla",
         ),
-        (["train.staleness=1", "mesh.fsdp=2"], PlanError, "on a mesh of 2 devices"),
+        (["train.staleness=1", "mesh.fsdp=2"], PlanError, "programs that span devices 0 to 1"),
     ],
 )
 def test_what_cannot_run_ahead_is_refused_before_anything_is_loaded(overrides, error, message):

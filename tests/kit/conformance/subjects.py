@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,15 @@ def table() -> str:
     return str(path)
 
 
+@functools.cache
+def place() -> str:
+    """Return a folder for what is kept outside the folder of a run."""
+    return tempfile.mkdtemp(prefix="dovetail-")
+
+
+os.environ.setdefault("TRACKIO_DIR", f"{place()}/trackio")
+
+
 def given(component: Component) -> dict[str, Any]:
     """Return hyperparameters of a component that have no default."""
     made = {
@@ -32,6 +42,7 @@ def given(component: Component) -> dict[str, Any]:
         "task.records": lambda: {"path": table(), "prompt_column": "question", "completion_column": "answer"},
         "reward.compute_score": lambda: {"path": str(HERE.parents[1] / "reward" / "reward" / "own_scores.py")},
         "reward.remote": lambda: {"url": "http://localhost:9"},
+        "sink.mlflow": lambda: {"uri": f"sqlite:///{place()}/mlflow.db"},
         "model.decoder": lambda: {"width": 16, "layers": 2, "heads": 2, "kv_heads": 1, "init_std": 0.4},
     }
     return made.get(component.label, dict)()

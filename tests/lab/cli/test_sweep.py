@@ -101,7 +101,8 @@ def test_export_as_csv_json_and_html(swept, capsys, tmp_path):
     assert record["space"]["seeds"] == [0, 1]
     assert sweep("export", "sweeps/mine", "--format", "html", "--output", str(tmp_path / "out.html")) == 0
     page = (tmp_path / "out.html").read_text()
-    assert page.count('class="line"') == 2, "a mean curve for each setting"
+    curves = page[page.index("<h2>Curves") :]
+    assert curves.count('class="line"') == 4, "a mean curve for each setting, for wide and for narrow screens"
     assert "http" not in page, "one file, that needs no other"
 
 

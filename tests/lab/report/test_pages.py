@@ -4,6 +4,7 @@ import json
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dovetail.cli import main
@@ -64,7 +65,7 @@ def read(path: Path) -> str:
     parser.feed(page)
     assert parser.open == []
     assert "http" not in page
-    assert "<script" not in page
+    assert "<script src" not in page
     assert "nan" not in page.replace("balanced", "")
     return page
 
@@ -80,6 +81,23 @@ def test_the_page_of_a_run(run, capsys):
     assert "&lt;b&gt;yes&lt;/b&gt;" in page, "what a model writes is text"
     assert "acme/odd" in page[page.index("All other metrics") :]
     assert "train.policy_loss = &#x27;grpo&#x27;" in page
+
+
+def test_an_accuracy_has_its_interval_and_a_prompt_is_shown_once_with_what_was_expected(run):
+    folder = run("mine")
+    journal = Journal(folder)
+    journal.metrics("rl", 31, {"eval/accuracy": 0.75})
+    journal.prompts("rl", 31, {"accuracy": np.array([1.0, 1.0, 1.0, 0.0])})
+    said = [("1 + 1", "2", "two"), ("1 + 1", "2", "2"), ("1 + 2", "3", "4")]
+    journal.samples("rl", 31, [{"prompt": p, "expected": e, "completion": c, "score": 0.0} for p, e, c in said])
+    journal.close()
+    assert report(folder) == 0
+    page = read(folder / "report.html")
+    assert "30.1\u00a0% to 95.4\u00a0%" in page, "Wilson's, of three in four"
+    shown = page[page.index("Completions at step 31") :]
+    assert shown.count(">1 + 1<") == 1
+    assert '<th scope="col">expected</th>' in shown
+    assert ">3</td>" in shown
 
 
 def test_episodes_are_conversations_with_the_reward_of_each_turn(run):

@@ -5,6 +5,7 @@ import json
 import attrs
 import pytest
 
+from dovetail.cli import main
 from dovetail.config import load
 from dovetail.errors import RunError
 from dovetail_lab.sweep import Planned, Point, Space, Store, Trial
@@ -142,3 +143,12 @@ def test_the_claim_is_a_lock_and_no_record(store):
     with store.claim(trial):
         pass
     assert (store.folder(trial) / CLAIM).read_text() == ""
+
+
+def test_a_strangers_labels_do_not_reach_the_terminal(store, capsys):
+    record = store.path / "sweep.json"
+    record.write_text(record.read_text().replace("train.lr=0.1", r"train.lr=\u001b]0;owned\u0007"))
+    assert main(["sweep", "status", str(store.path)]) == 0
+    shown = capsys.readouterr().out
+    assert "owned" in shown
+    assert not {"\x1b", "\x07"} & set(shown)

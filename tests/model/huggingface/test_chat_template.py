@@ -5,6 +5,7 @@ import pickle
 import pytest
 
 from dovetail.errors import ConfigError, DataError
+from dovetail_model.huggingface import chat_template as module
 from dovetail_model.huggingface.chat_template import ChatTemplate, read_source, saved_moment
 
 TURNS = """
@@ -72,6 +73,43 @@ def test_the_sandbox_holds(source):
     with pytest.raises(DataError, match=r"the chat template chat\.jinja fails on .*SecurityError"):
         template(source).render(messages)
     assert messages == [QUESTION]
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}", "is not done with"),
+        (
+            "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+            "is not done with",
+        ),
+        ("{{ 9 ** (9 ** 9) }}", "is not done with"),
+        ("{{ 'a' * 1000000000 }}", "MemoryError"),
+        ("{{ 'a' * 20000000 }}", "it makes 20,000,000 characters of it; at most 16,000,000"),
+        (
+            "{% set n = namespace(x='a') %}{% for i in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+            "Memory|is not",
+        ),
+        ("{{ 'a'.ljust(1000000000) }}", "MemoryError"),
+        ("{{ 'a' | center(1000000000) }}", "MemoryError"),
+        ("{{ '%1000000000d' % 1 }}", "MemoryError"),
+        ("{{ '{:>1000000000}'.format('a') }}", "MemoryError"),
+        ("{{ [0] * 1000000000 }}", "MemoryError"),
+        ("{{ range(1000000000) | list }}", "OverflowError: Range too big"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
+        ("{% include '/etc/passwd' %}", "no loader"),
+        ("{{ cycler.__init__.__globals__.os.system('true') }}", "unsafe|SecurityError"),
+        ("{{ messages.__class__.__base__.__subclasses__() }}", "unsafe|SecurityError"),
+        ("{{ raise_exception.__globals__.json }}", "unsafe|SecurityError"),
+        ("{{ lipsum.__globals__['os'].popen('id').read() }}", "unsafe|SecurityError"),
+    ],
+)
+def test_a_program_of_a_stranger_is_stopped(source, reason, monkeypatch):
+    monkeypatch.setattr(module, "SECONDS", 0.5)
+    with pytest.raises(DataError, match=rf"the chat template chat\.jinja (?s:.*)(?:{reason})"):
+        template(source).render([QUESTION])
+    monkeypatch.setattr(module, "SECONDS", 60.0)
+    assert template().render([QUESTION]).endswith("assistant\n"), "the next conversation is rendered as ever"
 
 
 def test_a_refusal_quotes_the_template_and_the_messages():

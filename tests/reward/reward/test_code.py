@@ -7,7 +7,8 @@ import json
 import pytest
 
 import dovetail_reward.reward.code as module
-from dovetail.errors import ConfigError
+from dovetail.errors import ConfigError, DovetailWarning
+from dovetail_reward._sandbox import outside
 from dovetail_reward.reward._cases import read_cases
 from dovetail_reward.reward._outputs import same_json, same_text
 from dovetail_reward.reward.code import Code, code_of
@@ -169,9 +170,10 @@ def test_lines_may_come_as_lists():
     ],
 )
 def test_weaker_isolation_is_told_or_refused(held, message, monkeypatch):
-    monkeypatch.setattr(module, "protections", lambda: held)
-    with pytest.warns(UserWarning, match=message):
+    monkeypatch.setattr(outside, "protections", lambda: held)
+    with pytest.warns(DovetailWarning, match=message):
         reward = Code()
+    monkeypatch.setattr(module, "protections", lambda: held)
     assert reward([RIGHT], [ADD_ONE])[0] == [1.0]
     with pytest.raises(ConfigError, match=f"{message}.*isolation = 'any' runs it all the same"):
         Code(isolation="full")

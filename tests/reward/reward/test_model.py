@@ -7,10 +7,13 @@ import pickle
 import shutil
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from dovetail.config.settings import Mesh
+from dovetail.devices.mesh import Devices
 from dovetail.errors import ConfigError, DataError
 from dovetail_model.huggingface.safetensors import open_folder, write_file
 from dovetail_reward.reward._reward_model import open_model
@@ -91,6 +94,16 @@ def test_a_score_does_not_depend_on_the_batch(folder):
     together, _ = reward(texts, prompts, examples)
     assert together == [reward([text], [""], [{}])[0][0] for text in texts]
     assert together[::-1] == reward(texts[::-1], prompts, examples)[0]
+
+
+def test_it_computes_on_the_devices_of_the_mesh_at_hand(folder):
+    alone, _ = RewardModel(path=folder)(["w3 w4"], ["w2 "], [{}])
+    devices = Devices.open(Mesh(), {"reward": Mesh(tp=1)}).of("reward")
+    with devices.use():
+        there, _ = RewardModel(path=folder)(["w3 w4"], ["w2 "], [{}])
+        placed = jax.tree.leaves(open_model(folder, "float32").score.args[0])
+    assert there == alone
+    assert all(leaf.sharding.mesh == devices.mesh for leaf in placed)
 
 
 def test_what_is_too_long_has_no_score(folder):

@@ -1,4 +1,4 @@
-"""The baseline of least variance for each token of a group, from forward probabilities."""
+"""The minimum-variance baseline for each token of a group, computed without a backward pass."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ def against_optimal_baseline(
     Exactly zero in a group whose returns are the same at every t, and outside the mask.
 
     Args:
-        returns: G, from each policy token on.
+        returns: G, the return from each policy token on.
         energies: w, zero outside the mask.
-        group_ids: any labels.
+        group_ids: equal labels form a group.
         mask: policy tokens.
-        handle_zero_tail: no baseline where a single completion of the group has not ended yet.
-        epsilon: ε.
+        handle_zero_tail: use no baseline where all but one completion of the group have ended.
+        epsilon: ε, in units of W.
     """
     segments = Groups.of(group_ids, mask).segments
     energies = jnp.cumsum(energies, axis=1)
     running = jnp.flip(jnp.cumsum(jnp.flip(mask, axis=1), axis=1), axis=1) > 0
 
     def at(here: Bool[Array, "seq"], gain: Row, weight: Row) -> tuple[Row, Bool[Array, "seq"]]:
-        """The advantages at one position, and whether the returns of the row's group differ there."""
+        """Return the advantages at one position, and whether the returns of the row's group differ there."""
         groups = Groups(segments, here)
         above = groups.above_lowest(gain)
         total = groups.total(weight) + epsilon
-        # With G = lowest + above, G - ∑WG/(∑W + ε) is this; equal returns are not rounded away from one another.
+        # This equals G - ∑WG/(∑W + ε) with G = lowest + above, but does not round equal returns apart.
         lowest = masked(gain, here) - above
         pull = (groups.total(weight * above) - epsilon * lowest) / jnp.where(total > 0, total, 1.0)
         return masked(above - pull, here), groups.total(above) > 0

@@ -1,4 +1,4 @@
-"""What is better or worse than others of its group, as it is or in standard deviations."""
+"""Group-relative values, optionally in units of the group's standard deviation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def relative(
 
 
 def all_turns(groups: Groups, live: Bool[Array, "seq turn"]) -> Groups:
-    """Return the groups of all turns, one after another: every turn of a prompt's episodes is a member.
+    """Return groups over the flattened [seq·turn] axis: all turns of all episodes of a prompt form one group.
 
     >>> groups = Groups.of(jnp.array([3, 3]), jnp.ones((2, 2), bool))
     >>> all_turns(groups, jnp.array([[True, True], [True, False]])).sizes

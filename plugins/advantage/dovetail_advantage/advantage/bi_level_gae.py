@@ -1,4 +1,4 @@
-"""Advantage `bi_level_gae`: generalised advantage estimation over turns, and inside each turn over its tokens."""
+"""Advantage `bi_level_gae`: generalised advantage estimation over turns, and within each turn over its tokens."""
 
 from __future__ import annotations
 
@@ -29,36 +29,37 @@ def bi_level_gae(
         δ_t = r_t + γ·V_t+1 - V_t,             A_t = δ_t + γ·λ·A_t+1   over the tokens of a turn
         A_t = A_k at the last token of turn k,   R_t = A_t + V_t
 
-    with r_k, V_k reward and value at the last policy token of turn k, b_k the rewards on its tokens before that, and
-    V = A = 0 after the last turn. Each turn is first told what it led to, and its tokens then share that out. Wang et
-    al. 2025, *VAGEN: reinforcing world model reasoning for multi-turn VLM agents*, Bi-Level GAE; also in RAGEN.
+    with r_k and V_k the reward and value at the last policy token of turn k, b_k the sum of the rewards on its earlier
+    tokens, and V = A = 0 after the last turn. The outer trace gives each turn its advantage, and the inner one spreads
+    that over the turn's tokens. Wang et al. 2025, *VAGEN: reinforcing world model reasoning for multi-turn VLM agents*,
+    Bi-Level GAE; also in RAGEN.
 
     Deltas against `gae`:
 
-    1. from turn to turn the discount is Γ, whatever the number of tokens in between;
-    2. a trace ends with its turn, and goes on from turn to turn over their last tokens alone, so that λ < 1 cuts the
-       credit of early turns by the number of turns behind them.
+    1. from one turn to the next the discount is Γ, regardless of the number of tokens in between;
+    2. a token-level trace ends with its turn, and the turn-level trace visits only the last token of each turn, so that
+       λ < 1 reduces the credit of early turns by the number of turns after them, not of tokens.
 
     With Γ = γ = 1 and λ = 1 it is `gae`.
 
     Args:
-        token_rewards: r; what the interaction gave to a turn sits on the last policy token of the turn, the score on
+        token_rewards: r; the interaction's reward for a turn is on the last policy token of the turn, the score on
             the last one of the episode.
         values: V, the critic at collection, in units of reward.
         turns: which turn a token belongs to.
-        mask: policy tokens; what the inputs hold elsewhere is not looked at.
+        mask: policy tokens; values elsewhere are ignored.
         turn_gamma: Γ, discount per turn; 0.95 in the authors' examples.
         gamma: γ, discount per policy token of a turn.
         lam: λ, decay of both traces.
-        whiten: bring A to mean 0 and standard deviation 1 over all policy tokens of the batch, as in `gae`.
+        whiten: shift and scale A to mean 0 and standard deviation 1 over all policy tokens of the batch, as in `gae`.
 
     Returns:
         (advantages, returns), both zero outside the mask.
 
     Departures:
-        RAGEN takes every token with a reward for the end of a turn, so that a turn without a reward is not one, and
-        with a KL penalty in the reward every token is. In both codes b is zero: rewards on other tokens than the last
-        of a turn, such as a KL penalty, are lost to the turns before.
+        RAGEN treats every token with a reward as the end of a turn: a turn without a reward is then missed and, with a
+        KL penalty in the reward, every token is one. In both implementations b is zero: earlier turns get no credit for
+        rewards on tokens other than the last of a turn, such as a KL penalty.
 
     >>> rewards, values = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([[0.5, 0.5, 0.25]])
     >>> turns, mask = jnp.array([[0, 0, 1]]), jnp.ones((1, 3), bool)
@@ -68,7 +69,7 @@ def bi_level_gae(
     """
     by_turn = Turns.of(turns, mask)
     rewards, values, ends = masked(token_rewards, mask), masked(values, mask), by_turn.ends
-    # with b added to r and to V, δ is that of an ordinary trace
+    # adding b to both r and V makes δ_k that of an ordinary trace
     body = by_turn.total(jnp.where(ends, 0.0, rewards))
     at_ends = by_turn.total(jnp.where(ends, values, 0.0))
     outer = gae_trace(by_turn.total(rewards), at_ends + body, by_turn.live, turn_gamma, lam)

@@ -27,20 +27,21 @@ def decoupled_gae(
 
     Yuan et al. 2025, *What's behind PPO's collapse in long-CoT? Value optimization holds the secret* (VC-PPO), the
     decoupled GAE. With λ_critic = 1 the targets are the returns themselves: a reward at the end of a long completion
-    reaches the critic at its first token undiminished, where λ_critic = 0.95 leaves 0.95ⁿ of it n tokens before.
+    reaches the critic's target at the first token undiminished, whereas with λ_critic = 0.95 only 0.95ⁿ of it is left n
+    tokens earlier.
 
     Deltas against `gae`:
 
-    1. the critic's targets have a λ of their own; equal ones give `gae`.
+    1. the critic's targets have a λ of their own; with equal values it is `gae`.
 
     Args:
-        token_rewards: r; the score sits on the last policy token.
+        token_rewards: r; the score is on the last policy token.
         values: V, the critic at collection, in units of reward.
-        mask: policy tokens; what the inputs hold elsewhere is not looked at.
+        mask: policy tokens; values elsewhere are ignored.
         gamma: γ, discount per policy token.
         lam: λ, decay of the trace per policy token in A.
         critic_lam: λ_critic, the same in R.
-        whiten: bring A to mean 0 and standard deviation 1 over all policy tokens of the batch, as in `gae`.
+        whiten: shift and scale A to mean 0 and standard deviation 1 over all policy tokens of the batch, as in `gae`.
 
     Returns:
         (advantages, returns), both zero outside the mask.

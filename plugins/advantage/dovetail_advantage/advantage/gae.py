@@ -26,27 +26,28 @@ def gae(
         A_t = δ_t + γ·λ·A_{t+1},   V = A = 0 after the last policy token
         R_t = A_t + V_t
 
-    where t + 1 is the *next policy token*: over tool and environment tokens in between, the value and the trace are
-    carried unchanged. Schulman et al. 2016, *High-dimensional continuous control using generalized advantage
-    estimation*, equation 16; its ends are λ = 0, the one-step error (equation 17), and λ = 1, the return less the
-    critic (equation 18).
+    where t + 1 is the *next policy token*: the value and the trace are carried unchanged across tool and environment
+    tokens in between. Schulman et al. 2016, *High-dimensional continuous control using generalized advantage
+    estimation*, equation 16. The extremes are λ = 0, the one-step error (equation 17), and λ = 1, the return minus the
+    value (equation 18).
 
     Args:
-        token_rewards: r; the score sits on the last policy token.
+        token_rewards: r; the score is on the last policy token.
         values: V, the critic at collection, in units of reward.
-        mask: policy tokens; what the inputs hold elsewhere is not looked at.
+        mask: policy tokens; values elsewhere are ignored.
         gamma: γ, discount per policy token.
         lam: λ, decay of the trace per policy token.
-        whiten: bring A to mean 0 and standard deviation 1 over all policy tokens of the batch (Bessel's correction,
-            1e-8 added to the variance), as PPO implementations do. R is computed from A before it is whitened.
+        whiten: shift and scale A to mean 0 and standard deviation 1 over all policy tokens of the batch (Bessel's
+            correction, 1e-8 added to the variance), as PPO implementations do. R is computed from A before it is
+            whitened.
 
     Returns:
         (advantages, returns), both zero outside the mask.
 
     Departures:
-        verl and tunix leave values outside the mask in both results, and fail or give NaN on a batch of one token,
-        which whitens to zero here. tunix adds 1e-8 to the number of tokens in the means that it whitens with. verl's
-        default λ is 1.
+        In verl and tunix both results are non-zero outside the mask, and a batch of one policy token raises an error or
+        gives NaN; here it is whitened to zero. tunix adds 1e-8 to the number of tokens in the means for whitening.
+        verl's default λ is 1.
 
     >>> import jax.numpy as jnp
     >>> rewards, values = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([[0.5, 9.0, 0.5]])

@@ -1,4 +1,4 @@
-"""Advantage `gigpo`: the score against its prompt's, and each turn against those that began in the same state."""
+"""Advantage `gigpo`: the score relative to its prompt's, and each turn relative to turns from the same state."""
 
 from __future__ import annotations
 
@@ -27,45 +27,46 @@ def gigpo(
     scale: Literal["none", "group"] = "none",
     epsilon: Annotated[float, Ge(0)] = 1e-6,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
-    """Group-in-group advantage: that of the episode, and that of the turn among all turns from the same state.
+    """Group-in-group advantage: that of the episode, plus that of the turn among all turns from the same state.
 
         A_it = A_i + w·A_ik,  k the turn of token t
         A_i  = (s_i - mean_G(s)) / F(s),  G the episodes of i's prompt
         A_ik = (R_ik - mean_H(R)) / F(R),  H the turns of G that began in the same state
         R_ik = r_ik + γ·R_i,k+1
 
-    with r_ik the rewards on the tokens of turn k, and F = 1, or std + ε. Episodes of one prompt meet the same state
-    again and again (and so may one episode); what they did next is then compared without a critic and without further
-    sampling. Feng et al. 2025, *Group-in-group policy optimization for LLM agent training*, equations 3 and 5 to 8.
+    with r_ik the sum of the rewards on the tokens of turn k, and F either 1 or std + ε. Episodes of one prompt often
+    visit the same state (even a single episode may), and their next turns can then be compared without a critic and
+    without further sampling. Feng et al. 2025, *Group-in-group policy optimization for LLM agent training*, equations 3
+    and 5 to 8.
 
     Deltas against `dr_grpo`:
 
-    1. A_ik, which tells the turns of an episode apart.
+    1. the term A_ik, which differs between the turns of an episode.
 
     Args:
         scores: s, one per episode, in units of reward.
-        token_rewards: r; what the interaction gave to a turn sits on the last policy token of the turn, the score on
+        token_rewards: r; the interaction's reward for a turn is on the last policy token of the turn, the score on
             the last one of the episode.
         turns: which turn a token belongs to.
         anchor_ids: the state before each turn, as a number; equal states of one prompt have equal numbers. A turn with
-            a negative one has nothing to be compared with, and A_ik = 0; an environment says with `anchor` what its
-            states are.
-        group_ids: any labels; groups may be interleaved and of unequal size.
-        mask: policy tokens. A row without any is in no group, and neither is a turn.
+            a negative number is not compared, and has A_ik = 0. An environment defines its states with `anchor`.
+        group_ids: equal labels form a group; groups may be interleaved and of unequal size.
+        mask: policy tokens. A row or a turn without any belongs to no group.
         gamma: γ, discount per turn; 0.95 in the paper.
         step_weight: w; 1 in the paper.
-        scale: divide by nothing, or by the standard deviations of G and of H (Bessel's correction); the paper has both.
-        epsilon: ε, in units of reward; not used under `scale="none"`.
+        scale: "none" for F = 1; "group" to divide by the standard deviations of G and of H (Bessel's correction). The
+            paper has both.
+        epsilon: ε, in units of reward; unused if `scale="none"`.
 
     Returns:
         A, the same at every policy token of a turn and zero elsewhere; and the metric `shared`, 1 at the tokens of
-        turns whose state was met more than once. A_i is zero in a group of one, and A_ik in a state that was met once;
-        both are exactly zero where all is equal. With γ < 1 a turn nearer to the end is worth more, so that episodes
-        of equal scores are told apart by how long they took from a state.
+        turns whose state was visited more than once. A_i is zero in a group of one, and A_ik in a state that was
+        visited once; both are exactly zero where all values are equal. With γ < 1 a turn nearer to the end has a higher
+        return, so that episodes with equal scores differ by how many turns they took from a state.
 
     Departures:
-        verl-agent, the authors' code, gives a group of one its raw score, and has an option that takes states for equal
-        whose texts are similar; here that is up to the environment.
+        verl-agent, the authors' code, gives a group of one its raw score, and has an option that treats states with
+        similar texts as equal; here the environment decides that.
 
     >>> scores, ids, mask = jnp.array([1.0, 0.0]), jnp.array([3, 3]), jnp.ones((2, 2), bool)
     >>> rewards, turns = jnp.array([[0.0, 1.0], [0.0, 0.0]]), jnp.array([[0, 1], [0, 1]])

@@ -1,4 +1,4 @@
-"""Advantage `grpo`: the score against those of the same prompt, in standard deviations."""
+"""Advantage `grpo`: the score relative to those of the same prompt, in standard deviations."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def grpo(
     scale: Literal["group", "batch", "none"] = "group",
     epsilon: Annotated[float, Ge(0)] = 1e-6,
 ) -> Float[Array, "seq token"]:
-    """Group-relative advantage: each completion's score less its group's mean, over a standard deviation.
+    """Group-relative advantage: each completion's score minus its group's mean, over a standard deviation.
 
         A_it = (s_i - mean_G(s)) / (std(s) + ε),  G the completions of i's prompt
 
     with std² = ∑(s - mean)²/(n-1), Bessel's correction. Shao et al. 2024, *DeepSeekMath*, section 4.1.2 (outcome
-    supervision). `scale="batch"` takes std over all completions of the batch around the batch's own mean, so that
-    a prompt on which all completions nearly agree is not blown up: Liu et al. 2025, *Part I: Tricks or traps? A
-    deep dive into RL for LLM reasoning*, section 4.1. `scale="none"` divides by nothing; it is `dr_grpo`.
+    supervision). `scale="batch"` takes std over all completions of the batch, around the batch's own mean, so that
+    the tiny differences within a group of nearly equal scores are not magnified: Liu et al. 2025, *Part I: Tricks or
+    traps? A deep dive into RL for LLM reasoning*, section 4.1. `scale="none"` does not divide; it is `dr_grpo`.
 
     Args:
         scores: s, one per completion, in units of reward.
-        group_ids: any labels; groups may be interleaved and of unequal size.
-        mask: policy tokens. A row without any is in no group: it shifts neither mean nor deviation.
-        scale: what the deviation is taken over.
-        epsilon: ε, in units of reward; not used under `scale="none"`.
+        group_ids: equal labels form a group; groups may be interleaved and of unequal size.
+        mask: policy tokens. A row without any belongs to no group, and affects neither mean nor deviation.
+        scale: the completions that std is computed over.
+        epsilon: ε, in units of reward; unused if `scale="none"`.
 
     Returns:
         A, the same at every policy token of a completion and zero elsewhere. A group of one gets zero, and a
@@ -42,9 +42,9 @@ def grpo(
 
     Departures:
         verl counts rows without policy tokens as members of their group, and gives a group of one its raw score.
-        tunix gives a group of one NaN. Both take the mean of scores as they come, so that with float32 scores far
-        from zero, or within 1e-7 of each other, it is off by its rounding; here the group's lowest score is taken
-        off first. TRL's ε is 1e-4, tunix's and verl's 1e-6.
+        tunix gives a group of one NaN. Both average the raw scores, so that float32 scores which are far from zero, or
+        within 1e-7 of each other, suffer from rounding; here the group's lowest score is subtracted first. ε is 1e-4 in
+        TRL, 1e-6 in tunix and verl.
 
     >>> import jax.numpy as jnp
     >>> mask = jnp.array([[True, True], [True, False], [True, True]])

@@ -1,4 +1,4 @@
-"""Advantage `grpo_leave_one_out`: the score against the others of the same prompt, in their standard deviations."""
+"""Advantage `grpo_leave_one_out`: the score relative to the prompt's others, in their standard deviations."""
 
 from __future__ import annotations
 
@@ -25,28 +25,27 @@ def grpo_leave_one_out(
         A_it = (s_i - mean_{G∖i}(s)) / (std_{G∖i}(s) + ε)   where the others' scores vary
         A_it =  s_i - mean_{G∖i}(s)                         where they are equal
 
-    with G∖i the completions of i's prompt without i, and std after Bessel's correction. This is NeMo-RL's estimator
+    with G∖i the completions of i's prompt without i, and std with Bessel's correction. This is NeMo-RL's estimator
     for GRPO with its leave-one-out baseline and normalised rewards; without the division it is `rloo`.
 
     Deltas against `grpo`:
 
-    1. neither the mean nor the deviation depends on the completion that they judge.
-    2. no division where the others agree, so that a lone success among n is not blown up: it gets 1, where a lone
-       deviation of almost nothing would give 1/ε.
+    1. neither the mean nor the standard deviation depends on the completion itself.
+    2. no division where the others' scores are equal: a single success among n failures gets 1 rather than 1/ε.
 
     Args:
         scores: s, one per completion, in units of reward.
-        group_ids: any labels; groups may be interleaved and of unequal size.
-        mask: policy tokens. A row without any is in no group.
+        group_ids: equal labels form a group; groups may be interleaved and of unequal size.
+        mask: policy tokens. A row without any belongs to no group.
         epsilon: ε, in units of reward.
 
     Returns:
-        A, the same at every policy token of a completion and zero elsewhere. A group of one has no others and gets
-        zero; a group of equal scores gets exactly zero. In a group of two nothing is divided.
+        A, the same at every policy token of a completion and zero elsewhere. A group of one gets zero, and a group of
+        equal scores exactly zero. In a group of two there is never a division.
 
     Departures:
-        NeMo-RL takes the variance as mean(s²) - mean(s)², which rounding makes tiny and positive for some equal
-        scores, and then divides by ε. Here others that vary by less than rounding count as equal.
+        NeMo-RL computes the variance as mean(s²) - mean(s)², which rounding makes slightly positive for some equal
+        scores; it then divides by about ε. Here scores that differ by no more than rounding count as equal.
 
     >>> ids, mask = jnp.array([3, 3, 3, 8]), jnp.ones((4, 1), bool)
     >>> grpo_leave_one_out(jnp.array([1.0, 0.0, 0.0, 5.0]), ids, mask).round(3)

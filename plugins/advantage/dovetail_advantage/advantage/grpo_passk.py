@@ -1,4 +1,4 @@
-"""Advantage `grpo_passk`: only the best completion of a prompt learns, by how far it is ahead of the second."""
+"""Advantage `grpo_passk`: only a prompt's best completion has an advantage, its lead over the second best."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def grpo_passk(
     scale: Literal["group", "none"] = "group",
     epsilon: Annotated[float, Ge(0)] = 1e-6,
 ) -> Float[Array, "seq token"]:
-    """Advantage for pass@k, k being the group's size: what a completion adds to the best score of its group.
+    """Advantage for pass@k, where k is the size of the group: how much a completion raises its group's best score.
 
         A_it = (max_G(s) - max_{j ∈ G, j ≠ i} s_j) / (std_G(s) + ε),  G the completions of i's prompt
 
@@ -36,10 +36,11 @@ def grpo_passk(
 
     Args:
         scores: s, one per completion, in units of reward.
-        group_ids: any labels; groups may be interleaved and of unequal size.
-        mask: policy tokens. A row without any is in no group.
-        scale: divide by the group's standard deviation (Bessel's correction), or by nothing as in the paper.
-        epsilon: ε, in units of reward; not used under `scale="none"`.
+        group_ids: equal labels form a group; groups may be interleaved and of unequal size.
+        mask: policy tokens. A row without any belongs to no group.
+        scale: "group" divides by the group's standard deviation (Bessel's correction); "none" does not divide, as in
+            the paper.
+        epsilon: ε, in units of reward; unused if `scale="none"`.
 
     Returns:
         A, never negative, the same at every policy token of a completion and zero elsewhere. A group of one gets
@@ -64,11 +65,11 @@ def grpo_passk(
 
 
 def _leads(groups: Groups, scores: Float[Array, "seq"]) -> Float[Array, "seq"]:
-    """Return how far the best completion of each group is ahead of the second; zero for the others."""
+    """Return the lead of each group's best completion over the second best; zero for all others."""
     rows = jnp.arange(scores.shape[0])
 
     def best(among: Bool[Array, "seq"]) -> Int[Array, "seq"]:
-        """The first row with the highest score of the group; its own number in a group without any."""
+        """Return the first row with the group's highest score, or the row itself in a group without candidates."""
         highest = jax.ops.segment_max(jnp.where(among, scores, -jnp.inf), groups.segments, num_segments=len(rows))
         candidates = jnp.where(among & (scores == highest[groups.segments]), rows, len(rows))
         first = jax.ops.segment_min(candidates, groups.segments, num_segments=len(rows))[groups.segments]

@@ -1,4 +1,4 @@
-"""Advantage `length_adaptive_gae`: generalised advantage estimation whose λ grows with the completion."""
+"""Advantage `length_adaptive_gae`: generalised advantage estimation with a λ that grows with the length."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ def length_adaptive_gae(
     critic_lam: Annotated[float, Interval(ge=0, le=1)] = 1.0,
     whiten: bool = True,
 ) -> tuple[Float[Array, "seq token"], Float[Array, "seq token"]]:
-    """Generalised advantage estimation with a λ for the policy that follows from the completion's length.
+    """Generalised advantage estimation in which the policy's λ depends on the completion's length.
 
         A_t = GAE(γ, λ_i)_t,   λ_i = 1 - 1/max(α·l_i, 1)
         R_t = GAE(γ, λ_critic)_t + V_t
 
-    with l_i the policy tokens of completion i. The weights of one-step errors, ∑_k λᵏ = 1/(1-λ) = α·l, then reach
-    over the same share of a short completion and of a long one. Yue et al. 2025, *VAPO: efficient and reliable
-    reinforcement learning for advanced reasoning tasks*, the length-adaptive GAE.
+    with l_i the number of policy tokens in completion i. The sum of the weights of one-step errors, ∑_k λᵏ = 1/(1-λ) =
+    α·l, is then the same fraction of a short completion and of a long one. Yue et al. 2025, *VAPO: efficient and
+    reliable reinforcement learning for advanced reasoning tasks*, the length-adaptive GAE.
 
     Deltas against `decoupled_gae`:
 
-    1. λ for the policy is computed, per completion, and not given.
+    1. the policy's λ is computed for each completion instead of being a constant.
 
     Args:
-        token_rewards: r; the score sits on the last policy token.
+        token_rewards: r; the score is on the last policy token.
         values: V, the critic at collection, in units of reward.
-        mask: policy tokens; what the inputs hold elsewhere is not looked at.
+        mask: policy tokens; values elsewhere are ignored.
         gamma: γ, discount per policy token.
-        alpha: α, per token: the share of the completion over which errors are summed up.
+        alpha: α, per token: the fraction of the completion that the trace covers.
         critic_lam: λ_critic, decay of the trace per policy token in R.
-        whiten: bring A to mean 0 and standard deviation 1 over all policy tokens of the batch, as in `gae`.
+        whiten: shift and scale A to mean 0 and standard deviation 1 over all policy tokens of the batch, as in `gae`.
 
     Returns:
         (advantages, returns), both zero outside the mask.
 
     Departures:
-        The paper leaves open what is meant below 1/α tokens, where 1 - 1/(α·l) is negative; here λ is zero, as in
+        The paper does not define λ for fewer than 1/α tokens, where 1 - 1/(α·l) is negative; here it is zero, as in
         NeMo-RL.
 
     >>> rewards, values, mask = jnp.array([[0.0, 1.0]]), jnp.array([[0.5, 0.5]]), jnp.ones((1, 2), bool)

@@ -1,4 +1,4 @@
-"""Advantage `mt_grpo`: that of the outcome, and before the first result that of the turn too."""
+"""Advantage `mt_grpo`: the advantage of the outcome, and in the first turn also that of the turn's own reward."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ def mt_grpo(
     scale: Literal["none", "group"] = "group",
     epsilon: Annotated[float, Ge(0)] = 1e-6,
 ) -> Float[Array, "seq token"]:
-    """Multi-turn GRPO: the first turn is credited for what it earned and for the outcome, the others for the outcome.
+    """Multi-turn GRPO: the first turn gets credit for its own reward and for the outcome, later turns for the outcome.
 
         A_it = N(o)_i + λ·N(τ)_i   in the first turn
         A_it = N(o)_i              after it
         A_it = N(s)_i              in an episode of one turn
 
-    with τ what the first turn earned, o = s - τ all else, and N(x)_i = (x_i - mean_G(x)) / (std_G(x) + ε) over the
-    episodes G of i's prompt. Zeng et al. 2025, *Reinforcing multi-turn reasoning in LLM agents via turn-level credit
-    assignment*, of an agent that calls a tool and then answers: τ rewards the call, o the answer.
+    with τ the first turn's reward, o = s - τ the rest of the score, and N(x)_i = (x_i - mean_G(x)) / (std_G(x) + ε)
+    over the episodes G of i's prompt. Zeng et al. 2025, *Reinforcing multi-turn reasoning in LLM agents via turn-level
+    credit assignment*, for an agent that calls a tool and then answers: τ rewards the call, o the answer.
 
     Deltas against `grpo`:
 
-    1. two rewards, normalised one by one, of which one belongs to the tokens before the first result alone.
+    1. two rewards, normalised separately; one of them applies only to the tokens of the first turn.
 
     Args:
-        scores: s, one per episode, what its turns earned included, in units of reward.
-        turn_rewards: what each turn earned; of these the first is τ, and the others are part of o.
-        turn_mask: the turns that there were.
+        scores: s, one per episode, including the rewards of its turns, in units of reward.
+        turn_rewards: the reward of each turn; the first one is τ, and the others are part of o.
+        turn_mask: true on the turns that took place.
         turns: which turn a token belongs to.
-        group_ids: any labels; groups may be interleaved and of unequal size.
-        mask: policy tokens. A row without any is in no group.
+        group_ids: equal labels form a group; groups may be interleaved and of unequal size.
+        mask: policy tokens. A row without any belongs to no group.
         turn_weight: λ; 1 in the authors' code.
-        scale: divide by the group's standard deviation (Bessel's correction), or by nothing.
-        epsilon: ε, in units of reward; 1e-4 in the authors' code. Not used under `scale="none"`.
+        scale: "group" divides by the group's standard deviation (Bessel's correction), "none" does not divide.
+        epsilon: ε, in units of reward; 1e-4 in the authors' code. Unused if `scale="none"`.
 
     Returns:
-        A, zero outside the mask. A group of one gets zero, and a group in which all is equal exactly zero.
+        A, zero outside the mask. A group of one gets zero, and a group of equal rewards exactly zero.
 
     Departures:
-        In the authors' code functions of the whole episode give τ, o and s, each with weights of its own. There is no
-        baseline for each turn here: one that is summed over the turns to come would pay for taking another turn; for
-        rewards of many turns there are `turn_rloo` and `turn_returns`.
+        In the authors' code, functions of the whole episode compute τ, o and s, each with weights of its own. Later
+        turns have no baselines of their own here: summed over the remaining turns, these would reward or penalise
+        taking another turn. For rewards on many turns, use `turn_rloo` or `turn_returns`.
 
     >>> scores, earned = jnp.array([1.0, 1.0]), jnp.array([[1.0, 0.0], [0.0, 0.0]])
     >>> ids, mask, turns = jnp.array([3, 3]), jnp.ones((2, 2), bool), jnp.array([[0, 1], [0, 1]])

@@ -1,4 +1,4 @@
-"""Advantage `opo`: the score less the mean of those of the same prompt, weighted by length."""
+"""Advantage `opo`: the score minus the length-weighted mean score of the same prompt's completions."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from dovetail.registry import declares
 def opo(
     scores: Float[Array, "seq"], group_ids: Int[Array, "seq"], mask: Bool[Array, "seq token"]
 ) -> Float[Array, "seq token"]:
-    """Advantage against the baseline of least variance, if gradients' squared norms grow with the length.
+    """Advantage over the minimum-variance baseline, if squared gradient norms are proportional to length.
 
         A_it = s_i - b_G,   b_G = ∑_{j ∈ G} l_j·s_j / ∑_{j ∈ G} l_j,  G the completions of i's prompt
 
-    with l the policy tokens of a completion. Hao et al. 2025, *On-policy RL with optimal reward baseline*: the
-    baseline of least variance weighs scores by ‖∇ log π‖², and that is about proportional to l where the gradients
-    of tokens are about orthogonal.
+    with l the number of policy tokens in a completion. Hao et al. 2025, *On-policy RL with optimal reward baseline*:
+    the minimum-variance baseline weights scores by ‖∇ log π‖², which is roughly proportional to l if the gradients of
+    different tokens are roughly orthogonal.
 
     Deltas against `dr_grpo`:
 
@@ -27,8 +27,8 @@ def opo(
 
     Args:
         scores: s, one per completion, in units of reward.
-        group_ids: any labels; groups may be interleaved and of unequal size.
-        mask: policy tokens. A row without any is in no group.
+        group_ids: equal labels form a group; groups may be interleaved and of unequal size.
+        mask: policy tokens. A row without any belongs to no group.
 
     Returns:
         A, in units of reward, the same at every policy token of a completion and zero elsewhere. A group of one

@@ -1,4 +1,4 @@
-"""Advantage `optimal_token_baseline`: returns less the baseline of least variance at each position."""
+"""Advantage `optimal_token_baseline`: returns minus the minimum-variance baseline at each position."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def optimal_token_baseline(
     handle_zero_tail: bool = False,
     epsilon: Annotated[float, Ge(0)] = 1e-8,
 ) -> Float[Array, "seq token"]:
-    """The return from each token on, less a mean over the group that is weighted by squared gradient norms so far.
+    """The return from each token on, minus a mean over the group that is weighted by squared gradient norms so far.
 
         A_it = G_it - B_t,   B_t = ∑_j W_jt·G_jt / (∑_j W_jt + ε)
         W_it = ∑_{k ≤ t} (1 - 2·π_ik + ∑_v π_ikv²),   G_it = ∑_{k ≥ t} r_ik
@@ -35,18 +35,18 @@ def optimal_token_baseline(
 
     Deltas against `opo`:
 
-    1. a baseline for each position, of the completions that get as far;
+    1. a baseline for each position, over the completions that reach it;
     2. weights from the policy's certainty instead of the number of tokens.
 
     Args:
-        token_rewards: r; the score sits on the last policy token.
+        token_rewards: r; the score is on the last policy token.
         old_logps: log π, nats, at collection.
         old_sum_pi_squared: ∑_v π_v² at collection, by the field `sum_pi_squared`.
-        group_ids: any labels; groups may be interleaved and of unequal size.
-        mask: policy tokens. Positions t count all tokens: for completions with tools in between, whose turns do not
-            line up, there is `tir_optimal_token_baseline`.
+        group_ids: equal labels form a group; groups may be interleaved and of unequal size.
+        mask: policy tokens. Positions t count all tokens; for completions with tool output in between, whose turns are
+            not aligned, use `tir_optimal_token_baseline`.
         handle_zero_tail: take B = 0 where all other completions of the prompt have ended. Otherwise the longest one
-            is its own baseline there, and learns nothing from its tail.
+            is its own baseline there, so that its tail has no gradient.
         epsilon: ε, in units of W.
 
     Returns:
@@ -54,9 +54,9 @@ def optimal_token_baseline(
         zero.
 
     Departures:
-        verl gives a group of one its raw return. With `handle_zero_tail` verl compares positions with numbers of
-        policy tokens, which are not the same where a mask has holes; here the tail begins after the last policy
-        token of all others. With off-policy weights verl computes `optimal_token_baseline_corrected`.
+        verl gives a group of one its raw return. With `handle_zero_tail`, verl compares positions with counts of policy
+        tokens, which differ if the mask has gaps; here the tail begins after the last policy token of all others. With
+        off-policy weights, verl computes `optimal_token_baseline_corrected`.
 
     >>> import jax.numpy as jnp
     >>> rewards, ids, mask = jnp.array([[5.0], [0.0]]), jnp.array([3, 3]), jnp.ones((2, 1), bool)

@@ -25,7 +25,7 @@ def optimal_token_baseline_corrected(
     handle_zero_tail: bool = False,
     epsilon: Annotated[float, Ge(0)] = 1e-8,
 ) -> Float[Array, "seq token"]:
-    """The return from each token on, less a mean over the group weighted by squared norms of *corrected* gradients.
+    """The return from each token on, minus a mean over the group weighted by squared norms of *corrected* gradients.
 
         W_it = ∑_{k ≤ t} ρ_ik²·(1 - 2·π_ik + ∑_v π_ikv²),   A and B from W as in `optimal_token_baseline`
 
@@ -33,14 +33,15 @@ def optimal_token_baseline_corrected(
 
     Deltas against `optimal_token_baseline`:
 
-    1. the weight ρ that multiplies a token's loss multiplies its gradient, and so its squared norm by ρ².
+    1. the weight ρ that multiplies a token's loss also multiplies its gradient, and so multiplies its squared norm by
+       ρ².
 
     Args:
-        token_rewards: r; the score sits on the last policy token.
+        token_rewards: r; the score is on the last policy token.
         old_logps: log π, nats, at collection.
         old_sum_pi_squared: ∑_v π_v² at collection, by the field `sum_pi_squared`.
         is_weights: ρ, from the run's `train.correction`; a run without a correction has none.
-        group_ids: any labels; groups may be interleaved and of unequal size.
+        group_ids: equal labels form a group; groups may be interleaved and of unequal size.
         mask: policy tokens. Positions t count all tokens, as in `optimal_token_baseline`.
         handle_zero_tail: take B = 0 where all other completions of the prompt have ended.
         epsilon: ε, in units of W.

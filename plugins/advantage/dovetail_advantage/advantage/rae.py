@@ -1,4 +1,4 @@
-"""Advantage `rae`: the score less a running mean of what its role has scored so far."""
+"""Advantage `rae`: the score minus a running mean of its role's scores."""
 
 from __future__ import annotations
 
@@ -19,46 +19,47 @@ Estimate = tuple[Float[Array, "seq token"], dict[str, Array]]
 
 @attrs.frozen(kw_only=True)
 class RoleConditioned:
-    """Role-conditioned advantage: each score less a baseline that its role keeps over the whole run.
+    """Role-conditioned advantage: each score minus a baseline that is kept for its role over the whole run.
 
         A_it = s_i - b_p,   p the role of completion i
         b_p ← α^n·b_p + (1 - α^n)·mean_p(s),   n the completions of role p in this step
 
     Liu et al. 2025, *SPIRAL: self-play on zero-sum games incentivizes reasoning via multi-agent multi-turn
-    reinforcement learning*, equation 2 and algorithm 1. Where one model plays both sides of a game, one side's gain is
-    the other's loss: a mean over both is zero whatever the policy does, and moving first may be worth something that no
-    move has earned. A baseline for each side removes exactly that.
+    reinforcement learning*, equation 2 and algorithm 1. If one model plays both sides of a zero-sum game, the mean
+    score over both sides is zero whatever the policy does, while one side may have an inherent advantage, for example
+    by moving first. A baseline for each side removes exactly that advantage.
 
     Deltas against `reinforce`:
 
-    1. a baseline, from the steps before and not from this one; prompts need not be sampled more than once.
+    1. a baseline, computed from earlier steps, not from the current one; one completion per prompt is enough.
 
-    b is kept in `state`, an array over roles that is saved in checkpoints. A role's number comes from the dataset's
-    column `train.role_column` ('role' unless set), whose values are texts or whole numbers and may name the game as
-    well, since the paper keeps a baseline for each game and role. A task without the column has one role.
+    b is kept in `state`, an array over roles that checkpoints include. Roles are numbered from the dataset column
+    `train.role_column` ('role' by default), whose values are strings or integers. They may include the name of the
+    game, since the paper keeps a baseline for each game and role. A task without the column has a single role.
 
     Reads:
         state: b, and how many completions of each role there were.
         scores: s, one per completion, in units of reward.
         role_ids: p.
-        mask: policy tokens. A row without any belongs to no role and moves no baseline.
+        mask: policy tokens. A row without any belongs to no role and changes no baseline.
 
     Attributes:
         decay: α, the fraction of b that is kept.
-        per: what decays b: each "completion", as in the paper, where a role with many completions in a step all but
-            replaces b; or each "step", whatever n (α for α^n), so that b looks back over some 1/(1-α) steps.
+        per: how often b decays. "completion": once per completion, as in the paper, so that a step with many
+            completions of a role nearly replaces b. "step": once per step, with α in place of α^n, so that b averages
+            over about 1/(1-α) steps.
 
     Returns:
         A, in units of reward, the same at every policy token of a completion and zero elsewhere; and the metric
         `baseline`, b averaged over the completions of the step.
 
     Departures:
-        The paper goes through the completions one by one, and adds each to b before taking its own advantage, which
-        shrinks the advantage by the factor α; its code takes the advantage first. Here all completions of a step are
-        judged by the b before it and enter it by their mean, so that their order does not matter. The paper's b
-        begins at zero; here, as in prime-rl, at the role's mean in the step in which it is first seen, and the first
-        advantages are against that. prime-rl moves b by the mean of each group, in turn; `per="step"` is that for one
-        group.
+        The paper processes the completions one by one, and adds each to b before computing its advantage, which
+        multiplies the advantage by α; its code computes the advantage first. Here all completions of a step use the b
+        from before the step and then update it with their mean, so that their order does not matter. The paper's b
+        starts at zero; here, as in prime-rl, it starts at the role's mean score in the step in which the role first
+        appears, and that step's advantages are relative to this mean. prime-rl updates b with the mean of one group
+        after another; with a single group this is `per="step"`.
 
     >>> rae, scores, mask = RoleConditioned(decay=0.5), jnp.array([1.0, -1.0, -1.0]), jnp.ones((3, 1), bool)
     >>> state = rae.update(rae.init(roles=2), scores, jnp.array([0, 0, 1]), mask)
@@ -73,7 +74,7 @@ class RoleConditioned:
     per: Literal["completion", "step"] = "completion"
 
     def init(self, roles: int) -> State:
-        """Return the state before the first step."""
+        """Return the initial state: baselines [role], and the number of completions seen so far [role]."""
         return {"baseline": jnp.zeros(roles), "seen": jnp.zeros(roles)}
 
     def __call__(
@@ -83,7 +84,7 @@ class RoleConditioned:
         role_ids: Int[Array, "seq"],
         mask: Bool[Array, "seq token"],
     ) -> Estimate:
-        """Return the advantages against the baselines before this step."""
+        """Return the advantages relative to the baselines from before this step, and the metrics."""
         scores = full_precision(scores)
         among_themselves = Groups.of(role_ids, mask).deviations(scores)
         kept = state["baseline"].astype(scores.dtype)[role_ids]
@@ -98,7 +99,7 @@ class RoleConditioned:
         role_ids: Int[Array, "seq"],
         mask: Bool[Array, "seq token"],
     ) -> State:
-        """Return the state with this step's scores in it."""
+        """Return the state updated with the scores of this step."""
         baseline, seen = state["baseline"], state["seen"]
         live = jnp.any(mask, axis=-1)
 

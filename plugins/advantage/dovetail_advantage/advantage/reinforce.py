@@ -1,4 +1,4 @@
-"""Advantage `reinforce`: the discounted rewards from a token on."""
+"""Advantage `reinforce`: the discounted return from each token on."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ def reinforce(
     *,
     gamma: Annotated[float, Interval(ge=0, le=1)] = 1.0,
 ) -> Float[Array, "seq token"]:
-    """The return from each token on, against no baseline.
+    """The discounted return from each token on, without a baseline.
 
         A_t = r_t + γ·A_{t+1},   A = 0 after the last policy token
 
     where t + 1 is the next policy token. Williams 1992, *Simple statistical gradient-following algorithms for
-    connectionist reinforcement learning*, without a baseline and with the rewards before t left out, which do not
-    depend on the token.
+    connectionist reinforcement learning*, without a baseline, and without the rewards before t, which do not depend on
+    token t.
 
     Args:
-        token_rewards: r; the score sits on the last policy token.
-        mask: policy tokens; what the inputs hold elsewhere is not looked at.
+        token_rewards: r; the score is on the last policy token.
+        mask: policy tokens; values elsewhere are ignored.
         gamma: γ, discount per policy token.
 
     Returns:
-        A, in units of reward, zero outside the mask. With γ = 1 and no other rewards than the score, it is the
-        score at every policy token.
+        A, in units of reward, zero outside the mask. With γ = 1 and no rewards other than the score, it is the score at
+        every policy token.
 
     Departures:
         None.

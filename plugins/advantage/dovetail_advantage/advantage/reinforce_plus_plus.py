@@ -1,4 +1,4 @@
-"""Advantage `reinforce_plus_plus`: discounted rewards, whitened over the batch."""
+"""Advantage `reinforce_plus_plus`: the discounted return, whitened over the batch."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def reinforce_plus_plus(
 
     where t + 1 is the next policy token, and mean and var (Bessel's correction) are over all policy tokens of the
     batch. Hu 2025, *REINFORCE++: an efficient RLHF algorithm with robustness to both prompt and reward models*. In
-    the paper the rewards hold a KL penalty at every token: `train.kl_in = 'reward'` with a `train.kl_coef`.
+    the paper the rewards include a KL penalty at every token: `train.kl_in = 'reward'` with a `train.kl_coef`.
 
     Deltas against `reinforce`:
 
-    1. whitened over the batch, which stands in for a baseline: prompts need not be sampled more than once.
+    1. whitening over the batch, which replaces a baseline: one completion per prompt is enough.
 
     Args:
-        token_rewards: r; the score sits on the last policy token.
-        mask: policy tokens; what the inputs hold elsewhere is not looked at.
+        token_rewards: r; the score is on the last policy token.
+        mask: policy tokens; values elsewhere are ignored.
         gamma: γ, discount per policy token.
 
     Returns:
         A, in standard deviations, zero outside the mask and in a batch of equal returns.
 
     Departures:
-        verl fails on a batch of one policy token, which gets zero here.
+        verl raises an error on a batch of one policy token, which gets zero here.
 
     >>> import jax.numpy as jnp
     >>> reinforce_plus_plus(jnp.array([[1.0], [3.0]]), jnp.ones((2, 1), bool)).round(3)

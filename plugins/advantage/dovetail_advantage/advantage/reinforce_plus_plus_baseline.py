@@ -1,4 +1,4 @@
-"""Advantage `reinforce_plus_plus_baseline`: the score less its group's mean, whitened over the batch."""
+"""Advantage `reinforce_plus_plus_baseline`: the score minus its group's mean, whitened over the batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dovetail.registry import declares
 def reinforce_plus_plus_baseline(
     scores: Float[Array, "seq"], group_ids: Int[Array, "seq"], mask: Bool[Array, "seq token"]
 ) -> Float[Array, "seq token"]:
-    """The score less the mean of those of the same prompt, whitened over the policy tokens of the batch.
+    """The score minus the mean score of the same prompt, whitened over the policy tokens of the batch.
 
         D_i = s_i - mean_G(s),  G the completions of i's prompt
         A_it = (D_i - mean(D)) / √(var(D) + 1e-8)
@@ -23,21 +23,21 @@ def reinforce_plus_plus_baseline(
 
     Deltas against `dr_grpo`:
 
-    1. whitened over the batch.
+    1. whitening over the batch.
 
     Args:
         scores: s, one per completion, in units of reward.
-        group_ids: any labels; groups may be interleaved and of unequal size.
-        mask: policy tokens. A row without any is in no group.
+        group_ids: equal labels form a group; groups may be interleaved and of unequal size.
+        mask: policy tokens. A row without any belongs to no group.
 
     Returns:
         A, in standard deviations, the same at every policy token of a completion and zero elsewhere. A group of one
-        and a group of equal scores have D = 0, which the whitening moves by what it moves all others; a batch of
-        such groups gets zero.
+        and a group of equal scores have D = 0, which whitening shifts like any other value; a batch of only such groups
+        gets zero.
 
     Departures:
-        verl counts rows without policy tokens as members of their group, takes D of a group of one to be its raw
-        score, and fails on a batch of one policy token, which gets zero here.
+        verl counts rows without policy tokens as members of their group, uses the raw score as D in a group of one,
+        and raises an error on a batch of one policy token, which gets zero here.
 
     >>> import jax.numpy as jnp
     >>> ids, mask = jnp.array([3, 3, 8]), jnp.ones((3, 1), bool)

@@ -1,4 +1,4 @@
-"""Advantage `remax`: rewards from a token on, less the score of the prompt's greedy completion."""
+"""Advantage `remax`: the return from each token on, minus the score of the prompt's greedy completion."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dovetail.arrays import masked, per_token, returns_to_go
 def remax(
     token_rewards: Float[Array, "seq token"], greedy_scores: Float[Array, "seq"], mask: Bool[Array, "seq token"]
 ) -> Float[Array, "seq token"]:
-    """The return from each token on, less what the greedy completion of the same prompt scored.
+    """The return from each token on, minus the score of the greedy completion of the same prompt.
 
         A_it = ∑_{k ≥ t} r_ik - b_i
 
@@ -21,18 +21,18 @@ def remax(
 
     Deltas against `reinforce`:
 
-    1. the greedy completion's score as a baseline; no discount.
+    1. the score of the greedy completion as a baseline; no discount.
 
     Args:
-        token_rewards: r; the score sits on the last policy token.
+        token_rewards: r; the score is on the last policy token.
         greedy_scores: b, in units of reward; the same for all completions of a prompt.
-        mask: policy tokens; what the inputs hold elsewhere is not looked at.
+        mask: policy tokens; values elsewhere are ignored.
 
     Returns:
         A, in units of reward, zero outside the mask.
 
     Departures:
-        None from verl, on rewards that sit on policy tokens.
+        None from verl, if all rewards are on policy tokens.
 
     >>> import jax.numpy as jnp
     >>> remax(jnp.array([[0.0, 1.0]]), jnp.array([0.25]), jnp.ones((1, 2), bool))

@@ -1,4 +1,4 @@
-"""Advantage `rloo`: the score against the mean of the other completions of the same prompt."""
+"""Advantage `rloo`: the score minus the mean score of the prompt's other completions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dovetail.registry import declares
 def rloo(
     scores: Float[Array, "seq"], group_ids: Int[Array, "seq"], mask: Bool[Array, "seq token"]
 ) -> Float[Array, "seq token"]:
-    """Leave-one-out advantage: each completion's score less the mean score of the others in its group.
+    """Leave-one-out advantage: each completion's score minus the mean score of the others in its group.
 
         A_it = s_i - 1/(n-1)·∑_{j ∈ G, j ≠ i} s_j = n/(n-1)·(s_i - mean_G(s))
 
@@ -24,16 +24,16 @@ def rloo(
 
     Args:
         scores: s, one per completion, in units of reward.
-        group_ids: any labels; groups may be interleaved and of unequal size.
-        mask: policy tokens. A row without any is in no group.
+        group_ids: equal labels form a group; groups may be interleaved and of unequal size.
+        mask: policy tokens. A row without any belongs to no group.
 
     Returns:
-        A, in units of reward, the same at every policy token of a completion and zero elsewhere. A group of one
-        has no others and gets zero; a group of equal scores gets exactly zero.
+        A, in units of reward, the same at every policy token of a completion and zero elsewhere. A group of one gets
+        zero, and a group of equal scores exactly zero.
 
     Departures:
-        verl counts rows without policy tokens as members of their group, and gives a group of one its raw score
-        (its `rloo_vectorized`, which is otherwise the same, zero).
+        verl counts rows without policy tokens as members of their group, and gives a group of one its raw score. Its
+        `rloo_vectorized` gives a group of one zero, and is otherwise the same.
 
     >>> rloo(jnp.array([1.0, 0.0, 0.5, 5.0]), jnp.array([3, 3, 3, 8]), jnp.ones((4, 1), bool))
     Array([[ 0.75],

@@ -1,4 +1,4 @@
-"""Advantage `tir_optimal_token_baseline`: returns less the baseline of least variance at each policy token."""
+"""Advantage `tir_optimal_token_baseline`: returns minus the minimum-variance baseline at each policy token."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def tir_optimal_token_baseline(
 
     Deltas against `optimal_token_baseline`:
 
-    1. t counts policy tokens: what a tool wrote does not push the next turn to a later step. Without holes in the
+    1. t counts policy tokens, so that tool output does not shift the next turn to later positions. Without gaps in the
        mask it is the same.
-    2. `handle_zero_tail` unless switched off.
+    2. `handle_zero_tail` is on by default.
 
     Args:
-        token_rewards: r; the score sits on the last policy token.
+        token_rewards: r; the score is on the last policy token.
         old_logps: log π, nats, at collection.
         old_sum_pi_squared: ∑_v π_v² at collection, by the field `sum_pi_squared`.
-        group_ids: any labels; groups may be interleaved and of unequal size.
+        group_ids: equal labels form a group; groups may be interleaved and of unequal size.
         mask: policy tokens.
-        handle_zero_tail: take B = 0 from the step on at which all other completions of the prompt have ended.
+        handle_zero_tail: take B = 0 where all other completions of the prompt have ended.
         epsilon: ε, in units of W.
 
     Returns:
@@ -47,7 +47,7 @@ def tir_optimal_token_baseline(
         zero.
 
     Departures:
-        verl gives a group of one its raw return. With off-policy weights it computes
+        verl gives a group of one its raw return. With off-policy weights, it computes
         `tir_optimal_token_baseline_corrected`.
 
     >>> rewards = jnp.array([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])

@@ -1,4 +1,4 @@
-"""Advantage `tir_optimal_token_baseline_corrected`: its namesake for a loss with off-policy weights."""
+"""Advantage `tir_optimal_token_baseline_corrected`: `tir_optimal_token_baseline` for a loss with off-policy weights."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def tir_optimal_token_baseline_corrected(
     Deltas against `optimal_token_baseline_corrected`:
 
     1. t counts policy tokens, as in `tir_optimal_token_baseline`;
-    2. `handle_zero_tail` unless switched off.
+    2. `handle_zero_tail` is on by default.
 
     Args:
-        token_rewards: r; the score sits on the last policy token.
+        token_rewards: r; the score is on the last policy token.
         old_logps: log π, nats, at collection.
         old_sum_pi_squared: ∑_v π_v² at collection, by the field `sum_pi_squared`.
         is_weights: ρ, from the run's `train.correction`; a run without a correction has none.
-        group_ids: any labels; groups may be interleaved and of unequal size.
+        group_ids: equal labels form a group; groups may be interleaved and of unequal size.
         mask: policy tokens.
-        handle_zero_tail: take B = 0 from the step on at which all other completions of the prompt have ended.
+        handle_zero_tail: take B = 0 where all other completions of the prompt have ended.
         epsilon: ε, in units of W.
 
     Returns:

@@ -27,30 +27,30 @@ def turn_gae(
         A_k = δ_k + γ·λ·A_k+1,   V = A = 0 after the last turn
         A_it = A_k,  R_it = A_k + V_k,  k the turn of token t
 
-    with r_k the rewards on the tokens of turn k. The critic then has to know what an environment's answer is worth, and
-    not what half a sentence is; and one long turn does not discount more than a short one. Li et al. 2025, *Turn-PPO:
+    with r_k the sum of the rewards on the tokens of turn k. The critic then needs to value only the states between
+    turns, not unfinished sentences, and a long turn is not discounted more than a short one. Li et al. 2025, *Turn-PPO:
     turn-level advantage estimation with PPO for improved multi-turn RL in agentic LLMs*.
 
     Deltas against `gae`:
 
-    1. steps are turns, and γ and λ count them.
+    1. steps are turns, so that γ and λ apply per turn.
 
     Args:
-        token_rewards: r; what the interaction gave to a turn sits on the last policy token of the turn, the score on
-            the last one of the episode. Whatever lies on other tokens of the turn, such as a KL penalty, is added.
+        token_rewards: r; the interaction's reward for a turn is on the last policy token of the turn, the score on
+            the last one of the episode. Rewards on other tokens of the turn, such as a KL penalty, are added.
         values: V, the critic at collection, in units of reward; read at the first policy token of each turn.
         turns: which turn a token belongs to.
-        mask: policy tokens; what the inputs hold elsewhere is not looked at.
+        mask: policy tokens; values elsewhere are ignored.
         gamma: γ, discount per turn; 0.99 in the paper.
         lam: λ, decay of the trace per turn; 0.9 in the paper.
-        whiten: bring A to mean 0 and standard deviation 1 over all policy tokens of the batch, as in `gae`.
+        whiten: shift and scale A to mean 0 and standard deviation 1 over all policy tokens of the batch, as in `gae`.
 
     Returns:
         (advantages, returns), both zero outside the mask.
 
     Departures:
-        The critic learns R at every token of a turn, where VAGEN's code for turns learns it at the first one only: what
-        the turn says bears on what it is worth, and every token's value is defined.
+        The critic is trained towards R at every token of a turn, whereas VAGEN's turn-level code trains it only at the
+        first one: here every token's value is defined, and may depend on the text of the turn.
 
     >>> import jax.numpy as jnp
     >>> rewards, values = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([[0.5, 9.0, 0.25]])

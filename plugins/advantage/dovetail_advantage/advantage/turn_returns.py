@@ -1,4 +1,4 @@
-"""Advantage `turn_returns`: what each turn brings from then on, against all turns of the prompt."""
+"""Advantage `turn_returns`: the return from each turn on, relative to all turns of the prompt."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ def turn_returns(
     scale: Literal["none", "group"] = "group",
     epsilon: Annotated[float, Ge(0)] = 1e-6,
 ) -> Float[Array, "seq token"]:
-    """The return from each turn on, as if every turn were a sample of its own.
+    """The return from each turn on, normalised as if every turn were a separate sample.
 
         A_it = (R_ik - mean_G(R)) / (std_G(R) + ε),  k the turn of token t
         R_ik = ∑_{j ≥ k} γ^(j-k)·r_ij
 
-    with r_ij the rewards on the tokens of turn j, and G *all turns* of the episodes of i's prompt. Baronio et al. 2025,
-    *Kevin: multi-turn RL for generating CUDA kernels*, where each turn writes a kernel anew and is rewarded for it, and
-    for what the next ones make of it.
+    with r_ij the sum of the rewards on the tokens of turn j, and G *all turns* of the episodes of i's prompt. Baronio
+    et al. 2025, *Kevin: multi-turn RL for generating CUDA kernels*, where each turn writes a new version of a kernel,
+    and is rewarded for that version and for the later ones.
 
     Deltas against `grpo`:
 
-    1. turns are compared instead of episodes, by what they bring from then on;
+    1. turns are compared instead of episodes, by their returns;
     2. an episode counts as often as it has turns.
 
     Args:
-        token_rewards: r; what the interaction gave to a turn sits on the last policy token of the turn, the score on
+        token_rewards: r; the interaction's reward for a turn is on the last policy token of the turn, the score on
             the last one of the episode.
         turns: which turn a token belongs to.
-        group_ids: any labels; groups may be interleaved and of unequal size.
-        mask: policy tokens. A row or a turn without any is in no group.
-        gamma: γ, discount per turn; 0.4 in the paper, whose turns are rewarded each. Where a reward comes at the end
-            alone, γ < 1 makes late turns better than early ones.
-        scale: divide by the standard deviation of G (Bessel's correction), or by nothing.
-        epsilon: ε, in units of reward; not used under `scale="none"`.
+        group_ids: equal labels form a group; groups may be interleaved and of unequal size.
+        mask: policy tokens. A row or a turn without any belongs to no group.
+        gamma: γ, discount per turn; 0.4 in the paper, where each turn is rewarded. If the only reward comes at the end,
+            γ < 1 gives late turns a higher return than early ones.
+        scale: "group" divides by the standard deviation of G (Bessel's correction), "none" does not divide.
+        epsilon: ε, in units of reward; unused if `scale="none"`.
 
     Returns:
         A, the same at every policy token of a turn and zero elsewhere. If all returns of a prompt are equal it is
         exactly zero.
 
     Departures:
-        The mean has the turn itself in it, and weighs episodes by their turns; `turn_rloo` is without either.
+        The mean includes the turn itself, and weights episodes by their number of turns; `turn_rloo` does neither.
 
     >>> import jax.numpy as jnp
     >>> ids, mask, turns = jnp.array([3, 3]), jnp.ones((2, 2), bool), jnp.array([[0, 1], [0, 1]])

@@ -1,4 +1,4 @@
-"""Advantage `turn_rloo`: what each turn brings from then on, against the other episodes at the same turn."""
+"""Advantage `turn_rloo`: the return from each turn on, minus the mean of the other episodes' at the same turn."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ def turn_rloo(
     gamma: Annotated[float, Interval(ge=0, le=1)] = 1.0,
     ended: Literal["last", "out"] = "last",
 ) -> Float[Array, "seq token"]:
-    """Leave-one-out advantage of each turn: its return less that of the others at the same turn.
+    """Leave-one-out advantage of each turn: its return minus the mean return of the others at the same turn.
 
         A_it = R_ik - 1/(n-1)·∑_{j ∈ G, j ≠ i} R_j,min(k,K_j),  k the turn of token t
         R_ik = ∑_{j ≥ k} γ^(j-k)·r_ij
 
-    with r_ij the rewards on the tokens of turn j, G the n episodes of i's prompt, and K_j the last turn of episode j:
-    one that has ended before turn k goes on counting with what its last turn brought. The baseline depends neither on
-    what i does in turn k nor on when i ends, so that the policy gradient stays unbiased where the policy itself decides
-    whether to take another turn. (A baseline for the reward of each turn, summed over the turns to come, has as many
-    terms as i has turns left: taking another turn then costs what turns earn on average.) Liu et al. 2026, *Dr. Kernel:
+    with r_ij the sum of the rewards on the tokens of turn j, G the n episodes of i's prompt, and K_j the last turn of
+    episode j: an episode that ended before turn k still counts, with the return of its last turn. The baseline depends
+    neither on what i does in turn k nor on when i ends, so that the policy gradient stays unbiased if the policy itself
+    decides whether to take another turn. (A sum of baselines for the rewards of the remaining turns would have as many
+    terms as i has turns left: another turn would then cost the average reward of a turn.) Liu et al. 2026, *Dr. Kernel:
     reinforcement learning done right for Triton kernel generations*, equations 2 and 5 (TRLOO).
 
     Deltas against `rloo`:
 
-    1. a return and a baseline for each turn: what was earned before a turn is no credit to it. With a reward at the end
-       alone, and γ = 1, it is `rloo`.
+    1. a return and a baseline for each turn, so that a turn gets no credit for earlier rewards. If the only reward
+       comes at the end, and γ = 1, it is `rloo`.
 
     Args:
-        token_rewards: r; what the interaction gave to a turn sits on the last policy token of the turn, the score on
+        token_rewards: r; the interaction's reward for a turn is on the last policy token of the turn, the score on
             the last one of the episode.
         turns: which turn a token belongs to.
-        group_ids: any labels; groups may be interleaved and of unequal size.
-        mask: policy tokens. A row without any is in no group.
+        group_ids: equal labels form a group; groups may be interleaved and of unequal size.
+        mask: policy tokens. A row without any belongs to no group.
         gamma: γ, discount per turn; 1 in the paper.
-        ended: what an episode that has ended counts as in the baseline of later turns: "last", what its last turn
-            brought; "out", nothing, so that the mean is over the others with a turn k, as in the paper.
+        ended: how an episode that has ended counts in the baseline of later turns. "last": with the return of its last
+            turn; "out": not at all, so that the mean is over the other episodes with a turn k, as in the paper.
 
     Returns:
         A, in units of reward, the same at every policy token of a turn and zero elsewhere. A group of one gets zero.
 
     Departures:
-        In the paper a turn that no other episode gets to has no baseline, and code that follows it gives the turn its
-        raw return; with `ended="out"` it gets zero here, as a group of one does, at the price of a bias.
+        In the paper a turn that no other episode reaches has no baseline, and implementations give it its raw return;
+        with `ended="out"` it gets zero here, like a group of one, at the cost of a bias.
 
     >>> ids, mask = jnp.array([3, 3]), jnp.ones((2, 2), bool)
     >>> rewards, turns = jnp.array([[1.0, 2.0], [0.0, 1.0]]), jnp.array([[0, 1], [0, 0]])

@@ -1,4 +1,4 @@
-"""Completion filter `void_turns`: no episode in which a turn came to nothing."""
+"""Completion filter `void_turns`: exclude episodes with a turn without usable text."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from jaxtyping import Array, Bool, Float
 def void_turns(
     void_turns: Bool[Array, "seq turn"], mask: Bool[Array, "seq token"]
 ) -> tuple[Bool[Array, "seq token"], dict[str, Float[Array, "seq"]]]:
-    """SimpleTIR: an episode with a void turn is neither learnt from nor in the baseline of its group.
+    """SimpleTIR: an episode with a void turn is excluded from the loss and from the baseline of its group.
 
-        kept_it = m_it   where no turn of episode i is void
+        kept_it = m_it   if no turn of episode i is void, else false
 
-    A turn is void that has a call that cannot be read, no text, or no end. Such turns begin where the policy writes
-    tokens that it hardly ever would, behind results of tools that it has seen little of; their gradients are the ones
-    that explode, and their low scores would teach it not to call at all. Xue et al. 2025, *SimpleTIR: End-to-End
-    Reinforcement Learning for Multi-Turn Tool-Integrated Reasoning* (arXiv:2509.02479).
+    A turn is void if it has a call that cannot be parsed, has no text, or was cut off. Such turns arise when the policy
+    samples very unlikely tokens after unfamiliar tool output; their gradients explode, and their low scores would teach
+    the policy not to call tools at all. Xue et al. 2025, *SimpleTIR: End-to-End Reinforcement Learning for Multi-Turn
+    Tool-Integrated Reasoning* (arXiv:2509.02479).
 
     Args:
-        void_turns: which turns are void.
+        void_turns: true on void turns.
         mask: m, policy tokens.
 
     Returns:
-        The mask without those episodes, and for each episode `dropped`, 1 where it is left out.
+        The mask without those episodes, and the metric `dropped`, 1 for each episode that is excluded.
 
     Departures:
-        In SimpleTIR a turn is void without a complete block of code and without an answer in a box. Here any text may
-        be an answer, as the agent loop cannot know what the task takes for one.
+        In SimpleTIR a turn is void if it has neither a complete code block nor a boxed answer. Here any text may be an
+        answer, because the agent loop does not know what the task accepts.
 
     >>> void = jnp.array([[False, True], [False, False]])
     >>> void_turns(void, jnp.ones((2, 3), bool))[0][:, 0]

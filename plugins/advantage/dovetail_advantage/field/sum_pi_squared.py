@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 
 def sum_pi_squared(logits: Float[Array, "*batch vocab"]) -> Float[Array, "*batch"]:
-    """The chance that two tokens drawn from the policy at a position are the same.
+    """The probability that two tokens sampled independently from the policy at a position are equal.
 
         ∑_v π_v² = exp(logsumexp(2·z) - 2·logsumexp(z)),  z the logits
 
@@ -16,7 +16,7 @@ def sum_pi_squared(logits: Float[Array, "*batch vocab"]) -> Float[Array, "*batch
         logits: z, in float32, divided by the sampling temperature.
 
     Returns:
-        Between 1/|vocab| (uniform) and 1 (certain).
+        A value between 1/|vocab| (a uniform policy) and 1 (a deterministic one).
 
     >>> sum_pi_squared(jnp.zeros((1, 4))).round(3)
     Array([0.25], dtype=float32)

@@ -1,1 +1,1 @@
-"""Which groups are worth training on."""
+"""Group filters, one file each."""

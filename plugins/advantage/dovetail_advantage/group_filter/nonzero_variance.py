@@ -1,4 +1,4 @@
-"""Group filter `nonzero_variance`: groups whose completions do not all score the same."""
+"""Group filter `nonzero_variance`: keep groups whose completions do not all have the same score."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def nonzero_variance(
     Args:
         scores: s, one per completion.
         group_ids: G, which prompt a completion answers.
-        mask: policy tokens; a completion without any (or without a score) is in no group.
-        tolerance: the least spread that counts, in units of the score.
+        mask: policy tokens; a completion without any (or without a score) belongs to no group.
+        tolerance: keep only groups with a spread above this, in units of the score.
 
     Returns:
-        For each completion whether its group is kept; rows of no group follow the others of their prompt.
+        For each completion, whether its group is kept; a row that belongs to no group follows the others of its prompt.
 
     >>> nonzero_variance(jnp.array([1.0, 0.0, 2.0, 2.0]), jnp.array([0, 0, 1, 1]), jnp.ones((4, 1), bool))
     Array([ True,  True, False, False], dtype=bool)

@@ -1,4 +1,4 @@
-"""Group filter `pass_rate_band`: groups that are neither too easy nor too hard."""
+"""Group filter `pass_rate_band`: keep groups whose pass rate is neither too high nor too low."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pass_rate_band(
     high: Annotated[float, Gt(0)] = 1.0,
     success_at: float = 1.0,
 ) -> Bool[Array, "seq"]:
-    """Keep a group if the share of its completions that succeed lies strictly between two bounds.
+    """Keep a group if the fraction of its completions that succeed lies strictly between two bounds.
 
         keep_i = low < mean_{j ∈ G(i)} [s_j ≥ success_at] < high
 
@@ -29,13 +29,13 @@ def pass_rate_band(
     Args:
         scores: s, one per completion.
         group_ids: G, which prompt a completion answers.
-        mask: policy tokens; a completion without any (or without a score) is in no group.
+        mask: policy tokens; a completion without any (or without a score) belongs to no group.
         low: lower bound of the pass rate, 0 to 1.
         high: upper bound.
         success_at: the score from which a completion succeeds.
 
     Returns:
-        For each completion whether its group is kept.
+        For each completion, whether its group is kept.
 
     >>> scores = jnp.array([1.0, 0.0, 1.0, 1.0])
     >>> pass_rate_band(scores, jnp.array([0, 0, 1, 1]), jnp.ones((4, 1), bool))

@@ -1,4 +1,4 @@
-"""The tools of an agent loop: run side by side, under a deadline, their results cut to so many tokens."""
+"""The tools of an agent loop: run concurrently, with a time limit, and with results cut to a number of tokens."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dovetail.workers import LATE, Workers, workers
 from dovetail_agent.runner import Ran, Runner
 
 CHARACTERS: Final = 64
-"""Of a token, more than nearly all have: what is longer than so many for each token is cut before it is encoded."""
+"""More characters than almost any token has. Text with more than this per allowed token is cut before it is encoded."""
 
 
 def opened(tools: Sequence[Tool]) -> list[Tool]:
-    """Return tools, and in the place of a server's those that it has.
+    """Return the tools, with each tool server replaced by the tools that it provides.
 
     Raises:
-        ConfigError: if it has none, or two have the same name.
+        ConfigError: if a server provides none, or two tools have the same name.
     """
     found: dict[str, Tool] = {}
     for tool in tools:
@@ -47,10 +47,10 @@ class Toolbox:
     time_limit: float
 
     def run(self, turns: Sequence[Sequence[Call]], states: Sequence[dict[str, Any]]) -> list[list[Ran]]:
-        """Run the calls of several turns, each turn's in the order written; update what its tools have kept.
+        """Run the calls of several turns, those of a turn in the order written, and update the states of its tools.
 
         Raises:
-            RunError: if a tool cannot go on, by nobody's fault in the episodes.
+            RunError: if a tool cannot continue for a reason that is not the fault of any episode.
         """
         results: list[list[Ran]] = [[] for _ in turns]
         for number in range(max((len(calls) for calls in turns), default=0)):
@@ -78,11 +78,11 @@ class Toolbox:
 
     @functools.cached_property
     def _pool(self) -> Workers:
-        """The processes in which tools run: one pool for all rounds, which ends with the program."""
+        """Return the processes in which tools run: one pool for all rounds, which ends with the program."""
         return workers(functools.partial(Runner, self.tools, CHARACTERS * self.max_tokens), self.processes)
 
     def _cut(self, text: str, more: int) -> str:
-        """Return as much of a result as is read; `more` characters of it have been cut off before."""
+        """Cut a result to the tokens that the policy reads; `more` characters have been cut off before."""
         ids = self.tokenizer.encode(text)
         if len(ids) <= self.max_tokens and not more:
             return text

@@ -32,7 +32,7 @@ Final Answer: the answer
 @declares(turns=True)
 @attrs.frozen(kw_only=True)
 class React(ToolAgent):
-    """As `tool_agent`, with what tools and the environment say written into the policy's own text.
+    """Like `tool_agent`, but the output of tools and the environment continues the policy's text.
 
     ```text
     Thought: ...          the policy
@@ -42,22 +42,22 @@ class React(ToolAgent):
     Thought: ...          the policy
     ```
 
-    No chat template stands between the turns, so it suits base models, and every template. A turn ends where the policy
-    ends it; a model that would go on and make up observations is stopped by `sampling.stop = ['Observation:']`.
+    No chat template is applied between turns, so it works with base models and with any template. A turn ends where the
+    policy ends it; set `sampling.stop = ['Observation:']` if the model would continue with invented observations.
     Yao et al. 2023, *ReAct* (arXiv:2210.03629).
 
     Deltas against `tool_agent`:
 
-    1. No end of turn is put behind a turn that has none, and the observation follows as plain text.
-    2. Calls are those of the format `react`, one in a turn, and a turn that neither acts nor answers is told so.
+    1. An end of turn is not added to a turn without one, and the observation follows as plain text.
+    2. Calls have the format `react`, one per turn; a turn with neither an action nor an answer gets an error message.
     3. The prompt begins with an `instruction`.
 
-    The other settings mean what they do in `tool_agent`: the limits `max_turns`, `max_turn_tokens`,
-    `max_result_tokens`, `max_calls` and `max_invalid`; how a result is written, `result` and `result_role`; where tools
-    run, `processes` and `time_limit`.
+    The other settings are the same as in `tool_agent`: the limits `max_turns`, `max_turn_tokens`, `max_result_tokens`,
+    `max_calls` and `max_invalid`; the format of results, `result` and `result_role`; where tools run, `processes` and
+    `time_limit`.
 
     Raises:
-        ConfigError: when opened, if `train.tool_format` is another than `react`; and as `tool_agent`.
+        ConfigError: when opened, if `train.tool_format` is not `react`, or as for `tool_agent`.
     """
 
     result: str = f"\n{OBSERVATION} {{result}}\n"
@@ -65,13 +65,13 @@ class React(ToolAgent):
 
     @property
     def opened(self) -> type[OpenToolAgent]:
-        """What it is when it is open."""
+        """The class of the open loop."""
         return OpenReact
 
     def check(
         self, tokenizer: Tokenizer, interaction: Interaction | None, tools: Sequence[Tool], tool_format: ToolFormat
     ) -> None:
-        """Refuse a format of which the policy is told nothing; chat templates are not asked."""
+        """Refuse formats that the instruction does not explain; the chat template does not matter."""
         if not isinstance(tool_format, react.React):
             raise ConfigError(
                 "train.agent_loop = 'react' reads calls as lines of text; set train.tool_format to 'react'"
@@ -83,10 +83,10 @@ class OpenReact(OpenToolAgent):
 
     @property
     def in_template(self) -> None:
-        """Nothing: the instruction tells of the tools."""
+        """Nothing: the instruction describes the tools."""
 
     def after(self, ids: Sequence[int], messages: Sequence[Message]) -> list[int]:
-        """Return the ids of an observation; what the policy has written of it is not repeated."""
+        """Return the ids of an observation, without the part that the policy has already written."""
         said = "".join(str(message["content"]) for message in messages)
         if self.tokenizer.decode(list(ids)).rstrip().endswith(OBSERVATION):
             said = said.partition(OBSERVATION)[2] or said

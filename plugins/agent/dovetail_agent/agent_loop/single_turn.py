@@ -1,4 +1,4 @@
-"""Agent loop `single_turn`: a completion is all there is."""
+"""Agent loop `single_turn`: an episode is a single completion."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dovetail.protocols import Interaction, Tokenizer, Tool, ToolFormat
 
 @attrs.frozen(kw_only=True)
 class SingleTurn:
-    """The policy writes once, and nothing answers.
+    """The policy writes a single turn, and there is no response.
 
     Raises:
         ConfigError: if tools or an interaction are chosen, which it would never call.

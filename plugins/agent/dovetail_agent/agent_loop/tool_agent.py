@@ -1,4 +1,4 @@
-"""Agent loop `tool_agent`: calls are run and their results read, else the environment answers, else it is over."""
+"""Agent loop `tool_agent`: after each turn, tool calls are run or the environment responds."""
 
 from __future__ import annotations
 
@@ -39,40 +39,42 @@ MAX_TOKENS: Final = "max_tokens"
 TURN_CUT: Final = "turn_cut"
 INVALID: Final = "invalid"
 FAILED: Final = "failed"
-"""Why an episode ended: the policy called nothing and there is no environment; the environment says so; a limit on
-turns, on tokens, on the tokens of a turn, on invalid calls; or something of ours failed."""
+"""Why an episode ended: the policy called no tool and there is no environment; the environment ended it; it reached a
+limit on turns, tokens, tokens of a turn, or invalid calls; or it failed through no fault of the policy."""
 
 
 @declares(turns=True)
 @attrs.frozen(kw_only=True)
 class ToolAgent:
-    """An episode of turns, between which tools and an environment speak.
+    """An episode of several turns, with the output of tools and an environment in between.
 
-    After a turn its calls are run in the order written, and the policy reads the results; without a call the
-    interaction answers; without an interaction the episode is over.
+    After a turn, its calls are run in the order written and the policy reads the results. If the turn has no calls, the
+    interaction responds; without an interaction the episode is over.
 
-    What the policy gets wrong (JSON that cannot be read, a tool that does not exist, arguments of another type, an
-    exception of the tool) it gets to read. What fails without its fault (an exception of the interaction, a
-    `ConnectionError` of a tool) ends the episode, which is then left out of everything, and is never a reward of zero.
+    The policy reads a message about its own errors (invalid JSON, an unknown tool, arguments of the wrong type, an
+    exception that the tool raises). An error that is not its fault (an exception of the interaction, a
+    `ConnectionError` of a tool) ends the episode, which is then excluded everywhere, rather than given a reward of
+    zero.
 
     Args:
-        max_turns: turns of the policy. In the last one tools are not run, since nobody would read their results.
-        max_turn_tokens: tokens of a turn; one that is cut ends the episode. None: as many as the episode has
-            (`sampling.max_tokens`, observations included).
-        max_result_tokens: tokens of a tool's result that are read; the end of a longer one is cut off, which it says.
-        max_calls: calls in a turn; further ones are not run, which is said.
-        max_invalid: turns whose calls cannot be read, until one more ends the episode.
-        result: how a result is written where no chat template does it; `{name}` and `{result}` stand for the tool's.
-        result_role: who says a result: `tool`, or `user` for chat templates without tools.
-        instruction: what stands in front of the prompt (of its first message), for models whose chat template does not
-            tell of tools; `{tools}` stands for their JSON schemas, `{names}` for their names.
-        processes: processes in which tools run, the turns of a round side by side; 0: here, one after another, where
-            nothing can end a call that hangs.
-        time_limit: seconds for a call, where `processes` is not 0. What is late is ended, with all the processes that
-            it has started, and the policy reads that it was.
+        max_turns: maximum number of turns. The calls of the last turn are not run, since nothing would read the
+            results.
+        max_turn_tokens: maximum number of tokens in a turn; a turn that is cut off ends the episode. None: only the
+            limit of the episode applies (`sampling.max_tokens`, which includes observations).
+        max_result_tokens: maximum number of tokens of a tool's result; a longer one is cut off, with a note.
+        max_calls: maximum number of calls in a turn; further ones are not run, and the policy reads a note.
+        max_invalid: how many turns may have calls that cannot be parsed; one more ends the episode.
+        result: the format of a result if the chat template has none; `{name}` and `{result}` are the tool's.
+        result_role: the role of a result: `tool`, or `user` for chat templates without tools.
+        instruction: text to put before the prompt (before its first message), for models whose chat template does not
+            describe tools; `{tools}` stands for their JSON schemas, `{names}` for their names.
+        processes: number of processes in which tools run, so that the turns of a round run concurrently. 0: in this
+            process, one after another; a call that hangs cannot be ended then.
+        time_limit: seconds for a call, if `processes` is not 0. A call that takes longer is ended together with all
+            processes that it has started, and the policy reads a message.
 
     Raises:
-        ConfigError: when opened, if neither tools nor an interaction are chosen, or the chat template cannot go on
+        ConfigError: when opened, if neither tools nor an interaction is chosen, or the chat template cannot continue
             after a turn.
     """
 
@@ -120,14 +122,14 @@ class ToolAgent:
     def check(
         self, tokenizer: Tokenizer, interaction: Interaction | None, tools: Sequence[Tool], tool_format: ToolFormat
     ) -> None:
-        """Have the chat template go on after a turn now, and not when the first episode is played."""
+        """Check now, not in the first episode, that the chat template can continue after a turn."""
         for role, there in ((self.result_role, tools), ("user", interaction)):
             if there:
                 tokenizer.bridge([{"role": role, "name": "probe", "content": "probe"}])
 
     @property
     def opened(self) -> type[OpenToolAgent]:
-        """What it is when it is open."""
+        """The class of the open loop."""
         return OpenToolAgent
 
 
@@ -144,20 +146,20 @@ class OpenToolAgent:
 
     @property
     def max_turns(self) -> int:
-        """How many turns an episode has at most."""
+        """The maximum number of turns in an episode."""
         return self.settings.max_turns
 
     @property
     def max_turn_tokens(self) -> int | None:
-        """How many tokens a turn has at most."""
+        """The maximum number of tokens in a turn."""
         return self.settings.max_turn_tokens
 
     def prompt(self, example: Example) -> str:
-        """Return the prompt without what `reset` adds."""
+        """Return the prompt without the messages that `reset` adds."""
         return self.rendered(example["prompt"], ())
 
     def rendered(self, prompt: str | Sequence[Message], more: Sequence[Message]) -> str:
-        """Return the text of a prompt and messages behind it; a plain text goes on with their texts."""
+        """Return the text of a prompt with further messages; a plain text is followed by the texts of the messages."""
         said = self.instruction
         if isinstance(prompt, str):
             return self.tokenizer.render(said + prompt + "".join(str(message["content"]) for message in more))
@@ -167,19 +169,19 @@ class OpenToolAgent:
 
     @property
     def in_template(self) -> list[dict[str, Any]] | None:
-        """What the chat template tells of."""
+        """The tools that the chat template describes."""
         return self.schemas or None
 
     @functools.cached_property
     def instruction(self) -> str:
-        """What the policy is told of the tools."""
+        """The text that describes the tools to the policy."""
         functions = [each["function"] for each in self.schemas]
         names = ", ".join(function["name"] for function in functions)
         told = "\n".join(json.dumps(function, ensure_ascii=False) for function in functions)
         return self.settings.instruction.replace("{tools}", told).replace("{names}", names)
 
     def after(self, ids: Sequence[int], messages: Sequence[Message]) -> list[int]:
-        """Return the ids of what is said after a turn, with the end of the turn where it has none."""
+        """Return the ids of the messages after a turn, preceded by an end of turn if the turn has none."""
         ended = len(ids) > 0 and ids[-1] in self.tokenizer.eos_ids
         return ([] if ended else [self.tokenizer.eos_ids[0]]) + self.tokenizer.bridge(messages)
 
@@ -212,12 +214,12 @@ class Episode:
     end: str = ""
     metrics: dict[str, float] = attrs.field(factory=dict)
     kept: dict[str, Any] = attrs.field(factory=dict)
-    """What tools keep from call to call, by name."""
+    """The states of the tools, by name."""
 
 
 @attrs.frozen(kw_only=True)
 class Read:
-    """What a turn asks for."""
+    """The outcome of parsing a turn."""
 
     turn: Turn
     error: str | None
@@ -226,7 +228,7 @@ class Read:
 
 @attrs.frozen(kw_only=True)
 class Played:
-    """Episodes that are going on; see `dovetail.protocols.Running`."""
+    """Episodes in progress; see `dovetail.protocols.Running`."""
 
     loop: OpenToolAgent
     prompts: tuple[str, ...]
@@ -248,14 +250,14 @@ class Played:
         ]
 
     def _written(self, row: int, ids: Sequence[int], messages: Sequence[Message] | None) -> list[int] | None:
-        """Return the ids of what is said after a turn; None where nothing is."""
+        """Return the ids of the messages after a turn; None if there are none."""
         if messages is None:
             return None
         self.episodes[row].messages += messages
         return self.loop.after(ids, messages)
 
     def _read(self, row: int, ids: Sequence[int], finish: str) -> Read:
-        """Add a turn to the record, and see what it asks for; the calls are those that are to be run."""
+        """Record a turn and parse it; the calls in the result are those to run."""
         episode, loop = self.episodes[row], self.loop
         text = loop.tokenizer.decode(list(ids))
         anchor = getattr(loop.interaction, "anchor", None)
@@ -277,7 +279,7 @@ class Played:
         return Read(turn=turn, error=parsed.error, calls=() if episode.end else parsed.calls)
 
     def _called(self, row: int, read: Read, ran: Sequence[Ran]) -> list[Message] | None:
-        """Return the results of a turn's calls, or None where one has failed by nobody's fault in the episode."""
+        """Return the results of a turn's calls, or None if one failed through no fault of the policy."""
         episode = self.episodes[row]
         if lost := next((each.lost for each in ran if each.lost), ""):
             return self._failed(episode, lost)
@@ -290,7 +292,7 @@ class Played:
         return results
 
     def _answer(self, row: int, read: Read) -> list[Message] | None:
-        """Return what follows a turn without calls, or None where the episode is over."""
+        """Return the response to a turn without calls, or None if the episode is over."""
         episode = self.episodes[row]
         if episode.end:
             return None
@@ -313,7 +315,7 @@ class Played:
         }
 
     def _stepped(self, row: int, interaction: Interaction, turn: Turn) -> list[Message] | None:
-        """Let the interaction answer."""
+        """Let the interaction respond."""
         episode, last = self.episodes[row], turn.number + 1 >= self.loop.max_turns
         try:
             step = interaction.step(episode.state, turn, self.generator(row=row, turn=turn.number))
@@ -327,7 +329,7 @@ class Played:
         return list(step.messages)
 
     def result(self, full: Sequence[bool]) -> Episodes:
-        """Return what is known of the episodes."""
+        """Return the records of the episodes."""
         for episode, is_full in zip(self.episodes, full, strict=True):
             episode.end = MAX_TOKENS if is_full else episode.end or FAILED
         failed = np.array([episode.end == FAILED for episode in self.episodes])

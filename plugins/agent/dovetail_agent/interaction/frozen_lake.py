@@ -21,7 +21,7 @@ _WORD: Final = re.compile("|".join(MOVES))
 
 
 class Walk(NamedTuple):
-    """The lake, a row of letters for each row; where somebody stands, and how many moves there have been."""
+    """The lake, as a string of letters for each row; the player's position; and the number of moves so far."""
 
     lake: tuple[str, ...]
     place: tuple[int, int] = (0, 0)
@@ -30,17 +30,16 @@ class Walk(NamedTuple):
 
 @attrs.frozen(kw_only=True)
 class FrozenLake:
-    """Each turn is a move, the last of the words left, down, right and up in it; the answer is the lake after it.
+    """Each turn is a move, the last of the words left, down, right and up in it; the reply is the lake after the move.
 
-    Who reaches the goal gets 1, whoever steps into a hole gets nothing, and both end the episode. A move over the edge
-    stays where it is, and so does a turn without one of the words. The game is gymnasium's `FrozenLake-v1`.
+    Reaching the goal gives a reward of 1, and stepping into a hole none; both end the episode. A move over the edge, or
+    a turn without any of the words, leaves the player in place. The game is gymnasium's `FrozenLake-v1`.
 
     Args:
-        moves: how many there are; the agent loop must allow as many turns.
-        slippery: whether a move goes where it should with probability 1/3 only, and to each side with 1/3, as in
-            gymnasium.
-        message: what is said after a move; `{lake}` is the lake with `P` where one stands, `O` for holes, `G` for the
-            goal.
+        moves: maximum number of moves; the agent loop must allow as many turns.
+        slippery: whether a move has the intended direction only with probability 1/3, and each perpendicular direction
+            with probability 1/3, as in gymnasium.
+        message: the reply to a move; `{lake}` is the lake, with `P` for the player, `O` for holes and `G` for the goal.
 
     >>> game, rng = FrozenLake(message="{lake}"), np.random.default_rng(0)
     >>> state, _ = game.reset({"lake": "...\\n.O.\\n..G"}, rng)
@@ -82,7 +81,7 @@ class FrozenLake:
         return names[(names.index(word) + aside) % len(names)]
 
     def anchor(self, state: Walk) -> tuple[tuple[str, ...], tuple[int, int]]:
-        """Return where somebody stands, whenever that is."""
+        """Return the player's position, whatever the number of moves."""
         return state.lake, state.place
 
 
@@ -93,7 +92,7 @@ def moved(lake: Sequence[str], place: tuple[int, int], word: str) -> tuple[int, 
 
 
 def drawn(lake: Sequence[str], place: tuple[int, int]) -> str:
-    """Draw a lake with somebody on it, the tiles apart so that each is a word of its own."""
+    """Return the lake with the player as text; tiles are separated by spaces, so that each is a separate word."""
     return "\n".join(
         " ".join(HERE if (row, column) == place else tile for column, tile in enumerate(tiles))
         for row, tiles in enumerate(lake)
@@ -101,7 +100,7 @@ def drawn(lake: Sequence[str], place: tuple[int, int]) -> str:
 
 
 def solution(lake: Sequence[str], place: tuple[int, int] = (0, 0)) -> tuple[str, ...] | None:
-    """Return the first of the shortest ways to the goal over ice that holds; None where there is none.
+    """Return the first of the shortest safe paths to the goal; None if there is none.
 
     >>> solution(("...", ".O.", "..G")), solution((".O", "OG"))
     (('down', 'down', 'right', 'right'), None)
@@ -124,7 +123,7 @@ def _steps(lake: Sequence[str], place: tuple[int, int]) -> Iterator[tuple[str, t
 
 
 def solvable(size: int, holes: float, rng: np.random.Generator) -> tuple[str, ...]:
-    """Return a lake of `size` x `size` with a share of about `holes` holes, drawn until there is a way."""
+    """Return a `size` x `size` lake with about a fraction `holes` of holes, drawn until there is a safe path."""
     while True:
         tiles = np.where(rng.random((size, size)) < holes, HOLE, ICE)
         tiles[0, 0], tiles[-1, -1] = ICE, GOAL

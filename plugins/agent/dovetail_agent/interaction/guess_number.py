@@ -1,4 +1,4 @@
-"""Interaction `guess_number`: a number is to be guessed, and each guess is answered with higher or lower."""
+"""Interaction `guess_number`: guess a number, with `higher` or `lower` as the reply to each guess."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUMBER: Final = re.compile(r"-?\d{1,18}")
 
 
 class Hidden(NamedTuple):
-    """The number to be guessed, and how many guesses there have been."""
+    """The number to be guessed, and the number of guesses so far."""
 
     number: int
     guesses: int = 0
@@ -25,14 +25,14 @@ class Hidden(NamedTuple):
 
 @attrs.frozen(kw_only=True)
 class GuessNumber:
-    """Each turn is a guess, the last number in it; the answer is `higher`, `lower`, or the end.
+    """Each turn is a guess, the last number in it; the reply is `higher`, `lower`, or the end of the episode.
 
-    The reward of the turn that guesses right is 1. Whoever halves the numbers that are left needs at most
-    ⌈log₂(n + 1)⌉ guesses of n numbers; who never listens is right with probability `guesses`/n.
+    The turn with the right guess gets a reward of 1. Bisection needs at most ⌈log₂(n + 1)⌉ guesses for n numbers; a
+    policy that ignores the replies is right with probability `guesses`/n.
 
     Args:
-        guesses: how many there are; the agent loop must allow as many turns.
-        message: what is said to a wrong guess; `{hint}` is `higher`, `lower`, or `no number`.
+        guesses: maximum number of guesses; the agent loop must allow as many turns.
+        message: the reply to a wrong guess; `{hint}` is `higher`, `lower`, or `no number`.
 
     >>> game, rng = GuessNumber(), np.random.default_rng(0)
     >>> state, _ = game.reset({"number": 5}, rng)
@@ -49,11 +49,11 @@ class GuessNumber:
         return ("number",)
 
     def reset(self, example: Example, rng: np.random.Generator) -> tuple[Hidden, Sequence[Message]]:
-        """Hide the number; the task's prompt says what the game is."""
+        """Hide the number; the task's prompt explains the game."""
         return Hidden(int(example["number"])), ()
 
     def step(self, state: Hidden, turn: Turn, rng: np.random.Generator) -> Step:
-        """Answer a guess."""
+        """Reply to a guess."""
         found = NUMBER.findall(turn.text)
         guess = int(found[-1]) if found else None
         after = Hidden(state.number, state.guesses + 1)
@@ -64,5 +64,5 @@ class GuessNumber:
         return Step(state=after, messages=(said,), done=after.guesses >= self.guesses)
 
     def anchor(self, state: Hidden) -> tuple[int, int]:
-        """Return the state: the number of guesses is all that a policy can have changed."""
+        """Return the number of guesses so far, the only part of the state that the policy changes."""
         return state.number, state.guesses

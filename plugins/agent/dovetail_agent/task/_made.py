@@ -1,4 +1,4 @@
-"""What tasks share whose examples are made on access and whose demonstrations are episodes."""
+"""A base class for tasks whose examples are generated on access and whose demonstrations are episodes."""
 
 from __future__ import annotations
 

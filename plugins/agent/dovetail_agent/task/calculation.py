@@ -27,12 +27,12 @@ class Calculation(Made):
     Args:
         largest: the numbers are 100 to this one.
         template: the prompt, with `{question}`.
-        result: how a demonstration's result is written, with `{result}`; also a setting of the agent loop.
-        answer: how the answer is written, with `{answer}`.
-        noise: the share of the demonstrations that calculate something else than was asked, and so answer wrongly.
-        train_size: examples in `train`.
-        eval_size: examples in `eval`.
-        sft_size: examples in `sft`.
+        result: the format of a result in a demonstration, with `{result}`; also a setting of the agent loop.
+        answer: the format of the answer, with `{answer}`.
+        noise: the fraction of demonstrations that calculate something else than was asked, and so answer wrongly.
+        train_size: number of examples in `train`.
+        eval_size: number of examples in `eval`.
+        sft_size: number of examples in `sft`.
         seed: draws other questions.
 
     >>> [message["role"] for message in Calculation().examples("sft")[0]["completion"]]
@@ -51,7 +51,7 @@ class Calculation(Made):
         return ("question", "answer")
 
     def make(self, split: Split, rng: np.random.Generator) -> Example:
-        """Return an example; of `sft` with an episode as its completion."""
+        """Return an example; in `sft`, its completion is an episode."""
         asked = self._question(rng, held_out=split == "eval")
         example = {"prompt": self.template.format(question=asked[0]), "question": asked[0], "answer": str(asked[1])}
         if split != "sft":

@@ -1,4 +1,4 @@
-"""Task `faulty_tool`: the calculations of `calculation`, with a calculator that has to be asked again."""
+"""Task `faulty_tool`: the questions of `calculation`, with a calculator that fails at random and must be retried."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ GIVES_UP = "unknown"
 class Persistence(Calculation):
     r"""Questions such as `417 * 283 + 506`, and episodes that ask the tool `faulty_calculator` until it answers.
 
-    Columns and splits are those of `calculation`. Who never asks again is right where the first call is answered, so
-    in 1 - `failing` of the episodes; who has k calls, in 1 - `failing`^k.
+    Columns and splits are those of `calculation`. A policy that never retries is right only if the first call succeeds,
+    in a fraction 1 - `failing` of the episodes; with up to k calls it is 1 - `failing`^k.
 
     Args:
-        failing: the share of calls that fail; also a setting of the tool.
-        calls: how many a demonstration makes at most.
+        failing: the fraction of calls that fail; also a setting of the tool.
+        calls: maximum number of calls in a demonstration.
         largest: the numbers are 100 to this one.
         template: the prompt, with `{question}`.
-        result: how a demonstration's result is written, with `{result}`; also a setting of the agent loop.
-        answer: how the answer is written, with `{answer}`.
-        noise: the share of the demonstrations that give up at the first failure.
-        train_size: examples in `train`.
-        eval_size: examples in `eval`.
-        sft_size: examples in `sft`.
+        result: the format of a result in a demonstration, with `{result}`; also a setting of the agent loop.
+        answer: the format of the answer, with `{answer}`.
+        noise: the fraction of demonstrations that give up at the first failure.
+        train_size: number of examples in `train`.
+        eval_size: number of examples in `eval`.
+        sft_size: number of examples in `sft`.
         seed: draws other questions.
 
     >>> episodes = [example["completion"] for example in Persistence(failing=0.5).examples("sft")[:50]]
@@ -50,7 +50,7 @@ class Persistence(Calculation):
     calls: Annotated[int, Interval(ge=1, le=16)] = attrs.field(default=4, validator=in_range)
 
     def make(self, split: Split, rng: np.random.Generator) -> Example:
-        """Return an example; of `sft` with an episode as its completion."""
+        """Return an example; in `sft`, its completion is an episode."""
         question, value = self._question(rng, held_out=split == "eval")
         example = {"prompt": self.template.format(question=question), "question": question, "answer": str(value)}
         if split != "sft":

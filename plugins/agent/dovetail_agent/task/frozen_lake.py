@@ -1,4 +1,4 @@
-"""Task `frozen_lake`: lakes that can be crossed, and demonstrations, for the interaction of the same name."""
+"""Task `frozen_lake`: solvable lakes, and demonstrations, for the interaction of the same name."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ HELD_OUT: Final = 8
 @declares(repeats=True)
 @attrs.frozen(kw_only=True)
 class Crossing(Made):
-    r"""Lakes with a way over the ice, and episodes of somebody who takes a shortest one.
+    r"""Lakes with a safe path to the goal, and demonstrations that follow a shortest one.
 
-    Columns: `lake`, and `answer`, the number of moves that a shortest way has. One lake of eight is in `eval`, and in
-    no other split; of 3 x 3 tiles there are few lakes, so that each comes often.
+    Columns: `lake`, and `answer`, the number of moves in a shortest path. One lake in eight is in `eval`, and in no
+    other split. There are few lakes of 3 x 3 tiles, so that each occurs often.
 
     Args:
         size: rows and columns of a lake.
-        holes: the share of holes among its tiles, about.
-        moves: how many a demonstration has at most; also a setting of the interaction.
+        holes: the approximate fraction of tiles that are holes.
+        moves: maximum number of moves in a demonstration; also a setting of the interaction.
         template: the prompt, with `{lake}`.
-        message: what a demonstration's move is answered; also a setting of the interaction.
-        noise: the share of the demonstrations that walk at random.
-        train_size: examples in `train`.
-        eval_size: examples in `eval`.
-        sft_size: examples in `sft`.
+        message: the reply to a move in a demonstration; also a setting of the interaction.
+        noise: the fraction of demonstrations that walk at random.
+        train_size: number of examples in `train`.
+        eval_size: number of examples in `eval`.
+        sft_size: number of examples in `sft`.
         seed: draws other lakes.
 
     >>> example = Crossing(template="{lake}").examples("train")[0]
@@ -64,7 +64,7 @@ class Crossing(Made):
         return ("lake", "answer")
 
     def demonstrate(self, lake: tuple[str, ...], rng: np.random.Generator) -> list[Message]:
-        """Cross a lake: by a shortest way, or at random with probability `noise`."""
+        """Cross a lake: by a shortest path or, with probability `noise`, at random."""
         game, blind = FrozenLake(moves=self.moves, message=self.message), bool(rng.random() < self.noise)
         state, _ = game.reset({"lake": "\n".join(lake)}, rng)
         messages = list[Any]()
@@ -78,7 +78,7 @@ class Crossing(Made):
             state, messages = step.state, [*messages, *step.messages]
 
     def make(self, split: Split, rng: np.random.Generator) -> Example:
-        """Return an example; of `sft` with an episode as its completion."""
+        """Return an example; in `sft`, its completion is an episode."""
         lake = solvable(self.size, self.holes, rng)
         while (crc32("".join(lake).encode()) % HELD_OUT == 0) != (split == "eval"):
             lake = solvable(self.size, self.holes, rng)

@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 )
 @attrs.frozen(kw_only=True)
 class Guessing(Made):
-    r"""Numbers to be guessed, each as likely as the others, and episodes of somebody who halves what is left.
+    r"""Numbers to be guessed, uniformly distributed, and demonstrations that use bisection.
 
-    Columns: `number`, which the prompt does not say, and `answer`, the same as text. The splits are drawn
-    independently; what is held out is not a number, but how it came.
+    Columns: `number`, which is not in the prompt, and `answer`, the same as text. The splits are drawn independently,
+    and contain the same numbers: only the random draws of `eval` are held out.
 
     Args:
         largest: the numbers are 1 to this one.
-        guesses: how many guesses a demonstration has at most; also a setting of the interaction.
+        guesses: maximum number of guesses in a demonstration; also a setting of the interaction.
         template: the prompt, with `{largest}`.
-        message: what a demonstration's guess is answered; also a setting of the interaction.
-        noise: the share of the demonstrations that guess blindly, which leaves listening to be learnt.
-        train_size: examples in `train`.
-        eval_size: examples in `eval`.
-        sft_size: examples in `sft`.
+        message: the reply to a guess in a demonstration; also a setting of the interaction.
+        noise: the fraction of demonstrations that guess blindly, which leaves listening to be learnt.
+        train_size: number of examples in `train`.
+        eval_size: number of examples in `eval`.
+        sft_size: number of examples in `sft`.
         seed: draws other numbers.
 
     >>> task = Guessing(largest=3, guesses=2, message="\n{hint}\n")
@@ -73,7 +73,7 @@ class Guessing(Made):
             state, messages = step.state, [*messages, *step.messages]
 
     def make(self, split: Split, rng: np.random.Generator) -> Example:
-        """Return an example; of `sft` with an episode as its completion."""
+        """Return an example; in `sft`, its completion is an episode."""
         number = int(rng.integers(1, self.largest + 1))
         prompt = self.template.format(largest=self.largest)
         example = {"prompt": prompt, "number": number, "answer": str(number)}

@@ -1,4 +1,4 @@
-"""Task `local_search`: questions about made-up people, which only a search answers, and only two of them."""
+"""Task `local_search`: questions about fictional people, which need exactly two searches to answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PEOPLE: Final = 800
 TOWNS: Final = 160
 RIVERS: Final = 40
-"""How many there are in the made-up world, which is always the same."""
+"""How many there are in the fictional world, which is always the same."""
 HELD_OUT: Final = 8
 """Of so many people one is asked about in `eval` alone."""
 
@@ -32,7 +32,7 @@ _VOWELS: Final = ("a", "e", "i", "o", "u")
 
 @functools.cache
 def world() -> tuple[dict[str, str], dict[str, str]]:
-    """Return where each person was born, and on which river each town lies.
+    """Return the birthplace of each person, and the river of each town.
 
     >>> born, river = world()
     >>> len(born), len(river), len(set(river.values()))
@@ -57,19 +57,19 @@ def _names(rng: np.random.Generator, count: int) -> list[str]:
 @declares(repeats=True)
 @attrs.frozen(kw_only=True)
 class TwoHops(Made):
-    r"""On which river lies the town where somebody was born? Two facts of a corpus tell, each found by a search.
+    r"""Questions about the river on which a person's birthplace lies, which take two facts, each found by a search.
 
     Columns: `question` and `answer`. The corpus is `tool.search.corpus = 'local_search'`: 960 sentences about people
-    and towns. People of `eval` are in no other split. Closed book a guess is right in one of 40 cases.
+    and towns. People in `eval` are in no other split. Without the corpus, a guess is right with probability 1/40.
 
     Args:
         template: the prompt, with `{question}`.
-        result: how a demonstration's result is written, with `{result}`; also a setting of the agent loop.
-        answer: how the answer is written, with `{answer}`.
-        noise: the share of the demonstrations that guess a river after the first search.
-        train_size: examples in `train`.
-        eval_size: examples in `eval`.
-        sft_size: examples in `sft`.
+        result: the format of a result in a demonstration, with `{result}`; also a setting of the agent loop.
+        answer: the format of the answer, with `{answer}`.
+        noise: the fraction of demonstrations that guess a river after the first search.
+        train_size: number of examples in `train`.
+        eval_size: number of examples in `eval`.
+        sft_size: number of examples in `sft`.
         seed: draws other questions about the same world.
 
     >>> for message in TwoHops(result="{result}").examples("sft")[0]["completion"]:
@@ -93,7 +93,7 @@ class TwoHops(Made):
 
     @staticmethod
     def passages() -> Iterator[tuple[str, str]]:
-        """Yield what the tool `search` finds, each without a title."""
+        """Yield the passages for the tool `search`, without titles."""
         born, river = world()
         for person, town in born.items():
             yield "", f"{person} was born in {town}."
@@ -101,7 +101,7 @@ class TwoHops(Made):
             yield "", f"{town} lies on the {its}."
 
     def make(self, split: Split, rng: np.random.Generator) -> Example:
-        """Return an example; of `sft` with an episode as its completion."""
+        """Return an example; in `sft`, its completion is an episode."""
         born, river = world()
         people = [name for number, name in enumerate(born) if (number % HELD_OUT == 0) == (split == "eval")]
         person = people[int(rng.integers(len(people)))]

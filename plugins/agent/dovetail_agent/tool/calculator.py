@@ -46,7 +46,10 @@ def calculator(expression: str, *, digits: Annotated[int, Ge(0)] = 6) -> str:
         raise ValueError("division by zero") from error
     if value.denominator == 1:
         return str(value.numerator)
-    return f"{float(value):.{digits}f}".rstrip("0").rstrip(".")
+    try:
+        return f"{float(value):.{digits}f}".rstrip("0").rstrip(".")
+    except OverflowError as error:
+        raise ValueError("the result is beyond the largest number that can be written") from error
 
 
 def _value(node: ast.expr) -> Fraction:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Annotated, Literal
 
 import attrs
 from annotated_types import Ge, Gt
 
-from dovetail.errors import ConfigError
+from dovetail.errors import ConfigError, DovetailWarning
 from dovetail.protocols import Result
 from dovetail.ranges import in_range
-from dovetail_reward._sandbox.outside import FULL, protections, run
+from dovetail_reward._sandbox.outside import protections, run, what_is_open
 
 _ENDED = {
     "failed": "(the process ended: too much memory, or a crash)",
@@ -58,11 +59,11 @@ class Python:
 
     def __attrs_post_init__(self) -> None:
         """Look at what this machine can hold back."""
-        if self.isolation == "full" and protections() != FULL:
-            raise ConfigError(
-                f"tool python: of {' and '.join(FULL)} this machine has {' and '.join(protections()) or 'neither'};"
-                " isolation = 'any' runs model-written code all the same"
-            )
+        weaker = what_is_open()
+        if weaker and self.isolation == "full":
+            raise ConfigError(f"tool python: {weaker}; isolation = 'any' runs it all the same")
+        if weaker:
+            warnings.warn(f"tool python: {weaker}", DovetailWarning, stacklevel=2)
 
     def __call__(self, code: str, state: tuple[str, ...] | None) -> Result:
         """Run code after that of the state."""

@@ -12,7 +12,7 @@ def call_of(found: Any, key: str = "arguments") -> Call:
     """Return the call that an object `{"name": ..., key: {...}}` stands for; a text may hold its arguments as JSON.
 
     Raises:
-        ValueError: in words for the model.
+        ValueError: with a message for the model.
     """
     arguments = found.get(key, {}) if isinstance(found, dict) else {}
     arguments = loaded(arguments) if isinstance(arguments, str) else arguments
@@ -25,7 +25,7 @@ def loaded(text: str) -> Any:
     """Read JSON.
 
     Raises:
-        ValueError: in words for the model.
+        ValueError: with a message for the model.
     """
     try:
         return json.loads(text)

@@ -43,6 +43,6 @@ class Hermes:
         return Parsed(calls=tuple(calls))
 
     def write(self, call: Call) -> str:
-        """Return a call as `parse` reads it."""
+        """Return the text of a call, in the form that `parse` reads."""
         body = json.dumps({"name": call.name, "arguments": dict(call.arguments)}, ensure_ascii=False)
         return f"{BEGIN}\n{body}\n{END}"

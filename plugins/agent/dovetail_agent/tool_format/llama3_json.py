@@ -1,4 +1,4 @@
-"""Tool format `llama3_json`: a turn that is JSON and nothing else, as Llama 3.1 to 3.3 write calls."""
+"""Tool format `llama3_json`: a turn that consists only of JSON, as Llama 3.1 to 3.3 write calls."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MEANT: Final = re.compile(r'\{\s*"name"\s*:')
 
 @attrs.frozen(kw_only=True)
 class Llama3Json:
-    r"""Calls as `{"name": "search", "parameters": {"query": "..."}}`; several are parted by `;`.
+    r"""Calls as `{"name": "search", "parameters": {"query": "..."}}`; several are separated by `;`.
 
     The models write a call as the whole turn. A turn that begins with other text, or with JSON that has no `name`,
-    calls nothing. `<|python_tag|>` may stand in front, and `arguments` instead of `parameters`.
+    contains no call. `<|python_tag|>` may precede the call, and `arguments` may replace `parameters`.
 
     >>> Llama3Json().parse('{"name": "add", "parameters": {"a": 1}}').calls
     (Call(name='add', arguments={'a': 1}, texts=False),)
@@ -48,5 +48,5 @@ class Llama3Json:
         return Parsed(calls=tuple(calls))
 
     def write(self, call: Call) -> str:
-        """Return a call as `parse` reads it."""
+        """Return the text of a call, in the form that `parse` reads."""
         return json.dumps({"name": call.name, "parameters": dict(call.arguments)}, ensure_ascii=False)

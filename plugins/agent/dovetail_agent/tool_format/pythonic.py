@@ -16,11 +16,11 @@ _FENCE: Final = re.compile(r"^```\w*\n(.*?)(?:\n?```)?$", re.DOTALL)
 
 @attrs.frozen(kw_only=True)
 class Pythonic:
-    """Calls as `[search(query="...", limit=3), other()]`: the whole turn, maybe between code fences.
+    """Calls as `[search(query="...", limit=3), other()]`: the whole turn, optionally between code fences.
 
-    Arguments are literals, written by name. A turn that is anything else than such a list calls nothing. Gemma's chat
-    template knows neither tools nor their results: `agent_loop.tool_agent.instruction` tells of the first,
-    `result_role = 'user'` brings the second. Of Google's guide to function calling with Gemma.
+    Arguments are literals, passed by name. Any other turn contains no call. Gemma's chat template supports neither
+    tools nor their results: use `agent_loop.tool_agent.instruction` to describe the tools, and `result_role = 'user'`
+    for results. From Google's guide to function calling with Gemma.
 
     >>> Pythonic().parse("[add(a=1, b=-2)]").calls
     (Call(name='add', arguments={'a': 1, 'b': -2}, texts=False),)
@@ -47,7 +47,7 @@ class Pythonic:
             return Parsed(error=str(error))
 
     def write(self, call: Call) -> str:
-        """Return a call as `parse` reads it."""
+        """Return the text of a call, in the form that `parse` reads."""
         return f"[{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})]"
 
 

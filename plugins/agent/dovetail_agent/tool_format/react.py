@@ -1,4 +1,4 @@
-"""Tool format `react`: thought, action and its input in lines of text."""
+"""Tool format `react`: thought, action and action input as lines of text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dovetail_agent.tool_format._json import loaded
 
 OBSERVATION: Final = "Observation:"
 
-_ACTION: Final = re.compile(r"^[ \t]*Action:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+_ACTION: Final = re.compile(r"^[ \t]*Action:(.*)$", re.MULTILINE)
 _INPUT: Final = re.compile(r"^[ \t]*Action Input:[ \t]*(.*)\Z", re.MULTILINE | re.DOTALL)
 _ANSWER: Final = re.compile(r"^[ \t]*Final Answer:", re.MULTILINE)
 _SAID: Final = re.compile(rf"^[ \t]*{OBSERVATION}(.*)\Z", re.MULTILINE | re.DOTALL)
@@ -32,7 +32,7 @@ class React:
 
     The input is a JSON object with the arguments, or a text for a tool's only parameter. A turn with neither an action
     nor an answer, or with both, is an error, and so is an observation that the model has made up. Yao et al. 2023,
-    *ReAct* (arXiv:2210.03629), in the lines that LangChain made common; the paper writes `Action: Search[...]`.
+    *ReAct* (arXiv:2210.03629), in the form popularised by LangChain; the paper writes `Action: Search[...]`.
 
     >>> React().parse('Thought: Add.\nAction: add\nAction Input: {"a": 1}').calls
     (Call(name='add', arguments={'a': 1}, texts=False),)
@@ -52,7 +52,7 @@ class React:
             return Parsed(error=f"write {have}" + (", and not both" if action else ""))
         if action is None:
             return Parsed()
-        return self._called(action[1], _INPUT.search(text, action.end()))
+        return self._called(action[1].strip(" \t"), _INPUT.search(text, action.end()))
 
     def _called(self, name: str, given: re.Match[str] | None) -> Parsed:
         if not name or given is None:
@@ -66,5 +66,5 @@ class React:
             return Parsed(error=str(error))
 
     def write(self, call: Call) -> str:
-        """Return a call as `parse` reads it."""
+        """Return the text of a call, in the form that `parse` reads."""
         return f"Action: {call.name}\nAction Input: {json.dumps(dict(call.arguments), ensure_ascii=False)}"

@@ -12,8 +12,8 @@ from dovetail.protocols import Call, Parsed
 
 BEGIN: Final = "<tool_call>"
 END: Final = "</tool_call>"
-_FUNCTION: Final = re.compile(r"<function=([^>\n]*)>(.*?)(</function>|\Z)", re.DOTALL)
-_PARAMETER: Final = re.compile(r"<parameter=([^>\n]*)>\n?(.*?)\n?(</parameter>|(?=<parameter=)|\Z)", re.DOTALL)
+_FUNCTION: Final = re.compile(r"<function=([^<>\n]*)>(.*?)(</function>|\Z)", re.DOTALL)
+_PARAMETER: Final = re.compile(r"<parameter=([^<>\n]*)>\n?(.*?)\n?(</parameter>|(?=<parameter=)|\Z)", re.DOTALL)
 
 
 @attrs.frozen(kw_only=True)
@@ -30,8 +30,8 @@ class Xml:
     </tool_call>
     ```
 
-    Values are texts as they stand, without the line breaks behind and before the tags, so code needs no escapes; where
-    a parameter is not a text, it is read as JSON. Qwen3-Coder sometimes leaves out `<tool_call>`, which is understood.
+    Values are literal text, without the line breaks next to the tags, so that code needs no escapes. If a parameter is
+    not a text, its value is parsed as JSON. Qwen3-Coder sometimes omits `<tool_call>`, which is accepted.
 
     >>> Xml().parse("<function=add>\n<parameter=a>\n1\n</parameter>\n</function>").calls
     (Call(name='add', arguments={'a': '1'}, texts=True),)
@@ -56,7 +56,7 @@ class Xml:
         return Parsed(calls=tuple(calls))
 
     def write(self, call: Call) -> str:
-        """Return a call as `parse` reads it."""
+        """Return the text of a call, in the form that `parse` reads."""
         lines = [BEGIN, f"<function={call.name}>"]
         for name, value in call.arguments.items():
             written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,6 +1,6 @@
-"""The checks that every component must pass, ours and third parties' alike: `pytest --dovetail-dist=NAME` runs them.
+"""The checks that every component must pass, built-in or third-party: `pytest --dovetail-dist=NAME` runs them.
 
-`check` says what a check is and `suites` holds them all, by what they look at; `subject`, `batch` and `case` are what
-they look at; `verdict` carries one out, and `session` makes pytest items of them. Nothing here imports jax until the
-suites do.
+`check` defines a check, and `suites` contains all of them, grouped by topic; `subject`, `batch` and `case` are the
+objects that they examine; `verdict` runs a check, and `session` turns checks into pytest items. Only the suites import
+jax.
 """

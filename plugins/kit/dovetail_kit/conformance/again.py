@@ -1,7 +1,7 @@
-"""Say what tasks and rewards give in a process of its own; a program that `suites.elsewhere` runs.
+"""Report the results of tasks and rewards in a separate process; a program that `suites.elsewhere` runs.
 
-It reads the list that `dovetail_kit.conformance.sharded` reads, and writes what `told` tells of each by name. Python
-hashes texts otherwise in every process, so that the order of a set of them is another one.
+It reads the list that `dovetail_kit.conformance.sharded` reads, and writes the result of `told` for each, by name.
+Python hashes strings differently in every process, so that the order of a set of strings differs too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FIRST = 50
 
 
 def told(subject: Subject) -> list[str]:
-    """Return the first examples of each split of a task, or the scores that a reward gives, in words."""
+    """Return the first examples of each split of a task, or the scores of a reward, as text."""
     if subject.component.kind == "task":
         task: Any = subject.bind()
         found = []
@@ -36,7 +36,7 @@ def told(subject: Subject) -> list[str]:
 
 
 def main() -> None:
-    """Ask what standard input lists."""
+    """Report the components listed on standard input."""
     found = {}
     for name, kind, own, distribution, place, given in json.load(sys.stdin):
         module, _, attribute = place.partition(":")

@@ -1,7 +1,7 @@
 """A small batch with every field that a component may read. It is consistent: log-probabilities come from logits.
 
-Its mask has padding, holes and a row without any policy token; its groups have sizes 4, 2 and 2, are interleaved, and
-have arbitrary labels. In the holes stand observations, so that its rows are episodes of one to three turns.
+Its mask has padding, gaps and a row without any policy token; its groups have sizes 4, 2 and 2, are interleaved, and
+have arbitrary labels. The gaps contain observations, so that its rows are episodes of one to three turns.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ LENGTHS: Final = (9, 5, 0, 1, 3, 6, 4, 8)
 HOLES: Final = ((1, 2), (5, 1), (5, 3), (7, 2), (7, 3), (7, 5))
 GROUP_IDS: Final = (5, -3, 5, 40, -3, 5, 40, 5)
 TURNS: Final = (1, 2, 2, 1, 1, 3, 1, 3)
-"""Turns of each episode; of the empty one it was decided later that it counts nowhere."""
+"""The number of turns in each episode; the empty one had turns, but was excluded afterwards."""
 ANCHOR_IDS: Final = ((0, -1, -1), (0, 4, -1), (0, 2, -1), (0, -1, -1), (0, -1, -1), (0, 2, 3), (0, -1, -1), (0, 2, 2))
-"""Of the group of four, two meet the same state in turn 1, and one of them again; numbers say nothing across groups."""
+"""In the group of four, two episodes visit the same state in turn 1, and one of them visits it again. Numbers are not
+comparable across groups."""
 
 Fields = dict[str, Any]
 
@@ -41,7 +42,7 @@ def make_mask() -> np.ndarray:
 
 
 def make_turns() -> Fields:
-    """Return what says which tokens belong to which turn, and what is known of turns."""
+    """Return the fields about turns: which turn each token belongs to, and the records of each turn."""
     rng, mask = np.random.default_rng(77), make_mask()
     observed = np.zeros_like(mask)
     for hole in HOLES:
@@ -61,13 +62,13 @@ def make_turns() -> Fields:
 
 
 def _first_of_groups() -> np.ndarray:
-    """Tell which rows are the first of their groups: where a demonstration, which a group shares, counts."""
+    """Return which rows are the first of their groups; a demonstration, shared by a group, counts only there."""
     return np.array([label not in GROUP_IDS[:row] for row, label in enumerate(GROUP_IDS)])
 
 
 @functools.cache
 def known_fields(seed: int = 0) -> Fields:
-    """Return every field that the engine provides, and what a forward pass offers to a field."""
+    """Return every field that the engine provides, including the inputs that a forward pass offers to a field."""
     rng = np.random.default_rng(seed)
 
     def normal(*shape: int, scale: float = 1.0) -> np.ndarray:
@@ -127,13 +128,13 @@ def known_fields(seed: int = 0) -> Fields:
 
 
 def _support(tokens: np.ndarray) -> np.ndarray:
-    """Return some ids for each token, itself among them, as a sampler's cut leaves them."""
+    """Return a support for each token: some ids, including its own, as a sampler's cut would leave."""
     others = np.where(tokens % 2 == 0, (tokens + 1) % VOCABULARY, -1)
     return np.stack([tokens, others, (tokens + 2) % VOCABULARY], axis=-1).astype(np.int32)
 
 
 def field(name: str, known: Fields) -> Any:
-    """Return a field: one that is known, what the component that provides it computes from those, or else a column."""
+    """Return a field: a known one, the result of the component that provides it, or otherwise a column of numbers."""
     if name in known:
         return known[name]
     quantity = quantity_in(name, current())
@@ -155,7 +156,7 @@ def field(name: str, known: Fields) -> Any:
 
 
 def _written(name: str, known: Fields) -> Any:
-    """Return a field that components of a plugin's own kind write; None if there is no such kind, or no component."""
+    """Return a field that components of a plugin's kind write; None if there is no such kind or component."""
     for kind in current().kinds.values():
         for writer in current().components(kind.name) if name in kind.writes else ():
             values = Subject(writer).bind()(*(_array(field(read, known)) for read in writer.reads))
@@ -164,7 +165,7 @@ def _written(name: str, known: Fields) -> Any:
 
 
 def _offered(read: str, prefix: str, known: Fields) -> Any:
-    """Return what a provider reads: of the batch or, under a prefix, of that model and its inputs."""
+    """Return an input of a provider: a field of the batch or, under a prefix, of that model and its inputs."""
     if not prefix or read not in ("tokens", "mask", LOGITS, HIDDEN):
         return _array(field(read, known))
     if prefix + read in known:
@@ -176,12 +177,12 @@ def _offered(read: str, prefix: str, known: Fields) -> Any:
 
 
 def _of_another(name: str, own: np.ndarray) -> np.ndarray:
-    """Return what another model offers under this name: near the policy's own."""
+    """Return another model's array of this name, close to the policy's."""
     return own + np.float32(0.3) * _normal(name, own.shape)
 
 
 def _normal(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Return numbers that belong to a name."""
+    """Return random numbers that depend only on a name."""
     return np.random.default_rng(zlib.crc32(name.encode())).normal(size=shape).astype(np.float32)
 
 
@@ -192,8 +193,8 @@ def _array(value: Any) -> Any:
 def read_by(component: Component, seed: int = 0) -> Fields:
     """Return the fields that a component reads, the mask of its tokens, and weights for a sum over them.
 
-    The tokens of a component that reads another mask, and this one not, are those of that mask: of the demonstrations,
-    or the observations.
+    If a component reads another mask instead of `mask`, its tokens are those of that mask: demonstrations or
+    observations.
     """
     known = known_fields(seed)
     names = dict.fromkeys((*component.reads, "mask", "weights"))
@@ -221,7 +222,7 @@ def is_float(value: Any) -> bool:
 
 
 def in_one_turn(fields: Fields) -> Fields:
-    """Say that every episode has one turn, from a state that is the same for all."""
+    """Give every episode a single turn, which starts from the same state."""
     rows = np.arange(ROWS)
     of_turns = np.where(np.arange(max(TURNS)) == 0, 0, -1) + 0 * rows[:, None]
     one = {
@@ -238,7 +239,7 @@ def take_rows(fields: Fields, rows: Any) -> Fields:
 
 
 def widened(fields: Fields, columns: int) -> Fields:
-    """Add padding on the right: NaN in arrays of floats, elsewhere zero."""
+    """Add padding on the right: NaN in float arrays, zero in others."""
 
     def wide(value: np.ndarray) -> np.ndarray:
         filling = np.nan if is_float(value) else 0
@@ -250,7 +251,7 @@ def widened(fields: Fields, columns: int) -> Fields:
 
 
 def spoilt(fields: Fields, value: float) -> Fields:
-    """Write a value where nobody may look: outside the mask, and in completions without policy tokens."""
+    """Write a value where components must not read: outside the mask, and in completions without policy tokens."""
     mask = fields["mask"]
 
     def spoil(name: str, array: np.ndarray) -> np.ndarray:
@@ -264,9 +265,9 @@ def spoilt(fields: Fields, value: float) -> Fields:
 
 
 def renumbered(fields: Fields, number: int) -> Fields:
-    """Write a number where nobody may look: as the turn of tokens outside the mask, and as the id of padding.
+    """Write a number where components must not read: the turns of tokens outside the mask, and the ids of padding.
 
-    What stands in a hole is an observation, which the policy has read.
+    The ids in gaps are kept: they are observations, which the policy has read.
     """
     mask = fields["mask"]
     seen = {"turns": mask, "tokens": np.cumsum(mask[:, ::-1], axis=1)[:, ::-1] > 0}
@@ -274,7 +275,7 @@ def renumbered(fields: Fields, number: int) -> Fields:
 
 
 def closed(fields: Fields) -> Fields:
-    """Move the tokens inside the mask to the front of their rows, so that the holes close."""
+    """Move the tokens inside the mask to the front of their rows, which closes the gaps."""
     order = np.argsort(~fields["mask"], axis=1, kind="stable")
 
     def moved(value: np.ndarray) -> np.ndarray:
@@ -293,9 +294,9 @@ def with_mask(fields: Fields, mask: np.ndarray) -> Fields:
 
 
 def with_scores(fields: Fields, scores: Any) -> Fields:
-    """Replace the rewards in every form: scores, their table, and rewards on tokens (on the last policy token).
+    """Replace the rewards in every form: scores, their table, and token rewards (on the last policy token).
 
-    What an interaction gave to turns is zero, so that the scores are outcomes.
+    The rewards of turns are set to zero, so that the scores are outcome rewards.
     """
     scores = np.asarray(scores, np.float32)
     mask = fields["mask"]

@@ -22,12 +22,12 @@ from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.fields import quantity_in
 
 LEARNT = tuple(kind.name for kind in current().kinds.values() if kind.term or kind.name == "value_loss")
-"""Kinds through which a model learns, so that their gradients matter."""
+"""Kinds that train a model, so that their gradients matter."""
 
 
 @attrs.define(eq=False)
 class ArrayCase:
-    """A component on its batch. It is compiled once: every check that keeps the shapes shares the program."""
+    """A component on its batch. It is compiled once; all checks that keep the shapes share the program."""
 
     subject: Subject
     traces: int = 0
@@ -60,12 +60,12 @@ class ArrayCase:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The fields through which it learns: those that depend on the model being trained."""
+        """The fields to differentiate by: those that depend on the model being trained."""
         return tuple(name for name in self.component.reads if _is_differentiable(name))
 
     @property
     def variable(self) -> str:
-        """The one field through which it learns.
+        """The only field to differentiate by.
 
         Raises:
             Inapplicable: if there is none, or more than one.
@@ -82,11 +82,11 @@ class ArrayCase:
         return _numpy(values, metrics, {})
 
     def first(self) -> Result:
-        """Call it without compiling on the usual batch, with gradients where a model learns through it; cached."""
+        """Call it without compiling on the usual batch, with gradients if it trains a model; cached."""
         return self.subject.once("first", lambda: _numpy(*self.pure(_jax(self.fields()), self.subject.floats)))
 
     def second(self) -> tuple[Result, list[str]]:
-        """Call it once more, with NaN where nobody may look; also list what the call changed; cached."""
+        """Call it again, with NaN where it must not read; also list the state that the call changed; cached."""
         return self.subject.once("second", self._second)
 
     def _second(self) -> tuple[Result, list[str]]:
@@ -100,7 +100,7 @@ class ArrayCase:
         return _numpy(values, metrics, {}), changed
 
     def announced(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return values and metrics: only their shapes and types if it can be traced, which costs nothing."""
+        """Return values and metrics; only their shapes and dtypes if it can be traced, which is cheap."""
         try:
             return jax.eval_shape(self.call, self.fields(), self.subject.floats)
         except Exception:
@@ -108,7 +108,7 @@ class ArrayCase:
             return result.values, result.metrics
 
     def run(self, fields: Fields, floats: dict[str, Any] | None = None) -> Result:
-        """Call it compiled, with gradients where a model learns through it.
+        """Call it compiled, with gradients if it trains a model.
 
         Raises:
             Inapplicable: if it cannot be compiled, which is for the check `jit` to report.
@@ -122,7 +122,7 @@ class ArrayCase:
             raise Inapplicable("it cannot be compiled: see the check 'jit'") from error
 
     def compiled(self, fields: Fields, floats: dict[str, Any] | None = None) -> Result:
-        """Call it compiled; raises whatever compiling raises."""
+        """Call it compiled; exceptions from compiling are passed on."""
         if self._refused:
             raise self._refused
         if self._jitted is None:

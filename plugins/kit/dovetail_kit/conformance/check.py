@@ -1,4 +1,4 @@
-"""A check: the claim, the components it is about, what a failure means, and how to fix it."""
+"""A check: its claim, the components it applies to, the meaning of a failure, and how to fix one."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Check:
     """One claim about components of some kinds.
 
     Attributes:
-        name: what reports and `expected_failures` call it; unique in a kind.
-        kinds: the kinds it is about; empty for all.
+        name: its name in reports and `expected_failures`; unique within a kind.
+        kinds: the kinds it applies to; empty for all.
         reads: fields that a component must read for this to apply.
         when: a further condition on the component.
         claim: what a component must declare for this to apply, such as `on_policy_gradient`.
         unless: what a component may declare so that this does not apply.
-        slow: takes more than a second for one component.
+        slow: whether it takes more than a second for one component.
         doctor: the level at which `dovetail plugin doctor` reports a failure, for checks that need no computation;
             None if only pytest carries it out.
         summary: the claim, in a sentence.
@@ -55,7 +55,7 @@ class Check:
     function: Callable[[Any], None]
 
     def applies(self, component: Component) -> bool:
-        """Tell whether a component is held to this."""
+        """Tell whether the check applies to a component."""
         if self.kinds and component.kind not in self.kinds:
             return False
         declared = component.declares
@@ -78,7 +78,7 @@ def check(
     slow: bool = False,
     doctor: Literal["error", "warning"] | None = None,
 ) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
-    """Make a check of a function whose docstring states the claim and, below it, what a failure means."""
+    """Turn a function into a check; its docstring states the claim and, below it, the meaning of a failure."""
 
     def register(function: Callable[[Any], None]) -> Callable[[Any], None]:
         summary, _, meaning = (inspect.getdoc(function) or "").partition("\n\n")
@@ -118,5 +118,5 @@ def checks(kind: str | None = None) -> tuple[Check, ...]:
 
 
 def applicable(component: Component) -> tuple[Check, ...]:
-    """Return the checks that a component is held to."""
+    """Return the checks that apply to a component."""
     return tuple(each for each in checks(component.kind) if each.applies(component))

@@ -1,4 +1,4 @@
-"""What a component may declare with `dovetail.declares`, and what it means."""
+"""The claims that a component may make with `dovetail.declares`, and their meaning."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import attrs
 
 @attrs.frozen
 class Claim:
-    """A claim: the kinds that may make it (none: all), and what it means."""
+    """A claim: the kinds that may make it (empty for all), and its meaning."""
 
     kinds: tuple[str, ...]
     meaning: str
@@ -22,6 +22,11 @@ CLAIMS: Final[dict[str, Claim]] = {
     ),
     "excludes": Claim((), "kinds of which a config may choose none beside it, because it does their work itself"),
     "idle": Claim((), "float hyperparameters that change nothing but in cases that the checks do not have"),
+    "programs": Claim(
+        (),
+        "hyperparameters that name programs to run or servers to call, which the config of a run folder sets only with"
+        " `--trust`",
+    ),
     "per_reward": Claim((), "hyperparameters with a number for each reward of `train.rewards`, or None"),
     "on_policy_gradient": Claim(("policy_loss",), "on policy, its gradient by logps is -A"),
     "pessimistic": Claim(
@@ -85,6 +90,9 @@ CLAIMS: Final[dict[str, Claim]] = {
     "versions": Claim(
         ("rollout",),
         "may sample while the trainer updates, each completion with the weights whose version it carries",
+    ),
+    "placed": Claim(
+        ("rollout", "reward"), "computes with JAX in this process, on the devices that `KIND/mesh` gives its kind"
     ),
     "vocabulary_logps": Claim(
         ("rollout",), "unless False, log-probabilities over the whole vocabulary can be asked for"

@@ -1,4 +1,4 @@
-"""How figures are compared: arrays where somebody reads them, and whole results."""
+"""Compare arrays, at the positions that are read, and whole results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dovetail_kit.conformance.check import Failed
 
 @attrs.frozen
 class Result:
-    """What a call returned: values, metrics, and gradients of ∑ w·value by the fields through which it learns."""
+    """The result of a call: values, metrics, and gradients of ∑ w·value by the fields to differentiate by."""
 
     values: tuple[np.ndarray, ...]
     metrics: dict[str, np.ndarray]
@@ -25,7 +25,7 @@ class Result:
 
 
 def read_where(value: np.ndarray, mask: np.ndarray) -> Any:
-    """Return where somebody reads a value: in the mask, in rows that have a policy token, or everywhere."""
+    """Return the positions at which a value is read: in the mask, in rows with a policy token, or everywhere."""
     if value.ndim > 1 and value.shape[:2] == mask.shape:
         return mask
     rows = mask.any(axis=1)
@@ -55,7 +55,7 @@ def same(actual: Any, expected: Any, what: str, *, within: float = 1e-5, where: 
 
 
 def same_results(actual: Result, expected: Result, what: str, *, mask: np.ndarray, within: float = 1e-5) -> None:
-    """Compare values, metrics and gradients where somebody reads them.
+    """Compare values, metrics and gradients at the positions that are read.
 
     Raises:
         Failed: with the largest difference and its place.
@@ -72,7 +72,7 @@ def same_results(actual: Result, expected: Result, what: str, *, mask: np.ndarra
 
 
 def finite(array: Any, what: str) -> None:
-    """Check that there is no NaN and no infinity.
+    """Check that an array has no NaN or infinity.
 
     Raises:
         Failed: with the first of them and its place.

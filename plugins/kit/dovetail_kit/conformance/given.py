@@ -1,4 +1,4 @@
-"""What the engine gives to rewards besides dataset columns, with a tokenizer of three characters per token."""
+"""The arguments other than dataset columns that the engine passes to rewards, for three characters per token."""
 
 from __future__ import annotations
 
@@ -34,4 +34,4 @@ GIVEN: Final[Mapping[str, Callable[[int, Mapping[str, Any]], Any]]] = {
     "logps": lambda number, record: [-0.5 - token % 7 for token in _ids(record["completions"])],
     "ends": lambda number, record: _ends(record["completions"]),
 }
-"""By the name that rewards read: its value for a completion, from the number and the record of the completion."""
+"""For each name that rewards may read, a function from the index and record of a completion to its value."""

@@ -1,4 +1,4 @@
-"""Texts that a reward will meet, because policies in training write them."""
+"""Texts that rewards must handle, because policies in training write them."""
 
 from __future__ import annotations
 
@@ -48,4 +48,4 @@ HOSTILE: Final = {
 """Texts on which a careless regular expression takes minutes, or a careless conversion raises."""
 
 TRUTHS: Final = ("42", 42, 0, -1.5, "", "Paris", "inf", "nan", "1e999999999999999999999", None)
-"""What the answers of a dataset may be."""
+"""Values that the answers of a dataset may have."""

@@ -1,6 +1,6 @@
-"""Measure what importing each component costs once jax is there; a program that `suites.devices` runs.
+"""Measure the time to import each component after jax; a program that `suites.devices` runs.
 
-It reads the list that `dovetail_kit.conformance.sharded` reads, and writes seconds of processor time by name.
+It reads the list that `dovetail_kit.conformance.sharded` reads, and writes seconds of processor time, by name.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 
 
 def main() -> None:
-    """Import what standard input lists."""
+    """Import the components listed on standard input."""
     for module in ("jax.numpy", "flax.nnx", "optax", "numpy", "dovetail.protocols"):
         importlib.import_module(module)
     took = {}

@@ -12,7 +12,7 @@ BEGIN = "<!-- made by python -m dovetail_kit.conformance.page -->"
 
 
 def page(text: str) -> str:
-    """Return the page with its lists as they are now, and the text before them as it is."""
+    """Return the page with its lists brought up to date, and the text before them unchanged."""
     return f"{text.partition(BEGIN)[0]}{BEGIN}\n\n{_claims()}\n{_checks()}"
 
 

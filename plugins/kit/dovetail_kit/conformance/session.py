@@ -26,7 +26,7 @@ PROPERTY = "dovetail_conformance"
 
 
 class _Report(Exception):
-    """A failure that is reported in words."""
+    """A failure that is reported as a message, without a traceback."""
 
 
 class _WordedItem(pytest.Item):
@@ -61,7 +61,7 @@ class CheckItem(_WordedItem):
 
 
 class RegistrationItem(_WordedItem):
-    """What is claimed of a distribution as a whole: it can be loaded, it is cheap to import, and it has components."""
+    """The claims about a distribution as a whole: it can be loaded, it imports quickly, and it has components."""
 
     def __init__(self, *, distribution: str, registry: Registry, **options: Any) -> None:
         super().__init__(**options)
@@ -69,7 +69,7 @@ class RegistrationItem(_WordedItem):
         self.registry = registry
 
     def runtest(self) -> None:
-        """Fail on the errors that the doctor finds, and on a heavy import, which every command would pay for."""
+        """Fail on errors that the doctor finds, and on a heavy import, which would slow down every command."""
         findings = examine(self.distribution, self.registry)
         wrong = [str(each) for each in findings if each.level == "error" or each.about == "heavy import"]
         owners = {component.origin.distribution for component in self.registry.components()}
@@ -112,7 +112,7 @@ class Conformance:
             items += added
 
     def pytest_report_collectionfinish(self) -> list[str]:
-        """Say how many checks were added to the tests."""
+        """Report how many checks were added to the tests."""
         return [f"{tally.expected} checks of {name}" for name, tally in self.tallies.items() if tally.expected]
 
     def _items(self, session: pytest.Session, distribution: str) -> Iterator[pytest.Item]:
@@ -184,7 +184,7 @@ class Conformance:
                 )
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Say which distributions conform."""
+        """Report which distributions conform."""
         for record in self.records:
             terminalreporter.write_line(
                 f"{record.distribution} {record.version} conforms to dovetail {record.dovetail}: {record.checks}"

@@ -22,7 +22,7 @@ from dovetail_kit.conformance.subject import Subject
 
 
 def main() -> None:
-    """Compute what standard input lists."""
+    """Compute the components listed on standard input."""
     found = {}
     for name, kind, component, distribution, target, given in json.load(sys.stdin):
         origin = Origin(distribution, "", target.partition(":")[0])
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def compute(subject: Subject) -> dict[str, Any]:
-    """Return what a component computes from its batch, or an `error`; nothing if it cannot be called here."""
+    """Return the results of a component on its batch, or an `error`; empty if it cannot be called here."""
     mesh = Mesh(np.array(jax.devices()[:2]), ("rows",))
 
     def place(value: Any) -> Any:

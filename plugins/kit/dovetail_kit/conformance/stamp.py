@@ -27,7 +27,7 @@ class Record:
     """A complete run without failures.
 
     Attributes:
-        distribution: what was checked.
+        distribution: the distribution that was checked.
         version: its version at the time.
         files: hash of the files of its packages at the time.
         dovetail: the version of Dovetail that the checks came with.
@@ -49,7 +49,7 @@ class Record:
 
 @attrs.frozen
 class Stamp:
-    """What is known about a distribution: `current`, `stale` with the reason, or `none`."""
+    """The state of a distribution's record: `current`, `stale` with the reason, or `none`."""
 
     state: State
     record: Record | None = None
@@ -63,7 +63,7 @@ class Stamp:
 
 
 def read(distribution: str) -> Stamp:
-    """Return what is known about an installed distribution's conformance.
+    """Return the state of an installed distribution's conformance record.
 
     Raises:
         PluginError: if it has a record, but is not installed.

@@ -1,4 +1,4 @@
-"""What a check looks at: a component with its hyperparameters, and what has been computed with it so far."""
+"""The object that a check examines: a component with its hyperparameters, and cached results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Subject:
         component: the component.
         given: hyperparameters that replace its defaults.
         memory: results that checks share, by keys of their own.
-        crowd: the subjects that are checked together with it, and what is computed once for all of them.
+        crowd: the subjects that are checked together with it, and results that are computed once for all of them.
     """
 
     component: Component
@@ -34,12 +34,12 @@ class Subject:
 
     @property
     def declared(self) -> Mapping[str, Any]:
-        """What the component declares."""
+        """The claims of the component."""
         return self.component.declares
 
     @property
     def params(self) -> dict[str, Any]:
-        """All hyperparameters: as given, as declared in `settings`, as by default, or else some number.
+        """All hyperparameters: as given, as declared in `settings`, the default, or otherwise some number.
 
         Raises:
             Inapplicable: if one has no default and is not a number.
@@ -58,7 +58,7 @@ class Subject:
         """Return the function or the instance with its hyperparameters, some of them replaced.
 
         Raises:
-            Inapplicable: if the component cannot be built here, for want of a library or a file.
+            Inapplicable: if the component cannot be built here, because a library or a file is missing.
         """
         try:
             inner = {name: current().get(kind, str(self.params[name])) for name, kind in self.component.chooses.items()}
@@ -74,7 +74,7 @@ class Subject:
         return self.memory[key]
 
     def forget(self) -> None:
-        """Free what has been computed."""
+        """Free all cached results."""
         self.memory.clear()
 
     def _is_traced(self, name: str, value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Carry out one check on one component, and say in words what came of it."""
+"""Run one check on one component, and describe the outcome."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Outcome = Literal["passed", "failed", "known", "skipped"]
 
 @attrs.frozen(kw_only=True)
 class Verdict:
-    """The outcome of a check, with what was seen or why; `known` is a failure that the component declares."""
+    """The outcome of a check, with the figures seen or the reason; `known` is a failure that the component declares."""
 
     outcome: Outcome
     seen: str = ""
 
 
 def judge(check: Check, subject: Subject) -> Verdict:
-    """Carry out a check."""
+    """Run a check on a component and return the outcome; exceptions count as failures."""
     reason = subject.declared.get("expected_failures", {}).get(check.name)
     try:
         check.function(subject)
@@ -42,7 +42,7 @@ def judge(check: Check, subject: Subject) -> Verdict:
 
 
 def report(check: Check, subject: Subject, verdict: Verdict) -> str:
-    """Say what failed, what that means and how to fix it."""
+    """Return a report of a failed check: the claim, the figures seen, their meaning, and how to fix the component."""
     component = subject.component
     lines = [f"{component.label} of {component.origin.distribution} {component.origin.version} fails '{check.name}'"]
     lines += [f"  claimed: {check.summary}", f"  seen:    {verdict.seen}"]

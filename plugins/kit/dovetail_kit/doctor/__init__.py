@@ -1,4 +1,4 @@
-"""`dovetail plugin doctor`: everything that can be known about a plugin without training with it."""
+"""`dovetail plugin doctor`: find problems of a plugin without training with it."""
 
 from __future__ import annotations
 

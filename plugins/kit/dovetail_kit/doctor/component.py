@@ -1,4 +1,4 @@
-"""Examine a component: what its signature and its docstring say, or fail to say."""
+"""Examine the signature and the docstring of a component."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dovetail_kit.doctor.methods import examine_methods
 
 
 def examine_component(component: Component, registry: Registry) -> Iterator[Finding]:
-    """Yield what is wrong with a component, or could be better."""
+    """Yield errors in a component, and suggestions."""
     try:
         component.load()
         defaults(component)

@@ -29,7 +29,7 @@ from dovetail_kit.installed import third_parties
 
 
 def examine(name: str, registry: Registry) -> list[Finding]:
-    """Return what is wrong with a distribution, or could be better; the errors first.
+    """Return the errors in a distribution, followed by suggestions.
 
     Raises:
         UnknownNameError: if it is not installed.
@@ -121,7 +121,7 @@ def _contracts(distribution: metadata.Distribution, own: list[Component], regist
 
 
 def _files(distribution: metadata.Distribution, own: list[Component]) -> Iterator[Finding]:
-    """Tell whether what is registered is what is installed."""
+    """Check that the registered files are the installed ones."""
     if _is_editable(distribution):
         yield Finding(
             "note",

@@ -1,4 +1,4 @@
-"""One thing that the doctor has found."""
+"""A finding of the doctor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "note")
 
 @attrs.frozen
 class Finding:
-    """What was found and what to do about it; an error keeps the plugin, or one of its components, from working."""
+    """A problem and its remedy; an error keeps the plugin, or one of its components, from working."""
 
     level: Level
     about: str

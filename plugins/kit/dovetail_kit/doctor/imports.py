@@ -1,4 +1,4 @@
-"""What importing a plugin costs, measured in a fresh process, because every command pays for it."""
+"""Measure the time to import a plugin, which every command spends, in a fresh process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ print(json.dumps([time.process_time() - began, sorted(set(sys.modules) & set(sys
 
 @attrs.frozen
 class ImportCost:
-    """What one entry point costs: seconds of processor time, and the heavy libraries that it imports."""
+    """The cost of importing one entry point: seconds of processor time, and the heavy libraries that it imports."""
 
     module: str
     seconds: float

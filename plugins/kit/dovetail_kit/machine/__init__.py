@@ -1,1 +1,1 @@
-"""`dovetail doctor`: what the machine has, what JAX sees of it, and what is slow here and why."""
+"""`dovetail doctor`: the machine's hardware, what JAX can use of it, and reasons why something is slow."""

@@ -1,4 +1,4 @@
-"""What does not work on a machine, and what is slow there and why: one rule a function, each from the facts alone."""
+"""Rules about what does not work or is slow on a machine; each is a function of the facts alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL_SHARED: Final = 1 << 30
 
 @attrs.frozen
 class Finding:
-    """One line: what is the matter, why, and what to do."""
+    """One line of advice: the problem, its cause, and the remedy."""
 
     level: Level
     text: str
@@ -32,7 +32,7 @@ class Finding:
 
 
 def findings(facts: Survey) -> list[Finding]:
-    """Return what there is to say, errors first."""
+    """Return all findings, errors first."""
     found = [finding for rule in RULES for finding in rule(facts)]
     return sorted(found, key=lambda finding: ("error", "slow", "note").index(finding.level))
 

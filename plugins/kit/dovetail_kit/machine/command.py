@@ -13,7 +13,7 @@ from dovetail_kit.machine.survey import Survey, survey
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the facts and what follows from them; status 1 if something does not work."""
+    """Print the facts and the findings; status 1 if something does not work."""
     from dovetail.run.process import prepare
 
     prepare()
@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def described(facts: Survey, found: list[Finding]) -> list[str]:
-    """Return the lines that are printed."""
+    """Return the lines to print."""
     versions = ", ".join(
         f"{name} {version}" for name, version in facts.versions.items() if not name.startswith("nvidia")
     )

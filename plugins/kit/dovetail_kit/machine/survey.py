@@ -1,4 +1,4 @@
-"""The facts about a machine; nothing here judges them."""
+"""The facts about a machine, without any judgement."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BF16_FLAGS: Final = ("avx512_bf16", "amx_bf16")
 
 @attrs.frozen(kw_only=True)
 class Device:
-    """A device that JAX sees; memory in bytes, 0 where it does not say."""
+    """A device that JAX sees; memory in bytes, 0 if unknown."""
 
     kind: str
     limit: int = 0
@@ -45,25 +45,25 @@ class Device:
 
 @attrs.frozen(kw_only=True)
 class Survey:
-    """What is there.
+    """The facts about a machine.
 
     Attributes:
         system: operating system and processor.
-        cores: of the processor.
-        memory: bytes of the machine, and of them those that are free.
-        has_bf16: whether the processor multiplies in bfloat16.
-        shared: free bytes of the file system in memory, through which weights go to other engines; None without one.
-        python: version.
-        versions: of JAX and what belongs to it.
-        backend: the platform on which JAX computes; empty if it cannot be started.
-        error: why it cannot.
-        devices: that JAX sees.
-        gpus: that the driver lists, before JAX has taken any memory.
-        programs: that compute on a GPU now, with their memory in MiB.
-        variables: of the environment that change what JAX does.
-        extras: of Dovetail, and whether each is installed.
-        cache: where compiled programs are kept.
-        cache_is_writable: whether they can be.
+        cores: number of processor cores.
+        memory: bytes of main memory, in total and free.
+        has_bf16: whether the processor has bfloat16 arithmetic.
+        shared: free bytes in the shared-memory file system, which passes weights to other engines; None without one.
+        python: the version of Python.
+        versions: the versions of JAX and related packages.
+        backend: the platform that JAX uses; empty if it cannot be started.
+        error: why JAX cannot be started.
+        devices: the devices that JAX sees.
+        gpus: the GPUs that the driver lists, before JAX has allocated any memory.
+        programs: the programs that are using a GPU now, with their memory in MiB.
+        variables: environment variables that affect JAX.
+        extras: Dovetail's extras, and whether each is installed.
+        cache: the folder for compiled programs.
+        cache_is_writable: whether that folder is writable.
     """
 
     system: str

@@ -1,4 +1,4 @@
-"""What every rollout engine must do, for the tests of an engine:
+"""Checks that every rollout engine must pass, for use in an engine's tests:
 
     from dovetail_kit.rollout import CHECKS, EngineCase
 
@@ -6,8 +6,8 @@
     for check in CHECKS:
         check(case)
 
-A check raises `AssertionError` with the figures that are wrong; its docstring says what is claimed and what the usual
-cause of a failure is. Engines are compared with the model itself, run without a cache.
+A check raises `AssertionError` with the wrong figures; its docstring states the claim and the usual cause of a failure.
+Engines are compared with the model itself, run without a cache.
 """
 
 from __future__ import annotations

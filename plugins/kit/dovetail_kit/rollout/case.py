@@ -21,7 +21,7 @@ from dovetail.protocols import Completions, Rollout, RolloutEngine, Tokenizer, W
 PROMPTS: Final = 4
 SAMPLES: Final = 8
 LENGTH: Final = 6
-"""Positions of a prompt, padding included."""
+"""The number of positions in a prompt, including padding."""
 MAX_TOKENS: Final = 8
 
 
@@ -51,13 +51,13 @@ class EngineCase:
 
     Attributes:
         open: opens the engine with `weights`.
-        graphdef: the structure of the model, with the tokenizer's vocabulary. Of completions of at most 8 tokens some
+        graphdef: the structure of the model, with the tokenizer's vocabulary. Some completions of at most 8 tokens
             should end with an EOS, and some should not.
         weights: the weights of version 0.
         other: the weights to sync.
         tokenizer: what the engine reads and writes text with.
-        claims: what the engine's class declares.
-        tolerance: of log-probabilities, in nats; 1e-4 for float32, about 0.05 for bfloat16.
+        claims: the claims of the engine's class.
+        tolerance: for log-probabilities, in nats; 1e-4 for float32, about 0.05 for bfloat16.
     """
 
     open: Callable[[], RolloutEngine]
@@ -86,7 +86,7 @@ class EngineCase:
         )
 
     def sharing(self, engine: RolloutEngine) -> EngineCase:
-        """Return a case in which all checks but `check_close` share one open engine, for engines that open slowly.
+        """Return a case in which all checks except `check_close` share one open engine, for engines that open slowly.
 
         Each `open` syncs the first weights again, and `close` leaves the engine open.
         """

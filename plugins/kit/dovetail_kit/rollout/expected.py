@@ -1,4 +1,4 @@
-"""What an engine must report, computed in float64 by sorting the vocabulary."""
+"""The log-probabilities that an engine must report, computed in float64 by sorting the vocabulary."""
 
 from __future__ import annotations
 

@@ -125,12 +125,15 @@ def _comparison(analysis: Analysis) -> str:
         " comparison: with few seeds it is too narrow, and nothing is decided by it. The interval over seeds and"
         " prompts answers for other prompts, too."
     )
-    chart = charts.forest(
-        rows,
-        unit=unit.of_differences,
-        band=design.min_effect,
-        label="differences with intervals",
-        x_label="difference, points" if unit.percent else "difference",
+    chart = charts.both(
+        lambda width: charts.forest(
+            rows,
+            unit=unit.of_differences,
+            band=design.min_effect,
+            label="differences with intervals",
+            x_label="difference, points" if unit.percent else "difference",
+            width=width,
+        )
     )
     return section("Difference", figure(chart, caption), _statistics(analysis))
 

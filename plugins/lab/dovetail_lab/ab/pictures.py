@@ -19,7 +19,8 @@ def learning(analysis: Analysis) -> str:
     design, unit = analysis.registration.design, Unit.of(analysis.registration.design.metric)
     curves = _by_arm(analysis, design.metric)
     keys = legend([(arm.name, index) for index, arm in enumerate(design.arms)])
-    drawn = charts.lines(curves, unit=unit, label=f"{design.metric} by step")
+    label = f"{design.metric} by step"
+    drawn = charts.both(lambda width: charts.lines(curves, unit=unit, label=label, width=width))
     caption = "Mean over the seeds with its 95 % t interval at each step; thin: single runs."
     differences = []
     for index, arm in enumerate(design.treatments, 1):
@@ -27,7 +28,11 @@ def learning(analysis: Analysis) -> str:
         points = list(zip(found.steps, found.mean, strict=True))
         low, high = _shown(found.low, found.high)
         differences.append(Line(label=arm.name, color=index, points=points, low=low, high=high))
-    lower = charts.lines(differences, unit=unit.of_differences, label="difference by step", band=design.min_effect)
+    lower = charts.both(
+        lambda width: charts.lines(
+            differences, unit=unit.of_differences, label="difference by step", band=design.min_effect, width=width
+        )
+    )
     note = (
         f"Mean paired difference against {design.control.name} at each step, with its 95 % t interval; above zero is"
         " better. The verdict is about the registered window alone: an interval that leaves zero out somewhere on the"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dovetail.cli.options import Commands, add_overrides
+from dovetail.cli.options import Commands, add_overrides, add_trust
 from dovetail.errors import RunError
 
 
@@ -21,6 +21,7 @@ def add(commands: Commands) -> None:
     command.add_argument(
         "--dtype", choices=("float32", "bfloat16"), help="type of the parameters (default: the one they have)"
     )
+    add_trust(command)
     add_overrides(command)
     command.set_defaults(run=run, config=None)
 

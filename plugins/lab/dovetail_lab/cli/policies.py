@@ -27,7 +27,10 @@ def load_policy_config(options: argparse.Namespace, also: Sequence[str] = ()) ->
 
     if options.of is not None and not (options.of / CONFIG).is_file():
         raise RunError(f"'{options.of}' is not a run folder: it holds no {CONFIG}")
-    path = options.of / CONFIG if options.of is not None and options.config is None else find(options.config)
+    if options.of is not None and options.config is None:
+        path = options.of / CONFIG
+        return path, load(path, [*options.overrides, *also], trusted=options.trust)
+    path = find(options.config)
     return path, load(path, [*options.overrides, *also])
 
 

@@ -31,6 +31,7 @@ def add(commands: Commands) -> None:
     for name, summary in (
         ("status", "print how each trial stands"),
         ("table", "print what each setting has come to, the best first"),
+        ("importance", "print which parameters matter, by Optuna's PED-ANOVA"),
         ("kill", "stop trials, or without any the whole sweep; the same command resumes it"),
         ("export", "write the trials with their values, states and metrics"),
     ):
@@ -39,7 +40,7 @@ def add(commands: Commands) -> None:
         each.set_defaults(run=_command(name))
         if name == "kill":
             each.add_argument("trials", nargs="*", metavar="TRIAL", help="ids, or as much of them as is unique")
-        if name in ("table", "export"):
+        if name in ("table", "importance", "export"):
             each.add_argument("--metric", help="what is compared (default: that of the sweep)")
             each.add_argument("--goal", choices=("max", "min"), help="whether higher is better")
         if name == "export":
@@ -61,6 +62,7 @@ def _add_space(run: argparse.ArgumentParser) -> None:
         help="N draws of loguniform(a,b), uniform(a,b), int(a,b) or choice(a,b,...)",
     )
     space.add_argument("--draw-seed", type=int, metavar="N", help="another seed, other draws")
+    space.add_argument("--sampler", metavar="NAME", help="who draws: random (default), sobol, tpe, cma_es, gp, pbt")
     space.add_argument("--seeds", metavar="SEEDS", help="seeds of the runs: 5 is the first five, 2:5, or 0,7")
     space.add_argument(
         "--exclude",

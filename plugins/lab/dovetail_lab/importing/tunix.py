@@ -32,7 +32,7 @@ KL: Final = {"kl": "k1", "mse_kl": "k2", "low_var_kl": "k3"}
 REASONS: Final = {
     r"(data_.*|dataset_.*|tfds_.*|apply_chat_.*|train_fraction|num_test_.*|reward_functions|verl_compatible)": "set"
     " train.task and train.rewards; task.gsm8k is GSM8K, task.records a file of your own",
-    r".*(mesh|sharding|role_to_|allocation).*": "devices are mesh.fsdp and mesh.tp, for all roles",
+    r".*(mesh|sharding|role_to_|allocation).*": "devices are mesh.*, and ROLE/mesh.* of roles that have their own",
     r"rollout_config\.rollout_(vllm|sglang)_.*|(vllm|sglang_jax)_config.*": "see rollout.vllm and rollout.sglang_jax",
     r".*(metrics_|profiler|perf_|checkpoint_root|log_dir|flush|max_inflight|offload).*": "a run has a folder of its own"
     " (--folder); `dovetail train --profile` traces steps",

@@ -16,6 +16,8 @@ from dovetail_lab.report.numbers import Unit, number
 
 COLORS: Final = 8
 WIDTH: Final = 920.0
+NARROW: Final = 460.0
+"""Of the picture that a narrow screen shows in place of the wide one, so that its text keeps its size."""
 DIGIT: Final = 7.0
 """About the width of a character of a tick's label."""
 
@@ -103,6 +105,23 @@ class Frame:
         )
 
 
+def both(draw: Callable[[float], str]) -> str:
+    """Draw a chart twice, for wide and for narrow screens, which show one of the two (`picture.CHART`)."""
+    drawn = []
+    for kind, width in (("wide", WIDTH), ("narrow", NARROW)):
+        drawn.append(draw(width).replace('class="chart"', f'class="chart {kind}"', 1))
+    return "".join(drawn)
+
+
+def margin(labels: Iterable[str], least: float) -> float:
+    """Return the room that labels of an axis take, so that none is cut off.
+
+    >>> margin(["0.1", "0.000025"], 64.0), margin(["1,000,000.5"], 64.0)
+    (72.0, 93.0)
+    """
+    return max(least, 16 + DIGIT * max(map(len, labels), default=0))
+
+
 def ticks(low: float, high: float, wanted: int = 5, *, whole: bool = False) -> list[float]:
     """Return round values between two ends, about as many as wanted; `whole`: no fractions.
 
@@ -138,6 +157,7 @@ def lines(
     x_label: str = "step",
     band: float | None = None,
     small: bool = False,
+    width: float = WIDTH,
 ) -> str:
     """Draw curves with their intervals over steps.
 
@@ -148,6 +168,7 @@ def lines(
         x_label: what the horizontal axis is.
         band: half the width of a band around zero, which is then drawn; None for no zero line.
         small: a picture of a third of the page.
+        width: of the picture.
     """
     curves = [curve for curve in curves if curve.points]
     if not curves:
@@ -161,8 +182,11 @@ def lines(
         values += [-band, band]
     steps = [x for curve in curves for x, _ in curve.points]
     extent = (min(steps), max(steps)) if min(steps) < max(steps) else (min(steps) - 0.5, max(steps) + 0.5)
-    size = {"width": 300.0, "height": 190.0, "left": 56.0, "right": 10.0} if small else {}
-    frame = Frame(x_range=extent, y_range=spread(values), **size)
+    extents = spread(values)
+    size = {"width": 300.0, "height": 190.0} if small else {"width": width}
+    room = margin(map(unit.axis, ticks(*extents)), 56.0 if small else 64.0)
+    last = max(16.0, 4 + DIGIT * len(number(extent[1])) / 2)
+    frame = Frame(x_range=extent, y_range=extents, left=room, right=last, **size)
     drawn = [frame.rows(unit), frame.columns(x_label, number, whole=True)]
     if band is not None:
         top, bottom, width = frame.y(band), frame.y(-band), frame.width - frame.left - frame.right
@@ -214,29 +238,37 @@ class Estimate:
     light: bool = False
 
 
-def forest(rows: Sequence[Estimate], *, unit: Unit, band: float, label: str, x_label: str) -> str:
-    """Draw differences with their intervals, one below the other, over the band of differences that do not matter."""
+def forest(rows: Sequence[Estimate], *, unit: Unit, band: float, label: str, x_label: str, width: float = WIDTH) -> str:
+    """Draw differences with their intervals, one below the other, over the band of differences that do not matter.
+
+    A narrow picture has the words above the intervals instead of beside them.
+    """
     values = [end for row in rows for end in (row.value, row.low, row.high)]
     x_range = spread([*values, -band, band], zero=True)
     left = 24 + DIGIT * max(len(row.label) for row in rows)
     right = 24 + DIGIT * max(len(row.text) for row in rows)
-    frame = Frame(x_range=x_range, y_range=(0, 1), height=56 + 30 * len(rows), left=left, right=right)
+    wide = width == WIDTH
+    pace = 30 if wide else 48
+    left, right = (left, right) if wide else (20.0, 20.0)
+    frame = Frame(x_range=x_range, y_range=(0, 1), width=width, height=60 + pace * len(rows), left=left, right=right)
     bottom = frame.height - frame.bottom
     drawn = [frame.columns(x_label, unit.axis, grid=True)]
-    start, width = frame.x(-band), frame.x(band) - frame.x(-band)
+    start, breadth = frame.x(-band), frame.x(band) - frame.x(-band)
     drawn.append(
-        f'<rect class="band" x="{start:.1f}" y="{frame.top:.0f}" width="{width:.1f}"'
+        f'<rect class="band" x="{start:.1f}" y="{frame.top:.0f}" width="{breadth:.1f}"'
         f' height="{bottom - frame.top:.0f}"/><path class="zero" d="M{frame.x(0):.1f} {frame.top:.0f}V{bottom:.0f}"/>'
     )
     for index, row in enumerate(rows):
-        y = frame.top + 18 + 30 * index
+        y = frame.top + (18 if wide else 34) + pace * index
+        classes = ("end strong", "start") if wide else ("strong", "end")
+        words = (left - 12, y + 4, frame.width - right + 12, y + 4) if wide else (left, y - 12, width - right, y - 12)
         low, high = (frame.x(min(max(end, x_range[0]), x_range[1])) for end in (row.low, row.high))
         style = f"stroke:{color(row.color)};fill:{color(row.color)}" + (";opacity:.55" if row.light else "")
         drawn.append(
-            f'<text x="{left - 12:.0f}" y="{y + 4:.0f}" class="end strong">{_text(row.label)}</text>'
+            f'<text x="{words[0]:.0f}" y="{words[1]:.0f}" class="{classes[0]}">{_text(row.label)}</text>'
             f'<g style="{style}"><path class="bar" d="M{low:.1f} {y:.0f}H{high:.1f}"/>'
             f'<rect x="{frame.x(row.value) - 5:.1f}" y="{y - 5:.0f}" width="10" height="10"/></g>'
-            f'<text x="{frame.width - right + 12:.0f}" y="{y + 4:.0f}">{_text(row.text)}</text>'
+            f'<text x="{words[2]:.0f}" y="{words[3]:.0f}" class="{classes[1]}">{_text(row.text)}</text>'
         )
     return frame.svg("".join(drawn), label)
 

@@ -19,18 +19,27 @@ def run(options: argparse.Namespace) -> int:
     if others and set(kinds.values()) != {"run"}:
         odd = next(folder for folder, kind in kinds.items() if kind != "run")
         raise ConfigError(f"'{odd}' is {kinds[odd]}: a page holds several runs, or one sweep, or one A/B test")
+    if options.watch:
+        from dovetail_lab.report.watch import serve
+
+        if kinds[first] == "an A/B test":
+            raise ConfigError("--watch: how the arms of an A/B test compare is not shown before its end")
+        return serve(lambda: _page(kinds[first], options), options.port)
     if kinds[first] == "an A/B test":
         return _ab(first, options)
-    if kinds[first] == "a sweep":
-        text = _sweep(first, options)
-    else:
-        from dovetail_lab.report.runs import render
-
-        text = render(options.folders)
+    text = _page(kinds[first], options)
     path = options.output or (Path(FILE) if others else first / FILE)
     write(path, text)
     print(path)
     return 0
+
+
+def _page(kind: str, options: argparse.Namespace) -> str:
+    if kind == "a sweep":
+        return _sweep(options.folders[0], options)
+    from dovetail_lab.report.runs import render
+
+    return render(options.folders)
 
 
 def kind_of(folder: Path) -> str:

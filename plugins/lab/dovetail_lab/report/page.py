@@ -1,10 +1,13 @@
-"""The page that all reports share: one file, no script, no request, light and dark as the reader's system is."""
+"""The page that all reports share: one file, no request, light and dark as the reader's system is.
+
+Only the tables of a sweep have a script, which sorts them; all there is to read is there without it."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Final
 
 import attrs
 
@@ -28,15 +31,20 @@ figure{margin:.6rem 0 0}figcaption{font-size:.87rem;margin:.2rem 0 0;max-width:8
 .grid3{display:grid;grid-template-columns:repeat(auto-fill,minmax(270px,1fr));gap:.4rem 1.2rem}
 .beside{display:grid;grid-template-columns:1fr 2fr;gap:1.2rem;align-items:start}
 @media(max-width:720px){.beside{grid-template-columns:1fr}}
-.grid3 figure{margin:.5rem 0}.grid3 b{font-weight:550;font-size:.9rem}
+.grid3 figure{margin:.5rem 0}.grid3 .chart{max-width:380px}.grid3 b{font-weight:550;font-size:.9rem}
 .scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.9rem;margin:.5rem 0}
 th{text-align:left;color:var(--muted);font-weight:550;border-bottom:1px solid var(--line);vertical-align:bottom}
 td{border-bottom:1px solid var(--line);vertical-align:top}td,th{padding:.38rem .9rem .38rem 0}
+th button{font:inherit;color:inherit;background:none;border:0;padding:0;cursor:pointer;text-align:inherit}
+th[aria-sort=descending] button::after{content:" ↓"}th[aria-sort=ascending] button::after{content:" ↑"}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 td.red,td.bad{color:var(--red);font-weight:600}td.red{background:var(--redbg)}td.changed{color:var(--amber)}
 td.red,td.changed,td.same{padding-left:.6rem}td.good{color:var(--good)}
 .legend{display:flex;flex-wrap:wrap;gap:.2rem 1.1rem;font-size:.88rem;margin:.5rem 0 0}
 .legend i,.dot{display:inline-block;width:.75em;height:.75em;border-radius:2px;margin-right:.4em}
+.bars .bar{display:grid;grid-template-columns:minmax(8rem,16rem) 1fr 3.5rem;gap:.6rem;align-items:center}
+.bars span{overflow-wrap:anywhere}.bars i{height:.8rem;background:var(--c1);border-radius:2px}
+.bars b{font-weight:550;text-align:right}.bars{font-size:.9rem}
 .shares{display:flex;height:1.5rem;border-radius:4px;overflow:hidden;font-size:.8rem;color:#fff;margin:.4rem 0}
 .shares span{overflow:hidden;white-space:nowrap;text-indent:.5rem;line-height:1.5rem;background:var(--s)}
 code,pre{font:.86em/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}code{overflow-wrap:anywhere}
@@ -60,6 +68,8 @@ class Cell:
     text: str
     kind: str = ""
     title: str = ""
+    value: float | None = None
+    """What a table is sorted by, where that is not the text."""
 
 
 def escape(text: str) -> str:
@@ -76,6 +86,28 @@ def page(title: str, subtitle: str, content: Iterable[str]) -> str:
         f"<title>{escape(title)}</title>\n<style>{COLORS}{STYLE}{CHART}</style>\n</head>\n<body>\n<main>\n"
         f'<h1>{escape(title)}</h1>\n<p class="muted">{escape(subtitle)}</p>\n{body}\n</main>\n</body>\n</html>\n'
     )
+
+
+SORTING: Final = """<script>
+for (const head of document.querySelectorAll("table.sortable th")) {
+  const button = document.createElement("button")
+  button.append(...head.childNodes)
+  head.append(button)
+  button.onclick = () => {
+    const body = head.closest("table").tBodies[0], down = head.getAttribute("aria-sort") !== "descending"
+    const value = row => row.cells[head.cellIndex].dataset.value ?? row.cells[head.cellIndex].textContent
+    const order = (a, b) => {
+      const [x, y] = [value(a), value(b)], [m, n] = [parseFloat(x), parseFloat(y)]
+      if (isNaN(m) !== isNaN(n)) return isNaN(m) ? 1 : -1
+      return (isNaN(m) ? x.localeCompare(y) : m - n) * (down ? -1 : 1)
+    }
+    for (const other of head.parentNode.cells) other.removeAttribute("aria-sort")
+    head.setAttribute("aria-sort", down ? "descending" : "ascending")
+    body.append(...[...body.rows].sort(order))
+  }
+}
+</script>"""
+"""Lets a click on a heading sort its table; without scripts the tables stand as they are."""
 
 
 def section(title: str, *content: str) -> str:
@@ -108,17 +140,20 @@ def key(index: int) -> str:
     return f'<i class="dot" style="background:{color(index)}"></i>'
 
 
-def table(head: Sequence[str | Cell], rows: Iterable[Sequence[str | Cell]]) -> str:
-    """Return a table; texts are escaped."""
+def table(head: Sequence[str | Cell], rows: Iterable[Sequence[str | Cell]], *, sortable: bool = False) -> str:
+    """Return a table; texts are escaped. One that is `sortable` needs `SORTING` on its page."""
     body = "".join(f"<tr>{''.join(_cell('td', cell) for cell in row)}</tr>\n" for row in rows)
     top = "".join(_cell("th", cell) for cell in head)
-    return f'<div class="scroll"><table>\n<thead><tr>{top}</tr></thead>\n<tbody>\n{body}</tbody>\n</table></div>'
+    kind = ' class="sortable"' if sortable else ""
+    return f'<div class="scroll"><table{kind}>\n<thead><tr>{top}</tr></thead>\n<tbody>\n{body}</tbody>\n</table></div>'
 
 
 def _cell(tag: str, cell: str | Cell) -> str:
     cell = Cell(cell) if isinstance(cell, str) else cell
-    kind = f' class="{cell.kind}"' if cell.kind else ""
+    kind = ' scope="col"' if tag == "th" else ""
+    kind += f' class="{cell.kind}"' if cell.kind else ""
     title = f' title="{escape(cell.title)}"' if cell.title else ""
+    title += f' data-value="{cell.value!r}"' if cell.value is not None else ""
     return f"<{tag}{kind}{title}>{escape(cell.text)}</{tag}>"
 
 

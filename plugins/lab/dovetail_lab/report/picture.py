@@ -22,6 +22,10 @@ CHART: Final = """
 .chart .grid{stroke:var(--line);fill:none}.chart .zero{stroke:var(--muted);fill:none;stroke-width:1.2}
 .chart .band{fill:var(--muted);opacity:.14}.chart .interval{opacity:.17}
 .chart .line{fill:none;stroke-width:2.2;stroke-linejoin:round}.chart .thin{fill:none;stroke-width:1;opacity:.28}
+.chart.narrow{display:none;max-width:560px}
+@media(max-width:760px){.chart.wide{display:none}.chart.narrow{display:block}}
+.chart .axis{stroke:var(--line);fill:none;stroke-width:1.2}.chart .path{fill:none;stroke-width:1.6;opacity:.75}
+.chart .over{paint-order:stroke;stroke:var(--bg);stroke-width:5px;stroke-linejoin:round}
 .chart .bar{stroke-width:2.4;fill:none}.chart .slope{stroke-width:1.8;fill:none;opacity:.85}
 """
 

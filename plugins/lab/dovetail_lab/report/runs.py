@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
+import numpy as np
 
 from dovetail.config import difference, load
 from dovetail.errors import DovetailError, RunError
 from dovetail.protocols import ASSISTANT
 from dovetail.run.files import read_lines, read_record, records
-from dovetail_lab.report.charts import Line, color, lines
+from dovetail_lab.evaluation.statistics import estimate
+from dovetail_lab.report.charts import Line, both, color, lines
 from dovetail_lab.report.curves import smoothed
 from dovetail_lab.report.numbers import Unit, number, share
 from dovetail_lab.report.page import Cell, escape, facts, figure, legend, page, paragraph, section, table
@@ -52,6 +54,7 @@ class Recorded:
         metrics: the records of its RL phase.
         timings: wall-clock figures of both phases.
         samples: completions of its evaluations.
+        prompts: what each prompt of an evaluation came to.
         starts: each start of it, with command and versions.
     """
 
@@ -61,6 +64,7 @@ class Recorded:
     metrics: Sequence[Mapping[str, Any]]
     timings: Sequence[Mapping[str, Any]]
     samples: Sequence[Mapping[str, Any]]
+    prompts: Sequence[Mapping[str, Any]]
     starts: Sequence[Mapping[str, Any]]
 
     @classmethod
@@ -84,6 +88,7 @@ class Recorded:
             metrics=[line for line in _figures(folder / "metrics.jsonl") if line.get("phase") == "rl"],
             timings=_figures(folder / "timings.jsonl"),
             samples=read_lines(folder / "samples.jsonl", "rl"),
+            prompts=read_lines(folder / "eval.jsonl", "rl"),
             starts=starts,
         )
 
@@ -139,7 +144,7 @@ def _results(runs: Sequence[Recorded]) -> str:
     head = [
         *(["run"] if several else []),
         "metric",
-        *(Cell(name, "n") for name in ("first", "last", "best", "at step")),
+        *(Cell(name, "n") for name in ("first", "last", "95 % interval", "best", "at step")),
     ]
     rows = []
     for run in runs:
@@ -148,13 +153,24 @@ def _results(runs: Sequence[Recorded]) -> str:
             if curve:
                 steps = sorted(curve)
                 best = max(steps, key=curve.__getitem__)
-                values = [unit.value(curve[step]) for step in (steps[0], steps[-1], best)]
-                rows.append(
-                    [*([run.name] if several else []), metric, *(Cell(value, "n") for value in (*values, str(best)))]
-                )
+                first, last, top = (unit.value(curve[step]) for step in (steps[0], steps[-1], best))
+                values = (first, last, _interval(run, metric, steps[-1], unit), top, str(best))
+                rows.append([*([run.name] if several else []), metric, *(Cell(value, "n") for value in values)])
     if not rows:
         return paragraph("No step of reinforcement learning is recorded yet.")
-    return table(head, rows)
+    note = "The interval is over the prompts of the last evaluation: it says nothing about other seeds."
+    return table(head, rows) + (paragraph(note, "muted") if any(run.prompts for run in runs) else "")
+
+
+def _interval(run: Recorded, metric: str, step: int, unit: Unit) -> str:
+    """The interval of an evaluation, from the values of its prompts, where they are recorded."""
+    name = metric.removeprefix("eval/")
+    line = next((each for each in run.prompts if each.get("step") == step and (name in each or metric in each)), None)
+    if line is None:
+        return ""
+    values = np.array([math.nan if x is None else x for x in line.get(name, line.get(metric))], float)
+    found = estimate(values, (0, 1) if unit.percent else None)
+    return f"{unit.value(found.low)} to {unit.value(found.high)}" if found else ""
 
 
 def _curves(runs: Sequence[Recorded]) -> str:
@@ -177,7 +193,10 @@ def _chart(runs: Sequence[Recorded], metric: str, *, small: bool = False) -> str
         if not small and len(smoothed(curve)) < len(curve):
             drawn.append(Line(label=run.name, color=run.color, points=sorted(curve.items()), thin=True))
         drawn.append(Line(label=run.name, color=run.color, points=sorted(smoothed(curve).items())))
-    return figure(lines(drawn, unit=Unit.of(metric), label=f"{metric} by step", small=small), title=metric)
+    unit, label = Unit.of(metric), f"{metric} by step"
+    if small:
+        return figure(lines(drawn, unit=unit, label=label, small=True), title=metric)
+    return figure(both(lambda width: lines(drawn, unit=unit, label=label, width=width)), title=metric)
 
 
 def _time(runs: Sequence[Recorded]) -> str:
@@ -208,14 +227,21 @@ def _time(runs: Sequence[Recorded]) -> str:
 def _samples(run: Recorded) -> str:
     """What the last evaluation wrote, and how it was scored."""
     last = max((line["step"] for line in run.samples), default=0)
-    shown = [line for line in run.samples if line["step"] == last][:SHOWN_SAMPLES]
+    at_last = {str(line.get("prompt", "")): line for line in reversed(run.samples) if line["step"] == last}
+    shown = [*reversed(at_last.values())][:SHOWN_SAMPLES]  # the first completion of each prompt
     if shown and "messages" in shown[0]:
         return section(f"Episodes at step {last}", *map(episode, shown))
+    expects = any("expected" in line for line in shown)
     rows = [
-        [str(line.get("prompt", "")), str(line.get("completion", "")), Cell(_score(line.get("score")), "n")]
+        [
+            str(line.get("prompt", "")),
+            *([str(line.get("expected", ""))] if expects else []),
+            str(line.get("completion", "")),
+            Cell(_score(line.get("score")), "n"),
+        ]
         for line in shown
     ]
-    head = ["prompt", "completion", Cell("score", "n")]
+    head = ["prompt", *(["expected"] if expects else []), "completion", Cell("score", "n")]
     return section(f"Completions at step {last}", table(head, rows)) if rows else ""
 
 
@@ -248,9 +274,9 @@ def _differences(runs: Sequence[Recorded]) -> str:
     if len(runs) == 1:
         return ""
     try:
-        first, *others = [load(run.folder / "config.gin") for run in runs]
+        first, *others = [load(run.folder / "config.gin", trusted=False) for run in runs]
     except DovetailError as error:
-        return section("Differences", paragraph(f"A config cannot be read any more: {error}"))
+        return section("Differences", paragraph(f"A config cannot be read: {error}"))
     rows = [
         [run.name, "; ".join(difference(first, config)) or "none"] for run, config in zip(runs[1:], others, strict=True)
     ]

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dovetail_lab.report.charts import COLORS, Line, lines
+from dovetail_lab.report.charts import COLORS, Line, both, lines
 from dovetail_lab.report.curves import mean_curves, smoothed
 from dovetail_lab.report.numbers import Unit
-from dovetail_lab.report.page import Cell, figure, legend, page, paragraph, section, table
+from dovetail_lab.report.page import SORTING, Cell, figure, legend, page, paragraph, section, table
+from dovetail_lab.report.parameters import importances, parameters, varied
 from dovetail_lab.sweep.driver import count
 from dovetail_lab.sweep.store import State, Store
-from dovetail_lab.sweep.tables import Setting, settings_table
+from dovetail_lab.sweep.tables import Setting, ranks, settings_table
 from dovetail_lab.sweep.trial import Trial
 
+FLATTERED: Final = (
+    "The best of many is flattered by the choice: run it again on other seeds, as an A/B test does, before it is"
+    " believed."
+)
+SHOWN_TIES: Final = 6
 GOOD: Final = {"done": "good", "failed": "bad", "timeout": "bad", "corrupt": "bad"}
 
 
@@ -30,7 +37,15 @@ def render(store: Store, metric: str, goal: str) -> str:
         f"{store.record.get('config', '')} · {metric}, {'higher' if goal == 'max' else 'lower'} is better ·"
         f" {len(states)} trials: {count(state.status for state in states.values())}"
     )
-    content = [_best(rows, metric, unit), _curves(store, rows, metric, unit), _settings(rows, unit), _trials(states)]
+    content = [
+        _best(rows, metric, unit),
+        parameters(rows, metric, goal, unit),
+        importances(rows, goal) if varied(rows) else "",
+        _curves(store, rows, metric, unit),
+        _settings(rows, unit),
+        _trials(states),
+        SORTING,
+    ]
     return page(f"Sweep {store.path.absolute().name}", subtitle, content)
 
 
@@ -38,6 +53,12 @@ def _best(rows: Sequence[Setting], metric: str, unit: Unit) -> str:
     if not rows or rows[0].mean is None:
         return '<div class="verdict waiting">No trial has ended yet.</div>'
     best, seeds = rows[0], len(rows[0].last)
+    tied = [row for row in rows if row.mean is not None and unit.value(row.mean) == unit.value(rows[0].mean)]
+    if len(tied) > 1:
+        names = "; ".join(row.label for row in tied[:SHOWN_TIES])
+        more = f" and {len(tied) - SHOWN_TIES} more" if len(tied) > SHOWN_TIES else ""
+        text = f"Tied so far, {metric} {unit.value(rows[0].mean)}: {names}{more}."
+        return f'<div class="verdict equivalent">{paragraph(text)}{paragraph(FLATTERED, "muted")}</div>'
     over = f"mean of {seeds} seeds" if seeds > 1 else "one seed, so that nobody knows how much of it is chance"
     text = f"Best so far: {best.label}, {metric} {unit.value(rows[0].mean)}, {over}."
     left = (
@@ -46,11 +67,7 @@ def _best(rows: Sequence[Setting], metric: str, unit: Unit) -> str:
         if best.pruned
         else ""
     )
-    note = (
-        "The best of many is flattered by the choice: run it again on other seeds, as an A/B test does, before it is"
-        " believed."
-    )
-    return f'<div class="verdict equivalent">{paragraph(text + left)}{paragraph(note, "muted")}</div>'
+    return f'<div class="verdict equivalent">{paragraph(text + left)}{paragraph(FLATTERED, "muted")}</div>'
 
 
 def _curves(store: Store, rows: Sequence[Setting], metric: str, unit: Unit) -> str:
@@ -62,15 +79,23 @@ def _curves(store: Store, rows: Sequence[Setting], metric: str, unit: Unit) -> s
         points = list(zip(mean.steps, mean.mean, strict=True))
         if index < COLORS:
             names.append((row.label, index))
-        drawn.append(Line(label=row.label, color=index, points=points, thin=index >= COLORS))
+        several = len(mean.low) > 0 and all(map(math.isfinite, mean.low)) and index < COLORS
+        low, high = (mean.low, mean.high) if several else ((), ())
+        drawn.append(Line(label=row.label, color=index, points=points, low=low, high=high, thin=index >= COLORS))
     drawn.sort(key=lambda line: not line.thin)
     left_out = f" Thin: the other {len(rows) - COLORS}." if len(rows) > COLORS else ""
-    caption = f"Mean over the seeds of each setting, at the steps that all of them have.{left_out}"
-    return section("Curves", legend(names), figure(lines(drawn, unit=unit, label=f"{metric} by step"), caption))
+    caption = (
+        "Mean over the seeds of each setting, at the steps that all of them have, with its 95 % t interval where there"
+        f" are two seeds or more.{left_out}"
+    )
+    chart = both(lambda width: lines(drawn, unit=unit, label=f"{metric} by step", width=width))
+    return section("Curves", legend(names), figure(chart, caption))
 
 
 def _settings(rows: Sequence[Setting], unit: Unit) -> str:
+    places = ranks(["" if row.mean is None else unit.value(row.mean) for row in rows])
     head = [
+        Cell("rank", "n"),
         "setting",
         Cell("seeds", "n"),
         Cell("mean of the last", "n"),
@@ -79,15 +104,15 @@ def _settings(rows: Sequence[Setting], unit: Unit) -> str:
     ]
     body = [
         [
+            Cell(place, "n"),
             row.label,
             Cell(row.seeds, "n"),
-            Cell("" if row.mean is None else unit.value(row.mean), "n"),
-            Cell("" if row.error is None else unit.value(row.error), "n"),
-            Cell("" if row.best is None else unit.value(row.best), "n"),
+            *(Cell("" if x is None else unit.value(x), "n", value=x) for x in (row.mean, row.error, row.best)),
         ]
-        for row in rows
+        for row, place in zip(rows, places, strict=True)
     ]
-    return section("Settings", table(head, body))
+    note = "" if "=" not in "".join(places) else paragraph("= marks settings that are equal as written.", "muted")
+    return section("Settings", note, table(head, body, sortable=True))
 
 
 def _trials(states: Mapping[Trial, State]) -> str:
@@ -103,4 +128,4 @@ def _trials(states: Mapping[Trial, State]) -> str:
         ]
         for trial, state in states.items()
     ]
-    return section("Trials", table(head, body))
+    return section("Trials", table(head, body, sortable=True))

@@ -12,17 +12,17 @@ from pathlib import Path
 import attrs
 
 from dovetail.config import Choice, load_experiment
-from dovetail.errors import ConfigError, RunError
+from dovetail.errors import ConfigError, RunError, printable
 from dovetail.shipped import find
 from dovetail_lab.settings import Sweep
-from dovetail_lab.sweep.distributions import Distribution
 from dovetail_lab.sweep.driver import Terms, count, drive
 from dovetail_lab.sweep.export import export as export_text
 from dovetail_lab.sweep.progress import open_watch
-from dovetail_lab.sweep.space import Exclusion, Space, parse_axes, parse_random, parse_seeds
+from dovetail_lab.sweep.searching import about, bound, make_space, open_search, rehearse
+from dovetail_lab.sweep.space import Space, parse_axes, parse_random
 from dovetail_lab.sweep.stopping import Stopping
 from dovetail_lab.sweep.store import FINAL, Status, Store
-from dovetail_lab.sweep.tables import settings_table, status_text, table_text
+from dovetail_lab.sweep.tables import importance_text, settings_table, status_text, table_text
 from dovetail_lab.sweep.trial import Planned, plan_trials
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -33,8 +33,11 @@ def run(options: argparse.Namespace) -> int:
     path = find(options.config)
     settings, choices = read_settings(path, options)
     folder = options.folder or Path("sweeps") / path.stem
+    if options.dry_run and bound(choices["sweep.sampler"]).learns:
+        print(rehearse(path, options.overrides, settings, choices, folder))
+        return 0
     if options.dry_run:
-        space = make_space(settings)
+        space = make_space(settings, choices["sweep.sampler"])
         planned = plan_trials(path, options.overrides, space.points(), max_trials=settings.max_trials)
         print_plan(planned, folder, notes(space, planned))
         return 0
@@ -70,19 +73,14 @@ def perform(
         timeout=parse_time(settings.timeout),
         fail_fast=settings.fail_fast,
     )
-    space = make_space(settings)
-    planned = plan_trials(path, overrides, space.points(), max_trials=settings.max_trials)
-    for text in notes(space, planned):
-        print(text)
-    about = {
-        "config": str(path),
-        "set": list(overrides),
-        "space": space.describe(),
-        "metric": settings.metric,
-        "goal": settings.goal,
-    }
-    store = Store.create(folder, planned, about, extend=extend)
-    steps = {trial_id: config.train.steps for trial_id, config in planned.configs.items()}
+    if bound(choices["sweep.sampler"]).learns:
+        search = open_search(path, overrides, settings, choices, folder, extend=extend)
+        store, steps, prepare = search.store, search.steps, search.prepare
+    else:
+        search = None
+        store, planned = _planned_sweep(path, overrides, settings, choices, folder, extend=extend)
+        steps = {trial_id: config.train.steps for trial_id, config in planned.configs.items()}
+        prepare = lambda trial: store.prepare(trial, planned.configs[trial.id])  # noqa: E731
     watch = open_watch(store, settings.metric, steps)
     try:
         statuses = drive(
@@ -90,12 +88,32 @@ def perform(
             choices["sweep.executor"].bind(),  # pyright: ignore[reportArgumentType]
             terms,
             watch=watch,
-            prepare=lambda trial: store.prepare(trial, planned.configs[trial.id]),
+            prepare=prepare,
             stopping=_stopping(settings, choices, steps),
+            source=search,
         )
     finally:
         watch.close()
+        if search:
+            search.close()
     return store, statuses
+
+
+def _planned_sweep(
+    path: Path,
+    overrides: Sequence[str],
+    settings: Sweep,
+    choices: Mapping[str, Choice],
+    folder: Path,
+    *,
+    extend: bool,
+) -> tuple[Store, Planned]:
+    """Make, or open again, the folder of a sweep whose trials are all known in advance."""
+    space = make_space(settings, choices["sweep.sampler"])
+    planned = plan_trials(path, overrides, space.points(), max_trials=settings.max_trials)
+    for text in notes(space, planned):
+        print(text)
+    return Store.create(folder, planned, about(path, overrides, space, settings), extend=extend), planned
 
 
 def _stopping(settings: Sweep, choices: Mapping[str, Choice], steps: dict[str, int]) -> Stopping | None:
@@ -118,6 +136,7 @@ def read_settings(path: Path, options: argparse.Namespace) -> tuple[Sweep, dict[
         ("goal", "sweep.goal"),
         ("early_stopping", "sweep.early_stopping"),
         ("draw_seed", "sweep.draw_seed"),
+        ("sampler", "sweep.sampler"),
         ("seeds", "sweep.seeds"),
     ):
         value = getattr(options, option)
@@ -140,19 +159,6 @@ def _with_axes(settings: Sweep, options: argparse.Namespace) -> Sweep:
         forms = settings.random | {key: str(form) for key, form in forms.items()}
         drawn = attrs.evolve(settings, draws=draws, random=forms)
     return attrs.evolve(drawn, grid=grid, zip=zipped, exclude=(*settings.exclude, *options.exclude))
-
-
-def make_space(settings: Sweep) -> Space:
-    """Return the space that the settings describe."""
-    return Space(
-        grid=settings.grid,
-        zip=settings.zip,
-        random={key: Distribution.parse(text, key) for key, text in settings.random.items()},
-        draws=settings.draws,
-        draw_seed=settings.draw_seed,
-        seeds=() if settings.seeds is None else parse_seeds(settings.seeds),
-        exclude=tuple(map(Exclusion.parse, settings.exclude)),
-    )
 
 
 def parse_time(text: str | None) -> float:
@@ -209,14 +215,21 @@ def print_best(store: Store, metric: str, goal: str) -> None:
 
 def status(options: argparse.Namespace) -> int:
     """Print how each trial stands."""
-    print(status_text(Store.open(options.folder)))
+    print(printable(status_text(Store.open(options.folder))))  # the folder may be a stranger's
     return 0
 
 
 def table(options: argparse.Namespace) -> int:
     """Print what each setting has come to."""
     store = _open_results(options.folder)
-    print(table_text(store, *_compared(store, options)))
+    print(printable(table_text(store, *_compared(store, options))))
+    return 0
+
+
+def importance(options: argparse.Namespace) -> int:
+    """Print which parameters matter."""
+    store = _open_results(options.folder)
+    print(importance_text(store, *_compared(store, options)))
     return 0
 
 

@@ -31,11 +31,11 @@ def uniform01(seed: int, key: str, index: int) -> float:
 
 
 def _uniform(share: float, low: float, high: float) -> float:
-    return _round(low + share * (high - low))
+    return round_number(low + share * (high - low))
 
 
 def _loguniform(share: float, low: float, high: float) -> float:
-    return _round(low * (high / low) ** share)
+    return round_number(low * (high / low) ** share)
 
 
 def _int(share: float, low: int, high: int) -> int:
@@ -46,7 +46,8 @@ def _choice(share: float, *options: Any) -> Any:
     return options[int(share * len(options))]
 
 
-def _round(value: float) -> float:
+def round_number(value: float) -> float:
+    """Return a number as short as a sweep writes it."""
     return float(f"{value:.{DIGITS}g}")
 
 
@@ -107,7 +108,15 @@ class Distribution:
         >>> Distribution("int", (1, 3)).draw(0, "train.epochs", 0) in (1, 2, 3)
         True
         """
-        return FORMS[self.form](uniform01(seed, key, index), *self.arguments)
+        return self.at(uniform01(seed, key, index))
+
+    def at(self, share: float) -> Any:
+        """Return the value with a share of the distribution below it.
+
+        >>> Distribution("loguniform", (1e-4, 1e-2)).at(0.5), Distribution("choice", ("a", "b")).at(0.5)
+        (0.001, 'b')
+        """
+        return FORMS[self.form](share, *self.arguments)
 
     def __str__(self) -> str:
         return f"{self.form}({', '.join(map(str, self.arguments))})"

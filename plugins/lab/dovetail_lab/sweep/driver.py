@@ -6,7 +6,7 @@ import itertools
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import attrs
@@ -46,6 +46,23 @@ class Watch(Protocol):
         ...
 
 
+class Source(Protocol):
+    """What chooses the trials while a sweep is driven."""
+
+    def resume(self) -> None:
+        """Take up what the sweep's folder has; called once, when the sweep is held."""
+        ...
+
+    def more(self, at_hand: Collection[Trial], room: int) -> Sequence[Trial]:
+        """Return trials to run now: about as many as there is room for, none before others have ended, or none at all.
+
+        Args:
+            at_hand: the trials that wait, run or are run elsewhere; all others of the sweep have ended or paused.
+            room: how many workers could take.
+        """
+        ...
+
+
 @attrs.frozen(kw_only=True)
 class Terms:
     """How trials are driven.
@@ -76,6 +93,7 @@ def drive(
     prepare: Prepare,
     trials: Sequence[Trial] | None = None,
     stopping: Stopping | None = None,
+    source: Source | None = None,
 ) -> Counter[Status]:
     """Run the trials of a sweep that are not at an end yet.
 
@@ -90,6 +108,7 @@ def drive(
         prepare: makes the folder of a trial anew, after the old one was set aside.
         trials: which trials, in their order; by default all.
         stopping: a rule by which trials are stopped early.
+        source: what chooses the trials, in place of `trials`; workers are kept while it may choose more.
 
     Returns:
         How many trials there are of each status.
@@ -100,9 +119,17 @@ def drive(
     """
     try:
         with store.drive():
+            if source:
+                source.resume()
             workers = executor.open(store.path, terms.jobs)
             driver = _Driver(
-                store=store, workers=workers, terms=terms, watch=watch, stopping=stopping, trials=trials or store.trials
+                store=store,
+                workers=workers,
+                terms=terms,
+                watch=watch,
+                stopping=stopping,
+                trials=list(trials or store.trials),
+                source=source,
             )
             try:
                 driver.run(prepare)
@@ -142,7 +169,8 @@ class _Driver:
     terms: Terms
     watch: Watch
     stopping: Stopping | None
-    trials: Sequence[Trial]
+    trials: list[Trial]
+    source: Source | None = None
     seats: list[_Seat] = attrs.field(factory=list)
     waiting: list[Trial] = attrs.field(factory=list)
     elsewhere: list[Trial] = attrs.field(factory=list)
@@ -156,12 +184,15 @@ class _Driver:
         """Drive to the end."""
         self.seats = [_Seat(number) for number in range(self.terms.jobs)]
         for trial in self.trials:
-            self._sort_in(trial, prepare)
+            if self.source:
+                self._read(trial)
+            else:
+                self._sort_in(trial, prepare)
         for tick in itertools.count():
             if self.store.all_asked_to_stop:
                 raise KeyboardInterrupt
             for seat in self.seats:
-                self._attend(seat)
+                self._attend(seat, prepare)
             self._look_elsewhere(prepare)
             if tick % round(LOOK_SECONDS / TICK_SECONDS) == 0:
                 self._prune()
@@ -177,6 +208,8 @@ class _Driver:
             seat.dismiss()
             for trial in at_hand:
                 self._read(trial)
+        for trial in [trial for trial, state in self.states.items() if state.status == "paused"]:
+            self._read(trial)  # the source has ended what it has replaced
         self.watch.look(self.states)
 
     def _read(self, trial: Trial) -> State:
@@ -210,7 +243,16 @@ class _Driver:
             self.elsewhere.remove(trial)
             self._sort_in(trial, prepare)
 
-    def _attend(self, seat: _Seat) -> None:
+    def _refill(self, prepare: Prepare) -> None:
+        """Ask the source for trials if a worker could take more than are waiting."""
+        at_hand = [*self.waiting, *self.elsewhere, *(trial for seat in self.seats for trial in seat.job)]
+        free = sum(not seat.job for seat in self.seats) * self.terms.population - len(self.waiting)
+        if self.source and free > 0:
+            for trial in dict.fromkeys(self.source.more(at_hand, free)):
+                self.trials += [trial] if trial not in self.trials else []
+                self._sort_in(trial, prepare)
+
+    def _attend(self, seat: _Seat, prepare: Prepare) -> None:
         """See to one worker: what it has finished, whether it hangs, what to do next."""
         if seat.job and seat.worker:
             try:
@@ -222,9 +264,11 @@ class _Driver:
                     self._end_as_asked(seat)
             except WorkerLost as lost:
                 self._give_up(seat, "failed", str(lost))
+        if not seat.job:
+            self._refill(prepare)
         if not seat.job and self.waiting and self._has_place():
             self._hand_out(seat)
-        elif not seat.job:
+        elif not seat.job and not (self.source and any(other.job for other in self.seats)):
             seat.dismiss()  # what it holds, another worker may be waiting for
 
     def _has_place(self) -> bool:
@@ -257,7 +301,7 @@ class _Driver:
         for trial in job:
             state = self._read(trial)
             self.asked.pop(trial.id, None)
-            if state.status in FINAL:
+            if state.status in FINAL or state.status == "paused":
                 self.watch.say(f"{trial.label}: {state.status}{f', {state.reason}' if state.reason else ''}")
             else:
                 good = False

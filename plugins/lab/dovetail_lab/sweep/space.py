@@ -92,6 +92,8 @@ class Space:
         random: key -> distribution.
         draws: how many points are drawn; draw `i` does not depend on it.
         draw_seed: another seed gives other draws. It has nothing to do with the seeds of the runs.
+        drawn: the draws themselves, where a sampler has made them: key -> value of each.
+        sampler: that sampler and its parameters, for the record.
         seeds: `run.seed` of the runs; empty for that of the config.
         exclude: points to leave out.
 
@@ -105,6 +107,8 @@ class Space:
     random: Mapping[str, Distribution] = attrs.field(factory=dict)
     draws: int = 0
     draw_seed: int = 0
+    drawn: tuple[Mapping[str, Any], ...] = ()
+    sampler: str = ""
     seeds: tuple[int, ...] = ()
     exclude: tuple[Exclusion, ...] = ()
 
@@ -171,17 +175,19 @@ class Space:
     def _settings(self) -> Iterator[dict[str, Any]]:
         grid = [[(key, value) for value in values] for key, values in self.grid.items()]
         zipped = _rows(self.zip)
-        drawn = [
-            [(key, form.draw(self.draw_seed, key, index)) for key, form in self.random.items()]
+        made = self.drawn or [
+            {key: form.draw(self.draw_seed, key, index) for key, form in self.random.items()}
             for index in range(self.draws)
-        ] or [[]]
+        ]
+        drawn = [list(each.items()) for each in made] or [[]]
         for cell in itertools.product(*grid):
             for row, draw in itertools.product(zipped, drawn):
                 yield dict([*cell, *row, *draw])
 
     def describe(self) -> dict[str, Any]:
         """Return the space in words of JSON, for the sweep's record and for comparing two of them."""
-        return {
+        sampler = {"sampler": self.sampler} if self.sampler else {}
+        return sampler | {
             "grid": {key: [literal(value) for value in values] for key, values in self.grid.items()},
             "zip": {key: [literal(value) for value in values] for key, values in self.zip.items()},
             "random": {key: str(form) for key, form in self.random.items()},

@@ -11,6 +11,8 @@
       log.txt           what the trial printed, attempt after attempt
       stop              asks for the end of this trial, and says why
       judged            the last step at which early stopping was asked about it
+      pause             the number of the checkpoint at which it waits for what a sampler decides
+      ancestor.json     whose weights and records it began with, and at which checkpoint
     set-aside/        trial folders that could not be read
 
 Everything that shows a sweep reads these files and nothing else, so it works while the sweep runs and after it.
@@ -21,6 +23,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +39,7 @@ from dovetail.run.files import hold, is_held, read_lines, write_whole
 from dovetail_lab.sweep.trial import Planned, Trial
 
 FORMAT: Final = 1
-RECORD, BASE, DRIVER, STOP, CLAIM, STATE, LOG, CONFIG, JUDGED = (
+RECORD, BASE, DRIVER, STOP, CLAIM, STATE, LOG, CONFIG, JUDGED, PAUSE, ANCESTOR = (
     "sweep.json",
     "base.gin",
     "driver",
@@ -46,11 +49,15 @@ RECORD, BASE, DRIVER, STOP, CLAIM, STATE, LOG, CONFIG, JUDGED = (
     "log.txt",
     "config.gin",
     "judged",
+    "pause",
+    "ancestor.json",
 )
 SHOWN_DIFFERENCES = 8
 CLAIM_SECONDS = 2.0
 
-Status = Literal["waiting", "running", "interrupted", "done", "failed", "timeout", "pruned", "killed", "corrupt"]
+Status = Literal[
+    "waiting", "running", "interrupted", "paused", "done", "failed", "timeout", "pruned", "killed", "corrupt"
+]
 FINAL: Final = frozenset({"done", "pruned", "killed"})
 """What running the command again does not change."""
 SETTLED: Final = FINAL | {"failed", "timeout"}
@@ -61,8 +68,9 @@ SETTLED: Final = FINAL | {"failed", "timeout"}
 class State:
     """What became of a trial.
 
-    `waiting`, `running`, `interrupted` (whoever ran it is gone), `done`, `failed`, `timeout`, `pruned` (stopped early
-    by rule), `killed` (by `sweep kill`), or `corrupt` (its folder cannot be read). `reason` is one line.
+    `waiting`, `running`, `interrupted` (whoever ran it is gone), `paused` (until a sampler decides), `done`,
+    `failed`, `timeout`, `pruned` (stopped early by rule), `killed` (by `sweep kill`), or
+    `corrupt` (its folder cannot be read). `reason` is one line.
     """
 
     status: Status = "waiting"
@@ -302,6 +310,48 @@ class Store:
     def note_judged(self, trial: Trial, step: int) -> None:
         """Record at which step a rule was asked last."""
         write_whole(self.folder(trial) / JUDGED, f"{step}\n")
+
+    def pause_at(self, trial: Trial, checkpoint: int | None) -> None:
+        """Let a trial pause once it has made a checkpoint; None: let it run to its end."""
+        file = self.folder(trial) / PAUSE
+        if checkpoint is None:
+            file.unlink(missing_ok=True)
+        else:
+            write_whole(file, f"{checkpoint}\n")
+
+    def pauses_at(self, trial: Trial) -> float:
+        """Return the number of the checkpoint at which a trial pauses; ∞ if it does not."""
+        try:
+            return int((self.folder(trial) / PAUSE).read_text())
+        except (FileNotFoundError, ValueError):
+            return math.inf
+
+    def newest_checkpoint(self, trial: Trial) -> int:
+        """Return the number of a trial's newest whole checkpoint; 0 if there is none."""
+        folder = self.folder(trial) / "checkpoints" / "steps"
+        return max((int(each.name) for each in folder.glob("*") if each.name.isdigit()), default=0)
+
+    def branch(self, parent: Trial, child: Trial, checkpoint: int) -> None:
+        """Let a trial begin with what another has come to: its weights, its optimiser, its records.
+
+        It is done once; what a kill left of it is made again.
+
+        Raises:
+            RunError: if the other has gone on from that checkpoint.
+        """
+        source, target = self.folder(parent), self.folder(child)
+        if (target / ANCESTOR).exists():
+            return
+        if self.newest_checkpoint(parent) != checkpoint:
+            raise RunError(
+                f"trial {child.id} begins with checkpoint {checkpoint} of {parent.id}, whose newest is"
+                f" {self.newest_checkpoint(parent)}: begin the sweep in another folder"
+            )
+        shutil.rmtree(target / "checkpoints", ignore_errors=True)
+        shutil.copytree(source / "checkpoints", target / "checkpoints")
+        for file in (*source.glob("*.jsonl"), *source.glob("*.bin")):
+            shutil.copy2(file, target)
+        write_whole(target / ANCESTOR, json.dumps({"trial": parent.id, "checkpoint": checkpoint}) + "\n")
 
     def set_aside(self, trial: Trial) -> Path:
         """Move a folder that cannot be read out of the way; returns where to."""

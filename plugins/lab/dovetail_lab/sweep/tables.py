@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 
 import attrs
@@ -26,12 +26,14 @@ class Setting:
         pruned: how many of its trials were stopped early. Their last value is that of an early step, which is not what
             a whole run would have come to, so it does not count.
         best: the best value that any of them had on the way.
+        by_seed: `last`, by the seed of the run.
     """
 
     trials: tuple[Trial, ...]
     last: tuple[float, ...]
     pruned: int
     best: float | None
+    by_seed: Mapping[int, float] = attrs.field(factory=dict)
 
     @property
     def label(self) -> str:
@@ -77,11 +79,12 @@ def settings_table(store: Store, metric: str, goal: str) -> list[Setting]:
 def _setting(store: Store, trials: Sequence[Trial], metric: str, goal: str) -> Setting:
     curves = {trial: store.curve(trial, metric) for trial in trials}
     statuses = {trial: store.state(trial).status for trial in trials}
-    last = [curve[-1][1] for trial, curve in curves.items() if curve and statuses[trial] == "done"]
+    last = {trial.seed: curve[-1][1] for trial, curve in curves.items() if curve and statuses[trial] == "done"}
+    finite = {seed: value for seed, value in last.items() if math.isfinite(value)}
     pruned = sum(status == "pruned" for status in statuses.values())
     values = [value for curve in curves.values() for _, value in curve if math.isfinite(value)]
     best = (max if goal == "max" else min)(values, default=None)
-    return Setting(trials=tuple(trials), last=tuple(filter(math.isfinite, last)), pruned=pruned, best=best)
+    return Setting(trials=tuple(trials), last=tuple(finite.values()), pruned=pruned, best=best, by_seed=finite)
 
 
 def check_metric(store: Store, metric: str) -> None:
@@ -115,6 +118,27 @@ def status_text(store: Store) -> str:
         rows.append((trial.id, trial.label, state.status, str(step), took, tries, state.reason))
     driven = "a command is at it" if store.is_driven else "no command is at it"
     return f"{align(rows)}\n{count(state.status for state in states.values())}; {driven}"
+
+
+def ranks(shown: Sequence[str]) -> list[str]:
+    """Return the places of values that are in order, as they are written; equal ones share a place.
+
+    >>> ranks(["0.7", "0.6", "0.6", "0.5", ""])
+    ['1', '2=', '2=', '4', '']
+    """
+    return [f"{shown.index(text) + 1}{'=' * (shown.count(text) > 1)}" if text else "" for text in shown]
+
+
+def importance_text(store: Store, metric: str, goal: str) -> str:
+    """Return the parameters and their importance as text.
+
+    Raises:
+        ConfigError: if there are too few settings, or Optuna is not installed.
+    """
+    from dovetail_lab.sweep.importance import importance
+
+    found = importance(settings_table(store, metric, goal), goal)
+    return align([("parameter", "importance"), *((key, f"{100 * value:.0f} %") for key, value in found.items())])
 
 
 def align(rows: Sequence[Sequence[str]]) -> str:

@@ -47,8 +47,19 @@ class Asked(KeyboardInterrupt):
     """Somebody asks for the end of a trial. A run takes it for the interrupt of a user."""
 
 
+class Paused(Asked):
+    """A trial has made the checkpoint at which it waits for what a sampler decides."""
+
+
 class _Listener:
     """Looks at every step whether anybody asks for the end of the trial at hand, and keeps a population in step."""
+
+    @hookimpl
+    def dovetail_checkpoint(self, folder: Path) -> None:
+        """Pause where that is asked."""
+        at_hand = AT_HAND.get()
+        if at_hand and int(folder.name) >= at_hand.store.pauses_at(at_hand.trial):
+            raise Paused
 
     @hookimpl
     def dovetail_step_end(self) -> None:
@@ -139,9 +150,13 @@ def run_trial(store: Store, trial: Trial, end_step: Callable[[], None] = lambda:
             config = load(folder / CONFIG)
             if run_id(config) != trial.id:
                 raise RunError(f"the config is now run {run_id(config)}: the versions of the plugins have changed")
+            if store.newest_checkpoint(trial) >= store.pauses_at(trial):
+                raise Paused  # it had been made when the process was killed
             train(config, folder)
             print(summarise(folder), flush=True)
             store.settle(trial, "done")
+        except Paused:
+            store.settle(trial, "paused", f"at checkpoint {store.newest_checkpoint(trial)}")
         except Asked:
             if asked := store.asked_to_stop(trial):
                 store.settle(trial, *asked)

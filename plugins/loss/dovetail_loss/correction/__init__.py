@@ -1,15 +1,16 @@
 """Off-policy corrections for the gap between the sampler and the trainer.
 
-The sampler's π differs from the trainer's, although both hold the same weights: other kernels, other precision, other
-routing of experts, or older weights. With μ the policy as the sampler reports it and π the trainer's own at collection,
-a correction looks at the log-ratio x = log π - log μ of every sampled token, and returns `is_weights`, which
-multiply the policy loss, and the mask of the tokens to keep. It runs once, at collection; both are constants
-to the gradient.
+The sampler's policy differs from the trainer's, because of different kernels, precision or expert routing even with the
+same weights, or because its weights are older. With μ the policy as the sampler reports it and π the trainer's own at
+collection, a correction reads the log-ratio x = log π - log μ of every sampled token. It returns `is_weights`, which
+multiply the policy loss, and the mask of the tokens to keep. It runs once, at collection; both results are constants
+for the gradient.
 
-What leaves the mask leaves everything: the loss, the denominators of its average, and the statistics of its group.
+A token that is removed from the mask no longer counts anywhere: in the loss, in the denominators of its average, or in
+the statistics of its group.
 
-`train.correction` names any number of them: weights multiply, and a token stays if all keep it. Each file here is one
-idea; `tis_reject` is the combination that is used in practice, weights and rejection together. How far sampler and
-trainer are apart is measured by the engine at every step, with or without a correction (`mismatch/...`), and so is what
-the corrections of a run come to (`correction/...`).
+`train.correction` names any number of corrections: their weights are multiplied, and a token is kept if all of them
+keep it. Each file here implements one idea; `tis_reject` is the combination used in practice, weights together with
+rejection. At every step the engine measures the mismatch between sampler and trainer, with or without a correction
+(`mismatch/...`), and the effect of the corrections (`correction/...`).
 """

@@ -1,4 +1,4 @@
-"""Which tokens and completions are near enough to the sampler to be kept."""
+"""Bounds that decide which tokens and completions are close enough to the sampler to be kept."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from jaxtyping import Array, Bool, Float
 from dovetail.arrays import bounded, mean_over_tokens
 
 Divergence = Literal["k1", "k2", "k3"]
-"""Estimator of KL(μ‖π) from one token that μ has drawn."""
+"""Estimator of KL(μ‖π) from one token sampled from μ."""
 
 Over = Literal["token", "sum", "mean", "max"]
-"""Whether tokens are judged each by itself, or completions by the sum, mean or extreme of their tokens."""
+"""Whether bounds apply to each token, or to the sum, mean or extreme over the tokens of a completion."""
 
 
 def outside(
@@ -21,8 +21,8 @@ def outside(
 ) -> Bool[Array, "seq #token"]:
     """Tell which values are below `low` or above `high`; None for no lower bound.
 
-    NaN is neither: it is kept, so that it shows in the loss or the metrics. Dropped, it would hide that the model or
-    the sampler is broken, and the run would go on.
+    NaN is neither, and so is kept and shows up in the loss or the metrics. If it were dropped, the run would continue
+    although the model or the sampler is broken.
 
     >>> outside(jnp.array([[0.5, 1.0, 5.0, jnp.nan]]), 0.9, 1.1)
     Array([[ True, False,  True, False]], dtype=bool)
@@ -54,7 +54,7 @@ def within(
     low: float | None,
     high: float,
 ) -> Bool[Array, "seq token"]:
-    """Return the policy tokens that stay when low ≤ D ≤ high is asked of tokens or of completions.
+    """Return the policy tokens that are kept if low ≤ D ≤ high must hold for tokens or for completions.
 
     Under `max` every token of a completion must be within the bounds.
 
@@ -62,7 +62,7 @@ def within(
         log_ratios: x = log π - log μ, zero outside the mask.
         mask: policy tokens.
         divergence: the estimator D of a token.
-        over: what is judged.
+        over: what the bounds apply to.
         low: in nats; None for -high.
         high: in nats.
 

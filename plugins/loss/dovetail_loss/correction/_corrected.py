@@ -1,4 +1,4 @@
-"""What every correction returns: weights, and the mask to keep."""
+"""The result of every correction: weights, and the mask to keep."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def corrected(
 
     Args:
         mask: policy tokens as sampled.
-        weights: is replaced by zero outside `kept`.
+        weights: they are replaced by zero outside `kept`.
         kept: tokens that are not rejected.
-        count_rejected: rejected tokens have weight zero and stay in the mask.
+        count_rejected: whether rejected tokens, with weight zero, stay in the mask.
 
     >>> mask = jnp.ones((1, 2), bool)
     >>> corrected(mask, jnp.ones((1, 2)), jnp.array([[True, False]]))

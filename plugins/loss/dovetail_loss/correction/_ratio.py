@@ -10,16 +10,16 @@ from jaxtyping import Array, Bool, Float
 from dovetail.arrays import bounded, mean_over_tokens
 
 Level = Literal["token", "sequence", "geometric"]
-"""Whose ratio: the token's own, the product over the completion, or the product's geometric mean."""
+"""Which ratio: the token's own, the product over the completion, or the geometric mean over the completion."""
 
 SMALLEST_MEAN = 1e-8
-"""A batch whose mean weight is not above this is not normalised, so that noise is not blown up to a mean of one."""
+"""A batch whose mean weight is at most this is not normalised, so that noise is not scaled up to a mean of one."""
 
 
 def ratio(
     log_ratios: Float[Array, "seq token"], mask: Bool[Array, "seq token"], level: Level
 ) -> Float[Array, "seq token"]:
-    """Return π/μ at a level, for each token; zero outside the mask.
+    """Return π/μ at the given level, for each token; zero outside the mask.
 
         token:     r_it = exp(x_it)
         sequence:  r_it = exp(∑_t x_it)
@@ -30,7 +30,7 @@ def ratio(
     Args:
         log_ratios: x = log π - log μ, zero outside the mask.
         mask: policy tokens.
-        level: whose ratio.
+        level: `token`, `sequence` or `geometric`.
 
     >>> x = jnp.log(jnp.array([[0.5, 0.5]]))
     >>> ratio(x, jnp.ones((1, 2), bool), "sequence")
@@ -47,15 +47,15 @@ def ratio(
 def normalized(
     weights: Float[Array, "seq token"], counted: Bool[Array, "seq token"], level: Level
 ) -> Float[Array, "seq token"]:
-    """Divide weights by their mean: over tokens at level `token`, else over completions.
+    """Divide weights by their mean, which is over tokens at level `token` and otherwise over completions.
 
-    A completion's weight is the mean over its tokens, so that a long one counts once. Where the mean is zero, or
-    close to it, the weights stay as they are.
+    A completion's weight is the mean over its tokens, so that a long one counts once. If the mean is zero, or close to
+    it, the weights are returned unchanged.
 
     Args:
         weights: w, zero outside the mask.
-        counted: tokens that the mean is over; completions without any are not counted.
-        level: at which the weights were computed.
+        counted: the tokens that the mean is over; completions without any are not counted.
+        level: the level at which the weights were computed.
 
     >>> normalized(jnp.array([[1.0, 1.0], [3.0, 0.0]]), jnp.array([[True, True], [True, False]]), "sequence")
     Array([[0.5, 0.5],

@@ -23,16 +23,16 @@ def icepop(
     upper: Annotated[float, Gt(0)] = 5.0,
     normalize: bool = False,
 ) -> Corrected:
-    """IcePop: each token weighs by its ratio to the sampler, and not at all where that is out of range.
+    """IcePop: each token is weighted by its ratio to the sampler, or by zero if that is out of range.
 
         w_it = r_it where α ≤ r_it ≤ β, else 0,   r_it = π(a|s) / μ(a|s)
 
     Ling Team 2025, *Every step evolves: scaling reinforcement learning for trillion-scale thinking model*
-    (arXiv:2510.18855), with its range from 0.5 to 5.
+    (arXiv:2510.18855), whose range is from 0.5 to 5.
 
     Delta against `tis_token`:
 
-    1. a token beyond the bound teaches nothing instead of weighing C; and there is a lower bound.
+    1. a token beyond the bound gets weight zero instead of C, and there is a lower bound.
 
     Args:
         old_logps: log π, in nats, by the trainer's forward pass at collection.
@@ -40,16 +40,16 @@ def icepop(
         mask: policy tokens.
         lower: α, in units of the ratio; None for no lower bound.
         upper: β.
-        normalize: divide the weights by their mean over the batch's tokens, the zeros included.
+        normalize: divide the weights by their mean over the batch's tokens, including those with weight zero.
 
     Returns:
-        The weights, and the mask as it came. As in the paper, a dropped token still counts in the length over which
+        The weights, and the unchanged mask. As in the paper, a dropped token still counts in the length over which
         the loss is averaged; `reject` with `over = "token"` takes it out of that as well.
 
     Departures:
         The log-ratio is bounded to ±20, as in verl. verl's `rollout_is = "token"` with the threshold "0.5_5.0" is
-        this function, as is TRL's `token_mask`, which has no lower bound and an upper one of 3 unless set. verl
-        fails where no token is in range; here all weights are zero. verl's mean adds 1e-8 to the number of tokens.
+        this function, as is TRL's `token_mask`, which by default has no lower bound and an upper one of 3. verl raises
+        an error if no token is in range; here all weights are zero. verl adds 1e-8 to the number of tokens in the mean.
 
     >>> old, sampled = jnp.log(jnp.array([[0.4, 0.9, 0.1]])), jnp.log(jnp.array([[0.5, 0.1, 0.5]]))
     >>> weights, _ = icepop(old, sampled, jnp.ones((1, 3), bool))

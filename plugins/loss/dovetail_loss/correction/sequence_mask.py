@@ -24,7 +24,7 @@ def sequence_mask(
     normalize: bool = False,
     count_rejected: bool = False,
 ) -> Corrected:
-    """Masked importance sampling (MIS): a completion weighs by its ratio, and is rejected where that is out of range.
+    """Masked importance sampling (MIS): a completion is weighted by its ratio, or rejected if that is out of range.
 
         w_it = ρ_i where α ≤ ρ_i ≤ C, else rejected,   ρ_i = exp( ∑_t [log π - log μ] )
 
@@ -33,8 +33,8 @@ def sequence_mask(
 
     Delta against `tis_sequence`:
 
-    1. a completion beyond the bound is rejected instead of weighing C: that far out it is more likely an
-       accident of the sampler than something the policy would write.
+    1. a completion beyond the bound is rejected instead of getting weight C: with such a ratio it is more likely an
+       artefact of the sampler than something the policy would write.
 
     Args:
         old_logps: log π, in nats, by the trainer's forward pass at collection.
@@ -45,15 +45,15 @@ def sequence_mask(
         normalize: divide the weights by their mean over the batch's completions that count.
         count_rejected: whether rejected tokens stay in the mask, with weight zero. They then count in the baseline
             of their group, in the lengths over which the loss is averaged, and in terms that the weights do not
-            multiply, such as KL and entropy; otherwise they count in nothing.
+            multiply, such as KL and entropy; otherwise they count nowhere.
 
     Returns:
-        The weights, and the mask without what is rejected.
+        The weights, and the mask without the rejected tokens.
 
     Departures:
-        The sum of log-ratios is bounded to ±20, as in verl. In TRL's `sequence_mask` (its bound is 3 unless set)
-        and in verl's `rollout_is = "sequence"` with two thresholds a rejected completion has weight zero and
-        still counts; here only where `count_rejected`. verl fails where none is in range, and its mean adds 1e-8.
+        The sum of log-ratios is bounded to ±20, as in verl. In TRL's `sequence_mask` (its default bound is 3)
+        and in verl's `rollout_is = "sequence"` with two thresholds, a rejected completion has weight zero and still
+        counts; here only with `count_rejected`. verl raises an error if none is in range, and adds 1e-8 in its mean.
 
     >>> old, sampled = jnp.log(jnp.array([[0.4, 0.9], [0.9, 0.9]])), jnp.log(jnp.array([[0.5, 0.9], [0.3, 0.3]]))
     >>> weights, kept = sequence_mask(old, sampled, jnp.ones((2, 2), bool))

@@ -24,7 +24,7 @@ def sequence_mask_tis(
     truncate_at: Annotated[float, Gt(0)] | None = None,
     count_rejected: bool = False,
 ) -> Corrected:
-    """Sequence-masked importance sampling: completions are judged by their mean ratio, tokens weigh by their own.
+    """Sequence-masked importance sampling: completions are rejected by their mean ratio, tokens weighted by their own.
 
         s_i  = exp( (1/|y_i|)·∑_t [log π - log μ] )
         w_it = min(π(a|s) / μ(a|s), C) where α ≤ s_i ≤ β, else rejected
@@ -34,25 +34,25 @@ def sequence_mask_tis(
     Deltas against `tis_token`:
 
     1. a completion whose geometric mean is out of range is rejected as a whole;
-    2. in one that is kept the weights are bounded only where C is set.
+    2. in a completion that is kept, the weights are bounded only if C is set.
 
     Args:
         old_logps: log π, in nats, by the trainer's forward pass at collection.
         rollout_logps: log μ, in nats, as the sampler reports it.
         mask: policy tokens.
-        lower: α, in units of the ratio; 0.5 and 5 are OpenRLHF's.
+        lower: α, in units of the ratio; the defaults of 0.5 and 5 are OpenRLHF's.
         upper: β.
-        truncate_at: C; None for no bound, as in both peers in spite of the name.
+        truncate_at: C; None for no bound, as in NeMo RL and OpenRLHF despite the name.
         count_rejected: whether rejected tokens stay in the mask, with weight zero. They then count in the baseline
             of their group, in the lengths over which the loss is averaged, and in terms that the weights do not
-            multiply, such as KL and entropy; otherwise they count in nothing.
+            multiply, such as KL and entropy; otherwise they count nowhere.
 
     Returns:
-        The weights, and the mask without what is rejected.
+        The weights, and the mask without the rejected tokens.
 
     Departures:
-        The log-ratio is bounded to ±20. In the peers a rejected completion has weight zero and still counts; here
-        only where `count_rejected`.
+        The log-ratio is bounded to ±20. In NeMo RL and OpenRLHF a rejected completion has weight zero and still counts;
+        here only with `count_rejected`.
 
     >>> old, sampled = jnp.log(jnp.array([[0.4, 0.9], [0.1, 0.1]])), jnp.log(jnp.array([[0.5, 0.9], [0.9, 0.3]]))
     >>> weights, kept = sequence_mask_tis(old, sampled, jnp.ones((2, 2), bool))

@@ -21,7 +21,7 @@ def tis_geometric(
     upper: Annotated[float, Gt(0)] = 2.0,
     normalize: bool = False,
 ) -> Corrected:
-    """Truncated importance sampling: every token weighs by its completion's mean ratio, up to a bound.
+    """Truncated importance sampling: every token is weighted by its completion's mean ratio, up to a bound.
 
         w_it = min(s_i, C),   s_i = (π(y_i|x) / μ(y_i|x))^(1/|y_i|) = exp( (1/|y_i|)·∑_t [log π - log μ] )
 
@@ -30,8 +30,8 @@ def tis_geometric(
 
     Delta against `tis_sequence`:
 
-    1. the geometric mean over the tokens in place of the product: it does not grow with the length, so that one bound
-       fits all lengths; but it is no longer an importance weight: the estimate is biased whatever the bound.
+    1. the geometric mean over the tokens in place of the product. It does not grow with the length, so that one bound
+       suits all lengths; but it is no longer an importance weight, so that the estimate is biased whatever the bound.
 
     Args:
         old_logps: log π, in nats, by the trainer's forward pass at collection.
@@ -41,7 +41,7 @@ def tis_geometric(
         normalize: divide the weights by their mean over the batch's completions, after the truncation.
 
     Returns:
-        The weights, and the mask as it came.
+        The weights, and the unchanged mask.
 
     Departures:
         The mean log-ratio is bounded to ±20.

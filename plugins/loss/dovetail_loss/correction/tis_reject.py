@@ -1,4 +1,4 @@
-"""Correction `tis_reject`: truncated importance sampling on what is left after rejection."""
+"""Correction `tis_reject`: truncated importance sampling on the tokens that remain after rejection."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def tis_reject(
     veto: Annotated[float, Gt(0)] | None = None,
     count_rejected: bool = False,
 ) -> Corrected:
-    """Weights and rejection together: what is far off is dropped, and the rest is weighed.
+    """Rejection of tokens or completions that are far off-policy, and importance weights for the rest.
 
         kept = kept by `reject` and by `token_veto`
         w_it = min(r_it, C) where kept,   r_it = π/μ of the token or the completion
 
-    Weights repair a small mismatch and are noise on a large one; rejection removes the large one and leaves the small
-    one as it is. This is the weights of `tis_token`, `tis_sequence` or `tis_geometric`, one criterion of `reject`, and
-    the veto, which a run may also name by themselves (`train.correction = ['tis_token', 'reject']`); what it adds is
-    that weights are normalised over what the rejection leaves. Criterion and veto both judge completions as sampled,
-    and a completion's ratio is that of all its tokens, the rejected ones included, so that the order of the parts
-    does not matter.
+    Weights correct a small mismatch but add noise where it is large; rejection removes a large mismatch but does not
+    correct a small one. This correction combines the weights of `tis_token`, `tis_sequence` or `tis_geometric` with one
+    criterion of `reject` and with the veto. A run may also name these separately (`train.correction = ['tis_token',
+    'reject']`), but here weights are normalised over the tokens that remain after rejection. Criterion and veto both
+    apply to the completions as sampled, and a completion's ratio includes its rejected tokens, so that the order of the
+    parts does not matter.
 
     Liu, Li et al. 2025, *When speed kills stability: demystifying RL collapse from the training-inference mismatch*.
 
@@ -51,21 +51,21 @@ def tis_reject(
         upper: C, in units of the ratio.
         normalize: divide the weights by their mean over the tokens or completions of the batch that count.
         divergence: D, the estimator of KL(μ‖π) from one token.
-        over: what is judged: each token by itself, or completions by the `sum` or `mean` of D over their tokens, or
-            by their extreme token (`max`: one token out of bounds rejects the completion).
-        low: in nats; None for -high. It matters for k1 only; the others are never negative.
+        over: what the bounds apply to: each token separately, or completions by the `sum` or `mean` of D over their
+            tokens, or by their extreme token (`max`: one token out of bounds rejects the completion).
+        low: in nats; None for -high. It matters only for k1; k2 and k3 are never negative.
         high: in nats.
         veto: τ, in units of the ratio: a completion with a token below it is rejected; None for no veto.
         count_rejected: whether rejected tokens stay in the mask, with weight zero. They then count in the baseline
             of their group, in the lengths over which the loss is averaged, and in terms that the weights do not
-            multiply, such as KL and entropy; otherwise they count in nothing.
+            multiply, such as KL and entropy; otherwise they count nowhere.
 
     Returns:
-        The weights, and the mask without what is rejected.
+        The weights, and the mask without the rejected tokens.
 
     Departures:
-        verl's `rollout_is` with `rollout_rs`, as described in `reject`. Its mean for `normalize` is taken before the
-        rejection, over completions that are then dropped; here it is over those that count.
+        verl's `rollout_is` with `rollout_rs`, as described in `reject`. Its mean for `normalize` is computed before the
+        rejection, and so includes completions that are then dropped; here it is over those that count.
 
     >>> old, sampled = jnp.array([[-1.0, -1.0], [-1.0, -2.0]]), jnp.array([[-1.1, -1.0], [-1.0, -1.0]])
     >>> weights, kept = tis_reject(old, sampled, jnp.ones((2, 2), bool))

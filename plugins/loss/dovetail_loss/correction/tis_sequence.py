@@ -21,7 +21,7 @@ def tis_sequence(
     upper: Annotated[float, Gt(0)] = 2.0,
     normalize: bool = False,
 ) -> Corrected:
-    """Truncated importance sampling: every token weighs by the ratio of its completion, up to a bound.
+    """Truncated importance sampling: every token is weighted by the ratio of its completion, up to a bound.
 
         w_it = min(π(y_i|x) / μ(y_i|x), C),   π(y|x) / μ(y|x) = exp( ∑_t [log π - log μ] )
 
@@ -41,11 +41,11 @@ def tis_sequence(
         normalize: divide the weights by their mean over the batch's completions, after the truncation.
 
     Returns:
-        The weights, and the mask as it came.
+        The weights, and the unchanged mask.
 
     Departures:
         The sum of log-ratios is bounded to ±20, as in verl. verl's `rollout_is = "sequence"` and TRL's
-        `sequence_truncate` are this function; TRL's bound is 3 unless set. verl's mean adds 1e-8 to lengths.
+        `sequence_truncate` are this function; TRL's default bound is 3. verl's mean adds 1e-8 to lengths.
 
     >>> old, sampled = jnp.log(jnp.array([[0.4, 0.9]])), jnp.log(jnp.array([[0.5, 0.6]]))
     >>> weights, _ = tis_sequence(old, sampled, jnp.ones((1, 2), bool))

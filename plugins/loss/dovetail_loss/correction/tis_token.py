@@ -21,13 +21,13 @@ def tis_token(
     upper: Annotated[float, Gt(0)] = 2.0,
     normalize: bool = False,
 ) -> Corrected:
-    """Truncated importance sampling: each token weighs by its own ratio to the sampler, up to a bound.
+    """Truncated importance sampling: each token is weighted by its own ratio to the sampler, up to a bound.
 
         w_it = min(π(a|s) / μ(a|s), C)
 
     Yao et al. 2025, *Your efficient RL framework secretly brings you off-policy RL training* (TIS); truncation:
-    Ionides 2008, *Truncated importance sampling*. A token's ratio leaves out that π and μ reach different states, so
-    it is biased, with little variance; see `tis_sequence` for the other end.
+    Ionides 2008, *Truncated importance sampling*. Token ratios ignore that π and μ visit different states, so the
+    estimate is biased but has a low variance; `tis_sequence` is the opposite.
 
     Args:
         old_logps: log π, in nats, by the trainer's forward pass at collection.
@@ -37,11 +37,11 @@ def tis_token(
         normalize: divide the weights by their mean over the batch's tokens, after the truncation.
 
     Returns:
-        The weights, and the mask as it came.
+        The weights, and the unchanged mask.
 
     Departures:
         The log-ratio is bounded to ±20, as in verl. verl's `rollout_is = "token"` and TRL's `token_truncate` are
-        this function; TRL's bound is 3 unless set. verl's mean adds 1e-8 to the number of tokens.
+        this function; TRL's default bound is 3. verl's mean adds 1e-8 to the number of tokens.
 
     >>> old, sampled = jnp.log(jnp.array([[0.4, 0.9]])), jnp.log(jnp.array([[0.5, 0.3]]))
     >>> weights, _ = tis_token(old, sampled, jnp.ones((1, 2), bool))

@@ -1,4 +1,4 @@
-"""Correction `token_veto`: no completion with a token that the trainer would hardly ever write."""
+"""Correction `token_veto`: reject completions with a token that is extremely unlikely under the trainer."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def token_veto(
     threshold: Annotated[float, Gt(0)] = 1e-4,
     count_rejected: bool = False,
 ) -> Corrected:
-    """Token veto: one catastrophic token rejects its completion; the others weigh 1.
+    """Token veto: a single catastrophic token rejects its completion; the others have weight 1.
 
-        completion i is rejected where min_t π(a|s) / μ(a|s) < τ
+        completion i is rejected if min_t π(a|s) / μ(a|s) < τ
 
-    verl's former `rollout_token_veto_threshold`, with the 1e-4 that its users set.
+    verl's former `rollout_token_veto_threshold`, with its usual value of 1e-4.
 
     Args:
         old_logps: log π, in nats, by the trainer's forward pass at collection.
@@ -34,14 +34,14 @@ def token_veto(
         threshold: τ > 0, in units of the ratio.
         count_rejected: whether rejected tokens stay in the mask, with weight zero. They then count in the baseline
             of their group, in the lengths over which the loss is averaged, and in terms that the weights do not
-            multiply, such as KL and entropy; otherwise they count in nothing.
+            multiply, such as KL and entropy; otherwise they count nowhere.
 
     Returns:
-        Weights of one, and the mask without what is rejected.
+        Weights of one, and the mask without the rejected tokens.
 
     Departures:
-        verl's veto comes on top of its weights: `train.correction = ['tis_token', 'token_veto']`, or `tis_reject` with
-        its parameter `veto`.
+        verl combines the veto with its weights: `train.correction = ['tis_token', 'token_veto']`, or `tis_reject` with
+        the parameter `veto`.
 
     >>> old, sampled = jnp.log(jnp.array([[0.4, 1e-6], [0.1, 0.1]])), jnp.log(jnp.array([[0.5, 0.9], [0.9, 0.3]]))
     >>> _, kept = token_veto(old, sampled, jnp.ones((2, 2), bool))

@@ -1,1 +1,1 @@
-"""Controllers of the entropy bonus's coefficient, one file each; `fixed` is the one in `kl_controller`."""
+"""Controllers of the coefficient of the entropy bonus, one file each; `fixed` is shared with `kl_controller`."""

@@ -1,4 +1,4 @@
-"""Entropy controller `adaptive`: the bonus comes on where the entropy falls below a target."""
+"""Entropy controller `adaptive`: the bonus is switched on when the entropy falls below a target."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dovetail.ranges import in_range
 
 @attrs.frozen(kw_only=True)
 class Adaptive:
-    """Hold the policy's entropy near a target by raising and lowering the coefficient of the bonus.
+    """Keeps the policy's entropy near a target by raising and lowering the coefficient of the bonus.
 
         c_{k+1} = c_k + δ where H_k < H*, else max(c_k - δ, 0)
         α_{k+1} = c_{k+1} where H_k ≤ H*, else 0
@@ -31,9 +31,9 @@ class Adaptive:
         ConfigError: if either is not positive.
 
     Departures:
-        In the report H_k is that of the step's own samples before the update; here it is what the last step's updates
-        saw. The report lets c fall below zero while the entropy is high, which would push the entropy down once it has
-        fallen below the target.
+        In the report H_k is the entropy of the step's own samples before the update; here it is the entropy observed
+        during the updates of the previous step. The report lets c fall below zero while the entropy is high, which
+        would decrease the entropy further once it has fallen below the target.
 
     >>> controller = Adaptive(target=0.2, step_size=0.5)
     >>> state = controller.update(controller.init(0.0), jnp.array(0.1), jnp.array(64))
@@ -45,7 +45,7 @@ class Adaptive:
     step_size: Annotated[float, Gt(0)] = attrs.field(default=0.005, validator=in_range)
 
     def init(self, coef: float) -> dict[str, jax.Array]:
-        """Return the first state."""
+        """Return the initial state."""
         return {"reserve": jnp.asarray(coef, dtype=float), "active": jnp.asarray(1.0, dtype=float)}
 
     def coef(self, state: dict[str, jax.Array]) -> jax.Array:

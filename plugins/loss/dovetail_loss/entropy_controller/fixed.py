@@ -1,4 +1,4 @@
-"""Entropy controller `fixed`: the KL controller of that name, which does not ask whose coefficient it is."""
+"""Entropy controller `fixed`: the same class as the KL controller, since a constant coefficient works for both."""
 
 from dovetail_loss.kl_controller.fixed import Fixed
 

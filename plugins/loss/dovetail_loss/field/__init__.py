@@ -1,1 +1,1 @@
-"""What losses need to know about a whole mini-batch before it is split: ranks of tokens, and counts."""
+"""Fields that losses need from a whole mini-batch before it is split (ranks of tokens, counts) or from the logits."""

@@ -14,14 +14,14 @@ def full_kl(logits: Float[Array, "*batch vocab"], ref_logits: Float[Array, "*bat
 
         KL(π || π_ref) = ∑_v π(v|s)·[ log π(v|s) - log π_ref(v|s) ]
 
-    A quantity of the forward pass: both models' logits meet in chunks of positions, and neither is kept.
+    Computed in the forward pass: the logits of both models exist for one chunk of positions at a time.
 
     Args:
         logits: of the policy, in float32, divided by the sampling temperature; differentiable.
         ref_logits: of the reference at the same positions.
 
     Returns:
-        Nats at every position; zero or above.
+        The divergence in nats at every position, non-negative.
 
     >>> round(full_kl(jnp.log(jnp.array([0.5, 0.5])), jnp.log(jnp.array([0.25, 0.75]))).item(), 4)
     0.1438

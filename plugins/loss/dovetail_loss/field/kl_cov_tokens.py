@@ -1,4 +1,4 @@
-"""Field `kl_cov_tokens`: the tokens that KL-Cov holds back."""
+"""Field `kl_cov_tokens`: the tokens that KL-Cov penalises."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def kl_cov_tokens(
     *,
     fraction: Annotated[float, Interval(ge=0, le=1)] = 2e-4,
 ) -> Bool[Array, "seq token"]:
-    """The tokens with the highest covariance of probability and advantage.
+    """The tokens with the highest covariance of log-probability and advantage.
 
         c = (A - mean A)·(log π_old - mean log π_old)
         the max(⌊fraction·N⌋, 1) tokens with the largest c

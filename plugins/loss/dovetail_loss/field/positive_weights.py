@@ -20,10 +20,10 @@ def positive_weights(
     Args:
         scores: the total reward of each completion.
         mask: m, policy tokens of the whole mini-batch.
-        threshold: θ, in units of the score; 0 fits a verifier that says 1 for right and 0 or -1 for wrong.
+        threshold: θ, in units of the score; 0 suits a verifier that returns 1 if correct and 0 or -1 if not.
 
     Returns:
-        Weights; all zero where no completion succeeds.
+        Weights; all zero if no completion succeeds.
 
     >>> positive_weights(jnp.array([1.0, 0.0]), jnp.array([[True, False], [True, True]]))
     Array([[3., 0.],

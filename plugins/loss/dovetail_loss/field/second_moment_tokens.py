@@ -1,4 +1,4 @@
-"""Field `second_moment_tokens`: the tokens that M2PO learns from."""
+"""Field `second_moment_tokens`: the tokens that M2PO trains on."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def second_moment_tokens(
     *,
     budget: Annotated[float, Ge(0)] = 0.04,
 ) -> Bool[Array, "seq token"]:
-    """All policy tokens but those whose log-ratio has moved furthest the way that A pushes it.
+    """All policy tokens except those whose log-ratio has moved furthest in the direction in which A pushes it.
 
         x = log π - log μ,  T = { tokens with A·x > 0 }
-        while mean_T(x²) > τ:  take the largest x² out of T and out of the mask
+        while mean_T(x²) > τ:  remove the token with the largest x² from T and from the mask
 
-    with μ the policy that sampled. Only tokens of T are ever left out: an update takes them further from μ, while the
-    others come back. x² bounds the variance of the importance ratio, and is sensitive to outliers, where a mean of x is
-    not. Zheng et al. 2025, *Prosperity before collapse: how far can off-policy RL reach with stale data on LLMs?*
-    (arXiv:2510.01161), algorithm 1; which tokens are in T is as in their code.
+    with μ the policy that sampled. Only tokens in T are ever removed: an update moves them further from μ, and the
+    others back towards it. The mean of x² bounds the variance of the importance ratio and, unlike a mean of x, is
+    sensitive to outliers. Zheng et al. 2025, *Prosperity before collapse: how far can off-policy RL reach with stale
+    data on LLMs?* (arXiv:2510.01161), algorithm 1; the definition of T follows their code.
 
     Args:
         old_logps: log π, in nats, of the policy at collection, by the trainer.
@@ -41,11 +41,11 @@ def second_moment_tokens(
         True where a token is kept.
 
     Departures:
-        The authors look at the policy being trained, at every update, a micro-batch at a time. Here the mask is made on
-        the whole mini-batch, before it is split, and from the policy at collection: the same at the first update, and
-        the staleness of the data is in it at every one. Their code also counts the tokens that it leaves out, each with
-        the largest x² that is kept, and so leaves out more than the algorithm in the paper. AReaL's ranks all tokens,
-        those that come back too.
+        The authors use the policy being trained, at every update, on each micro-batch. Here the mask is computed on the
+        whole mini-batch, before it is split, with the policy at collection. At the first update this makes no
+        difference, and at later ones the mask still reflects the staleness of the data. Their code also includes the
+        removed tokens in the mean, each with the largest x² that is kept, and so removes more tokens than the algorithm
+        in the paper. AReaL ranks all tokens, including those that move back towards μ.
 
     >>> old, sampled = jnp.array([[-1.0, -1.0, -1.0]]), jnp.array([[-1.1, -3.0, -3.0]])
     >>> second_moment_tokens(old, sampled, jnp.array([[1.0, 1.0, -1.0]]), jnp.ones((1, 3), bool))
@@ -55,6 +55,6 @@ def second_moment_tokens(
     outward = mask & (x * masked(advantages, mask) > 0)
     moments = jnp.square(x)
     ordered = jnp.sort(jnp.where(outward, moments, jnp.inf).ravel())
-    # The mean of the k smallest rises with k, so the numbers k whose mean is within the budget are 1, 2, ... up to one.
+    # The mean of the k smallest values rises with k, so the values of k within the budget are 1, 2, ..., k_max.
     within = jnp.cumsum(ordered) <= budget * jnp.arange(1, ordered.size + 1, dtype=ordered.dtype)
     return mask & (~outward | first(moments, outward, jnp.sum(within, dtype=moments.dtype)))

@@ -1,1 +1,1 @@
-"""Estimators of KL(π || π_ref), one file each; `declares` on the function says what is unbiased."""
+"""Estimators of KL(π || π_ref), one file each; the claims of each say whether value and gradient are unbiased."""

@@ -1,4 +1,4 @@
-"""What the estimators share: the log-ratio, and the straight-through gradient."""
+"""Functions that the estimators share: the log-ratio, the clamp, and the straight-through gradient."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def log_ratio(logps: Float[Array, "*shape"], ref_logps: Float[Array, "*shape"]) 
 
 
 def clamped(x: Float[Array, "*shape"], clamp: float | None) -> Float[Array, "*shape"]:
-    """Bound an estimate to ±clamp, with gradient zero beyond; None leaves it.
+    """Clip an estimate to ±clamp, with gradient zero beyond; None leaves it unchanged.
 
     >>> import jax.numpy as jnp
     >>> clamped(jnp.array([-3.0, 1.0]), 2.0)

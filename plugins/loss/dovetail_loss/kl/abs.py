@@ -16,8 +16,8 @@ def absolute(logps: Float[Array, "seq token"], ref_logps: Float[Array, "seq toke
 
         abs = |x|,  x = log π(a|s) - log π_ref(a|s),  a ~ π
 
-    *Biased in value*: E|x| ≥ KL. *Biased in gradient*: every token pulls with the same force, sign(x)·∇ log
-    π, however far it is; none where x = 0. Found in TRL's PPO and in verl.
+    *Biased in value*: E|x| ≥ KL. *Biased in gradient*: it is sign(x)·∇ log π, however large |x| is, and zero where
+    x = 0. Found in TRL's PPO and in verl.
 
     Args:
         logps: log π, in nats, differentiable.
@@ -29,5 +29,5 @@ def absolute(logps: Float[Array, "seq token"], ref_logps: Float[Array, "seq toke
     >>> absolute(jnp.array([[-1.5]]), jnp.array([[-1.0]]))
     Array([[0.5]], dtype=float32)
     """
-    # Not jnp.abs, whose derivative at zero is one.
+    # jnp.abs is not used, because its derivative at zero is one.
     return at_finite(lambda x: jnp.sign(x) * x, log_ratio(logps, ref_logps))

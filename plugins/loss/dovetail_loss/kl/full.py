@@ -14,9 +14,9 @@ def full(full_kl: Float[Array, "seq token"]) -> Float[Array, "seq token"]:
 
         KL(π || π_ref) = ∑_v π(v|s)·[ log π(v|s) - log π_ref(v|s) ]
 
-    *Unbiased in value and gradient*, given the states s that were sampled. It costs a forward pass of the reference in
-    every update, where the estimators read its log-probabilities from one at collection, and its projection to the
-    vocabulary; memory grows with a chunk of positions, not with the batch.
+    *Unbiased in value and gradient*, given the sampled states s. It costs a forward pass of the reference in every
+    update, including the projection to the vocabulary, whereas the estimators read log-probabilities from a single pass
+    at collection. The memory it needs depends on the size of a chunk of positions, not of the batch.
 
     Args:
         full_kl: the field of that name, in nats.

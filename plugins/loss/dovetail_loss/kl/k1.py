@@ -25,16 +25,15 @@ def k1(
     Schulman 2020, *Approximating KL divergence* (joschu.net/blog/kl-approx.html).
 
     *Unbiased in value*, with a high variance: it is often negative. *Its gradient is zero in expectation*:
-    E[∇ log π] = 0, so as a loss it adds noise and pulls nowhere. Use it in the reward, or `k1_plus` in the
-    loss.
+    E[∇ log π] = 0, so that as a loss it only adds noise. Use it in the reward, or `k1_plus` in the loss.
 
     Args:
         logps: log π, in nats, differentiable.
         ref_logps: log π_ref, in nats.
-        clamp: bound of |k1| in nats, or None. A bound that is reached makes it biased.
+        clamp: bound of |k1| in nats, or None. It biases the estimate wherever it takes effect.
 
     Returns:
-        An estimate at every position, unmasked: positions are independent, and callers weigh or mask them.
+        An estimate at every position, unmasked: positions are independent, and callers weight or mask them.
 
     >>> import jax.numpy as jnp
     >>> k1(jnp.array([[-1.0]]), jnp.array([[-1.5]]))

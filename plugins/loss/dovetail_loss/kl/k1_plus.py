@@ -12,7 +12,7 @@ from dovetail_loss.kl.k2 import k2
 
 @declares(unbiased_value=True, unbiased_gradient=True)
 def k1_plus(logps: Float[Array, "seq token"], ref_logps: Float[Array, "seq token"]) -> Float[Array, "seq token"]:
-    """The log-ratio, with a gradient that pulls: straight through to `k2`.
+    """The log-ratio with a useful gradient: straight through to `k2`.
 
         k1+ = sg[k1] + k2 - sg[k2]
 

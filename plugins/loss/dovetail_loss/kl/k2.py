@@ -26,13 +26,13 @@ def k2(
 
     Schulman 2020, *Approximating KL divergence* (joschu.net/blog/kl-approx.html).
 
-    *Biased in value*, little where the policies are close. *Unbiased in gradient*, on policy: ∇k2 = x·∇ log
-    π, whose expectation is ∇KL(π || π_ref). verl's `k2+` is the same function.
+    *Biased in value*, only slightly if the policies are close. *Unbiased in gradient*, on policy: ∇k2 = x·∇ log π,
+    whose expectation is ∇KL(π || π_ref). verl's `k2+` is the same function.
 
     Args:
         logps: log π, in nats, differentiable.
         ref_logps: log π_ref, in nats.
-        clamp: bound of k2 in nats, or None. A bound that is reached makes the gradient biased: zero there.
+        clamp: bound of k2 in nats, or None. It biases the gradient, which is zero wherever it takes effect.
 
     Returns:
         An estimate at every position, unmasked.

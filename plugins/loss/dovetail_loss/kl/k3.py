@@ -33,17 +33,17 @@ def k3(
     Args:
         logps: log π, in nats, differentiable.
         ref_logps: log π_ref, in nats.
-        clamp: bound of k3 in nats, or None; verl's is 10. It keeps one token from outweighing a batch, but the gradient
-            beyond it is zero: a token that the reference likes and the policy has all but given up is no longer pulled
-            back. A bound that is reached makes the value biased, too.
+        clamp: bound of k3 in nats, or None; verl's is 10. It keeps a single token from dominating a batch, but the
+            gradient beyond it is zero: a token that is likely under the reference, and that the policy has almost
+            abandoned, is no longer pulled back. It biases the value, too, wherever it takes effect.
 
     Returns:
         An estimate at every position, unmasked.
 
     Departures:
-        verl always clamps; here that is a setting. Below x = -20, where e^(-x) would sooner or later overflow, k3
-        goes on as its tangent: the gradient stays as strong as it is there. verl bounds x to ±20 (gradient zero
-        beyond); tunix's `low_var_kl` goes to infinity.
+        verl always clamps; here that is a setting. Below x = -20, k3 continues as its tangent, so that it does not
+        overflow and its gradient keeps its size. verl bounds x to ±20 (gradient zero beyond); tunix's `low_var_kl` goes
+        to infinity.
 
     >>> round(k3(jnp.log(jnp.array([[0.5]])), jnp.log(jnp.array([[0.25]]))).item(), 4)
     0.1931
@@ -53,6 +53,6 @@ def k3(
 
 def _k3(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     near = clip(x, -LOG_RATIO_BOUND, jnp.inf)
-    # Constant beyond the bound, it would let go of just those tokens that have moved furthest.
+    # If it were constant beyond the bound, the tokens that have moved furthest would have no gradient.
     beyond = (jnp.minimum(x, -LOG_RATIO_BOUND) + LOG_RATIO_BOUND) * -jnp.expm1(LOG_RATIO_BOUND)
     return near + jnp.expm1(-near) + beyond

@@ -23,7 +23,7 @@ def k3_corrected(
     *,
     clamp: Annotated[float, Gt(0)] | None = None,
 ) -> Float[Array, "seq token"]:
-    """The low-variance estimate corrected for off-policy samples: unbiased in both, whoever has sampled.
+    """The low-variance estimate corrected for off-policy samples: unbiased in value and gradient.
 
         k = r·k3,  r = π(a|s) / π_old(a|s),  a ~ π_old
 
@@ -39,17 +39,17 @@ def k3_corrected(
     Args:
         logps: log π, in nats, differentiable.
         ref_logps: log π_ref, in nats.
-        old_logps: log π_old, in nats; constant to the gradient.
-        clamp: bound of k3 in nats, or None. A bound that is reached makes the value biased; the gradient is never
+        old_logps: log π_old, in nats; constant for the gradient.
+        clamp: bound of k3 in nats, or None. It biases the value wherever it takes effect; the gradient is never
             bounded.
 
     Returns:
         An estimate at every position, unmasked.
 
     Departures:
-        The log of r is bounded to ±20. The gradient is computed as r·x, so that it points the right way where k3 is
-        bounded and its derivative would no longer cancel. With a sequence-level ratio TRL multiplies by that; here r
-        is always the token's, of which the above holds.
+        The log of r is bounded to ±20. The gradient is computed as r·x, so that it has the right direction even where
+        k3 is bounded and the exponentials no longer cancel. TRL uses a sequence-level ratio here if the loss has one;
+        here r is always the token's, for which the identities above hold.
 
     >>> old = jnp.log(jnp.array([[0.25]]))
     >>> round(k3_corrected(jnp.log(jnp.array([[0.5]])), old, old).item(), 4)

@@ -1,4 +1,4 @@
-"""KL controller `adaptive`: the coefficient follows a target."""
+"""KL controller `adaptive`: adjusts the coefficient so that the KL divergence approaches a target."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Adaptive:
 
     Attributes:
         target: in nats per token, as the engine observes KL per token.
-        horizon: completions over which β may change by about ±20 %.
+        horizon: the number of completions over which β may change by about ±20 %.
 
     Raises:
         ConfigError: if either is not positive.
 
     Departures:
-        An update over no completions leaves β as it is, whatever KL says.
+        An update with n = 0 leaves β unchanged, whatever the KL.
 
     >>> controller = Adaptive(target=0.1, horizon=1000.0)
     >>> state = controller.update(controller.init(0.2), kl=jnp.array(5.0), samples=jnp.array(100))
@@ -44,7 +44,7 @@ class Adaptive:
     horizon: Annotated[float, Gt(0)] = attrs.field(default=10_000.0, validator=in_range)
 
     def init(self, coef: float) -> dict[str, jax.Array]:
-        """Return the first state."""
+        """Return the initial state."""
         return {"coef": jnp.asarray(coef, dtype=float)}
 
     def coef(self, state: dict[str, jax.Array]) -> jax.Array:

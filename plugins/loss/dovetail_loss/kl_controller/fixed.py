@@ -1,4 +1,4 @@
-"""Controller `fixed`, of the KL and of the entropy coefficient: it stays."""
+"""Controller `fixed`, for the KL and entropy coefficients: the coefficient stays constant."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 @attrs.frozen(kw_only=True)
 class Fixed:
-    """A constant coefficient: it stays what `train.kl_coef`, or `train.entropy_coef`, says.
+    """A constant coefficient: the value of `train.kl_coef` or `train.entropy_coef`.
 
     >>> controller = Fixed()
     >>> state = controller.update(controller.init(0.25), jnp.array(9.0), jnp.array(64))
@@ -23,7 +23,7 @@ class Fixed:
     declares: ClassVar[Mapping[str, Any]] = {"constant": True}
 
     def init(self, coef: float) -> dict[str, jax.Array]:
-        """Return the first state."""
+        """Return the initial state."""
         return {"coef": jnp.asarray(coef, dtype=float)}
 
     def coef(self, state: dict[str, jax.Array]) -> jax.Array:
@@ -31,5 +31,5 @@ class Fixed:
         return state["coef"]
 
     def update(self, state: dict[str, jax.Array], observed: jax.Array, samples: jax.Array) -> dict[str, jax.Array]:
-        """Return the state as it is."""
+        """Return the state unchanged."""
         return state

@@ -14,16 +14,16 @@ def prompt_mean(mask: Bool[Array, "seq token"], group_ids: Int[Array, "seq"]) ->
 
         w_it = m_it / (n_g·G),  n_g = ∑_(i in g) ∑_t m_it,  G = #{g : n_g > 0}
 
-    Every prompt weighs the same, however long its answers; within a prompt every token does. This is DAPO's
-    objective as written, with its sums inside the expectation over prompts: Yu et al. 2025, *DAPO*, equation 12.
-    What goes by DAPO's name elsewhere, TRL's `dapo` included, is `token_mean`.
+    Every prompt has the same weight, however long its completions; within a prompt, every token has the same weight.
+    This is DAPO's objective as written, with the sums inside the expectation over prompts: Yu et al. 2025, *DAPO*,
+    equation 12. Implementations that are called DAPO elsewhere, including TRL's `dapo`, are `token_mean`.
 
     Args:
         mask: m, policy tokens of the whole mini-batch; prompts without any are not counted.
-        group_ids: g, the prompt that a completion answers; equal ids need not be neighbours.
+        group_ids: g, the prompt that a completion answers; equal ids need not be adjacent.
 
     Returns:
-        Weights that sum to one, or all zero where the mask is empty.
+        Weights that sum to one, or all zero if the mask is empty.
 
     >>> prompt_mean(jnp.array([[True, True], [True, True], [True, False]]), jnp.array([0, 0, 1]))
     Array([[0.125, 0.125],

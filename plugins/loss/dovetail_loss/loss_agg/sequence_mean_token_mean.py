@@ -1,4 +1,4 @@
-"""Aggregation `sequence_mean_token_mean`: every completion weighs the same."""
+"""Aggregation `sequence_mean_token_mean`: every completion has the same weight."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def sequence_mean_token_mean(mask: Bool[Array, "seq token"]) -> Float[Array, "se
 
         w_it = m_it / (n_i·N),  n_i = ∑_t m_it,  N = #{i : n_i > 0}
 
-    A token of a long completion weighs less than one of a short completion. Shao et al. 2024, *DeepSeekMath*,
+    A token in a long completion has less weight than one in a short completion. Shao et al. 2024, *DeepSeekMath*,
     equation 3.
 
     Args:
         mask: m, policy tokens of the whole mini-batch; completions without any are not counted.
 
     Returns:
-        Weights that sum to one, or all zero where the mask is empty.
+        Weights that sum to one, or all zero if the mask is empty.
 
     Departures:
         verl adds 1e-8 to n_i. An all-masked batch gives zero weights; verl gives NaN.

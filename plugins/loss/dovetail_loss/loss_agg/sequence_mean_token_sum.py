@@ -11,15 +11,15 @@ def sequence_mean_token_sum(mask: Bool[Array, "seq token"]) -> Float[Array, "seq
 
         w_it = m_it / N,  N = #{i : n_i > 0}
 
-    The policy gradient of the expected return as Sutton et al. 1999 state it, with a completion as the
-    episode. Liu et al. 2025, *Understanding R1-Zero-like training*, argue for it: no weight depends on the
-    length.
+    The policy gradient of the expected return as stated by Sutton et al. 1999, *Policy gradient methods for
+    reinforcement learning with function approximation*, with a completion as the episode. Liu et al. 2025,
+    *Understanding R1-Zero-like training*, recommend it because no weight depends on the length.
 
     Args:
         mask: m, policy tokens of the whole mini-batch; completions without any (n_i = 0) are not counted.
 
     Returns:
-        Weights; all zero where the mask is empty.
+        Weights; all zero if the mask is empty.
 
     >>> sequence_mean_token_sum(jnp.array([[True, True], [True, False], [False, False]]))
     Array([[0.5, 0.5],

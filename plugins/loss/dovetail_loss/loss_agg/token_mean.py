@@ -1,4 +1,4 @@
-"""Aggregation `token_mean`: every token of the mini-batch weighs the same."""
+"""Aggregation `token_mean`: every token of the mini-batch has the same weight."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def token_mean(mask: Bool[Array, "seq token"]) -> Float[Array, "seq token"]:
 
         w_it = m_it / ∑_jk m_jk
 
-    Long completions weigh more than short ones. Yu et al. 2025, *DAPO*, equation 12; TRL's `bnpo` and `dapo`.
+    Long completions have more weight than short ones. Yu et al. 2025, *DAPO*, equation 12; TRL's `bnpo` and `dapo`.
 
     Args:
         mask: m, policy tokens of the whole mini-batch.
 
     Returns:
-        Weights that sum to one, or all zero where the mask is empty.
+        Weights that sum to one, or all zero if the mask is empty.
 
     Departures:
         An all-masked batch gives zero weights; verl gives NaN.

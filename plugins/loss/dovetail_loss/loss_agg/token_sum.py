@@ -1,4 +1,4 @@
-"""Aggregation `token_sum`: the sum over tokens, over a constant."""
+"""Aggregation `token_sum`: the sum over tokens, divided by a constant."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def token_sum(
 
         w_it = m_it / Z
 
-    The learning rate must be set for the size of the mini-batch, as nothing here divides by it.
+    The learning rate must be chosen for the size of the mini-batch, since the sum is not divided by it.
 
     Args:
         mask: m, policy tokens of the whole mini-batch.

@@ -1,4 +1,4 @@
-"""Loss mask `opsm`: no failed completions that the policy has left behind."""
+"""Loss mask `opsm`: exclude failed completions that are far off-policy."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ def opsm(
     *,
     threshold: Annotated[float, Ge(0)] = 0.5,
 ) -> Bool[Array, "seq token"]:
-    """Off-policy sequence masking: nothing is learnt from completions with A < 0 that are far from the sampler.
+    """Off-policy sequence masking: tokens with A < 0 are dropped in completions that are far from the sampler.
 
         D_i  = (1/|y_i|)·∑_t (log μ - log π)
         dropped where A_it < 0 and D_i > δ
 
-    with π the policy being trained and μ the one that sampled, as the sampler reports it: D counts staleness and the
-    mismatch between sampler and trainer alike. The policy learns from mistakes that it might still make. DeepSeek-AI
-    2025, *DeepSeek-V3.2* (arXiv:2512.02556).
+    with π the policy being trained and μ the one that sampled, as the sampler reports it: D includes both staleness and
+    the mismatch between sampler and trainer. The policy is then trained only on mistakes that it might still make.
+    DeepSeek-AI 2025, *DeepSeek-V3.2* (arXiv:2512.02556).
 
     Args:
-        logps: log π, in nats; a constant to the gradient.
+        logps: log π, in nats; a constant for the gradient.
         rollout_logps: log μ, in nats.
         advantages: A.
         mask: policy tokens.
-        threshold: δ, in nats per token. The paper gives no number; 0.5 is where TRL's guide starts.
+        threshold: δ, in nats per token. The paper gives no value; TRL's guide suggests starting with 0.5.
 
     Returns:
         False where a token is dropped; it still counts in the aggregation's mean.

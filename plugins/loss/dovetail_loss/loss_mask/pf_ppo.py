@@ -1,4 +1,4 @@
-"""Loss mask `pf_ppo`: completions weigh by how far their reward can be trusted."""
+"""Loss mask `pf_ppo`: weight completions by how reliable their reward is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pf_ppo(
     power: Annotated[float, Ge(0)] = 2.0,
     others: Annotated[float, Ge(0)] = 0.4,
 ) -> Float[Array, "seq token"]:
-    """Policy filtration: a reward is most reliable at the ends of its range, so those completions weigh more.
+    """Policy filtration: rewards are most reliable at the ends of their range, so those completions get more weight.
 
         pow:        v_i = |s_i|^p
         max_min:    v_i = 1 where s_i is the highest or the lowest of its prompt's scores, else 0
@@ -40,12 +40,12 @@ def pf_ppo(
         others: q, for `max_random`.
 
     Returns:
-        w at the policy tokens, zero elsewhere. Where every v is zero, every completion weighs 1.
+        w at the policy tokens, zero elsewhere. If every v is zero, every completion has weight 1.
 
     Departures:
-        Paper and verl draw a new batch with probabilities v; this is the expectation over all such draws, without
-        their variance, except that `token_mean` still divides by the tokens of the batch as it was sampled. verl takes
-        the highest and lowest score of the whole batch, whatever the prompt.
+        The paper and verl resample the batch with probabilities proportional to v; this is the expectation over all
+        such draws, without their variance, except that `token_mean` still divides by the number of tokens originally
+        sampled. verl uses the highest and lowest score of the whole batch instead of each prompt's.
 
     >>> pf_ppo(jnp.array([2.0, 0.0, -2.0, 0.0]), jnp.zeros(4, int), jnp.ones((4, 1), bool))[:, 0]
     Array([2., 0., 2., 0.], dtype=float32)

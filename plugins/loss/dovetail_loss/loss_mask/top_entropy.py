@@ -1,4 +1,4 @@
-"""Loss mask `top_entropy`: the tokens at which the policy is least sure."""
+"""Loss mask `top_entropy`: keep the tokens with the highest entropy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def top_entropy(
     *,
     fraction: Annotated[float, Interval(ge=0, le=1)] = 0.2,
 ) -> Bool[Array, "seq token"]:
-    """The 80/20 rule: learn from the fifth of the policy tokens that has the highest entropy.
+    """The 80/20 rule: train only on the fifth of the policy tokens with the highest entropy.
 
         H_it ≥ Q,  Q the (1 - fraction)-quantile of H over the policy tokens
 
@@ -34,8 +34,8 @@ def top_entropy(
         True where a token is selected. The others still count in the aggregation's mean, as in the paper.
 
     Departures:
-        The paper and TRL take the current policy's entropy, and TRL that of a micro-batch across its workers. Here
-        it is that at collection, over the whole batch, so that no split changes anything.
+        The paper and TRL use the current policy's entropy, and TRL ranks one micro-batch across its workers. Here the
+        entropy at collection is ranked over the whole batch, so that the result does not depend on any split.
 
     >>> top_entropy(jnp.array([[0.1, 0.9, 0.2, 0.3, 0.4]]), jnp.ones((1, 5), bool))
     Array([[False,  True, False, False, False]], dtype=bool)

@@ -1,4 +1,4 @@
-"""Loss term `dpo`: direct preference optimisation over the pairs that the scores of a group make."""
+"""Loss term `dpo`: direct preference optimisation over pairs that are formed by the scores within a group."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def dpo(
         beta: β, per nat; small values let the policy go further from the reference.
         loss_type: ℓ.
         label_smoothing: ε.
-        margin: the least difference of scores that makes a pair, in units of the score.
-        pairs: all pairs of a group, or only those of a best completion with a worst one; scores may be shared.
+        margin: the smallest difference of scores that forms a pair, in units of the score.
+        pairs: "all" pairs of a group, or only pairs of a best and a worst completion ("extremes"), including ties.
 
     Returns:
         The loss per token, and metrics whose means over completions are means over prompts: `accuracy`, the share of a
@@ -102,7 +102,7 @@ def dpo(
 def _preferred(
     groups: Groups, scores: Float[Array, "seq"], margin: float, pairs: Literal["all", "extremes"]
 ) -> Bool[Array, "seq seq"]:
-    """Tell of each completion, in rows, to which others it is preferred."""
+    """Return a matrix that is true where the completion of the row is preferred to that of the column."""
     comparable = (groups.segments[:, None] == groups.segments[None, :]) & groups.live[:, None] & groups.live[None, :]
     gaps = scores[:, None] - scores[None, :]
     preferred = comparable & (gaps > 0) & (gaps >= margin)
@@ -114,7 +114,7 @@ def _preferred(
 
 
 def _loss(h: Float[Array, "seq seq"], beta: float, loss_type: str) -> Float[Array, "seq seq"]:
-    """ℓ(h), what a pair of log-ratio difference h costs."""
+    """Return ℓ(h), the loss of a pair whose log-ratios differ by h."""
     if loss_type == "sigmoid":
         return -jax.nn.log_sigmoid(beta * h)
     if loss_type == "hinge":

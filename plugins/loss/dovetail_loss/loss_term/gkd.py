@@ -8,7 +8,7 @@ from dovetail.arrays import masked
 
 
 def gkd(jensen_shannon: Float[Array, "seq token"], mask: Bool[Array, "seq token"]) -> Float[Array, "seq token"]:
-    """Generalised knowledge distillation on what the student has sampled.
+    """Generalised knowledge distillation on the student's own samples.
 
         L_it = D_β( π_T(·|s_it) || π(·|s_it) ),  y_i ~ π
 
@@ -17,9 +17,10 @@ def gkd(jensen_shannon: Float[Array, "seq token"], mask: Bool[Array, "seq token"
     *On-policy distillation of language models: learning from self-generated mistakes*, algorithm 1 with λ = 1. Their L
     is a mean over the tokens of each completion and over completions: this loss under `sequence_mean_token_mean`.
 
-    Value and gradient are exact at every state, where `reverse_kl` has an estimate from the one token that was sampled;
-    the gradient does not go through the sampling, as in the paper. It costs a forward pass of the teacher in every
-    update, where `reverse_kl` needs one per collection, and its logits, some positions at a time.
+    Value and gradient are exact at every state, whereas `reverse_kl` estimates them from the one token that was
+    sampled. As in the paper, the gradient does not flow through the sampling. It costs a forward pass of the teacher in
+    every update, including its logits, a chunk of positions at a time, whereas `reverse_kl` needs one pass per
+    collection.
 
     Args:
         jensen_shannon: the field of that name, in nats; differentiable.

@@ -15,22 +15,22 @@ def reverse_kl(
     teacher_logps: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
 ) -> Float[Array, "seq token"]:
-    """The divergence KL(π || π_T) from a teacher, token by token, on what the student has sampled.
+    """The divergence KL(π || π_T) from a teacher, token by token, on the student's own samples.
 
         x_it = log π(y_it|s_it) - log π_T(y_it|s_it),  y_it ~ π
         L_it = sg[x_it] + sg[x_it]·( log π - sg[log π] )
 
     with sg the stop-gradient. *The value* is x, an unbiased estimate of the divergence at the token's state, in nats;
-    of a high variance, so often negative. *The gradient* is x·∇log π, the score function with the advantage -x, an
-    unbiased estimate of the divergence's own gradient at that state: what a token does to the states after it is left
-    out, as with a discount of zero. It is not the gradient of the value, which is zero in expectation.
+    its variance is high, so that it is often negative. *The gradient* is x·∇log π, the score function with the
+    advantage -x, an unbiased estimate of the divergence's gradient at that state. A token's effect on later states is
+    ignored, as with a discount of zero. It is not the gradient of the value, which is zero in expectation.
 
     Lu et al. 2025, *On-policy distillation* (Thinking Machines Lab), and, for the whole completion's divergence, Gu et
     al. 2024, *MiniLLM*, equation 2. Against a reference in place of a teacher it is the KL estimator `k1_plus`.
 
-    The teacher is a model role, `roles.teacher = 'frozen'`, and scores the completions once per collection. With
-    further updates on them the expectation is still over the policy that sampled, and nothing in here corrects for
-    that: keep to one update, or take `gkd`, whose gradient is exact.
+    The teacher is a model role, `roles.teacher = 'frozen'`, and scores the completions once per collection. In further
+    updates on the same completions the expectation is still over the policy that sampled, which is not corrected for
+    here: use a single update per collection, or `gkd`, whose gradient is exact.
 
     Args:
         logps: log π of the student, in nats, differentiable.

@@ -18,15 +18,14 @@ def clipped_surrogate(
     epsilon_high: float,
     clip_c: float | None = None,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
-    """Return max(-A·r, -A·clip(r, 1-ε_low, 1+ε_high)) per token and what it clipped.
+    """Return max(-A·r, -A·clip(r, 1-ε_low, 1+ε_high)) per token, and metrics of which tokens were clipped.
 
-    Written as -A·b: the maximum bounds the ratio from above where A > 0 and from below where A < 0, and
-    nowhere else. The dual clip bounds it from above by c where A < 0. At a bound the gradient is that of the
-    unclipped term.
+    It is computed as -A·b, where b is the ratio bounded from above where A > 0 and from below where A < 0. The dual
+    clip also bounds it from above by c where A < 0. Exactly at a bound the gradient is that of the unclipped term.
 
     Args:
         ratio: r, finite everywhere.
-        advantages: A; what lies outside the mask is not read.
+        advantages: A; values outside the mask are ignored.
         mask: policy tokens.
         epsilon_low: ε_low.
         epsilon_high: ε_high.

@@ -12,7 +12,7 @@ from dovetail_loss.policy_loss._score import weighted_score
 
 
 def probability(logps: Float[Array, "seq token"], mask: Bool[Array, "seq token"]) -> Float[Array, "seq token"]:
-    """Return π(a|s), a constant to the gradient, never above one; one outside the mask.
+    """Return π(a|s), a constant for the gradient, never above one; one outside the mask.
 
     >>> probability(jnp.log(jnp.array([[0.25]])), jnp.array([[True]]))
     Array([[0.25]], dtype=float32)
@@ -30,15 +30,15 @@ def masked_score(
     too_low: Bool[Array, "seq token"],
     max_ratio: float,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
-    """Return -sg[min(r, c)]·A·log π on the tokens that A does not push further out, and what was dropped.
+    """Return -sg[min(r, c)]·A·log π, zero on tokens that A pushes further out of the trust region, and metrics.
 
     Args:
         logps: log π.
         old_logps: log π_old.
         advantages: A.
         mask: policy tokens.
-        too_high: the probability has risen beyond the trust region; dropped where A > 0.
-        too_low: it has fallen beyond; dropped where A ≤ 0.
+        too_high: true where the probability has risen beyond the trust region; dropped where A > 0.
+        too_low: true where it has fallen beyond the trust region; dropped where A ≤ 0.
         max_ratio: c.
 
     >>> one, true = jnp.ones((1, 1)), jnp.ones((1, 1), bool)

@@ -1,4 +1,4 @@
-"""The score function under weights that are constants to the gradient."""
+"""The score function under weights that are constants for the gradient."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def weighted_score(
     advantages: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
 ) -> Float[Array, "seq token"]:
-    """Return -sg[w]·A·log π: REINFORCE under weights that are constants to the gradient.
+    """Return -sg[w]·A·log π: REINFORCE under weights that are constants for the gradient.
 
     Args:
         weights: w, finite everywhere; one per token, or one per completion as [seq, 1].

@@ -25,7 +25,7 @@ def cispo(
     max_ratio: Annotated[float, Gt(0)] | None = None,
     level: Level = "token",
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
-    """Clipped importance-sampling policy optimisation: it clips the weight, and drops no token.
+    """Clipped importance-sampling policy optimisation: the weight is clipped, but no token is dropped.
 
         r = π(a|s) / π_old(a|s)
         L = -sg[clip(r, 1-ε_low, 1+ε_high)]·A·log π(a|s)
@@ -34,7 +34,7 @@ def cispo(
 
     Deltas against `ppo`:
 
-    1. the ratio is a weight, constant to the gradient, which flows through log π alone;
+    1. the ratio is a weight, a constant for the gradient, which flows through log π alone;
     2. a token beyond the range keeps a gradient, of the size of the bound, whatever the sign of A;
     3. the range is wide: the paper sets no lower bound (ε_low = 1) and tunes the upper one.
 
@@ -43,7 +43,7 @@ def cispo(
         old_logps: log π_old, in nats.
         advantages: A.
         mask: policy tokens; the loss is zero elsewhere.
-        epsilon_low: ε_low, in units of the ratio; from 1 on there is no lower bound.
+        epsilon_low: ε_low, in units of the ratio; with 1 or more there is no lower bound.
         epsilon_high: ε_high; 4 bounds the weight by 5, as ScaleRL (Khatri et al. 2025, arXiv:2510.13786) does.
         max_ratio: the upper bound itself instead of 1+ε_high: what TRL calls `epsilon_high`.
         level: 'sequence' for the completion's geometric-mean ratio in place of the token's (TRL's
@@ -54,8 +54,8 @@ def cispo(
         `clip_fraction_low` (the weight met a bound), `ratio` and `approx_kl` as in `ppo`.
 
     Departures:
-        The log-ratio is bounded to ±20, as in verl. verl's own default range is 0.2 on both sides, TRL sets no
-        lower bound; TRL's metric counts tokens with A > 0 only.
+        The log-ratio is bounded to ±20, as in verl. verl's default range is 0.2 on both sides; TRL has no lower bound,
+        and its metric counts only tokens with A > 0.
 
     >>> import jax
     >>> import jax.numpy as jnp

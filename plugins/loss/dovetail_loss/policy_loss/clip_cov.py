@@ -1,4 +1,4 @@
-"""Policy loss `clip_cov`: PPO without the gradient of a few tokens that use up entropy."""
+"""Policy loss `clip_cov`: PPO without the gradient of a few tokens that reduce the entropy most."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def clip_cov(
     epsilon_low: Annotated[float, Ge(0)] = 0.2,
     epsilon_high: Annotated[float, Ge(0)] = 0.2,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
-    """Clip-Cov: the loss of `ppo`, and zero on a few tokens drawn from those of high covariance.
+    """Clip-Cov: the loss of `ppo`, but zero on a few tokens drawn from those with a high covariance.
 
         L = 0 where selected, else max(-A·r, -A·clip(r, 1-ε_low, 1+ε_high)),  r = π(a|s) / π_old(a|s)
 
@@ -44,11 +44,11 @@ def clip_cov(
         epsilon_high: ε_high.
 
     Returns:
-        The loss per token, the metrics of `ppo`, and `cov_fraction`: tokens that the selection took out.
+        The loss per token, the metrics of `ppo`, and `cov_fraction`: tokens that the selection removed.
 
     Departures:
-        Tokens that PPO clips keep their constant loss, as in verl, which draws from the others only; here the draw
-        is made before any is clipped. verl reports `cov_fraction` as its clip fraction.
+        Tokens that PPO clips keep their constant loss, as in verl. verl draws only from the others; here the draw is
+        made before any token is clipped. verl reports `cov_fraction` as its clip fraction.
 
     >>> new, one, true = jnp.zeros((1, 2)), jnp.ones((1, 2)), jnp.ones((1, 2), bool)
     >>> clip_cov(new, new, one, true, jnp.array([[True, False]]))[0]

@@ -1,4 +1,4 @@
-"""Policy loss `decoupled_ppo`: PPO around one policy, on samples of another."""
+"""Policy loss `decoupled_ppo`: PPO with a trust region around one policy, on samples of another."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def decoupled_ppo(
     epsilon_high: Annotated[float, Ge(0)] = 0.2,
     clip_c: Annotated[float, Gt(1)] | None = None,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
-    """The decoupled objective: the trust region is around a recent policy, the samples are of the one that acted.
+    """The decoupled objective: the trust region is around a recent policy, while another one drew the samples.
 
         L = (π_old/μ)·max(-A·r, -A·clip(r, 1-ε_low, 1+ε_high)),  r = π(a|s) / π_old(a|s)
 
@@ -36,8 +36,8 @@ def decoupled_ppo(
 
     Delta against `ppo`:
 
-    1. the weight π_old/μ, constant to the gradient: `ppo` with the plain importance weights as its correction, which
-       is why it takes no other. For truncated or masked weights, choose `ppo` and a correction.
+    1. the weight π_old/μ, a constant for the gradient: `ppo` with plain importance weights as its correction. It
+       therefore excludes other corrections; for truncated or masked weights, use `ppo` and a correction.
 
     Args:
         logps: log π, in nats, differentiable.
@@ -53,7 +53,7 @@ def decoupled_ppo(
         The loss per token, the metrics of `ppo`, and `weight`: π_old/μ.
 
     Departures:
-        The log of the weight is bounded to ±20. AReaL drops tokens whose weight exceeds a cap; here nothing does.
+        The log of the weight is bounded to ±20. AReaL drops tokens whose weight exceeds a cap; here none are dropped.
 
     >>> new, sampled, true = jnp.log(jnp.array([[0.5]])), jnp.log(jnp.array([[0.25]])), jnp.ones((1, 1), bool)
     >>> decoupled_ppo(new, new, sampled, jnp.ones((1, 1)), true)[0]

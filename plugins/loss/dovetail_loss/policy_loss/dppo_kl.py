@@ -28,18 +28,18 @@ def dppo_kl(
     epsilon_high: Annotated[float, Ge(0)] = 0.05,
     max_ratio: Annotated[float, Gt(0)] = 20.0,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
-    """Divergence PPO with the binary KL divergence: `dppo_tv` with another measure of how far a token has moved.
+    """Divergence PPO with the binary KL divergence: `dppo_tv` with a different measure of how far a token has moved.
 
         D = π_old·log(π_old/π) + (1-π_old)·log((1-π_old)/(1-π))
         M = [D ≤ ε_high or π ≤ π_old] where A > 0, [D ≤ ε_low or π ≥ π_old] elsewhere
         L = -M·sg[min(r, c)]·A·log π(a|s),  r = π(a|s) / π_old(a|s)
 
-    with sg the stop-gradient. D is KL(π_old || π) when all tokens but the sampled one are taken together. Qi et al.
-    2026, *Rethinking the trust region in LLM reinforcement learning* (arXiv:2602.04879).
+    with sg the stop-gradient. D is KL(π_old || π) if all tokens other than the sampled one are merged into one. Qi et
+    al. 2026, *Rethinking the trust region in LLM reinforcement learning* (arXiv:2602.04879).
 
     Delta against `dppo_tv`:
 
-    1. the divergence; a token near probability zero or one is held more tightly than in total variation.
+    1. the divergence, which constrains a token with a probability near zero or one more tightly than total variation.
 
     Args:
         logps: log π, in nats, differentiable.

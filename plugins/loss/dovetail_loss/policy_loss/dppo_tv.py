@@ -22,21 +22,21 @@ def dppo_tv(
     epsilon_high: Annotated[float, Ge(0)] = 0.15,
     max_ratio: Annotated[float, Gt(0)] = 20.0,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
-    """Divergence PPO with the binary total variation: a token is dropped where its probability has moved too far.
+    """Divergence PPO with the binary total variation: a token is dropped if its probability has moved too far.
 
         r = π(a|s) / π_old(a|s)
         M = [π - π_old ≤ ε_high] where A > 0, [π - π_old ≥ -ε_low] elsewhere
         L = -M·sg[min(r, c)]·A·log π(a|s)
 
-    with sg the stop-gradient. |π - π_old| is the total variation between the two policies when all tokens but the
-    sampled one are taken together. Qi et al. 2026, *Rethinking the trust region in LLM reinforcement learning*
+    with sg the stop-gradient. |π - π_old| is the total variation between the two policies if all tokens other than the
+    sampled one are merged into one. Qi et al. 2026, *Rethinking the trust region in LLM reinforcement learning*
     (arXiv:2602.04879).
 
     Deltas against `ppo`:
 
-    1. the trust region is in units of probability, not of the ratio: rare tokens, whose ratio jumps, are kept, and
-       frequent ones, whose ratio hardly shows a large move, are not;
-    2. the ratio is a weight, constant to the gradient and bounded by c, as in `cispo`.
+    1. the trust region is in units of probability, not of the ratio: rare tokens, whose ratio changes easily, are kept,
+       and likely tokens, whose ratio barely reflects a large change, are dropped;
+    2. the ratio is a weight, a constant for the gradient and bounded by c, as in `cispo`.
 
     Args:
         logps: log π, in nats, differentiable.

@@ -22,7 +22,7 @@ def dro(
     *,
     beta: Annotated[float, Gt(0)] = 0.1,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
-    """Direct reward optimisation, token by token: the policy gradient, and a spring back to the old policy.
+    """Direct reward optimisation, token by token: the policy gradient, with a quadratic pull to the old policy.
 
         x = log π(a|s) - log π_old(a|s)
         L = -A·log π(a|s) + ½·β·x²,  ∇L = -(A - β·x)·∇ log π(a|s)
@@ -32,8 +32,8 @@ def dro(
 
     Deltas against `ppo`:
 
-    1. no importance ratio, so that data from any policy will do, and a stale token is not cut off but pulled back:
-       it stops at x = A/β;
+    1. no importance ratio, so that data from any policy can be used; instead of being clipped, a token is pulled back,
+       and has no gradient at x = A/β;
     2. no clip.
 
     Args:
@@ -47,7 +47,7 @@ def dro(
         The loss per token, and per-token metrics: `penalty`, `ratio` and `approx_kl` as in `ppo`.
 
     Departures:
-        The paper learns a value in place of the baseline; here the advantage comes from any estimator. verl has no
+        The paper learns a value function as the baseline; here the advantage may come from any estimator. verl has no
         default for β.
 
     >>> loss, _ = dro(jnp.array([[-1.0]]), jnp.array([[-3.0]]), jnp.ones((1, 1)), jnp.ones((1, 1), bool))

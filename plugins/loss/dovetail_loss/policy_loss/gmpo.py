@@ -23,7 +23,7 @@ def gmpo(
     epsilon_low: Annotated[float, Ge(0)] = 0.4,
     epsilon_high: Annotated[float, Ge(0)] = 0.4,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
-    """Geometric-mean policy optimisation: one outlying token moves the completion's ratio little.
+    """Geometric-mean policy optimisation: a single outlying token barely changes the completion's ratio.
 
         x_it = log π - log π_old
         b_it = min(x_it, ε_high) where A_it > 0, max(x_it, -ε_low) where A_it < 0
@@ -31,18 +31,19 @@ def gmpo(
         L_it = -A_it·ρ_i
 
     Zhao et al. 2025, *Geometric-mean policy optimization* (arXiv:2507.20673); its objective is this loss under
-    `sequence_mean_token_mean`. A token with A = 0 takes part with b = 0.
+    `sequence_mean_token_mean`. A token with A = 0 counts with b = 0.
 
     Deltas against `gspo`:
 
-    1. tokens are clipped one by one *before* the mean, so that a completion still learns from those within the
-       range; in `gspo` the mean is clipped, and the completion learns as a whole or not at all;
+    1. tokens are clipped separately *before* the mean, so that the tokens within the range keep their gradient; in
+       `gspo` the mean is clipped, and a completion has a gradient either as a whole or not at all;
     2. the range is in units of the log-ratio, and wide: ratios from e^-0.4 to e^0.4 in the paper.
 
     Args:
         logps: log π, in nats, differentiable.
         old_logps: log π_old, in nats.
-        advantages: A; one per completion in the paper. Where they differ, ρ takes the gradient of all of them.
+        advantages: A; one per completion in the paper. If they differ between tokens, each token's loss contributes to
+            the gradient of ρ.
         mask: policy tokens; |y_i| is their number, and the loss is zero elsewhere.
         epsilon_low: ε_low, in nats.
         epsilon_high: ε_high, in nats.
@@ -52,8 +53,8 @@ def gmpo(
 
     Departures:
         log ρ is bounded from above by 20 (gradient zero beyond). verl and TRL average over completions whatever the
-        aggregation; here that is a choice like any other, and an empty completion adds nothing, where in TRL it adds
-        -A. verl weighs a completion by the geometric mean of its importance weights; here `is_weights` weigh tokens.
+        aggregation; here the aggregation decides, and an empty completion adds nothing, whereas in TRL it adds -A. verl
+        weights a completion by the geometric mean of its importance weights; here `is_weights` apply per token.
 
     >>> old, where = jnp.zeros((1, 2)), jnp.ones((1, 2), bool)
     >>> loss, metrics = gmpo(jnp.array([[0.2, 5.0]]), old, jnp.ones((1, 2)), where)

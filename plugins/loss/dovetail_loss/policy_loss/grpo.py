@@ -28,12 +28,13 @@ def grpo(
 
         L = max(-A·r, -A·clip(r, 1-ε_low, 1+ε_high)),  r = π(a|s) / π_old(a|s)
 
-    Shao et al. 2024, *DeepSeekMath*, equation 3. What GRPO changes lies in other components, so its deltas
-    against `ppo` are:
+    Shao et al. 2024, *DeepSeekMath*, equation 3.
 
-    1. the advantage is that of the whole completion against its group (`train.advantage = 'grpo'`), so there
+    Deltas against `ppo`, all of which are in other components:
+
+    1. the advantage is that of the whole completion relative to its group (`train.advantage = 'grpo'`), so there
        is no critic;
-    2. the paper's KL penalty is added by the engine (`train.kl = 'k3'`, `train.kl_coef = 0.04`), not in here;
+    2. the paper's KL penalty is added by the engine (`train.kl = 'k3'`, `train.kl_coef = 0.04`), not here;
     3. the paper averages over tokens and then over completions (`train.loss_agg =
        'sequence_mean_token_mean'`).
 

@@ -37,7 +37,7 @@ def gspo(
 
     1. the ratio is the sequence's geometric mean, not the token's, so that all tokens of a completion are
        clipped together;
-    2. the clip range is three orders of magnitude smaller, as a mean over |y| tokens moves less.
+    2. the clip range is three orders of magnitude smaller, because a mean over |y| tokens varies less.
 
     Args:
         logps: log π, in nats, differentiable.
@@ -45,13 +45,13 @@ def gspo(
         advantages: A; may differ from token to token.
         mask: policy tokens; |y_i| is their number, and the loss is zero elsewhere.
         epsilon_low: ε_low, in units of the ratio; 3e-4 in the paper's experiments.
-        epsilon_high: ε_high; 4e-4 in the paper's.
+        epsilon_high: ε_high; 4e-4 in the paper's experiments.
 
     Returns:
         The loss per token, and per-token metrics as in `ppo`; `ratio` is the sequence's.
 
     Departures:
-        log s is bounded from above by 10 (gradient zero beyond), as in verl. verl's own default range is 0.2.
+        log s is bounded from above by 10 (gradient zero beyond), as in verl. verl's default range is 0.2.
 
     >>> import jax.numpy as jnp
     >>> old = jnp.zeros((1, 2))

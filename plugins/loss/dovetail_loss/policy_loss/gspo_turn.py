@@ -31,13 +31,13 @@ def gspo_turn(
         s_it = sg[s_ik]·π_it / sg[π_it],  k the turn of token t
         L_it = max(-A_it·s_it, -A_it·clip(s_it, 1-ε_low, 1+ε_high))
 
-    with sg the stop-gradient, as in `gspo`. The mean over a long episode hardly moves, and says little about any turn
-    of it. Wan et al. 2025, *ReMA: learning to meta-think for LLMs with multi-agent reinforcement learning*, the
+    with sg the stop-gradient, as in `gspo`. A mean over a long episode barely changes, and says little about any single
+    turn. Wan et al. 2025, *ReMA: learning to meta-think for LLMs with multi-agent reinforcement learning*, the
     turn-level ratio.
 
     Deltas against `gspo`:
 
-    1. the mean is over a turn, so that turns of an episode are clipped one by one. In an episode of one turn it is
+    1. the mean is over a turn, so that the turns of an episode are clipped separately. In an episode of one turn it is
        `gspo`.
 
     Args:
@@ -47,15 +47,15 @@ def gspo_turn(
         turns: which turn a token belongs to.
         mask: policy tokens; the loss is zero elsewhere.
         epsilon_low: ε_low, in units of the ratio.
-        epsilon_high: ε_high; those of `gspo`, since a turn's mean moves about as little as that of a completion.
+        epsilon_high: ε_high; both defaults are those of `gspo`, since a turn's mean varies about as little.
 
     Returns:
         The loss per token, and per-token metrics as in `ppo`; `ratio` is the turn's.
 
     Departures:
-        ReMA clips at 0.2, bounds log s by 3 from above (here 10, gradient zero beyond, as in `gspo`), has a dual clip,
-        averages A over each turn, and gives every turn of an episode the same weight, which here is the aggregation's
-        to say. Equal weights of turns favour episodes of few turns.
+        ReMA clips at 0.2, bounds log s from above by 3 (here by 10, with gradient zero beyond, as in `gspo`), has a
+        dual clip, averages A over each turn, and gives every turn of an episode the same weight. Here the aggregation
+        determines the weights; equal weights for turns favour episodes with few turns.
 
     >>> old, ones = jnp.zeros((1, 3)), jnp.ones((1, 3))
     >>> new, turns = jnp.array([[0.3, -0.1, 0.0]]), jnp.array([[0, 0, 1]])

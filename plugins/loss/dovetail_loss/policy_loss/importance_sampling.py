@@ -1,4 +1,4 @@
-"""Policy loss `importance_sampling`: the surrogate objective without any clip."""
+"""Policy loss `importance_sampling`: the surrogate objective without clipping."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def importance_sampling(
     advantages: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
-    """The importance-sampled advantage, unbiased and with nothing to hold the policy back.
+    """The importance-weighted advantage: unbiased, but without a trust region.
 
         L = -A·r,  r = π(a|s) / π_old(a|s)
 
@@ -26,7 +26,7 @@ def importance_sampling(
 
     Delta against `ppo`:
 
-    1. no clip: the gradient is r·A·∇ log π however far the token has moved.
+    1. no clipping: the gradient is r·A·∇ log π however far the token has moved.
 
     Args:
         logps: log π, in nats, differentiable.
@@ -38,8 +38,8 @@ def importance_sampling(
         The loss per token, and `ratio` and `approx_kl` as in `ppo`.
 
     Departures:
-        The log-ratio is bounded to ±20 (gradient zero beyond). Tinker takes the sampler's log-probabilities for the
-        old policy's.
+        The log-ratio is bounded to ±20 (gradient zero beyond). Tinker uses the sampler's log-probabilities as those of
+        the old policy.
 
     >>> one = jnp.ones((1, 1))
     >>> loss, _ = importance_sampling(jnp.log(0.6 * one), jnp.log(0.4 * one), one, one > 0)

@@ -1,4 +1,4 @@
-"""Policy loss `ipo`: importance sampling from the sampler, where the token's probability has hardly moved."""
+"""Policy loss `ipo`: importance sampling on tokens whose probability has not moved far from the sampler's."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def ipo(
     epsilon: Annotated[float, Ge(0)] = 0.3,
     kl_coef: Annotated[float, Ge(0)] = 1e-3,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
-    """INTELLECT policy optimisation: a trust region of probability on both sides, and a quadratic penalty.
+    """INTELLECT policy optimisation: a two-sided trust region in probability, and a quadratic penalty.
 
         x = log π(a|s) - log μ(a|s)
         L = -[|π - μ| ≤ ε]·A·e^x + τ·x²
 
-    with μ the policy as the sampler reports it. Prime Intellect, *prime-rl*, loss type `ipo`; no relation to the
-    preference-learning loss of that name.
+    with μ the policy as the sampler reports it. Prime Intellect, *prime-rl*, loss type `ipo`; unrelated to the
+    preference-learning loss of the same name.
 
     Deltas against `dppo_tv`:
 
     1. the ratio is to the sampler's own log-probabilities, so that no forward pass of the old policy is needed;
-    2. a token beyond the trust region is dropped whatever the sign of A;
+    2. a token outside the trust region is dropped whatever the sign of A;
     3. the gradient flows through the ratio, which has no bound;
-    4. the penalty τ·x² pulls every token back, the dropped ones too.
+    4. the penalty τ·x² pulls every token back, including the dropped ones.
 
     Args:
         logps: log π, in nats, differentiable.

@@ -22,20 +22,20 @@ def kimi(
     *,
     tau: Annotated[float, Gt(0)] = 0.1,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
-    """Policy mirror descent as Kimi k1.5 and K2 do it: the squared log-ratio of the whole completion.
+    """Policy mirror descent as in Kimi k1.5 and K2, with the squared log-ratio of the whole completion.
 
         x_it = log π - log π_old,  X_i = ∑_t x_it
         L_it = -A_i·log π_it + ½·τ·X_i·x_it
         ∑_t L_it = -A_i·log π(y_i|x) + ½·τ·(log π(y_i|x)/π_old(y_i|x))²
 
     Kimi Team 2025, *Kimi k1.5: scaling reinforcement learning with LLMs* (arXiv:2501.12599), section 2.3.2. Its
-    objective is this loss under `sequence_mean_token_sum`, with the reward less its group's mean as the advantage
-    (`advantage.grpo` without the division by the standard deviation).
+    objective is this loss under `sequence_mean_token_sum`, with the reward minus its group's mean as the advantage
+    (`train.advantage = 'dr_grpo'`).
 
     Delta against `dro`:
 
-    1. the penalty is on the sum of a completion's log-ratios, not on each of them: tokens may move against one
-       another for free, and long completions are held as tightly as short ones.
+    1. the penalty is on the sum of a completion's log-ratios, not on each of them: opposite changes of tokens cancel,
+       and long completions are constrained as tightly as short ones.
 
     Args:
         logps: log π, in nats, differentiable.

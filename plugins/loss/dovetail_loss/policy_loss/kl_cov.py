@@ -1,4 +1,4 @@
-"""Policy loss `kl_cov`: importance sampling, with a penalty on a few tokens that use up entropy."""
+"""Policy loss `kl_cov`: importance sampling, with a penalty on the few tokens that reduce the entropy most."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def kl_cov(
     *,
     kl_coef: Annotated[float, Ge(0)] = 1.0,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
-    """KL-Cov: the tokens of highest covariance are held where the old policy had them.
+    """KL-Cov: the tokens with the highest covariance are penalised for moving away from the old policy.
 
         x = log π(a|s) - log π_old(a|s)
         L = -A·e^x + β·|x| where selected, else -A·e^x
@@ -33,9 +33,10 @@ def kl_cov(
 
     Deltas against `ppo`:
 
-    1. no clip;
-    2. selected tokens bear a penalty. They are the field `kl_cov_tokens`, chosen once for the mini-batch; how many
-       is set there (`field.kl_cov_tokens.fraction`).
+    1. no clipping;
+    2. a penalty on selected tokens. They are given by the field `kl_cov_tokens`, computed once for the mini-batch;
+    their
+       number is set there (`field.kl_cov_tokens.fraction`).
 
     Args:
         logps: log π, in nats, differentiable.
@@ -49,7 +50,7 @@ def kl_cov(
         The loss per token, the metrics of `importance_sampling`, and `cov_fraction`: tokens with the penalty.
 
     Departures:
-        The log-ratio in the exponent is bounded to ±20. β is 1 as in the paper; verl's configuration has 0.1.
+        The log-ratio in the exponent is bounded to ±20. β is 1, as in the paper; verl's default is 0.1.
 
     >>> new, one, true = jnp.full((1, 2), -0.5), jnp.ones((1, 2)), jnp.ones((1, 2), bool)
     >>> loss, _ = kl_cov(new, 0 * new, one, true, jnp.array([[True, False]]))
@@ -59,6 +60,6 @@ def kl_cov(
     loss, metrics = importance_sampling(logps, old_logps, advantages, mask)
     x = log_ratio(logps, old_logps, mask)
     held = mask & kl_cov_tokens
-    # Not jnp.abs, whose derivative at zero is one.
+    # jnp.abs is not used, because its derivative at zero is one.
     penalty = kl_coef * jnp.sign(x) * x
     return jnp.where(held, loss + penalty, loss), metrics | {"cov_fraction": indicator(held, loss)}

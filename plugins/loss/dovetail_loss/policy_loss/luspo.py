@@ -1,4 +1,4 @@
-"""Policy loss `luspo`: GSPO, to be summed over a completion's tokens."""
+"""Policy loss `luspo`: GSPO, for aggregations that sum over a completion's tokens."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def luspo(
 
     Deltas against `gspo`:
 
-    1. a completion weighs by its length |y_i|. That is a weighting, so it is the aggregation's: the paper's
-       objective is this loss under `sequence_mean_token_sum`. Under `token_mean` it is that over the mean length,
-       and under `sequence_mean_token_mean` it is GSPO again;
+    1. a completion is weighted by its length |y_i|. Here the aggregation does this: the paper's objective is this loss
+       under `sequence_mean_token_sum`. Under `token_mean` it is the same divided by the mean length, and under
+       `sequence_mean_token_mean` it is GSPO;
     2. the clip range is wider: 2e-3 and 2.5e-3 in section 5.1 of the paper.
 
     Args:
@@ -46,7 +46,7 @@ def luspo(
         The loss per token, and the metrics of `gspo`.
 
     Departures:
-        As in `gspo`. TRL's `luspo` with its default, a token-level ratio, is `grpo` under that aggregation.
+        As in `gspo`. TRL's `luspo` uses a token-level ratio by default, and is then `grpo` under this aggregation.
 
     >>> import jax.numpy as jnp
     >>> loss, _ = luspo(jnp.zeros((1, 2)), jnp.zeros((1, 2)), jnp.ones((1, 2)), jnp.ones((1, 2), bool))

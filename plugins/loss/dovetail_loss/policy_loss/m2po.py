@@ -1,4 +1,4 @@
-"""Policy loss `m2po`: importance sampling without the few tokens that carry its variance."""
+"""Policy loss `m2po`: importance sampling without the few tokens that cause most of its variance."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def m2po(
     mask: Bool[Array, "seq token"],
     second_moment_tokens: Bool[Array, "seq token"],
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
-    """Second-moment trust policy optimisation: no clip, and a few outliers left out.
+    """Second-moment trust policy optimisation: no clipping, but a few outliers are excluded.
 
         L = -M·A·r,  r = π(a|s) / μ(a|s),  M ∈ {0, 1}
 
@@ -28,9 +28,9 @@ def m2po(
     Deltas against `ppo`:
 
     1. the ratio is to the policy that sampled, however stale;
-    2. no clip. Of the tokens that A pushes further from μ, M leaves out those with the largest log-ratios, until the
-       mean square of the others is within a budget: the field `second_moment_tokens`, computed once for the
-       mini-batch (`field.second_moment_tokens.budget`).
+    2. no clipping. Of the tokens that A pushes further from μ, M excludes those with the largest log-ratios, until the
+       mean square of the others is within a budget (`field.second_moment_tokens.budget`). M is the field
+       `second_moment_tokens`, computed once for the mini-batch.
 
     Args:
         logps: log π, in nats, differentiable.
@@ -40,7 +40,7 @@ def m2po(
         second_moment_tokens: M.
 
     Returns:
-        The loss per token, the metrics of `importance_sampling`, and `clip_fraction`: tokens left out.
+        The loss per token, the metrics of `importance_sampling`, and `clip_fraction`: excluded tokens.
 
     Departures:
         As in `importance_sampling` and `second_moment_tokens`.

@@ -41,9 +41,9 @@ def ppo(
         mask: policy tokens; the loss is zero elsewhere.
         epsilon_low: ε_low, in units of the ratio.
         epsilon_high: ε_high.
-        clip_c: c > 1, an upper bound of the ratio where A < 0, so that one token that the old policy all but
-            excluded cannot dominate the gradient; None for no such bound. 3 is usual. The two-sided clipping
-            of INTELLECT-2, TRL's `delta`, is the same bound: it takes hold where A < 0 only, for δ > 1+ε_high.
+        clip_c: c > 1, an upper bound of the ratio where A < 0, so that a single token that was very unlikely under the
+            old policy cannot dominate the gradient; None for no such bound. 3 is usual. The two-sided clipping of
+            INTELLECT-2, TRL's `delta`, is the same bound: with δ > 1+ε_high it takes effect only where A < 0.
         level: 'sequence' for the completion's geometric-mean ratio in place of the token's (TRL's
             `importance_sampling_level`); with a clip range to match, that is `gspo`.
 
@@ -53,9 +53,9 @@ def ppo(
         = log π_old - log π.
 
     Departures:
-        The log-ratio is bounded to ±20 (gradient zero beyond), as in verl, so that nothing overflows. verl's
-        `vanilla` has the dual clip always on, with c = 3; here it is off unless set. verl multiplies the loss
-        by importance weights in here; here the engine does (`is_weights`).
+        The log-ratio is bounded to ±20 (gradient zero beyond), as in verl, so that nothing overflows. In verl's
+        `vanilla` the dual clip is always on, with c = 3; here it is off by default. verl multiplies the loss by
+        importance weights inside the loss function; here the engine does (`is_weights`).
 
     >>> import jax.numpy as jnp
     >>> new, old = jnp.log(jnp.array([[0.6]])), jnp.log(jnp.array([[0.4]]))

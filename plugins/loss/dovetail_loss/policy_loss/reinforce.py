@@ -15,7 +15,7 @@ def reinforce(
     advantages: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
 ) -> Float[Array, "seq token"]:
-    """REINFORCE: the score function times the advantage, and nothing besides.
+    """REINFORCE: the score function times the advantage.
 
         L = -A·log π(a|s),  ∇L = -A·∇ log π(a|s)
 
@@ -23,9 +23,9 @@ def reinforce(
     GPG (Chu et al. 2025, *GPG: a simple and strong reinforcement learning baseline for model reasoning*) is the
     same loss on group-relative advantages.
 
-    This is the gradient of every importance-weighted loss here, at a ratio of one. With more than one update per
-    collection the data is off-policy and nothing in here corrects for it: choose `ppo` or `importance_sampling`
-    there. The value of the loss does not measure progress.
+    At a ratio of one, every importance-weighted loss here has this gradient. With more than one update per collection
+    the data is off-policy, which this loss does not correct for: use `ppo` or `importance_sampling` instead. The value
+    of the loss does not measure progress.
 
     Args:
         logps: log π, in nats, differentiable.

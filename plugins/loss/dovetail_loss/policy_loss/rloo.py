@@ -21,7 +21,7 @@ def rloo(
     epsilon_low: Annotated[float, Ge(0)] = 0.2,
     epsilon_high: Annotated[float, Ge(0)] = 0.2,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
-    """The completion as one action: its probability ratio, clipped as a token's would be.
+    """The completion as a single action: its probability ratio, clipped as a token's would be in `ppo`.
 
         r_i  = π(y_i|x) / π_old(y_i|x) = exp( ∑_t [log π - log π_old] )
         L_it = max(-A_it·r_i, -A_it·clip(r_i, 1-ε_low, 1+ε_high))
@@ -33,7 +33,7 @@ def rloo(
 
     Deltas against `gspo`:
 
-    1. the ratio is the product over the tokens, not its geometric mean: exact, and of a variance that grows with the
+    1. the ratio is the product over the tokens, not the geometric mean: it is exact, but its variance grows with the
        length;
     2. the gradient of each token's loss reaches every token of its completion.
 

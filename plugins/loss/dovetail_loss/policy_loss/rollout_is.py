@@ -1,4 +1,4 @@
-"""Policy loss `rollout_is`: REINFORCE under the ratio to the sampler, within a range."""
+"""Policy loss `rollout_is`: REINFORCE weighted by the ratio to the sampler, if that is within a range."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rollout_is(
     epsilon_low: Annotated[float, Ge(0)] = 0.5,
     epsilon_high: Annotated[float, Ge(0)] = 4.0,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
-    """Importance sampling straight from the sampler: one ratio for staleness and for numerical mismatch.
+    """Importance sampling directly from the sampler: a single ratio for staleness and numerical mismatch.
 
         r = π(a|s) / μ(a|s)
         w = r where 1-ε_low < r < 1+ε_high, else 0
@@ -36,7 +36,7 @@ def rollout_is(
     Deltas against `cispo`:
 
     1. the ratio is to the sampler's own log-probabilities, so that no forward pass of the old policy is needed;
-    2. a token beyond the range is dropped, not bounded.
+    2. a token outside the range is dropped, whereas `cispo` clips its weight.
 
     Args:
         logps: log π, in nats, differentiable.

@@ -1,4 +1,4 @@
-"""Policy loss `sapo`: a smooth gate in place of the clip."""
+"""Policy loss `sapo`: a smooth gate in place of clipping."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sapo(
     tau_neg: Annotated[float, Gt(0)] = 1.05,
     level: Level = "token",
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
-    """Soft adaptive policy optimisation: far from the old policy a token fades out instead of being cut off.
+    """Soft adaptive policy optimisation: far from the old policy, a token's gradient fades instead of being clipped.
 
         r    = π(a|s) / π_old(a|s)
         f(r) = (4/τ)·σ(τ·(r - 1)),  τ = τ_pos where A > 0, else τ_neg
@@ -36,10 +36,10 @@ def sapo(
 
     Deltas against `ppo`:
 
-    1. no clip and no maximum. The gate f'(r) = 4·σ·(1-σ) is 1 at r = 1 and falls on both sides. What ∇ log π is
-       multiplied by is r·f'(r): it is 1 at r = 1 too, but goes on rising, to its largest value where
-       τ·r·tanh(τ(r-1)/2) = 1 (1.57 at r = 2.06 for τ = 1), and only then falls to zero;
-    2. tokens with A < 0, whose update spreads over the whole vocabulary, fade faster: τ_neg > τ_pos.
+    1. no clipping and no maximum. The gate f'(r) = 4·σ·(1-σ) is 1 at r = 1 and falls on both sides. The factor of
+       ∇ log π is r·f'(r): it is also 1 at r = 1, but continues to rise, to a maximum where τ·r·tanh(τ(r-1)/2) = 1
+       (1.57 at r = 2.06 for τ = 1), before it falls to zero;
+    2. tokens with A < 0, whose update affects the whole vocabulary, fade faster: τ_neg > τ_pos.
 
     Args:
         logps: log π, in nats, differentiable.

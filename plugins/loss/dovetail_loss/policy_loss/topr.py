@@ -1,4 +1,4 @@
-"""Policy loss `topr`: REINFORCE with a truncated importance weight on failures and none on successes."""
+"""Policy loss `topr`: REINFORCE with a truncated importance weight on failures but not on successes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def topr(
     advantages: Float[Array, "seq token"],
     mask: Bool[Array, "seq token"],
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
-    """Tapered off-policy REINFORCE: imitate what went well, and unlearn what went badly only while it is likely.
+    """Tapered off-policy REINFORCE: successes are always reinforced, failures suppressed only while they are likely.
 
         W_i = π(y_i|x) / π_old(y_i|x) = exp( ∑_t [log π - log π_old] )
         w   = 1 where A ≥ 0, min(W_i, 1) where A < 0
@@ -30,14 +30,14 @@ def topr(
 
     Deltas against `reinforce`:
 
-    1. a failure weighs by the ratio of its whole completion, at most 1: it fades as the policy leaves it, where
-       REINFORCE would push its probability to zero without end;
-    2. a success weighs in full, however unlikely it has become: no ratio slows learning from it.
+    1. a failure is weighted by the ratio of its whole completion, at most 1: its gradient fades as it becomes unlikely,
+       whereas REINFORCE would keep pushing its probability towards zero;
+    2. a success has full weight, however unlikely it has become.
 
     Args:
         logps: log π, in nats, differentiable.
         old_logps: log π_old, in nats.
-        advantages: A; the paper's reward less its baseline.
+        advantages: A; in the paper, the reward minus a baseline.
         mask: policy tokens; the loss is zero elsewhere.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Policy loss `vapo`: PPO, and imitation of what succeeded."""
+"""Policy loss `vapo`: PPO, plus imitation of successful completions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def vapo(
     clip_c: Annotated[float, Gt(1)] | None = None,
     nll_coef: Annotated[float, Ge(0)] = 0.1,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
-    """Value-based augmented PPO, its policy loss: the surrogate, and the likelihood of successful completions.
+    """Policy loss of value-based augmented PPO: the surrogate, plus the likelihood of successful completions.
 
         L = max(-A·r, -A·clip(r, 1-ε_low, 1+ε_high)) - μ·p·log π(a|s),  r = π(a|s) / π_old(a|s)
 
@@ -36,12 +36,13 @@ def vapo(
 
     Deltas against `ppo`:
 
-    1. the imitation term. p is the field `positive_weights`: zero on completions that failed, and elsewhere one over
-       the fraction of the mini-batch's tokens that are in successful ones; the score from which a completion counts
-       as a success is set there (`field.positive_weights.threshold`);
+    1. the imitation term. p is the field `positive_weights`: zero on failed completions, and elsewhere the reciprocal
+    of
+       the fraction of the mini-batch's tokens that are in successful ones. The score above which a completion counts as
+       a success is set there (`field.positive_weights.threshold`);
     2. clip-higher.
 
-    VAPO's other parts lie in other components: a critic and its pretraining, and the advantage.
+    The other parts of VAPO, the critic with its pretraining and the advantage, are other components.
 
     Args:
         logps: log π, in nats, differentiable.
@@ -55,7 +56,8 @@ def vapo(
         nll_coef: μ, in units of the advantage per nat; 0.1 in the paper.
 
     Returns:
-        The loss per token, the metrics of `ppo`, and `positive_nll`, whose mean is that over successful tokens.
+        The loss per token, the metrics of `ppo`, and `positive_nll`, whose mean is over tokens of successful
+        completions.
 
     >>> import jax.numpy as jnp
     >>> new, weights = jnp.array([[-1.0, -2.0]]), jnp.array([[2.0, 0.0]])

@@ -1,4 +1,4 @@
-"""Policy loss `vespo`: REINFORCE under a soft function of the completion's whole ratio."""
+"""Policy loss `vespo`: REINFORCE weighted by a smooth function of the whole completion's ratio."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dovetail_loss.policy_loss._clipped import ratio_metrics
 from dovetail_loss.policy_loss._score import weighted_score
 
 LOWEST_LOG_WEIGHT = math.log(1e-8)
-"""Lower bound of the log of a completion's ratio: the authors'."""
+"""Lower bound of the log of a completion's ratio, as in the authors' code."""
 
 
 @declares(on_policy_gradient=True, surrogate=True)
@@ -31,7 +31,7 @@ def vespo(
     k_neg: Annotated[float, Ge(0)] = 3.0,
     lambda_neg: Annotated[float, Ge(0)] = 2.0,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
-    """Variational sequence-level soft policy optimisation: a weight that fades smoothly, for whole completions.
+    """Variational sequence-level soft policy optimisation: a completion's weight fades smoothly with its ratio.
 
         W_i  = π(y_i|x) / π_old(y_i|x) = exp( ∑_t [log π - log π_old] )
         φ(W) = W^k·e^(λ·(1-W))
@@ -42,9 +42,9 @@ def vespo(
 
     Deltas against `gspo`:
 
-    1. the ratio is the completion's own, a product over tokens and not its |y_i|-th root;
-    2. it is a weight, constant to the gradient, which flows through log π alone;
-    3. no clip: φ falls as W^k towards zero and exponentially towards infinity.
+    1. the ratio is the product over the completion's tokens, not its |y_i|-th root;
+    2. it is a weight, a constant for the gradient, which flows through log π alone;
+    3. no clipping: φ falls as W^k towards zero and exponentially towards infinity.
 
     Args:
         logps: log π, in nats, differentiable.
@@ -60,8 +60,8 @@ def vespo(
         The loss per token, and per-token metrics: `weight` (φ), `ratio` (the token's) and `approx_kl` as in `ppo`.
 
     Departures:
-        As in TRL a token's log-ratio is bounded to ±20 and W to [1e-8, e²⁰]. TRL multiplies its sampler's
-        importance weights into W; here `is_weights` weigh tokens.
+        As in TRL, a token's log-ratio is bounded to ±20 and W to [1e-8, e²⁰]. TRL multiplies W by the importance
+        weights for the sampler; here `is_weights` apply per token.
 
     >>> one = jnp.ones((1, 1))
     >>> loss, metrics = vespo(-one, -one, one, one > 0)

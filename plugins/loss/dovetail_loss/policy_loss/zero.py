@@ -1,4 +1,4 @@
-"""Policy loss `zero`: nothing, where other terms are all that is learnt from."""
+"""Policy loss `zero`: no policy loss, for runs that train only on other terms."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ def zero(mask: Bool[Array, "seq token"]) -> Float[Array, "seq token"]:
 
         L = 0
 
-    For distillation or preference learning alone. It reads neither log-probabilities nor advantages, so it needs no
-    forward pass. `train.advantage` still runs, on scores that are there anyway, and nothing reads its result: choose
-    one that needs no critic.
+    For pure distillation or preference learning. It reads neither log-probabilities nor advantages, so it needs no
+    forward pass. `train.advantage` still runs, although its result is not used: choose one that does not need a critic.
 
     Args:
         mask: policy tokens, which give the result its shape.

@@ -19,7 +19,7 @@ def ppo(
     *,
     clip_value: Annotated[float, Ge(0)] = 0.5,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq token"]]]:
-    """Half the squared error, with the critic kept within a range of what it said at collection.
+    """Half the squared error, with the critic's change since collection clipped to a range.
 
         V_clip = clip(V, V_old - ε, V_old + ε)
         L      = ½·max((V - R)², (V_clip - R)²)
@@ -36,7 +36,7 @@ def ppo(
         clip_value: ε, in units of the value.
 
     Returns:
-        The loss per token, and the per-token metric `clip_fraction`: where the clipped error is the larger.
+        The loss per token, and the per-token metric `clip_fraction`: 1 where the clipped error is the larger one.
 
     >>> loss, metrics = ppo(jnp.array([[2.0]]), jnp.array([[0.0]]), jnp.array([[1.5]]), jnp.array([[True]]))
     >>> loss, metrics["clip_fraction"]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import json
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import attrs
 
 from dovetail.errors import ConfigError, DataError
 from dovetail.extras import needs
+from dovetail.workers import LATE, workers
 
 if TYPE_CHECKING:
     import jinja2
@@ -23,15 +26,27 @@ DUMMIES = ("\u2042", "<think>\n\u2058\n</think>\n\n\u2059")
 """Two made-up turns, one of them with reasoning, which some templates remove when the conversation continues."""
 
 FILE, MOMENT = "chat_template.jinja", "chat_template.time"
+SECONDS: Final = 10.0
+"""The time limit for one conversation; the templates of published models need less than a millisecond."""
+MEMORY: Final = 1 << 30
+"""The limit of the rendering process's address space in bytes, including Python's own."""
+LARGEST: Final = 16_000_000
+"""The greatest number of characters in a rendered text."""
+LONGEST_REASON: Final = 1000
+_KEPT: Final = 64
+"""The number of compiled templates to cache."""
 
 
 @attrs.frozen(kw_only=True)
 class ChatTemplate:
     """A jinja2 template over `messages`, with the variables and functions that published templates use.
 
-    It runs in jinja2's immutable sandbox, with trimmed blocks and with `break` and `continue`. It has the variables
-    `messages`, `add_generation_prompt`, `tools` and `documents` (None), the functions `raise_exception` and
-    `strftime_now`, the filter `tojson` (no HTML escapes), and the block `generation`, which has no effect.
+    A template is a program that comes with a model, perhaps from a stranger. Therefore it runs in jinja2's immutable
+    sandbox, and in a process of its own with the limits `SECONDS`, `MEMORY` and `LARGEST` for each conversation, because
+    the sandbox protects objects but does not end loops. Blocks are trimmed, and `break` and `continue` are available. It
+    has the variables `messages`, `add_generation_prompt`, `tools` and `documents` (None), the functions
+    `raise_exception` and `strftime_now`, the filter `tojson` (no HTML escapes), and the block `generation`, which has
+    no effect.
 
     Args:
         source: the template.
@@ -68,18 +83,22 @@ class ChatTemplate:
             ConfigError: if the template is broken, or jinja2 is not installed.
         """
         check_messages(messages)
-        template, variables = self._template, {"documents": None, **self.tokens, **self.options}
-        variables["tools"] = list(tools) if tools else None
-        import jinja2
-
-        try:
-            return template.render(messages=messages, add_generation_prompt=add_generation_prompt, **variables)
-        except _Refused as error:
-            raise DataError(f"the chat template {self.place} refuses {_shown(messages)}: {error}") from error
-        except (jinja2.TemplateError, TypeError, ValueError, KeyError) as error:
+        if importlib.util.find_spec("jinja2") is None:
+            raise ConfigError(needs("a chat template", "jinja2", "hf"))
+        variables = {"documents": None, **self.tokens, **self.options, "tools": list(tools) if tools else None}
+        variables |= {"messages": list(messages), "add_generation_prompt": add_generation_prompt}
+        rendered = workers(renderer, 1).call(self.source, self.moment, variables, time_limit=SECONDS)
+        if rendered is LATE:
             raise DataError(
-                f"the chat template {self.place} fails on {_shown(messages)}: {type(error).__name__}: {error}"
-            ) from error
+                f"the chat template {self.place} is not done with {_shown(messages)} within {SECONDS:g} s and"
+                f" {MEMORY >> 20} MiB"
+            )
+        how, text = rendered
+        if how == "broken":
+            raise ConfigError(f"the chat template {self.place}, {text}")
+        if how != "done":
+            raise DataError(f"the chat template {self.place} {how} {_shown(messages)}: {text}")
+        return text
 
     def between(self, messages: Sequence[Message]) -> str:
         """Return the text that the template writes after an assistant's turn: the messages, and the start of the next.
@@ -111,10 +130,6 @@ class ChatTemplate:
         (folder / FILE).write_text(self.source, encoding="utf-8")
         if "strftime_now" in self.source:
             (folder / MOMENT).write_text(self.moment + "\n")
-
-    @cached_property
-    def _template(self) -> jinja2.Template:
-        return _compile(self.source, self.place, datetime.fromisoformat(self.moment))
 
 
 def read_source(folder: Path | None, replacement: str | None, setting: str) -> tuple[str, str] | None:
@@ -172,22 +187,42 @@ class _Refused(Exception):
     """Raised by a template that calls `raise_exception`."""
 
 
-def _compile(source: str, place: str, moment: datetime) -> jinja2.Template:
-    try:
-        import jinja2
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-    except ImportError as error:
-        raise ConfigError(needs("a chat template", "jinja2", "hf")) from error
+def renderer() -> Callable[[str, str, Mapping[str, Any]], tuple[str, str]]:
+    """Return, in a process of its own, what renders templates; the answer is a text, or what is wrong and why."""
+    import jinja2
+
+    if sys.platform == "linux":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    compiled = functools.lru_cache(_KEPT)(_compile)
+
+    def rendered(source: str, moment: str, variables: Mapping[str, Any]) -> tuple[str, str]:
+        try:
+            text = compiled(source, moment).render(**variables)
+        except jinja2.TemplateSyntaxError as error:
+            return "broken", f"line {error.lineno}: {error.message}"
+        except _Refused as error:
+            return "refuses", str(error)
+        except Exception as error:
+            return "fails on", f"{type(error).__name__}: {error}"[:LONGEST_REASON]
+        if len(text) > LARGEST:
+            return "fails on", f"it makes {len(text):,} characters of it; at most {LARGEST:,}"
+        return "done", text
+
+    return rendered
+
+
+def _compile(source: str, moment: str) -> jinja2.Template:
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _generation_block()]
     )
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _refuse
-    environment.globals["strftime_now"] = moment.strftime
-    try:
-        return environment.from_string(source)
-    except jinja2.TemplateSyntaxError as error:
-        raise ConfigError(f"the chat template {place}, line {error.lineno}: {error.message}") from error
+    environment.globals["strftime_now"] = datetime.fromisoformat(moment).strftime
+    return environment.from_string(source)
 
 
 def _generation_block() -> type[Any]:

@@ -20,13 +20,13 @@ def warmup_cosine(
 ) -> Float[Array, ""]:
     """Linear warm-up, then half a cosine from 1 down to `end`.
 
-    factor = end + (1 - end)·½(1 + cos πp), with p the share of the steps after the warm-up that are done.
+    factor = end + (1 - end)·½(1 + cos πp), with p the fraction of the steps after the warm-up that are done.
     Loshchilov and Hutter 2017, *SGDR*, equation 5, without restarts.
 
     Args:
         step: steps done, from 0.
-        total_steps: steps in all.
-        warmup_ratio: share of the steps spent warming up.
+        total_steps: total number of steps.
+        warmup_ratio: fraction of the steps spent warming up.
         end: factor at the end.
 
     >>> warmup_cosine(jnp.int32(10), jnp.int32(10), warmup_ratio=0.0, end=0.25).item()

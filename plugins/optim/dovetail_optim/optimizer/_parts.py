@@ -1,4 +1,4 @@
-"""Which parameters of a model are matrices, and an optimizer for each of two parts of it."""
+"""Tell which parameters of a model are matrices, and combine two optimizers for different parameters."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import optax
 from flax import nnx
 
 Decay = Literal["matrices", "all"]
-"""What weight decay is applied to: matrices alone, or every parameter."""
+"""The parameters that weight decay applies to: only matrices, or all."""
 
 HalfPrecision = Literal["float32", "bfloat16"]
-"""In what an average of gradients is kept."""
+"""The dtype of a running mean of gradients."""
 
 _VECTOR = re.compile(r"norm|(^|/)(bias|scale)(/|$)", re.IGNORECASE)
 _TABLE = re.compile(r"embed|(^|/)(head|lm_head|wpe|wte)(/|$)", re.IGNORECASE)
 
 
 def is_matrix(name: str, array: Any) -> bool:
-    """Tell whether a parameter multiplies activations: two axes or more, and not a norm or a bias by its name.
+    """Tell whether a parameter is a matrix: it has at least two axes, and its name is not that of a norm or a bias.
 
-    Embedding tables and the factors of an adapter are matrices. Axes alone do not tell, since a model may stack the
-    norms of its layers in one array.
+    Embedding tables and the factors of an adapter are matrices. The number of axes alone would not be enough, since a
+    model may stack the norms of its layers in one array.
 
     >>> names = ("blocks/0/ffn/up/kernel", "blocks/ffn_norm/scale", "change/a")
     >>> [is_matrix(name, np.zeros((2, 3))) for name in names]
@@ -42,7 +42,7 @@ def is_hidden_matrix(name: str, leaf: Any) -> bool:
 
 
 def decayed(decay: Decay) -> Callable[[Any], Any] | None:
-    """Return what optax takes for a mask of weight decay; None for all parameters."""
+    """Return the weight-decay mask for optax; None if all parameters decay."""
     if decay == "all":
         return None
     return lambda params: jax.tree_util.tree_map_with_path(lambda path, leaf: is_matrix(_name(path), leaf), params)
@@ -58,10 +58,10 @@ class InParts(NamedTuple):
 def in_parts(
     choose: Callable[[str, Any], bool], chosen: optax.GradientTransformation, others: optax.GradientTransformation
 ) -> optax.GradientTransformation:
-    """Give the parameters that `choose` picks, by name and leaf, to one optimizer and the rest to another.
+    """Use one optimizer for the parameters that `choose` selects, by name and leaf, and another for the rest.
 
-    As `optax.partition`, but each part is a flat dict of its own: `optax.partition` leaves markers in place of the
-    other part's arrays, which break whatever expects arrays there, to measure or to save them.
+    Like `optax.partition`, but the state of each part is a flat dict: `optax.partition` leaves markers in place of the
+    other part's arrays, which break code that expects arrays there, such as checkpointing.
     """
 
     def split(tree: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -23,7 +23,7 @@ def adafactor(
     scale_by_parameter: bool = False,
     min_dim_size_to_factor: Annotated[int, Ge(1)] = 128,
 ) -> optax.GradientTransformation:
-    """Adam's second moment kept as a row and a column of each matrix: next to no state.
+    """Adam's second moment, factored into a row and a column of each matrix, so that it needs almost no memory.
 
     v ≈ R·Cᵀ / mean(R), with R and C running means of g² + ε over columns and rows,
     β₂ = 1 - t^(-c),  u = g/√v,  θ ← θ - lr·(u / max(1, rms(u)/d) + λθ).
@@ -32,18 +32,18 @@ def adafactor(
 
     Args:
         learning_rate: lr of this step.
-        decay_rate: c; the running means forget less and less, as 1 - β₂ = t^(-c) at step t.
+        decay_rate: c; at step t, 1 - β₂ = t^(-c), so that the running means decay more slowly over time.
         eps: ε, added to g².
         clipping_threshold: d, bound of the root mean square of a parameter's update in units of lr; None for no bound.
-        momentum: decay of a running mean of the updates, which is kept as large as the parameters; None for none.
+        momentum: decay of a running mean of the updates, which needs as much memory as the parameters; None for none.
         weight_decay: λ.
-        decay: what decays: 'matrices' or 'all', as for `adamw`.
-        scale_by_parameter: multiply the update by the root mean square of the parameter, or by 1e-3 where that is less.
-        min_dim_size_to_factor: matrices with a smaller side keep the whole of v.
+        decay: the parameters that decay, 'matrices' or 'all', as for `adamw`.
+        scale_by_parameter: multiply the update by the root mean square of the parameter, but by at least 1e-3.
+        min_dim_size_to_factor: v is not factored for matrices with a side smaller than this.
 
     Departures:
-        The paper, and optax by default, scale by the parameter, and choose lr for that. Here lr is in the same units as
-        for `adamw` unless `scale_by_parameter` is set.
+        The paper, and optax by default, scale updates by the parameter, and choose lr accordingly. Here lr is in the
+        same units as for `adamw` unless `scale_by_parameter` is set.
 
     >>> import jax
     >>> state = adafactor(1e-3).init({"w": jax.numpy.ones((200, 300))})

@@ -31,10 +31,10 @@ def adamw(
         b1: β₁, decay of the gradient's mean.
         b2: β₂, decay of its second moment.
         eps: ε.
-        weight_decay: λ; 0 by default, as RL runs are short.
-        decay: what decays: 'matrices', embedding tables and the factors of an adapter among them, or 'all', norms and
-            biases too. A norm's scale that decays towards zero does not make the model simpler, it rescales a layer.
-        mu_dtype: in what m is kept; None: as the parameters. 'bfloat16' saves a quarter of the state in float32.
+        weight_decay: λ; 0 by default, since RL runs are short.
+        decay: the parameters that decay: 'matrices', including embedding tables and the factors of an adapter, or
+            'all', including norms and biases. Decaying the scale of a norm rescales a layer without regularising it.
+        mu_dtype: the dtype of m; None for that of the parameters. 'bfloat16' saves a quarter of the state in float32.
 
     >>> adamw(1e-3).init({"w": 1.0})[0].count.item()
     0

@@ -20,20 +20,21 @@ def lion(
     decay: Decay = "matrices",
     mu_dtype: HalfPrecision | None = None,
 ) -> optax.GradientTransformation:
-    """Steps of one size in the direction of the momentum's sign: half the state of Adam.
+    """Steps of constant size in the direction of the momentum's sign, with half the state of Adam.
 
     θ ← θ - lr·(sign(β₁m + (1-β₁)g) + λθ),  then m ← β₂m + (1-β₂)g.
     Chen et al. 2023, *Symbolic discovery of optimization algorithms*, algorithm 2; optax's implementation.
 
-    Every parameter moves by lr at every step, so that lr is a third to a tenth of Adam's, and λ as much larger.
+    Every parameter moves by lr at every step, so that lr should be a third to a tenth of Adam's, and λ larger by the
+    same factor.
 
     Args:
         learning_rate: lr of this step.
         b1: β₁, weight of the momentum in the direction of the step.
         b2: β₂, decay of the momentum.
         weight_decay: λ.
-        decay: what decays: 'matrices' or 'all', as for `adamw`.
-        mu_dtype: in what m is kept; None: as the parameters. 'bfloat16' halves the state in float32.
+        decay: the parameters that decay, 'matrices' or 'all', as for `adamw`.
+        mu_dtype: the dtype of m; None for that of the parameters. 'bfloat16' halves the state in float32.
 
     >>> import jax.numpy as jnp
     >>> updates, _ = lion(0.1).update({"w": jnp.array(3.0)}, lion(0.1).init({"w": jnp.array(1.0)}), {"w": 1.0})

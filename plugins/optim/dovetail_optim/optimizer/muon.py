@@ -27,7 +27,7 @@ def muon(
     decay: Decay = "matrices",
     mu_dtype: HalfPrecision | None = None,
 ) -> optax.GradientTransformation:
-    """Momentum orthogonalised by Newton-Schulz, for the matrices between activations; `adamw` for all else.
+    """Momentum orthogonalised by Newton-Schulz iterations for hidden matrices; `adamw` for all other parameters.
 
     m ← βm + (1-β)g,  U·S·Vᵀ = βm̂ + (1-β)ĝ,  θ ← θ - lr·(s·U·Vᵀ + λθ), where U·Vᵀ is approximated by steps of
     a quintic in the matrix, and s = 0.2·√max(rows, columns) makes the step as long as Adam's.
@@ -40,15 +40,15 @@ def muon(
     Args:
         learning_rate: lr of this step, of both parts.
         beta: β, decay of the momentum, which is Nesterov's.
-        ns_steps: of Newton-Schulz; after 5 the singular values lie between about 0.7 and 1.2.
-        consistent_rms: the root mean square of s·U·Vᵀ; None: s = √max(1, columns/rows), as in the first paper, which
-            wants a learning rate of its own.
-        b1: of `adamw`.
-        b2: of `adamw`.
-        eps: of `adamw`, and added to the norm by which a matrix is divided first.
+        ns_steps: number of Newton-Schulz iterations; after 5 the singular values lie between about 0.7 and 1.2.
+        consistent_rms: the root mean square of s·U·Vᵀ; None for s = √max(1, columns/rows) as in the first paper, which
+            needs a different learning rate.
+        b1: as in `adamw`.
+        b2: as in `adamw`.
+        eps: as in `adamw`; also added to the norm by which a matrix is divided before the iterations.
         weight_decay: λ, in both parts.
-        decay: what decays: 'matrices' or 'all', as for `adamw`.
-        mu_dtype: in what m is kept; None: as the parameters. 'bfloat16' halves the state in float32.
+        decay: the parameters that decay, 'matrices' or 'all', as for `adamw`.
+        mu_dtype: the dtype of m; None for that of the parameters. 'bfloat16' halves the state in float32.
 
     >>> import jax.numpy as jnp
     >>> params = {"kernel": 3.0 * jnp.eye(4), "bias": jnp.ones(4)}
@@ -73,7 +73,7 @@ def muon(
 
 
 def _size(shape: tuple[int, ...], consistent_rms: float | None) -> Any:
-    """Return s, by which a matrix with orthonormal rows or columns is multiplied."""
+    """Return s, the factor of a matrix with orthonormal rows or columns."""
     rows, columns = shape[-2:]
     if consistent_rms is None:
         return max(1.0, columns / rows) ** 0.5

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 def sgd(
     learning_rate: Float[Array, ""], *, momentum: Annotated[float, Interval(ge=0, lt=1)] | None = None
 ) -> optax.GradientTransformation:
-    """Gradient descent, with heavy-ball momentum where it is set.
+    """Gradient descent, with optional heavy-ball momentum.
 
     t ← μt + g,  θ ← θ - lr·t; optax's implementation.
 

@@ -16,14 +16,14 @@ def exponential(
     warmup_ratio: Fraction = 0.5,
     rate: float = 5.0,
 ) -> Float[Array, ""]:
-    """A rise that begins slowly and ends fast: w = w_max·(e^{kp} - 1)/(e^k - 1), p as in `linear`.
+    """A rise that starts slowly and ends fast: w = w_max·(e^{kp} - 1)/(e^k - 1), p as in `linear`.
 
     Args:
         step: steps done, from 0.
-        total_steps: steps in all.
+        total_steps: total number of steps.
         max_weight: w_max, in units of the weight.
-        warmup_ratio: share of the steps in which the weight rises.
-        rate: k, in units of 1/p; a negative one begins fast and ends slowly, and 0 is `linear`.
+        warmup_ratio: fraction of the steps in which the weight rises.
+        rate: k, in units of 1/p; a negative rate starts fast and ends slowly, and 0 is `linear`.
 
     >>> round(exponential(jnp.int32(1), jnp.int32(10), warmup_ratio=0.2).item(), 4)
     0.0759

@@ -16,9 +16,9 @@ def linear(
 
     Args:
         step: steps done, from 0.
-        total_steps: steps in all.
+        total_steps: total number of steps.
         max_weight: w_max, in units of the weight.
-        warmup_ratio: share of the steps in which the weight rises.
+        warmup_ratio: fraction of the steps in which the weight rises.
 
     >>> import jax.numpy as jnp
     >>> linear(jnp.int32(1), jnp.int32(10), max_weight=0.5, warmup_ratio=0.2).item()

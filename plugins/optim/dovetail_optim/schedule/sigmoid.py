@@ -27,10 +27,10 @@ def sigmoid(
 
     Args:
         step: steps done, from 0.
-        total_steps: steps in all.
+        total_steps: total number of steps.
         max_weight: w_max, in units of the weight.
-        warmup_ratio: share of the steps in which the weight rises.
-        steepness: k > 0, in units of 1/p; the larger, the more of a jump at half of the rise.
+        warmup_ratio: fraction of the steps in which the weight rises.
+        steepness: k > 0, in units of 1/p; the larger, the steeper in the middle of the rise.
 
     >>> sigmoid(jnp.int32(1), jnp.int32(10), warmup_ratio=0.2).item()
     0.5

@@ -1,5 +1,5 @@
-"""Run Python that a model wrote, kept from everything but its input and its output.
+"""Run Python code that a model wrote, isolated from everything except its input and output.
 
-`outside` starts a process for each run and reads what it prints; `inside` is the program of that process, which gives
-up its rights (`confine`, `syscalls`) before it touches the code.
+`outside` starts a process for each run and reads its output; `inside` is the program of that process, which gives up
+its privileges (`confine`, `syscalls`) before it reads the code.
 """

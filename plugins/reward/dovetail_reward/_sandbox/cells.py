@@ -1,4 +1,4 @@
-"""Programs that go on where others have stopped, as the cells of a notebook do."""
+"""Programs that continue from the state of earlier ones, like the cells of a notebook."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _NAME = "cell "
 
 
 def run(before: Sequence[str], source: str, nowhere: int) -> None:
-    """Run cells one after another in one module; what is written of it is what the last one prints.
+    """Run cells one after another in one module; only the output of the last one is written.
 
-    The earlier ones have run before, in other processes; chance has to give them the same numbers again.
+    The earlier cells have already run in other processes, so random numbers must be the same again.
     """
     module = sys.modules["__main__"] = types.ModuleType("__main__")
     random.seed(0)
@@ -33,7 +33,7 @@ def run(before: Sequence[str], source: str, nowhere: int) -> None:
 
 
 def _cell(source: str, name: str, names: dict[str, Any]) -> None:
-    """Run a cell; the value of an expression at its end is printed, and so is what it raises."""
+    """Run a cell; print the value of an expression at its end, and the traceback of an exception that it raises."""
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     try:
         parsed = ast.parse(source, name)
@@ -51,7 +51,7 @@ def _cell(source: str, name: str, names: dict[str, Any]) -> None:
 
 
 def _own(trace: types.TracebackType | None) -> types.TracebackType | None:
-    """Leave out the frames above those of cells."""
+    """Drop the stack frames above those of cells."""
     while trace and not trace.tb_frame.f_code.co_filename.startswith(_NAME):
         trace = trace.tb_next
     return trace

@@ -1,4 +1,4 @@
-"""Give up this process's rights, for good: limits, then Landlock, capabilities and a filter of system calls (Linux)."""
+"""Irrevocably drop this process's privileges: limits, then Landlock, capabilities and a system-call filter (Linux)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from typing import Final
 from . import syscalls
 
 OPEN_FILES: Final = 64
+SIGNALS: Final = 64
+"""Signals that may wait for it; they are counted for the whole user."""
 
 _NO_NEW_PRIVILEGES, _SECCOMP, _SECCOMP_FILTER, _DUMPABLE, _PARENT_DEATH_SIGNAL = 38, 22, 2, 4, 1
 _CREATE_RULESET, _ADD_RULE, _RESTRICT, _CAPSET = 444, 445, 446, {"x86_64": 126, "aarch64": 91}
 _CAPABILITIES_3 = 0x20080522
 _READ_FILE, _READ_DIR, _EXECUTE = 1 << 2, 1 << 3, 1 << 0
 _FILE_RIGHTS: Final = (13, 14, 15, 15, 16)
-"""How many rights on files each version of Landlock knows, from the first; later ones as many as the last."""
+"""The number of file access rights in each version of Landlock, from the first; later versions have as many as the
+last one listed."""
 _TCP, _SCOPES = 0b11, 0b11
 _SHARED: Final = (
     *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo"),
@@ -43,21 +46,22 @@ class _Beneath(ctypes.Structure):
 
 
 def limit(memory: int, seconds: int) -> None:
-    """Bound address space, processor time and open files; let no file grow, and no memory be dumped on a crash."""
+    """Limit address space, processor time and open files; forbid writing to files and core dumps."""
     bounds = {"AS": memory, "CPU": seconds, "FSIZE": 0, "NOFILE": OPEN_FILES, "CORE": 0}
+    bounds |= {"SIGPENDING": SIGNALS, "MSGQUEUE": 0, "MEMLOCK": 0}
     for name, bound in bounds.items():
         try:
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (bound, bound))
-        except (ValueError, OSError):
-            if sys.platform == "linux":  # macOS does not bound address space
+        except (ValueError, OSError, AttributeError):
+            if sys.platform == "linux":  # macOS does not bound address space, and has not all of them
                 raise
 
 
 def confine(folder: str) -> tuple[str, ...]:
-    """Allow nothing but computing, and reading this folder and Python itself; return which of the protections hold.
+    """Allow only computation, and reading this folder and Python itself; return the protections that are in effect.
 
-    `landlock`: no other file can be read, no TCP connection be made, no signal be sent to others. `seccomp`: no file be
-    opened for writing, removed or changed, no process be started, no socket be made, no limit be raised.
+    `landlock`: no other file can be read, no TCP connection opened, no signal sent to other processes. `seccomp`: no
+    file can be opened for writing, removed or changed, no process started, no socket created, no limit raised.
     """
     machine = platform.machine()
     if sys.platform != "linux" or machine not in syscalls.ARCHITECTURES:
@@ -99,6 +103,6 @@ def _allow(libc: ctypes.CDLL, ruleset: int, path: str) -> bool:
 
 
 def _drop_capabilities(libc: ctypes.CDLL, number: int) -> None:
-    """Drop root's powers, where root runs this."""
+    """Drop root's capabilities, if the process runs as root."""
     header, none = (ctypes.c_uint32 * 2)(_CAPABILITIES_3, 0), (ctypes.c_uint32 * 6)()
     libc.syscall(number, header, none)

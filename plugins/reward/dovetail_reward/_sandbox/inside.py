@@ -1,4 +1,4 @@
-"""The program of a confined process: it reads its job, gives up its rights, and runs the code."""
+"""The program of a confined process: it reads its job, drops its privileges, and runs the code."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .confine import confine, limit
 
 JOB, CODE = "job.json", "main.py"
 NOT_CONFINED = 97
-"""The exit status where less holds than was asked for; no code has run then, and `BEGUN` is not written."""
+"""The exit status if a required protection is not in effect; no code has run then, and `BEGUN` is not written."""
 BEGUN = b"+"
-"""Written before anything that the code prints, so that it cannot pretend not to have run."""
+"""Written before any output of the code, so that the code cannot pretend not to have run."""
 
 _GIVEN = """\
 import bisect, collections, functools, heapq, itertools, math, operator, random, re, string, sys
@@ -28,13 +28,13 @@ from itertools import accumulate, chain, combinations, groupby, permutations, pr
 from math import ceil, comb, floor, gcd, inf, sqrt
 from typing import *
 """
-"""What sites whose problems ask for a function provide without an import."""
+"""Imports that sites whose problems ask for a function provide implicitly."""
 
 
 def main(folder: str) -> None:
-    """Do the job in a folder: `memory`, `seconds`, `require`.
+    """Run the job that is described in a folder, with the limits `memory` and `seconds`, and `require`.
 
-    `call` is there where a function is to be called, `cells` where the code continues other code.
+    The job has `call` if a function is to be called, and `cells` if the code continues other code.
     """
     job = json.loads(Path(folder, JOB).read_text())
     os.chdir(folder)
@@ -44,7 +44,8 @@ def main(folder: str) -> None:
         from .cells import run as run_cells
     limit(job["memory"], job["seconds"])
     held = confine(folder)
-    if not set(job["require"]) <= set(held):
+    orphaned = os.getppid() != job["parent"]  # its reader was ended before the kernel knew that it should end with it
+    if orphaned or not set(job["require"]) <= set(held):
         os._exit(NOT_CONFINED)
     os.write(1, BEGUN)
     if job["probe"]:
@@ -68,7 +69,7 @@ def _run(source: str, name: str, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _call(source: str, nowhere: int, function: str, arguments: list[Any]) -> None:
-    """Write what the function returns as JSON; what the code prints goes nowhere."""
+    """Write the result of the function as JSON; the output of the code is discarded."""
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as answer:
         os.dup2(nowhere, 1)
         given: dict[str, Any] = {}

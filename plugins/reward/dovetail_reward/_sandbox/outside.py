@@ -1,4 +1,4 @@
-"""Start confined processes, one for each run, and read what they print."""
+"""Start confined processes, one for each run, and read their output."""
 
 from __future__ import annotations
 
@@ -23,10 +23,24 @@ from dovetail.errors import RewardError
 from dovetail_reward._sandbox.inside import BEGUN, CODE, JOB, NOT_CONFINED
 
 FULL: Final = ("landlock", "seccomp")
-"""All protections; without the first, code can read what this user can; without both, it can do what this user can."""
+"""All protections."""
+_OPEN: Final = {
+    (
+        "seccomp",
+    ): "can read every file that you can read, the memory and environment of your other processes among them,"
+    " as this kernel has no Landlock (Linux 5.13)",
+    ("landlock",): "can start processes and use the network, as this kernel has no seccomp filters",
+    (): "can do all that you can do, under limits of time, memory and file size; the rest needs Linux on x86-64 or ARM",
+}
+
+THREADS: Final = 256
+"""How many a run may have. No limit of the kernel binds those of root, each takes memory of the kernel's, and there are
+only so many numbers for processes and threads on a machine."""
 
 _INPUT = "input"
 _CHUNK = 1 << 16
+_LOOK = 0.05
+"""Seconds between looks at how many threads there are."""
 _PROGRAM: Final = (
     f"import sys; sys.path.append({str(Path(__file__).parents[1])!r});"
     " from _sandbox.inside import main; sys.path.pop(); main(sys.argv[1])"
@@ -34,14 +48,15 @@ _PROGRAM: Final = (
 
 
 class SandboxError(RewardError):
-    """A process could not be confined as it had to be; the code has not run."""
+    """A process could not be confined as required; the code has not run."""
 
 
 @attrs.frozen(kw_only=True)
 class Ran:
-    """What came of a run: how it ended, and what was printed until then, at most as much as may be.
+    """The result of a run: how it ended, and its output up to the limit.
 
-    `failed`: with an error, or by its limits of memory and files; `late`: after its time; `loud`: printing too much.
+    `failed`: with an error, or by exceeding its limits of memory, files and threads; `late`: by exceeding the time
+    limit; `loud`: by printing too much.
     """
 
     how: Literal["done", "failed", "late", "loud"]
@@ -50,11 +65,17 @@ class Ran:
 
 @functools.cache
 def protections() -> tuple[str, ...]:
-    """Return what of `FULL` holds on this machine; tried once."""
+    """Return the protections of `FULL` that this machine supports; tested only once."""
     ran = run("", probe=True, require=(), time_limit=60.0, output_limit=1000)
     if ran.how != "done":
         raise SandboxError(f"a confined process does not start: {ran.how}")
     return tuple(json.loads(ran.output))
+
+
+def what_is_open() -> str | None:
+    """Say in one line what model-written code may do on this machine beyond what it should; None if that is nothing."""
+    held = protections()
+    return None if held == FULL else f"model-written code {_OPEN[held]}"
 
 
 def run(
@@ -69,22 +90,22 @@ def run(
     require: Sequence[str] = FULL,
     probe: bool = False,
 ) -> Ran:
-    """Run a program with this input; or call a function of it, and read what it returns as JSON.
+    """Run a program with this input, or call one of its functions and return the result as JSON.
 
     Args:
-        source: Python.
-        stdin: what it reads.
-        call: `function`, a name, and `arguments`, which JSON can hold.
-        cells: programs that are run before it in the same process, as cells of a notebook are; only what `source`
-            prints is output, the value of an expression at its end and the traceback of what it raises included.
-        time_limit: seconds until the process is ended.
-        output_limit: bytes it may print.
-        memory: bytes of address space it may take.
-        require: what of `FULL` must hold.
-        probe: do nothing, and print what holds.
+        source: the Python source.
+        stdin: the standard input.
+        call: `function`, a name, and `arguments`, which must be JSON-compatible.
+        cells: programs that are run before it in the same process, like cells of a notebook. Only the output of
+            `source` is returned, including the value of an expression at its end and the traceback of an exception.
+        time_limit: in seconds; the process is then ended.
+        output_limit: the number of bytes that it may print.
+        memory: the address space that it may use, in bytes.
+        require: the protections of `FULL` that must be in effect.
+        probe: run nothing, and print the protections that are in effect.
 
     Raises:
-        SandboxError: if less holds than is required.
+        SandboxError: if a required protection is not in effect.
 
     >>> run("print(int(input()) + 1)", stdin="41", time_limit=30, output_limit=10, require=protections()).output
     '42\\n'
@@ -93,7 +114,7 @@ def run(
         folder = Path(name).resolve()
         seconds = math.ceil(time_limit) + 1
         job = {"memory": memory, "seconds": seconds, "require": list(require), "call": call, "probe": probe}
-        job["cells"] = None if cells is None else list(cells)
+        job |= {"cells": None if cells is None else list(cells), "parent": os.getpid()}
         (folder / JOB).write_text(json.dumps(job))
         (folder / CODE).write_text(source, encoding="utf-8", errors="replace")
         (folder / _INPUT).write_text(stdin, encoding="utf-8", errors="replace")
@@ -125,12 +146,19 @@ def _watched(folder: Path, time_limit: float, output_limit: int) -> Ran:
 
 def _read(process: subprocess.Popen[bytes], deadline: float, output_limit: int) -> Ran:
     assert process.stdout is not None
-    output = bytearray()
+    output, look = bytearray(), time.monotonic() + _LOOK
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         while True:
-            if not selector.select(max(deadline - time.monotonic(), 0)):
-                return Ran(how="late", output=_text(output))
+            readable = selector.select(max(min(deadline, look) - time.monotonic(), 0))
+            if time.monotonic() >= look:
+                look = time.monotonic() + _LOOK
+                if _is_crowded(process):
+                    return Ran(how="failed", output=_text(output))
+            if not readable:
+                if time.monotonic() >= deadline:
+                    return Ran(how="late", output=_text(output))
+                continue
             chunk = os.read(process.stdout.fileno(), _CHUNK)
             output += chunk
             if len(output) > len(BEGUN) + output_limit:
@@ -140,11 +168,24 @@ def _read(process: subprocess.Popen[bytes], deadline: float, output_limit: int) 
     return _ended(process, deadline, bytes(output))
 
 
-def _ended(process: subprocess.Popen[bytes], deadline: float, output: bytes) -> Ran:
+def _is_crowded(process: subprocess.Popen[bytes]) -> bool:
+    """Tell whether a process has more threads than it may; false where nobody can say."""
     try:
-        status = process.wait(max(deadline - time.monotonic(), 0))
-    except subprocess.TimeoutExpired:
-        return Ran(how="late", output=_text(output))
+        return os.stat(f"/proc/{process.pid}/task").st_nlink - 2 > THREADS
+    except OSError:
+        return False
+
+
+def _ended(process: subprocess.Popen[bytes], deadline: float, output: bytes) -> Ran:
+    status = None
+    while status is None:
+        try:
+            status = process.wait(max(min(deadline - time.monotonic(), _LOOK), 0))
+        except subprocess.TimeoutExpired:
+            if _is_crowded(process):
+                return Ran(how="failed", output=_text(output))
+            if time.monotonic() >= deadline:
+                return Ran(how="late", output=_text(output))
     if status == NOT_CONFINED and not output:
         raise SandboxError("a process could not be confined as it had to be; its code has not run")
     if status == -signal.SIGXCPU:

@@ -1,8 +1,9 @@
 """The system calls that a confined program may make, as a filter for the kernel (seccomp, classic BPF).
 
-Whatever is not listed fails as if the kernel had never heard of it: so a C library falls back on an older call,
-and a call that a later kernel brings is not allowed by accident. Among what is left out: processes, other programs,
-signals to others, sockets, files opened for writing, and whatever changes files, owners, limits or the machine.
+Calls that are not listed fail as if the kernel did not implement them, so that a C library falls back on an older call,
+and a call added by a later kernel is not allowed by accident. Among those not allowed are calls for processes, other
+programs, signals to others, sockets and files opened for writing, and calls that change files, owners, limits or the
+machine.
 """
 
 from __future__ import annotations
@@ -123,14 +124,14 @@ _TCGETS, _FIOCLEX, _FIONCLEX = 0x5401, 0x5451, 0x5450
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL, _FAIL = 0x7FFF0000, 0x80000000, 0x00050000 | errno.ENOSYS
 _X32: Final = 0x40000000
-"""From here on numbers are those of another interface, of 32-bit pointers."""
+"""Numbers from here on belong to another interface, with 32-bit pointers."""
 
 Step = tuple[int, int, int, int]
 """An instruction: operation, steps to skip if true, steps to skip if false, operand."""
 
 
 def program(machine: str, pid: int) -> bytes:
-    """Return the filter, as the kernel reads it, for a process of this number on such a machine.
+    """Return the filter, in the kernel's format, for a process with this id on this type of machine.
 
     >>> len(program("x86_64", 1)) % 8
     0
@@ -149,7 +150,7 @@ def program(machine: str, pid: int) -> bytes:
 
 
 def _conditions(pid: int) -> list[tuple[tuple[int, int], list[Step]]]:
-    """Calls allowed with some arguments; each ends in a return, as the filter holds their first argument by then."""
+    """Return the instructions for calls that are allowed only with certain arguments; each ends with a return."""
     yes, no = (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _FAIL)
     return [
         (_OPEN, [_argument(1), (_ANY_BIT, 1, 0, _FOR_WRITING), yes, no]),

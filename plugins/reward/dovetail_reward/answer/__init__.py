@@ -1,1 +1,1 @@
-"""Answers: what a completion answers, in a form in which equal answers are equal texts."""
+"""Answers: extract the answer of a completion, in a form in which equal answers are equal strings."""

@@ -1,12 +1,18 @@
-"""One spelling for each answer."""
+"""A canonical spelling for answers."""
 
 from __future__ import annotations
 
+import decimal
+from typing import Final
+
 from dovetail_reward._numbers import number
+
+_WIDE: Final = decimal.Context(Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN, traps=[])
+"""Arithmetic that no exponent stops, which a policy may write at will."""
 
 
 def vote(answer: str | None) -> str | None:
-    """Return an answer as it is counted: a number in one spelling, a text without white space around it.
+    """Return the canonical spelling of an answer: numbers in a single form, text without surrounding white space.
 
     >>> vote(" $1,234.50"), vote("1234.5"), vote("Paris "), vote(" "), vote(None)
     ('1234.5', '1234.5', 'Paris', None, None)
@@ -14,4 +20,4 @@ def vote(answer: str | None) -> str | None:
     if answer is None or not answer.strip():
         return None
     value = number(answer)
-    return answer.strip() if value is None else str(value.normalize() + 0)
+    return answer.strip() if value is None else str(_WIDE.add(value, 0).normalize(_WIDE))

@@ -1,4 +1,4 @@
-r"""Answer `boxed`: what stands in `\boxed{}`."""
+r"""Answer `boxed`: the content of `\boxed{}`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dovetail_reward.answer._vote import vote
 def boxed(completions: Sequence[str]) -> list[str | None]:
     r"""The content of the last box of a completion, `\boxed{a}`, `\fbox{a}` or `\boxed a`; None without one.
 
-    Two spellings of one formula are two answers, except for plain numbers.
+    Different spellings of one formula are different answers, except for plain numbers.
 
     Args:
         completions: texts without special tokens.

@@ -9,7 +9,7 @@ from dovetail_reward.answer._vote import vote
 
 
 def last_number(completions: Sequence[str]) -> list[str | None]:
-    """The last number in a completion, wherever it stands; None without one.
+    """The last number anywhere in a completion; None without one.
 
     Args:
         completions: texts without special tokens.

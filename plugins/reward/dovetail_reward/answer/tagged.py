@@ -1,4 +1,4 @@
-"""Answer `tagged`: what stands between the answer's tags."""
+"""Answer `tagged`: the text between the answer's tags."""
 
 from __future__ import annotations
 

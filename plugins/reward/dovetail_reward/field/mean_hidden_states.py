@@ -1,4 +1,4 @@
-"""Field `mean_hidden_states`: what a completion looks like to the model, in one vector."""
+"""Field `mean_hidden_states`: the model's representation of a completion as a single vector."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ def mean_hidden_states(
 
         h̄_i = (1/|y_i|)·∑_t h_it
 
-    over its policy tokens, with h_it the state after the last norm from which token t is predicted. As a quantity of a
-    forward pass it has versions: `old_mean_hidden_states` is that of the policy at collection, `ref_mean_hidden_states`
-    of the reference, `answer_mean_hidden_states` that of the policy at collection on the task's answer.
+    over its policy tokens, with h_it the state after the final norm from which token t is predicted. Prefixes choose
+    the model and the text, as for every field of a forward pass: `old_mean_hidden_states` is computed by the policy at
+    collection, `ref_mean_hidden_states` by the reference, and `answer_mean_hidden_states` by the policy at collection
+    on the task's answer.
 
     Args:
         hidden_states: h.

@@ -1,4 +1,4 @@
-"""Process reward `equations`: every calculation that a completion writes down is right or wrong by itself."""
+"""Process reward `equations`: credit for each correct calculation in a completion."""
 
 from __future__ import annotations
 
@@ -28,31 +28,30 @@ def equations(
 
         r_t = ∑_{e ends at t} ( `right` if e holds else `wrong` )
 
-    An equation is what stands on the two sides of an `=`, where these are numbers with `+ - * / ( )` (also `− · × ÷`,
-    and `x` between numbers) and there is something to work out: `3 + 4 = 7`, the annotations of GSM8K's solutions
-    (Cobbe et al. 2021, *Training Verifiers to Solve Math Word Problems*, section 2), `<<48/2=24>>`, and both of
-    `2 * 3 + 4 = 6 + 4 = 10`. It is worked out exactly, so that `10 / 3 = 3.33` holds as a number rounded to two
-    decimal places and `10 / 3 = 3` does not. `$`, `%` and commas between thousands are read. An equation that a
-    completion repeats counts once. Whatever has a variable, a power or a unit in it is left alone: it gives nothing,
-    rather than -1 for what was only misread.
+    An equation consists of the two sides of an `=`, if these are numbers with `+ - * / ( )` (also `− · × ÷`, and `x`
+    between numbers) and at least one operator: `3 + 4 = 7`, the annotations in GSM8K's solutions (Cobbe et al. 2021,
+    *Training Verifiers to Solve Math Word Problems*, section 2), `<<48/2=24>>`, and both equations in
+    `2 * 3 + 4 = 6 + 4 = 10`. It is evaluated exactly: `10 / 3 = 3.33` holds, since 3.33 is rounded to two decimal
+    places, and `10 / 3 = 3` does not. `$`, `%` and thousands separators are understood. A repeated equation counts
+    once. Anything with a variable, a power or a unit gives zero rather than -1, because it may only have been misread.
 
-    Where the outcome of a completion is one number, this says which of its lines were wrong: a process reward by rule,
-    as against one by a model (Lightman et al. 2023, *Let's Verify Step by Step*). Estimators that read `token_rewards`
-    (`gae`, `reinforce_plus_plus`) place the credit where it was earned; those that read `scores` (`grpo`) see its sum
-    over the completion.
+    In contrast to a score for the whole outcome, this tells which lines were wrong. It is a process reward computed by
+    a rule, as opposed to a model (Lightman et al. 2023, *Let's Verify Step by Step*). Estimators that read
+    `token_rewards` (`gae`, `reinforce_plus_plus`) assign the credit where it was earned; those that read `scores`
+    (`grpo`) see the sum over the completion.
 
-    The sum grows with the number of equations: a policy may learn to write many easy ones. `right = 0.0` punishes
-    mistakes and pays for nothing.
+    The sum grows with the number of equations, so that a policy may learn to write many easy ones; `right = 0.0` only
+    penalises mistakes.
 
     Args:
         completions: texts without special tokens.
-        ends: for each completion how many characters of its text there are up to and with each of its tokens.
-        right: for an equation that holds.
-        wrong: for one that does not; a division by zero never does.
+        ends: for each completion, the length of its text in characters up to and including each of its tokens.
+        right: the reward for an equation that holds.
+        wrong: the reward for an equation that does not hold; one with a division by zero never holds.
 
     Returns:
-        For each completion a number for each of its tokens; and the metrics `count`, equations of a completion, and
-        `right`, the share of them that hold, of the completions that have any.
+        For each completion, a number per token; and the metrics `count`, the number of equations in a completion, and
+        `right`, the fraction of them that hold, for completions that have any.
 
     >>> equations(["1+1=2, 2+2=5"], [[1, 3, 5, 7, 12]])[0]
     [[0.0, 0.0, 1.0, 0.0, -1.0]]
@@ -72,10 +71,10 @@ def equations(
 
 
 def _token_at(length: int, ends: Sequence[int]) -> int:
-    """Return the token with which a text has reached a length for good.
+    """Return the first token from which on the text has at least this length.
 
-    A text may be longer for a moment, where the bytes of a character come in several tokens, each of which stands for
-    a character as long as the others are missing.
+    Lengths need not increase: while a multi-byte character is incomplete, each of its tokens decodes to a replacement
+    character, so that the text may temporarily be longer.
     """
     short = np.flatnonzero(np.asarray(ends) < length)
     return min(int(short[-1]) + 1 if len(short) else 0, len(ends) - 1)

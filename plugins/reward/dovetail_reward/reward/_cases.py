@@ -1,4 +1,4 @@
-"""Tests of model-written code, as collections of problems write them."""
+"""Tests for model-written code, in the formats of common data sets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class Case:
-    """One test: what goes in, and what should come out, as text or, where a function is called, as a value."""
+    """One test: the input and the expected output, as text or, if a function is called, as values."""
 
     stdin: str
     call: dict[str, Any] | None
@@ -19,16 +19,16 @@ class Case:
 
     @property
     def output_limit(self) -> int:
-        """Bytes beyond which an output is wrong, whatever it says."""
+        """Return the size in bytes above which an output is wrong in any case."""
         spelled = self.expected if self.call is None else json.dumps(self.expected)
         return 65_536 + 4 * len(spelled)
 
 
 def read_cases(cell: Mapping[str, Any] | str) -> list[Case]:
-    r"""Return the tests of a dataset's cell: `inputs`, `outputs`, and `fn_name` where a function is to be called.
+    r"""Return the tests in a cell of a data set: `inputs`, `outputs`, and `fn_name` if a function is to be called.
 
     Raises:
-        ValueError: if the cell holds no tests; the message shows it.
+        ValueError: if the cell does not contain tests; the message shows it.
 
     >>> read_cases('{"inputs": ["1\\n"], "outputs": ["2\\n"]}')
     [Case(stdin='1\n', call=None, expected='2\n')]

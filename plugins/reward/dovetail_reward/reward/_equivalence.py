@@ -1,4 +1,4 @@
-"""Equality of mathematical answers by the library math-verify, in processes of its own (see `dovetail.workers`)."""
+"""Equality of mathematical answers by the library math-verify, in separate processes (see `dovetail.workers`)."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ MEMORY: Final = 4 << 30
 
 
 def need_library() -> None:
-    """Refuse to go on without the library."""
+    """Raise a ConfigError if the library is not installed."""
     if importlib.util.find_spec("math_verify") is None:
         raise ConfigError(needs("it", "the library math-verify", "math"))
 
 
 def equal(cases: Sequence[tuple[str, str]], *, time_limit: float, processes: int) -> list[bool]:
-    r"""Tell of texts and right answers whether the library finds them equal; what takes too long counts as unequal.
+    r"""Return whether the library finds texts and right answers equal; one that takes too long counts as unequal.
 
-    A comparison may take any time and memory, so both are bounded. Only the digits and operators of a text ever reach
-    Python's own parser.
+    A comparison may need any amount of time and memory, so both are limited. Only digits and operators of a text ever
+    reach Python's own parser.
 
     >>> equal([(r"\boxed{2/4}", r"\frac{1}{2}"), (r"\boxed{3}", "2")], time_limit=60, processes=1)
     [True, False]
@@ -37,7 +37,7 @@ def equal(cases: Sequence[tuple[str, str]], *, time_limit: float, processes: int
 
 
 def load_equivalent() -> Callable[[str, str], bool]:
-    """Import the library, bound this process's memory, and return `equivalent`."""
+    """Import the library, limit the memory of this process, and return `equivalent`."""
     library = importlib.import_module("math_verify")
     latex, expression = library.LatexExtractionConfig(), library.ExprExtractionConfig()
     logging.getLogger("math_verify").setLevel(logging.CRITICAL)

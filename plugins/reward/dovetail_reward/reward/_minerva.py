@@ -1,4 +1,4 @@
-"""How Minerva writes an answer before it compares: shared by `math_dapo` and its verl-compatible form."""
+"""Minerva's normalisation of answers, shared by `math_dapo` and its verl-compatible form."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _UNWRAPPED = (
 
 
 def minerva(text: str) -> str:
-    r"""Bring an answer into the notation of Lewkowycz et al. 2022, *Solving quantitative reasoning problems with
-    language models*, listing 1.
+    r"""Normalise an answer as in Lewkowycz et al. 2022, *Solving quantitative reasoning problems with language models*,
+    listing 1.
 
-    Of an equation the last side is kept, and of a text with `$...$` what stands between the dollars; units, articles
-    and white space are left out; `\text`, `\textbf`, `\overline` and `\boxed` are unwrapped, `\frac12` is
-    `\frac{1}{2}`, and `1,000` is `1000`.
+    Only the last side of an equation is kept, and only the part between the dollars of a text with `$...$`. Units,
+    articles and white space are removed; `\text`, `\textbf`, `\overline` and `\boxed` are unwrapped; `\frac12` becomes
+    `\frac{1}{2}`, and `1,000` becomes `1000`.
 
     >>> minerva(r"x = $\frac12$ cm"), minerva("42 dollars"), minerva("1,000"), minerva(r"\text{yes}")
     ('\\frac{1}{2}', '42', '1000', 'yes')

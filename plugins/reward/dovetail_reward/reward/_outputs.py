@@ -1,4 +1,4 @@
-"""Compare what a program printed, or a function returned, with what it should have."""
+"""Compare the output of a program, or the result of a function, with the expected one."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from decimal import Decimal
 from typing import Any, Final
 
 TOLERANCE: Final = 1e-6
-"""Between numbers that are not integers, relative, and absolute below 1."""
+"""For numbers that are not integers: relative, or absolute for expected values below 1."""
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 def same_text(printed: str, expected: str) -> bool:
-    r"""Tell whether two outputs have the same words on the same lines; empty lines and white space do not count.
+    r"""Tell whether two outputs have the same words on the same lines; empty lines and white space are ignored.
 
-    An integer is right by value alone (`2.0` for 2), another number within `TOLERANCE`.
+    Integers must have the same value (`2.0` matches 2), other numbers must agree within `TOLERANCE`.
 
     >>> same_text("1  2\n\n3.0 \n", "1 2\n3"), same_text("0.3333333", "0.33333333333"), same_text("1000001", "1000000")
     (True, True, False)
@@ -37,9 +37,9 @@ def same_text(printed: str, expected: str) -> bool:
 
 
 def same_json(returned: str, expected: Any) -> bool:
-    """Tell whether JSON spells a value; numbers that are not integers are right within `TOLERANCE`.
+    """Tell whether JSON text represents a value; numbers that are not integers must agree within `TOLERANCE`.
 
-    An expected list of one value is also met by the value itself, as collections of tests wrap results so.
+    An expected list with one value also matches the value itself, because some data sets wrap results in a list.
 
     >>> same_json("[1, 0.3333333]", [1, 1 / 3]), same_json("[1, 2]", [[1, 2]]), same_json("[1]", [2])
     (True, True, False)

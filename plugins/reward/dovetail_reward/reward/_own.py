@@ -1,4 +1,4 @@
-"""Load a function from a file of the user's own."""
+"""Load a function from a user's file."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from dovetail.errors import ConfigError, listing, nearest
 
 @functools.cache
 def load_function(path: str, name: str) -> Callable[..., Any]:
-    """Run the file, once, and return its function.
+    """Execute the file, only once, and return one of its functions.
 
     Raises:
-        ConfigError: if there is no such file or function, or the file raises.
+        ConfigError: if there is no such file or function, or executing the file raises an exception.
     """
     file = Path(path).expanduser().resolve()
     module_name = f"_compute_score_{file.stem}"

@@ -1,4 +1,4 @@
-"""Answers to open questions in the normal form of SQuAD, and where a completion gives one."""
+"""Answers to open questions, in the normal form of SQuAD."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normal(text: str) -> str:
-    """Lower the case, take off ASCII punctuation and English articles, and make white space single spaces.
+    """Convert to lower case, remove ASCII punctuation and English articles, and collapse white space.
 
     Rajpurkar et al. 2016, *SQuAD*, section 6.1.
 

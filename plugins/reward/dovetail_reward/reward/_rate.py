@@ -1,4 +1,4 @@
-"""Many calls at a time to something that takes only so many: a server, or a model behind an API."""
+"""Limit the rate of concurrent calls to a server or an API."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import attrs
 
 @attrs.define
 class Rate:
-    """Spaces calls evenly, whichever threads they come from: `wait` returns `per_second` times a second at most.
+    """Spaces calls evenly across threads: `wait` returns at most `per_second` times per second.
 
     >>> moments = []
     >>> rate = Rate(per_second=4.0, clock=lambda: 0.0, sleep=moments.append)
@@ -28,7 +28,7 @@ class Rate:
     _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
 
     def reserve(self) -> float:
-        """Take the next turn; return in how many seconds it comes."""
+        """Reserve the next slot; return the seconds until it begins."""
         with self._lock:
             now = self.clock()
             turn = max(now, self._free_at)
@@ -36,7 +36,7 @@ class Rate:
         return turn - now
 
     def wait(self) -> None:
-        """Take the next turn, and return when it comes."""
+        """Reserve the next slot, and return when it begins."""
         delay = self.reserve()
         if delay > 0:
             self.sleep(delay)
@@ -44,5 +44,5 @@ class Rate:
 
 @functools.cache
 def shared_rate(of: str, per_second: float) -> Rate:
-    """Return the rate at which this program calls something, the same one for all that do."""
+    """Return the rate limit for a resource, the same object for all callers in this process."""
     return Rate(per_second)

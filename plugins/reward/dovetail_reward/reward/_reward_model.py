@@ -14,6 +14,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
+from dovetail.devices.mesh import Devices
 from dovetail.errors import ConfigError, DataError
 from dovetail.protocols import ValueHead
 from dovetail_model.huggingface.loading import load
@@ -25,20 +26,20 @@ from dovetail_model.tokenizer.huggingface import HuggingFace, HuggingFaceTokeniz
 
 OTHER_HEAD: Final = "lm_head.weight"
 SHORTEST: Final = 32
-"""Tokens that a text is padded to at least."""
+"""The smallest number of tokens that a text is padded to."""
 
 Score = Callable[[Int[Array, "seq token"], Bool[Array, "seq token"]], Float[Array, "seq"]]
 
 
 @attrs.frozen(kw_only=True)
 class OpenModel:
-    """A model that is ready: `score` is compiled once for each shape."""
+    """A loaded model; `score` is compiled once for each shape."""
 
     tokenizer: HuggingFaceTokenizer
     score: Score
 
     def continued(self, prompt: str, completion: str) -> list[int]:
-        """Return the ids of a prompt with its completion and what ends a turn."""
+        """Return the ids of a prompt, its completion, and the token that ends a turn."""
         return [*self.tokenizer.encode(prompt + completion), self.tokenizer.eos_ids[0]]
 
     def answered(self, question: str | Sequence[Mapping[str, Any]], completion: str) -> list[int]:
@@ -63,21 +64,27 @@ class OpenModel:
 
 
 def check(path: str, *, template: bool) -> None:
-    """Refuse what is not a reward model, or has no chat template where one is needed; no weights are read."""
+    """Refuse a folder that is not a reward model, or lacks a chat template that is needed; no weights are read."""
     source = open_source(path)
     _head(source, read_spec(source.config()).width)
     if _tokenizer(path).template is None and template:
         raise DataError(f"{path}: question_column needs a chat template, and the tokenizer has none")
 
 
-@functools.cache
 def open_model(path: str, dtype: DType) -> OpenModel:
-    """Read a model, once; it stays for as long as the program runs."""
-    # Tied, as there is no table for logits, and none is used.
+    """Load a model onto the devices of the current mesh, only once; it is kept for as long as the program runs."""
+    return _open_model(path, dtype, jax.sharding.get_mesh())
+
+
+@functools.cache
+def _open_model(path: str, dtype: DType, mesh: jax.sharding.Mesh) -> OpenModel:
+    # Tied embeddings, because the checkpoint has no projection to logits, and none is used.
     source = open_source(path)
     spec = attrs.evolve(read_spec(source.config()), dtype=dtype, param_dtype=dtype, tied=True)
     head = _head(source, spec.width)
-    graphdef, params = nnx.split(load(spec, source, None, besides=(WEIGHT, BIAS, OTHER_HEAD)))
+    graphdef, params = nnx.split(
+        load(spec, source, None if mesh.empty else Devices(mesh).place, besides=(WEIGHT, BIAS, OTHER_HEAD))
+    )
 
     @jax.jit
     def score(params: Any, tokens: Int[Array, "seq token"], mask: Bool[Array, "seq token"]) -> Float[Array, "seq"]:

@@ -1,4 +1,4 @@
-"""Reward `check_answer`: the answer of a completion in the right format, right or nearly so."""
+"""Reward `check_answer`: points for an answer in the right format, by how close it is to the right one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_answer(
     answer_start: str = ANSWER_START,
     answer_end: str = ANSWER_END,
 ) -> list[float | None]:
-    """Points for the answer, by how near it comes to the right one.
+    """Points for the answer, by how close it is to the right one.
 
         0     no format as in `match_format_exactly`
         3     the text between the answer's tags is the right answer
@@ -47,9 +47,9 @@ def check_answer(
         reasoning_start, reasoning_end, answer_start, answer_end: the tags, taken literally.
 
     Departures:
-        Numbers may be written as `$1,234.` or `50%`, for which tunix takes off half a point as for a text. A right
-        answer of zero has no ratios: a guess that is zero counts as within 10 %, any other as a wrong number;
-        tunix treats both as texts. `nan` and `inf` are not numbers; to tunix they are wrong ones.
+        Numbers may be written as `$1,234.` or `50%`; tunix treats these as text, and subtracts half a point. If the
+        right answer is zero there is no ratio: a guess of zero counts as within 10 %, any other as a wrong number;
+        tunix treats both as text. `nan` and `inf` are not numbers here, but wrong numbers in tunix.
 
     >>> texts = [f"<reasoning>6·7</reasoning><answer>{a}</answer>" for a in ("42", " 42", "40", "35", "7", "x")]
     >>> check_answer([*texts, "42"], ["42"] * 7)

@@ -1,4 +1,4 @@
-"""Reward `check_numbers`: the first number of the answer is the right one."""
+"""Reward `check_numbers`: whether the first number in the answer is the right one."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def check_numbers(
     answer_start: str = ANSWER_START,
     answer_end: str = ANSWER_END,
 ) -> list[float | None]:
-    """1.5 where the first number after the first opening tag of an answer is the right one; else 0.0.
+    """1.5 if the first number after the first opening tag of an answer is the right one, otherwise 0.0.
 
-    It asks for no other tag, so that a completion that broke the format, or was cut off, may still earn it. From
-    the GSM8K demonstration of tunix.
+    It requires no other tag, so that a completion which broke the format, or was cut off, may still earn it. From the
+    GSM8K demonstration of tunix.
 
     Args:
         completions: texts without special tokens.
@@ -33,9 +33,8 @@ def check_numbers(
         answer_start, answer_end: the tags, taken literally.
 
     Departures:
-        tunix reads on after the closing tag; here the answer ends there. tunix takes the first run of
-        digits and periods: `-5` is 5, `1,234` is 1, and the dots of `... 5` are the number; here `-5`, `1,234` and
-        5 are read.
+        tunix also reads past the closing tag; here the answer ends there. tunix uses the first run of digits and
+        periods: it reads `-5` as 5, `1,234` as 1, and in `... 5` only the dots; here these are -5, 1234 and 5.
 
     >>> check_numbers(["<answer>42 apples</answer>", "<answer>It is $42", "42"], ["42", "42", "42"])
     [1.5, 1.5, 0.0]

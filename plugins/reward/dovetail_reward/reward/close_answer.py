@@ -1,4 +1,4 @@
-"""Reward `close_answer`: nearly right, for evaluation."""
+"""Reward `close_answer`: 1 if the answer is nearly right, for evaluation."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ def close_answer(
     answer_start: str = ANSWER_START,
     answer_end: str = ANSWER_END,
 ) -> list[float | None]:
-    """1.0 for a number near the right one between the answer's tags; else 0.0.
+    """1.0 if the number between the answer's tags is close to the right one, otherwise 0.0.
 
         |guess - truth| ≤ tolerance · |truth|
 
-    The last closed pair of tags counts, as in `exact_match`; whatever passes that one passes this one. Where the
-    right answer is not a number, the guess has to be the same text, apart from white space around it.
+    The last closed pair of tags counts, as in `exact_match`, and every answer that passes `exact_match` also passes
+    this reward. If the right answer is not a number, the guess must be the same text, apart from surrounding white
+    space.
 
     Args:
         completions: texts without special tokens.

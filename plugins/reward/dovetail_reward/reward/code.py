@@ -12,19 +12,16 @@ from typing import Annotated, Any, Final, Literal
 import attrs
 from annotated_types import Ge, Gt
 
-from dovetail.errors import ConfigError
+from dovetail.errors import ConfigError, DovetailWarning
 from dovetail.registry import declares
-from dovetail_reward._sandbox.outside import FULL, Ran, protections, run
+from dovetail_reward._sandbox.outside import Ran, protections, run, what_is_open
 from dovetail_reward.reward._cases import Case, read_cases
 from dovetail_reward.reward._outputs import same_json, same_text
 
-_FENCED = re.compile(r"```[ \t]*(\w*)[^\n]*\n(.*?)(?:```|\Z)", re.DOTALL)
+_FENCED = re.compile(r"```[ \t]*+(\w*+)[^`\n]*+\n(.*?)(?:```|\Z)", re.DOTALL)
+"""What follows the fence holds no backtick, as in CommonMark, and is not tried in several ways: a policy that writes
+100,000 fences or spaces would have the grader try 10^10 of them."""
 _PYTHON: Final = ("python", "python3", "py")
-_WEAKER: Final = {
-    ("seccomp",): "can read every file that you can read, as this kernel has no Landlock (Linux 5.13)",
-    ("landlock",): "can start processes, as this kernel has no seccomp filters",
-    (): "can do all that you can do, under limits of time, memory and file size; the rest needs Linux on x86-64 or ARM",
-}
 _TEST = {"inputs": ["1\n"], "outputs": ["2\n"]}
 
 
@@ -39,40 +36,43 @@ _TEST = {"inputs": ["1\n"], "outputs": ["2\n"]}
 )
 @attrs.frozen(kw_only=True)
 class Code:
-    """The share of tests that a completion's Python passes, from 0.0 to 1.0; or 1.0 where it passes all, else 0.0.
+    """The fraction of tests that a completion's Python code passes, from 0.0 to 1.0; or 1.0 only if it passes all.
 
-    The code is the last block fenced as ```` ```python ````, or else the last one without a language, or without any
-    fence the whole completion. A program reads its test's input and prints; a function is called, by its name or as
-    a method of `class Solution`, with the usual names at hand (`List`, `defaultdict`, `heapq`, ...). Of outputs the
-    words of each line must be the same; integers by value, other numbers to 6 digits. Returned values likewise.
+    The code is the last block fenced as ```` ```python ````, or else the last one without a language, or the whole
+    completion if there is no fence. A program reads the test's input and prints; a function is called, by its name or
+    as a method of `class Solution`, with the usual imports available (`List`, `defaultdict`, `heapq`, ...). Outputs
+    must have the same words on each line; integers must have the same value, and other numbers agree to 6 digits. The
+    same holds for returned values.
 
-    Every test runs in a process of its own, which gives up its rights before it sees the code: no file but Python's
-    own library can be read, none written; no network, no other process or program, no signal to anybody; memory,
-    time and output are bounded, and so is what it knows: its input, never the right output, which is compared
-    outside. This takes Linux 5.13; where less holds a warning says what is open.
+    Every test runs in a separate process, which drops its privileges before it reads the code. It can read no files
+    except Python's library, and write none; it has no network, and cannot start or signal other processes. Memory, time
+    and output are limited. It knows only its input, never the expected output, which is compared outside. This requires
+    Linux 5.13; if a protection is not available, a warning says which.
 
     Args:
         completions: texts without special tokens.
-        tests: the dataset column with each problem's tests; None: the reward abstains. A cell is a dict, or its JSON,
+        tests: the dataset column with each problem's tests; if it is None the reward abstains. A cell is a dict or
+            JSON,
 
                 {"inputs": ["1\\n", "5\\n"], "outputs": ["2\\n", "6\\n"]}
                 {"fn_name": "add", "inputs": [[1, 2], [0, 0]], "outputs": [3, 0]}
 
             The second calls a function, with each input's list as its arguments; also understood are verl's
             texts, `"1\\n2"` for these arguments, one in JSON on each line, and `"3"` for the result.
-        score: `fraction` of the tests passed, or `all` of them, or nothing.
-        max_tests: only so many, the first of each problem. None: all.
+        score: `fraction`, the fraction of the tests passed; or `all`, 1.0 if all are passed and otherwise 0.0.
+        max_tests: use only the first tests of each problem, at most this many; None for all.
         time_limit: seconds for one test.
-        memory_mb: address space for one test, Python's own included; over 100.
-        processes: tests at a time.
-        isolation: `full`: refuse to run where anything is open.
+        memory_mb: address space for one test in MB, including Python itself; must be over 100.
+        processes: the number of tests that run concurrently.
+        isolation: `full` refuses to run if a protection is not available.
 
     Returns:
-        The scores, and per completion `no_code`, 1 where none was found, and `late`, 1 where a test ran out of time.
+        The scores, and per completion `no_code`, 1 if no code was found, and `late`, 1 if a test ran out of time.
 
     Raises:
-        ConfigError: when built, where `isolation` is `full` and less holds, or on a system without POSIX.
-        ValueError: when called, on a cell that holds no tests.
+        ConfigError: on construction, if `isolation` is `full` and a protection is not available, or on a system without
+            POSIX.
+        ValueError: when called, on a cell that does not contain tests.
 
     Departures:
         As verl's `prime_code`, with differences: it runs the code with your rights, unconfined, in the process that
@@ -93,16 +93,14 @@ class Code:
     isolation: Literal["full", "any"] = "any"
 
     def __attrs_post_init__(self) -> None:
-        """Look at what this machine can hold back."""
+        """Check which protections this machine supports."""
         if os.name != "posix":
             raise ConfigError("it needs Linux or macOS: it runs model-written code under limits of POSIX")
-        held = protections()
-        if held == FULL:
-            return
-        weaker = f"model-written code {_WEAKER[held]}"
-        if self.isolation == "full":
+        weaker = what_is_open()
+        if weaker and self.isolation == "full":
             raise ConfigError(f"{weaker}; isolation = 'any' runs it all the same")
-        warnings.warn(f"reward code: {weaker}", stacklevel=2)
+        if weaker:
+            warnings.warn(f"reward code: {weaker}", DovetailWarning, stacklevel=2)
 
     def __call__(
         self, completions: Sequence[str], tests: Sequence[Mapping[str, Any] | str | None]
@@ -145,7 +143,7 @@ class Code:
 
 
 def code_of(text: str) -> str | None:
-    """Return the code of a completion, None where it has fences but no Python in them.
+    """Return the code in a completion; None if it has fences but no Python in them.
 
     >>> code_of("```python\\nx\\n``` or ```py\\ny"), code_of("print(1)"), code_of("```cpp\\nx\\n```")
     ('y', 'print(1)', None)

@@ -1,4 +1,4 @@
-"""Reward `compute_score`: a function of one's own, from a file, with verl's signature."""
+"""Reward `compute_score`: a user's function from a file, with verl's signature."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import attrs
 from annotated_types import Ge, Gt
 
 from dovetail.errors import ConfigError
+from dovetail.registry import declares
 from dovetail.workers import LATE, workers
 from dovetail_reward.reward._own import check_arguments, load_function
 from dovetail_reward.reward._rate import shared_rate
@@ -21,50 +22,52 @@ _GIVEN: Final = ("data_source", "solution_str", "ground_truth", "extra_info")
 _GIVEN_BATCHED: Final = ("data_sources", "solution_strs", "ground_truths", "extra_infos")
 
 Result = tuple[float | None, dict[str, float]]
-"""A score, and what else the function says in numbers."""
+"""A score, and the other numbers that the function returns."""
 
 
+@declares(programs=("path",))
 @attrs.frozen(kw_only=True)
 class ComputeScore:
-    """What `compute_score(data_source, solution_str, ground_truth, extra_info)` in a file returns, for each completion.
+    """The result of `compute_score(data_source, solution_str, ground_truth, extra_info)` in a file, per completion.
 
     The function is called as verl calls its `custom_reward_function`: with these four by name, and `reward_kwargs`. It
     returns a number, a bool, a sequence that begins with one, a dict with one under `score`, or None to abstain. Other
-    numbers in the dict are logged. What the function gets beside the completion are columns of the task, which the
-    settings `..._column` name: `ground_truth_column = 'answer'` for most tasks of Dovetail; verl keeps it in its column
-    `reward_model`. With None the function gets None. The file is run as a program is: name one that you trust. A
-    function of `completions` and columns by name, as TRL has them, is the reward `functions`.
+    numbers in the dict are logged. The arguments other than the completion are columns of the task, which the settings
+    `..._column` name: `ground_truth_column = 'answer'` for most tasks of Dovetail; verl keeps it in the column
+    `reward_model`. If a setting is None, the function gets None. The file is executed with your privileges: use only
+    one that you trust. For functions with TRL's signature, use the reward `functions`.
 
-    How it is called:
+    It is called in one of these ways:
 
-    * one completion after the other, in this process, unless something else is set; an error stops the run.
-    * with `time_limit`, by several processes, so that none can hold up the run: verl's `prime` manager.
-    * `batched`, once for all completions, with lists under the names in the plural (`solution_strs`): verl's `batch`.
-    * an `async` function, for several completions at a time, as suits one that asks a server: verl's `rate_limited`.
+    * by default, for one completion after another, in this process; an error stops the run.
+    * with `time_limit`, in several processes, so that no call can hold up the run: verl's `prime` manager.
+    * with `batched`, once for all completions, with lists as arguments of plural names (`solution_strs`): verl's
+    `batch`. * an `async` function, for several completions concurrently, as for requests to a server: verl's
+    `rate_limited`.
 
     Args:
         completions: texts without special tokens, given as `solution_str`.
         examples: the records, with the columns.
-        path: the file, from the folder in which the run starts; `~` is the home folder.
+        path: the file, relative to the folder in which the run starts; `~` is the home folder.
         name: the function in it.
-        data_source_column, ground_truth_column, extra_info_column: whose values the function gets under these names, as
-            they are.
+        data_source_column, ground_truth_column, extra_info_column: the columns whose values are passed, unchanged,
+            under these names.
         reward_kwargs: further arguments, by name.
-        batched: the function takes lists, and returns one.
-        time_limit: seconds for one completion. An `async` function is given up when it next waits for something.
-        late_score: what a completion scores that takes longer, or ends the process; None: the reward abstains.
-        concurrency: completions at a time, where there is a time limit or the function is `async`.
-        calls_per_second: of an `async` function, at most.
+        batched: whether the function takes lists and returns a list.
+        time_limit: seconds for one completion. An `async` function is cancelled when it next awaits something.
+        late_score: the score of a completion whose call takes longer, or ends the process; None: the reward abstains.
+        concurrency: the number of concurrent calls, with a time limit or an `async` function.
+        calls_per_second: the maximum rate of calls of an `async` function.
 
     Returns:
-        The scores, and per completion the numbers beside `score`; with a time limit `late`, 1 where it took longer.
+        The scores, and per completion the other numbers in the dict; with a time limit `late`, 1 if it took longer.
 
     Raises:
-        ConfigError: when built, if the file or the function cannot be used.
+        ConfigError: on construction, if the file or the function cannot be used.
 
     Departures:
-        verl's prime manager scores what is late, or raises, 0, and so does `rate_limited`; here the first abstains and
-        the second is an error.
+        verl's `prime` and `rate_limited` managers score 0 for a call that is late or raises an exception; here the
+        reward abstains on a late call, and an exception is an error.
 
     >>> import tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp(), "mine.py")
@@ -88,7 +91,7 @@ class ComputeScore:
     calls_per_second: Annotated[float, Gt(0)] | None = None
 
     def __attrs_post_init__(self) -> None:
-        """Load the function, and see that it can be called in this way."""
+        """Load the function, and check that it can be called in the chosen way."""
         function = load_function(self.path, self.name)
         label = f"{self.path}: {self.name}"
         names = _GIVEN_BATCHED if self.batched else _GIVEN
@@ -149,7 +152,7 @@ class ComputeScore:
 
 @attrs.frozen
 class _Scorer:
-    """Loads the function in a process of its own."""
+    """Loads the function in a separate process."""
 
     path: str
     name: str

@@ -1,4 +1,4 @@
-"""Reward `exact_match`: right or wrong, for evaluation."""
+"""Reward `exact_match`: 1 if the answer is right, for evaluation."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def exact_match(
     answer_start: str = ANSWER_START,
     answer_end: str = ANSWER_END,
 ) -> list[float | None]:
-    """1.0 for the right answer between the answer's tags; else 0.0.
+    """1.0 if the right answer is between the answer's tags, otherwise 0.0.
 
-    The last closed pair of tags counts. The right answer is the same text, apart from white space around it, or the
-    same number: `$1,234.`, `1234` and `1234.0` are one.
+    The last closed pair of tags counts. The answer must be the same text, apart from surrounding white space, or the
+    same number: `$1,234.`, `1234` and `1234.0` are equal.
 
     Args:
         completions: texts without special tokens.

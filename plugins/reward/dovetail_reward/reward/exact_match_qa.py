@@ -10,7 +10,7 @@ from dovetail_reward._format import ANSWER_END, ANSWER_START, last_answer
 from dovetail_reward.reward._questions import Truths, normal, spellings
 
 _VERL_TAGS = 10
-"""Where a completion has more tags of a kind than this, verl quarters the score."""
+"""If a completion has more tags of a kind than this, verl divides the score by four."""
 
 
 @declares(
@@ -32,7 +32,7 @@ def exact_match_qa(
     answer_end: str = ANSWER_END,
     verl_compatible: bool = False,
 ) -> list[float | None]:
-    """1.0 for a right answer between the answer's tags, `format_score` for another one, 0.0 for none.
+    """1.0 for a right answer between the answer's tags, `format_score` for a wrong one, 0.0 for none.
 
         EM = max_k [ normal(guess) = normal(truth_k) ]
 
@@ -43,16 +43,16 @@ def exact_match_qa(
         completions: texts without special tokens.
         answer: the dataset column with the right answers; a cell is a text, a number, or a list of spellings, any of
             which is right; where it is None the reward abstains.
-        match: `contained`: the right answer need only occur in the guess, as whole words.
-        format_score: what a wrong answer between its tags is worth.
+        match: with `contained`, the right answer need only occur in the guess, as whole words.
+        format_score: the score of a wrong answer between its tags.
         answer_start, answer_end: the tags, taken literally.
-        verl_compatible: give verl's numbers, departures and all.
+        verl_compatible: return verl's scores exactly, including the departures below.
 
     Departures:
-        verl finds a contained answer inside words too (`ater` in `theater`), and takes an answer with nothing left
-        in normal form (`a`) for any right answer with nothing left; here these are compared as they stand. Of
-        `<answer>I write <answer>Paris</answer>` verl reads all from the first tag, of `<answer>Paris</answer></answer>`
-        all to the first closing one. It quarters the score of a right answer where a tag occurs more than ten times.
+        verl also finds a contained answer inside words (`ater` in `theater`), and treats all answers whose normal form
+        is empty (`a`) as equal; here these are compared unnormalised. In `<answer>I write <answer>Paris</answer>` verl
+        reads everything from the first tag on, in `<answer>Paris</answer></answer>` everything up to the first closing
+        one. It divides the score of a right answer by four if a tag occurs more than ten times.
 
     >>> exact_match_qa(["<answer>The Eiffel tower.</answer>", "Paris"], [["Eiffel Tower", "La tour Eiffel"]] * 2)
     [1.0, 0.0]

@@ -1,4 +1,4 @@
-"""Reward `f1_qa`: how many words an answer to an open question shares with the right one."""
+"""Reward `f1_qa`: the word overlap between an answer to an open question and the right one."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def f1_qa(
     answer_start: str = ANSWER_START,
     answer_end: str = ANSWER_END,
 ) -> list[float | None]:
-    """From 0.0 to 1.0: the F1 of the words between the answer's tags against the nearest spelling of the right answer.
+    """From 0.0 to 1.0: the F1 of the words between the answer's tags and the closest spelling of the right answer.
 
         F1 = max_k 2·|G ∩ T_k| / (|G| + |T_k|)
 
     with G and T_k the words of the guess and of a right answer in normal form (lower case, no punctuation, no
-    articles), counted as often as they occur; 1 where both have none. The harmonic mean of precision |G ∩ T| / |G|
+    articles), as multisets; 1 if both are empty. It is the harmonic mean of precision |G ∩ T| / |G|
     and recall |G ∩ T| / |T|: Rajpurkar et al. 2016, *SQuAD*, section 6.1. The last closed pair of tags counts;
     without one the score is 0.
 

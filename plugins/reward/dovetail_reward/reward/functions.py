@@ -1,4 +1,4 @@
-"""Reward `functions`: functions of one's own, from a file, with TRL's signature."""
+"""Reward `functions`: a user's functions from a file, with TRL's signature."""
 
 from __future__ import annotations
 
@@ -12,41 +12,44 @@ from typing import Any, Final
 import attrs
 
 from dovetail.errors import ConfigError
+from dovetail.registry import declares
 from dovetail_reward.reward._own import load_function
 
 Parameter = inspect.Parameter
 Metrics = dict[str, list[float]]
 
 _GIVEN: Final = ("prompts", "completions", "completion_ids", "log_metric", "log_extra")
-"""What TRL gives to a reward function and this does too, beside the columns."""
+"""Arguments other than columns that both TRL and this reward pass to a function."""
 _ABSENT: Final = ("trainer_state", "environments")
-"""What only TRL's trainer has."""
+"""Arguments that only TRL's trainer can provide."""
 _BY_NAME: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
+@declares(programs=("path",))
 @attrs.frozen(kw_only=True)
 class Functions:
-    """What functions in a file return for a batch of completions, called as TRL calls its `reward_funcs`.
+    """The results of functions in a file for a batch of completions, called as TRL calls its `reward_funcs`.
 
-    A function takes what it needs by name: `completions`, `prompts`, `completion_ids`, and any column of the task, each
-    a list with an entry for each completion; with `**kwargs` it gets all of them. It returns a list of numbers, with
-    None where it abstains, and may be `async`. So it works with every task that has its columns:
+    A function takes the arguments it needs by name: `completions`, `prompts`, `completion_ids`, and any column of the
+    task, each a list with one entry per completion; with `**kwargs` it gets all of them. It returns a list of numbers,
+    with None where it abstains, and may be `async`. It works with every task that has its columns:
 
         def near(completions, answer, **kwargs):
             return [1.0 if text.strip().endswith(right) else 0.0 for text, right in zip(completions, answer)]
 
     A column that is a parameter without a default must be one of the task's, which is checked before anything is
-    loaded. The scores of several functions are added up, and each is logged. Numbers given to `log_metric(name, value)`
-    and `log_extra(name, values)` are logged, too. The file is run as a program is: name one that you trust.
+    loaded. The scores of several functions are added up, and each is logged. Numbers passed to `log_metric(name,
+    value)` and `log_extra(name, values)` are logged, too. The file is executed with your privileges: use only one that
+    you trust.
 
     Args:
         completions: texts without special tokens.
-        prompts: what they answer, as the model got it.
+        prompts: the prompts, as the model got them.
         examples: the records, with the columns.
-        tokens: ids of the completions, given as `completion_ids`.
-        path: the file, from the folder in which the run starts; `~` is the home folder.
+        tokens: ids of the completions, passed as `completion_ids`.
+        path: the file, relative to the folder in which the run starts; `~` is the home folder.
         name: the function in it, or several.
-        weights: what the scores of several functions are multiplied by; None: by one.
+        weights: factors for the scores of several functions; None means one for each.
         reward_kwargs: further arguments of every function, by name.
         conversational: completions and prompts are lists of messages, as TRL gives them of a conversational dataset:
             one of the assistant, `[{'role': 'assistant', 'content': TEXT}]`, and one of the user.
@@ -55,7 +58,7 @@ class Functions:
         The scores, and per completion what the functions have logged, with the score of each where there are several.
 
     Raises:
-        ConfigError: when built, if the file or a function cannot be used.
+        ConfigError: on construction, if the file or a function cannot be used.
 
     Departures:
         There is no `trainer_state`; a function that needs one is refused. The prompt of a conversation is the text that
@@ -78,7 +81,7 @@ class Functions:
     conversational: bool = False
 
     def __attrs_post_init__(self) -> None:
-        """Load the functions, and see that they can be called in this way."""
+        """Load the functions, and check that they can be called in this way."""
         if self.weights is not None and len(self.weights) != len(self.names):
             raise ConfigError(f"weights = {self.weights} for the functions {', '.join(self.names)}; give one for each")
         for name in self.names:
@@ -86,12 +89,12 @@ class Functions:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The functions."""
+        """The names of the functions."""
         return (self.name,) if isinstance(self.name, str) else tuple(self.name)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns without which some function cannot be called."""
+        """The columns that the functions require."""
         needed = [column for name in self.names for column in self._needed(self._parameters(name))]
         return tuple(dict.fromkeys(needed))
 
@@ -160,14 +163,14 @@ def _called(function: Callable[..., Any], taken: dict[str, Any]) -> Any:
 
 
 def _numbers(name: str, values: Sequence[Any]) -> Metrics:
-    """Return what a function logs of each completion, if it is numbers; a metric is nothing else."""
+    """Return the values that a function logs per completion if they are numbers; others cannot be metrics."""
     if not all(value is None or isinstance(value, bool | int | float) for value in values):
         return {}
     return {name: [math.nan if value is None else float(value) for value in values]}
 
 
 def _sum(scores: Sequence[float | None], weights: Sequence[float]) -> float | None:
-    """Add up what does not abstain.
+    """Add up the scores that are not None.
 
     >>> _sum([1.0, None], [0.5, 1.0]), _sum([None], [1.0])
     (0.5, None)

@@ -34,9 +34,9 @@ _FRACTION = re.compile(r"-?(?:\d+/\d+|\\[dt]?frac\{-?\d+\}\{\d+\})")
 class Geo3k:
     r"""The right answer in a box, and a little for the format: r = (1 - c)·right + c·format.
 
-    `right` is 1 where the last box holds an answer equal to the right one, by typography (see reward `math`) or in
-    mathematics (see reward `math_verify`, whose library it needs: the extra `math`). `format` is 1 where the
-    completion begins with reasoning in its tags and goes on to a box. From verl's scorer of Geometry3K, c = 0.1.
+    `right` is 1 if the last box holds the right answer, up to typography (see reward `math`) or mathematically (see
+    reward `math_verify`, whose library it needs: the extra `math`). `format` is 1 if the completion begins with
+    reasoning in its tags, followed by a box. From verl's scorer of Geometry3K, with c = 0.1.
 
     Args:
         completions: texts without special tokens.
@@ -49,13 +49,13 @@ class Geo3k:
         verl_compatible: follow the rules of verl's grader, mathruler, where they differ.
 
     Raises:
-        ConfigError: when built, if the library is not installed.
+        ConfigError: on construction, if the library is not installed.
 
     Departures:
-        mathruler counts a fraction that can be reduced as wrong, and where the right answer is an integer anything
-        that is not written as one, such as `10^{3}` or `xyz=5`; it compares sets in order, and does not read `\fbox`
-        or `\boxed 42`; an empty box is right where the right answer is empty. `verl_compatible` follows these rules,
-        and beyond them the library.
+        mathruler counts a fraction that can be reduced as wrong and, if the right answer is an integer, anything that
+        is not written as one, such as `10^{3}` or `xyz=5`. It compares sets in order, and does not read `\fbox` or
+        `\boxed 42`; an empty box is right if the right answer is empty. `verl_compatible` applies these rules before
+        the library.
 
     >>> texts = [r"<think>so</think> \boxed{\frac{2}{4}}", r"\boxed{1/2}", r"<think>so</think> \boxed{2}", "1/2"]
     >>> Geo3k()(texts, [r"\frac{1}{2}"] * 4)
@@ -72,7 +72,7 @@ class Geo3k:
     verl_compatible: bool = False
 
     def __attrs_post_init__(self) -> None:
-        """Look for the library."""
+        """Check that the library is installed."""
         need_library()
 
     def __call__(self, completions: Sequence[str], answer: Sequence[Truth]) -> list[float | None]:
@@ -97,7 +97,7 @@ class Geo3k:
         ]
 
     def _known(self, guess: str, truth: str) -> bool | None:
-        """Tell whether an answer is right without the library, None if that takes the library."""
+        """Return whether an answer is right, without using the library; None if the library must decide."""
         if same_answer(guess, truth) or (self.verl_compatible and guess.strip() == truth.strip()):
             return True
         if not guess.strip() or (self.verl_compatible and _ruled_out(guess, truth)):
@@ -118,7 +118,7 @@ class Geo3k:
 
 
 def _ruled_out(guess: str, truth: str) -> bool:
-    """What mathruler does not give to its algebra system."""
+    """Whether mathruler rejects an answer without asking its algebra system."""
     if _FRACTION.fullmatch(guess) and _FRACTION.fullmatch(truth):
         return True
     return _is_integer(guess) != _is_integer(truth) or truth.startswith(r"\{")

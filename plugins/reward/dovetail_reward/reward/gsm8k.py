@@ -13,7 +13,7 @@ from dovetail_reward._numbers import Truth, last_number, leading_number, number,
 _VERL_STRICT = re.compile(r"#### (-?[0-9.,]+)")
 _VERL_FLEXIBLE = re.compile(r"-?[0-9.,]+")
 _VERL_READS = 300
-"""Characters at the end of a completion that verl looks at."""
+"""The number of characters at the end of a completion that verl reads."""
 
 
 @declares(
@@ -29,24 +29,24 @@ def gsm8k(
     format_score: float = 0.0,
     verl_compatible: bool = False,
 ) -> list[float | None]:
-    """1.0 for the right number in its place, `format_score` for another one, 0.0 for none.
+    """1.0 for the right number in the right place, `format_score` for another number there, 0.0 for none.
 
-    Its place is behind the last `####`, on the same line (`strict`), or it is the last number of the completion
-    (`flexible`). Numbers are compared by value. Cobbe et al. 2021, *Training verifiers to solve math word problems*,
-    end their solutions so; the scores are those of verl.
+    The right place is after the last `####`, on the same line (`strict`), or the last number of the completion
+    (`flexible`). Numbers are compared by value. Solutions end like this in Cobbe et al. 2021, *Training verifiers to
+    solve math word problems*; the scores are those of verl.
 
     Args:
         completions: texts without special tokens.
         answer: the dataset column with the right answers, text or numbers; where it is None the reward abstains.
-        method: where the number has to be.
-        format_score: what a wrong number in its place is worth.
-        verl_compatible: give verl's numbers, departures and all.
+        method: `strict` or `flexible`: where the number must be.
+        format_score: the score of a wrong number in the right place.
+        verl_compatible: return verl's scores exactly, including the departures below.
 
     Departures:
-        verl compares texts: `72.`, `72.0`, `$72`, `.5` and `−5` are wrong answers to it, and so is, where flexible,
-        `1,234` for 1234; a right answer written `1,234` is out of reach where strict. It looks at the last 300
-        characters, so that white space at the end makes a right answer wrong; it takes the hyphen of `10-3` for a
-        sign, reads `,` as a number that is worth the `format_score`, and wants exactly one space behind `####`.
+        verl compares text: `72.`, `72.0`, `$72`, `.5` and `−5` are wrong answers there and so is, if flexible, `1,234`
+        for 1234; a right answer written `1,234` cannot be matched if strict. It reads only the last 300 characters, so
+        that white space at the end can make a right answer wrong. It reads the hyphen in `10-3` as a sign and `,` as a
+        number that earns the `format_score`, and requires exactly one space after `####`.
 
     >>> gsm8k(["6·7 is\\n#### 42.", "#### 41", "It is 42"], ["42"] * 3, format_score=0.1)
     [1.0, 0.1, 0.0]

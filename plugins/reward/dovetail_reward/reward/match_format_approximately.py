@@ -23,7 +23,7 @@ def match_format_approximately(
     """+0.5 for each of the four tags that occurs exactly once, -0.5 for each that does not: from -2.0 to 2.0.
 
     In any order; it leads a model towards `match_format_exactly`, and away from writing a tag twice. From the
-    GSM8K demonstration of tunix, whose numbers it gives.
+    GSM8K demonstration of tunix, whose scores it reproduces.
 
     Args:
         completions: texts without special tokens.

@@ -24,7 +24,7 @@ def match_format_exactly(
 
     The opening tag of the reasoning is the first thing on its line, the closing tag of the answer the last on its
     own; neither part is empty; anything may lie between the two, and on lines before and after. From the GSM8K
-    demonstration of tunix, whose numbers it gives.
+    demonstration of tunix, whose scores it reproduces.
 
     Args:
         completions: texts without special tokens.

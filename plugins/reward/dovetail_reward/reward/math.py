@@ -22,23 +22,23 @@ from dovetail_reward._verl import boxed_in_math, hendrycks
 def hendrycks_math(
     completions: Sequence[str], answer: Sequence[Truth], *, verl_compatible: bool = False
 ) -> list[float | None]:
-    r"""1.0 where the last box of a completion holds the right answer; else 0.0.
+    r"""1.0 if the last box of a completion holds the right answer, otherwise 0.0.
 
-    The right answer is the same text in the normal form of Hendrycks et al. 2021, *Measuring mathematical problem
-    solving with the MATH dataset* (`\dfrac12`, `1/2` and `\frac{1}{2}` are one, `x=5` is 5; units, degrees and white
-    space do not count), or a number of the same value. Equal values of another form are not: for `2/4` and `1/2`,
-    for `1+x^2` and `x^2+1`, there is `math_verify`.
+    An answer is right if it is the same text in the normal form of Hendrycks et al. 2021, *Measuring mathematical
+    problem solving with the MATH dataset* (`\dfrac12`, `1/2` and `\frac{1}{2}` are equal, `x=5` is 5; units, degrees
+    and white space are ignored), or a number with the same value. Other equivalent forms, such as `2/4` and `1/2` or
+    `1+x^2` and `x^2+1`, do not match; use `math_verify` for these.
 
     Args:
         completions: texts without special tokens.
         answer: the dataset column with the right answers, without their box, text or numbers; where it is None the
             reward abstains.
-        verl_compatible: give verl's numbers, departures and all.
+        verl_compatible: return verl's scores exactly, including the departures below.
 
     Departures:
-        verl does not take `1,000` or `1{,}000` for 1000, `yes` for `\text{yes}`, or `50%` for 50; it leaves out the
-        unit of `5\text{ cm}` but not of `5 \text{cm}`; it does not read `\fbox`, and prefers any `\boxed 4` to a
-        `\boxed{2}`, even to one that comes last. An answer of more than 1,000 characters is not read.
+        verl does not accept `1,000` or `1{,}000` for 1000, `yes` for `\text{yes}`, or `50%` for 50. It removes the unit
+        of `5\text{ cm}` but not of `5 \text{cm}`; it does not read `\fbox`, and prefers any `\boxed 4` to a
+        `\boxed{2}`, even to a later one. An answer of more than 1,000 characters is not read here.
 
     >>> hendrycks_math([r"So $\boxed{\dfrac12}$.", r"\boxed{2}", "1/2"], ["1/2"] * 3)
     [1.0, 0.0, 0.0]

@@ -28,23 +28,23 @@ def math_dapo(
     strict_box_verify: bool = False,
     verl_compatible: bool = False,
 ) -> list[float | None]:
-    r"""1.0 for the right answer, -1.0 for a wrong one and for none.
+    r"""1.0 for the right answer, -1.0 for a wrong one or none.
 
-    The answer is what follows the last `Answer:`, to the end of its line, or without one the content of the last
-    box. It is right if it is the same text as the right answer once both are written as Minerva's are (Lewkowycz et
-    al. 2022, listing 1: no units, articles or `\text`, `1,000` as `1000`) and as MATH's (see reward `math`), or the
-    same number. Rewards of 1 and -1 are equation 7 of Yu et al. 2025, *DAPO*.
+    The answer is the text after the last `Answer:`, to the end of its line, or without one the content of the last box.
+    It is right if it is the same text as the right answer after both are normalised as in Minerva (Lewkowycz et al.
+    2022, listing 1: no units, articles or `\text`, `1,000` as `1000`) and as in MATH (see reward `math`), or the same
+    number. Rewards of 1 and -1 are equation 7 of Yu et al. 2025, *DAPO*.
 
     Args:
         completions: texts without special tokens.
         answer: the dataset column with the right answers, text or numbers; where it is None the reward abstains.
         strict_box_verify: only a box counts, and its text must be the right answer's as it stands.
-        verl_compatible: give verl's numbers, departures and all.
+        verl_compatible: return verl's scores exactly, including the departures below.
 
     Departures:
-        verl writes the answer of a box as it is, so that `\boxed{\dfrac12}` is wrong for `\frac{1}{2}` where
-        `Answer: \frac12` is right; `42.` and `**42**` are wrong for 42. It looks at the last 300 characters (100 where
-        strict) and reads neither `\fbox` nor `\boxed 42`. An answer of more than 1,000 characters is not read.
+        verl does not normalise the answer in a box, so that `\boxed{\dfrac12}` is wrong for `\frac{1}{2}` although
+        `Answer: \frac12` is right; `42.` and `**42**` are wrong for 42. It reads only the last 300 characters (100 if
+        strict), and neither `\fbox` nor `\boxed 42`. An answer of more than 1,000 characters is not read here.
 
     >>> math_dapo(["Answer: 42.", r"\boxed{42}", "42"], ["42"] * 3)
     [1.0, 1.0, -1.0]

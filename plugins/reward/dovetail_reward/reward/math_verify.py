@@ -22,31 +22,31 @@ from dovetail_reward.reward._equivalence import equal, need_library
 )
 @attrs.frozen(kw_only=True)
 class MathVerify:
-    r"""1.0 where the answer of a completion equals the right one, in whatever form; else 0.0.
+    r"""1.0 if the answer of a completion is mathematically equal to the right one, otherwise 0.0.
 
-    The answer is the content of the last box, or without one what follows the last `Answer:`, or else what the
-    library finds in the text. It compares numbers to 6 decimals, expressions that simplify to one another, sets,
-    intervals, matrices and equations: https://github.com/huggingface/Math-Verify. Needs the extra `math`.
-    What differs in typography only (see reward `math`) does not go to the library.
+    The answer is the content of the last box, or without one the text after the last `Answer:`, or else what the
+    library finds in the text. The library compares numbers to 6 decimals, expressions that simplify to one another,
+    sets, intervals, matrices and equations: https://github.com/huggingface/Math-Verify. Needs the extra `math`. Answers
+    that differ only in typography (see reward `math`) are compared without it.
 
-    The library works in processes of its own, as a comparison may take any time and memory.
+    The library runs in separate processes, because a comparison may need any amount of time and memory.
 
     Args:
         completions: texts without special tokens.
         answer: the dataset column with the right answers, without their box, text or numbers; where it is None the
             reward abstains.
-        time_limit: seconds for one comparison; one that takes longer is worth 0.0.
-        processes: comparisons at a time.
-        verl_compatible: leave finding the answer to the library, as verl does.
+        time_limit: seconds for one comparison; one that takes longer scores 0.0.
+        processes: the number of concurrent comparisons.
+        verl_compatible: let the library find the answer, as verl does.
 
     Raises:
-        ConfigError: when built, if the library is not installed.
+        ConfigError: on construction, if the library is not installed.
 
     Departures:
-        verl gives the whole completion to the library, which reads `\boxed{1}\boxed{42}` as two answers, finds none
-        in `Answer:42`, and knows neither `４２` nor `\fbox`. verl's other scorer, `prime_math`, does without the
-        library: to it `10^{3}` is not 1000, `\boxed{42` is 42, and `#### 42`, which has no box, is not an answer.
-        Library versions differ: `50%` is 50 as of 0.9, and was not before.
+        verl passes the whole completion to the library, which reads `\boxed{1}\boxed{42}` as two answers, finds none in
+        `Answer:42`, and understands neither `４２` nor `\fbox`. verl's other scorer, `prime_math`, does not use the
+        library: there `10^{3}` is not 1000, `\boxed{42` is 42, and `#### 42`, which has no box, is not an answer.
+        Library versions differ: since 0.9, `50%` is 50.
 
     >>> MathVerify()([r"\boxed{\frac{1}{2}}", "42"], ["1/2", None])
     [1.0, None]
@@ -57,7 +57,7 @@ class MathVerify:
     verl_compatible: bool = False
 
     def __attrs_post_init__(self) -> None:
-        """Look for the library."""
+        """Check that the library is installed."""
         need_library()
 
     def __call__(self, completions: Sequence[str], answer: Sequence[Truth]) -> list[float | None]:

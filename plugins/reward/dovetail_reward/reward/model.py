@@ -1,10 +1,11 @@
-"""Reward `model`: what a reward model says."""
+"""Reward `model`: the score of a reward model."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
 
 import attrs
 from annotated_types import Ge
@@ -12,39 +13,41 @@ from annotated_types import Ge
 
 @attrs.frozen(kw_only=True)
 class RewardModel:
-    """The number that a reward model gives to a prompt with its completion.
+    """The score that a reward model gives to a prompt with its completion.
 
         r = w · h_n + b
 
-    with h_n the last hidden state, after the last norm, of a decoder that has read both, and w, b its head, which is
-    trained on comparisons: Stiennon et al. 2020, *Learning to summarize from human feedback*, section 3.4. The numbers
-    are of any size and sign, and known up to a constant: for one prompt's completions their order counts.
+    with h_n the last hidden state, after the final norm, of a decoder that has read both, and w, b its head, which is
+    trained on comparisons: Stiennon et al. 2020, *Learning to summarize from human feedback*, section 3.4. Scores may
+    have any size and sign, and are defined only up to a constant: compare them only between completions of one prompt.
 
     The folder is one that `transformers` writes for sequence classification with one label
     (`LlamaForSequenceClassification`): the files of a decoder that model `pretrained` can load, with `score.weight`,
-    [1, width], in place of the head for logits, and its tokenizer. The model runs in JAX, on the policy's device.
+    [1, width], in place of the head for logits, and its tokenizer. The model runs in JAX, on the policy's devices or on
+    those of `reward/mesh`.
 
-    What it reads is the prompt as the policy got it, the completion, and the token that ends a turn. A model of another
-    family than the policy's needs its own chat template: with `question_column` the model reads a conversation in it,
-    made of what this column holds, and the completion as the assistant's turn.
+    It reads the prompt as the policy got it, the completion, and the token that ends a turn. A model of a different
+    family from the policy's needs its own chat template: with `question_column` it reads a conversation in that
+    template, made of the messages in this column, and the completion as the assistant's turn.
 
     Args:
         completions: texts without special tokens.
-        prompts: what they answer, as the policy got it; used without a `question_column`.
-        examples: the records, of which `question_column` is read.
+        prompts: the prompts, as the policy got them; used without a `question_column`.
+        examples: the records, from which `question_column` is read.
         path: the folder; `~` is the home folder.
         question_column: the dataset column with the user's message, as a text, or with the messages so far.
-        max_tokens: of prompt and completion; where there are more the reward abstains.
-        batch_size: texts at a time. Texts of like length go together, and lengths are rounded up to powers of two, so
-            that few programs are compiled and a score does not depend on what else is in the batch.
-        dtype: of weights and activations; the head is float32.
+        max_tokens: the maximum number of tokens of prompt and completion; if there are more the reward abstains.
+        batch_size: the number of texts in a batch. Texts of similar length are batched together, and lengths are
+            rounded up to powers of two, so that few programs are compiled and a score does not depend on the rest of
+            the batch.
+        dtype: the dtype of weights and activations; the head is in float32.
 
     Returns:
-        The scores, and per completion `too_long`, 1 where there were more tokens than `max_tokens`.
+        The scores, and per completion `too_long`, 1 if it had more tokens than `max_tokens`.
 
     Raises:
-        ConfigError: when built, if the folder holds no such model.
-        DataError: when built, if its tokenizer cannot be read, or lacks a chat template that is needed.
+        ConfigError: on construction, if the folder does not contain such a model.
+        DataError: on construction, if its tokenizer cannot be read, or lacks a chat template that is needed.
 
     >>> RewardModel(path="no_such_folder")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -57,8 +60,10 @@ class RewardModel:
     batch_size: Annotated[int, Ge(1)] = 8
     dtype: Literal["float32", "bfloat16"] = "float32"
 
+    declares: ClassVar[Mapping[str, Any]] = MappingProxyType({"placed": True})
+
     def __attrs_post_init__(self) -> None:
-        """Look into the folder; its weights are read when they are first needed."""
+        """Check the folder; the weights are read on first use."""
         self._backend.check(self.path, template=self.question_column is not None)
 
     @property

@@ -1,4 +1,4 @@
-"""Reward `relative_length`: among the completions of a prompt, short correct ones first."""
+"""Reward `relative_length`: prefers short correct completions among those of a prompt."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ def relative_length(
     *,
     finds: Literal["boxed", "last_number", "tagged"] = "tagged",
 ) -> list[float | None]:
-    """Where a completion's length lies between the shortest and the longest of its group, for the right answers.
+    """The position of a completion's length between the shortest and the longest of its group.
 
         r_i = λ_i            if i is right
               min(0, λ_i)    otherwise
         λ_i = 1/2 - (|y_i| - l_min) / (l_max - l_min),   l_min, l_max of the group of i
 
-    Kimi Team 2025, *Kimi k1.5: Scaling Reinforcement Learning with LLMs*, section 2.3.3. Half a point for the shortest
-    completion of a prompt if it is right, minus half a point for the longest: what is long is punished, the more if it
-    is wrong, and a short wrong answer earns nothing. In the paper it is added to the reward for being right, and only
-    after a first phase without it, as it slows learning at the start.
+    Kimi Team 2025, *Kimi k1.5: Scaling Reinforcement Learning with LLMs*, section 2.3.3. The shortest completion of a
+    prompt gets half a point if it is right, and the longest minus half a point in any case; a short wrong answer gets
+    nothing. In the paper this is added to the reward for a right answer, and only after an initial phase without it,
+    since it slows down learning at the start.
 
     Args:
         completions: texts without special tokens.
         tokens: ids of the policy's tokens; their number is |y|.
-        group_ids: which prompt a completion answers. What it gets depends on the others of its group.
+        group_ids: which prompt a completion answers. The reward depends on the others in its group.
         answer: the dataset column with the right answers, text or numbers; where it is None the reward abstains.
-        finds: where a completion's answer stands: a component of kind `answer`. It is right if it is the same text as
-            the right answer, or the same number.
+        finds: a component of kind `answer`, which extracts the answer of a completion. It is right if it is the same
+            text as the right answer, or the same number.
 
     Returns:
-        Between -1/2 and 1/2; 0 in a group of completions of one length, of a single one above all: in a greedy
-        evaluation.
+        A score between -1/2 and 1/2; 0 in a group whose completions all have the same length, in particular in a group
+        of one, as in greedy evaluation.
 
     Departures:
         Lengths are in tokens; `len_reward` of Open R1 counts characters.

@@ -1,4 +1,4 @@
-"""Reward `remote`: scores from a server, asked over HTTP."""
+"""Reward `remote`: scores that are requested from a server over HTTP."""
 
 from __future__ import annotations
 
@@ -21,47 +21,48 @@ from dovetail.registry import declares
 from dovetail_reward.reward._rate import shared_rate
 
 _PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Statuses that another try may mend; others say that the request is wrong."""
+"""Statuses for which a retry may succeed; others mean that the request is wrong."""
 _CHUNK = 1 << 16
 _LARGEST = 64 << 20
 
 
-@declares(deterministic=False)
+@declares(deterministic=False, programs=("url", "token_variable"))
 @attrs.frozen(kw_only=True)
 class Remote:
-    """What a server says of each completion: a judge, a reward model, a grader in a container.
+    """The score of each completion from a server, such as a judge, a reward model or a grader in a container.
 
-    It gets POST requests with a batch of completions, in JSON, and answers with as many numbers, or null to abstain:
+    The server gets POST requests with a batch of completions in JSON, and replies with as many numbers, or null to
+    abstain:
 
         {"prompts": ["6 * 7?"], "completions": ["42"], "columns": {"answer": ["42"]}}  ->  {"scores": [1.0]}
 
-    Several requests are under way at a time, at no more than a given rate. One that is not answered in time, that finds
-    no server, or is turned away for the moment (status 408, 425, 429, 500, 502, 503, 504) is sent again after
-    `backoff` seconds, then twice as many, and so on, or after what the server asks for (`Retry-After`, ten minutes at
-    most). When all tries are used up its completions have no score from this reward: it abstains, which is not a score
-    of zero.
+    Several requests are sent concurrently, up to a given rate. A request that times out, cannot reach the server, or is
+    temporarily rejected (status 408, 425, 429, 500, 502, 503, 504) is retried after `backoff` seconds, then after twice
+    as many, and so on, or after the time that the server asks for (`Retry-After`, at most ten minutes). When all
+    retries have failed, the reward abstains on these completions, which is different from a score of zero.
 
     Args:
         completions: texts without special tokens.
-        prompts: what they answer, as the model got it.
-        examples: the records, of which `columns` are sent.
-        url: `http://` or `https://`.
+        prompts: the prompts, as the model got them.
+        examples: the records, from which `columns` are sent.
+        url: the address, `http://` or `https://`.
         columns: dataset columns that the server needs.
-        batch_size: completions in one request.
-        max_concurrency: requests at a time.
-        requests_per_second: the rate, of all that this program sends to the address. None: no bound.
-        timeout: seconds for one try.
-        retries: further tries.
-        backoff: seconds before the first of them.
-        token_variable: the environment variable that holds the token for `Authorization: Bearer`. A configuration is
-            written to the run's folder, so it holds no secrets.
+        batch_size: the number of completions in a request.
+        max_concurrency: the maximum number of concurrent requests.
+        requests_per_second: the maximum rate of all requests of this process to the address; None for no limit.
+        timeout: seconds for one attempt.
+        retries: the number of further attempts.
+        backoff: seconds before the first retry.
+        token_variable: the environment variable with the token for `Authorization: Bearer`. The token itself must not
+            be in the configuration, which is written to the run's folder.
 
     Returns:
-        The scores, and per completion `failed`, 1 where there was no answer, and `retries`, of its request.
+        The scores, and per completion `failed`, 1 if there was no reply, and `retries`, the number of retries of its
+        request.
 
     Raises:
-        ConfigError: when built, on an address of another kind or a variable that is not set.
-        RewardError: when called, if the server refuses the request, or answers something else.
+        ConfigError: on construction, if the address is invalid or the variable is not set.
+        RewardError: when called, if the server refuses the request, or sends an invalid reply.
 
     >>> Remote(url="localhost:8000")
     Traceback (most recent call last):
@@ -79,7 +80,7 @@ class Remote:
     token_variable: str | None = None
 
     def __attrs_post_init__(self) -> None:
-        """Check what can be checked without asking the server."""
+        """Check the address and the token variable, without contacting the server."""
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise ConfigError(f"url = {self.url!r} is not an address; write 'http://HOST:PORT/PATH'")
@@ -108,7 +109,7 @@ class Remote:
         return scores, {"failed": failed, "retries": [min(tried, self.retries) for tried in tries]}
 
     def _scores(self, question: dict[str, Any]) -> tuple[list[float | None], int]:
-        """Return the scores of one batch, and how many tries failed."""
+        """Return the scores of one batch, and the number of failed attempts."""
         size = len(question["completions"])
         for tried in range(self.retries + 1):
             if self.requests_per_second is not None:
@@ -140,7 +141,7 @@ class Remote:
 
 
 class _StayHere(urllib.request.HTTPRedirectHandler):
-    """A redirection would turn the request into another one, and take the token to another server."""
+    """Refuses redirects: following one would change the request, and send the token to another server."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> None:
         return None
@@ -156,7 +157,7 @@ class _AgainLaterError(Exception):
 
 
 def _read(response: http.client.HTTPResponse, deadline: float) -> bytes:
-    """Read a body; the time limit of a socket is for each part of it, this one for all."""
+    """Read a body within a total time limit; that of a socket applies to each part separately."""
     body = bytearray()
     while chunk := response.read1(_CHUNK):
         body += chunk
@@ -188,5 +189,5 @@ def _read_scores(body: bytes, size: int, url: str) -> list[float | None]:
 
 
 def _seconds(retry_after: str | None) -> float:
-    """What a server asks for; a date, which it may also write, is left to the backoff."""
+    """Return the delay that a server asks for in seconds; None for a date, so that the backoff applies."""
     return min(float(retry_after), 600.0) if retry_after and retry_after.isdecimal() else 0.0

@@ -29,30 +29,30 @@ _RIGHT = '<think>so</think>\n<tool_call>\n{"name": "f", "parameters": {"a": 1}}\
 def rlla(
     completions: Sequence[str], answer: Sequence[str | None], *, verl_compatible: bool = False
 ) -> list[float | None]:
-    r"""Format, 0.0 or 1.0, plus how near the tool calls come to the right ones, from -3.0 to 3.0.
+    r"""Format, 0.0 or 1.0, plus the similarity of the tool calls to the right ones, from -3.0 to 3.0.
 
         r = format + 6·S/S_max - 3
         S = |N ∩ N*| / |N ∪ N*| + max_P ∑_(c, c*) ∈ P ( |K ∩ K*| / |K ∪ K*| + ∑_(k ∈ K*) [ v_k = v*_k ] )
         S_max = 1 + |calls*| + ∑_(c*) |K*|
 
-    with N the names of the calls, counted as often as they occur, K the names of a call's parameters, v their values,
-    * the right ones, and P a pairing of calls of the same name. The same calls in the same order are worth 3, none or
-    no valid JSON -3; where no call is right the second part is 0. Qian et al. 2025, *ToolRL: Reward is all tool
-    learning needs*, section 3.3; its data set is called RLLA.
+    with N the multiset of the names of the calls, K the names of a call's parameters, v their values, * marking the
+    right ones, and P a pairing of calls with the same name. The same calls in the same order score 3; no calls or
+    invalid JSON score -3; if the right answer has no calls, the second part is 0. Qian et al. 2025, *ToolRL: Reward is
+    all tool learning needs*, section 3.3; its data set is called RLLA.
 
     Args:
         completions: texts without special tokens: `<think>...</think>`, then on a line of its own `<tool_call>`, then a
             call in JSON, `{"name": ..., "parameters": {...}}`, on each line, then `</tool_call>`; and, or instead,
             `<response>...</response>`. The format is right where it has the parts that the right answer has.
         answer: the dataset column with a right completion in this form; where it is None the reward abstains.
-        verl_compatible: give verl's numbers, departures and all.
+        verl_compatible: return verl's scores exactly, including the departures below.
 
     Raises:
         ValueError: if the right answer has calls that are not of this form.
 
     Departures:
-        verl pairs calls greedily, in order, and not as the paper has it; to it `true` and `1` are one value. A call
-        without `parameters` makes all calls wrong; in verl only where its name is right.
+        verl pairs calls greedily, in order, unlike the paper, and treats `true` and `1` as equal. A call without
+        `parameters` makes all calls wrong; in verl only if its name is right.
 
     >>> right = '<think>so</think>\n<tool_call>\n{"name": "add", "parameters": {"a": 1, "b": 2}}\n</tool_call>'
     >>> rlla([right, right.replace("2", "3"), right.replace("add", "sub"), ""], [right] * 4)
@@ -100,7 +100,7 @@ def _graded(text: str, truth: str, *, pair: Pairing, same: Same) -> float:
 
 
 def _calls(text: str) -> list[dict[str, Any]] | None:
-    """Return the calls in a text's first block; None without one, or where a line of it is not a call."""
+    """Return the calls in a text's first block; None without a block, or if a line of it is not a call."""
     _, opened, rest = text.partition(_OPEN)
     if not opened or _CLOSE not in text:
         return None
@@ -124,14 +124,14 @@ def _likeness(call: dict[str, Any], right: dict[str, Any], same: Same) -> float:
 
 
 def _shared(some: list[str], others: list[str]) -> float:
-    """|A ∩ B| / |A ∪ B|, of words counted as often as they occur; 1 where there are none."""
+    """Return |A ∩ B| / |A ∪ B| of two multisets of words; 1 if both are empty."""
     both = (Counter(some) & Counter(others)).total()
     either = len(some) + len(others) - both
     return both / either if either else 1.0
 
 
 def _best_pairing(table: list[list[float]]) -> float:
-    """The greatest sum of entries, no two of them in one row or column."""
+    """Return the greatest sum of entries with no two in the same row or column."""
     if len(table) == 1:
         return max(table[0])
     from scipy.optimize import linear_sum_assignment
@@ -141,7 +141,7 @@ def _best_pairing(table: list[list[float]]) -> float:
 
 
 def _pairing_in_order(table: list[list[float]]) -> float:
-    """Row by row the greatest entry in a column that is left."""
+    """Return the sum of entries chosen greedily, row by row, among the columns that are left."""
     total, left = 0.0, set(range(len(table[0])))
     for row in table:
         best = max(left, key=lambda column: (row[column], -column), default=None)
@@ -152,7 +152,7 @@ def _pairing_in_order(table: list[list[float]]) -> float:
 
 
 def _same_value(value: Any, other: Any) -> bool:
-    """Equality as JSON has it: `true` is not 1."""
+    """Whether two values are equal in JSON, where `true` is not 1."""
     if isinstance(value, dict) and isinstance(other, dict):
         return value.keys() == other.keys() and all(_same_value(value[key], other[key]) for key in value)
     if isinstance(value, list) and isinstance(other, list):

@@ -17,13 +17,13 @@ class WeightedSum:
 
         s_i = ∑_k w_k·r_ik,  over the rewards k that did not abstain on i
 
-    A reward that abstains (NaN in the table) contributes nothing, and the others keep their weights. Where all
-    abstain nobody has judged the completion, and the score is NaN: it is left out of the batch.
+    A reward that abstains (NaN in the table) contributes nothing, and the others keep their weights. If all of them
+    abstain, the score is NaN, and the completion is excluded from the batch.
 
-    What other libraries have managers for is up to the reward here, since it gets all completions of a step at once.
-    Of verl's, `naive` and `batch` are this one (the latter with `reward.compute_score.batched`), `prime` is
-    `reward.compute_score.time_limit`, `rate_limited` an `async` function under `reward.compute_score` or the reward
-    `remote`, and `dapo` is `train.reward_shaping = ['overlong']`.
+    In other libraries, reward managers also control how rewards are called; here each reward does, since it gets all
+    completions of a step at once. verl's `naive` and `batch` correspond to this manager (the latter with
+    `reward.compute_score.batched`), `prime` to `reward.compute_score.time_limit`, `rate_limited` to an `async` function
+    for `reward.compute_score` or to the reward `remote`, and `dapo` to `train.reward_shaping = ['overlong']`.
 
     Args:
         weights: w by name of the reward; 1 for those not named. None: 1 for all.

@@ -18,19 +18,19 @@ def overlong(
     buffer: Annotated[int, Ge(0)],
     penalty: Annotated[float, Ge(0)] = 1.0,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq"]]]:
-    """Take from the last policy token of a long completion, in proportion to how far it runs into the buffer.
+    """Penalise a long completion at its last policy token, in proportion to how far it extends into the buffer.
 
         R_length(y) = -c·min( max( |y| - (L_max - L_buffer), 0 ) / L_buffer, 1 )
 
-    Yu et al. 2025, *DAPO*, equation 13, where c is 1: nothing up to L_max - L_buffer tokens, then linearly down to -c
-    at L_max.
+    Yu et al. 2025, *DAPO*, equation 13, where c is 1: zero up to L_max - L_buffer tokens, then linearly down to -c at
+    L_max.
 
     Args:
         token_rewards: rewards per token, to which it is added; cast to float32, unless float64.
         lengths: |y|, policy tokens of each completion.
         mask: policy tokens; a completion without any gets nothing.
-        max_tokens: L_max, in tokens: what `sampling.max_tokens` is, so that no completion is longer.
-        buffer: L_buffer, in tokens; the paper has 4,096 of 20,480.
+        max_tokens: L_max, in tokens; normally the value of `sampling.max_tokens`.
+        buffer: L_buffer, in tokens; in the paper 4,096, with L_max = 20,480.
         penalty: c, in units of reward.
 
     Returns:
@@ -38,8 +38,8 @@ def overlong(
         not zero.
 
     Departures:
-        The penalty goes no lower than -c however long the completion; verl's keeps growing. With a buffer of zero
-        tokens only completions longer than L_max are punished.
+        The penalty is never lower than -c, however long the completion; verl's keeps growing. With a buffer of zero
+        tokens, only completions longer than L_max are penalised.
 
     >>> mask = jnp.arange(10)[None] < jnp.array([6, 9, 10])[:, None]
     >>> rewards, metrics = overlong(jnp.zeros((3, 10)), mask.sum(1), mask, max_tokens=10, buffer=4)

@@ -1,4 +1,4 @@
-"""Reward shaping `reference_quality`: how likely the reference finds a completion, blended into the reward."""
+"""Reward shaping `reference_quality`: blend a completion's likelihood under the reference into the reward."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ def reference_quality(
         q_i   = exp( (1/|y_i|)·∑_t log π_ref(y_it) )
         r'_it = (1-w)·r_it + w·q_i at policy tokens
 
-    q, the geometric mean of the tokens' probabilities, lies between 0 and 1: one over the completion's perplexity. w is
-    what `train.schedule` gives at this step. Known from a fork of verl; no paper describes it.
+    q, the geometric mean of the tokens' probabilities, is the reciprocal of the completion's perplexity, and between 0
+    and 1. w is the value of `train.schedule` at this step. Known from a fork of verl; no paper describes it.
 
     Args:
         token_rewards: r, in units of reward.
         ref_logps: log π_ref, in nats, at the sampling temperature.
         mask: policy tokens.
         schedule_weight: w, between 0 and 1.
-        on: whether q is given to every policy token, as above, or to the last one. An estimator that reads whole
-            scores (grpo, rloo) adds up the tokens: there `tokens` gives |y|·q, which pays for length, and `last` q.
+        on: whether q is added to every policy token ("tokens"), as above, or only to the last one ("last"). Estimators
+            that read whole scores (grpo, rloo) see the sum over tokens: |y|·q with `tokens`, which rewards length, and
+            q with `last`.
 
     Returns:
         The rewards, zero outside the mask, and `quality`, q of each completion; zero without policy tokens.

@@ -1,4 +1,4 @@
-"""Reward shaping `representation_alignment`: a bonus for completions that look like the task's answer to the model."""
+"""Reward shaping `representation_alignment`: a bonus for completions whose representation is close to the answer's."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def representation_alignment(
     *,
     entropy_threshold: Annotated[float, Ge(0)] = 1.0,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, ""] | Float[Array, "seq"]]]:
-    """Where the policy is unsure, reward a completion whose mean hidden state points where the answer's does.
+    """While the policy's entropy is high, reward the similarity of the completion's hidden states to the answer's.
 
         c_i = h̄(y_i)·h̄(y*_i) / (|h̄(y_i)|·|h̄(y*_i)|)
         r'_it = r_it + w·c_i at the last policy token where H̄ > H₀,  else r_it
 
-    with y* the task's answer to the same prompt (`train.answer_column`), h̄ the mean of the hidden states after the last
-    norm, H̄ the mean entropy over the batch's policy tokens, and w what `train.schedule` gives at this step. Known from
-    a fork of verl; no paper describes it.
+    with y* the task's answer to the same prompt (`train.answer_column`), h̄ the mean of the hidden states after the
+    final norm, H̄ the mean entropy over the batch's policy tokens, and w the value of `train.schedule` at this step.
+    Known from a fork of verl; no paper describes it.
 
     Args:
         token_rewards: r, in units of reward.

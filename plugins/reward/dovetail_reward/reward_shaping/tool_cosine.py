@@ -1,4 +1,4 @@
-"""Reward shaping `tool_cosine`: a reward is worth most with as few tool calls as the prompt takes."""
+"""Reward shaping `tool_cosine`: scale rewards down if an episode uses more tool calls than its prompt needs."""
 
 from __future__ import annotations
 
@@ -23,33 +23,34 @@ def tool_cosine(
     smoothing: Annotated[float, Gt(0)] = 4.0,
     success_at: float = 1.0,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq"]]]:
-    """Multiply the rewards of an episode by what its number of tool calls is worth.
+    """Multiply the rewards of an episode by a factor that depends on its number of tool calls.
 
         r'_it = c_i·r_it
         c_i = cos(π·m / (2m + a))   if n = 0, which is 1 if m = 0 too
         c_i = sin(π·f / (2n)),  f = 2nm / (m + n)   else
 
-    with m the tool calls of episode i, and n the fewest with which an episode of the same prompt has succeeded: c is 1
-    at m = n, and falls off on both sides. As it multiplies, no call that is saved pays for a wrong answer. Wang et al.
-    2025, *Acting less is reasoning more! Teaching model to act efficiently* (OTC-PO): n = 0 throughout is OTC-PPO, and
-    the other is OTC-GRPO.
+    with m the number of tool calls in episode i, and n the smallest number with which an episode of the same prompt
+    succeeded: c is 1 at m = n, and decreases on both sides. Since c is a factor, saving calls cannot make up for a
+    wrong answer. Wang et al. 2025, *Acting less is reasoning more! Teaching model to act efficiently* (OTC-PO): with n
+    = 0 for all prompts it is OTC-PPO, otherwise OTC-GRPO.
 
     Args:
         token_rewards: r; cast to float32, unless float64.
-        scores: whether an episode has succeeded, as rewards say.
+        scores: the score of each episode, which determines whether it succeeded.
         tool_calls: m, the calls that were run.
-        group_ids: any labels.
-        mask: policy tokens. A row without any is in no group.
-        best: what n is: "group", as above, and c = 1 where nobody has succeeded; "zero", 0 for every prompt.
-        smoothing: a, in calls: the larger, the less a call costs.
+        group_ids: equal labels form a group.
+        mask: policy tokens. A row without any belongs to no group.
+        best: the definition of n. "group": as above, with c = 1 if no episode has succeeded; "zero": 0 for every
+            prompt.
+        smoothing: a, in calls; the larger, the less a call costs.
         success_at: the score from which an episode succeeds.
 
     Returns:
         The rewards, zero outside the mask, and `factor`, c of each episode.
 
     Departures:
-        The paper's scores are 0 or 1, and it keeps the n of earlier steps where it was lower. A reward below zero is
-        multiplied too, so that calls make it smaller: rewards should not be negative.
+        In the paper, scores are 0 or 1, and n is the smallest over all steps so far. Negative rewards are also
+        multiplied, so that calls would reduce a penalty: rewards should not be negative.
 
     >>> rewards, ids, calls = jnp.ones((3, 1)), jnp.array([3, 3, 3]), jnp.array([1, 3, 0])
     >>> tool_cosine(rewards, jnp.array([1.0, 1.0, 0.0]), calls, ids, jnp.ones((3, 1), bool))[1]["factor"].round(3)
@@ -67,7 +68,7 @@ def tool_cosine(
 
 
 def _worth(calls: Float[Array, "seq"], fewest: Float[Array, "seq"], smoothing: float) -> Float[Array, "seq"]:
-    """c, from m and n; n is infinite where nobody has succeeded."""
+    """Return c for m and n; n is infinite if no episode has succeeded."""
     some = (fewest > 0) & jnp.isfinite(fewest)
     n = jnp.where(some, fewest, 1.0)
     near = jnp.sin(jnp.pi * calls / (calls + n))  # f / (2n) = m / (m + n)

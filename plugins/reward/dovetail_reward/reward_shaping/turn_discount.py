@@ -1,4 +1,4 @@
-"""Reward shaping `turn_discount`: a reward is worth less the more turns it took."""
+"""Reward shaping `turn_discount`: discount rewards by the number of turns before them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def turn_discount(
     *,
     discount: Annotated[float, Interval(ge=0, le=1)] = 0.9,
 ) -> Float[Array, "seq token"]:
-    """Discount each reward by the turns before it.
+    """Discount each reward by the number of turns before it.
 
         r'_it = d^k·r_it,  k the turn of token t, counted from 0
 
-    A score, which sits on the last policy token, becomes d^(T-1)·s in an episode of T turns: AReaL's `turn_discount`.
-    An episode is then worth what a discounted return is worth, from its beginning. A score below zero comes closer to
-    zero by waiting.
+    A score, which is on the last policy token, becomes d^(T-1)·s in an episode of T turns: AReaL's `turn_discount`. The
+    sum of the rewards is then the discounted return of the episode from its beginning. Note that a negative score moves
+    towards zero with more turns.
 
     Args:
         token_rewards: r; cast to float32, unless float64.

@@ -1,4 +1,4 @@
-"""Reward shaping `turn_penalty`: turns cost something, where their prompt is solved anyway."""
+"""Reward shaping `turn_penalty`: a penalty per turn, in proportion to how often the prompt is solved."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ def turn_penalty(
     *,
     weight: Annotated[float, Ge(0)] = 0.1,
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq"]]]:
-    """Take from the last policy token of an episode in proportion to its turns.
+    """Penalise an episode at its last policy token, in proportion to its number of turns.
 
         R_turns = -w·mean_G(s)·T_i / max_G(T),  G the episodes of i's prompt
 
-    with T the turns of an episode. The mean score, a pass rate where scores are 0 or 1, makes turns free as long as the
-    prompt is never solved. Known from prime-rl, the term for turns of its linear length penalty.
+    with T the number of turns in an episode. The mean score, a pass rate if scores are 0 or 1, makes turns free as long
+    as the prompt is never solved. Known from prime-rl: the turn term of its linear length penalty.
 
     Args:
         token_rewards: rewards per token, to which it is added; cast to float32, unless float64.
-        scores: s, one per episode, as rewards gave them.
-        turn_mask: the turns that there were.
-        group_ids: any labels.
+        scores: s, one per episode.
+        turn_mask: true on the turns that took place.
+        group_ids: equal labels form a group.
         mask: policy tokens; a row without any is in no group and gets nothing.
         weight: w; 0.1 in prime-rl.
 
     Returns:
-        The rewards, zero outside the mask, and `penalty`, R_turns of each episode. A negative mean score would make it
-        a bonus, so that it counts as zero.
+        The rewards, zero outside the mask, and `penalty`, R_turns of each episode. A negative mean score counts as
+        zero, because it would turn the penalty into a bonus.
 
     Departures:
-        prime-rl lets a negative mean score pay for turns.
+        In prime-rl a negative mean score does become a bonus for turns.
 
     >>> zeros, scores = jnp.zeros((2, 2)), jnp.array([1.0, 0.0])
     >>> ids, true = jnp.array([3, 3]), jnp.ones((2, 2), bool)

@@ -17,6 +17,8 @@ from dovetail_rollout.decoding.decode import Drawn
 
 EVERY = 16
 """Steps between two checks of the text; what is drawn beyond a stop string is dropped."""
+MARGIN = 8
+"""Letters at the beginning of a part that may be others there than in the whole: half a letter, a space left out."""
 
 
 @attrs.define(kw_only=True)
@@ -48,7 +50,7 @@ class Stops:
         tokens, old, ended = (np.array(x) for x in jax.device_get((drawn.tokens, drawn.lengths, drawn.ended)))
         lengths = old.copy()
         for seq in seqs[~self.found[seqs]]:
-            end = self._end(tokens[seq].tolist(), int(self.seen[seq]), int(old[seq]))
+            end = first_stop(tokens[seq, : old[seq]].tolist(), self.strings, self.decode, int(self.seen[seq]))
             self.seen[seq] = old[seq]
             if end is not None:
                 lengths[seq], ended[seq], self.found[seq] = end, True, True
@@ -58,12 +60,42 @@ class Stops:
             lengths=jax.device_put(lengths, drawn.lengths.sharding), ended=jax.device_put(ended, drawn.ended.sharding)
         )
 
-    def _end(self, tokens: list[int], seen: int, length: int) -> int | None:
-        """Return the number of tokens at which a stop string is first complete, if that is beyond `seen`."""
-        if seen == length or not self._contains(tokens[:length]):
-            return None
-        return next(count for count in range(seen + 1, length + 1) if self._contains(tokens[:count]))
 
-    def _contains(self, tokens: list[int]) -> bool:
-        text = self.decode(tokens)
-        return any(string in text for string in self.strings)
+def first_stop(
+    tokens: Sequence[int], strings: tuple[str, ...], decode: Callable[[Sequence[int]], str], seen: int = 0
+) -> int | None:
+    """Return the number of tokens at which a text first contains one of `strings`, or None.
+
+    Only so much before each token is decoded as the longest string needs: a text is read once, not once for each check.
+
+    Args:
+        tokens: a completion, or what there is of it.
+        strings: what ends it.
+        decode: makes text of ids; what it makes of one id may depend on few before it, as letters of several bytes do.
+        seen: tokens that are known not to contain one.
+
+    >>> first_stop([97, 98, 99], ("b",), lambda tokens: "".join(map(chr, tokens)))
+    2
+    """
+
+    def contain(some: Sequence[int]) -> bool:
+        text = decode(some)
+        return any(string in text for string in strings)
+
+    needed = max(map(len, strings)) + MARGIN
+    for begin in range(seen, len(tokens), EVERY):
+        start, end = _window(tokens, begin, needed, decode), min(begin + EVERY, len(tokens))
+        if contain(tokens[start:end]):
+            # the first letters of a window may not be those of the text, so that a hit is looked at once more
+            for count in range(begin + 1, end + 1):
+                if contain(tokens[start:count]) and contain(tokens[:count]):
+                    return count
+    return None
+
+
+def _window(tokens: Sequence[int], end: int, needed: int, decode: Callable[[Sequence[int]], str]) -> int:
+    """Return from where on the text up to a token has as many letters as needed, or 0."""
+    size = EVERY
+    while size < end and len(decode(tokens[end - size : end])) < needed:
+        size *= 2
+    return max(end - size, 0)

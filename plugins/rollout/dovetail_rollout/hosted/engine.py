@@ -17,6 +17,7 @@ from dovetail.config.settings import Sampling
 from dovetail.errors import ConfigError, RunError
 from dovetail.protocols import Completions, Weights
 from dovetail_rollout.checks import check_prompts, unknown_ids
+from dovetail_rollout.decoding.stops import first_stop
 from dovetail_rollout.hosted.handover import Handover
 from dovetail_rollout.hosted.host import Answer, Ends, Failure, Host, HostLost, Request
 
@@ -56,21 +57,33 @@ class HostedEngine:
         prompt_mask: Bool[np.ndarray, "prompt position"],
         keys: Key[Array, "prompt sample"],
         sampling: Sampling,
+        *,
+        keep_support: bool = False,
     ) -> Completions:
         """Sample one completion for each key.
 
         Raises:
-            ConfigError: for shapes that do not match, prompts padded on the right, or log-probabilities that the host
-                does not report.
+            ConfigError: for shapes that do not match, prompts padded on the right, log-probabilities that the host does
+                not report, or `keep_support`, which no host does.
             RunError: after `close`, if the host is lost for good, or if every completion failed.
         """
         self._check_open()
         check_prompts(prompt_tokens, prompt_mask, keys)
         _check_reported(self.name, sampling)
+        if keep_support:
+            raise ConfigError(
+                f"rollout engine '{self.name}' in processes of its own does not keep the support of sampling.top_k,"
+                f" which a correction reads: set rollout.{self.name}.replicas = 1, or leave out sampling.top_k"
+            )
         mask, seeds = np.asarray(prompt_mask, bool), seeds_of(keys)
         prompts = [row[kept].tolist() for row, kept in zip(np.asarray(prompt_tokens), mask, strict=True)]
         refused = unknown_ids(prompt_tokens, mask, self.vocab_size) | ~mask.any(axis=1)
-        requests = [Request(prompts[p], int(seeds[p, s])) for p, s in np.ndindex(*keys.shape) if not refused[p]]
+        words = np.asarray(jax.random.key_data(keys))
+        requests = [
+            Request(prompts[p], int(seeds[p, s]), tuple(words[p, s].tolist()))
+            for p, s in np.ndindex(*keys.shape)
+            if not refused[p]
+        ]
         ends = Ends(eos_ids=self.eos_ids, stopped=stopped(sampling.stop, self.decode) if sampling.stop else None)
         answers = iter(self._with_restarts(lambda: self.host.complete(requests, sampling, ends)) if requests else ())
         unfit = Failure(f"a prompt is empty, or has ids outside the vocabulary of {self.vocab_size:,}")
@@ -163,21 +176,17 @@ def _words(keys: Key[Array, "prompt sample"]) -> Int[Array, "prompt sample word"
     return jax.vmap(jax.vmap(lambda key: jax.random.bits(key, (2,), jnp.uint32)))(keys)
 
 
-def stopped(strings: tuple[str, ...], decode: Callable[[Sequence[int]], str]) -> Callable[[Sequence[int]], int | None]:
+def stopped(strings: tuple[str, ...], decode: Callable[[Sequence[int]], str]) -> Callable[..., int | None]:
     """Return a function that gives the number of tokens at which a text first contains one of `strings`, or None.
+
+    Its second argument, if there is one, is how many tokens are known to contain none.
 
     >>> stopped(("b",), lambda tokens: "".join(map(chr, tokens)))([97, 98, 99])
     2
     """
 
-    def found(tokens: Sequence[int]) -> bool:
-        text = decode(tokens)
-        return any(string in text for string in strings)
-
-    def first(tokens: Sequence[int]) -> int | None:
-        if not found(tokens):
-            return None
-        return next(count for count in range(1, len(tokens) + 1) if found(tokens[:count]))
+    def first(tokens: Sequence[int], seen: int = 0) -> int | None:
+        return first_stop(tokens, strings, decode, seen)
 
     return first
 

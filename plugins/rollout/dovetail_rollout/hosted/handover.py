@@ -61,13 +61,7 @@ class Handover:
         Raises:
             ConfigError: if that is not possible.
         """
-        place = Path(where).expanduser() if where else MEMORY if MEMORY.is_dir() else Path(tempfile.gettempdir())
-        try:
-            _remove_abandoned(place)
-            root = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
-            lock = _locked(root / LOCK)
-        except OSError as error:
-            raise ConfigError(f"handover = {where!r}: weights cannot be written there: {error}") from error
+        root, lock = claim(where)
         return cls(root=root, lock=lock, maker=maker, graphdef=graphdef, adapter=adapter)
 
     def write(self, weights: Weights, version: int) -> Path:
@@ -92,6 +86,21 @@ class Handover:
         for other in self.root.glob("version-*"):
             if other != folder:
                 shutil.rmtree(other, ignore_errors=True)
+
+
+def claim(where: str | None) -> tuple[Path, IO[bytes]]:
+    """Make a folder for weights in `where`; None is in memory. Return it with its lock, held as long as it is in use.
+
+    Raises:
+        ConfigError: if that is not possible.
+    """
+    place = Path(where).expanduser() if where else MEMORY if MEMORY.is_dir() else Path(tempfile.gettempdir())
+    try:
+        _remove_abandoned(place)
+        root = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+        return root, _locked(root / LOCK)
+    except OSError as error:
+        raise ConfigError(f"handover = {where!r}: weights cannot be written there: {error}") from error
 
 
 def _locked(file: Path) -> IO[bytes]:

@@ -17,10 +17,16 @@ class HostLost(Exception):
 
 @attrs.frozen
 class Request:
-    """A completion to sample: a prompt without padding, and the seed of its random numbers (63 bits)."""
+    """A completion to sample: a prompt without padding, and where its random numbers come from.
+
+    Attributes:
+        seed: 63 bits made from the completion's key.
+        key: the words of the key itself, for hosts that draw as we do.
+    """
 
     prompt: list[int]
     seed: int
+    key: tuple[int, ...] = ()
 
 
 @attrs.frozen
@@ -40,10 +46,13 @@ class Failure:
 
 @attrs.frozen(kw_only=True)
 class Ends:
-    """What ends a completion before its limit: an id, or `stopped`, which returns the number of tokens to keep."""
+    """What ends a completion before its limit: an id, or `stopped`, which returns the number of tokens to keep.
+
+    It takes the tokens, and how many of them are known not to contain a stop string; none, if that is left out.
+    """
 
     eos_ids: tuple[int, ...]
-    stopped: Callable[[Sequence[int]], int | None] | None
+    stopped: Callable[..., int | None] | None
 
 
 class Host(Protocol):
@@ -77,4 +86,36 @@ class Host(Protocol):
 
     def stop(self) -> None:
         """Release everything; a second call does nothing."""
+        ...
+
+
+class Replica(Host, Protocol):
+    """A host that can be one of several; see `dovetail_rollout.hosted.fleet.Fleet`.
+
+    Attributes:
+        calls: how many calls of `share` it takes at a time.
+        at_once: how many requests a call may have; None is any number, for hosts that batch a call themselves.
+    """
+
+    calls: int
+    at_once: int | None
+
+    def share(self, requests: Sequence[Request], sampling: Sampling, ends: Ends) -> list[Answer | Failure]:
+        """Complete some prompts; called from several threads.
+
+        Raises:
+            HostLost: if it can no longer complete anything, or `cut` was called meanwhile.
+        """
+        ...
+
+    def healthy(self) -> bool:
+        """Tell whether it still answers, in a limited time."""
+        ...
+
+    def cut(self) -> None:
+        """Break off all calls that are waiting for an answer."""
+        ...
+
+    def epitaph(self, what: str) -> str:
+        """Say what happened, where, and how its process ended."""
         ...

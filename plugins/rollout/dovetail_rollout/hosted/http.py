@@ -20,6 +20,15 @@ BROKEN: Final = (OSError, http.client.HTTPException)
 """What a call raises if it cannot connect or the connection breaks."""
 
 
+LARGEST: Final = 1 << 30
+"""Bytes of an answer, and of a line of one that comes in events."""
+LARGEST_ERROR: Final = 100_000
+
+
+class TooLarge(OSError):
+    """An answer that is larger than any can be."""
+
+
 class Refused(Exception):
     """An answer with a status other than 200; `text` is its message."""
 
@@ -38,13 +47,14 @@ def _address(self: JsonClient) -> SplitResult:
 
 @attrs.frozen(eq=False)
 class JsonClient:
-    """Calls one server, with a new connection for each call.
+    """Calls one server, with a new connection for each call; an answer that points elsewhere is not followed.
 
-    If the environment variable `key_variable` is set, it holds a key to send.
+    If the environment variable `key_variable` is set, it holds a key to send; `key` is one itself.
     """
 
     url: str
     key_variable: str
+    key: str | None = attrs.field(default=None, repr=False)
     _address: SplitResult = attrs.field(init=False, repr=False, default=attrs.Factory(_address, takes_self=True))
     _waiting: set[http.client.HTTPConnection] = attrs.field(factory=set, init=False, repr=False)
     _lock: Any = attrs.field(factory=threading.Lock, init=False, repr=False)
@@ -53,7 +63,7 @@ class JsonClient:
     def get(self, path: str, *, timeout: float) -> Any:
         """Return the answer to a GET request; `timeout` is in seconds."""
         with self._answer("GET", path, None, timeout) as answer:
-            return _json(answer.read())
+            return _json(_read(answer))
 
     def post(self, path: str, body: Any = None, *, timeout: float | None = None) -> Any:
         """Return the answer to a POST request; `timeout` is the longest silence in seconds, None is any.
@@ -63,12 +73,12 @@ class JsonClient:
             OSError, HTTPException: if it cannot connect, the connection breaks, or `close` is called.
         """
         with self._answer("POST", path, body, timeout) as answer:
-            return _json(answer.read())
+            return _json(_read(answer))
 
     def stream(self, path: str, body: Any) -> Generator[Any]:
         """Yield the events of an answer as they come; closing the generator closes the connection. Raises as `post`."""
         with self._answer("POST", path, body, None) as answer:
-            for line in answer:
+            while line := answer.readline(LARGEST):
                 if line.startswith(b"data: ") and line != b"data: [DONE]\n":
                     yield json.loads(line[len(b"data: ") :])
 
@@ -95,10 +105,10 @@ class JsonClient:
                 raise ConnectionAbortedError("the client is closed")
             data = None if body is None else json.dumps(body).encode()
             connection.request(method, address.path.rstrip("/") + path, data, self._headers())
-            answer = connection.getresponse()
-            if answer.status != http.client.OK:
-                raise Refused(answer.status, _message(answer.read()))
-            yield answer
+            with connection.getresponse() as answer:  # one that is not read to its end keeps its socket
+                if answer.status != http.client.OK:
+                    raise Refused(answer.status, _message(answer.read(LARGEST_ERROR)))
+                yield answer
         finally:
             with self._lock:
                 self._waiting.discard(connection)
@@ -106,8 +116,15 @@ class JsonClient:
 
     def _headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/json", "Connection": "close"}
-        key = os.environ.get(self.key_variable)
+        key = self.key or os.environ.get(self.key_variable)
         return headers if key is None else {**headers, "Authorization": f"Bearer {key}"}
+
+
+def _read(answer: http.client.HTTPResponse) -> bytes:
+    data = answer.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise TooLarge(f"an answer of more than {LARGEST:,} bytes")
+    return data
 
 
 def _json(data: bytes) -> Any:
@@ -118,7 +135,7 @@ def _json(data: bytes) -> Any:
     """
     try:
         return json.loads(data) if data else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return data.decode(errors="replace")
 
 

@@ -12,9 +12,15 @@ import dovetail
 from dovetail.errors import ConfigError
 from dovetail.protocols import ModelMaker, Tokenizer, Weights
 from dovetail_rollout.hosted.engine import HostedEngine
+from dovetail_rollout.hosted.fleet import Fleet
 from dovetail_rollout.hosted.handover import Handover
 from dovetail_rollout.hosted.host import Host
 from dovetail_rollout.hosted.probe import Probe
+from dovetail_rollout.hosted.vanilla_process import VanillaProcess
+from dovetail_rollout.kinds import Launcher, Place
+
+START_SECONDS = 120.0
+"""How long a process of ours may take to import JAX and read its weights."""
 
 
 @attrs.frozen(kw_only=True)
@@ -89,3 +95,23 @@ class Opening:
             engine.close()
             raise
         return engine
+
+
+def of_vanilla(vanilla: Any, launcher: Launcher) -> Opening:
+    """Return the opening of a `rollout.vanilla` with replicas."""
+    options = {name: getattr(vanilla, name) for name in ("slots", "shrink", "cache_dtype")}
+
+    def replica(place: Place) -> VanillaProcess:
+        return VanillaProcess(place=place, options=options, start_seconds=START_SECONDS)
+
+    fleet = Fleet(
+        name="vanilla",
+        launcher=launcher,
+        replica=replica,
+        count=vanilla.replicas,
+        restarts=vanilla.restarts,
+        floor=vanilla.floor,
+    )
+    return Opening(
+        name="vanilla", host=fleet, folder=vanilla.folder, adapter=False, handover=None, restarts=0, probe=None
+    )

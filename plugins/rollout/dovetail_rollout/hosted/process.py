@@ -30,11 +30,15 @@ EXCEPTION = re.compile(r"(?:^|\] )(\w*(?:Error|Exception): .*)")
 class GuardedProcess:
     """A command that ends when it is closed or garbage-collected, and when this process ends in any way.
 
-    Its output goes to the file `log`, which is removed at the end unless `epitaph` was called.
+    Its output goes to the file `log`, which is removed at the end unless `epitaph` was called. A server among such
+    processes is asked at `url`.
     """
+
+    ours = True
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], name: str) -> None:
         self.name = name
+        self.url = ""
         self.log = Path(tempfile.mkdtemp(prefix=f"dovetail-{name}-")) / "log.txt"
         self._mourned = threading.Event()
         self._ready_at = 0

@@ -110,7 +110,8 @@ class VllmInProcess:
     def _take(self, output: Any, found: dict[str, Answer | Failure], ends: Ends) -> None:
         """Keep what has ended, and check every few tokens whether a stop string ends a completion."""
         tokens = list(output.outputs[0].token_ids)
-        stops = ends.stopped is not None and len(tokens) % CHUNK == 0 and ends.stopped(tokens) is not None
+        due = ends.stopped if len(tokens) % CHUNK == 0 else None
+        stops = due is not None and due(tokens, max(len(tokens) - CHUNK, 0)) is not None
         if stops and not output.finished:
             self._engine.abort_request([output.request_id])
         if stops or output.finished:

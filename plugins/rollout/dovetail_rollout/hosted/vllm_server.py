@@ -18,7 +18,7 @@ from dovetail.progress import SAMPLING, so_far
 from dovetail_rollout.hosted.handover import adapted, dtype_of
 from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Request
 from dovetail_rollout.hosted.http import BROKEN, JsonClient, Refused
-from dovetail_rollout.hosted.process import GuardedProcess, free_port
+from dovetail_rollout.kinds import Place, Program, Running
 
 NAME: Final = "policy"
 ADAPTER: Final = "adapter"
@@ -73,31 +73,32 @@ class Serving:
     flags: tuple[str, ...]
     start_seconds: float
 
-    def arguments(self, folder: Path, port: int) -> tuple[str, ...]:
+    def arguments(self, folder: Path, host: str, port: int) -> tuple[str, ...]:
         """Return the whole command that serves the model or adapter in a folder."""
         adapter = adapted(folder)
         base = Path(adapter["base_model_name_or_path"]) if adapter else folder
         lora = ("--enable-lora", "--max-lora-rank", str(lora_rank(adapter["r"]))) if adapter else ()
         sleep = ("--enable-sleep-mode",) if self.sleeps else ()
-        where = ("--host", "127.0.0.1", "--port", str(port))
+        where = ("--host", host, "--port", str(port))
         return (*self.command, str(base), *where, "--dtype", dtype_of(base), *SERVING, *lora, *sleep, *self.flags)
 
 
 @attrs.define(kw_only=True, eq=False)
 class VllmServer:
-    """A `Host` that is a server: ours, started as `serving` says, or somebody else's at `url`.
+    """A `Host` that is a server in some place: ours, started as `serving` says, or somebody else's.
 
     Attributes:
         sleeps: whether the server releases the device's memory after each batch.
-        connections: concurrent requests.
+        calls: concurrent requests.
     """
 
-    serving: Serving | None
-    url: str
+    serving: Serving
+    place: Place
     sleeps: bool
-    connections: int
+    calls: int
+    at_once: int | None = 1
     client: JsonClient | None = None
-    process: GuardedProcess | None = None
+    process: Running | None = None
     model: str = NAME
     has_worker: bool = False
     asleep: bool = False
@@ -105,23 +106,24 @@ class VllmServer:
     def start(self, folder: Path) -> None:
         """Start a server for the folder, or have somebody else's load it."""
         self.asleep = False
-        if self.serving is None:
-            self.client = JsonClient(self.url, KEY)
-        else:
-            port = free_port()
-            self.process = GuardedProcess(self.serving.arguments(folder, port), environment(), "vllm")
-            self.client = JsonClient(f"http://127.0.0.1:{port}", KEY)
-            self.process.wait_for(self._healthy, self.serving.start_seconds)
+        program = Program(name="vllm", command=self.serving.arguments, environment=environment)
+        self.process = self.place.run(program, self.place.see(folder))
+        self.client = JsonClient(self.process.url, KEY)
+        self.process.wait_for(self.healthy, self.serving.start_seconds)
         self._check_settings()
-        if self.serving is None or adapted(folder):
+        if not self.process.ours or adapted(folder):
             try:
                 self.load(folder)
             except HostLost as lost:
                 raise RunError(f"the vLLM server at {self.client.url} does not take the weights: {lost}") from lost
 
-    def _healthy(self) -> bool:
+    def healthy(self) -> bool:
+        """Tell whether the server and its engine say that they are."""
+        client = self.client
+        if client is None:
+            return False
         try:
-            self._connected.get("/health", timeout=ANSWER_SECONDS)
+            client.get("/health", timeout=ANSWER_SECONDS)
         except (Refused, *BROKEN):
             return False
         return True
@@ -157,8 +159,8 @@ class VllmServer:
         check_temperature(sampling)
         self._wake()
         body = {"model": self.model} | completion_settings(sampling, ends)
-        pool = ThreadPoolExecutor(min(self.connections, len(requests)), thread_name_prefix="vllm")
-        futures = [pool.submit(self._one, request, body, ends) for request in requests]
+        pool = ThreadPoolExecutor(min(self.calls, len(requests)), thread_name_prefix="vllm")
+        futures = [pool.submit(self._one, self._connected, request, body, ends) for request in requests]
         waiting = set(futures)
         try:
             asked = time.monotonic()
@@ -171,12 +173,12 @@ class VllmServer:
                     asked = time.monotonic()
                 elif time.monotonic() - asked >= HEALTH_SECONDS:
                     asked = time.monotonic()
-                    if not self._healthy():
-                        raise HostLost(self._epitaph("it does not answer"))
+                    if not self.healthy():
+                        raise HostLost(self.epitaph("it does not answer"))
         except Refused as refused:
-            raise HostLost(self._epitaph(f"it answers with {refused}")) from refused
+            raise HostLost(self.epitaph(f"it answers with {refused}")) from refused
         except BROKEN as error:
-            raise HostLost(self._epitaph(f"the connection broke ({type(error).__name__})")) from error
+            raise HostLost(self.epitaph(f"the connection broke ({type(error).__name__})")) from error
         finally:
             if waiting:
                 self._connected.close()
@@ -186,39 +188,43 @@ class VllmServer:
             self.asleep = True
         return [future.result() for future in futures]
 
-    def _one(self, request: Request, body: dict[str, Any], ends: Ends) -> Answer | Failure:
+    def share(self, requests: Sequence[Request], sampling: Sampling, ends: Ends) -> list[Answer | Failure]:
+        """Send requests one after another over the calling thread's connections."""
+        check_temperature(sampling)
+        client = self.client
+        if client is None:
+            raise HostLost("it was stopped")
+        body = {"model": self.model} | completion_settings(sampling, ends)
+        try:
+            return [self._one(client, request, body, ends) for request in requests]
+        except Refused as refused:
+            raise HostLost(f"it answers with {refused}") from refused
+        except BROKEN as error:
+            raise HostLost(f"the connection broke ({type(error).__name__})") from error
+
+    def cut(self) -> None:
+        """Hang up on all requests."""
+        if self.client is not None:
+            self.client.close()
+
+    def _one(self, client: JsonClient, request: Request, body: dict[str, Any], ends: Ends) -> Answer | Failure:
         asked = {**body, "prompt": request.prompt, "seed": request.seed}
         try:
             if ends.stopped is None:
-                choice = self._connected.post("/v1/completions", asked)["choices"][0]
+                choice = client.post("/v1/completions", asked)["choices"][0]
                 answer = Answer(choice["token_ids"], choice["logprobs"]["token_logprobs"])
             else:
-                answer = self._until_stopped(asked, ends.stopped)
+                answer = _until_stopped(client, asked, ends.stopped)
         except Refused as refused:
             if refused.status not in BAD_REQUEST:
                 raise
             return Failure(refused.text)
         return answer if answer.tokens else Failure("the server returned no token")
 
-    def _until_stopped(self, asked: dict[str, Any], stopped: Callable[[Sequence[int]], int | None]) -> Answer:
-        """Read a completion as it is sampled; at a stop string hang up, which makes the server stop."""
-        tokens: list[int] = []
-        logps: list[float] = []
-        events = self._connected.stream("/v1/completions", {**asked, "stream": True, "stream_interval": CHUNK})
-        with closing(events):
-            for event in events:
-                if "error" in event:
-                    raise Refused(int(event["error"].get("code", 500)), str(event["error"].get("message")))
-                for choice in event["choices"]:
-                    tokens += choice["token_ids"]
-                    logps += choice["logprobs"]["token_logprobs"]
-                if stopped(tokens) is not None:
-                    break
-        return Answer(tokens, logps)
-
     def load(self, folder: Path) -> None:
         """Have the server read the weights and drop the keys and values computed with the old ones."""
         self._wake()
+        folder = self.place.see(folder)
         if adapted(folder):
             self._call("/v1/load_lora_adapter", {"lora_name": ADAPTER, "lora_path": str(folder), "load_inplace": True})
             self.model = ADAPTER
@@ -233,7 +239,7 @@ class VllmServer:
             if not isinstance(answer, dict) or answer.get("success", True):
                 return
             time.sleep(0.1)
-        raise HostLost(self._epitaph("its prefix cache cannot be emptied; is somebody else using it?"))
+        raise HostLost(self.epitaph("its prefix cache cannot be emptied; is somebody else using it?"))
 
     def _reload(self, folder: Path) -> dict[str, Any]:
         if self.has_worker:
@@ -242,6 +248,7 @@ class VllmServer:
 
     def stop(self) -> None:
         """End our server, or disconnect from somebody else's."""
+        self.cut()
         self.client = None
         if self.process is not None:
             self.process.close()
@@ -256,18 +263,37 @@ class VllmServer:
         try:
             return self._connected.post(path, body)
         except Refused as refused:
-            raise HostLost(self._epitaph(f"{path} answers with {refused}")) from refused
+            raise HostLost(self.epitaph(f"{path} answers with {refused}")) from refused
         except BROKEN as error:
-            raise HostLost(self._epitaph(f"{path}: the connection broke ({type(error).__name__})")) from error
+            raise HostLost(self.epitaph(f"{path}: the connection broke ({type(error).__name__})")) from error
 
-    def _epitaph(self, what: str) -> str:
+    def epitaph(self, what: str) -> str:
         """Say what happened, and how the process ended if it is ours."""
-        return f"vLLM server at {self._connected.url}: {what}" + (f"; {self.process.epitaph()}" if self.process else "")
+        words = self.process.epitaph() if self.process else ""
+        return f"vLLM server{f' at {self.client.url}' if self.client else ''}: {what}" + (f"; {words}" if words else "")
 
     @property
     def _connected(self) -> JsonClient:
         assert self.client is not None, "it is started"
         return self.client
+
+
+def _until_stopped(client: JsonClient, asked: dict[str, Any], stopped: Callable[..., int | None]) -> Answer:
+    """Read a completion as it is sampled; at a stop string hang up, which makes the server stop."""
+    tokens: list[int] = []
+    logps: list[float] = []
+    events = client.stream("/v1/completions", {**asked, "stream": True, "stream_interval": CHUNK})
+    with closing(events):
+        for event in events:
+            if "error" in event:
+                raise Refused(int(event["error"].get("code", 500)), str(event["error"].get("message")))
+            seen = len(tokens)
+            for choice in event["choices"]:
+                tokens += choice["token_ids"]
+                logps += choice["logprobs"]["token_logprobs"]
+            if stopped(tokens, seen) is not None:
+                break
+    return Answer(tokens, logps)
 
 
 def environment() -> dict[str, str]:

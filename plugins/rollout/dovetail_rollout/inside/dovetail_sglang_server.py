@@ -1,7 +1,8 @@
 """A small server around sgl-jax's `Engine`: `python dovetail_sglang_server.py FOLDER PORT '{"dtype": "float32"}'`.
 
 It answers `GET /health`, `POST /complete` with prompts and seeds, and `POST /load` with a folder of weights. It is a
-process of its own because a failure of the scheduler kills the process it runs in.
+process of its own because a failure of the scheduler kills the process it runs in. It listens on this machine alone,
+and answers those alone who bring the token that the environment variable `DOVETAIL_SGLANG_TOKEN` holds.
 
 sgl-jax's own sampler is replaced, because no correction could see what is wrong with it. Its draws with a seed come
 from one hash of seed, position and token, which is far from independent from token to token: the distribution of the
@@ -12,8 +13,10 @@ position and logits alone, and the report is over the support: min-p, then top-k
 
 from __future__ import annotations
 
+import hmac
 import importlib
 import json
+import os
 import queue
 import sys
 import threading
@@ -27,6 +30,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+TOKEN = "DOVETAIL_SGLANG_TOKEN"
 JOBS: queue.Queue[tuple[str, Any, Future[Any]]] = queue.Queue()
 
 
@@ -98,12 +102,26 @@ def complete(engine: Any, asked: dict[str, Any]) -> list[dict[str, Any]]:
 class Handler(BaseHTTPRequestHandler):
     """Hands jobs to the main thread, which runs the engine's event loop."""
 
+    timeout = 60
+    """Seconds of silence in the middle of a request."""
+
     def do_GET(self) -> None:
         """Answer that the process is alive."""
-        self._answer(200, {})
+        if self._is_known():
+            self._answer(200, {})
+
+    def _is_known(self) -> bool:
+        token = os.environ.get(TOKEN, "")
+        given = self.headers.get("Authorization", "")
+        if token and hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+            return True
+        self._answer(401, {"error": "this server is somebody's own"})
+        return False
 
     def do_POST(self) -> None:
         """Run a job in the main thread."""
+        if not self._is_known():
+            return
         job: Future[Any] = Future()
         JOBS.put((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"]))), job))
         try:

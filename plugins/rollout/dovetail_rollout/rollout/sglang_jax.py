@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,8 @@ from dovetail_rollout.hosted.process import GuardedProcess, find_python, free_po
 
 PYTHON: Final = "DOVETAIL_SGLANG_PYTHON"
 """Environment variable: the interpreter of an environment where sgl-jax is installed."""
+TOKEN: Final = "DOVETAIL_SGLANG_TOKEN"
+"""Environment variable of the process: what a request has to bring, as every user of a machine can call its ports."""
 SCRIPT: Final = Path(__file__).parents[1] / "inside" / "dovetail_sglang_server.py"
 HEALTH_SECONDS: Final = 10.0
 SEED_BITS: Final = 0x7FFFFFFF
@@ -78,7 +81,9 @@ class SglangJax:
     start_seconds: Annotated[float, Gt(0), STATIC] = attrs.field(default=600.0, validator=in_range)
     probe: Annotated[float, Ge(0), STATIC] | None = attrs.field(default=None, validator=in_range)
 
-    declares: ClassVar[MappingProxyType[str, bool]] = MappingProxyType({"vocabulary_logps": False})
+    declares: ClassVar[MappingProxyType[str, Any]] = MappingProxyType(
+        {"vocabulary_logps": False, "programs": ("python", "options")}
+    )
 
     def check(self) -> None:
         """Refuse a missing sgl-jax."""
@@ -131,8 +136,9 @@ class SglangProcess:
         port = free_port()
         options = json.dumps({**OPTIONS, "dtype": dtype_of(folder), **self.options})
         command = (self.python, "-P", str(SCRIPT), str(folder), str(port), options)
-        self.process = GuardedProcess(command, os.environ, "sglang_jax")
-        self.client = JsonClient(f"http://127.0.0.1:{port}", "")
+        token = secrets.token_hex(16)
+        self.process = GuardedProcess(command, {**os.environ, TOKEN: token}, "sglang_jax")
+        self.client = JsonClient(f"http://127.0.0.1:{port}", "", token)
         self.process.wait_for(self._healthy, self.start_seconds)
 
     def _healthy(self) -> bool:

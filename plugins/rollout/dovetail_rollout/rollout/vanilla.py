@@ -17,8 +17,9 @@ from flax import nnx
 from jaxtyping import Array, Bool, Int, Key
 
 import dovetail
-from dovetail.errors import RunError
-from dovetail.protocols import Completions, Sampling, Tokenizer, Weights
+from dovetail import Chooses
+from dovetail.errors import ConfigError, RunError
+from dovetail.protocols import Completions, RolloutEngine, Sampling, Tokenizer, Weights
 from dovetail.ranges import in_range
 from dovetail_rollout.checks import check_prompts, unknown_ids
 from dovetail_rollout.decoding.batching import Batch, Prompts, length_axes
@@ -26,6 +27,7 @@ from dovetail_rollout.decoding.decode import Drawn, Fixed
 from dovetail_rollout.decoding.sampling import SORTED, Numbers
 from dovetail_rollout.decoding.slots import Schedule
 from dovetail_rollout.decoding.stops import Stops
+from dovetail_rollout.launcher.urls import Urls
 
 SHORTEST_PROMPT = 64
 """Positions of the shortest bucket of prompt lengths; each bucket is twice as long as the one before."""
@@ -47,29 +49,61 @@ class Vanilla:
     grow, the first call compiles what later ones may need, so that no step waits for it. Temperature, `top_p` and
     `min_p` change freely. `VanillaEngine.compiled` counts.
 
-    Parameters are shared with the trainer and never copied: after an update that donates them, call `sync` before the
-    next `generate`.
+    It is where the parameters are. They are shared with the trainer and never copied, unless `rollout/mesh` gives the
+    sampler devices of its own: after an update that donates them, call `sync` before the next `generate`.
 
     Args:
         slots: completions decoded at a time; None is all of them. Fewer take less memory for keys and values.
         shrink: whether the last completions move into fewer slots, which costs compilations; None means yes on CPUs,
             where the cost of a step grows with its rows.
         cache_dtype: of keys and values; None is the model's own.
+        replicas: 1 samples in this process. More are processes with devices of their own, each with a copy of the
+            weights; a completion has the same tokens wherever it is drawn. See `docs/fleet.md`.
+        launcher: where the replicas run: 'local' or 'ray'.
+        floor: how many replicas must be left, those that are being restarted included; with fewer the run ends.
+        restarts: how often in a run each of them is restarted.
+        folder: with replicas, the Hugging Face folder that the model comes from; None if it is a `model.decoder`.
     """
 
     slots: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
     shrink: bool | None = None
     cache_dtype: Literal["float32", "bfloat16"] | None = None
+    replicas: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
+    launcher: Annotated[Any, Chooses("launcher")] = "dovetail/local"
+    floor: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
+    restarts: Annotated[int, Ge(0)] = attrs.field(default=1, validator=in_range)
+    folder: str | None = None
 
     declares: ClassVar[MappingProxyType[str, Any]] = MappingProxyType(
-        {"batch_invariant": True, "keeps_support": SORTED, "versions": True}
+        {"batch_invariant": True, "keeps_support": SORTED, "versions": True, "placed": True}
     )
 
-    def check(self) -> None:
-        """Do nothing: it needs nothing that could be missing."""
+    def __attrs_post_init__(self) -> None:
+        if self.floor > self.replicas:
+            raise ConfigError(
+                f"rollout.vanilla.floor = {self.floor}, and there are {self.replicas} replicas; it can be that at most"
+            )
+        if isinstance(self.launcher, Urls):
+            raise ConfigError("rollout.vanilla.launcher = 'urls': nobody else starts this engine; use 'local' or 'ray'")
 
-    def open(self, graphdef: Any, weights: Weights, tokenizer: Tokenizer) -> VanillaEngine:
+    def check(self) -> None:
+        """Refuse a launcher that lacks something; without replicas nothing could be missing."""
+        if self.replicas > 1:
+            self._opening()
+
+    def _opening(self) -> Any:
+        """Return what opens the replicas."""
+        from dovetail_rollout.hosted.fleet import chosen_launcher
+        from dovetail_rollout.hosted.opening import of_vanilla
+
+        launcher = chosen_launcher(self.launcher)
+        launcher.check()
+        return of_vanilla(self, launcher)
+
+    def open(self, graphdef: Any, weights: Weights, tokenizer: Tokenizer) -> RolloutEngine:
         """Return an engine that samples from `nnx.merge(graphdef, *weights)`; its weights have version 0."""
+        if self.replicas > 1:
+            return self._opening().open(graphdef, weights, tokenizer)
         return VanillaEngine(
             slots=self.slots,
             shrink=jax.default_backend() == "cpu" if self.shrink is None else self.shrink,
@@ -83,8 +117,10 @@ class Vanilla:
             decode=tokenizer.decode,
         )
 
-    def open_folder(self, folder: Path, tokenizer: Tokenizer) -> VanillaEngine:
+    def open_folder(self, folder: Path, tokenizer: Tokenizer) -> RolloutEngine:
         """Return an engine that samples from a Hugging Face folder, read by the model `pretrained`."""
+        if self.replicas > 1:
+            return self._opening().open_folder(folder, tokenizer)
         maker: Any = dovetail.get("model", "pretrained").bind(path=str(folder))
         model = maker.make(tokenizer.vocab_size, rngs=nnx.Rngs(0), place=lambda axes, shape: None)
         graphdef, trained, frozen = nnx.split(model, nnx.Param, ...)

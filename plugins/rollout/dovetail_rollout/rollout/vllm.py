@@ -13,17 +13,21 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 import attrs
 from annotated_types import Ge, Gt
 
-from dovetail import STATIC
+from dovetail import STATIC, Chooses
 from dovetail.errors import ConfigError
 from dovetail.extras import needs
 from dovetail.protocols import Tokenizer, Weights
 from dovetail.ranges import in_range
 from dovetail_rollout.hosted.engine import HostedEngine
+from dovetail_rollout.hosted.fleet import Fleet, check_fleet, chosen_launcher
 from dovetail_rollout.hosted.host import Host
 from dovetail_rollout.hosted.http import JsonClient
 from dovetail_rollout.hosted.opening import Opening
 from dovetail_rollout.hosted.process import find_python
 from dovetail_rollout.hosted.vllm_server import KEY, Serving, VllmServer
+from dovetail_rollout.kinds import Place
+from dovetail_rollout.launcher.local import Local
+from dovetail_rollout.launcher.urls import Elsewhere, Urls
 
 PYTHON: Final = "DOVETAIL_VLLM_PYTHON"
 """Environment variable: the interpreter of an environment where vLLM is installed."""
@@ -61,7 +65,11 @@ class Vllm:
         sleep: whether to release the device's memory after each batch of prompts, if the trainer uses the same device;
             vLLM cannot do this on CPUs.
         connections: concurrent requests.
-        restarts: how often in a run a server that dies is restarted.
+        replicas: how many servers share the work. Requests go to the one with the fewest tokens to write; those of one
+            that is lost go to the others. See `docs/fleet.md`.
+        launcher: where the replicas run: 'local', 'ray' or 'urls'.
+        floor: how many replicas must be left, those that are being restarted included; with fewer the run ends.
+        restarts: how often in a run each server that dies is restarted.
         start_seconds: how long a start may take.
         probe: when the engine opens, a few prompts are sampled and scored; the mean difference of the log-probabilities
             that is allowed, in nats. None is 0.01 in float32 and 0.25 in 16 bits; 0 asks nothing.
@@ -80,11 +88,16 @@ class Vllm:
     handover: str | None = None
     sleep: bool = False
     connections: Annotated[int, Ge(1)] = attrs.field(default=256, validator=in_range)
+    replicas: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
+    launcher: Annotated[Any, Chooses("launcher")] = "dovetail/local"
+    floor: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
     restarts: Annotated[int, Ge(0)] = attrs.field(default=1, validator=in_range)
     start_seconds: Annotated[float, Gt(0), STATIC] = attrs.field(default=600.0, validator=in_range)
     probe: Annotated[float, Ge(0), STATIC] | None = attrs.field(default=None, validator=in_range)
 
-    declares: ClassVar[MappingProxyType[str, bool]] = MappingProxyType({"vocabulary_logps": False, "versions": True})
+    declares: ClassVar[MappingProxyType[str, Any]] = MappingProxyType(
+        {"vocabulary_logps": False, "versions": True, "programs": ("python", "command", "url", "flags")}
+    )
 
     def __attrs_post_init__(self) -> None:
         given = [name for name in ("python", "command", "url") if getattr(self, name) is not None]
@@ -94,11 +107,26 @@ class Vllm:
             )
         if self.mode == "in_process" and given:
             raise ConfigError(f"rollout.vllm.mode = 'in_process' does not use {given[0]}; leave it out")
+        check_fleet("vllm", self.launcher, self.replicas, self.floor)
+        self._check_several()
         if self.adapter and self.folder is None:
             raise ConfigError("rollout.vllm.adapter = True needs rollout.vllm.folder: the folder of the base model")
 
+    def _check_several(self) -> None:
+        """Refuse what several servers cannot be."""
+        several = self.replicas > 1 or not isinstance(chosen_launcher(self.launcher), Local)
+        if not several:
+            return
+        for name, without in (("url", None), ("sleep", False)):
+            if getattr(self, name) != without:
+                hint = "name all addresses in launcher.urls.urls" if name == "url" else "each has devices of its own"
+                raise ConfigError(f"rollout.vllm.{name} is of one server, and there are replicas; {hint}")
+        if self.mode == "in_process":
+            raise ConfigError("rollout.vllm.mode = 'in_process' is one engine; replicas need mode = 'server'")
+
     def check(self) -> None:
         """Refuse a malformed address and a missing vLLM."""
+        chosen_launcher(self.launcher).check()
         self._host()
         if self.url is not None:
             JsonClient(self.url, KEY)
@@ -127,12 +155,26 @@ class Vllm:
             from dovetail_rollout.hosted.vllm_in_process import VllmInProcess
 
             return VllmInProcess.open(self.flags, sleeps=self.sleep)
-        serving = None
-        if self.url is None:
-            serving = Serving(
-                command=self._command(), sleeps=self.sleep, flags=self.flags, start_seconds=self.start_seconds
-            )
-        return VllmServer(serving=serving, url=self.url or "", sleeps=self.sleep, connections=self.connections)
+        launcher = chosen_launcher(self.launcher)
+        replicas = launcher.count(self.replicas)
+        ours = self.url is None and not isinstance(launcher, Urls)
+        serving = Serving(
+            command=self._command() if ours else (),
+            sleeps=self.sleep,
+            flags=self.flags,
+            start_seconds=self.start_seconds,
+        )
+
+        def replica(place: Place) -> VllmServer:
+            return VllmServer(serving=serving, place=place, sleeps=self.sleep, calls=self.connections)
+
+        if self.url is not None:
+            return replica(Elsewhere(self.url))
+        if isinstance(launcher, Local) and replicas == 1:
+            return replica(launcher.place(0))
+        return Fleet(
+            name="vllm", launcher=launcher, replica=replica, count=replicas, restarts=self.restarts, floor=self.floor
+        )
 
     def _command(self) -> tuple[str, ...]:
         """Return the command that starts a server.

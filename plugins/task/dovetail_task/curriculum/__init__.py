@@ -1,1 +1,1 @@
-"""Which prompts come next."""
+"""Curricula, one file each: they choose the next prompts."""

@@ -65,7 +65,7 @@ class Difficulty:
     success_at: float = 1.0
 
     def init(self, examples: int) -> dict[str, np.ndarray]:
-        """Return the state before the first step: nothing has come."""
+        """Return the initial state, in which no prompt has been drawn or scored."""
         return {
             "rate": np.zeros(examples, np.float32),
             "scored": np.zeros(examples, bool),
@@ -94,7 +94,7 @@ class Difficulty:
     def update(
         self, state: State, chosen: Int[np.ndarray, "prompt"], scores: Float[np.ndarray, "prompt n"]
     ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-        """Return the next state, and what it says about the prompts that were drawn."""
+        """Return the next state, and metrics about the prompts that were drawn."""
         known = np.unique(chosen)[state["scored"][np.unique(chosen)]]
         metrics = {"estimate": float(state["rate"][known].mean())} if len(known) else {}
         rate, scored, last = (state[name].copy() for name in ("rate", "scored", "last"))

@@ -1,4 +1,4 @@
-"""Prompts from a data set on the Hugging Face hub, or from what else the `datasets` library reads."""
+"""Prompts from a data set on the Hugging Face hub, or from another source that the `datasets` library reads."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from dovetail_task._prompts import Prompts
 class Dataset(Prompts):
     r"""Prompts, and demonstrations if there are any, from a data set read by the `datasets` library.
 
-    That is a name on the hub, `openai/gsm8k`, with `@REVISION` for a branch, tag or commit; a folder of files, or one
-    written by `save_to_disk`; or one of the library's formats (`json`, `csv`, `parquet`, `text`) with `files`. A run
-    goes on with the commit that it began with, which is in its `sources.json`. Token, cache and offline mode are the
+    A data set is a name on the hub, `openai/gsm8k`, with `@REVISION` for a branch, tag or commit; a folder of files, or
+    one written by `save_to_disk`; or one of the library's formats (`json`, `csv`, `parquet`, `text`) with `files`. A
+    resumed run uses the same commit as before, which is in its `sources.json`. Token, cache and offline mode are the
     library's: `hf auth login`, `HF_HOME`, `HF_HUB_OFFLINE=1`. Needs the extra `datasets`.
 
     Columns: those of the data set, or what `select` and `rename` make of them.
@@ -33,7 +33,7 @@ class Dataset(Prompts):
         split: the split to train on; `train[:5000]` and `train+extra` work too.
         eval_split: the split for evaluation. None holds out `eval_share` of `split`, chosen by a hash of the prompt.
         select: the data set's columns to read; empty: all of them.
-        rename: other names for columns, which the names below are then: `{'problem': 'prompt'}`.
+        rename: new names for columns, `{'problem': 'prompt'}`; the settings below use the new names.
         streaming: whether to read a split from its beginning, as far as `max_examples`, without downloading the rest.
         max_examples: the number of examples to take from the start of each split; None takes all.
         prompt_column: the column with the prompt: text, or a conversation as a list of

@@ -1,4 +1,4 @@
-"""What is claimed of advantage estimators."""
+"""Claims about advantage estimators."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def signal(subject: Subject) -> None:
     " judges lengths and the like beside the scores declares beyond_scores=True.",
 )
 def constant_group(subject: Subject) -> None:
-    """A group of equal scores gets exactly zero, or what whitening over the batch moves it to.
+    """A group of equal scores gets exactly zero, or the value that whitening over the batch shifts zero to.
 
-    0/0 is NaN, and a rounding error of 1e-8 over a deviation of 1e-8 is an advantage of 1 out of nothing. What tells
-    turns apart is asked about episodes of one turn.
+    0/0 is NaN, and a rounding error of 1e-8 over a deviation of 1e-8 gives a spurious advantage of 1. Estimators that
+    distinguish turns are checked on episodes of one turn.
     """
     case = ArrayCase.of(subject)
     fields = _of_one_turn(subject, case.fields())
@@ -54,10 +54,10 @@ def constant_group(subject: Subject) -> None:
     fix="Divide by max(n - 1, 1), and let a group of one be its own baseline.",
 )
 def group_of_one(subject: Subject) -> None:
-    """A completion that is alone in its group gets zero, or what whitening over the batch moves it to.
+    """A completion that is alone in its group gets zero, or the value that whitening over the batch shifts zero to.
 
-    There is nothing to compare its score with. The raw score as its advantage, and NaN from dividing by n - 1, are both
-    real bugs of well-known libraries. What tells turns apart is asked about episodes of one turn.
+    There is nothing to compare its score with. A raw score as the advantage, and NaN from dividing by n - 1, are both
+    real bugs in well-known libraries. Estimators that distinguish turns are checked on episodes of one turn.
     """
     case = ArrayCase.of(subject)
     fields = _of_one_turn(subject, case.fields()) | {"group_ids": np.array([1, 2, 2, 3, 4, 4, 4, 4], np.int32)}
@@ -128,8 +128,8 @@ def zero_mean(subject: Subject) -> None:
 def every_reward_counts(subject: Subject) -> None:
     """A reward on any policy token changes an advantage of its completion, at the token or before it.
 
-    Rewards stand on the ends of turns, where a process reward puts them, and with a KL penalty on every token. One that
-    is read at some places only is lost, and nobody sees it.
+    Rewards are at the ends of turns, where process rewards put them, and with a KL penalty on every token. Rewards that
+    are ignored at some positions are lost unnoticed.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()

@@ -1,4 +1,4 @@
-"""What is claimed of aggregations: the weights of tokens in the loss."""
+"""Claims about aggregations: the weights of tokens in the loss."""
 
 from __future__ import annotations
 

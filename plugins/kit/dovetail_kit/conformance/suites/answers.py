@@ -1,4 +1,4 @@
-"""What is claimed of rewards that look for an answer: which text counts, and that no text is run."""
+"""Claims about rewards that look for an answer: which text counts, and that no text is run."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def _with(record: dict[str, Any], answer: str, said: Any, true: Any) -> dict[str
     "reward", claim="examples", when=is_alone, fix="Keep nothing by the text of a completion alone, or nothing at all."
 )
 def nothing_is_kept(subject: Subject) -> None:
-    """The same text as an answer to other questions gets other scores, whatever was asked before, and also twice.
+    """The same text scores differently for different questions, whatever was asked before, and also when repeated.
 
-    A cache from call to call that forgets the answer in its key pays for whatever was right somewhere before.
+    A cache between calls whose key omits the right answer would reward any text that was right somewhere before.
     """
     record, answer = _good(subject)
     first, second, third, wrong = NUMBERS
@@ -78,7 +78,7 @@ def nothing_is_kept(subject: Subject) -> None:
 def the_whole_answer(subject: Subject) -> None:
     """A number that contains the answer is not the answer.
 
-    Looked for as a substring, 42 is found in 421, and in every long enough row of digits.
+    As a substring, 42 occurs in 421, and in every sufficiently long sequence of digits.
     """
     record, answer = _good(subject)
     good, *others = _call(
@@ -91,7 +91,7 @@ def the_whole_answer(subject: Subject) -> None:
 
 @check("reward", claim="last_answer", when=is_alone, fix="Take the last match, not the first: re.findall(...)[-1].")
 def the_last_answer(subject: Subject) -> None:
-    """Where a completion gives two answers, the last one counts."""
+    """If a completion gives two answers, the last one counts."""
     record, answer = _good(subject)
     wrong = _with(record, answer, NUMBERS[0], answer)["completions"]
     right = record["completions"]
@@ -107,7 +107,7 @@ def the_last_answer(subject: Subject) -> None:
 def runs_no_code(subject: Subject) -> None:
     """A completion that is code is read, not run: it leaves no file behind and changes no variable.
 
-    Policies in training write anything, and what is evaluated runs with the rights of whoever trains.
+    Policies in training write anything, and evaluated text would run with the privileges of the user.
     """
     like = _records(subject)[0]
     with tempfile.TemporaryDirectory() as folder:
@@ -149,7 +149,7 @@ def order_of_columns(subject: Subject) -> None:
 def each_completion_by_itself(subject: Subject) -> None:
     """The score of a completion does not depend on the others in the table.
 
-    Rounds of sampling are scored as they come; one that whitens them moves every score with its neighbours.
+    Rounds of sampling are scored as they arrive; a reward that whitens them makes every score depend on the others.
     """
     table = np.array([[1.0, 2.0], [0.5, 0.25], [0.0, -1.0], [1.0, 0.0]])
     manager, names = subject.bind(), ("first", "second")

@@ -1,4 +1,4 @@
-"""What is claimed of corrections, loss masks and filters, which see a whole batch."""
+"""Claims about corrections, loss masks and filters, which see a whole batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dovetail_kit.conformance.subject import Subject
     fix="End with kept & mask, so that nothing is kept where the mask is false.",
 )
 def keeps_within_the_mask(subject: Subject) -> None:
-    """Only policy tokens are kept, and what is not kept has weight zero."""
+    """Only policy tokens are kept, and tokens that are not kept have weight zero."""
     case = ArrayCase.of(subject)
     fields = _mismatched(case.fields())
     result = case.run(fields)
@@ -39,7 +39,7 @@ def keeps_within_the_mask(subject: Subject) -> None:
     fix="Take the ratio of the same token under both policies: exp(old_logps - rollout_logps), which is 1 here.",
 )
 def no_mismatch(subject: Subject) -> None:
-    """Where sampler and trainer agree, nothing is corrected: every weight is 1 and every token is kept."""
+    """If sampler and trainer agree, nothing is corrected: every weight is 1 and every token is kept."""
     case = ArrayCase.of(subject)
     fields = case.fields()
     result = case.run(fields | {"rollout_logps": fields["old_logps"]} if "old_logps" in fields else fields)
@@ -77,7 +77,7 @@ def nan_is_seen(subject: Subject) -> None:
 
 @check("group_filter", fix="Reduce over each group, and give all of its rows the same answer.")
 def whole_groups(subject: Subject) -> None:
-    """A group is kept or left out as a whole."""
+    """A group is kept or excluded as a whole."""
     case = ArrayCase.of(subject)
     fields = case.fields()
     for scores in (np.arange(batch.ROWS) % 2, np.arange(batch.ROWS) > 3, np.linspace(0, 1, batch.ROWS)):
@@ -90,7 +90,7 @@ def whole_groups(subject: Subject) -> None:
 
 @check("completion_filter", fix="Reduce over the tokens or turns of a completion, and give all its tokens the answer.")
 def whole_completions(subject: Subject) -> None:
-    """A completion is kept or left out as a whole; what judges tokens is a loss mask or a correction."""
+    """A completion is kept or excluded as a whole; to exclude single tokens, use a loss mask or a correction."""
     case = ArrayCase.of(subject)
     fields = case.fields()
     kept, mask = case.run(fields).value, fields["mask"]

@@ -1,4 +1,4 @@
-"""What compiling asks of a component that maps fields to arrays: to be traced, pure, and the same every time."""
+"""Requirements of compilation for a component that maps fields to arrays: it is traceable, pure and deterministic."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def jit(subject: Subject) -> None:
 
 @check(*ARRAYS, when=on_batch, fix="Treat hyperparameters as arrays: use jnp functions instead of if, float(), int().")
 def traced_numbers(subject: Subject) -> None:
-    """Other data and other float hyperparameters run in the program that was compiled first.
+    """Other data and other float hyperparameters reuse the program that was compiled first.
 
-    Trials of a sweep that differ in numbers share one executable; otherwise each compiles its own, which takes minutes
-    with a real model. `Annotated[float, dovetail.STATIC]` marks a number that decides a shape.
+    Trials of a sweep that differ only in numbers share one executable; otherwise each compiles its own, which takes
+    minutes for a real model. `Annotated[float, dovetail.STATIC]` marks a number that determines a shape.
     """
     case = ArrayCase.of(subject)
     try:
@@ -62,7 +62,7 @@ def purity(subject: Subject) -> None:
 
 @check(*ARRAYS, when=on_batch, fix="Keep nothing between calls; an estimator that remembers reads the field 'state'.")
 def determinism(subject: Subject) -> None:
-    """The same inputs give the same bits, whatever was computed in between.
+    """The same inputs give bit-identical results, whatever was computed in between.
 
     Otherwise a run could not be resumed bit for bit, nor could two arms of an A/B test be compared.
     """
@@ -83,7 +83,7 @@ def determinism(subject: Subject) -> None:
 
 @check(*ARRAYS, when=on_batch, fix="Use operations on arrays, with axes counted from the end: axis=-1.")
 def vmap(subject: Subject) -> None:
-    """Several batches at once, under jax.vmap, give what each gives alone.
+    """Several batches at once, under jax.vmap, give the same results as each one alone.
 
     A sweep trains trials that differ only in numbers side by side.
     """

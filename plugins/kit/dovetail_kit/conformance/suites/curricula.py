@@ -1,4 +1,4 @@
-"""What is claimed of curricula: which prompts come next, and what is remembered of their scores."""
+"""Claims about curricula: which prompts come next, and what is remembered of their scores."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def chooses(subject: Subject) -> None:
 def state_is_data(subject: Subject) -> None:
     """Its state consists of numpy arrays whose shapes and types never change, and no method changes its arguments.
 
-    Checkpoints hold the state, and what is restored must fit. A state that is changed in place is also that of the step
-    before.
+    Checkpoints contain the state, and a restored one must fit. Changing a state in place would also change that of the
+    previous step.
     """
     curriculum = subject.bind()
     state = curriculum.init(PROMPTS)

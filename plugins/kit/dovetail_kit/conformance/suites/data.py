@@ -1,4 +1,4 @@
-"""What is claimed of tasks, tokenizers and sinks: what a run reads and writes."""
+"""Claims about tasks, tokenizers and sinks: the data that a run reads and writes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dovetail.errors import DovetailError, listing
+from dovetail.errors import ConfigError, DovetailError, listing
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
 
@@ -73,7 +73,7 @@ def _is_completion(found: Any) -> bool:
 def resumes(subject: Subject) -> None:
     """Examples are the same at every call, in another process, and from any position on, so a run resumes mid-epoch.
 
-    After a restart the run asks for number 1,234, and must get what it would have got.
+    After a restart the run asks for number 1,234, and must get the same example as without the restart.
     """
     task = _task(subject)
     again: Any = pickle.loads(pickle.dumps(task))
@@ -105,7 +105,7 @@ def held_out(subject: Subject) -> None:
 
 @check("task", fix="Return a list of texts, such as the prompts.")
 def corpus(subject: Subject) -> None:
-    """It has texts on which a tokenizer can be trained."""
+    """It has texts that a tokenizer can be trained on."""
     texts = _task(subject).corpus()
     if not len(texts) or not all(isinstance(text, str) and text for text in _first(texts)):
         raise Failed(f"the corpus begins with {list(_first(texts, 2))!r}")
@@ -113,7 +113,7 @@ def corpus(subject: Subject) -> None:
 
 @check("task", fix="Behave as a list does: examples[-1] is the last one, and what is beyond it an IndexError.")
 def random_access(subject: Subject) -> None:
-    """Examples can be read in any order, and there is a last one."""
+    """Examples can be read in any order, and their number is finite."""
     examples = _task(subject).examples("train")
     if examples[len(examples) - 1] != examples[-1]:
         raise Failed("examples[-1] is not the last example")
@@ -186,11 +186,19 @@ def special_ids(subject: Subject) -> None:
         raise Failed(f"pad_id is {tokenizer.pad_id}, and vocab_size {tokenizer.vocab_size}")
 
 
+def opened(subject: Subject, folder: Path, total_steps: int, start_step: int) -> Any:
+    """Open a sink; one whose library is missing is not checked."""
+    try:
+        return subject.bind().open(folder, total_steps, start_step)
+    except ConfigError as error:
+        raise Inapplicable(f"it cannot be opened here: {error}") from error
+
+
 @check("sink", fix="Accept whatever figures a record has, and take none for granted.")
 def takes_any_figures(subject: Subject) -> None:
     """It accepts records of any phase: few figures or many, NaN, none at all, and those of a resumed run.
 
-    Curves are looked at just when a loss diverges; a sink that raises on NaN ends the run.
+    Curves matter most when a loss diverges; a sink that raises on NaN would end the run.
     """
     import contextlib
     import io
@@ -198,7 +206,7 @@ def takes_any_figures(subject: Subject) -> None:
     figures = {"reward/mean": 0.5, "loss": float("nan"), "kl/mean": float("inf"), "step/tokens": 1e12}
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         for start in (0, 3):
-            sink = subject.bind().open(Path(folder), 5, start)
+            sink = opened(subject, Path(folder), 5, start)
             for step in range(start + 1, 6):
                 sink.write(step, figures if step % 2 else {"reward/mean": 1.0})
             sink.write(5, {"eval/accuracy": 0.25})

@@ -1,4 +1,4 @@
-"""What is claimed of a component in a fresh process: on several devices, and about what importing it costs.
+"""Claims about a component in a fresh process: its results on several devices, and the time to import it.
 
 The process must be fresh because jax fixes the number of devices when it starts. One process answers for all components
 that are checked together.
@@ -38,7 +38,7 @@ def share_processes(subjects: list[Subject]) -> None:
     fix="Use operations on whole arrays, and neither name nor count devices.",
 )
 def sharded(subject: Subject) -> None:
-    """With its rows on two devices it gives the same as on one.
+    """With its rows on two devices it gives the same results as on one.
 
     A mean over the rows of each device, or a factor for the number of devices, is wrong on every mesh of more than one.
     """
@@ -56,7 +56,7 @@ def sharded(subject: Subject) -> None:
 
 @check(slow=True, fix="Import heavy libraries in the function that needs them.")
 def import_time(subject: Subject) -> None:
-    """Its module is imported quickly once jax is there.
+    """Its module imports quickly once jax is imported.
 
     Every process of a sweep, and every reward worker, imports it again.
     """

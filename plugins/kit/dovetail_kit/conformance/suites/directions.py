@@ -1,4 +1,4 @@
-"""Which way results point: what is better counts more, later rewards reach earlier tokens, corrections correct."""
+"""Directions of results: better scores count more, later rewards reach earlier tokens, corrections correct."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROW = 0
 def more_is_better(subject: Subject) -> None:
     """A completion whose score rises from 0 to 1, all else equal, gets no lower advantages, and some get higher ones.
 
-    With the sign turned a run learns to fail, and its curves look like any others at first.
+    With the sign reversed, a run learns to fail, and its curves look normal at first.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
@@ -54,7 +54,7 @@ def more_is_better(subject: Subject) -> None:
 def later_rewards_reach_back(subject: Subject) -> None:
     """A reward on the last token counts for the first one at least as much as one on the first token for the last.
 
-    What a token has led to comes after it. Summed from the start, a token is praised for what was there before.
+    The consequences of a token come after it. Summed from the start, a token gets credit for earlier rewards.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
@@ -76,9 +76,9 @@ def later_rewards_reach_back(subject: Subject) -> None:
 
 @check("advantage", reads=["old_values"], fix="Return advantages + old_values as the returns, before any whitening.")
 def returns_are_targets(subject: Subject) -> None:
-    """Returns, which the critic learns, are not the advantages.
+    """Returns, the targets of the critic, are not the advantages.
 
-    A critic that learns the advantages predicts nothing, and explains no variance.
+    A critic that is trained on the advantages predicts nothing, and explains no variance.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
@@ -89,7 +89,7 @@ def returns_are_targets(subject: Subject) -> None:
 
 @check("value_loss", reads=["values", "returns"], fix="Square values - returns; take the larger of two losses.")
 def towards_the_returns(subject: Subject) -> None:
-    """Descending moves no value away from its return, and some towards it."""
+    """Gradient descent moves no value away from its return, and some towards it."""
     case = ArrayCase.of(subject)
     fields = case.fields()
     pull = case.run(fields).gradients["values"] * (fields["values"] - fields["returns"])
@@ -110,9 +110,9 @@ def towards_the_returns(subject: Subject) -> None:
     fix="Weigh by exp(old_logps - rollout_logps): what the sampler draws too often counts less.",
 )
 def corrects(subject: Subject) -> None:
-    """Where the sampler is far off something is corrected, and what it draws too often never counts more.
+    """If the sampler is far off, something is corrected, and tokens that it draws too often never get more weight.
 
-    With the ratio the wrong way round, a correction doubles the mismatch instead of taking it out.
+    With the ratio inverted, a correction doubles the mismatch instead of removing it.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
@@ -139,9 +139,9 @@ def corrects(subject: Subject) -> None:
 
 @check("group_filter", reads=["scores"], fix="Keep the groups whose scores differ: those are what can be learnt from.")
 def keeps_what_differs(subject: Subject) -> None:
-    """A group of equal scores is kept only if one whose scores differ is kept too, and such a one is kept sometimes.
+    """A group of equal scores is kept only if groups whose scores differ are kept too, and some of the latter are kept.
 
-    Equal scores have no advantages. An inverted filter throws away just what teaches something.
+    Equal scores have no advantages. An inverted filter discards exactly the groups with a learning signal.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
@@ -162,9 +162,9 @@ def keeps_what_differs(subject: Subject) -> None:
 
 @check("reward_shaping", reads=["token_rewards"], fix="Return token_rewards and what is added to them.")
 def keeps_what_it_was_given(subject: Subject) -> None:
-    """Other rewards on policy tokens make another result, on several batches.
+    """Different rewards on policy tokens give a different result, on several batches.
 
-    Shapings form a chain; one that forgets what it was given undoes those before it, and the scores.
+    Shapings form a chain; one that ignores its input discards the earlier ones, and the scores.
     """
     case = ArrayCase.of(subject)
     for seed in range(2):

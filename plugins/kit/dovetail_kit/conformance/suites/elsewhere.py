@@ -1,4 +1,4 @@
-"""What is claimed of tasks, rewards and sinks beyond a single call: in another process, and in what they leave."""
+"""Claims about tasks, rewards and sinks beyond a single call: in another process, and in what they leave."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import tempfile
 import time
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 from unittest import mock
 
 from dovetail_kit.conformance.again import told
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
-from dovetail_kit.conformance.suites.data import _first, _task
+from dovetail_kit.conformance.suites.data import _first, _task, opened
 from dovetail_kit.conformance.suites.devices import _answers, _name
 from dovetail_kit.conformance.suites.texts import is_pure
 
@@ -34,9 +33,9 @@ DISTINCT = 0.6
     " time.",
 )
 def same_in_another_process(subject: Subject) -> None:
-    """In another process it gives the same, in the same order.
+    """In another process it gives the same results, in the same order.
 
-    A run that is resumed would go on with other examples, and count some twice and others never.
+    Otherwise a resumed run would continue with other examples, and use some twice and others never.
     """
     if subject.component.kind == "task":
         _task(subject)  # data that cannot be read here is not asked for elsewhere
@@ -52,7 +51,7 @@ def same_in_another_process(subject: Subject) -> None:
 def distinct(subject: Subject) -> None:
     """Most examples of a split are different.
 
-    Duplicates count twice in every mean, and of two that are alike one may be trained on and one held out.
+    Duplicates count twice in every mean, and one of two equal examples may be trained on while the other is held out.
     """
     task = _task(subject)
     for split in ("train", "eval"):
@@ -63,11 +62,11 @@ def distinct(subject: Subject) -> None:
 
 @check("sink", fix="Copy what you are given before you change it.")
 def leaves_the_record(subject: Subject) -> None:
-    """It changes no record: the next sink is given the same one."""
+    """It changes no record, because the next sink gets the same one."""
     figures = {"reward/mean": 0.5, "loss": 1.25, "time/step": 3.0}
     record = dict(figures)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        sink = subject.bind().open(Path(folder), 2, 0)
+        sink = opened(subject, Path(folder), 2, 0)
         for step in (1, 2):
             sink.write(step, record)
         sink.close()
@@ -77,7 +76,7 @@ def leaves_the_record(subject: Subject) -> None:
 
 @check("sink", unless="elsewhere", fix="Flush and close in close(), and append when `start_step` is not zero.")
 def writes(subject: Subject) -> None:
-    """What it is given leaves a trace, in the folder or on the console, and a resumed run keeps what was there."""
+    """It writes its records to the folder or to the console, and a resumed run keeps the earlier ones."""
     with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(io.StringIO()) as printed:
         folder = Path(place)
         with contextlib.redirect_stderr(printed):
@@ -96,7 +95,7 @@ def writes(subject: Subject) -> None:
 
 
 def _write(subject: Subject, folder: Path, start: int, last: int) -> None:
-    sink: Any = subject.bind().open(folder, EARLIER + 1, start)
+    sink = opened(subject, folder, EARLIER + 1, start)
     for step in range(start + 1, last + 1):
         sink.write(step, MappingProxyType({"reward/mean": 0.1 * step, "eval/accuracy": 0.1, "loss": 1.0 / step}))
     sink.close()

@@ -1,4 +1,4 @@
-"""What is claimed of tools, formats of their calls, and interactions."""
+"""Claims about tools, formats of their calls, and interactions."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ TURNS = 4
 
 @check("tool_format", fix="Escape in `write` what `parse` would take for the end of a value, and keep the order.")
 def reads_what_it_writes(subject: Subject) -> None:
-    """A call that is written is read as the same call: its name, its arguments and their values.
+    """A call that is written and parsed again is the same call: its name, its arguments and their values.
 
-    Demonstrations are written by it, and would teach calls that mean something else.
+    It writes the calls in demonstrations, which would otherwise teach calls with a different meaning.
     """
     format_ = subject.bind()
     for call in CALLS:
@@ -48,9 +48,9 @@ def _meant(value: Any, wanted: Any, texts: bool) -> Any:
 
 @check("tool_format", fix="Return Parsed(error=...) for what cannot be read; the policy reads it.")
 def reads_anything(subject: Subject) -> None:
-    """Whatever the policy writes is read without raising: as calls, or as an error, and never as both.
+    """Any text is parsed without raising: as calls, or as an error, but never as both.
 
-    A policy writes calls that are cut in the middle, and any other nonsense; one of them must not end a run.
+    A policy writes incomplete calls and all kinds of nonsense; none of these may end a run.
     """
     format_ = subject.bind()
     for text in (*TEXTS, *_broken(format_)):
@@ -73,9 +73,9 @@ def _broken(format_: Any) -> Iterator[str]:
 
 @check("tool", fix="Annotate what the model writes with str, int, float, bool, list[...], dict or Literal[...].")
 def can_be_told_of(subject: Subject) -> None:
-    """There is a JSON schema of what the model may write, with a description.
+    """There is a JSON schema of its arguments, with a description.
 
-    It is what the chat template tells the model; without it nobody can call the tool.
+    The chat template passes it to the model, which could not call the tool without it.
     """
     tool = Tool(name=subject.component.name, function=subject.bind(), target=subject.component.load())
     if hasattr(tool.function, "tools"):
@@ -91,7 +91,7 @@ def can_be_told_of(subject: Subject) -> None:
 
 @check("interaction", fix="Draw from the generator that is given, and make a new state instead of changing one.")
 def is_a_function(subject: Subject) -> None:
-    """The same state, turn and generator give the same step, and old states stay as they were.
+    """The same state, turn and generator give the same step, and old states are not modified.
 
     Otherwise episodes could be neither resumed nor branched, and no run with them would be repeatable.
     """

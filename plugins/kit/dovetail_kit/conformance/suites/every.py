@@ -1,4 +1,4 @@
-"""What is claimed of every component, whatever its kind."""
+"""Claims about every component, whatever its kind."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def docstring(subject: Subject) -> None:
 
 @check(doctor="warning", fix="Correct the spelling, or take it out; docs/conformance.md lists the claims.")
 def declarations(subject: Subject) -> None:
-    """Everything that it declares is known, and meant for its kind.
+    """Every claim that it makes is known, and applies to its kind.
 
     Nothing checks a claim under an unknown name.
     """

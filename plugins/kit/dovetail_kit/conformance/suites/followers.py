@@ -1,4 +1,4 @@
-"""What is claimed of followers: how the weights of a model role that is not trained move."""
+"""Claims about followers: how the weights of a model role that is not trained move."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _moved(subject: Subject, step: Any) -> tuple[Any, Any]:
 def same_shapes(subject: Subject) -> None:
     """It can be compiled, and the next weights have the shapes and types of the weights.
 
-    They take their place in the model of the role, in checkpoints, and in a step that is compiled once.
+    They replace the weights in the model of the role, in checkpoints, and in a step that is compiled once.
     """
     for step in (1, 100):
         before, after = _moved(subject, jnp.int32(step))
@@ -40,7 +40,7 @@ def same_shapes(subject: Subject) -> None:
 
 @check("follower", claim="constant", fix="Drop the claim.")
 def constant_weights(subject: Subject) -> None:
-    """The weights never change, so checkpoints need not hold them."""
+    """The weights never change, so checkpoints need not include them."""
     before, after = _moved(subject, jnp.int32(1))
     for name, value in after.items():
         same(value, before[name], f"after a step the weight '{name}'", within=0.0)
@@ -48,9 +48,9 @@ def constant_weights(subject: Subject) -> None:
 
 @check("follower", unless="constant", fix="Declare constant=True, or check the formula and the defaults.")
 def moves(subject: Subject) -> None:
-    """Where the policy is elsewhere, the weights move at some of the first 1,000 steps.
+    """If the policy's weights differ, the weights change at some of the first 1,000 steps.
 
-    Weights that move are written to every checkpoint; those that never do should say so.
+    Weights that change are written to every checkpoint; a follower that never changes them should declare it.
     """
 
     def change(step: Any) -> Any:
@@ -63,9 +63,9 @@ def moves(subject: Subject) -> None:
 
 @check("follower", fix="Move by the difference: w + rate * (policy - w).")
 def stays_with_the_policy(subject: Subject) -> None:
-    """Weights that equal the policy's stay what they are.
+    """Weights that equal the policy's do not change.
 
-    A role begins as the policy: one that drifts off by itself compares the policy with nothing that it has been.
+    A role starts as the policy: if it drifted by itself, the policy would be compared with weights it never had.
     """
     weights = {"kernel": jnp.linspace(-1, 1, 6).reshape(3, 2), "bias": jnp.ones(2, jnp.bfloat16)}
     given = {"weights": weights, "policy": weights, "step": jnp.int32(1)}

@@ -1,4 +1,4 @@
-"""What is claimed of losses that compare the completions of a group."""
+"""Claims about losses that compare the completions of a group."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dovetail_kit.conformance.subject import Subject
 def groups_alone(subject: Subject) -> None:
     """The losses and gradients of a group's completions do not depend on the other groups in the micro-batch.
 
-    Micro-batches of whole groups add up to the whole only if each group stands by itself.
+    Micro-batches of whole groups add up to the mini-batch only if groups are independent of one another.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()

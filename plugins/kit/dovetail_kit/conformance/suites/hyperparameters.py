@@ -1,4 +1,4 @@
-"""What is claimed of hyperparameters: each of them does something."""
+"""Claims about hyperparameters: each of them does something."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ FAR = 3.0
 def every_number_counts(subject: Subject) -> None:
     """Another value of any float hyperparameter changes a result, a metric or a gradient on some of the batches.
 
-    A discount that is never applied, or a lower bound where the upper one stands twice, would go unnoticed: a sweep
-    over it compares equals.
+    A discount that is never applied, or an upper bound that is used in place of the lower one, would go unnoticed: a
+    sweep over it would compare identical runs.
     """
     case = ArrayCase.of(subject)
     for name, value in _own(subject).items():
@@ -42,7 +42,7 @@ def every_number_counts(subject: Subject) -> None:
 def every_number_of_a_curve_counts(subject: Subject) -> None:
     """Another value of any float hyperparameter changes the curve.
 
-    A sweep over a number that does nothing compares equals.
+    A sweep over a number without effect would compare identical runs.
     """
     curve = _curve if subject.component.kind in SCHEDULES else _coefficients
     expected = curve(subject, {})

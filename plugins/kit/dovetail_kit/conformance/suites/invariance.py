@@ -1,4 +1,4 @@
-"""What must change nothing: garbage outside the mask, padding, empty rows, the order of rows, labels of groups."""
+"""Invariances: to garbage outside the mask, padding, empty rows, the order of rows, and the labels of groups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ORDER = np.array([3, 0, 5, 7, 2, 4, 6, 1])
 def garbage(subject: Subject) -> None:
     """NaN, infinity and ±1e30 outside the mask, and in the scores of empty rows, change neither value nor gradient.
 
-    Whatever the model makes of padding is there; one such number would turn the whole update into NaN.
+    The model's outputs on padding are there; a single such number would turn the whole update into NaN.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
@@ -47,9 +47,9 @@ def garbage(subject: Subject) -> None:
     fix="Look at ids and at numbers of turns inside the mask only, and count what is inside.",
 )
 def numbers_outside_the_mask(subject: Subject) -> None:
-    """Which turn a token outside the mask is said to belong to, and the ids of padding, change nothing.
+    """The turn numbers of tokens outside the mask, and the ids of padding, change nothing.
 
-    Padding has the number of some turn. Counted in, it makes that turn longer, and its mean smaller.
+    Padding has the number of some turn. If it were counted, that turn would be longer, and its mean smaller.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
@@ -66,10 +66,10 @@ def numbers_outside_the_mask(subject: Subject) -> None:
     fix="Count policy tokens, jnp.cumsum(mask), instead of positions; carry traces across what the mask leaves out.",
 )
 def holes(subject: Subject) -> None:
-    """A hole in the mask, where a tool has answered, makes no difference.
+    """A gap in the mask, at the output of a tool, makes no difference.
 
     The next policy token is the next step: a discount, a trace or a mean that counts the tool's tokens penalises long
-    answers of tools, and a sum that stops there loses the reward behind it.
+    tool output, and a sum that stops there loses the rewards after it.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
@@ -98,7 +98,7 @@ def padding(subject: Subject) -> None:
 
 @check(*ARRAYS, when=without_key, fix="Count rows with jnp.any(mask, axis=-1), and use these counts.")
 def empty_rows(subject: Subject) -> None:
-    """A completion without policy tokens counts nowhere: leaving it out changes nothing for the others.
+    """A completion without policy tokens counts nowhere: removing it changes nothing for the others.
 
     Filters and abstaining rewards empty the masks of rows but leave the rows in the batch. One that still counts shifts
     the baseline of its group, or dilutes a mean.
@@ -109,7 +109,7 @@ def empty_rows(subject: Subject) -> None:
 
 
 def fits_other_shapes(case: ArrayCase) -> bool:
-    """Tell whether it gives the same on fewer rows *and* more columns at once; if so, neither is tried by itself."""
+    """Tell whether results are the same with fewer rows *and* more columns; if so, neither is tried separately."""
 
     def fits() -> bool:
         try:
@@ -161,7 +161,7 @@ def all_masked(subject: Subject) -> None:
 def row_order(subject: Subject) -> None:
     """Completions in another order give the same results in that order.
 
-    Batches are shuffled between epochs. The usual cause is reshape(-1, group_size), which takes neighbours for a group.
+    Batches are shuffled between epochs. The usual cause is reshape(-1, group_size), which treats neighbours as a group.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
@@ -176,9 +176,9 @@ def row_order(subject: Subject) -> None:
     *ARRAYS, when=on_batch, reads=["group_ids"], fix="Number the groups first: jnp.unique(ids, return_inverse=True)."
 )
 def group_labels(subject: Subject) -> None:
-    """The labels of groups mean nothing: they may be negative, huge, or far apart.
+    """The labels of groups have no meaning: they may be negative, huge, or far apart.
 
-    Labels used as indices read the numbers of other groups, or none: JAX silently clamps what is out of bounds.
+    Labels that are used as indices read values of other groups: JAX silently clamps indices that are out of bounds.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()

@@ -1,4 +1,4 @@
-"""What is claimed of KL estimators."""
+"""Claims about KL estimators."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def unbiased_value(subject: Subject) -> None:
 def unbiased_gradient(subject: Subject) -> None:
     """The expectation of the estimate's gradient, with the samples held fixed, is that of KL(π || π_ref).
 
-    As a loss it pulls elsewhere: k1 pulls nowhere, k3 towards the minimum of the other divergence.
+    Otherwise, as a loss, it minimises something else: k1 nothing, k3 the divergence in the other direction.
     """
     _, expected = _divergence(subject)
     _, gradient = _expectation(subject)

@@ -1,4 +1,4 @@
-"""What is claimed of policy losses, value losses and other terms of the loss."""
+"""Claims about policy losses, value losses and other terms of the loss."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def learns_from_policy_tokens(subject: Subject) -> None:
 def micro_batches(subject: Subject) -> None:
     """A completion's loss and gradient depend neither on the others in its micro-batch nor on how many there are.
 
-    Micro-batches add up to the whole only if each row stands by itself. A mean, a rank or a deviation over the batch
-    inside a loss makes the result depend on the split, and so on the size of the memory.
+    Micro-batches add up to the mini-batch only if rows are independent of one another. A mean, a rank or a deviation
+    over the batch inside a loss makes the result depend on the split, and so on the available memory.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
@@ -75,8 +75,8 @@ def micro_batches(subject: Subject) -> None:
 def extremes(subject: Subject) -> None:
     """Log-ratios of ±200 and ±10⁴ give finite losses and gradients, for both signs of the advantage.
 
-    A stale policy, or a token that the sampler could not have drawn, has such a ratio. Its exponential overflows, and
-    infinity times zero is NaN even where a clip discards it.
+    A stale policy, or a token that was almost impossible for the sampler, gives such a ratio. Its exponential
+    overflows, and infinity times zero is NaN even where clipping discards it.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
@@ -102,9 +102,9 @@ def extremes(subject: Subject) -> None:
     " intended.",
 )
 def finite_differences(subject: Subject) -> None:
-    """The gradient is that of the value, by central differences in random directions.
+    """The gradient agrees with central differences of the value in random directions.
 
-    A stop-gradient is in the way, or a derivative written by hand is wrong.
+    Otherwise a stop-gradient is in the way, or a handwritten derivative is wrong.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
@@ -150,8 +150,8 @@ def on_policy_gradient(subject: Subject) -> None:
 def zero_advantage(subject: Subject) -> None:
     """Where the advantage is zero, so is the gradient.
 
-    A completion that is neither better nor worse than its group teaches nothing. If there is another term, such as a
-    penalty or a regulariser, declare regularised=True.
+    A completion that is neither better nor worse than its group has no learning signal. If there is another term, such
+    as a penalty or a regulariser, declare regularised=True.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
@@ -167,7 +167,7 @@ def zero_advantage(subject: Subject) -> None:
     fix="Check the sign, and which side is clipped.",
 )
 def gradient_direction(subject: Subject) -> None:
-    """Descending makes no token with A > 0 less likely, and no token with A < 0 more likely.
+    """Gradient descent makes no token with A > 0 less likely, and no token with A < 0 more likely.
 
     A wrong sign, or an advantage taken from another row, trains the policy away from what is good.
     """
@@ -194,8 +194,8 @@ def gradient_direction(subject: Subject) -> None:
 def clip_side(subject: Subject) -> None:
     """The gradient stops where the ratio has moved far in the direction of A, and never where it has moved against it.
 
-    With the wrong side clipped for A < 0, nothing holds the policy back where it goes too far, and nothing corrects it
-    where it went wrong.
+    If the wrong side is clipped for A < 0, the policy is neither held back where it moves too far, nor corrected where
+    it has moved in the wrong direction.
     """
     case = ArrayCase.of(subject)
     fields = on_policy(case.fields())

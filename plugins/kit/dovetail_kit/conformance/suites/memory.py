@@ -1,4 +1,4 @@
-"""What is claimed of states: of estimators, controllers and optimisers, and of curves that decide."""
+"""Claims about states: of estimators, controllers and optimisers, and of curves that decide."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dovetail.errors import ConfigError
 from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import ArrayCase
-from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.compare import finite, same
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.invariance import ORDER
@@ -43,9 +44,9 @@ def _begin(subject: Subject) -> Any:
 
 @check("advantage", when=_remembers, fix="Return from update() what init() gave, moved towards the batch.")
 def learns_to_remember(subject: Subject) -> None:
-    """Its state moves with what it sees, stays finite and bounded, and what counts or varies is never negative.
+    """Its state changes with its inputs and stays finite and bounded; counts and variances are never negative.
 
-    A baseline that never learns is not one, and one that runs away drowns the scores.
+    A baseline that never changes is useless, and one that diverges swamps the scores.
     """
     case = ArrayCase.of(subject)
     first = state = _begin(subject)
@@ -70,8 +71,7 @@ def learns_to_remember(subject: Subject) -> None:
 
 @check("advantage", when=_remembers, fix="Add up over the rows with policy tokens only, and divide by their number.")
 def remembers_completions(subject: Subject) -> None:
-    """Its state depends neither on the order of completions nor on those without policy tokens, and survives a batch
-    of nothing else."""
+    """Its state depends neither on the order of completions nor on those without policy tokens."""
     case = ArrayCase.of(subject)
     fields, first = case.fields(), _begin(subject)
     expected = _update(subject, first, fields)
@@ -93,9 +93,9 @@ def _apart(state: Any, other: Any) -> bool:
 
 @check(*CONTROLLERS, unless="constant", fix="Compare what is observed with the target, and move the coefficient.")
 def reacts(subject: Subject) -> None:
-    """Its coefficient moves: for KL up where there is more of it, for entropy up where there is less.
+    """Its coefficient reacts: for KL it rises if the KL is high, for entropy if the entropy is low.
 
-    It stays finite and is never negative, however long it is pushed one way. An inverted controller runs away.
+    It stays finite and is never negative, however long it is pushed in one direction. An inverted controller diverges.
     """
     low, high = (_pushed(subject, value) for value in (0.0, 50.0))
     for value, coefficients in ((0.0, low), (50.0, high)):
@@ -125,9 +125,9 @@ def _pushed(subject: Subject, observed: float) -> np.ndarray:
 
 @check(*SCHEDULES, fix="Check for a division of whole numbers, and where the curve begins and ends.")
 def not_zero_throughout(subject: Subject) -> None:
-    """Somewhere in a run it gives a number that is not zero.
+    """It is not zero throughout a run.
 
-    A learning rate that is zero throughout trains nothing, and every metric of the run looks sound.
+    With a learning rate of zero throughout nothing is trained, although the metrics of the run look normal.
     """
     if not np.any(_curve(subject, TOTAL)):
         raise Failed(f"it is 0 at every step of {TOTAL}")
@@ -135,9 +135,9 @@ def not_zero_throughout(subject: Subject) -> None:
 
 @check("optimizer", fix="Keep moments and counts in the state that update() returns, in the type of float32.")
 def keeps_its_state(subject: Subject) -> None:
-    """What it remembers is in its state, in full precision where parameters are, and moves with the gradients.
+    """It keeps all memory in its state, in full precision if the parameters are, and updates it with the gradients.
 
-    A count that is kept elsewhere is lost at a restart, and moments in half precision lose small gradients.
+    A counter that is kept elsewhere is lost at a restart, and moments in half precision lose small gradients.
     """
     with jax.numpy_dtype_promotion("standard"):
         optimizer = subject.bind(**subject.floats)(jnp.float32(1e-2))
@@ -162,7 +162,11 @@ def spares_the_best(subject: Subject) -> None:
     for length in range(1, 10):
         curve = [(step, 1.0 + 0.01 * step) for step in range(0, 10 * length, 10)]
         offered = {"curve": curve, "others": others, "total_steps": 100}
-        if rule(*(offered[name] for name in subject.component.reads)):
+        try:
+            stops = rule(*(offered[name] for name in subject.component.reads))
+        except ConfigError as error:
+            raise Inapplicable(f"it cannot be asked here: {error}") from error
+        if stops:
             raise Failed(
                 f"after {10 * length} of 100 steps it stops a trial at {curve[-1][1]:g}; the best other has 0.5"
             )

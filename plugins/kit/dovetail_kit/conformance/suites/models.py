@@ -1,4 +1,4 @@
-"""What is claimed of models, adapters and rollout engines."""
+"""Claims about models, adapters and rollout engines."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def logits(subject: Subject) -> None:
 
 @check("model", slow=True, fix="Mask attention to later positions, and keep rows apart.")
 def causal(subject: Subject) -> None:
-    """A token changes nothing before it, and nothing in other rows."""
+    """A token affects neither earlier positions nor other rows."""
     tokens, mask = _batch()
     model = _model(subject)
     before, _ = model.whole(tokens, mask)
@@ -128,7 +128,7 @@ def cache(subject: Subject) -> None:
 def left_padding(subject: Subject) -> None:
     """Padding on the left changes nothing: positions count a row's true tokens.
 
-    Prompts of one batch have different lengths; a prompt read at shifted positions is answered by another policy.
+    Prompts in a batch have different lengths; with shifted positions, a prompt would be completed by another policy.
     """
     tokens, mask = _batch()
     model = _model(subject)
@@ -143,7 +143,7 @@ def left_padding(subject: Subject) -> None:
 
 @check("model", slow=True, fix="Let row i of the tokens attend to row i // (rows // prefix rows) of the prefix.")
 def prefix(subject: Subject) -> None:
-    """A prompt that is computed once and continued by several rows gives the same as each row computed whole."""
+    """A prompt that is computed once and continued by several rows gives the same results as whole rows."""
     tokens, mask = _batch()
     model = _model(subject)
     whole, _ = model.whole(tokens, mask)

@@ -1,4 +1,4 @@
-"""What is claimed of schedules, controllers, optimisers and early stopping."""
+"""Claims about schedules, controllers, optimisers and early stopping."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from dovetail.errors import ConfigError
 from dovetail.registry import Component
-from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.compare import finite, same
 from dovetail_kit.conformance.subject import Subject
 
@@ -255,7 +256,10 @@ def judges(subject: Subject) -> None:
 
     def ask(**changed: Any) -> Any:
         known = offered | changed
-        return rule(*(known[name] for name in subject.component.reads))
+        try:
+            return rule(*(known[name] for name in subject.component.reads))
+        except ConfigError as error:
+            raise Inapplicable(f"it cannot be asked here: {error}") from error
 
     answers = [ask(), ask()]
     if not all(isinstance(answer, bool | np.bool_) for answer in answers) or answers[0] != answers[1]:

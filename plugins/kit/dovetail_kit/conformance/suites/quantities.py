@@ -1,4 +1,4 @@
-"""What is claimed of fields that are computed position by position in a forward pass."""
+"""Claims about fields that are computed position by position in a forward pass."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _values(subject: Subject) -> np.ndarray:
 
 @check("field", when=is_quantity, fix="Return one number for each position: reduce the last axis, whatever its size.")
 def one_for_each_position(subject: Subject) -> None:
-    """It returns one number for each position: a vector of several could not be kept, and is refused by the engine."""
+    """It returns one number for each position: the engine refuses vectors, which would take too much memory."""
     positions = (batch.ROWS, batch.TOKENS)
     if _values(subject).shape != positions:
         raise Failed(f"for positions {list(positions)} it returns {list(_values(subject).shape)}")
@@ -34,9 +34,9 @@ def one_for_each_position(subject: Subject) -> None:
 
 @check("field", when=is_quantity, fix="Reduce over the last axis only, whatever axes come before it.")
 def by_position(subject: Subject) -> None:
-    """Computed in chunks of positions, it gives the same as at once.
+    """Computed in chunks of positions, it gives the same results as all at once.
 
-    The engine never holds the logits of all positions at once, and its chunks have other shapes than [seq, token].
+    The engine never holds the logits of all positions, and the shapes of its chunks differ from [seq, token].
     """
     whole = _values(subject)
     chunk = subject.bind()(*(value.reshape(-1, *value.shape[2:])[5:12] for value in _arguments(subject)))
@@ -62,7 +62,7 @@ def quantity_jit(subject: Subject) -> None:
 
 @check("field", when=is_quantity, fix="Go through jax.nn.log_softmax or logsumexp; never take the log of a softmax.")
 def quantity_extremes(subject: Subject) -> None:
-    """Logits of ±10⁴, as of a model that is certain, give finite values and gradients."""
+    """Logits of ±10⁴, as from a model that is certain, give finite values and gradients."""
     arguments = [value * 1e4 if jnp.issubdtype(value.dtype, jnp.floating) else value for value in _arguments(subject)]
     floats = tuple(i for i, value in enumerate(arguments) if jnp.issubdtype(value.dtype, jnp.floating))
     finite(subject.bind()(*arguments), "the value")

@@ -1,4 +1,4 @@
-"""What is claimed of replays: which earlier completions join a step."""
+"""Claims about replays: which earlier completions join a step."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def _history(subject: Subject) -> list[tuple[Batch, Any]]:
     fix="Return all fields, for exactly `groups` groups; give empty masks to those that are missing.",
 )
 def joins_groups(subject: Subject) -> None:
-    """Exactly `groups` groups join every step, with all fields in their shapes and types.
+    """Exactly `groups` groups join every step, with all fields in their shapes and dtypes.
 
-    A step is compiled for one shape. As long as there is nothing to learn from again, the masks are empty.
+    A step is compiled for one shape. As long as there is nothing to replay, the masks are empty.
     """
     groups, fresh = subject.bind().groups, _fresh(0)
     expected = {name: ((groups, *array.shape[1:]), array.dtype.name) for name, array in fresh.items()}

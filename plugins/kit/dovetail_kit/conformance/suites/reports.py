@@ -1,4 +1,4 @@
-"""What is claimed of metrics, and of what is not a number: neither may hide anything."""
+"""Claims about metrics and about NaN: neither may hide a problem."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dovetail_kit.conformance.suites.values import ARRAYS
 def metrics_of_tokens(subject: Subject) -> None:
     """Padding and empty completions change no metric.
 
-    A share that is counted over padding falls as one completion of the batch gets longer.
+    A fraction that includes padding falls as one completion of the batch gets longer.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
@@ -49,9 +49,9 @@ def _reduced(metrics: dict[str, np.ndarray], mask: np.ndarray) -> dict[str, floa
 
 @check(*LOSSES, fix="Leave what is not finite as it is: no nan_to_num, and no jnp.where(jnp.isfinite(x), x, 0).")
 def nan_of_the_model_is_seen(subject: Subject) -> None:
-    """Where the model gives NaN at a policy token, so does the loss.
+    """If the model gives NaN at a policy token, so does the loss.
 
-    A run stops at a loss that is not a number, and keeps the batch. Hidden as zero, it goes on with a broken model.
+    A run stops at a loss of NaN, and keeps the batch. If the NaN became zero, it would continue with a broken model.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
@@ -68,7 +68,7 @@ def nan_of_the_model_is_seen(subject: Subject) -> None:
 
 @check("kl", fix="Look for jax.lax.stop_gradient around the log-probabilities that are being trained.")
 def pulls(subject: Subject) -> None:
-    """Somewhere it has a gradient: a penalty in the loss that has none penalises nothing."""
+    """Its gradient is not zero everywhere: a penalty in the loss without a gradient has no effect."""
     case = ArrayCase.of(subject)
     result = case.run(case.fields())
     if result.gradients and not any(gradient.any() for gradient in result.gradients.values()):

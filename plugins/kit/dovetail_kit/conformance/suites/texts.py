@@ -1,4 +1,4 @@
-"""What is claimed of functions of texts: rewards of completions or of tokens, and what finds the answer."""
+"""Claims about functions of texts: rewards of completions or of tokens, and what finds the answer."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def _call(subject: Subject, records: list[dict[str, Any]], **params: Any) -> lis
 def one_for_each(subject: Subject) -> None:
     """It returns one result for each completion, a finite number or None; nothing for no completions.
 
-    A NaN is neither a score nor an abstention; None is how to abstain. The result of a process reward is a list of
-    numbers, as many as the completion has tokens.
+    NaN is neither a score nor an abstention; return None to abstain. The result of a process reward is a list of
+    numbers, one for each token of the completion.
     """
     records = _records(subject)
     found = _call(subject, records)
@@ -155,7 +155,7 @@ def by_itself(subject: Subject) -> None:
 def by_its_group(subject: Subject) -> None:
     """A completion gets the same result whatever the other groups are, and in any order of completions.
 
-    Which groups share a batch, and in which order, is chance.
+    It is arbitrary which groups share a batch, and in which order.
     """
     records = [record | {"group_ids": int(number % 3 > 0)} for number, record in enumerate(_records(subject))]
     first = _call(subject, records)
@@ -245,10 +245,10 @@ def within_range(subject: Subject) -> None:
 
 @check("reward_manager", fix="Use np.nansum and the like on the table, and return NaN where a whole row is NaN.")
 def combines(subject: Subject) -> None:
-    """It returns one score per completion, NaN only where every reward abstained, and leaves the table as it is.
+    """It returns one score per completion, NaN only where every reward abstained, and does not change the table.
 
-    NaN in the table is an abstention. Read as zero, it penalises a completion that no reward has judged. A manager that
-    needs all rewards declares needs_all=True, and returns NaN where any of them abstained.
+    NaN in the table is an abstention. Treated as zero, it would penalise a completion that no reward has scored. A
+    manager that needs all rewards declares needs_all=True, and returns NaN where any of them abstained.
     """
     table = np.array([[1.0, 2.0], [np.nan, 0.5], [np.nan, np.nan], [0.0, -1.0], [0.0, np.nan]])
     names = ("first", "second")

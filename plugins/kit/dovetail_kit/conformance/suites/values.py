@@ -1,4 +1,4 @@
-"""What is claimed of every component that maps fields to arrays: what it reads, and the values it returns."""
+"""Claims about every component that maps fields to arrays: the fields it reads, and the values it returns."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ BOOLEAN = ("completion_filter", "group_filter", "loss_mask")
 
 @check(*ARRAYS, doctor="error", fix="Correct the spelling, or register a component of kind 'field' that provides it.")
 def fields_are_known(subject: Subject) -> None:
-    """No field that it reads is a misspelt one: what is not known and is not close to a known name may be a column.
+    """It reads no misspelt field: an unknown name may be a column only if it does not resemble a known field.
 
-    Positional parameters are fields, or columns of the task that hold numbers; hyperparameters go behind a `*`.
+    Positional parameters are fields, or columns of the task that hold numbers; hyperparameters go after a `*`.
     """
     known = provided(subject.component, current())
     for name in subject.component.reads:
@@ -105,7 +105,7 @@ def zero_outside_the_mask(subject: Subject) -> None:
 def half_precision(subject: Subject) -> None:
     """bfloat16 in, float32 out, with the arithmetic in float32.
 
-    Sums and exponentials in bfloat16 keep three digits, so the dtype of the model would decide how good the loss is.
+    Sums and exponentials in bfloat16 keep three digits, so the accuracy of the loss would depend on the model's dtype.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()

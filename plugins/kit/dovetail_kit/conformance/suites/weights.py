@@ -1,4 +1,4 @@
-"""What is claimed of a model's weights: how they begin, that all of them learn, and that `abstract` tells them."""
+"""Claims about a model's weights: how they begin, that all of them learn, and that `abstract` tells them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _leaves(model: Any) -> dict[str, Any]:
     fix="Draw every parameter with a key of its own: rngs.params() gives another at each call.",
 )
 def begins_at_random(subject: Subject) -> None:
-    """A seed decides the weights: another one gives others, and no two layers begin alike.
+    """The seed determines the weights: different seeds give different ones, and no two layers start with the same.
 
     Layers that begin alike get the same gradients and stay alike, and runs with other seeds would be one run.
     """
@@ -51,7 +51,7 @@ def begins_at_random(subject: Subject) -> None:
 def abstract_is_what_is_made(subject: Subject) -> None:
     """`abstract` has the parameters that `make` makes, in the same shapes and types.
 
-    Memory is planned, checkpoints are restored and weights are sharded by what it says.
+    It is used to plan memory, to restore checkpoints and to shard weights.
     """
     made = {path: (leaf.shape, leaf.dtype.name) for path, leaf in _leaves(_make(subject)).items()}
     told = _leaves(subject.bind().abstract(VOCABULARY))
@@ -66,7 +66,7 @@ def abstract_is_what_is_made(subject: Subject) -> None:
 def every_parameter_learns(subject: Subject) -> None:
     """Every parameter has a finite gradient that is not zero.
 
-    A frozen embedding trains as if all were well, only worse.
+    With a parameter frozen by mistake, training looks normal, but is worse.
     """
     tokens, mask = _batch()
     graphdef, params, rest = nnx.split(_make(subject), nnx.Param, ...)
@@ -94,9 +94,9 @@ def every_parameter_learns(subject: Subject) -> None:
     "model", slow=True, fix="Let cached tokens come after the prefix: positions and attention count all three parts."
 )
 def prefix_and_cache(subject: Subject) -> None:
-    """A shared prompt continued in cached pieces gives the same as each row computed whole.
+    """A shared prompt that is continued in cached pieces gives the same results as whole rows.
 
-    That is how completions are sampled: the prompt once, then token by token.
+    Completions are sampled like this: the prompt once, then token by token.
     """
     tokens, mask = _batch()
     model = _make(subject)

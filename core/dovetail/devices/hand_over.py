@@ -1,0 +1,93 @@
+"""Weights of one role to the devices of another."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import attrs
+import jax
+import numpy as np
+from flax import nnx
+from jax.sharding import Sharding
+
+from dovetail.devices.mesh import Devices
+from dovetail.protocols import Weights
+
+
+@attrs.define(kw_only=True, eq=False)
+class HandOver:
+    """Copies the policy's weights to where a role is, cut as they are there.
+
+    What it returns shares no memory with what is trained, which the next update reuses. What is not trained is moved
+    once, and shared where the devices are the same.
+
+    Attributes:
+        devices: of the run.
+        size: bytes that were copied since `timings` was called last.
+        seconds: how long that took.
+    """
+
+    devices: Devices
+    size: int = 0
+    seconds: float = 0.0
+    _frozen: dict[str, tuple[Any, Any]] = attrs.field(factory=dict)
+    """By role, what is not trained and what was made of it."""
+
+    def __call__(self, weights: Weights, role: str) -> Weights:
+        """Return the weights on the devices of a role."""
+        return Weights(self.trained(weights.trained, role), self._once(weights.frozen, role))
+
+    def lend(self, weights: Weights, role: str) -> Weights:
+        """Return the weights themselves where a role has the policy's devices, and a copy otherwise."""
+        return weights if self.devices.of(role) is self.devices else self(weights, role)
+
+    def trained(self, state: Any, role: str) -> Any:
+        """Return a copy of parameters on the devices of a role."""
+        began, to = time.perf_counter(), self.devices.of(role)
+        made = jax.block_until_ready(_moved(state, to))
+        self.seconds += time.perf_counter() - began
+        self.size += sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+        return made
+
+    def _once(self, frozen: Any, role: str) -> Any:
+        if self.devices.of(role) is self.devices:
+            return frozen
+        if role not in self._frozen or self._frozen[role][0] is not frozen:
+            self._frozen[role] = frozen, _moved(frozen, self.devices.of(role))
+        return self._frozen[role][1]
+
+    def timings(self) -> dict[str, float]:
+        """Return the seconds since the last call, and how fast that was; nothing where nothing was copied."""
+        size, seconds, self.size, self.seconds = self.size, self.seconds, 0, 0.0
+        if not size:
+            return {}
+        return {"hand_over/seconds": seconds, "hand_over/gb_per_second": size / 1e9 / max(seconds, 1e-9)}
+
+
+def _moved(state: Any, to: Devices) -> Any:
+    def move(variable: Any) -> Any:
+        value = variable.get_value()
+        return variable.replace(copied(value, to.place(variable.get_metadata().get("axes"), value.shape)))
+
+    return jax.tree.map(move, state, is_leaf=lambda x: isinstance(x, nnx.Variable))
+
+
+def copied(value: jax.Array, sharding: Sharding | None) -> jax.Array:
+    """Return a copy of an array with this sharding; None is the one that it has.
+
+    On devices where JAX cannot put it, since they are another process's, it is made from the host's memory.
+    """
+    to = sharding or value.sharding
+    if not (to.is_fully_addressable and value.is_fully_addressable):
+        return through_host(value, to)
+    if not to.device_set.isdisjoint(value.sharding.device_set):
+        # between overlapping meshes JAX shares buffers in spite of may_alias=False; for equal shardings it does not
+        value = jax.device_put(value, value.sharding, may_alias=False)
+    return jax.device_put(value, to)
+
+
+def through_host(value: jax.Array, sharding: Sharding) -> jax.Array:
+    """Return an array with this sharding, made from a copy in the host's memory."""
+    whole = np.asarray(value)
+    return jax.make_array_from_callback(value.shape, sharding, lambda index: whole[index])

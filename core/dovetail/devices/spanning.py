@@ -1,0 +1,83 @@
+"""Arrays that span the devices of several processes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+from jax.sharding import NamedSharding, PartitionSpec, Sharding
+
+from dovetail.devices.processes import is_first, several
+
+
+def put(array: Any, sharding: Sharding | None) -> jax.Array:
+    """Put an array on devices, also on those of other processes, each of which has the same one.
+
+    `jax.device_put` would compare the values of all processes first, at the cost of sending them round.
+    """
+    spans = isinstance(array, jax.Array) and not array.is_fully_addressable
+    if sharding is None or sharding.is_fully_addressable or spans:
+        return jax.device_put(array, sharding)
+    host = np.asarray(array)
+    return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+
+
+def shared(tree: Any, mesh: Any) -> Any:
+    """Make arrays that each process has for itself, with the same values, one array of all of them: orbax needs it."""
+    if not several():
+        return tree
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    return jax.tree.map(lambda x: put(x, everywhere) if _is_own(x) else x, tree)
+
+
+def _is_own(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and leaf.is_fully_addressable
+
+
+def whole(tree: Any) -> Any:
+    """Return arrays with all of their values as arrays of the host; all processes call this."""
+
+    def fetch(array: Any) -> np.ndarray:
+        spans = isinstance(array, jax.Array) and not array.is_fully_addressable
+        return np.asarray(_everywhere(array).addressable_data(0) if spans else array)
+
+    return jax.tree.map(fetch, tree)
+
+
+def own_copy(state: Any, place: Callable[..., Sharding | None]) -> Any:
+    """Return a state whose parameters are at their places among the first process's devices; all processes call this.
+
+    The others get None. A parameter is whole on every device for a moment, one after another.
+    """
+
+    def bring(variable: nnx.Variable[Any]) -> Any:
+        value = _everywhere(variable.get_value()).addressable_data(0)
+        if not is_first():
+            return None
+        return variable.replace(jax.device_put(value, place(variable.get_metadata().get("axes"), value.shape)))
+
+    found = jax.tree.map(bring, state, is_leaf=lambda x: isinstance(x, nnx.Variable))
+    return found if is_first() else None
+
+
+def own_shape(fsdp: int, tp: int) -> tuple[int, int]:
+    """Return the mesh of one process's devices, cut like that of all of them as far as they go."""
+    here = jax.local_device_count()
+    inner = math.gcd(tp, here)
+    return here // inner, inner
+
+
+def _everywhere(array: jax.Array) -> jax.Array:
+    sharding = array.sharding
+    if sharding.is_fully_replicated:
+        return array
+    assert isinstance(sharding, NamedSharding), "what spans processes is cut by the mesh"
+    return jax.jit(_same, out_shardings=NamedSharding(sharding.mesh, PartitionSpec()))(array)
+
+
+def _same(array: jax.Array) -> jax.Array:
+    return array

@@ -1,0 +1,257 @@
+"""Several processes become one run: they meet, see that they are about to do the same, and end together."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import platform
+import resource
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+
+from dovetail.devices.processes import client, wait_for
+from dovetail.errors import DovetailError, RunError, printable
+from dovetail.run import aborts
+
+FAILED, HEARD, HELLO = "dovetail/failed", "dovetail/heard", "dovetail/hello"
+AUTO: Final = "auto"
+SHOWN: Final = 6
+LEAVING_SECONDS: Final = 5.0
+LOST: Final = ("Gloo ", "NCCL", "UNAVAILABLE:", "CoordinationService")
+"""Words of errors that a process meets whose peer is gone; who that was, JAX says a little later."""
+
+
+@attrs.frozen(kw_only=True)
+class Meeting:
+    """Where processes meet, how many there are, and which one this is.
+
+    Attributes:
+        coordinator: `HOST:PORT` of process 0, or `auto`: as `jax.distributed` finds it in the environment.
+        processes: how many there are; None with `auto`.
+        process: which this is; likewise.
+        wait: seconds to wait for the others at the beginning.
+        deadline: seconds without a sign of life after which a process counts as dead.
+    """
+
+    coordinator: str
+    processes: int | None
+    process: int | None
+    wait: int = 300
+    deadline: int = 60
+
+    def __attrs_post_init__(self) -> None:
+        given = (self.processes, self.process)
+        if self.coordinator == AUTO and given == (None, None):
+            return
+        host, _, port = self.coordinator.rpartition(":")
+        if self.coordinator != AUTO and not (host and port.isdigit() and 0 < int(port) < 1 << 16):
+            raise RunError(
+                f"--coordinator '{self.coordinator}' is not HOST:PORT, such as 10.0.0.1:1234, and not 'auto'"
+            )
+        if self.processes is None or self.process is None or self.coordinator == AUTO:
+            raise RunError(
+                "say all of --coordinator HOST:PORT --processes N --process I, or --coordinator auto alone, which takes"
+                " them from the environment of Slurm, Kubernetes, Open MPI or a TPU pod"
+            )
+        if not 0 <= self.process < self.processes:
+            raise RunError(
+                f"--process {self.process} of --processes {self.processes} does not exist: they are counted from 0"
+            )
+
+
+@contextlib.contextmanager
+def joined(meeting: Meeting | None, identity: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
+    """Be one of the processes of a run meanwhile; without a meeting, or alone, do nothing.
+
+    Args:
+        meeting: of all processes.
+        identity: makes what must be the same in all of them, by name.
+
+    Raises:
+        RunError: if the others do not come, cannot be reached, or are about to do something else.
+    """
+    if meeting is None or meeting.processes == 1:
+        yield
+        return
+    aborts.translate_from_now_on()
+    _initialize(meeting)
+    ended = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(ended,), name="others", daemon=True)
+    watcher.start()
+    try:
+        _compare(identity())
+        yield
+    except BaseException as error:
+        _leave_because_of(error, meeting.deadline, ended)
+        raise
+    ended.set()
+    watcher.join()
+    import jax
+
+    jax.distributed.shutdown()
+
+
+def _initialize(meeting: Meeting) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # aborts are not defects
+    where: dict[str, Any] = {}
+    wait = meeting.wait
+    if meeting.coordinator != AUTO:
+        aborts.know(index=meeting.process, count=meeting.processes, coordinator=meeting.coordinator)
+        began = time.monotonic()
+        (_see_that_free if meeting.process == 0 else _reach)(meeting)
+        wait = max(1, wait - int(time.monotonic() - began))
+        where = {
+            "coordinator_address": meeting.coordinator,
+            "num_processes": meeting.processes,
+            "process_id": meeting.process,
+            "cluster_detection_method": "deactivate",
+        }
+    import jax
+
+    # with it, JAX would take SIGTERM for a notice that somebody else acts upon
+    jax.config.update("jax_enable_preemption_service", False)
+    try:
+        jax.distributed.initialize(
+            **where,
+            initialization_timeout=wait,
+            heartbeat_timeout_seconds=meeting.deadline,
+            shutdown_timeout_seconds=max(meeting.deadline, 60),
+        )
+    except (ValueError, RuntimeError) as error:
+        found = " ".join(str(error).split())
+        if meeting.coordinator == AUTO:
+            raise RunError(
+                f"--coordinator auto: jax.distributed finds no cluster in the environment ({found}); say --coordinator"
+                " HOST:PORT --processes N --process I"
+            ) from error
+        raise RunError(f"process {meeting.process} cannot join {meeting.coordinator}: {found}") from error
+
+
+def _see_that_free(meeting: Meeting) -> None:
+    """Refuse a port that another program has, which JAX would only say in its log."""
+    port = int(meeting.coordinator.rpartition(":")[2])
+    with socket.socket(socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("", port))
+        except OSError as error:
+            raise RunError(
+                f"port {port} cannot be used on {platform.node()} ({error.strerror}): another program has it, perhaps"
+                " another run; take another port in --coordinator, in all processes"
+            ) from error
+
+
+def _reach(meeting: Meeting) -> None:
+    """Wait until somebody listens at the coordinator's address: JAX would abort without saying what was wrong."""
+    host, _, port = meeting.coordinator.rpartition(":")
+    deadline = time.monotonic() + meeting.wait
+    while True:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise RunError(
+                    f"the coordinator {meeting.coordinator} has not answered process {meeting.process} on"
+                    f" {platform.node()} for {meeting.wait} s ({error.strerror or error}): see that process 0 runs"
+                    " there, and that the port is open between the hosts"
+                ) from error
+            time.sleep(0.2)
+
+
+def _compare(identity: Mapping[str, Any]) -> None:
+    """Refuse to begin unless all processes are about to do the same.
+
+    Raises:
+        RunError: naming the first process that differs from process 0, and in what.
+    """
+    import jax
+
+    index, mine = jax.process_index(), {"host": f"{platform.node()} (process id {os.getpid()})", **identity}
+    client().key_value_set(f"{HELLO}/{index}", json.dumps(mine))
+    all_of_them = [json.loads(wait_for(f"{HELLO}/{number}")) for number in range(jax.process_count())]
+    aborts.know(hosts=[each["host"] for each in all_of_them], index=index)
+    first = all_of_them[0]
+    for number, each in enumerate(all_of_them):
+        if differ := [name for name in first if name != "host" and each[name] != first[name]]:
+            shown = "; ".join(_difference(name, first[name], each[name]) for name in differ)
+            raise RunError(
+                f"process {number} on {each['host']} is about to do something else than process 0 on {first['host']}:"
+                f" {shown}"
+            )
+
+
+def _difference(name: str, first: Any, other: Any) -> str:
+    if not isinstance(first, dict):
+        return f"{name} is {other!r}, and {first!r} in process 0"
+    keys = sorted(key for key in first.keys() | other.keys() if first.get(key) != other.get(key))
+    shown = ", ".join(f"{key} is {other.get(key)}, and {first.get(key)} in process 0" for key in keys[:SHOWN])
+    return f"{name}: {shown}" + (f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else "")
+
+
+def _watch(ended: threading.Event) -> None:
+    """End this process when another one says that it has failed, whatever this one is waiting for."""
+    import jax
+
+    while not ended.is_set():
+        try:
+            said = json.loads(client().blocking_key_value_get(FAILED, 1000))
+        except jax.errors.JaxRuntimeError as error:
+            if "DEADLINE_EXCEEDED" in str(error):
+                continue
+            return  # the coordinator is gone, which JAX says
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
+            client().key_value_increment(HEARD, 1)
+        if said["process"] != jax.process_index():
+            _end(f"error: process {said['process']} on {said['host']} has failed, and this one ends with it: ", said)
+        return
+
+
+def _end(begin: str, said: Mapping[str, Any]) -> None:
+    sys.stdout.flush()
+    os.write(2, f"{begin}{said['message']}\n".encode())
+    os._exit(1)
+
+
+def _leave_because_of(error: BaseException, deadline: int, ended: threading.Event) -> None:
+    """Tell the others, and do not wait for them at the exit."""
+    import jax
+
+    text = " ".join(printable(error).split())
+    if any(
+        word in text for word in LOST
+    ):  # somebody else is gone: who that is, is said by its own word, or by JAX, which aborts this process
+        time.sleep(deadline + LEAVING_SECONDS)
+    what = text if isinstance(error, DovetailError) else f"{type(error).__name__} {text}".strip()
+    said = {"process": jax.process_index(), "host": platform.node(), "message": what}
+    with contextlib.suppress(jax.errors.JaxRuntimeError):
+        client().key_value_set(FAILED, json.dumps(said))
+    ended_by = time.monotonic() + LEAVING_SECONDS
+    while jax.process_index() == 0 and time.monotonic() < ended_by and not _all_have_heard():
+        time.sleep(0.05)
+    ended.set()
+    atexit.register(_exit_at_once)
+
+
+def _all_have_heard() -> bool:
+    import jax
+
+    try:
+        return int(client().key_value_try_get(HEARD)) >= jax.process_count()
+    except jax.errors.JaxRuntimeError:
+        return False
+
+
+def _exit_at_once() -> None:
+    """Leave out what JAX does at the exit: it would wait for processes that do not come."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)

@@ -1,0 +1,263 @@
+"""Micro-batches of like length: rows are sorted, and each micro-batch is cut to the narrowest of a few widths.
+
+The widths follow from shapes, so all of them are in the one program that is compiled; how many micro-batches each of
+them gets is a number in it. Nothing but rounding changes: weights of the loss were made on the whole mini-batch, what
+is drawn at random is drawn from a row's own key, and a completion's first tokens do not depend on what follows them.
+
+Sorting takes the completions of a prompt apart. So prompts are read by themselves, some at a time, and completions
+continue what was kept of theirs; gradients are added up there, and go through the prompts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from dovetail.arrays import full_precision
+from dovetail.devices.mesh import keep_rows_cut
+from dovetail.kinds import FIELDS
+from dovetail.plan.roles import INPUTS
+from dovetail.step.algorithm import Sizes
+from dovetail.step.forward import Reads, split_rows
+from dovetail.step.parts import Sums, merge
+
+PROMPT: Final = "prompt_numbers"
+"""Beside the fields of a micro-batch: which of the prompts that were read a row continues."""
+
+Batch = Mapping[str, Array]
+
+
+def widths(tokens: int, count: int) -> tuple[int, ...]:
+    """Return equally spaced widths, the last of which is `tokens`.
+
+    >>> widths(64, 4), widths(3, 8)
+    ((16, 32, 48, 64), (1, 2, 3))
+    """
+    return tuple(sorted({-(-tokens * number // count) for number in range(1, count + 1)}))
+
+
+def described(sizes: Sizes, tokens: int) -> str:
+    """Say how completions of at most `tokens` tokens are cut; nothing where they are not.
+
+    >>> sizes = Sizes(epochs=1, group_size=8, mini_batch_size=64, micro_batch_size=16, length_buckets=4)
+    >>> described(sizes, 64)
+    'sorted by length and cut to 16, 32, 48 or 64 tokens'
+    """
+    if sizes.length_buckets == 1:
+        return ""
+    *others, last = map(str, widths(tokens, sizes.length_buckets))
+    return f"sorted by length and cut to {', '.join(others)}{' or ' * bool(others)}{last} tokens"
+
+
+def row_lengths(batch: Batch) -> Int[Array, "seq"]:
+    """Return the number of positions up to the last one that anything is asked about.
+
+    >>> row_lengths({"mask": jnp.array([[True, False, True, False], [False] * 4])})
+    Array([3, 0], dtype=int32)
+    """
+    asked = batch["mask"] | batch["observed"] if "observed" in batch else batch["mask"]
+    return jnp.max(jnp.where(asked, jnp.arange(1, asked.shape[1] + 1, dtype=jnp.int32), 0), axis=1)
+
+
+@attrs.frozen(kw_only=True)
+class Buckets:
+    """How the rows of a batch are visited.
+
+    Attributes:
+        widths: of completions, from the narrowest to the whole one.
+        size: rows of a micro-batch.
+        rows_per_prompt: how many consecutive rows of the batch have the same prompt.
+        prompts: how many prompts are read at a time; rows are sorted among those of these prompts.
+    """
+
+    widths: tuple[int, ...]
+    size: int
+    rows_per_prompt: int
+    prompts: int
+
+    @classmethod
+    def of(cls, sizes: Sizes, batch: Batch) -> Buckets:
+        """Return those of a batch.
+
+        Of the tokens of an unsorted micro-batch about half are completions in a sorted one, and the others prompts,
+        what is kept of which stays until all that continues them is done: so memory does not grow.
+        """
+        (rows, tokens), prompt = batch["tokens"].shape, batch["prompt_tokens"].shape[1]
+        unsorted, together = min(sizes.micro_batch_size, rows), sizes.rows_per_prompt
+        size = max(1, unsorted // 2)
+        left = (unsorted - size) * tokens + -(-unsorted // together) * prompt
+        at_once = max(1, left // prompt)
+        number = -(-rows // together)
+        chunks = -(-number // at_once)
+        return cls(
+            widths=widths(tokens, sizes.length_buckets),
+            size=size,
+            rows_per_prompt=together,
+            prompts=-(-number // chunks),
+        )
+
+    def chunks(self, batch: Batch) -> dict[str, Array]:
+        """Cut a batch into [chunk, row, ...], each with the completions of `prompts` prompts."""
+        return split_rows(dict(batch), self.prompts * self.rows_per_prompt)
+
+    def prompts_of(self, batch: Batch) -> dict[str, Array]:
+        """Return what is read of each prompt, once."""
+        names = [name for name in ("prompt_tokens", "prompt_mask", "draw_ids") if name in batch]
+        return {name: batch[name][:: self.rows_per_prompt] for name in names}
+
+    def visit(self, batch: Batch, carry: Any, see: Callable[[Any, Int[Array, ""], dict[str, Array]], Any]) -> Any:
+        """Return the carry after `see(carry, number, micro)` of every micro-batch, from the shortest rows on.
+
+        Where rows do not fill the last micro-batch, the first one, which is the narrowest, has empty rows.
+        """
+        micros, longest = self._sorted(batch)
+        start = jnp.int32(0)
+        for width, end in zip(
+            self.widths, jnp.searchsorted(longest, jnp.array(self.widths), side="right"), strict=True
+        ):
+
+            def one(number: Int[Array, ""], carry: Any, width: int = width) -> Any:
+                return see(carry, number, cut({name: micro[number] for name, micro in micros.items()}, width))
+
+            carry = jax.lax.fori_loop(start, end.astype(jnp.int32), one, carry)
+            start = end.astype(jnp.int32)
+        return carry
+
+    def widest(self, batch: Batch) -> Any:
+        """Return the shapes of a micro-batch of whole rows."""
+        return jax.eval_shape(lambda: {name: micro[0] for name, micro in self._sorted(batch)[0].items()})
+
+    def order(self, batch: Batch) -> Int[Array, "row"]:
+        """Return the rows from the shortest to the longest, after as many empty ones as fill the micro-batches."""
+        rows = batch["tokens"].shape[0]
+        empty = jnp.full((-rows % self.size,), rows, jnp.int32)
+        return jnp.concatenate([empty, jnp.argsort(row_lengths(batch), stable=True).astype(jnp.int32)])
+
+    def _sorted(self, batch: Batch) -> tuple[dict[str, Array], Int[Array, "micro"]]:
+        """Return the micro-batches, [micro-batch, size, ...], and the length of the longest row of each."""
+        order = self.order(batch)
+        numbered = dict(batch) | {PROMPT: jnp.arange(len(batch["tokens"]), dtype=jnp.int32) // self.rows_per_prompt}
+
+        def take(array: Array) -> Array:
+            taken = jnp.take(array, order, axis=0, mode="fill", fill_value=0)
+            return taken.reshape(-1, self.size, *array.shape[1:])
+
+        micros = keep_rows_cut(jax.tree.map(take, numbered))
+        return micros, jnp.max(take(row_lengths(batch)), axis=1)
+
+
+def cut(micro: Batch, width: int) -> dict[str, Array]:
+    """Return a micro-batch with completions of `width` tokens.
+
+    >>> micro = {"tokens": jnp.zeros((2, 4)), "turn_mask": jnp.zeros((2, 4)), "mine": jnp.zeros((2, 4))}
+    >>> {name: array.shape[1] for name, array in cut(micro, 3).items()}
+    {'tokens': 3, 'turn_mask': 4, 'mine': 3}
+    """
+    tokens = micro["tokens"].shape[1]
+
+    def of_tokens(name: str, array: Array) -> bool:
+        if array.ndim < 2 or array.shape[1] != tokens or name.startswith(_OTHERS):
+            return False
+        return name not in FIELDS or FIELDS[name].shape.startswith("[seq, token")
+
+    return {name: array[:, :width] if of_tokens(name, array) else array for name, array in micro.items()}
+
+
+_OTHERS: Final = ("prompt_", *(inputs.prefix for inputs in INPUTS.values() if inputs.prefix))
+"""What begins the names of fields that are not about completions."""
+
+Read = Callable[[Any, dict[str, Array]], Reads]
+LossFn = Callable[[Any, dict[str, Array], Reads], tuple[Float[Array, ""], Sums]]
+
+
+def map_by_length(
+    read: Callable[[dict[str, Array]], Reads],
+    function: Callable[[Reads, dict[str, Array]], dict[str, Array]],
+    batch: Batch,
+    buckets: Buckets,
+) -> dict[str, Array]:
+    """Return [seq, ...] arrays from a function of micro-batches; where a row was cut they have zeros."""
+
+    def chunk(piece: dict[str, Array]) -> dict[str, Array]:
+        reads = read(buckets.prompts_of(piece))
+        shapes = jax.eval_shape(lambda micro: function(reads, micro), buckets.widest(piece))
+        order = buckets.order(piece)
+        count = len(order) // buckets.size
+        kept = jax.tree.map(lambda like: jnp.zeros((count, *like.shape), like.dtype), shapes)
+
+        def see(kept: Any, number: Int[Array, ""], micro: dict[str, Array]) -> Any:
+            return jax.tree.map(
+                lambda all_, x: all_.at[number].set(_grown(x, all_.shape[1:])), kept, function(reads, micro)
+            )
+
+        found = buckets.visit(piece, kept, see)
+        back = jnp.argsort(order)[: len(piece["tokens"])]  # the empty rows have the greatest number
+        return jax.tree.map(lambda x: jnp.take(x.reshape(-1, *x.shape[2:]), back, axis=0), found)
+
+    pieces = buckets.chunks(batch)
+    if len(pieces["tokens"]) == 1:
+        return chunk(dict(batch))
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[: len(batch["tokens"])], jax.lax.map(chunk, pieces))
+
+
+def _grown(array: Array, shape: tuple[int, ...]) -> Array:
+    return jnp.pad(array, [(0, whole - size) for whole, size in zip(shape, array.shape, strict=True)])
+
+
+def accumulate_by_length(
+    loss_fn: LossFn, read: Read, params: Any, batch: Batch, buckets: Buckets
+) -> tuple[Any, Float[Array, ""], Sums]:
+    """Return what `dovetail.step.gradients.accumulate` does: gradient, loss and metric sums of a mini-batch."""
+
+    def chunk(piece: dict[str, Array]) -> tuple[Any, Array, Sums]:
+        prompts = buckets.prompts_of(piece)
+        floats, back, rest = jax.vjp(lambda p: _floats_apart(read(p, prompts)), params, has_aux=True)
+
+        def loss(params: Any, floats: Any, micro: dict[str, Array]) -> tuple[Array, Sums]:
+            return loss_fn(params, micro, _joined(floats, rest))
+
+        def one(micro: dict[str, Array]) -> tuple[Any, Array, Sums]:
+            (value, metrics), grads = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(params, floats, micro)
+            return jax.tree.map(full_precision, grads), value, metrics
+
+        zeros = _zeros(jax.eval_shape(one, buckets.widest(piece)))
+        (grads, kept), value, metrics = buckets.visit(piece, zeros, lambda sums, _, micro: _added(sums, one(micro)))
+        (through_prompts,) = back(jax.tree.map(lambda x, like: x.astype(like.dtype), kept, floats))
+        return jax.tree.map(lambda x, more: x + full_precision(more), grads, through_prompts), value, metrics
+
+    pieces = buckets.chunks(batch)
+    if len(pieces["tokens"]) == 1:
+        return chunk(dict(batch))
+    shapes = jax.eval_shape(chunk, jax.tree.map(lambda x: x[0], pieces))
+    total, _ = jax.lax.scan(lambda sums, piece: (_added(sums, chunk(piece)), None), _zeros(shapes), pieces)
+    return total
+
+
+def _added(sums: Any, found: Any) -> Any:
+    *before, metrics = sums
+    *more, measured = found
+    return (*jax.tree.map(jnp.add, tuple(before), tuple(more)), merge(metrics, measured))
+
+
+def _zeros(shapes: Any) -> Any:
+    return jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), shapes)
+
+
+def _floats_apart(tree: Any) -> tuple[list[Any], Any]:
+    """Return the floating-point arrays of a tree, and the rest with what puts them back."""
+    leaves, structure = jax.tree.flatten(tree)
+    is_float = [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]
+    floats = [leaf for leaf, kept in zip(leaves, is_float, strict=True) if kept]
+    others = [None if kept else leaf for leaf, kept in zip(leaves, is_float, strict=True)]
+    return floats, jax.tree_util.Partial(lambda *others: (structure, others), *others)
+
+
+def _joined(floats: list[Any], rest: Any) -> Any:
+    structure, others = rest()
+    following = iter(floats)
+    return jax.tree.unflatten(structure, [next(following) if leaf is None else leaf for leaf in others])

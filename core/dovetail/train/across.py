@@ -1,0 +1,108 @@
+"""The trainer's end of the channels where a run has several processes.
+
+The sampler's program is process 0's alone, with copies of the weights on devices of its own: an engine takes part in
+no computation of all processes, and takes as long as it likes. What it makes is told to the others. Nothing runs ahead
+of the trainer: `train.staleness` is refused on a mesh.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from dovetail.devices import processes
+from dovetail.devices.mesh import Devices
+from dovetail.devices.spanning import own_copy
+from dovetail.protocols import Weights
+from dovetail.train import in_flight
+from dovetail.train.ahead import InTurn, open_sampling
+from dovetail.train.drawing import Message
+from dovetail.train.drawn import Extras
+from dovetail.train.metrics import WAITED, Clock
+from dovetail.train.order import Task
+from dovetail.train.setup import Setup
+
+
+@attrs.define(kw_only=True)
+class Across:
+    """See `dovetail.train.ahead.InTurn`; all processes call everything here, in the same order.
+
+    Attributes:
+        tasks: all that the sampler's program does in this run.
+        taken: how many of them the trainer has taken.
+        memory: of the form of what a curriculum remembers; its values are process 0's.
+        frozen: process 0's copy of what is not trained.
+        own: the devices of this process.
+        inner: process 0's end of the channels.
+    """
+
+    tasks: tuple[Task, ...]
+    taken: int
+    memory: dict[str, Any]
+    frozen: Any
+    own: Devices
+    inner: InTurn | None
+
+    @classmethod
+    def open(
+        cls,
+        setup: Setup,
+        extras: Extras,
+        order: tuple[Task, ...],
+        weights: Weights,
+        version: int,
+        cut: in_flight.Cut,
+    ) -> Across:
+        """Open the sampler's program in process 0; see `dovetail.train.ahead.open_sampling`."""
+        own = Devices.own(setup.config.mesh)
+        trained, frozen = (own_copy(each, own.place) for each in weights)
+        inner = None
+        if processes.is_first():
+            with own.use():
+                inner = open_sampling(setup, extras, order, Weights(trained, frozen), version, cut)
+        return cls(
+            tasks=order,
+            taken=cut.taken,
+            memory=cut.cursor.memory,
+            frozen=frozen,
+            own=own,
+            inner=inner,
+        )
+
+    @property
+    def next(self) -> Task | None:
+        """The task whose message comes next; None behind the last one."""
+        return self.tasks[self.taken] if self.taken < len(self.tasks) else None
+
+    def take(self, clock: Clock) -> Message:
+        """Return the next message."""
+        self.taken += 1
+        mine = None
+        if self.inner is not None:
+            with self.own.use():
+                mine = self.inner.take(clock)
+        values = processes.told(lambda: mine and in_flight.values_of(mine))
+        arrays = processes.told_arrays(lambda: {} if mine is None else in_flight.arrays_of(mine))
+        clock.mark("telling" if mine else WAITED)
+        assert values is not None, "process 0 has told its own"
+        return mine or in_flight.message_of(values, arrays)
+
+    def publish(self, weights: Weights, version: int, clock: Clock) -> None:
+        """Give process 0's sampler new weights."""
+        trained = own_copy(weights.trained, self.own.place)
+        if self.inner is not None:
+            with self.own.use():
+                self.inner.publish(Weights(trained, self.frozen), version, clock)
+
+    def cut(self, version: int) -> in_flight.Cut:
+        """Return what a checkpoint holds: process 0 has the values, and writes them; the others have the form."""
+        found = None if self.inner is None else self.inner.cut(version)
+        data = processes.told(lambda: found and found.data)
+        return found or in_flight.restored(data or {}, in_flight.like(data or {}, None), self.memory)
+
+    def close(self) -> None:
+        """End the sampler's program."""
+        if self.inner is not None:
+            with self.own.use():
+                self.inner.close()

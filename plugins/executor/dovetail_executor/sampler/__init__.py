@@ -1,0 +1,1 @@
+"""Samplers, which choose the settings that a sweep tries."""

@@ -1,0 +1,79 @@
+"""What is claimed of samplers: a sweep can replay what they were asked and told."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dovetail.errors import ConfigError
+from dovetail_kit.conformance.check import Failed, Inapplicable, check
+from dovetail_kit.conformance.subject import Subject
+
+DRAWS, STEPS = 8, 100
+MANY = 200
+"""More proposals than any sampler has use for in so small a study."""
+
+
+def _open(subject: Subject, draws: int = DRAWS, seed: int = 0) -> Any:
+    from dovetail_lab.sweep import Distribution
+
+    space = {
+        "train.lr": Distribution("loguniform", (1e-5, 1e-2)),
+        "policy_loss.ppo.epsilon_low": Distribution("uniform", (0.05, 0.4)),
+        "train.epochs": Distribution("int", (1, 9)),
+    }
+    try:
+        return space, subject.bind().open(space, draws=draws, seed=seed, total_steps=STEPS)
+    except ConfigError as error:
+        raise Inapplicable(f"it cannot be opened here: {error}") from error
+
+
+def _play(subject: Subject, draws: int = DRAWS, seed: int = 0) -> list[Any]:
+    """Ask as long as there is something, and tell a result of each: one in five fails, the others prefer high rates."""
+    from dovetail_lab.kinds import Result
+
+    _, study = _open(subject, draws, seed)
+    proposals: list[Any] = []
+    while (proposal := study.ask()) is not None:
+        number = len(proposals)
+        if number == MANY:
+            raise Failed(f"asked for {draws} settings, it proposes more than {MANY}")
+        proposals.append(proposal)
+        value = None if number % 5 == 4 else math.log10(proposal.values["train.lr"])
+        study.tell(number, Result(value=value, curve=() if value is None else ((1, value),)))
+    return proposals
+
+
+@check("sampler", fix="Draw from counters or from a generator that `seed` begins, and keep nothing outside the study.")
+def replays(subject: Subject) -> None:
+    """Opened, asked and told the same, it proposes the same: that is how a sweep that was killed goes on."""
+    if _play(subject) != _play(subject):
+        raise Failed("the same questions and results gave other proposals the second time")
+    if [each.values for each in _play(subject, seed=1)] == [each.values for each in _play(subject)]:
+        raise Failed("another seed gives the same settings")
+
+
+@check("sampler", fix="Return values of every key, within its distribution, and None once there are no more draws.")
+def stays_in_the_space(subject: Subject) -> None:
+    """Each proposal has a value within its distribution for every key; with nothing told, it comes to an end."""
+    space, _ = _open(subject)
+    for proposal in _play(subject):
+        if proposal.values.keys() != space.keys():
+            raise Failed(f"it proposes values of {sorted(proposal.values)}, the space has {sorted(space)}")
+        for key, form in space.items():
+            low, high = form.arguments
+            value = proposal.values[key]
+            if not low <= value <= high or (form.form == "int" and type(value) is not int):
+                raise Failed(f"it proposes {key} = {value!r}, which is not in {form}")
+    _, study = _open(subject)
+    asked = sum(study.ask() is not None for _ in range(MANY))
+    if asked != DRAWS:
+        raise Failed(f"with no result told, it proposes {asked} settings of {DRAWS}")
+
+
+@check("sampler", fix="Let what is asked depend on the number of draws only by where it ends.")
+def begins_alike(subject: Subject) -> None:
+    """What it proposes first does not depend on how many draws there are, so that a sweep can be extended."""
+    few, more = _play(subject), _play(subject, draws=DRAWS + 3)
+    if [each.values for each in few[:DRAWS]] != [each.values for each in more[:DRAWS]]:
+        raise Failed(f"of {DRAWS + 3} draws the first {DRAWS} are other ones than of {DRAWS}")

@@ -1,0 +1,62 @@
+"""`dovetail simulate`: what a step would take with another staleness, other groups or more engines."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+from dovetail.cli.options import Commands
+
+
+def add(commands: Commands) -> None:
+    """Declare the command."""
+    summary = "predict step time, idle shares and staleness of a recorded run with other settings"
+    description = (
+        f"{summary}: lengths and decoding cost are fitted to its records. Both programs are taken to have hardware of"
+        " their own, so that sampling ahead takes nothing from the update."
+    )
+    command = commands.add_parser("simulate", help=summary, description=description)
+    command.add_argument("run_folder", type=Path, metavar="RUN", help="folder of a run")
+    command.add_argument(
+        "--staleness", type=_numbers(0), default=(0, 1, 2, 4), metavar="K,K", help="(default: 0,1,2,4)"
+    )
+    command.add_argument("--group-size", type=_numbers(1), metavar="G,G", help="(default: the run's)")
+    command.add_argument("--engines", type=_numbers(1), default=(1,), metavar="N,N", help="(default: 1)")
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print a table."""
+    from dovetail_lab.simulate.fit import fit
+
+    found = fit(options.run_folder)
+    per_position, per_token = found.costs()
+    print(
+        f"{len(found.tokens)} steps of {found.rows} completions: decoding {found.decoding.mean():.3f} s"
+        f" ({1e3 * per_position:.3g} ms per position, {1e6 * per_token:.3g} us per token), rewards"
+        f" {found.rewards.mean():.3f} s, training {found.training.mean():.3f} s\n"
+    )
+    titles = f"{'step, s':>10} {'idle trainer':>13} {'idle sampler':>13} {'staleness':>10}"
+    print(f"{'k':>3} {'group':>6} {'engines':>8} {titles}")
+    groups = options.group_size or (found.group_size,)
+    for group, engines, k in itertools.product(groups, options.engines, options.staleness):
+        at = found.forecast(k, group, engines)
+        shares = f"{at.idle_trainer:>13.1%} {at.idle_sampler:>13.1%}"
+        print(f"{k:>3} {group:>6} {engines:>8} {at.step:>10.3f} {shares} {at.staleness:>10.2f}")
+    return 0
+
+
+def _numbers(least: int) -> Callable[[str], tuple[int, ...]]:
+    def parse(text: str) -> tuple[int, ...]:
+        """Read whole numbers between commas."""
+        try:
+            values = tuple(int(part) for part in text.split(","))
+        except ValueError:
+            values = ()
+        if not values or min(values) < least:
+            raise argparse.ArgumentTypeError(f"'{text}': expected whole numbers from {least} on, with commas between")
+        return values
+
+    return parse

@@ -1,0 +1,131 @@
+"""How long drawing a batch and learning from it take, fitted to a run's records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any, Final
+
+import attrs
+import numpy as np
+from jaxtyping import Float
+
+from dovetail.errors import RunError
+from dovetail.run.files import read_lines
+from dovetail.run.opened import open_run
+from dovetail_lab.simulate.programs import Forecast, simulate
+
+LEAST: Final = 3
+"""Steps without compilation that are needed."""
+STEPS: Final = 20_000
+
+
+@attrs.frozen(kw_only=True)
+class Fitted:
+    """A run's times, one number for each step that compiled nothing.
+
+    Decoding takes `per_position` seconds for each position of the longest completion, which no engine beside another
+    makes shorter, and `per_token` for each token of all, which engines share.
+
+    Attributes:
+        rows: completions of a step.
+        group_size: completions of a prompt.
+        tokens: of all completions.
+        longest: tokens of the longest completion.
+        decoding: seconds of sampling.
+        rewards: seconds of rewards and of waiting for prompts.
+        training: seconds of scoring and updates, the new weights' way to the engine included.
+        spread: standard deviation of the logarithm of a completion's length.
+        limit: `sampling.max_tokens`.
+        staleness: of the run itself.
+    """
+
+    rows: int
+    group_size: int
+    tokens: Float[np.ndarray, "step"]
+    longest: Float[np.ndarray, "step"]
+    decoding: Float[np.ndarray, "step"]
+    rewards: Float[np.ndarray, "step"]
+    training: Float[np.ndarray, "step"]
+    limit: int
+    staleness: int
+
+    @property
+    def spread(self) -> float:
+        """Return σ of lognormal lengths whose mean and greatest of a step's rows are those recorded.
+
+        With m the mean length and M the geometric mean of the greatest ones, ln(M/m) = z·σ - σ²/2, of which the smaller
+        root is taken; z is the expected greatest of as many standard normal numbers as a step has rows. If there is
+        none, since lengths are more unequal than lognormal ones can be, σ = z.
+        """
+        z = _expected_greatest(self.rows)
+        gap = float(np.log(self.longest).mean() - np.log(self.tokens.mean() / self.rows))
+        return z - float(np.sqrt(max(0.0, z * z - 2 * gap)))
+
+    def costs(self) -> tuple[float, float]:
+        """Return seconds per position and per token: non-negative least squares of decoding on both."""
+        from scipy.optimize import nnls
+
+        (per_position, per_token), _ = nnls(np.stack([self.longest, self.tokens], axis=1), self.decoding)
+        return float(per_position), float(per_token)
+
+    def forecast(self, k: int, group_size: int | None = None, engines: int = 1, seed: int = 0) -> Forecast:
+        """Return what a step would come to: recorded steps, drawn with replacement and scaled."""
+        factor = (group_size or self.group_size) / self.group_size
+        per_position, per_token = self.costs()
+        before, after = _expected_greatest(self.rows), _expected_greatest(self.rows * factor)
+        longest = np.minimum(self.longest * np.exp(self.spread * (after - before)), self.limit)
+        fitted = per_position * self.longest + per_token * self.tokens
+        changed = per_position * longest + per_token * self.tokens * factor / engines
+        decoding = self.decoding * changed / np.where(fitted > 0, fitted, 1.0)
+        drawn = np.random.default_rng(seed).integers(0, len(self.tokens), (2, STEPS))
+        sampling = (decoding + self.rewards * factor)[drawn[0]]
+        return simulate(sampling, (self.training * factor)[drawn[1]], k)
+
+
+def fit(folder: Path) -> Fitted:
+    """Read a run's `timings.jsonl` and `metrics.jsonl`.
+
+    Raises:
+        RunError: if too few steps have been recorded that compiled nothing.
+    """
+    run = open_run(folder)
+    train, limit = run.config.train, run.config.sampling.max_tokens
+    lengths = {line["step"]: line for line in read_lines(folder / "metrics.jsonl", "rl") if MEAN in line}
+    timed = [line for line in read_lines(folder / "timings.jsonl", "rl") if "time/update" in line]
+    kept = [line for line in timed if "compile/programs" not in line and line["step"] in lengths]
+    if len(kept) < LEAST:
+        raise RunError(
+            f"'{folder}' has {len(kept)} of {len(timed)} steps in which nothing was compiled, and a fit needs {LEAST};"
+            " train for a few steps more"
+        )
+    found = [lengths[line["step"]] for line in kept]
+    of = "sampler" if train.staleness else "time"
+    rows = train.prompts * train.group_size
+    return Fitted(
+        rows=rows,
+        group_size=train.group_size,
+        tokens=np.array([rows * line[MEAN] for line in found]),
+        longest=np.array([line["completion/length_max"] for line in found]),
+        decoding=_sum(kept, f"{of}/rollout"),
+        rewards=_sum(kept, f"{of}/reward", f"{of}/waiting"),
+        training=_sum(kept, "time/scoring", "time/update", "time/sync"),
+        limit=limit,
+        staleness=train.staleness,
+    )
+
+
+MEAN: Final = "completion/length_mean"
+
+
+def _sum(lines: list[dict[str, Any]], *names: str) -> Float[np.ndarray, "step"]:
+    return np.array([sum(line.get(name, 0.0) for name in names) for line in lines])
+
+
+def _expected_greatest(count: float) -> float:
+    """Return about the expected greatest of `count` standard normal numbers (Blom 1958).
+
+    >>> round(_expected_greatest(32), 2), _expected_greatest(1)
+    (2.07, 0.0)
+    """
+    return NormalDist().inv_cdf((count - 0.375) / (count + 0.25))

@@ -1,0 +1,278 @@
+"""A host made of hosts: replicas share the requests of a batch, and take over those of one that is lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+import attrs
+
+import dovetail
+from dovetail.config.settings import Sampling
+from dovetail.errors import ConfigError, RunError
+from dovetail.progress import SAMPLING, so_far
+from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Replica, Request
+from dovetail_rollout.hosted.ledger import Ledger, Room, Sending
+from dovetail_rollout.hosted.member import Member, State
+from dovetail_rollout.hosted.roster import Roster
+from dovetail_rollout.kinds import Launcher, Place, Places
+
+TELL_SECONDS: Final = 2.0
+"""Between two reports of how many completions are there."""
+HEALTH_SECONDS: Final = 10.0
+"""Of silence, after which a replica that has work is asked whether it is healthy."""
+
+Outcome = list[Answer | Failure] | Exception
+
+
+def chosen_launcher(given: Any) -> Launcher:
+    """Return a launcher: the one given, or, outside of a config, the one of that name with its defaults."""
+    return dovetail.get("launcher", given).bind() if isinstance(given, str) else given  # pyright: ignore[reportReturnType]
+
+
+def check_fleet(name: str, launcher: Any, replicas: int, floor: int) -> None:
+    """Refuse a floor above the number of replicas.
+
+    Raises:
+        ConfigError: saying both numbers.
+    """
+    count = chosen_launcher(launcher).count(replicas)
+    if floor > count:
+        raise ConfigError(f"rollout.{name}.floor = {floor}, but there are {count} replicas; it can be {count} at most")
+
+
+@attrs.define(kw_only=True, eq=False)
+class Fleet:
+    """A `Host` of replicas. A batch is complete when every request has one answer.
+
+    A request goes to the replica with the fewest outstanding tokens among those that live and have confirmed the newest
+    weights. Where a replica is lost, what it had goes to the others with the same seeds, and it is started again, in a
+    place that its launcher gives it, while the others go on. The caller's thread alone decides who gets what
+    (`Ledger`); others only wait for answers.
+
+    Attributes:
+        name: of the component, for messages.
+        launcher: says where the replicas run.
+        replica: makes the host of a replica from its place.
+        count: how many there are.
+        restarts: how often each of them is started again.
+        floor: how many must be left, those that are being restarted included.
+    """
+
+    name: str
+    launcher: Launcher
+    replica: Callable[[Place], Replica]
+    count: int
+    restarts: int
+    floor: int
+    folder: Path | None = None
+    members: dict[int, Member] = attrs.field(factory=dict)
+    places: Places | None = None
+    roster: Roster | None = None
+    mustered: float = 0.0
+    refused: set[int] = attrs.field(factory=set)
+    news: SimpleQueue[str] = attrs.field(factory=SimpleQueue, repr=False)
+    outcomes: SimpleQueue[tuple[Sending, int, Outcome] | None] = attrs.field(factory=SimpleQueue, repr=False)
+    condition: threading.Condition = attrs.field(factory=threading.Condition, repr=False)
+
+    def start(self, folder: Path) -> None:
+        """Start all replicas, and wait for each.
+
+        Raises:
+            RunError: if fewer than `floor` have started.
+        """
+        self.folder = folder
+        self.places = self.launcher.open(self.count)
+        self.roster = Roster.of_run()
+        wanted = self.roster.wanted() if self.roster else None
+        for number in range(self.count) if wanted is None else wanted:
+            self.add(number)
+        self._wait(lambda: all(member.state is not State.JOINING for member in self.members.values()))
+        self._muster()
+
+    def add(self, number: int) -> Member:
+        """Begin to start another replica; it is asked as soon as it has the newest weights."""
+        assert self.places is not None, "it is started"
+        self.members[number] = member = Member(
+            number=number,
+            host=self.replica(self.places.place(number)),
+            wanted=lambda: self.folder,
+            changed=self._changed,
+            tell=self.news.put,
+            restarts=self.restarts,
+        )
+        member.start()
+        return member
+
+    def complete(self, requests: Sequence[Request], sampling: Sampling, ends: Ends) -> list[Answer | Failure]:
+        """Complete each prompt on some replica."""
+        self._muster()
+        for room in self._rooms()[:1]:
+            self.members[room.replica].host.share([], sampling, ends)  # refuses settings that no replica takes
+        ledger = Ledger.of([len(request.prompt) + sampling.max_tokens for request in requests])
+        self.outcomes = outcomes = SimpleQueue()
+        pool = ThreadPoolExecutor(len(requests), thread_name_prefix=self.name)
+        heard = dict.fromkeys(self.members, time.monotonic())
+
+        def ask(sending: Sending, member: Member, life: int) -> None:
+            try:
+                outcome = member.host.share([requests[ordinal] for ordinal in sending.ordinals], sampling, ends)
+            except Exception as error:
+                outcome = error
+            outcomes.put((sending, life, outcome))
+
+        try:
+            while not ledger.done:
+                for sending in ledger.route(self._rooms()):
+                    member = self.members[sending.replica]
+                    heard.setdefault(sending.replica, time.monotonic())
+                    pool.submit(ask, sending, member, member.life)
+                self._next(ledger, heard)
+        except BaseException:
+            self._cut()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+        return [answer for answer in ledger.answers if answer is not None]
+
+    def _rooms(self) -> list[Room]:
+        members = [member for _, member in sorted(self.members.items()) if member.routable]
+        return [Room(member.number, member.host.calls, member.host.at_once) for member in members]
+
+    def _next(self, ledger: Ledger, heard: dict[int, float]) -> None:
+        """Wait until something happens, and take it in; ask replicas that have been silent for long how they are."""
+        try:
+            event = self.outcomes.get(timeout=min(TELL_SECONDS, HEALTH_SECONDS))
+        except Empty:
+            event = None
+        self._check()
+        if event is not None:
+            self._take(ledger, heard, *event)
+        now = time.monotonic()
+        if now - self.mustered >= TELL_SECONDS:
+            so_far(SAMPLING, ledger.answered, len(ledger.costs))
+            self._muster(ledger)
+        for replica, since in heard.items():
+            if now - since >= HEALTH_SECONDS and ledger.flying.get(replica):
+                heard[replica] = now
+                _ask_health(self.members[replica])
+
+    def _take(self, ledger: Ledger, heard: dict[int, float], sending: Sending, life: int, outcome: Outcome) -> None:
+        member = self.members.get(sending.replica)  # None if it was lost, and is not wanted any more
+        if isinstance(outcome, list):
+            heard[sending.replica] = time.monotonic()
+            ledger.take(sending, outcome)
+        elif isinstance(outcome, HostLost):
+            if member is not None and member.life == life and member.state is State.LIVE:
+                words = str(outcome)
+                member.lose(life, lambda: member.host.epitaph(words))
+            if sending.number in ledger.flying.get(sending.replica, {}):
+                ledger.lose(sending.replica)
+        else:
+            raise outcome
+
+    def load(self, folder: Path) -> None:
+        """Have all live replicas read the weights; those that come back later read them before they are asked."""
+        with self.condition:
+            self.folder = folder
+        live = [member for member in self.members.values() if member.state is State.LIVE]
+        with ThreadPoolExecutor(max(1, len(live)), thread_name_prefix=self.name) as pool:
+            loading = {pool.submit(member.load, folder): member for member in live}
+            asked = time.monotonic()
+            while waiting := [member for future, member in loading.items() if not future.done()]:
+                with self.condition:
+                    self.condition.wait(0.05)
+                if time.monotonic() - asked >= HEALTH_SECONDS:
+                    asked = time.monotonic()
+                    for member in waiting:
+                        _ask_health(member)
+        self._wait(lambda: any(member.routable for member in self.members.values()))
+        self._muster()
+
+    def _muster(self, ledger: Ledger | None = None) -> None:
+        """Begin to start replicas that are wanted by now, end those that are not and have no work, and say how all are.
+
+        What ends a replica in mid-batch waits until it has answered what it has.
+        """
+        self.mustered = time.monotonic()
+        if self.roster is None:
+            return
+        wanted = self.roster.wanted()
+        if wanted is not None:
+            for number in sorted(set(wanted) - set(self.members) - self.refused):
+                self._add_if_possible(number)
+            for number in set(self.members) - set(wanted):
+                member = self.members[number]
+                member.leaves = True
+                if ledger is None or not ledger.flying.get(number):
+                    del self.members[number]
+                    member.stop()
+        self.roster.say({"floor": self.floor, "replicas": {n: member.record for n, member in self.members.items()}})
+
+    def stop(self) -> None:
+        """End all replicas."""
+        self.folder = None
+        if self.members:
+            with ThreadPoolExecutor(len(self.members)) as pool:
+                list(pool.map(Member.stop, self.members.values()))
+        self.members.clear()
+        if self.places is not None:
+            self.places.close()
+            self.places = None
+
+    def _cut(self) -> None:
+        for member in self.members.values():
+            member.host.cut()
+
+    def _changed(self) -> None:
+        self.outcomes.put(None)
+        with self.condition:
+            self.condition.notify_all()
+
+    def _add_if_possible(self, number: int) -> None:
+        try:
+            self.add(number)
+        except RunError as error:
+            self.refused.add(number)
+            self.news.put(f"replica {number} cannot be added: {error}")
+
+    def _wait(self, ready: Callable[[], bool]) -> None:
+        """Wait until this holds, as long as enough replicas are left."""
+        while not ready():
+            self._check()
+            with self.condition:
+                self.condition.wait(0.05)
+        self._check()
+
+    def _check(self) -> None:
+        """Warn of losses, and end the run if too few replicas are left.
+
+        Raises:
+            RunError: with the reason for each loss.
+        """
+        while not self.news.empty():
+            warnings.warn(f"rollout engine '{self.name}': {self.news.get()}", RuntimeWarning, stacklevel=6)
+        members = self.members.values()
+        gone = [member for member in members if member.state is State.GONE]
+        if len(members) - len(gone) < self.floor:
+            reasons = "; ".join(f"replica {member.number}: {member.losses[-1]}" for member in gone if member.losses)
+            raise RunError(
+                f"rollout engine '{self.name}' has {len(members) - len(gone)} of {len(members)} replicas left, and"
+                f" rollout.{self.name}.floor = {self.floor}; {reasons}"
+            )
+
+
+def _ask_health(member: Member) -> None:
+    """Hang up on a replica that does not say in time that it is healthy, so that what waits for it is lost."""
+
+    def ask() -> None:
+        if not member.host.healthy():
+            member.host.cut()
+
+    threading.Thread(target=ask, name=f"health-{member.number}", daemon=True).start()

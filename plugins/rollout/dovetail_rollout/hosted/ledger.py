@@ -1,0 +1,119 @@
+"""Which replica has which request of a batch, and what has been answered: decisions without threads or clocks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import attrs
+
+from dovetail_rollout.hosted.host import Answer, Failure
+
+
+@attrs.frozen
+class Room:
+    """What a replica takes: so many calls at a time, of so many requests each; None is its whole share."""
+
+    replica: int
+    calls: int
+    at_once: int | None
+
+
+@attrs.frozen
+class Sending:
+    """Some requests, by their places in the batch, on their way to a replica."""
+
+    number: int
+    replica: int
+    ordinals: tuple[int, ...]
+
+
+@attrs.define(eq=False)
+class Ledger:
+    """The requests of one batch, by their place in it.
+
+    A request waits, or is with a replica, or is answered. Everything follows from `answers` and `flying`; there is no
+    count beside them that could be wrong. An answer is taken once, whoever brings it first: a request whose replica was
+    lost may be asked again, with the same seed, but never has two answers.
+
+    Attributes:
+        costs: the tokens that each request may take, its prompt's and those that it may write.
+        answers: by place in the batch; None where there is none yet.
+        waiting: places of requests that no replica has, in order.
+        flying: what replicas have, by replica and by the number of the sending.
+
+    >>> ledger = Ledger.of([10, 10, 10])
+    >>> rooms = [Room(0, calls=9, at_once=1), Room(1, calls=9, at_once=1)]
+    >>> [(sending.replica, sending.ordinals) for sending in ledger.route(rooms)]
+    [(0, (0,)), (1, (1,)), (0, (2,))]
+    >>> ledger.lose(0)
+    >>> [(sending.replica, sending.ordinals) for sending in ledger.route(rooms[1:])]
+    [(1, (0,)), (1, (2,))]
+    """
+
+    costs: Sequence[int]
+    answers: list[Answer | Failure | None]
+    waiting: list[int]
+    flying: dict[int, dict[int, Sending]] = attrs.field(factory=dict)
+    sent: int = 0
+
+    @classmethod
+    def of(cls, costs: Sequence[int]) -> Ledger:
+        """Return a ledger in which every request waits."""
+        return cls(costs, [None] * len(costs), list(range(len(costs)))[::-1])
+
+    @property
+    def done(self) -> bool:
+        """Whether every request is answered and no replica is at work any more."""
+        return not self.waiting and not any(self.flying.values())
+
+    @property
+    def answered(self) -> int:
+        """How many requests are answered."""
+        return sum(answer is not None for answer in self.answers)
+
+    def outstanding(self, replica: int) -> int:
+        """Return the tokens that a replica may still have to read and write."""
+        flying = self.flying.get(replica, {}).values()
+        return sum(self.costs[ordinal] for sending in flying for ordinal in sending.ordinals)
+
+    def route(self, rooms: Sequence[Room]) -> list[Sending]:
+        """Send what waits, each time to the replica with the fewest outstanding tokens, as long as one has room."""
+        if not self.waiting:
+            return []
+        tokens = {room.replica: self.outstanding(room.replica) for room in rooms}
+        sent = []
+        while self.waiting:
+            free = [room for room in rooms if len(self.flying.get(room.replica, {})) < room.calls]
+            if not free:
+                break
+            room = min(free, key=lambda room: (tokens[room.replica], room.replica))
+            sending = self._send(room, math.ceil(len(self.waiting) / len(free)))
+            tokens[room.replica] += sum(self.costs[ordinal] for ordinal in sending.ordinals)
+            sent.append(sending)
+        return sent
+
+    def _send(self, room: Room, share: int) -> Sending:
+        size = share if room.at_once is None else min(share, room.at_once)
+        sending = Sending(self.sent, room.replica, tuple(self.waiting.pop() for _ in range(size)))
+        self.sent += 1
+        self.flying.setdefault(room.replica, {})[sending.number] = sending
+        return sending
+
+    def take(self, sending: Sending, answers: Sequence[Answer | Failure]) -> None:
+        """Take in what a replica has answered, but for requests that have an answer already."""
+        late = self.flying.get(sending.replica, {}).pop(sending.number, None) is None
+        for ordinal, answer in zip(sending.ordinals, answers, strict=True):
+            if self.answers[ordinal] is None:
+                self.answers[ordinal] = answer
+        if late:  # from a replica that was given up, so that its requests may be waiting again
+            self._wait([ordinal for ordinal in self.waiting if self.answers[ordinal] is None])
+
+    def lose(self, replica: int) -> None:
+        """Let all requests that a replica has wait for another one."""
+        lost = [ordinal for sending in self.flying.pop(replica, {}).values() for ordinal in sending.ordinals]
+        self._wait([*self.waiting, *(ordinal for ordinal in lost if self.answers[ordinal] is None)])
+
+    def _wait(self, ordinals: list[int]) -> None:
+        if ordinals != self.waiting:
+            self.waiting = sorted(ordinals, reverse=True)

@@ -1,0 +1,150 @@
+"""One replica of a fleet: what is known of it, and how it comes back after a loss."""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from dovetail.errors import RunError
+from dovetail_rollout.hosted.host import HostLost, Replica
+
+
+class State(enum.Enum):
+    """Where a replica is in its life."""
+
+    JOINING = "joining"
+    LIVE = "live"
+    LOST = "lost"
+    GONE = "gone"
+
+
+@attrs.define(kw_only=True, eq=False)
+class Member:
+    """A replica, which is asked only while it is live and has confirmed the newest weights.
+
+    Attributes:
+        number: of the replica, from 0.
+        host: what serves.
+        wanted: returns the folder of the newest weights; None once the fleet is closed.
+        changed: is called after every change of state, from any thread.
+        tell: is given what is worth a warning, from any thread.
+        restarts: how often it may be started again.
+        confirmed: the folder of the weights that it has said it has; None while it has none.
+        losses: why it was lost, each time.
+        leaves: it is not wanted any more, and ends when it has answered what it has.
+    """
+
+    number: int
+    host: Replica
+    wanted: Callable[[], Path | None]
+    changed: Callable[[], None]
+    tell: Callable[[str], None]
+    restarts: int
+    state: State = State.JOINING
+    confirmed: Path | None = None
+    losses: list[str] = attrs.field(factory=list)
+    leaves: bool = False
+    lock: threading.Lock = attrs.field(factory=threading.Lock, repr=False)
+
+    @property
+    def routable(self) -> bool:
+        """Whether it may be asked now: it lives, and has confirmed the newest weights."""
+        return self.state is State.LIVE and not self.leaves and self.confirmed == self.wanted()
+
+    @property
+    def life(self) -> int:
+        """Which of its lives this is; what is said of an earlier one does not matter any more."""
+        return len(self.losses)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What is said of it to people."""
+        weights = None if self.confirmed is None else self.confirmed.name
+        return {"state": self.state.value, "weights": weights, "losses": list(self.losses)}
+
+    def start(self) -> None:
+        """Begin to start it, in a thread of its own; one that does not start at all is not tried again."""
+        self._in_thread(lambda: self._join(first=True))
+
+    def load(self, folder: Path) -> None:
+        """Hand over new weights; one that does not take them is lost."""
+        life = self.life
+        try:
+            self.host.load(folder)
+        except (HostLost, RunError) as lost:
+            words = str(lost)
+            self.lose(life, lambda: words)
+        else:
+            self.confirmed = folder
+        self.changed()
+
+    def lose(self, life: int, why: Callable[[], str]) -> None:
+        """Give it up, once in each life, and start it again in a thread of its own as long as that is allowed."""
+        with self.lock:
+            if self.life != life or self.state is not State.LIVE:
+                return
+            self.state, self.confirmed = State.LOST, None
+        self.host.cut()
+        self._in_thread(lambda: self._join() if self._may_return(why()) else None)
+
+    def stop(self) -> None:
+        """End it; the fleet is closed, or does without it from now on."""
+        self.state = State.GONE
+        self.host.stop()
+
+    def _in_thread(self, work: Callable[[], None]) -> None:
+        threading.Thread(target=work, name=f"replica-{self.number}", daemon=True).start()
+
+    def _join(self, *, first: bool = False) -> None:
+        """Start it with the newest weights until that succeeds or may not be tried again."""
+        while (folder := self._begun()) is not None:
+            try:
+                self.host.start(folder)
+                if self._confirm(folder):
+                    return
+            except (RunError, HostLost) as error:
+                if self.wanted() != folder and not first:  # the folder was removed while it was read
+                    self.host.stop()
+                elif not self._may_return(str(error), first=first):
+                    return
+        self.host.stop()
+
+    def _begun(self) -> Path | None:
+        with self.lock:
+            if self.state is State.GONE:
+                return None
+            self.state = State.JOINING
+            return self.wanted()
+
+    def _confirm(self, folder: Path) -> bool:
+        """Hand over what is newer by now, and be live; tell whether the fleet still wants it."""
+        while True:
+            with self.lock:
+                newest = self.wanted()
+                if newest is None or self.state is State.GONE:
+                    return False
+                if newest == folder:
+                    self.confirmed, self.state = folder, State.LIVE
+                    break
+            self.host.load(newest)
+            folder = newest
+        self.changed()
+        return True
+
+    def _may_return(self, words: str, *, first: bool = False) -> bool:
+        """Note a loss; tell whether it may be started again."""
+        self.host.stop()
+        with self.lock:
+            closed = self.state is State.GONE or self.wanted() is None
+            self.losses.append(words)
+            again = not first and not closed and len(self.losses) <= self.restarts
+            self.state = State.JOINING if again else State.GONE
+        if not closed:
+            self.tell(f"replica {self.number} is {'restarted' if again else 'lost'}: {words}")
+        self.changed()
+        return again

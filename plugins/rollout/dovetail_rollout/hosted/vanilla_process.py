@@ -1,0 +1,121 @@
+"""The engine `vanilla` in a process of its own, as one of several replicas."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from dovetail.config.settings import Sampling
+from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Request
+from dovetail_rollout.hosted.http import BROKEN, JsonClient, Refused
+from dovetail_rollout.kinds import Place, Program, Running
+
+SERVER: Final = "dovetail_rollout.hosted.vanilla_server"
+ANSWER_SECONDS: Final = 30.0
+
+
+def _command(options: str, folder: Path, host: str, port: int) -> tuple[str, ...]:
+    return (sys.executable, "-m", SERVER, str(folder), host, str(port), options)
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of the process: it has devices of its own, and need not take all of their memory."""
+    return {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ}
+
+
+@attrs.define(kw_only=True, eq=False)
+class VanillaProcess:
+    """A `Replica` that draws with the engine `vanilla`, from the keys of completions and not from their seeds.
+
+    Attributes:
+        options: hyperparameters of `vanilla`.
+        start_seconds: how long a start may take.
+    """
+
+    place: Place
+    options: dict[str, Any]
+    start_seconds: float
+    calls: int = 1
+    at_once: int | None = None
+    client: JsonClient | None = None
+    process: Running | None = None
+
+    def start(self, folder: Path) -> None:
+        """Start the process, and wait until it has read the folder."""
+        program = Program(name="vanilla", command=partial(_command, json.dumps(self.options)), environment=_environment)
+        self.process = self.place.run(program, self.place.see(folder))
+        self.client = JsonClient(self.process.url, "")
+        self.process.wait_for(self.healthy, self.start_seconds)
+
+    def healthy(self) -> bool:
+        """Tell whether the process answers; its engine works in another thread of it."""
+        client = self.client
+        try:
+            return client is not None and client.get("/health", timeout=ANSWER_SECONDS) is not None
+        except (Refused, *BROKEN):
+            return False
+
+    def complete(self, requests: Sequence[Request], sampling: Sampling, ends: Ends) -> list[Answer | Failure]:
+        """Complete all requests in one call."""
+        try:
+            return self.share(requests, sampling, ends)
+        except HostLost as lost:
+            raise HostLost(self.epitaph(str(lost))) from lost
+
+    def share(self, requests: Sequence[Request], sampling: Sampling, ends: Ends) -> list[Answer | Failure]:
+        """Complete some requests in one call."""
+        if not requests:
+            return []
+        asked = {
+            "requests": [{"prompt": request.prompt, "key": request.key} for request in requests],
+            "sampling": attrs.asdict(attrs.evolve(sampling, stop=())),
+            "eos_ids": ends.eos_ids,
+        }
+        found = self._call("/complete", asked)
+        return [Answer(each["tokens"], each["logps"]) if each["tokens"] else Failure(FAILED) for each in found]
+
+    def load(self, folder: Path) -> None:
+        """Have the process read the weights."""
+        try:
+            self._call("/load", {"folder": str(self.place.see(folder))})
+        except HostLost as lost:
+            raise HostLost(self.epitaph(str(lost))) from lost
+
+    def cut(self) -> None:
+        """Hang up on all calls."""
+        if self.client is not None:
+            self.client.close()
+
+    def stop(self) -> None:
+        """End the process."""
+        self.cut()
+        self.client = None
+        if self.process is not None:
+            self.process.close()
+            self.process = None
+
+    def epitaph(self, what: str) -> str:
+        """Say what happened, and how the process ended."""
+        words = self.process.epitaph() if self.process else ""
+        return f"vanilla in a process: {what}" + (f"; {words}" if words else "")
+
+    def _call(self, path: str, body: Any) -> Any:
+        client = self.client
+        if client is None:
+            raise HostLost("it was stopped")
+        try:
+            return client.post(path, body)
+        except Refused as refused:
+            raise HostLost(f"{path} answers with {refused}") from refused
+        except BROKEN as error:
+            raise HostLost(f"{path}: the connection broke ({type(error).__name__})") from error
+
+
+FAILED: Final = "the policy's logits are NaN or infinite"

@@ -1,0 +1,1 @@
+"""Launchers, which say where the replicas of an engine run."""

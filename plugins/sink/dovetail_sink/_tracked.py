@@ -1,0 +1,81 @@
+"""A run as a tracker of experiments is told of it: what it is called, which sweep it is of, its settings."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+import attrs
+
+from dovetail.errors import ConfigError
+from dovetail.extras import needs
+from dovetail_sink._figures import phase_of
+
+
+@attrs.frozen(kw_only=True)
+class Tracked:
+    """What a tracker is told of a run.
+
+    Attributes:
+        name: the folder's name.
+        key: what tells it from every other run, and is the same when it is resumed.
+        group: the name of its sweep's folder; None for a run by itself.
+        sweep: the sweep's folder.
+        settings: its config, key -> value as text.
+    """
+
+    name: str
+    key: str
+    group: str | None
+    sweep: Path | None
+    settings: Mapping[str, str]
+
+    @classmethod
+    def of(cls, folder: Path) -> Tracked:
+        """Read a run's folder, as far as there is something in it."""
+        folder = folder.absolute()
+        sweep = folder.parents[1]
+        in_sweep = folder.parent.name == "trials" and (sweep / "sweep.json").exists()
+        identity = folder / "run.json"
+        run_id = json.loads(identity.read_text()).get("run_id", "run") if identity.exists() else "run"
+        return cls(
+            name=folder.name,
+            key=f"{run_id}-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}",
+            group=sweep.name if in_sweep else None,
+            sweep=sweep if in_sweep else None,
+            settings=_settings(folder / "config.gin"),
+        )
+
+
+def _settings(path: Path) -> dict[str, str]:
+    lines = path.read_text().splitlines() if path.exists() else []
+    pairs = (line.partition(" = ") for line in lines if " = " in line and not line.startswith("#"))
+    return {key: value for key, _, value in pairs}
+
+
+def import_tracker(sink: str, module: str, library: str) -> ModuleType:
+    """Import what a sink needs.
+
+    Raises:
+        ConfigError: if it is not installed, with the command that installs it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(needs(f"sink '{sink}'", library, sink) + f" ({error})") from error
+
+
+def named(metrics: Mapping[str, float]) -> tuple[bool, dict[str, float]]:
+    """Return whether a record is of the warm start, and its metrics, whose names then begin with `sft/`.
+
+    The warm start counts steps of its own, so its `time/step` is another curve than that of the RL steps.
+
+    >>> named({"sft/loss": 2.0, "time/step": 1.0})
+    (True, {'sft/loss': 2.0, 'sft/time/step': 1.0})
+    """
+    is_sft = phase_of(metrics) == "sft"
+    return is_sft, {f"sft/{name.removeprefix('sft/')}" if is_sft else name: each for name, each in metrics.items()}

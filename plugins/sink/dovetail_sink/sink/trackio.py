@@ -1,0 +1,76 @@
+"""Metrics in Trackio."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+import dovetail
+from dovetail_sink._tracked import Tracked, import_tracker, named
+
+
+@dovetail.declares(elsewhere=True)
+@attrs.frozen(kw_only=True)
+class Trackio:
+    """A run of Trackio, with the config; the runs of a sweep are a group. Needs the extra `trackio`.
+
+    It is kept on this machine, where `TRACKIO_DIR` says (by default in the cache of Hugging Face); `trackio show` draws
+    it.
+    A resumed run goes on as the same one; steps that are done again after a kill are there twice. The warm start counts
+    its steps in `sft/step`.
+
+    Args:
+        project: where it is shown.
+        space: a Space of Hugging Face to send it to, as `user/name`; None keeps it here.
+    """
+
+    project: str = "dovetail"
+    space: str | None = None
+
+    def open(self, folder: Path, total_steps: int, start_step: int) -> TrackioRun:
+        """Begin the run, or go on with it.
+
+        Raises:
+            ConfigError: if trackio is not installed.
+        """
+        trackio = import_tracker("trackio", "trackio", "Trackio")
+        about = Tracked.of(folder)
+        with contextlib.redirect_stdout(sys.stderr):  # it tells how to look at it, and stdout is for records
+            run = trackio.init(
+                project=self.project,
+                name=f"{about.name}-{about.key[-8:]}",
+                group=about.group,
+                config=dict(about.settings),
+                space_id=self.space,
+                resume="allow",
+                embed=False,
+                auto_log_cpu=False,
+                auto_log_gpu=False,
+            )
+        return TrackioRun(trackio, run)
+
+
+@attrs.frozen
+class TrackioRun:
+    """An open run of Trackio."""
+
+    trackio: Any
+    run: Any
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Take one step's metrics."""
+        is_sft, found = named(metrics)
+        self.run.log({**found, "sft/step": step} if is_sft else found, step=None if is_sft else step)
+
+    def close(self) -> None:
+        """Write what is left."""
+        with contextlib.redirect_stdout(sys.stderr):
+            if self.trackio.context_vars.current_run.get() is self.run:
+                self.trackio.finish()  # and forget it, or it is finished again, and says so, when the process ends
+            else:
+                self.run.finish()

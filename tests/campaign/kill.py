@@ -1,0 +1,196 @@
+"""kill -9 at random moments, again and again, until a run is done: not one byte may differ from an undisturbed one.
+
+Runs are processes with the compiler options that users have: what a suite leaves out to be fast may be what is not the
+same twice. They share a folder of compiled programs, and differ in everything that a checkpoint has to hold.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+from tests.core.train.tiny import TINY
+
+PATIENCE_SECONDS = 600
+RECORDS = ("metrics.jsonl", "samples.jsonl", "eval.jsonl")
+LONGER = (*TINY, "sft.steps=6", "train.steps=10", "run.checkpoint_every=3")
+"""Further than one process gets between two kills."""
+
+CONFIGURATIONS: dict[str, tuple[str, ...]] = {
+    "critic, two controllers, several epochs": (
+        "train.advantage=gae",
+        "train.kl_in=reward",
+        "train.kl_coef=0.1",
+        "train.kl_controller=adaptive",
+        "train.entropy_controller=adaptive",
+        "train.entropy_coef=0.01",
+        "train.epochs=2",
+        "train.mini_batch_size=8",
+        "critic.warmup_steps=2",
+    ),
+    "LoRA over a quantised base": (
+        "train.adapter=lora",
+        "adapter.lora.rank=2",
+        "adapter.lora.dropout=0.5",
+        "adapter.lora.quantise_base=int8",
+        "sft.steps=0",
+        "train.steps=12",
+    ),
+    "group filter, curriculum, replay": (
+        "train.group_filter=nonzero_variance",
+        "train.refill_rounds=2",
+        "train.curriculum=difficulty",
+        "train.replay=recent",
+        "train.correction=['tis_token']",
+        "replay.recent.groups=2",
+    ),
+    "estimator with a state, moving reference": (
+        "train.advantage=rae",
+        "train.kl_coef=0.1",
+        "roles.reference=ema",
+        "train.optimizer=muon",
+    ),
+    "sampling ahead": (
+        "train.staleness=2",
+        "train.correction=['tis_token']",
+        "train.curriculum=difficulty",
+        "train.group_filter=nonzero_variance",
+    ),
+    "sweep": (),
+    "population": (),
+}
+SWEEP = ("--grid", "train.lr=1e-2,3e-3", "--seeds", "2")
+MANY = {"sweep": (*SWEEP, "--jobs", "1"), "population": (*SWEEP, "--vectorize", "4")}
+"""Those that are many runs; what they are started with."""
+
+
+@attrs.frozen(kw_only=True)
+class Run:
+    """One configuration in one folder."""
+
+    name: str
+    folder: Path
+    config: Path
+
+    @property
+    def command(self) -> list[str]:
+        """What a user would type."""
+        sets = [part for override in (*LONGER, *CONFIGURATIONS[self.name]) for part in ("--set", override)]
+        verb = ["sweep", "run"] if self.name in MANY else ["train"]
+        more = MANY.get(self.name, ())
+        return [sys.executable, "-m", "dovetail", *verb, str(self.config), "--folder", str(self.folder), *sets, *more]
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start it, or go on with it."""
+        environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+        environment |= {
+            "JAX_PLATFORMS": "cpu",
+            "JAX_COMPILATION_CACHE_DIR": str(self.config.parent / "xla"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        }
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        with self.folder.with_suffix(".log").open("ab") as log:
+            return subprocess.Popen(self.command, env=environment, stdout=log, stderr=log, start_new_session=True)
+
+    def finish(self) -> float:
+        """Run it to its end; return the seconds that it took."""
+        began = time.monotonic()
+        process = self.start()
+        if process.wait(PATIENCE_SECONDS) != 0:
+            raise RuntimeError(f"{self.name}: status {process.returncode}:\n{self.last_words()}")
+        return time.monotonic() - began
+
+    def kill_after(self, seconds: float) -> bool:
+        """Start it, and kill it and all its processes after a while; false if it ended before."""
+        process = self.start()
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            for pid in self.processes():
+                with_no_error(os.kill, pid, signal.SIGKILL)
+            process.wait()
+            return True
+        if process.returncode != 0:
+            raise RuntimeError(f"{self.name}: status {process.returncode}:\n{self.last_words()}")
+        return False
+
+    def processes(self) -> Iterator[int]:
+        """Yield the processes that name this folder, the workers of a sweep among them."""
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
+                words = with_no_error((entry / "cmdline").read_bytes) or b""
+                if str(self.folder).encode() in words.split(b"\0"):
+                    yield int(entry.name)
+
+    def last_words(self) -> str:
+        """Return the end of what it has printed."""
+        return self.folder.with_suffix(".log").read_text(errors="replace")[-3000:]
+
+    def outcome(self) -> dict[str, Any]:
+        """Return the records, and the arrays of the newest checkpoint, of every run in the folder."""
+        runs = sorted(path.parent for path in self.folder.rglob("metrics.jsonl"))
+        found: dict[str, Any] = {}
+        for run in runs:
+            where = str(run.relative_to(self.folder))
+            found |= {f"{where}/{name}": (run / name).read_bytes() for name in RECORDS if (run / name).exists()}
+            found |= {f"{where}/{name}": value for name, value in newest(run / "checkpoints" / "steps").items()}
+        return found
+
+
+def with_no_error(call: Any, *arguments: Any) -> Any:
+    """Call what may find that a process is gone."""
+    try:
+        return call(*arguments)
+    except OSError:
+        return None
+
+
+def newest(steps: Path) -> dict[str, bytes]:
+    """Return the bytes of every array of the newest checkpoint, and its number."""
+    import jax
+    import numpy as np
+    import orbax.checkpoint as ocp
+
+    with ocp.CheckpointManager(steps) as manager:
+        number = manager.latest_step()
+        state = manager.restore(number, args=ocp.args.Composite(state=ocp.args.StandardRestore()))["state"]
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    return {f"checkpoint {number}{jax.tree_util.keystr(path)}": np.asarray(leaf).tobytes() for path, leaf in leaves}
+
+
+def campaign(folder: Path, names: Sequence[str], times: int, seed: int) -> dict[str, dict[str, Any]]:
+    """Kill each configuration its share of times; return what was done, and what differs."""
+    chance, found = random.Random(seed), {}
+    (folder / "empty.gin").parent.mkdir(parents=True, exist_ok=True)
+    (folder / "empty.gin").write_text("")
+    for index, name in enumerate(names):
+        share = times // len(names) + (index < times % len(names))
+        place = folder / str(index)
+        calm = Run(name=name, folder=place / "undisturbed", config=folder / "empty.gin")
+        killed = Run(name=name, folder=place / "killed", config=folder / "empty.gin")
+        calm.finish()  # compiles
+        again = Run(name=name, folder=place / "again", config=folder / "empty.gin")
+        seconds = again.finish()
+        kills = starts = 0
+        while kills < share and starts < 3 * share:
+            starts += 1
+            if killed.kill_after(chance.uniform(0.1, 0.9) * seconds):
+                kills += 1
+            else:  # it was done before; from the beginning once more
+                killed = attrs.evolve(killed, folder=place / f"killed-{starts}")
+        killed.finish()
+        expected, other, came = calm.outcome(), again.outcome(), killed.outcome()
+        differs = sorted(key for key in expected | came if expected.get(key) != came.get(key))
+        unlike = sorted(key for key in expected | other if expected.get(key) != other.get(key))
+        found[name] = {"kills": kills, "compared": len(expected), "differs": differs[:10], "differs alone": unlike[:10]}
+        print(f"{name}: {found[name]}", file=sys.stderr, flush=True)
+    return found

@@ -1,0 +1,68 @@
+"""What keeps processes from becoming one run is one line."""
+
+import socket
+
+import pytest
+from tests.core.train.several import ended, free_port, start_several
+from tests.core.train.tiny import TINY
+
+from dovetail.cli import main, parse
+from dovetail.cli.train import meeting
+from dovetail.errors import RunError
+from dovetail.run.join import Meeting, joined
+
+
+def test_processes_that_are_about_to_do_something_else_are_refused(tmp_path):
+    found = ended(start_several(tmp_path / "run", 2, (*TINY, "mesh.fsdp=2"), own=[(), ("train.lr=0.5",)]))
+    for status, said in found:
+        assert status == 1
+        (line,) = said.splitlines()
+        assert "process 1 on " in line
+        assert "settings: train.lr is 0.5, and 0.01 in process 0" in line
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--coordinator", "here"], "is not HOST:PORT"),
+        (["--coordinator", "here:0", "--processes", "2", "--process", "0"], "is not HOST:PORT"),
+        (["--coordinator", "here:1234"], "say all of --coordinator HOST:PORT --processes N --process I"),
+        (["--coordinator", "auto", "--processes", "2"], "say all of"),
+        (["--coordinator", "here:1234", "--processes", "2", "--process", "2"], "counted from 0"),
+        (["--processes", "2", "--process", "1"], "need --coordinator HOST:PORT"),
+    ],
+)
+def test_what_a_process_is_told_is_checked(arguments, said):
+    with pytest.raises(RunError, match=said):
+        meeting(parse(["train", "quickstart", *arguments]))
+
+
+def test_one_process_meets_nobody():
+    with joined(Meeting(coordinator="nowhere.example:1", processes=1, process=0), dict):
+        pass
+
+
+def test_a_coordinator_that_does_not_answer_is_a_line(tmp_path, capfd, no_helper):
+    address = f"127.0.0.1:{free_port()}"
+    where = ["--coordinator", address, "--processes", "2", "--process", "1", "--wait", "0"]
+    assert main(["train", "quickstart", "--folder", str(tmp_path / "run"), *where]) == 1
+    assert f"error: the coordinator {address} has not answered process 1 on " in capfd.readouterr().err
+
+
+def test_a_port_that_is_taken_is_a_line(tmp_path, capfd, no_helper):
+    with socket.socket() as other:
+        other.bind(("", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        where = ["--coordinator", f"127.0.0.1:{port}", "--processes", "2", "--process", "0"]
+        assert main(["train", "quickstart", "--folder", str(tmp_path / "run"), *where]) == 1
+    assert f"error: port {port} cannot be used on " in capfd.readouterr().err
+
+
+@pytest.fixture
+def no_helper(monkeypatch):
+    """Leave the stderr of the tests alone, and the limit on core files."""
+    monkeypatch.setattr("dovetail.run.aborts.translate_from_now_on", lambda: None)
+    monkeypatch.setattr("dovetail.run.aborts.know", lambda **what: None)
+    monkeypatch.setattr("resource.setrlimit", lambda *limit: None)

@@ -1,0 +1,120 @@
+"""Micro-batches of like length: a step of a real decoder is what it is in micro-batches of whole rows."""
+
+import functools
+
+import attrs
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from tests.configs import step
+from tests.configs.test_mixtures import SIZES, clashing, configured, lacking, overrides
+from tests.core.step.test_update import make_adapted, moment, one_mini_batch
+from tests.core.step.test_update import sampled as drawn
+from tests.sampled import sampled
+
+import dovetail
+from dovetail.config import load
+from dovetail.step.buckets import Buckets
+from dovetail.step.forward import ValueModel
+from dovetail.step.update import Trained, Update
+from dovetail.train.models import split
+
+GRADIENT = ("train.optimizer=sgd", "train.lr=1.0", "train.max_grad_norm=1e9", "train.lr_schedule=constant")
+SORTED = "train.length_buckets=2"
+WHOLE_GROUPS = ("dpo",)
+"""What allows no other micro-batches than of whole groups."""
+NEEDS = {
+    "is_weights": "train.correction=tis_token",
+    "schedule_weight": "train.schedule=linear",
+    "values": "train.advantage=gae",
+}
+TEACHER = ("roles.teacher=frozen", "loss_term.gkd.coef=100.0")
+NAMES = [
+    *(
+        pytest.param("train.policy_loss", "policy_loss", name, id=f"policy_loss-{name}")
+        for name in dovetail.names("policy_loss")
+    ),
+    *(pytest.param("train.loss_agg", "loss_agg", name, id=f"loss_agg-{name}") for name in dovetail.names("loss_agg")),
+    *(
+        pytest.param("critic.value_loss", "value_loss", name, id=f"value_loss-{name}")
+        for name in dovetail.names("value_loss")
+    ),
+    *(
+        pytest.param("train.loss_terms", "loss_term", name, id=f"loss_term-{name}")
+        for name in dovetail.names("loss_term")
+    ),
+    *(
+        pytest.param("train.loss_mask", "loss_mask", name, id=f"loss_mask-{name}")
+        for name in dovetail.names("loss_mask")
+    ),
+    *(pytest.param("train.kl", "kl", name, id=f"kl-{name}") for name in dovetail.names("kl")),
+]
+
+
+@functools.cache
+def decoders():
+    """The policy and the critic as decoders with attention, in place of the words counted in `tests.configs.step`."""
+    chosen = load(None, [f"model.decoder.{x}" for x in ("width=8", "layers=1", "heads=2", "kv_heads=1", "ffn=8")])
+    policy, trunk = (
+        chosen.choice("train.model").bind().make(step.VOCAB, rngs=nnx.Rngs(seed, params=seed)) for seed in (0, 1)
+    )
+    return split(policy), split(ValueModel(trunk, 8))
+
+
+def alike(config_of, given, size=5):
+    """Compare a step in sorted micro-batches with the same step in one."""
+    sorted_, whole = (SORTED, f"train.micro_batch_size={size}"), ("train.micro_batch_size=None",)
+    (metrics, change), (expected, whole) = (step.one_step(config_of(*more), given) for more in (sorted_, whole))
+    assert metrics.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(metrics[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), change, whole)
+
+
+@pytest.mark.parametrize(("setting", "kind", "name"), sampled(NAMES, every=100))
+def test_values_and_gradients_are_those_of_whole_rows(setting, kind, name, monkeypatch):
+    monkeypatch.setattr(step, "models", decoders)
+    reads = dovetail.get(kind, name).reads
+    beside = [line for field, line in NEEDS.items() if field in reads or (kind == "value_loss" and field == "values")]
+    value = f"['{name}']" if kind in ("loss_term", "loss_mask") else name
+    coefficients = ("train.kl_coef=0.1", "train.entropy_coef=0.01")
+
+    def config_of(*more):
+        return load(None, [*SIZES, *TEACHER, *GRADIENT, *coefficients, *beside, f"{setting}={value}", *more])
+
+    alike(config_of, step.episodes(), size=4 if name in WHOLE_GROUPS else 5)
+
+
+RUNNABLE = [seed for seed in range(100, 130) if not lacking(configured(seed)) | clashing(configured(seed))]
+
+
+@pytest.mark.parametrize("seed", sampled(RUNNABLE, every=100))
+def test_mixtures_are_those_of_whole_rows(seed):
+    """With several mini-batches and epochs, filters that leave rows out, estimators with a state, and random draws."""
+    together = any(name in overrides_ for overrides_ in overrides(seed) for name in WHOLE_GROUPS)
+    alike(lambda *more: load(None, [*overrides(seed), *GRADIENT, *more]), step.episodes(), size=4 if together else 5)
+
+
+def test_long_prompts_are_read_a_few_at_a_time_and_dropout_is_that_of_the_row():
+    """What is dropped belongs to the row and its prompt, not to the place in a micro-batch."""
+    overrides = (*GRADIENT, "train.policy_loss=reinforce", "train.adapter=lora", "adapter.lora.rank=2")
+    algorithm, graphdef, weights = make_adapted(*overrides, "adapter.lora.dropout=0.5")
+    batch = drawn(prompt=12, token=6)
+    batch["advantages"] = jnp.where(batch["mask"], batch["scores"][:, None], 0.0)
+
+    def trained(buckets, size):
+        sizes = attrs.evolve(algorithm.sizes, length_buckets=buckets, micro_batch_size=size)
+        policy = Trained(weights.trained, algorithm.optimisers["train"].init(weights.trained))
+        update = jax.jit(
+            Update(algorithm=attrs.evolve(algorithm, sizes=sizes), graphdefs={"policy": graphdef}).__call__
+        )
+        return update(policy, weights.frozen, {}, one_mini_batch(batch), moment(), algorithm.hyper)[0].params
+
+    sizes = attrs.evolve(algorithm.sizes, length_buckets=3, micro_batch_size=3)
+    assert Buckets.of(sizes, batch) == Buckets(widths=(2, 4, 6), size=1, rows_per_prompt=4, prompts=2)
+    whole, by_length = trained(1, 12), trained(3, 3)
+    moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), by_length, weights.trained)
+    assert max(jax.tree.leaves(moved)) > 1e-2
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), by_length, whole)

@@ -1,0 +1,93 @@
+"""Runs of several processes on this machine, each with devices of its own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+PATIENCE_SECONDS = 300
+
+
+def free_port() -> int:
+    """Return a port that nobody has at the moment."""
+    with socket.socket() as tried:
+        tried.bind(("", 0))
+        return tried.getsockname()[1]
+
+
+def start(folder: Path, arguments: Sequence[str], overrides: Sequence[str], devices: int = 1) -> subprocess.Popen[str]:
+    """Start `dovetail train` with these overrides alone."""
+    config = folder.parent / "empty.gin"
+    config.touch()
+    sets = [part for override in overrides for part in ("--set", override)]
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "dovetail", "train", str(config), "--folder", str(folder), *arguments, *sets],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def start_several(
+    folder: Path,
+    count: int,
+    overrides: Sequence[str],
+    *,
+    devices: int = 1,
+    more: Sequence[str] = (),
+    own: Sequence[Sequence[str]] = (),
+) -> list[subprocess.Popen[str]]:
+    """Start the processes of a run; `own` are overrides that only one of them has, by its number."""
+    port = free_port()
+    own = own or [()] * count
+    return [
+        start(
+            folder,
+            ["--coordinator", f"127.0.0.1:{port}", "--processes", str(count), "--process", str(index), *more],
+            (*overrides, *own[index]),
+            devices,
+        )
+        for index in range(count)
+    ]
+
+
+def newest_state(folder: Path) -> Any:
+    """Return all that the newest checkpoint of a run holds, as arrays of the host, whatever devices have written it."""
+    path = max((folder / "checkpoints" / "steps").iterdir(), key=lambda step: int(step.name)) / "state"
+    with ocp.PyTreeCheckpointer() as checkpointer:
+        form = checkpointer.metadata(path).item_metadata.tree
+        on_host = jax.tree.map(
+            lambda _: ocp.RestoreArgs(restore_type=np.ndarray), form, is_leaf=lambda x: hasattr(x, "shape")
+        )
+        return path.parent.name, checkpointer.restore(path, args=ocp.args.PyTreeRestore(restore_args=on_host))
+
+
+def assert_same_state(first: Path, second: Path) -> None:
+    """Compare the newest checkpoints of two runs bit for bit."""
+    (step, state), (other_step, other) = newest_state(first), newest_state(second)
+    assert step == other_step
+    jax.tree.map(np.testing.assert_array_equal, state, other)
+
+
+def ended(processes: Sequence[subprocess.Popen[str]]) -> list[tuple[int, str]]:
+    """Wait for processes; return the status and the stderr of each."""
+    found = []
+    try:
+        for process in processes:
+            _, said = process.communicate(timeout=PATIENCE_SECONDS)
+            found.append((process.returncode, said))
+    finally:
+        for process in processes:
+            process.kill()
+    return found

@@ -1,0 +1,127 @@
+"""One run in several processes: what they compute, and how they end."""
+
+import json
+import shutil
+import signal
+import time
+
+import pytest
+from tests.core.train.several import PATIENCE_SECONDS, assert_same_state, ended, start, start_several
+from tests.core.train.tiny import TINY
+from tests.tiny_folder import write
+
+from dovetail.config import load
+from dovetail.train.loop import train
+from dovetail_lab.evaluation.policy import open_policy
+
+LEAST = ("sft.steps=0", "train.steps=1", "eval.every=None", "run.checkpoint_every=1", "model.decoder.width=8")
+KILLED = (*TINY, "mesh.fsdp=2", "train.steps=8", "train.kl_coef=0.1", "roles.reference=ema", "train.epochs=2")
+
+
+def records(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def trained(record):
+    """What a record says but for the comparison with the sampler, whose matrices have other shapes on other meshes."""
+    return {name: value for name, value in record.items() if not name.startswith(("mismatch/", "phase"))}
+
+
+def test_two_processes_train_what_one_does(tmp_path):
+    processes = start_several(tmp_path / "two", 2, (*TINY, *LEAST, "mesh.fsdp=2"))
+    train(load(None, [*TINY, *LEAST]), tmp_path / "one")
+    found = ended(processes)
+    assert [status for status, _ in found] == [0, 0], found
+    (one,), (two,) = records(tmp_path / "one"), records(tmp_path / "two")
+    assert trained(two) == pytest.approx(trained(one), rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.slow
+def test_two_processes_compute_the_bits_of_one_with_two_devices(tmp_path):
+    one = start(tmp_path / "one", [], (*TINY, "mesh.fsdp=2"), devices=2)
+    found = ended([*start_several(tmp_path / "two", 2, (*TINY, "mesh.fsdp=2")), one])
+    assert [status for status, _ in found] == [0, 0, 0], found
+    one, two = records(tmp_path / "one"), records(tmp_path / "two")
+    assert [trained(record) for record in two] == [trained(record) for record in one]
+    assert any("mismatch/abs_max" in record for record in two)
+    assert all(record.get("mismatch/abs_max", 0.0) < 1e-5 for record in two)
+    assert_same_state(tmp_path / "two", tmp_path / "one")
+    for name in ("parameters.txt", "samples.jsonl", "memory.json", "config.gin"):
+        assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_process_ends_all_and_the_same_command_goes_on_bit_for_bit(tmp_path, victim):
+    undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
+    assert [status for status, _ in ended(start_several(undisturbed, 2, KILLED))] == [0, 0]
+    processes = start_several(killed, 2, KILLED, more=("--deadline", "8"))
+    metrics, deadline = killed / "metrics.jsonl", time.monotonic() + PATIENCE_SECONDS
+    while not (metrics.exists() and metrics.read_bytes().count(b"\n") >= 10) and time.monotonic() < deadline:
+        assert [process.poll() for process in processes] == [None, None]
+        time.sleep(0.01)
+    processes[victim].send_signal(signal.SIGKILL)
+    found = ended(processes)
+    survivor, said = found[1 - victim]
+    assert survivor != 0
+    (line,) = said.splitlines()
+    assert line.startswith(f"error: process {victim} on ")
+    assert "has died" in line
+    found = ended(start_several(killed, 2, KILLED))
+    assert [status for status, _ in found] == [0, 0], found
+    for name in ("metrics.jsonl", "samples.jsonl", "eval.jsonl"):
+        assert (killed / name).read_bytes() == (undisturbed / name).read_bytes()
+    assert_same_state(killed, undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("later", [{"processes": 1, "devices": 2}, {"processes": 4, "devices": 1}])
+def test_a_run_goes_on_with_another_number_of_processes_and_another_mesh(tmp_path, later):
+    half = (*TINY, "train.steps=4", "train.kl_coef=0.1", "run.checkpoint_every=2")
+    assert [status for status, _ in ended(start_several(tmp_path / "run", 2, (*half, "mesh.fsdp=2")))] == [0, 0]
+    assert [status for status, _ in ended(start_several(tmp_path / "whole", 2, (*half, "mesh.fsdp=2")))] == [0, 0]
+    steps = tmp_path / "run" / "checkpoints" / "steps"
+    newest = max(int(step.name) for step in steps.iterdir())
+    shutil.rmtree(steps / str(newest))
+    count, devices = later["processes"], later["devices"]
+    mesh = ("mesh.tp=2", f"mesh.fsdp={count * devices // 2}")
+    if count == 1:
+        found = ended([start(tmp_path / "run", [], (*half, *mesh), devices=devices)])
+    else:
+        found = ended(start_several(tmp_path / "run", count, (*half, *mesh), devices=devices))
+    assert [status for status, _ in found] == [0] * count, found
+    one, two = records(tmp_path / "whole"), records(tmp_path / "run")
+    assert len(one) == len(two)
+    assert [trained(record) for record in two] == [pytest.approx(trained(record), rel=1e-3, abs=1e-6) for record in one]
+
+
+@pytest.mark.slow
+def test_four_processes_with_two_devices_each_train_a_qwen_folder(tmp_path):
+    write(tmp_path / "tiny")
+    path = str(tmp_path / "tiny")
+    qwen = (
+        "train.model=pretrained",
+        f"model.pretrained.path={path!r}",
+        "train.tokenizer=huggingface",
+        f"tokenizer.huggingface.path={path!r}",
+        "task.arithmetic.chat=True",
+        "train.max_prompt_tokens=64",
+        "sft.steps=0",
+        "train.steps=2",
+        "train.advantage=gae",
+        "critic.model=pretrained",
+        "train.kl_coef=0.1",
+        "mesh.fsdp=4",
+        "mesh.tp=2",
+    )
+    folder = tmp_path / "run"
+    found = ended(start_several(folder, 4, (*TINY, *qwen), devices=2))
+    assert [status for status, _ in found] == [0] * 4, found
+    one = ended([start(tmp_path / "one", [], (*TINY, *qwen), devices=8)])
+    assert [status for status, _ in one] == [0], one
+    pairs = zip(records(folder), records(tmp_path / "one"), strict=True)
+    for several, alone in pairs:
+        assert trained(several) == pytest.approx(trained(alone), rel=1e-3, abs=1e-6)
+    policy = open_policy(load(folder / "config.gin", ["mesh.fsdp=1", "mesh.tp=1"]), folder)
+    policy.export(tmp_path / "out", adapter=False)
+    assert (tmp_path / "out" / "model.safetensors").exists()

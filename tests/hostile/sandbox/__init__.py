@@ -1,0 +1,1 @@
+"""What model-written code may try against the sandbox."""

@@ -1,0 +1,111 @@
+"""What the page of a sweep says about its parameters, and the server that keeps it up to date."""
+
+import threading
+import urllib.error
+import urllib.request
+
+import pytest
+
+from dovetail.errors import ConfigError, RunError
+from dovetail_lab.report.numbers import Unit
+from dovetail_lab.report.parameters import Scale, parameters, varied
+from dovetail_lab.report.sweep import _best, _settings
+from dovetail_lab.report.watch import server
+from dovetail_lab.sweep import Trial
+from dovetail_lab.sweep.importance import importance
+from dovetail_lab.sweep.tables import Setting
+
+UNIT = Unit(percent=True)
+
+
+def setting(*values: float, **settings) -> Setting:
+    overrides = tuple(f"train.{key}={value!r}" for key, value in settings.items())
+    trials = tuple(Trial(overrides=overrides, seed=seed, id=f"a-s{seed}", group="g") for seed in range(len(values)))
+    return Setting(trials=trials, last=values, pruned=0, best=max(values), by_seed=dict(enumerate(values)))
+
+
+ROWS = [
+    setting(0.8, 0.7, lr=1e-3, policy_loss="ppo"),
+    setting(0.6, 0.65, lr=1e-4, policy_loss="ppo"),
+    setting(0.5, 0.55, lr=1e-5, policy_loss="gspo"),
+    setting(0.3, 0.4, lr=1e-3, policy_loss="gspo"),
+]
+
+
+def test_a_parameter_has_a_picture_with_a_band_over_seeds_where_its_values_are_numbers():
+    page = parameters(ROWS, "eval/accuracy", "max", UNIT)
+    lr, loss = page.split("<b>train.policy_loss</b>")
+    assert lr.count('class="interval"') == lr.count('class="line"') == 1
+    assert loss.split("All parameters together")[0].count('class="line"') == 0, "no line from one choice to another"
+    assert "lr (log)" in lr
+    assert page.count('class="path"') == 2 * len(ROWS), "once for wide and once for narrow screens"
+
+
+def test_a_single_value_or_a_single_setting_is_no_picture():
+    assert parameters(ROWS[:1], "eval/accuracy", "max", UNIT) == ""
+    assert list(varied([setting(0.1, lr=1.0, steps=3), setting(0.2, lr=2.0, steps=3)])) == ["train.lr"]
+
+
+def test_no_label_of_an_axis_leaves_its_picture():
+    rows = [setting(0.5 + i / 1000, lr=10.0 ** (i - 9)) for i in range(7)]
+    page = parameters(rows, "acme/odd", "max", Unit())
+    assert 'x="-' not in page
+    assert Scale.of([1e-5, 1e-3]).marks(4) == [(-5.0, "1e−05"), (-3.0, "0.001")]
+
+
+def test_settings_that_are_equal_as_written_are_ties():
+    rows = [setting(0.80001, lr=1e-3), setting(0.80002, lr=1e-4), setting(0.5, lr=1e-5)]
+    assert "Tied so far, eval/accuracy 80.0\u00a0%: lr=0.001; lr=0.0001." in _best(rows, "eval/accuracy", UNIT)
+    table = _settings(rows, UNIT)
+    assert table.count(">1=<") == 2
+    assert ">3<" in table
+    assert '<th scope="col">setting</th>' in table
+
+
+def test_importance_finds_the_parameter_that_matters():
+    pytest.importorskip("optuna")
+    rows = [
+        setting(-abs(i - 12) / 30, lr=10.0 ** (-5 + i / 8), epochs=1 + i % 3, policy_loss=("ppo", "gspo")[i % 2])
+        for i in range(25)
+    ]
+    found = importance(rows, "max")
+    assert next(iter(found)) == "train.lr"
+    assert found["train.lr"] > 0.8
+    with pytest.raises(ConfigError, match=r"Importance needs 10 settings .*; there are 4\."):
+        importance(ROWS, "max")
+
+
+def fetch(port: int, path: str = "/", host: str | None = None) -> str:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers={"Host": host} if host else {})
+    with urllib.request.urlopen(request) as answer:
+        return answer.read().decode()
+
+
+def test_a_page_is_served_to_this_machine_alone_and_says_what_is_wrong():
+    texts = iter(["<title>one</title>"])
+
+    def render():
+        try:
+            return next(texts)
+        except StopIteration:
+            raise RunError("the folder is gone") from None
+
+    with server(render, 0) as open_server:
+        port = open_server.server_address[1]
+        assert open_server.server_address[0] == "127.0.0.1"
+        thread = threading.Thread(target=open_server.serve_forever)
+        thread.start()
+        try:
+            page = fetch(port)
+            assert page == '<meta http-equiv="refresh" content="5">\n<title>one</title>'
+            assert fetch(port) == page, "kept for a moment"
+            for path, host in (("/run.json", None), ("/", f"evil.example:{port}")):
+                with pytest.raises(urllib.error.HTTPError) as refused:
+                    fetch(port, path, host)
+                assert refused.value.code == 404
+                refused.value.close()
+        finally:
+            open_server.shutdown()
+            thread.join()
+        with pytest.raises(RunError, match=f"port {port} cannot be had"):
+            server(render, port)

@@ -1,0 +1,97 @@
+"""Replicas of `vanilla`: in whichever process a completion is drawn, it has the same tokens."""
+
+import json
+import os
+import signal
+from contextlib import closing
+from pathlib import Path
+
+import attrs
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+from tests.core.train.tiny import TINY as SETS
+from tests.rollout.hosted.test_fleet import LINUX, batch, pid_of, synced, until
+
+import dovetail
+from dovetail.config import load
+from dovetail.errors import ConfigError
+from dovetail.run.files import read_lines
+from dovetail.train.loop import train
+from dovetail_kit.rollout import EngineCase, Numbers
+from dovetail_kit.rollout.case import make_keys
+from dovetail_kit.rollout.checks import RANDOM
+from dovetail_model.model.decoder import Decoder
+from dovetail_rollout.hosted.handover import Handover
+from dovetail_rollout.hosted.vanilla_server import Engine
+
+TINY = Decoder(width=16, layers=2, heads=2, kv_heads=1, ffn=24, init_std=0.4)
+
+
+def case(**params):
+    models = (TINY.make(Numbers().vocab_size, rngs=nnx.Rngs(seed)) for seed in (0, 1))
+    return EngineCase.of(dovetail.get("rollout", "vanilla").bind(**params), *models, Numbers())
+
+
+@pytest.mark.slow
+def test_a_server_draws_parts_of_groups_as_whole_ones(tmp_path):
+    each = case()
+    handover = Handover.open(str(tmp_path), TINY, each.graphdef, adapter=False)
+    served = Engine(str(handover.write(each.weights, 0)), {})
+    prompts, keys = [[3, 4], [5, 6, 7]], make_keys(0, 2, 4)
+    tokens, mask = np.array([[0, 3, 4], [5, 6, 7]]), np.array([[False, True, True], [True] * 3])
+    with closing(each.open()) as alone:
+        expected = alone.generate(tokens, mask, keys, RANDOM)
+    words = np.asarray(jax.random.key_data(keys)).tolist()
+    asked = [{"prompt": prompts[row], "key": words[row][place]} for row in (0, 1) for place in range(4)]
+    body = {"sampling": attrs.asdict(RANDOM), "eos_ids": list(Numbers().eos_ids)}
+    drawn = served.complete({**body, "requests": asked[1:7]})
+    for answer, row in zip(drawn, range(1, 7), strict=True):
+        assert answer["tokens"] == expected.tokens[row][expected.mask[row]].tolist()
+        np.testing.assert_allclose(answer["logps"], expected.logps[row][expected.mask[row]], atol=1e-5)
+    served.load({"folder": str(handover.write(each.other, 1))})
+    assert served.complete({**body, "requests": asked[1:7]}) != drawn
+
+
+def test_servers_of_somebody_else_are_refused():
+    with pytest.raises(ConfigError, match=r"rollout\.vanilla\.launcher = 'urls': .* use 'local' or 'ray'"):
+        load(None, ["rollout.vanilla.launcher='urls'", "launcher.urls.urls=('http://h:1',)"])
+
+
+def test_more_at_least_than_there_are():
+    with pytest.raises(ConfigError, match=r"rollout\.vanilla\.floor = 3, and there are 2 replicas"):
+        load(None, ["rollout.vanilla.replicas=2", "rollout.vanilla.floor=3"])
+
+
+@LINUX
+@pytest.mark.slow
+def test_replicas_draw_the_same_tokens_and_survive_sigkill():
+    with closing(case().open()) as alone:
+        expected = [batch(alone)]
+        alone.sync(case().other, 1)
+        expected.append(batch(alone))
+    each = case(replicas=2, restarts=1)
+    with closing(each.open()) as engine:
+        drawn = [batch(engine)]
+        os.kill(pid_of(engine, 1), signal.SIGKILL)
+        with pytest.warns(RuntimeWarning, match="replica 1 is restarted"):
+            drawn.append(synced(engine, each.other, 1))
+        until(lambda: engine.host.members[1].routable, seconds=120)
+        drawn.append(batch(engine))
+    for one, other in zip([*expected, expected[1]], drawn, strict=True):
+        np.testing.assert_array_equal(one.tokens, other.tokens)
+        np.testing.assert_allclose(one.logps, other.logps, atol=1e-5)  # a share is a smaller batch: rounding
+
+
+@pytest.mark.slow
+def test_a_run_with_replicas_has_the_metrics_of_one_without(tmp_path):
+    for name, more in (("alone", []), ("fleet", ["rollout.vanilla.replicas=2"])):
+        train(load(None, [*SETS, "train.steps=3", *more]), tmp_path / name)
+    one, other = (read_lines(tmp_path / name / "metrics.jsonl") for name in ("alone", "fleet"))
+    assert len(one) == len(other)
+    for a, b in zip(one, other, strict=True):
+        kept = {key for key in a if not key.startswith(("time/", "mismatch/"))}
+        assert {key: a[key] for key in kept} == {key: b[key] for key in kept}
+    status = json.loads(Path(tmp_path / "fleet" / "fleet" / "status.json").read_text())
+    assert {each["weights"] for each in status["replicas"].values()} == {"version-3"}
