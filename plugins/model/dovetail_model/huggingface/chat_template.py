@@ -42,11 +42,10 @@ class ChatTemplate:
     """A jinja2 template over `messages`, with the variables and functions that published templates use.
 
     A template is a program that comes with a model, perhaps from a stranger. Therefore it runs in jinja2's immutable
-    sandbox, and in a process of its own with the limits `SECONDS`, `MEMORY` and `LARGEST` for each conversation, because
-    the sandbox protects objects but does not end loops. Blocks are trimmed, and `break` and `continue` are available. It
-    has the variables `messages`, `add_generation_prompt`, `tools` and `documents` (None), the functions
-    `raise_exception` and `strftime_now`, the filter `tojson` (no HTML escapes), and the block `generation`, which has
-    no effect.
+    sandbox and in a process of its own, where `SECONDS`, `MEMORY` and `LARGEST` limit each conversation: the sandbox
+    protects objects but does not end loops. Blocks are trimmed, and `break` and `continue` are available. There are the
+    variables `messages`, `add_generation_prompt`, `tools` and `documents` (None), the functions `raise_exception` and
+    `strftime_now`, the filter `tojson` (no HTML escapes), and the block `generation`, which has no effect.
 
     Args:
         source: the template.
