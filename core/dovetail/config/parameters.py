@@ -164,6 +164,9 @@ class _ParameterResolver:
         found = {path: choice for path, choice in made.items() if choice is not None}
         for path, choice in [*found.items()]:
             found |= self._with_inner(path, choice)
+        # one that a hyperparameter chooses is configured there, and would be a second choice of the same
+        inner = {choice.component for path, choice in found.items() if path not in made}
+        found = {path: c for path, c in found.items() if path != c.component.label or c.component not in inner}
         self._check_distinct()
         if not self.trusted:
             self._check_programs(found)

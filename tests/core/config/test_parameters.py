@@ -283,6 +283,27 @@ def test_a_hyperparameter_may_choose_a_component_with_parameters_of_its_own(
 
 
 @attrs.frozen(kw_only=True)
+class Launches(Openable):
+    """An engine that starts servers somewhere."""
+
+    launcher: Annotated[Any, Chooses("launcher")] = "near"
+
+
+def near(servers: Any, *, cores: int = 1) -> Any:
+    return servers, cores
+
+
+def test_a_component_that_only_hyperparameters_choose_is_one_choice(registry: Registry, load_text: LoadText):
+    registry.add_kind(Kind(name="launcher", summary="servers -> addresses"), ACME)
+    registry.add("launcher", "near", near, origin=ACME)
+    registry.add("rollout", "launches", Launches, origin=ACME)
+    config = load_text("train.rollout = launches\nlauncher.near.cores = 2\n")
+    assert {path: dict(c.params) for path, c in config.choices.items() if c.component.kind == "launcher"} == {
+        "train.rollout.launcher": {"cores": 2}
+    }
+
+
+@attrs.frozen(kw_only=True)
 class Shapeless:
     """A model without the method that the engine calls before any weights exist."""
 

@@ -21,13 +21,13 @@ class Keeper:
 
     def node(self) -> str:
         """Return the id of the machine."""
-        import ray
+        import ray  # pyright: ignore[reportMissingImports]
 
         return ray.get_runtime_context().get_node_id()
 
     def run(self, program: Program, folder: str) -> str:
         """Start the server with the model in a folder; return where it is asked."""
-        import ray
+        import ray  # pyright: ignore[reportMissingImports]
 
         address, port = ray.util.get_node_ip_address(), free_port()
         self._process = GuardedProcess(

@@ -156,7 +156,9 @@ class RayPlaces:
 
     def actor(self, group: Any, bundle: int) -> Any:
         """Start an actor in a bundle."""
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+        from ray.util.scheduling_strategies import (  # pyright: ignore[reportMissingImports]
+            PlacementGroupSchedulingStrategy,
+        )
 
         where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
         made = self.ray.remote(Keeper).options(**self.options, scheduling_strategy=where, max_concurrency=4)
