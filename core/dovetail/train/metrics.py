@@ -128,8 +128,8 @@ class Clock:
     def timings(self, tokens: int, of: str = "time") -> dict[str, float]:
         """Return the timings of the step.
 
-        They are `time/*`, including completion tokens per second of the whole step if there are tokens, and `compile/*`
-        if something was compiled. Timings of another program's clock have the name `of` of that program.
+        The trainer's are `time/*`, including completion tokens per second of the whole step if there are tokens, and
+        `compile/*` if something was compiled. Those of another program have its name, `of`, in place of `time`.
         """
         for watcher in self._watchers:
             watcher.join()
