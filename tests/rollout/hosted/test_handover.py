@@ -1,7 +1,11 @@
 """Folders of weights: written, dropped, and removed when nobody needs them."""
 
 import json
+import warnings
+from types import SimpleNamespace
 
+import attrs
+import jax
 import pytest
 from flax import nnx
 
@@ -9,6 +13,7 @@ from dovetail.errors import ConfigError, RunError
 from dovetail.protocols import Weights
 from dovetail_model.huggingface.safetensors import open_folder
 from dovetail_model.model.decoder import Decoder
+from dovetail_rollout.hosted import handover as module
 from dovetail_rollout.hosted.handover import LOCK, Handover, adapted, dtype_of
 
 MAKER = Decoder(width=16, layers=1, heads=2, kv_heads=1, ffn=24)
@@ -37,6 +42,31 @@ def test_versions_are_folders_that_other_programs_read(tmp_path, weights):
     handover.close()
     handover.close()
     assert not any(tmp_path.iterdir())
+
+
+def test_a_host_computes_in_the_type_of_the_policy_whatever_that_of_its_weights(tmp_path):
+    maker = attrs.evolve(MAKER, dtype="bfloat16")
+    graphdef, trained, frozen = nnx.split(maker.make(13, rngs=nnx.Rngs(0)), nnx.Param, ...)
+    handover = Handover.open(str(tmp_path), maker, graphdef, adapter=False)
+    folder = handover.write(Weights(trained, frozen), 0)
+    assert json.loads((folder / "config.json").read_text())["dtype"] == "float32"
+    assert dtype_of(folder) == "bfloat16"
+
+
+def test_weights_that_memory_has_no_room_for_are_written_elsewhere(tmp_path, weights, monkeypatch):
+    memory, temporary = tmp_path / "shm", tmp_path / "tmp"
+    memory.mkdir()
+    temporary.mkdir()
+    monkeypatch.setattr(module, "MEMORY", memory)
+    monkeypatch.setattr(module.tempfile, "gettempdir", lambda: str(temporary))
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(weights[1]))
+    for free, place in ((2 * size, memory), (2 * size - 1, temporary)):
+        monkeypatch.setattr(module.shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            handover = Handover.open(None, MAKER, weights[0], adapter=False, weights=weights[1])
+        assert handover.root.parent == place
+        assert [str(each.message)[-15:] for each in warned] == (["which is slower"] if place == temporary else [])
 
 
 def test_it_goes_with_its_owner(tmp_path, weights):

@@ -6,6 +6,7 @@ import fcntl
 import json
 import shutil
 import tempfile
+import warnings
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,15 +14,22 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 import attrs
+import jax
+import jax.numpy as jnp
 from flax import nnx
 
-from dovetail.errors import ConfigError, RunError
+from dovetail.errors import ConfigError, DovetailWarning, RunError
+from dovetail.progress import in_bytes
 from dovetail.protocols import ModelMaker, Weights
 
 MEMORY: Final = Path("/dev/shm")
 """Where Linux keeps files in memory."""
 PREFIX: Final = "dovetail-weights-"
 LOCK: Final = "lock"
+COMPUTED_IN: Final = "computed_in"
+"""The file with the type that the policy computes in, which may differ from that of its weights."""
+VERSIONS: Final = 2
+"""Folders that exist at a time: the new weights are written while a host still has the old ones."""
 
 
 def _close_later(self: Handover) -> Any:
@@ -55,13 +63,16 @@ class Handover:
     close: Any = attrs.field(init=False, repr=False, default=attrs.Factory(_close_later, takes_self=True))
 
     @classmethod
-    def open(cls, where: str | None, maker: ModelMaker, graphdef: Any, *, adapter: bool) -> Handover:
-        """Make a folder in `where`; None is one in memory, or in the system's folder for temporary files.
+    def open(
+        cls, where: str | None, maker: ModelMaker, graphdef: Any, *, adapter: bool, weights: Weights | None = None
+    ) -> Handover:
+        """Make a folder in `where`; None is one in memory if `weights` fit there, or else among temporary files.
 
         Raises:
             ConfigError: if that is not possible.
         """
-        root, lock = claim(where)
+        written = weights.trained if weights and adapter else weights
+        root, lock = claim(where, VERSIONS * sum(leaf.nbytes for leaf in jax.tree.leaves(written)))
         return cls(root=root, lock=lock, maker=maker, graphdef=graphdef, adapter=adapter)
 
     def write(self, weights: Weights, version: int) -> Path:
@@ -76,6 +87,7 @@ class Handover:
         try:
             shutil.rmtree(folder, ignore_errors=True)
             self.maker.export(model, folder, adapter=self.adapter)
+            (folder / COMPUTED_IN).write_text(_computed_in(model), encoding="utf-8")
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
             raise RunError(f"the weights of version {version} cannot be written to {folder}: {error}") from error
@@ -88,19 +100,45 @@ class Handover:
                 shutil.rmtree(other, ignore_errors=True)
 
 
-def claim(where: str | None) -> tuple[Path, IO[bytes]]:
-    """Make a folder for weights in `where`; None is in memory. Return it with its lock, held as long as it is in use.
+def claim(where: str | None, size: int = 0) -> tuple[Path, IO[bytes]]:
+    """Make a folder for `size` bytes of weights in `where`; None is in memory if there is room, or else temporary.
+
+    Returns:
+        The folder, and its lock, which is held as long as the folder is in use.
 
     Raises:
         ConfigError: if that is not possible.
     """
-    place = Path(where).expanduser() if where else MEMORY if MEMORY.is_dir() else Path(tempfile.gettempdir())
+    place = Path(where).expanduser() if where else _default_place(size)
     try:
         _remove_abandoned(place)
         root = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
         return root, _locked(root / LOCK)
     except OSError as error:
         raise ConfigError(f"handover = {where!r}: weights cannot be written there: {error}") from error
+
+
+def _default_place(size: int) -> Path:
+    temporary = Path(tempfile.gettempdir())
+    if not MEMORY.is_dir():
+        return temporary
+    free = shutil.disk_usage(MEMORY).free
+    if free >= size:
+        return MEMORY
+    # containers have 64 MiB there by default
+    warnings.warn(
+        f"{MEMORY} has {in_bytes(free)} free, and weights that are handed over to the engine take {in_bytes(size)}:"
+        f" they are written to {temporary}, which is slower",
+        DovetailWarning,
+        stacklevel=2,
+    )
+    return temporary
+
+
+def _computed_in(model: Any) -> str:
+    """Return the type of a model's hidden states, which is the one that it computes in."""
+    hidden, _ = jax.eval_shape(lambda: model(jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool)))
+    return str(hidden.dtype)
 
 
 def _locked(file: Path) -> IO[bytes]:
@@ -130,10 +168,12 @@ def adapted(folder: Path) -> Mapping[str, Any] | None:
 
 
 def dtype_of(folder: Path) -> str:
-    """Return the type of the weights in a folder, or of the model that an adapter there is for.
+    """Return the type that a host should compute in with the model of a folder: as the policy does.
 
-    By default programs compute with half that precision.
+    For a folder that nobody here has written it is the type of its weights, or of the model that an adapter is for.
     """
+    if (folder / COMPUTED_IN).is_file():
+        return (folder / COMPUTED_IN).read_text(encoding="utf-8")
     adapter = adapted(folder)
     base = folder if adapter is None else Path(adapter["base_model_name_or_path"])
     config = json.loads((base / "config.json").read_text(encoding="utf-8"))

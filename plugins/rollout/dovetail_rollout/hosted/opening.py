@@ -54,7 +54,7 @@ class Opening:
         """
         name, params = ("decoder", {}) if self.folder is None else ("pretrained", {"path": self.folder})
         maker: Any = dovetail.get("model", name).bind(**params)
-        handover = Handover.open(self.handover, maker, graphdef, adapter=self.adapter)
+        handover = Handover.open(self.handover, maker, graphdef, adapter=self.adapter, weights=weights)
         try:
             folder = handover.write(weights, 0)
         except ConfigError as error:

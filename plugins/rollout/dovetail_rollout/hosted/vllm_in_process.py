@@ -60,7 +60,7 @@ class VllmInProcess:
         lora = {"enable_lora": True, "max_lora_rank": lora_rank(adapter["r"])} if adapter else {}
         settings = {
             "model": str(base),
-            "dtype": dtype_of(base),
+            "dtype": dtype_of(folder),
             "skip_tokenizer_init": True,
             "logprobs_mode": "processed_logprobs",
             "generation_config": "vllm",

@@ -80,7 +80,7 @@ class Serving:
         lora = ("--enable-lora", "--max-lora-rank", str(lora_rank(adapter["r"]))) if adapter else ()
         sleep = ("--enable-sleep-mode",) if self.sleeps else ()
         where = ("--host", host, "--port", str(port))
-        return (*self.command, str(base), *where, "--dtype", dtype_of(base), *SERVING, *lora, *sleep, *self.flags)
+        return (*self.command, str(base), *where, "--dtype", dtype_of(folder), *SERVING, *lora, *sleep, *self.flags)
 
 
 @attrs.define(kw_only=True, eq=False)
