@@ -1,8 +1,8 @@
-"""How often an A/B test is wrong, and how often it finds what is there. Prints JSON; a minute on one core.
+"""Simulate the error rates and the power of A/B tests. Prints JSON; takes a minute on one core.
 
     python benchmarks/ab.py [--tests 20000]
 
-Differences of pairs are simulated; what decides is the code of `dovetail ab`.
+The differences of pairs are simulated; the code of `dovetail ab` decides.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LEVEL = 0.05
 
 
 def collapsing(rng: np.random.Generator, tests: int) -> dict[str, float]:
-    """Equal means: an arm that collapses by 0.4 in some seeds and is better by as much in the others."""
+    """Return how often an arm of equal mean wins if it collapses by 0.4 in some seeds and is better in the others."""
     found = {}
     for rate in (0.1, 0.2):
         for pairs in (6, 8, 10):
@@ -32,7 +32,7 @@ def collapsing(rng: np.random.Generator, tests: int) -> dict[str, float]:
 
 
 def crashing(rng: np.random.Generator, tests: int) -> dict[str, float]:
-    """Equal arms of ten pairs, of which one loses its worst three runs in ten: how often it is found better."""
+    """Return how often one of two equal arms with ten pairs wins if its worst runs, three in ten, crash."""
     control, arm = rng.normal(0, 1, (2, tests, 10))
     arm[arm < -0.524] = np.nan
     found = {}
@@ -45,7 +45,7 @@ def crashing(rng: np.random.Generator, tests: int) -> dict[str, float]:
 
 
 def looking(rng: np.random.Generator, tests: int) -> dict[str, dict[str, float]]:
-    """Eight pairs and `pocock:4`: false winners, and winners where the difference is one standard deviation."""
+    """Return the rates of winners with eight pairs and `pocock:4`, for differences of 0 and of 1 standard deviation."""
     planned = look_sizes(8, 4)
     rules = {
         "one look": ((8,), LEVEL),
@@ -63,14 +63,14 @@ def looking(rng: np.random.Generator, tests: int) -> dict[str, dict[str, float]]
 
 
 def adding_seeds(rng: np.random.Generator, tests: int) -> float:
-    """No difference, and an amendment that adds two seeds to six until one wins or there are twenty: false winners."""
+    """Return the rate of false winners if seeds are added to six, two at a time, until an arm wins or there are 20."""
     draws = rng.normal(0, 1, (tests, 20))
     small = draws[: max(tests // 20, 1)]  # beyond 14 pairs each test draws 65,536 patterns
     return float(np.any([sign_flip_ps(small[:, :n]) <= LEVEL for n in range(6, 21, 2)], axis=0).mean())
 
 
 def main() -> None:
-    """Print it."""
+    """Print the rates as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tests", type=int, default=20_000, help="simulated tests of each kind")
     tests, rng = parser.parse_args().tests, np.random.default_rng(0)

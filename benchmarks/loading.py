@@ -1,8 +1,8 @@
-"""Measure what loading a model takes beside the model: `python benchmarks/loading.py --gib 1 > loading.json`.
+"""Measure the time and extra memory of loading a model: `python benchmarks/loading.py --gib 1 > loading.json`.
 
-A folder with random weights in the shape of Qwen2.5-0.5B, with as many layers as make the size, is written to a
-temporary folder and loaded in a process of its own. `peak_mib` is that process's greatest resident size less its size
-before, with jax imported and started; the page cache's share of mapped files is in it.
+A model with random weights and the sizes of Qwen2.5-0.5B, with enough layers for the given size, is written to a
+temporary folder and loaded in a process of its own. `peak_mib` is the maximum resident size of that process minus its
+size before loading, with jax imported and started; it includes the pages of mapped files.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat
 
 @attrs.frozen
 class Random:
-    """A tensor made when it is written."""
+    """A tensor whose values are drawn when it is written."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
     def read(self) -> np.ndarray:
-        """Return it."""
+        """Return the values."""
         return np.random.default_rng(len(self.shape)).standard_normal(self.shape, np.float32).astype(self.dtype)
 
 
 def write(folder: Path, gib: float, dtype: str) -> None:
-    """Write the folder."""
+    """Write a model of about `gib` GiB."""
     from flax import nnx
 
     from dovetail_model.huggingface.names import is_transposed, tensor_name
@@ -68,7 +68,7 @@ def write(folder: Path, gib: float, dtype: str) -> None:
 
 
 def load(folder: Path, dtype: str) -> dict[str, float]:
-    """Load it in this process, and say what that took."""
+    """Load the model in this process, and return the seconds and memory that this takes."""
     import jax
     from flax import nnx
 
@@ -93,7 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gib", type=float, default=1.0, help="size of the stored weights")
     parser.add_argument("--stored", choices=DTYPES, default="bfloat16", help="their type")
-    parser.add_argument("--param-dtype", choices=DTYPES, default="bfloat16", help="the type they are loaded as")
+    parser.add_argument("--param-dtype", choices=DTYPES, default="bfloat16", help="the type of the loaded weights")
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)  # the child's
     options = parser.parse_args()
     if options.folder:

@@ -1,9 +1,9 @@
 """Compare planned with measured peak memory: `python benchmarks/memory.py plan > memory.json`.
 
-`plan` runs two training steps of each of six configurations and compares the most that the process took (its maximum
-resident size) with what `dovetail plan` says. `length` does one step of one small model at 512 to 8,192 tokens a row;
-with `--allocated` it compiles the update alone and says what XLA allocates. Every run and every plan has a process of
-its own, without a persistent compilation cache.
+`plan` runs two training steps of each of six configurations and compares the maximum resident size of the process
+with the estimate of `dovetail plan`. `length` runs one step of one small model with rows of 512 to 8,192 tokens; with
+`--allocated` it only compiles the update and reports the memory that XLA allocates. Every run and every plan has a
+process of its own, without a persistent compilation cache.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dovetail.train.models import Models
 
 @attrs.frozen(kw_only=True)
 class ManyNumbers(Numbers):
-    """As many tokens as SmolLM2 has."""
+    """`Numbers` with the vocabulary size of SmolLM2."""
 
     @property
     def vocab_size(self) -> int:
@@ -81,7 +81,7 @@ RUNS = {"plan": (PLANS, 2), "length": (LENGTHS, 1)}
 
 
 def one(kind: str, name: str, *, planned: bool) -> dict[str, Any]:
-    """Plan a configuration, or run it, in this process."""
+    """Plan or run a configuration in this process."""
     configs, steps = RUNS[kind]
     config = load(None, [*configs[name], f"train.steps={steps}"])
     if planned:
@@ -93,7 +93,7 @@ def one(kind: str, name: str, *, planned: bool) -> dict[str, Any]:
 
 
 def allocated(name: str, attention: str) -> dict[str, Any]:
-    """Compile an update at a length, and return what XLA allocates for it."""
+    """Compile the update of a configuration, and return the memory that XLA allocates for it."""
     config, devices = load(None, [*LENGTHS[name], f"model.decoder.attention={attention}"]), Devices(None)
     models = Models(config=config, devices=devices, vocab_size=VOCAB)
     settled = Settled(mode=f"remat none, attention {attention}", micro_batch_size=2, positions=None)
@@ -118,11 +118,11 @@ def _in_child(kind: str, name: str, what: str) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kind", choices=list(RUNS))
-    parser.add_argument("names", nargs="*", help="configurations; all of them without")
+    parser.add_argument("names", nargs="*", help="configurations (default: all)")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--planned", action="store_true", help="plan one, in this process")
     what.add_argument("--measured", action="store_true", help="run one, in this process")
-    what.add_argument("--allocated", action="store_true", help="of `length`: compile the update alone")
+    what.add_argument("--allocated", action="store_true", help="for `length`: only compile the update")
     options = parser.parse_args(arguments)
     configs = RUNS[options.kind][0]
     names = options.names or list(configs)

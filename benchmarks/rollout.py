@@ -1,7 +1,7 @@
 """Time the rollout alone: `python benchmarks/rollout.py W1 W2 W3 > rollout.json`.
 
-`--variant "slots=64 shrink=False"`, any number of times, times the engine with other parameters beside it: calls
-alternate, so that a busy machine disturbs all alike, and all draw the same completions.
+Each `--variant "slots=64 shrink=False"` also times the engine with other parameters. The calls of all variants
+alternate, so that a busy machine affects all of them alike, and all variants sample the same completions.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def measure(name: str, variants: dict[str, dict[str, Any]], repeats: int, overri
 
 
 def _summary(found: dict[str, list[Any]], engine: Any) -> dict[str, Any]:
-    """Leave the first call, which compiles, out of the figures."""
+    """Return the figures without those of the first call, which compiles."""
     rates = [tokens / wall for tokens, wall in zip(found["tokens"][1:], found["wall_s"][1:], strict=True)]
     return {
         "first_call_s": found["wall_s"][0],

@@ -1,12 +1,13 @@
 """Time steps with a slow reward, sampled ahead or not: `python benchmarks/staleness.py > staleness.json`.
 
-The reward of a batch sleeps, as one that asks a tool or a server: seconds from a lognormal distribution whose median is
-one update, the same ones in every run (`--latency 0`: it takes no time). `--update 0.4` lets updates sleep too, as if
-they waited for a device of their own. Beside the steps per second is the bound
-1 / max(T_sampler, T_trainer), T being the mean seconds that each program works for a batch where nothing runs beside it
-(`train.staleness = 0`). Where both compute on the same cores, each works longer beside the other: `share_of_own_bound`
-is of the bound that the run's own T give. The runs of a round follow one another, and figures are medians over the
-rounds, since other work on the machine changes.
+The reward of a batch sleeps, like a reward that asks a tool or a server. The seconds are drawn from a lognormal
+distribution whose median is one update, and are the same in every run (`--latency 0`: none). With `--update 0.4`
+updates sleep too, as if they waited for a device of their own.
+
+The steps per second are compared with the bound 1 / max(T_sampler, T_trainer), where T is the mean seconds per batch
+that each program works if it runs alone (`train.staleness = 0`). Programs that share cores slow each other down, so
+`share_of_own_bound` refers to the bound with the T of the same run. Each round runs all values of staleness, one after
+another, and the figures are medians over the rounds, because the machine's other load changes.
 """
 
 from __future__ import annotations
@@ -51,17 +52,17 @@ SIZES = (
 
 
 PARTS = ("waiting", "rollout", "reward")
-"""What the sampler's program works at, beside handing over weights."""
+"""The parts of the sampler's work, except handing over weights."""
 
 
 class Latency:
-    """How long the reward of a batch takes: the same sequence in every run."""
+    """A reward that sleeps; the sequence of its latencies is the same in every run."""
 
     def __init__(self) -> None:
         self.median, self.sigma, self.calls = 0.0, 0.5, 0
 
     def reward(self, completions: list[str]) -> list[float]:
-        """Sleep, and give zero."""
+        """Sleep, and return zeros."""
         self.calls += 1
         drawn = np.random.default_rng([7, self.calls]).standard_normal()
         time.sleep(float(self.median * np.exp(self.sigma * drawn)))
@@ -69,7 +70,7 @@ class Latency:
 
 
 class Observer:
-    """Notes when steps end."""
+    """Records the time at the end of each step."""
 
     def __init__(self) -> None:
         self.ends: list[float] = []
@@ -80,7 +81,7 @@ class Observer:
 
 
 def slow_updates(seconds: float) -> None:
-    """Make each step's learning take so much longer, as if it waited for a device of its own."""
+    """Make each update take `seconds` longer, as if it waited for a device of its own."""
     learn = Learner.learn
 
     def slowly(self: Learner, taken: Batch, step: int, clock: Clock) -> dict[str, float]:
@@ -91,7 +92,7 @@ def slow_updates(seconds: float) -> None:
 
 
 def run(latency: Latency, staleness: int, steps: int, overrides: list[str]) -> dict[str, float]:
-    """Train, and return what steps took behind the first `WARM_UP`."""
+    """Train, and return the times of the steps after the first `WARM_UP`."""
     sizes = [f"train.staleness={staleness}", f"train.steps={steps + WARM_UP}"]
     config = load(None, [*COMMON, *SIZES, *overrides, *sizes])
     observer, latency.calls = Observer(), 0
@@ -125,7 +126,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="runs of each staleness")
     parser.add_argument("--staleness", type=int, nargs="+", default=[0, 1, 2, 4], help="the first must be 0")
     parser.add_argument("--latency", type=float, default=1.0, help="median of the reward's seconds, in updates")
-    parser.add_argument("--update", type=float, default=0.0, help="seconds that each update waits beside computing")
+    parser.add_argument("--update", type=float, default=0.0, help="seconds of extra waiting in each update")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change the runs")
     options = parser.parse_args()
     register()

@@ -1,9 +1,9 @@
 """Time training steps as `dovetail train` runs them: `python benchmarks/step.py W1 W2 W3 > step.json`.
 
 The workloads are in `workloads.py`. Each runs in a process of its own, without a persistent compilation cache unless
-the environment names one. `--set` changes the run, `--steps` and `--warm-up` how much of it there is. Times are medians
-over the steps after the warm-up; a step lasts from the end of the one before, so what the loop does beside the compiled
-calls is in it.
+the environment names one. `--set` changes the config; `--steps` and `--warm-up` set the numbers of timed and untimed
+steps. Times are medians over the steps after the warm-up. A step lasts from the end of the previous step, so the
+loop's own work between the compiled calls is included.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 class Observer:
-    """Notes at the end of each step the time, the metrics, and how much had been compiled by then."""
+    """Records at the end of each step the time, the metrics, and the number of compilations so far."""
 
     def __init__(self) -> None:
         self.compiled: list[float] = []
@@ -65,7 +65,7 @@ def measure(name: str, steps: int, warm_up: int, overrides: Sequence[str]) -> di
 
 
 def figures(observer: Observer, warm_up: int, config: Any) -> dict[str, Any]:
-    """Return seconds per step and what they went into, tokens per second, compilations and memory."""
+    """Return the seconds per step and per part of it, tokens per second, compilations and memory."""
     timed = observer.steps[warm_up:]
     parts = sorted({key for step in timed for key in step if key.startswith("time/")} - {"time/tokens_per_second"})
     found: dict[str, Any] = {}
@@ -92,7 +92,7 @@ def _median(steps: list[dict[str, float]], key: str) -> float:
 
 
 def machine() -> dict[str, Any]:
-    """Return what the figures depend on."""
+    """Return the hardware and versions that the figures depend on."""
     return {
         "device": jax.devices()[0].device_kind,
         "cores": len(os.sched_getaffinity(0)),
@@ -106,7 +106,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("workloads", nargs="*", default=list(WORKLOADS), metavar="W1|W2|W3")
     parser.add_argument("--steps", type=int, default=5, help="timed steps")
-    parser.add_argument("--warm-up", type=int, default=2, help="steps before them")
+    parser.add_argument("--warm-up", type=int, default=2, help="untimed steps before them")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
     if unknown := set(options.workloads) - set(WORKLOADS):
@@ -117,7 +117,7 @@ def main() -> None:
         found = measure(options.workloads[0], options.steps, options.warm_up, options.overrides)
         print(json.dumps(found | machine(), indent=2))
         return
-    # memory and compilations are a process's own
+    # memory and compilations are counted per process
     same = [f"--steps={options.steps}", f"--warm-up={options.warm_up}", *(f"--set={o}" for o in options.overrides)]
     print(json.dumps([_in_child(name, same) for name in options.workloads], indent=2))
 

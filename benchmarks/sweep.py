@@ -1,12 +1,17 @@
-"""Eight trials that differ in numbers only: as eight processes, as one sweep, and as one population. Prints JSON.
+"""Time eight trials that differ only in a number: as eight processes, one sweep, and one population. Prints JSON.
 
     python benchmarks/sweep.py [--trials 8] [--ways sweep warm ...]
 
-The config takes a second to train, so that what is measured is what a trial costs beside its training: imports,
-compilation, set-up. `separate` is processes that have nothing in common, `cached` processes that share a compilation
-cache, empty at first, as `dovetail train` does by default; `sweep` begins with an empty cache too, `warm` is the sweep
-again, in another folder, once all is in the cache of `cached`, and `cached_warm` the processes; `population` is the
-sweep with all trials trained as one. `cpu` counts children.
+The config takes a second to train, so the figures show the overhead of a trial: imports, compilation, set-up. The ways:
+
+separate     processes that share nothing
+cached       processes that share a compilation cache, empty at first, as with `dovetail train` by default
+cached_warm  the same processes again, with the filled cache of `cached`
+sweep        one sweep, beginning with an empty cache
+warm         the sweep again in another folder, with the filled cache of `cached`
+population   one sweep that trains all trials as one population
+
+`cpu` is the CPU time of the child processes, in seconds.
 """
 
 from __future__ import annotations
@@ -72,7 +77,7 @@ def parse() -> argparse.Namespace:
 
 
 def measure(where: Path, way: Callable[[Path], None]) -> dict[str, float]:
-    """Return the wall-clock and CPU seconds of a way of training."""
+    """Return the wall-clock and CPU seconds of one way of training."""
     where.mkdir()
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     way(where)

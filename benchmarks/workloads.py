@@ -1,7 +1,7 @@
-"""The fixed work that is timed, and the components that make it: prompts of one length, rewards that cost nothing.
+"""The workloads of the benchmarks and their components: prompts of one length, rewards that cost nothing.
 
 W1  16 prompts of 64 tokens, 8 completions each, 64 new tokens; no end of sequence.
-W2  the same, lengths uniform in 4 … 64: a stop rule decides, by position, how likely the end is.
+W2  the same, with lengths uniform in 4 … 64: a stop rule sets the probability of the end at each position.
 W3  4 prompts of 448 tokens, 16 completions each, 64 new tokens; no end of sequence.
 
 All three: vocabulary 4096, a decoder of width 256 with 4 layers, 4 heads, 2 key-value heads of 64 units, feed-forward
@@ -76,7 +76,7 @@ class FixedPrompts:
 
 @attrs.frozen(kw_only=True)
 class Numbers:
-    """Token 17 is the text '17'; `ends` says whether token 0 ends a completion."""
+    """A tokenizer whose token 17 is the text '17'; `ends` tells whether token 0 ends a completion."""
 
     ends: bool = False
 
@@ -112,12 +112,12 @@ class Numbers:
 
 
 def even_tokens(completions: list[str]) -> list[float]:
-    """Return the share of even tokens: something that differs between completions and costs nothing."""
+    """Return the share of even tokens, which differs between completions and costs nothing to compute."""
     return [float(np.mean([int(token) % 2 == 0 for token in text.split()])) for text in completions]
 
 
 class Counted(NamedTuple):
-    """A cache, and how many true tokens each of its rows holds."""
+    """A cache, and the number of unmasked tokens in each of its rows."""
 
     inner: Any
     seen: Int[Array, "seq"]
@@ -126,8 +126,8 @@ class Counted(NamedTuple):
 class Stopping(nnx.Module):
     """A decoder whose end-of-sequence logit follows the position, so that lengths are uniform in 4 … 64.
 
-    The hidden state carries one number more, the log-odds of the end: at completion token t, with probability
-    1 / (65 - t) from the fourth token on.
+    The hidden state has one more component, the log-odds of the end. The probability that completion token t is the end
+    is 1 / (65 - t) from the fourth token on.
     """
 
     def __init__(self, trunk: Any, prompt: int) -> None:
@@ -153,7 +153,7 @@ class Stopping(nnx.Module):
     def logits(self, hidden: Float[Array, "*batch width"]) -> Float[Array, "*batch vocab"]:
         logits = self.trunk.logits(hidden[..., :-1])
         is_eos = jnp.arange(self.vocab_size) == EOS
-        # Fresh weights are near uniform: the other tokens' log-sum-exp is that of zeros.
+        # Initial weights give nearly uniform logits, so the other tokens' log-sum-exp is approximately that of zeros.
         return jnp.where(
             is_eos.reshape((1,) * (logits.ndim - 1) + (-1,)), np.float32(np.log(VOCAB)) + hidden[..., -1:], logits
         )
@@ -164,7 +164,7 @@ class Stopping(nnx.Module):
 
 @attrs.frozen(kw_only=True)
 class StoppingDecoder:
-    """The decoder of W1 under the stop rule."""
+    """The decoder of W1 with the stop rule."""
 
     prompt: int = 64
 

@@ -1,14 +1,14 @@
-"""JAX is strict in tests: silent rank or dtype promotion is an error. What a test registers is forgotten after it."""
+"""In tests JAX is strict: implicit rank or dtype promotion is an error. Registrations are undone after each test."""
 
 import itertools
 import os
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Tests compile much and compute little: without LLVM's costly passes they take little more than half of the time.
+# Tests compile much and compute little: without LLVM's costly passes they take little more than half the time.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
-# Writing programs to JAX's cache ended a worker in a segmentation fault, and what a test does should not depend on
-# what an earlier run has left in a home folder.
+# Writing to JAX's compilation cache has crashed a worker with a segmentation fault, and a test should not depend on
+# files that an earlier run has left in the home folder.
 os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
 
 import jax
@@ -17,8 +17,8 @@ import pytest
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
-# Each compiled program holds a dozen mappings of memory, and Linux allows a process 65,530 of them; LLVM aborts the
-# process at the next one.
+# Each compiled program holds a dozen memory mappings, and Linux allows a process 65,530 of them. When the limit is
+# exceeded, LLVM aborts the process.
 MAPPINGS = 15_000
 TESTS = itertools.count()
 

@@ -1,4 +1,4 @@
-"""Distributions as pip would leave them on the path, written by hand."""
+"""Writes distributions to the path as pip would install them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""How many of the golden cases are reproduced, and every departure with its reason: `docs/golden.md`.
+"""Writes `docs/golden.md`: how many of the golden cases are reproduced, and every departure with its reason.
 
     python -m tests.golden_report
 
-writes the page. The tests are the one source: a test file lists its cases, and its reasons, by its function `facts`, from
-the tables by which it is parametrised.
+The tests are the only source: the function `facts` of a test file returns its cases and reasons from the tables that
+parametrise its tests.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NO_COUNTERPART = {
     "build_positions_from_mask": "a helper of the library's own models",
     "dpo_loss_fn": "ORPO, whose odds ratio has no counterpart here",
 }
-"""Why a function's cases are not run, by a part of its name."""
+"""Reasons for not running a function's cases, by a part of the function's name."""
 LIBRARIES = {
     "verl": "verl 0.9.1",
     "tunix": "google-tunix 0.1.7",
@@ -60,10 +60,10 @@ def facts() -> list[Fact]:
 
 
 def rest(run: list[Fact]) -> list[Fact]:
-    """Return the cases that none of `FILES` runs; the reason stands where a departure's would.
+    """Return the cases that none of `FILES` runs, each with its reason in place of the reason of a departure.
 
     Raises:
-        KeyError: if there is one of which nobody says why.
+        KeyError: if a case has no reason.
     """
     done = {(fact.library, fact.case) for fact in run}
     found = []

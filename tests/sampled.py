@@ -1,4 +1,4 @@
-"""Large tables of cases: every nth runs at each change, the others with what is slow."""
+"""Samples large tables of cases: the fast suite runs every nth case, the slow suite all of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def sampled(cases: Sequence[Any], *, every: int) -> list[Any]:
-    """Return pytest parameters, all marked slow but the first of each `every`."""
+    """Return pytest parameters; all except the first of each `every` are marked slow."""
     found = []
     for i, case in enumerate(cases):
         param = case if hasattr(case, "marks") else pytest.param(case)

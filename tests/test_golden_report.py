@@ -1,4 +1,4 @@
-"""The report of the golden cases is what the tests say, and every case is accounted for."""
+"""The report of the golden cases agrees with the tests, and accounts for every case."""
 
 from pathlib import Path
 

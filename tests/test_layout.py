@@ -1,4 +1,4 @@
-"""Each plugin folder is shipped, announced and typed; nothing else pretends to be one."""
+"""Each plugin folder is packaged, has its entry points and is typed; no other folder is registered as a plugin."""
 
 import tomllib
 from pathlib import Path
@@ -24,7 +24,7 @@ def test_a_plugin_folder_is_shipped_announced_and_typed(folder):
 
 
 NOT_YET_MOVED = ("dovetail_executor", "dovetail_model", "dovetail_rollout", "dovetail_sink", "dovetail_task")
-"""Packages whose components are still elsewhere."""
+"""Packages whose components are defined elsewhere."""
 BUILT_IN = [
     component
     for component in current().components()
@@ -53,7 +53,7 @@ def test_the_readme_draws_every_folder():
 
 
 def test_the_core_names_no_component():
-    """The engine knows kinds and fields; a component's name in it would be an algorithm that the core knows."""
+    """The engine knows only kinds and fields; a component's name in it would mean that the core knows an algorithm."""
     import ast
 
     import dovetail

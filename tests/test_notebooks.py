@@ -1,4 +1,4 @@
-"""The page about notebooks does what it shows: the run is trained, the trials of sweep and test are drawn from a generator."""
+"""The code on the page about notebooks works. Its run is trained; the trials of its sweep and A/B test are simulated."""
 
 import json
 import re
@@ -18,7 +18,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
 
 
 def record(folder: Path) -> None:
-    """In place of training: the faster arm is better by 0.2."""
+    """Replace training: the arm with the higher rate is better by 0.2."""
     config = load(folder / "config.gin")
     rng = np.random.default_rng([config.run.seed, round(1e4 * config.train.lr)])
     level = 0.4 + 0.2 * (config.train.lr > 2e-4) + rng.normal(0, 0.01)
@@ -29,7 +29,7 @@ def record(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    """What the names on the page are after all of it has run, in a folder of its own."""
+    """Run the whole page in a folder of its own, and return the values of its names."""
     names: dict = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("notebook"))

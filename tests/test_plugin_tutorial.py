@@ -17,7 +17,7 @@ SEEDS = {"8": "2"}
 
 
 def blocks():
-    """The page's shell commands and the files that it shows, in order."""
+    """Return the page's shell commands and files, in order."""
     return re.findall(r"```(sh|python|gin)\n(.*?)```", PAGE, re.S)
 
 

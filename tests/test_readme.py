@@ -1,4 +1,4 @@
-"""The README's plugin, word for word, is a third party's distribution that trains."""
+"""The README's plugin, copied word for word into a distribution, trains."""
 
 import os
 import re

@@ -29,7 +29,7 @@ COMMANDS = [
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A working directory as the tutorial wants it."""
+    """A working directory as the tutorial requires it."""
     place = tmp_path_factory.mktemp("tutorial")
     write(place / "Qwen" / "Qwen2.5-0.5B-Instruct")
     data = place / "openai" / "gsm8k"

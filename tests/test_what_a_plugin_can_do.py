@@ -1,6 +1,6 @@
-"""The page of that name is a package: built from its blocks of code, it conforms, trains, is killed and goes on.
+"""The code blocks of the page of that name form a package that conforms, trains, and resumes after being killed.
 
-None of it is known to the core.
+The core knows none of its names.
 """
 
 import doctest
@@ -52,7 +52,7 @@ SMALLER = (
 
 @pytest.fixture(scope="module", autouse=True)
 def installed(tmp_path_factory):
-    """Put the page's package on the path as pip would."""
+    """Install the page's package on the path as pip would."""
     site = tmp_path_factory.mktemp("site")
     write_distribution(site, OWNER, FILES, {"dovetail": {"acme_rl": "acme_rl"}})
     with pytest.MonkeyPatch.context() as patch:
@@ -154,7 +154,7 @@ class _Interrupted(Exception):
 
 @pytest.fixture(scope="module")
 def finished(installed, tmp_path_factory) -> Path:
-    """A run of the recipe by its name."""
+    """A run of the package's recipe, chosen by name."""
     folder = tmp_path_factory.mktemp("runs") / "first"
     sets = [word for override in SMALLER for word in ("--set", override)]
     assert main(["train", "acme-rl/recipe", "--folder", str(folder), *sets]) == 0

@@ -1,4 +1,4 @@
-"""Folders like those of published models, tiny and random: `config.json`, safetensors, tokenizer, chat template."""
+"""Writes tiny random folders in the layout of published models: config, safetensors, tokenizer, chat template."""
 
 from __future__ import annotations
 

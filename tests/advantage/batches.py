@@ -1,4 +1,4 @@
-"""Random batches that any estimator can read: every field of the glossary that exists before advantages do."""
+"""Random batches for any estimator, with every field of the glossary that exists before the advantages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GROUP_IDS = (5, -3, 5, 40, -3, 5, 40, -3, 5)
 def random_batch(seed: int = 0, group_ids: tuple[int, ...] = GROUP_IDS) -> Batch:
     """Return a batch with holes in its mask; every row has a policy token.
 
-    Probabilities are such as can be: π² ≤ ∑π² ≤ π² + (1-π)².
+    The probabilities are consistent: π² ≤ ∑π² ≤ π² + (1-π)².
     """
     rng = np.random.default_rng(seed)
     rows = len(group_ids)
@@ -49,7 +49,7 @@ def random_batch(seed: int = 0, group_ids: tuple[int, ...] = GROUP_IDS) -> Batch
 
 
 def with_mask(batch: Batch, mask: np.ndarray) -> Batch:
-    """Replace the mask, and what follows from it; per-token inputs are zero where it is false."""
+    """Replace the mask and the fields derived from it; per-token inputs are zero where it is false."""
     clean = {name: np.where(mask, batch[name], 0).astype(np.float32) for name in PER_TOKEN}
     lengths = mask.sum(axis=1).astype(np.int32)
     return batch | clean | {"mask": mask, "lengths": lengths, "truncated": lengths == mask.shape[1]}
@@ -61,12 +61,12 @@ def rows(batch: Batch, index: Any) -> Batch:
 
 
 def stacked(*batches: Batch) -> Batch:
-    """Put batches under one another."""
+    """Concatenate batches along the rows."""
     return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
 def to_the_left(batch: Batch) -> Batch:
-    """Move the policy tokens of every row to its front: no holes."""
+    """Move the policy tokens of every row to its front, so that there are no holes."""
     order = np.argsort(~batch["mask"], axis=1, kind="stable")
     moved = {name: np.take_along_axis(batch[name], order, axis=1) for name in (*PER_TOKEN, "mask")}
     return batch | moved
@@ -79,7 +79,7 @@ def wider(batch: Batch, columns: int) -> Batch:
 
 
 def with_garbage(batch: Batch, garbage: float) -> Batch:
-    """Write `garbage` wherever nobody may look: outside the mask, and in the scores of rows without policy tokens."""
+    """Write `garbage` into all unused values: outside the mask, and the scores of rows without policy tokens."""
     dead = ~batch["mask"].any(axis=1)
     dirty = {name: np.where(batch["mask"], batch[name], garbage).astype(np.float32) for name in PER_TOKEN}
     dirty |= {name: np.where(dead, garbage, batch[name]).astype(np.float32) for name in PER_ROW}

@@ -1,4 +1,4 @@
-"""Golden cases as the estimators read them."""
+"""Golden cases in the form that the estimators read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _compiled(name: str, statics: tuple[tuple[str, Any], ...]) -> Any:
 
 
 def estimate(name: str, fields: Arrays, **params: Any) -> tuple[np.ndarray, ...]:
-    """Return the results of an estimator, compiled once for a shape and its compile-time settings."""
+    """Return the results of an estimator, compiled once for each shape and set of static settings."""
     static = dovetail.get("advantage", name).static
     statics = tuple((key, value) for key, value in params.items() if key in static)
     floats = {key: value for key, value in params.items() if key not in static}
@@ -46,7 +46,7 @@ def estimate(name: str, fields: Arrays, **params: Any) -> tuple[np.ndarray, ...]
 
 
 def padded(fields: Arrays, rows: int = 16, width: int = 32) -> Arrays:
-    """Fill a batch up with rows without policy tokens and with padding, so that batches of any size compile once."""
+    """Pad a batch with rows without policy tokens and with padding tokens, so that all batches share one compilation."""
 
     def fill(name: str, field: np.ndarray) -> np.ndarray:
         per_token = field.ndim > 1 and name != "score_table"
@@ -57,9 +57,9 @@ def padded(fields: Arrays, rows: int = 16, width: int = 32) -> Arrays:
 
 
 def in_one_batch(name: str, batches: Sequence[Rows], **params: Any) -> list[np.ndarray]:
-    """Return the advantages of several batches, computed as one batch of so many more prompts.
+    """Return the advantages of several batches, computed as one batch with the prompts of all.
 
-    The baseline methods look at one group at a time, so that it makes no difference; and it compiles once.
+    The baseline methods treat each group separately, so the result is the same, with only one compilation.
     """
     width = max(mask.shape[1] for _, _, mask in batches)
     fields = {
@@ -74,7 +74,7 @@ def in_one_batch(name: str, batches: Sequence[Rows], **params: Any) -> list[np.n
 
 
 def in_groups_of(size: int, scores: np.ndarray) -> Rows:
-    """Return completions of one token, `size` to a prompt."""
+    """Return completions of one token, `size` for each prompt."""
     return scores, np.arange(len(scores)) // size, np.ones((len(scores), 1), bool)
 
 

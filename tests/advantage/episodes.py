@@ -1,4 +1,4 @@
-"""Random episodes of several turns, as estimators read them."""
+"""Random episodes of several turns, in the form that estimators read."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ GROUP_IDS = np.array([5, -3, 5, 40, -3, 5, 40, -3, 5], np.int32)
 
 
 def episodes(seed: int = 0, most: int = 4) -> Episodes:
-    """Return rows of one to `most` turns of one to three tokens, with observations behind all but the last turn.
+    """Return rows of one to `most` turns of one to three tokens, with observations after all turns except the last.
 
-    Every turn earns something, which sits on its last token; the score is the sum.
+    Every turn has a reward, which is on its last token; the score is the sum.
     """
     rng = np.random.default_rng(seed)
     width = most * 5
@@ -46,12 +46,12 @@ def episodes(seed: int = 0, most: int = 4) -> Episodes:
 
 
 def read(fields: Episodes, *names: str) -> list[Any]:
-    """Return fields in an order."""
+    """Return fields in the given order."""
     return [fields[name] for name in names]
 
 
 def turn_by_turn(fields: Episodes) -> Episodes:
-    """Return episodes with one token for each turn: its first value, and all that it earned."""
+    """Return episodes with one token for each turn, which has the turn's first value and its whole reward."""
     turns, mask = np.asarray(fields["turns"]), np.asarray(fields["mask"])
     there = np.asarray(fields["turn_mask"])
     rewards, values = np.zeros(there.shape, np.float32), np.zeros(there.shape, np.float32)
@@ -64,6 +64,6 @@ def turn_by_turn(fields: Episodes) -> Episodes:
 
 
 def spread(by_turn: Any, fields: Episodes) -> np.ndarray:
-    """Give every policy token what its turn has."""
+    """Give every policy token the value of its turn."""
     of_own = np.take_along_axis(np.asarray(by_turn), np.asarray(fields["turns"]), axis=1)
     return np.where(np.asarray(fields["mask"]), of_own, 0)

@@ -112,7 +112,7 @@ def test_baseline_methods_give_tunix_numbers(theirs: str, name: str, dtype: str)
 
 
 def _exactly(rewards: np.ndarray, group_size: int, name: str) -> np.ndarray:
-    """Return what the formula gives on these rewards in float64, and zero for a group of one."""
+    """Return the float64 result of the formula for these rewards, and zero for a group of one."""
     groups = rewards.astype(np.float64).reshape(-1, group_size)
     deviations = groups - groups.mean(axis=1, keepdims=True)
     if name == "grpo" and group_size > 1:
@@ -153,9 +153,9 @@ TRL_CASES: list[tuple[str, str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("case", "name", "params"), TRL_CASES)
 def test_baseline_methods_give_trls_numbers(case: str, name: str, params: dict[str, Any]) -> None:
-    """From the table of rewards on, abstentions included.
+    """The comparison begins with the table of rewards and includes abstentions.
 
-    TRL leaves a completion on which every reward abstained out of its group; so do these where its mask is empty.
+    TRL leaves a completion on which every reward abstained out of its group; Dovetail does so if its mask is empty.
     """
     cases, arrays = load("trl")
     (golden,) = [c for c in cases if c["name"] == case]

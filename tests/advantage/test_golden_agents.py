@@ -1,4 +1,4 @@
-"""Estimators by turn against the code that comes with their papers; where they differ, the reason stands beside."""
+"""Estimators by turn against the released code of their papers; each difference has its reason beside it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OURS = {
     "compute_bi_level_gae_advantage_return": "bi_level_gae",
 }
 IN_FLOAT32 = ("gigpo", "mt_grpo", "bi_level_gae")
-"""Those whose authors' code computes in float32, whatever it is given."""
+"""The estimators whose authors' code computes in float32, whatever the type of its input."""
 
 
 def cases() -> list[tuple[Case, Arrays, Arrays]]:
@@ -35,7 +35,7 @@ def cases() -> list[tuple[Case, Arrays, Arrays]]:
 
 
 def params(case: Case) -> dict[str, Any]:
-    """Return our settings."""
+    """Translate the settings to Dovetail's."""
     config = case["config"]
     return {
         "gigpo": lambda: {
@@ -58,7 +58,7 @@ def params(case: Case) -> dict[str, Any]:
 
 
 def apart(case: Case, inputs: Arrays) -> tuple[str, np.ndarray]:
-    """Return why a case departs, and at which tokens; none where it does not."""
+    """Return why a case departs and at which tokens; no tokens if it does not depart."""
     mask, ids = inputs["mask"], inputs.get("group_ids", np.zeros(len(inputs["mask"])))
     if case["config"].get("compute_mean_std_cross_steps"):
         return BY_STEPS, mask
@@ -80,7 +80,7 @@ def facts() -> list[Fact]:
 
 
 def per_token(by_turn: np.ndarray, inputs: Arrays) -> np.ndarray:
-    """Give every token what its turn has."""
+    """Give every token the value of its turn."""
     if by_turn.shape == inputs["mask"].shape:
         return by_turn
     return np.where(inputs["mask"], np.take_along_axis(by_turn, inputs["turns"], axis=1), 0)

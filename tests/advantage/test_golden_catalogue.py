@@ -39,7 +39,7 @@ DEPARTURES: dict[tuple[str, str], dict[int, str]] = {
 }
 """Rows in which an estimator departs from verl, by function and set."""
 DIFFER = {ALONE, SPREAD, TAIL}
-"""Reasons for which the numbers are far apart whatever the rewards."""
+"""Reasons for which the numbers differ greatly, whatever the rewards."""
 REWARDS_IN_FLOAT32 = "verl's gdpo puts each reward into float32"
 
 
@@ -174,7 +174,7 @@ def test_gpg_counts_by_default_what_the_paper_counts() -> None:
 
 
 def test_gdpo_gives_trls_numbers() -> None:
-    """Abstentions included; a completion on which all rewards abstained has an empty mask, and is left out."""
+    """This includes abstentions; a completion on which all rewards abstained has an empty mask and is left out."""
     cases, arrays = load("trl")
     (golden,) = [c for c in cases if c["name"] == GDPO_OF_TRL]
     table = arrays[golden["rewards"]].astype(np.float32)

@@ -1,4 +1,4 @@
-"""What each estimator reads and takes: the names that configurations and other plugins rely on."""
+"""The fields and hyperparameters of each estimator, whose names configurations and other plugins rely on."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ TRACED = {
     "turn_gamma",
     "turn_weight",
 }
-"""Numbers in which trials of a sweep may differ and still share one executable."""
+"""Hyperparameters in which the trials of a sweep may differ and still share one executable."""
 
 
 def test_every_name_is_here():

@@ -1,6 +1,6 @@
-"""Whitening is over all that a step has collected: no micro-batch, mini-batch or empty row changes it.
+"""Whitening is over the whole batch of a step: no micro-batch, mini-batch or empty row changes it.
 
-Over several devices, too: tests/core/train/test_mesh.py trains with `gae` on eight of them.
+This holds over several devices, too: tests/core/devices/test_mesh.py trains with `gae` on eight of them.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""A tool's signature is what the model is told, and what its arguments are held to."""
+"""A tool's signature determines the schema that the model reads and the check of its arguments."""
 
 from typing import Any, Literal
 

@@ -1,4 +1,4 @@
-"""The plan of a step's memory is near what a process takes."""
+"""The planned memory of a step is close to the memory that a process uses."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The benchmark of a step runs, and reports what it says it reports."""
+"""The benchmark of a step runs, and reports the documented figures."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""One training step of a configuration on a fixed batch: no rollout, no files, the least model that there can be."""
+"""One training step of a configuration on a fixed batch, with a minimal model and without rollout or files."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from dovetail.train.models import split
 
 VOCAB, WIDTH, PROMPTS, GROUP, PROMPT, TOKENS = 11, 4, 3, 4, 3, 7
 SILENT = 0
-"""A token that tells the model nothing, as if it were not there."""
+"""A token that the model ignores."""
 FAST = {"xla_backend_optimization_level": "0", "xla_llvm_disable_expensive_passes": "True"}
 
 
 class BagOfWords(nnx.Module):
-    """Predicts the next token from the sum of those before it but the silent ones; its cache is that sum.
+    """Predicts the next token from the sum of the previous tokens, without the silent ones; its cache is that sum.
 
-    Compiled in no time.
+    It compiles very quickly.
     """
 
     def __init__(self, rngs: nnx.Rngs) -> None:
@@ -54,16 +54,16 @@ class BagOfWords(nnx.Module):
 
 @functools.cache
 def models() -> tuple[tuple[Any, Weights], tuple[Any, Weights]]:
-    """The policy and the critic, structure and weights; the same for every configuration."""
+    """Return the structure and weights of the policy and the critic, which are the same for every configuration."""
     policy = BagOfWords(nnx.Rngs(0))
     return split(policy), split(ValueModel(BagOfWords(nnx.Rngs(1)), WIDTH))
 
 
 @functools.cache
 def batch() -> Mapping[str, np.ndarray]:
-    """What a rollout and the rewards give, with all that is awkward in it.
+    """Return the results of a rollout and its rewards, including all awkward cases.
 
-    A hole in a mask, a row without policy tokens, a reward that abstained, a group of equal scores, truncated rows.
+    These are a hole in a mask, a row without policy tokens, an abstention, a group of equal scores, truncated rows.
     """
     rng = np.random.default_rng(0)
     rows = PROMPTS * GROUP
@@ -101,7 +101,7 @@ def batch() -> Mapping[str, np.ndarray]:
 
 @functools.cache
 def episodes() -> Mapping[str, np.ndarray]:
-    """Return the same as episodes of up to three turns, with a silent observation behind all but the last."""
+    """Return the same batch as episodes of up to three turns, with a silent observation after each except the last."""
     found = dict(batch())
     rng, rows = np.random.default_rng(7), len(found["tokens"])
     written = np.arange(TOKENS) < rng.integers(1, TOKENS + 1, rows)[:, None]
@@ -128,7 +128,7 @@ def episodes() -> Mapping[str, np.ndarray]:
 
 
 def without_observations(given: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-    """Return the same episodes with what the policy wrote moved together."""
+    """Return the same episodes without the observations; the policy tokens are moved together."""
     order = np.argsort(~given["mask"], axis=1, kind="stable")
 
     def moved(name: str) -> np.ndarray:
@@ -141,7 +141,7 @@ def without_observations(given: Mapping[str, np.ndarray]) -> Mapping[str, np.nda
 def collect(
     config: Config, given: Mapping[str, np.ndarray] | None = None
 ) -> tuple[dict[str, Any], dict[str, Any], Any]:
-    """Estimate advantages as the learner does; return the batch, metric sums and what the estimator remembers."""
+    """Estimate advantages as the learner does; return the batch, metric sums and the estimator's state."""
     algorithm = assemble(config)
     given = jax.tree.map(jnp.asarray, dict(batch() if given is None else given))
     for each in algorithm.filters:
@@ -158,7 +158,7 @@ def collect(
 
 
 def one_step(config: Config, given: Mapping[str, np.ndarray] | None = None) -> tuple[dict[str, float], Any]:
-    """Collect and update; return the metrics, and all that the step has changed, weights by their difference.
+    """Collect and update; return the metrics, and everything that the step has changed (for weights, the difference).
 
     Raises:
         DovetailError: if the configuration cannot be run.
@@ -188,7 +188,7 @@ def _graphdefs() -> dict[str, Any]:
 
 
 def _weights(*roles: str) -> dict[str, Weights]:
-    """Weights by role; whatever is neither policy nor critic is the policy, a little off."""
+    """Return weights by role; the roles other than policy and critic get slightly changed weights of the policy."""
     (_, policy), (_, critic) = models()
     beside = Weights(jax.tree.map(lambda x: x * 1.01, policy.trained), policy.frozen)
     return {role: {POLICY: policy, CRITIC: critic}.get(role, beside) for role in roles}

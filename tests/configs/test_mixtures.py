@@ -1,6 +1,6 @@
-"""Components mix freely: a step of a tiny model for random combinations of all that there is, none skipped.
+"""Components mix freely: a step of a tiny model with random combinations of all components, without exceptions.
 
-What they learn from are episodes of several turns, with observations in between.
+The batches are episodes of several turns, with observations between the turns.
 """
 
 import random
@@ -45,9 +45,9 @@ PROVIDED_BY = {"is_weights": "correction", "schedule_weight": "schedule"}
 
 
 def mixture(seed: int) -> dict[str, str]:
-    """Choose something for every setting that takes a component or cuts a step; every name has its turn.
+    """Choose a value for every setting that takes a component or splits a step; every name gets its turn.
 
-    Names of one kind are dealt in a random order, one after the other, so that none is left to luck.
+    The names of a kind are chosen one after another in a random order, so that each of them occurs.
     """
     chance = random.Random(seed)
 
@@ -62,7 +62,7 @@ def mixture(seed: int) -> dict[str, str]:
     def maybe(kind: str) -> str:
         return chance.choice(["None", *[dealt(kind)] * 3])
 
-    # a loss that corrects by itself is mostly given no correction, and is refused with one
+    # most losses that correct by themselves get no correction here; with one they are refused
     excluded = dovetail.get("policy_loss", dealt("policy_loss")).declares.get("excludes", ())
     corrections = 0 if "correction" in excluded and chance.random() < 0.75 else 2
     terms = random.Random(f"terms {seed}").sample(dovetail.names("loss_term"), seed % 3)
@@ -99,13 +99,13 @@ def configured(seed: int) -> Config:
 
 
 def clashing(config: Config) -> set[str]:
-    """The settings of kinds that some chosen component says it does the work of."""
+    """Return the settings of the kinds whose work some chosen component declares to do itself."""
     excluded = {kind for choice in config.choices.values() for kind in choice.component.declares.get("excludes", ())}
     return {f"train.{kind}" for kind in excluded if config.several(f"train.{kind}")}
 
 
 def lacking(config: Config) -> set[str]:
-    """The settings without which this combination reads what nobody provides: worked out here once more, from names."""
+    """Return the settings without which a field of this combination has no provider, derived here only from names."""
     readers = [choice.component for path, choice in config.choices.items() if path.startswith("train.")]
     if not config.train.kl_coef:
         readers.remove(config.choice("train.kl").component)
@@ -133,7 +133,7 @@ def check(seed: int) -> None:
 
 
 def looks_at_places(config: Config) -> bool:
-    """Whether something chosen draws for each position, counts positions, or learns from the observations."""
+    """Return whether a chosen component draws for each position, counts positions, or learns from the observations."""
     parts = [choice.component for choice in config.choices.values()]
     fields = [field for part in parts for field in part.reads]
     parts += [current().get("field", field) for field in fields if current().has("field", field)]
@@ -142,9 +142,9 @@ def looks_at_places(config: Config) -> bool:
 
 
 def check_without_observations(seed: int) -> None:
-    """What stands between the turns makes no difference if it tells the model nothing.
+    """Observations between the turns do not change the result if the model ignores them.
 
-    No reward is lost there, no discount, mean or weight counts it, and no trace ends.
+    No reward is lost there, no discount, mean or weight counts them, and no eligibility trace ends at them.
     """
     config = load(None, overrides(seed))
     metrics, (change, state) = one_step(config, episodes())
@@ -202,7 +202,7 @@ def test_few_mixtures_are_refused_and_no_component_is_left_out() -> None:
     "seed", [seed for seed in range(8) if not lacking(configured(seed)) | clashing(configured(seed))][:4]
 )
 def test_whole_runs_of_mixtures(seed: int, tmp_path) -> None:
-    """The same through episodes of a game, rewards, controllers and checkpoints."""
+    """The same for whole runs with episodes of a game, rewards, controllers and checkpoints."""
     dovetail.register("reward", "short", short)
     dovetail.register("reward", "won", won)
     brief = ("sft.steps=0", "train.steps=2", "eval.every=2", "eval.examples=1", "train.refill_rounds=1")

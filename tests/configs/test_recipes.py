@@ -1,5 +1,8 @@
-"""Every shipped recipe trains for a few steps of its own sizes: those over the quickstart with a smaller decoder, those of
-published models on a tiny random checkpoint of the same architecture."""
+"""Every shipped recipe trains for a few steps of its own sizes.
+
+Recipes based on the quickstart get a smaller decoder, and those of published models a tiny random checkpoint of the same
+architecture.
+"""
 
 import json
 
@@ -21,12 +24,12 @@ PUBLISHED = {"gsm8k_gemma2_2b": GEMMA2, "gsm8k_qwen2_5_0_5b": QWEN2}
 TAUGHT = ("distillation",)
 """Recipes with a teacher, which is another run's model."""
 EPISODES = ("calculation", "faulty_tool", "frozen_lake", "guess_number", "local_search")
-"""Recipes of several turns, which have tasks of their own."""
+"""Recipes of several turns, which have their own tasks."""
 APART = {"gsm8k_scratch", "smollm2_arithmetic", *PUBLISHED, *TAUGHT, *EPISODES}
 RECIPES = sorted(path.stem for path in folder().glob("*.gin") if path.stem not in APART)
 SIZES = ("train.prompts", "train.group_size", "train.epochs", "train.mini_batch_size", "train.micro_batch_size")
 SIZES += ("train.max_prompt_tokens", "sampling.max_tokens")
-"""What makes up a step; a test that sets one tests another recipe."""
+"""The settings that make up a step; a test that sets one of them tests another recipe."""
 SMALLER = [override for override in TINY if not override.startswith(SIZES)]
 SMALL = ("mesh.tp=1", "train.steps=2", "eval.examples=2", "eval.batch_size=2", "eval.every=2", "run.sinks=()")
 
@@ -95,7 +98,7 @@ def test_the_recipe_of_smollm2_trains_a_tiny_llama_from_a_gguf_file(tmp_path):
 )
 @pytest.mark.slow
 def test_a_published_model_is_planned_without_weights(recipe, parameters, trained):
-    """Sizes as the model cards give them; the adapter's by hand: rank x (inputs + outputs) of seven matrices a layer."""
+    """Sizes are from the model cards; the adapter's is by hand: rank x (inputs + outputs) of seven matrices per layer."""
     cost = estimate(load(find(recipe)))
     adapter = trained if trained < parameters else 0
     assert cost.parameters - adapter == pytest.approx(parameters, rel=2e-3)

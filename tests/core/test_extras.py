@@ -1,4 +1,4 @@
-"""The command that installs an optional library fits the installation at hand."""
+"""The suggested command for installing an optional library matches the current installation."""
 
 import json
 from importlib import metadata

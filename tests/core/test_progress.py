@@ -1,4 +1,4 @@
-"""Who watches a run learns what it is doing."""
+"""Observers of a run are told what it is doing."""
 
 import jax
 import jax.numpy as jnp

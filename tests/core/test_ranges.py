@@ -1,4 +1,4 @@
-"""Ranges are checked where a class is made, and never on what is traced."""
+"""Ranges are checked when an object is constructed, and never on traced values."""
 
 from typing import Annotated
 

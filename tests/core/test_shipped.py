@@ -1,4 +1,4 @@
-"""Configs that a plugin ships: found by name, completed, listed, included; a broken plugin hurts nobody."""
+"""Configs that a plugin ships: found by name, completed, listed, included; a broken plugin affects no other."""
 
 import sys
 from pathlib import Path

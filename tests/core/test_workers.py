@@ -118,7 +118,7 @@ def test_a_program_ends_with_its_workers():
 
 
 def start_another(note, seconds):
-    """Start a process that outlives this one, and write down its number."""
+    """Start a process that outlives this one, and write its id to a file."""
     note.write_text(str(subprocess.Popen(["sleep", "600"]).pid))
     time.sleep(seconds)
 
@@ -138,7 +138,7 @@ def is_running(pid):
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks at /proc")
 @pytest.mark.parametrize("seconds", [600, 0])
 def test_what_a_call_has_started_ends_with_its_process(tmp_path, seconds):
-    """Of a call that is late, and of one whose workers are closed."""
+    """This holds if a call exceeds its time limit, and if its workers are closed."""
     with Workers(starts_another, processes=1) as workers:
         workers.map([(tmp_path / "pid", seconds)], time_limit=2.0)
     while is_running(int((tmp_path / "pid").read_text())):

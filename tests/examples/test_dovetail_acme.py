@@ -1,4 +1,4 @@
-"""The example is somebody else's package: installed from its own pyproject into a clean environment, it conforms and trains."""
+"""The example, installed like a third party's package from its own pyproject into a clean environment, conforms and trains."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The example with environments of other libraries: registered, formatted, and with tests of its own that pass."""
+"""The example with other libraries' environments is registered and formatted, and passes its own tests."""
 
 import os
 import re

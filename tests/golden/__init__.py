@@ -1,4 +1,4 @@
-"""Golden facts: inputs and outputs of other libraries' own released code, which lie in this folder (see `README.md`)."""
+"""Golden facts: inputs and outputs of other libraries' released code, stored in this folder (see `README.md`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Arrays = dict[str, np.ndarray]
 
 @attrs.frozen(order=True)
 class Fact:
-    """One case of another library, and the reason where we depart from it; `tests/golden_report.py` counts them."""
+    """A case of another library, with the reason if Dovetail departs from it; `tests/golden_report.py` counts them."""
 
     library: str
     function: str

@@ -1,4 +1,4 @@
-"""The files of golden facts fit together, and nothing is skipped without them."""
+"""The files of golden facts are consistent, and no test is skipped if they are missing."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def test_every_array_belongs_to_a_case_and_is_stored_once(library):
 
 
 def test_no_archive_holds_objects():
-    """An archive with objects runs code when it is read."""
+    """Reading an archive with pickled objects can run code."""
     for file in sorted(GOLDEN.rglob("*.npz")):
         with np.load(file, allow_pickle=False) as archive:
             assert all(archive[name].dtype != object for name in archive.files), file

@@ -1,9 +1,9 @@
-"""What a case of hostile input is, and how it is tried: to add one is to add a row to a table.
+"""Cases of hostile input, and how to run them. Each case is a row of a table.
 
     "an unknown setting": Case("explain a.gin", r"a\\.gin:1: .*Did you mean 'steps'", files={"a.gin": "train.step = 3\\n"}),
 
-Each case runs in a folder of its own. Whatever it does, it must end with the status it names and one line that says
-what was wrong and where, show no traceback, and leave every file of the folder as it was.
+Each case runs in a folder of its own. The command must end with the given status, print one line that says what was
+wrong and where, show no traceback, and leave every file of the folder unchanged.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ FAILURE, USAGE = 1, 2
 
 @attrs.frozen
 class Case:
-    """What is prepared, what is typed, and what has to come of it.
+    """A folder, a command, and the expected outcome.
 
     Attributes:
         command: the command line without `dovetail`, split as a shell would.
-        pattern: a regular expression that is found in what is written to stderr; empty where nothing may be.
-        status: the exit status.
-        files: what is in the folder, by path; None makes a folder.
-        prepare: what else is done with the folder before.
-        environment: variables that are set, or taken away where None.
-        lines: how many lines stderr may have; argparse prints the usage before its line.
-        rewrites: files that the command is there to change.
+        pattern: a regular expression that must occur in stderr; empty if stderr must be empty.
+        status: the expected exit status.
+        files: the contents of the folder's files by path; None creates a subfolder.
+        prepare: a function of the folder that makes further changes before the command runs.
+        environment: environment variables to set, or to remove if None.
+        lines: the greatest number of lines in stderr; argparse prints the usage before its message.
+        rewrites: files that the command is supposed to change.
     """
 
     command: str
@@ -50,7 +50,7 @@ class Case:
 
 
 def lay_out(case: Case, folder: Path) -> None:
-    """Make what the case needs in its folder."""
+    """Create the files of a case in its folder."""
     for name, content in case.files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def attempt(case: Case, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run a case in this process and judge what came of it."""
+    """Run a case in this process and check the outcome."""
     lay_out(case, folder)
     monkeypatch.chdir(folder)
     monkeypatch.delenv("DOVETAIL_TRACEBACK", raising=False)
@@ -93,12 +93,12 @@ def attempt(case: Case, folder: Path, capsys: pytest.CaptureFixture[str], monkey
 
 
 def show(message, category, *where, **others) -> None:
-    """Print a warning as Python does outside of pytest, which collects them."""
+    """Print a warning as Python does outside pytest, which collects warnings."""
     sys.stderr.write(warnings.formatwarning(message, category, "", 0))
 
 
 def judge(case: Case, status: object, out: str, err: str) -> None:
-    """Compare what a command did with what the case asks for."""
+    """Compare the outcome of a command with the expectations of the case."""
     assert "Traceback" not in err + out
     assert status == case.status, err
     if not case.pattern:
@@ -114,7 +114,7 @@ def judge(case: Case, status: object, out: str, err: str) -> None:
 
 
 def attempt_call(call: Callable[[], object], error: type[Exception], pattern: str) -> None:
-    """Call what has to be refused, with one line that holds the pattern."""
+    """Check that a call is refused in one line that matches the pattern."""
     with pytest.raises(error) as raised:
         call()
     message = printable(raised.value)

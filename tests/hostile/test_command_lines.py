@@ -1,4 +1,4 @@
-"""What is typed wrong, and an environment that is wrong."""
+"""Command lines with mistakes, and broken environments."""
 
 import sys
 
@@ -11,12 +11,12 @@ EMPTY = {"a.gin": ""}
 
 
 def sets(override: str, pattern: str) -> Case:
-    """Return a case of one `--set`, which the message repeats."""
+    """Return a case of one `--set`, which the message must quote."""
     return Case(f"explain a.gin --set {override}", pattern, files=EMPTY)
 
 
 def plugin(text: str | bytes, pattern: str, **others) -> Case:
-    """Return a case of a plugin in one file that is broken: it was asked for by name, so nothing goes on without it."""
+    """Return a case of a broken plugin in one file; it was requested explicitly, so the command must fail."""
     return Case(
         "explain a.gin --plugin mine.py",
         f"^error: --plugin mine.py: .*{pattern}",
@@ -115,7 +115,7 @@ CASES = {
 
 @pytest.fixture(autouse=True)
 def forget_plugins(monkeypatch):
-    """What `--plugin` puts into the environment and among the modules is gone after a case."""
+    """Remove, after each case, what `--plugin` has added to the environment and to the modules."""
     monkeypatch.setenv("DOVETAIL_PLUGINS", "")
     yield
     sys.modules.pop("mine", None)

@@ -13,7 +13,7 @@ def gin(text: str | bytes, pattern: str, **others) -> Case:
 
 
 def value(binding: str, pattern: str, **others) -> Case:
-    """Return a case of one binding, of which the message has to say the line."""
+    """Return a case of one binding, whose line the message must name."""
     return gin(f"# a comment\n{binding}\n", rf"a\.gin:2: .*{pattern}", **others)
 
 

@@ -1,4 +1,4 @@
-"""Run folders that are damaged, another's or a stranger's: they are only read, and what is wrong with them is said."""
+"""Run folders that are damaged or of unknown origin: they are only read, and every defect is reported."""
 
 import json
 import os
@@ -26,7 +26,7 @@ RUN = {
 
 
 def damaged(pattern: str, **changes: str | bytes | None) -> Case:
-    """Return a case of a report about a run of which one file is something else."""
+    """Return a case of a report about a run with some files replaced."""
     files = RUN | {f"r/{name.replace('__', '.')}": content for name, content in changes.items()}
     return Case("report r", pattern, files=files)
 

@@ -1,4 +1,4 @@
-"""Model folders that are cut short, lie about themselves or are not what they seem: refused before a tensor is read."""
+"""Model folders that are truncated, inconsistent or of another format: refused before a tensor is read."""
 
 import json
 
@@ -13,7 +13,7 @@ ONE = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
 
 
 def weights(header: object, *, data: bytes = bytes(16), length: int | None = None) -> bytes:
-    """Return a safetensors file with a header, whatever it holds, and maybe another length than it has."""
+    """Return a safetensors file with any header, and optionally a wrong length of the header."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return (len(text) if length is None else length).to_bytes(8, "little") + text + data
 

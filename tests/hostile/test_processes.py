@@ -1,4 +1,4 @@
-"""What only a process of its own can show: its environment, its standard streams, its signals."""
+"""Cases that need a process of their own: environment, standard streams, signals."""
 
 import os
 import signal
@@ -71,7 +71,7 @@ def test_standard_streams(redirected, status, tmp_path):
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc to see what is being imported")
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_while_it_imports(signum, tmp_path):
-    """It ends at once, and says so; numpy, when it is caught importing, says more on its own before that."""
+    """The process ends at once with a message; numpy, if interrupted while importing, prints more before that."""
     process = subprocess.Popen(
         [*PROGRAM, "train", "quickstart"], env=PLAIN, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

@@ -1,4 +1,4 @@
-"""Rewards that return what is not a list of numbers, raise, or meddle: named with the reward and the sample."""
+"""Rewards that return anything but a list of numbers, raise, or modify inputs: errors name the reward and sample."""
 
 import itertools
 import math
@@ -15,7 +15,7 @@ COMPLETIONS = ["2", "4"]
 
 
 def returning(value):
-    """Return a reward that always returns this."""
+    """Return a reward that always returns `value`."""
 
     def mine(completions):
         return value

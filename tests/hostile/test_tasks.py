@@ -1,4 +1,4 @@
-"""Files of prompts that are broken, odd or not what their ending says: refused with file and line."""
+"""Files of prompts that are broken, odd or in another format than their suffix: refused with file and line."""
 
 import gzip
 import io

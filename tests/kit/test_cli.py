@@ -1,4 +1,4 @@
-"""What Tab offers for the commands of the kit."""
+"""Completion with Tab for the commands of the kit."""
 
 from dovetail_kit.cli import distributions
 

@@ -1,4 +1,4 @@
-"""The doctor finds what is wrong with a plugin, and says of each thing what to do."""
+"""The doctor finds the defects of a plugin, and says how to fix each of them."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What of the kit is public, and what importing it costs."""
+"""The public names of the kit, and the cost of importing it."""
 
 import subprocess
 import sys

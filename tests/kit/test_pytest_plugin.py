@@ -39,7 +39,7 @@ def dovetail_components(register):
 
 @pytest.fixture
 def acme(tmp_path):
-    """A distribution `acme-rl`, as pip leaves one behind, and a function that runs pytest on it."""
+    """A distribution `acme-rl`, installed as by pip, and a function that runs pytest on it."""
     site, work = tmp_path / "site", tmp_path / "work"
     for folder in (site / "acme", site / "acme_rl-1.0.dist-info", work):
         folder.mkdir(parents=True)

@@ -1,7 +1,7 @@
-"""A golden case of a loss in Dovetail's words, and the check that the components reproduce it.
+"""A golden case of a loss, translated to Dovetail's terms, and the check that the components reproduce it.
 
-Every peer aggregates inside its losses. Here a case is put together as the engine does it: per-token loss, times the
-importance weights, plus the KL term, times the weights that the aggregation gives to the whole mini-batch.
+The other libraries aggregate inside their losses. Here a case is computed as the engine does it: per-token loss, times
+the importance weights, plus the KL term, times the aggregation's weights for the whole mini-batch.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ class Case:
     """One fact.
 
     Attributes:
-        name: where it comes from.
-        dtype: of the floating fields; it decides the tolerance.
+        name: the origin of the case.
+        dtype: the type of the floating fields; it determines the tolerance.
         kind: kind of the component under test.
         component: its name.
         params: its hyperparameters.
-        fields: what it reads, by name, and `is_weights` and `ref_logps` where they take part.
+        fields: the fields that it reads, by name, and `is_weights` and `ref_logps` if they are used.
         loss_agg: aggregation; None compares per token (and the gradient of the sum).
         loss_agg_params: hyperparameters of the aggregation.
-        scale: factor of the loss, where the peer computes one worker's share of a larger batch.
-        length_epsilon: what the peer adds to a completion's length before it divides.
-        rows: rows of the mini-batch that are this micro-batch's; None for all.
+        scale: factor of the loss, if the other library computes one worker's share of a larger batch.
+        length_epsilon: the number that the other library adds to a completion's length before dividing by it.
+        rows: the rows of the mini-batch that form this micro-batch; None for all.
         kl: name, hyperparameters and coefficient of the KL term in the loss.
         value: expected loss, or expected values per token.
         gradient: expected gradient by the differentiable field.
         metrics: expected masked means of the component's metrics.
-        tolerance: what counts as equal, where it is not that of `dtype`.
+        tolerance: the tolerance of the comparison; None uses that of `dtype`.
     """
 
     name: str
@@ -74,7 +74,7 @@ def check(case: Case) -> None:
 
 
 def precision(dtype: str) -> contextlib.AbstractContextManager[Any]:
-    """Let JAX have float64 where a case is in float64."""
+    """Enable float64 in JAX if a case needs it."""
     return jax.enable_x64(True) if dtype == "float64" else contextlib.nullcontext()
 
 

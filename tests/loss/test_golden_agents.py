@@ -20,7 +20,7 @@ def facts() -> list[Fact]:
 
 
 def weights(x: Arrays, mode: str) -> np.ndarray:
-    """Return what ReMA weighs tokens by: turns alike in the batch, or alike in their episode."""
+    """Return ReMA's weights of tokens: turns count equally in the batch, or equally in their episode."""
     found = np.zeros(x["mask"].shape)
     rows = [[x["mask"][row] & (x["turns"][row] == k) for k in range(x["turns"].max() + 1)] for row in range(len(found))]
     turns = [[own for own in row if own.any()] for row in rows]

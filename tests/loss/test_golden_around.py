@@ -1,4 +1,4 @@
-"""What lies around the losses in verl, TRL and tunix: entropy, log-probabilities, weights of the sampler, rewards per token."""
+"""Computations around the losses of verl, TRL and tunix: entropy, log-probabilities, importance weights, token rewards."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ INVARIANCE = [c for c in cases("microbatch_invariance", *COMPONENTS) if c.id not
 
 @pytest.mark.parametrize("case", sampled(INVARIANCE, every=3))
 def test_two_micro_batches_are_the_whole(case: dict[str, Any]) -> None:
-    """What verl computes on the whole batch, from the pieces into which it splits it."""
+    """The pieces of a batch give the result that verl computes on the whole batch."""
     outputs = case["outputs"] | {"loss": case["outputs"]["loss_full"], "grad_log_prob": case["outputs"]["loss_full"]}
     whole = policy_case(case | {"outputs": outputs})
     first, _ = case["config"]["split_rows"]

@@ -29,11 +29,11 @@ AGGREGATION = {
 }
 
 OWN_LOSS = {"cispo", "sapo", "luspo", "vespo", "gmpo", "rloo"}
-"""Loss types that are a component of their own, `luspo` on sequence-level ratios; the others are `grpo`, and differ in
-how they average."""
+"""Loss types that are components of their own, `luspo` on sequence-level ratios; the others are `grpo` with different
+averages."""
 
 COUNTS_EMPTY = {"grpo", "dr_grpo", "sapo", "luspo", "gmpo", "rloo"}
-"""TRL divides by all completions, those without a policy token included; here they are not counted."""
+"""TRL divides by all completions, including those without policy tokens, which do not count here."""
 
 METRICS = {
     "clip_fraction": "clip_ratio/region_mean",
@@ -52,7 +52,7 @@ def loss_type(case: dict[str, Any]) -> str:
 
 
 def departure(case: dict[str, Any]) -> str:
-    """Say why a case is not reproduced, if it is not."""
+    """Return why a case is not reproduced; empty if it is."""
     config, kind = case["config"], loss_type(case)
     sequence = config.get("importance_sampling_level") == "sequence"
     corrected = config["beta"] and config.get("use_bias_correction_kl") and kind != "gmpo"
@@ -91,7 +91,7 @@ def fields_of(case: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def selected(case: dict[str, Any], fields: dict[str, np.ndarray]) -> np.ndarray:
-    """Return what the selections multiply the loss by, as importance weights do."""
+    """Return the factors with which the selections multiply the loss, like importance weights."""
     config = case["config"]
     at_hand = fields | {"old_entropy": ARRAYS[f"batch_{case['batch']}/ent"]}
     chosen = {}

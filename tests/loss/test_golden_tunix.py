@@ -128,7 +128,7 @@ def test_kl_gradient(case: dict[str, Any]) -> None:
 
 
 def positions(case: dict[str, Any]) -> slice:
-    """Where the outputs that predict the completion lie in a pass over prompt and completion."""
+    """Return the positions that predict the completion in a pass over prompt and completion."""
     start = ARRAYS[case["inputs"]["prompt_ids"]].shape[1] - 1
     return slice(start, start + ARRAYS[case["inputs"]["completion_ids"]].shape[1])
 
@@ -138,14 +138,14 @@ Quantities = tuple[jax.Array, jax.Array]
 
 @functools.partial(jax.jit, static_argnames="start")
 def forward(logits: jax.Array, tokens: jax.Array, temperature: float, start: int) -> Quantities:
-    """Go from tunix's logits to the log-probabilities and the entropy at the completion's tokens."""
+    """Return the log-probabilities and the entropy at the completion's tokens, from tunix's logits."""
     predicted = logits[:, start : start + tokens.shape[1]] / temperature
     return log_probabilities.logps(predicted, tokens), entropies.entropy(predicted)
 
 
 @functools.partial(jax.jit, static_argnames="start")
 def backward(cotangents: Quantities, logits: jax.Array, tokens: jax.Array, temperature: float, start: int) -> jax.Array:
-    """Bring gradients back to the logits."""
+    """Propagate gradients back to the logits."""
     return jax.vjp(lambda x: forward(x, tokens, temperature, start), logits)[1](cotangents)[0]
 
 

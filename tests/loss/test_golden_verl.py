@@ -36,7 +36,7 @@ def facts() -> list[Fact]:
 
 
 def departure(case: dict[str, Any]) -> str:
-    """Say why a case is not reproduced, if it is not."""
+    """Return why a case is not reproduced; empty if it is."""
     if case["kind"] == "kl_penalty" and "error" in case:
         return "verl names `full` but does not implement it" if case["config"]["kl_penalty"] == "full" else UNKNOWN
     return DEPARTURES.get(case["id"]) or ERRORS.get(case["id"], "")

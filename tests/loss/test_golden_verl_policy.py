@@ -33,7 +33,7 @@ COMPONENTS = {
 }
 
 CLIPPED = {"vanilla", "gspo", "cispo", "geo_mean", "dppo_tv", "dppo_kl", "clip_cov"}
-"""What reads verl's clip range."""
+"""The losses that read verl's clip range."""
 
 LENGTH_EPSILON = 1e-8
 """verl's `geo_mean` adds it to a completion's length, in the exponent too: float64 agrees to 1e-8 there."""
@@ -53,10 +53,10 @@ METRICS = {
 WEIGHS_COMPLETIONS = [
     c["id"] for c in CASES if c["function"] == "geo_mean" and "rollout_is_weights" in c.get("inputs", {})
 ]
-"""verl's `geo_mean` weighs a completion by the geometric mean of its importance weights; here they weigh tokens."""
+"""verl's `geo_mean` weights completions by the geometric mean of their importance weights; here they weight tokens."""
 
 RANDOM = [c["id"] for c in CASES if c["id"].endswith("clip_cov_rng")]
-"""These depend on torch's random numbers; only how many tokens are dropped can be compared."""
+"""These depend on torch's random numbers, so only the number of dropped tokens can be compared."""
 
 
 UNBOUNDED = [c["id"] for c in CASES if c["function"] in {"clip_cov", "kl_cov"} and "/s6_extreme/" in c["id"]]
@@ -198,7 +198,7 @@ def test_the_one_expected_error_has_its_answer() -> None:
 
 @pytest.mark.parametrize("case", sampled(cases("actor_loss"), every=10))
 def test_whole_actor_loss(case: dict[str, Any]) -> None:
-    """Policy loss, less the entropy, plus KL, all weighted alike."""
+    """The policy loss minus the entropy plus KL, all with the same weights."""
     config = case["config"]
     info = {name: config.get(name) for name in ("dp_size", "batch_num_tokens", "global_batch_size")}
     converted = policy_case(case | {"function": config["loss_mode"], "config": config | {"global_batch_info": info}})

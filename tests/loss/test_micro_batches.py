@@ -1,4 +1,4 @@
-"""Micro-batches add up to the whole: with weights made on the mini-batch, no split changes the gradient of a model."""
+"""Micro-batches add up to the mini-batch: with weights computed on it, no split changes the gradient of a model."""
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ def test_a_split_changes_nothing_but_rounding(kind, name, aggregation):
     moved = MOVED[kind]
 
     def gradient(batch, weights):
-        """By one parameter for each position, which all rows share as they share a model."""
+        """Return the gradient of one parameter per position, shared by all rows like a model."""
 
         def total(parameter):
             given = batch | {moved: jnp.asarray(batch[moved]) + parameter}

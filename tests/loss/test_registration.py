@@ -1,4 +1,4 @@
-"""What the package registers, and that asking for it is cheap."""
+"""The components that the package registers, and the low cost of listing them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_spelling_that_means_two_things_is_refused_with_both(binding: str, tmp
 
 @pytest.mark.parametrize("kind", sorted(dovetail.registry.current().kinds))
 def test_seq_and_sequence_are_one_word(kind: str) -> None:
-    """Whoever writes one for the other gets the same component, or an error; never another algorithm."""
+    """Writing one for the other gives the same component or an error, but never another algorithm."""
     words = {
         word: component.name
         for component in dovetail.registry.current().components(kind)

@@ -1,4 +1,4 @@
-"""verl 0.9.1's cases, and its words in Dovetail's."""
+"""verl 0.9.1's cases, and the translation of its terms to Dovetail's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DTYPES = {"f32": "float32", "f64": "float64"}
 
 
 def cases(kind: str, *functions: str) -> list[Any]:
-    """Return the cases of a kind, but for those in which verl raises an error."""
+    """Return the cases of a kind, except those in which verl raises an error."""
     found = [c for c in CASES if c["kind"] == kind and (not functions or c["function"] in functions)]
     return [pytest.param(c, id=c["id"]) for c in found if "error" not in c]
 
@@ -26,7 +26,7 @@ def inputs(case: dict[str, Any], **names: str) -> dict[str, np.ndarray]:
 
 
 def clamp(kl: str) -> dict[str, Any]:
-    """Return the settings under which an estimator is verl's, which bounds its k3 to ±10 nats."""
+    """Return the settings with which an estimator equals verl's, whose k3 is clipped to ±10 nats."""
     return {"clamp": 10.0} if kl.removesuffix("+") in ("k3", "low_var_kl") else {}
 
 

@@ -1,4 +1,4 @@
-"""What is said of a run's progress off a terminal."""
+"""The progress lines of a run without a terminal."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What every sink keeps to; a new one joins by being registered."""
+"""The contract of every sink; new sinks join by registration."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""What is asked of built-in tasks and sinks beyond `dovetail_kit.conformance`."""
+"""Requirements of built-in tasks and sinks beyond `dovetail_kit.conformance`."""
 
 import subprocess
 import sys

@@ -1,1 +1,1 @@
-"""Where arrays are, what they take, and functions that are compiled once for many runs."""
+"""The placement of arrays on devices, their memory, and functions that are compiled once for many runs."""

@@ -1,4 +1,4 @@
-"""Compiled functions, shared by all runs of a process that differ in numbers only."""
+"""Compiled functions, shared by all runs of a process that differ only in numbers."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import jax
 from dovetail.devices.population import CURRENT
 
 NUMBERS: Final = {"numbers": True}
-"""Metadata of an attrs field that holds hyperparameters which compiled functions receive as arguments."""
+"""Metadata of an attrs field with hyperparameters that compiled functions receive as arguments."""
 
 KEPT = 64
-"""Compiled functions that a process remembers."""
+"""The number of compiled functions that a process caches."""
 
 
 def share(owner: Callable[..., Any], *, donate: tuple[int, ...] = ()) -> Compiled:
-    """Return an attrs instance's `__call__`, compiled: one function for all instances that differ in numbers only.
+    """Return an attrs instance's `__call__`, compiled: one function for all instances that differ only in numbers.
 
-    The fields marked `NUMBERS` are taken out of the instance before it is traced, at every depth, so nothing that is
-    compiled can depend on them; what is left is compared by value.
+    The fields marked `NUMBERS` are removed from the instance before it is traced, at every depth, so that compiled code
+    cannot depend on them; the other fields are compared by value.
 
     Args:
-        owner: an attrs instance made of attrs instances, mappings, tuples and hashable values.
+        owner: an attrs instance that consists of attrs instances, mappings, tuples and hashable values.
         donate: positions of arguments whose buffers may be reused.
     """
     bare = _without_numbers(owner)
@@ -34,26 +34,26 @@ def share(owner: Callable[..., Any], *, donate: tuple[int, ...] = ()) -> Compile
 
 @attrs.frozen(eq=False)
 class Compiled:
-    """A compiled function; runs of a population call it as one."""
+    """A compiled function; the calls of a population's runs are combined into one."""
 
     function: Callable[..., Any]
     static: tuple[int, ...]
     donate: tuple[int, ...]
     alone: Callable[..., Any] = attrs.field(init=False, repr=False)
-    """It, compiled for one run."""
+    """The function, compiled for one run."""
 
     def __attrs_post_init__(self) -> None:
         made = jax.jit(self.function, static_argnums=self.static, donate_argnums=self.donate)
         object.__setattr__(self, "alone", made)
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call it, in a population together with the other runs."""
+        """Call the function, in a population together with the other runs."""
         population = CURRENT.get()
         return self.alone(*arguments) if population is None else population.call(self, arguments)
 
 
 def compiled(*, static: tuple[int, ...] = (), donate: tuple[int, ...] = ()) -> Callable[[Callable[..., Any]], Compiled]:
-    """Return a decorator like `jax.jit` for functions of a module, which an engine may call in the course of a run.
+    """Return a decorator like `jax.jit` for module-level functions that an engine may call during a run.
 
     >>> @compiled(static=(1,))
     ... def power(x, n):
@@ -66,7 +66,7 @@ def compiled(*, static: tuple[int, ...] = (), donate: tuple[int, ...] = ()) -> C
 
 @attrs.frozen
 class _Same:
-    """A function under a key: equal to every other one of that key."""
+    """A function with a key, equal to every other one with the same key."""
 
     function: Callable[..., Any] = attrs.field(eq=False)
     key: Hashable
@@ -78,7 +78,7 @@ def _compiled(same: _Same, donate: tuple[int, ...]) -> Compiled:
 
 
 class _TakenOut(Mapping[str, float]):
-    """Stands where numbers were. Reading it is a mistake of ours: it would compile one run's number for all."""
+    """Replaces removed numbers. Reading it is a bug, because one run's number would be compiled in for all runs."""
 
     def __getitem__(self, key: str) -> float:
         raise self._mistake(key)
@@ -111,7 +111,7 @@ def _without_numbers(value: Any) -> Any:
 
 
 def _value(value: Any) -> Hashable:
-    """Return something hashable that is equal for equal values only."""
+    """Return a hashable object that is equal only for equal values."""
     if value is _TAKEN_OUT:
         return None
     if _is_record(value):
@@ -125,5 +125,5 @@ def _value(value: Any) -> Hashable:
 
 
 def _is_record(value: Any) -> bool:
-    """Whether a value is an attrs instance that is compared by value; others, such as components, are themselves."""
+    """Return whether a value is an attrs instance that is compared by value, not by identity as components are."""
     return attrs.has(type(value)) and type(value).__eq__ is not object.__eq__

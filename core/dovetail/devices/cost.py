@@ -1,4 +1,4 @@
-"""What a step will cost: parameters, bytes per device and floating-point operations, without weights or data.
+"""Estimates a step's cost: parameters, bytes per device and floating-point operations, without weights or data.
 
 Nothing is allocated: models are abstract, sizes come from `jax.eval_shape`, operations from XLA's own count of the
 lowered forward and backward pass of one row. So every model component is counted, whatever its architecture.
@@ -29,7 +29,7 @@ from dovetail.train.models import Models
 
 @attrs.frozen(kw_only=True)
 class Place:
-    """Devices that have the same roles, by their numbers, and what each of them holds; see `Cost`."""
+    """Devices with the same roles, by their indices, and the memory of each of them; see `Cost`."""
 
     devices: tuple[int, ...]
     roles: tuple[str, ...]
@@ -43,16 +43,16 @@ class Cost:
     """The size of a step.
 
     Attributes:
-        parameters: of the policy, an adapter's included.
-        trained: those of them that are trained.
-        tokens: what a step samples at most, rows times `sampling.max_tokens`.
-        choice: how the step is computed, so that it fits.
-        memory: bytes that each device holds throughout a step, by what it is; the fullest ones where roles are apart.
-        moments: bytes that it holds beside these in each part of a step: gradients, activations, logits, the cache.
-        peak: bytes that it holds at most.
-        flops: operations of a whole step on all devices, by what does them; a multiplication and an addition are two.
-        notes: what had to be assumed.
-        placement: the same for all devices, those with the same roles together.
+        parameters: number of parameters of the policy, including an adapter's.
+        trained: number of those that are trained.
+        tokens: the greatest number of tokens that a step samples, rows times `sampling.max_tokens`.
+        choice: the choice of how to compute the step so that it fits into memory.
+        memory: bytes on each device throughout a step, by purpose; if roles are apart, those of the fullest devices.
+        moments: additional bytes in each part of a step: gradients, activations, logits, the cache.
+        peak: the greatest number of bytes on a device.
+        flops: operations of a whole step on all devices, by purpose; a multiplication and an addition count as two.
+        notes: assumptions of the estimate.
+        placement: the same figures for all devices, grouped by roles.
     """
 
     parameters: int
@@ -68,7 +68,7 @@ class Cost:
 
 
 def estimate(config: Config) -> Cost:
-    """Return what a step of this config costs.
+    """Return the cost of a step of this config.
 
     Raises:
         DovetailError: if the model cannot be described without its weights.
@@ -118,12 +118,12 @@ def estimate(config: Config) -> Cost:
 
 @attrs.frozen(kw_only=True)
 class _Work:
-    """Operations of a model's passes.
+    """The operations of a model's passes.
 
     Attributes:
-        forward: one pass over a step's completions, each prompt read once for its group.
-        one_of_each: one pass over a single text for each prompt: an answer, a greedy completion.
-        gradient: how many passes a gradient is worth, its own forward pass among them.
+        forward: operations of a pass over a step's completions, with each prompt processed once for its group.
+        one_of_each: operations of a pass over a single text per prompt: an answer, a greedy completion.
+        gradient: the cost of a gradient in forward passes, including its own forward pass.
     """
 
     forward: float
@@ -131,12 +131,12 @@ class _Work:
     gradient: float
 
     def forward_of(self, inputs: str) -> float:
-        """One forward pass over some inputs."""
+        """Return the operations of one forward pass over some inputs."""
         return self.one_of_each if INPUTS[inputs].shared else self.forward
 
 
 def _passes(algorithm: Algorithm, work: Mapping[str, _Work], *, live: bool) -> float:
-    """The passes of a plan, by the work of each role's model; a model beside another one has no gradient."""
+    """Return the operations of a plan's passes; only the model of the pass has a gradient, not those beside it."""
     return sum(
         work[each.role].forward_of(each.inputs) * (work[each.role].gradient if live else 1)
         + sum(work[role].forward_of(each.inputs) for role in each.beside)
@@ -151,7 +151,7 @@ def _project(model: Any, hidden: jax.Array) -> jax.Array:
 
 @attrs.frozen
 class _Model:
-    """An abstract model, and how to reach the decoder in it."""
+    """An abstract model, with access to the decoder in it."""
 
     config: Config
     devices: Devices
@@ -164,7 +164,7 @@ class _Model:
         return self.config.train.prompts * self.config.train.group_size
 
     def work(self, head: Callable[[Any, jax.Array], jax.Array]) -> _Work:
-        """Count the operations of passes; the head at completion positions only."""
+        """Count the operations of passes; the head is applied only at completion positions."""
         prompt, answer = self.config.train.max_prompt_tokens, self.config.sampling.max_tokens
 
         def whole(trained: Any, frozen: Any) -> jax.Array:
@@ -187,7 +187,7 @@ class _Model:
 
 
 def _vocabulary(config: Config, notes: list[str]) -> int | None:
-    """The tokenizer's, where it can be made; None leaves it to the model."""
+    """Return the tokenizer's vocabulary size if the tokenizer can be created; None leaves it to the model."""
     try:
         task: Any = config.choice("train.task").bind()
         maker: Any = config.choice("train.tokenizer").bind()

@@ -1,4 +1,4 @@
-"""What each device holds at most in a step, from shapes alone."""
+"""Estimates the peak memory of each device in a step, from shapes only."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from dovetail.step.update import Trained
 from dovetail.train.models import Models
 
 PROGRAM: Final = 600 << 20
-"""Bytes that Python and JAX take in a host's memory, which is that of its CPU device."""
+"""Bytes that Python and JAX need in a host's memory, which is also the memory of its CPU device."""
 PER_OPERATION: Final = 20 << 10
-"""Bytes that all compiled programs of a run take there, for each operation of its updates: measured, see
-`docs/performance.md`."""
+"""Bytes of all compiled programs of a run in the host's memory, per operation of its updates (measured, see
+`docs/performance.md`)."""
 
 
 @attrs.frozen(kw_only=True)
 class Settled:
-    """What is chosen.
+    """The choice of how to compute a step.
 
     Attributes:
-        mode: how the model computes; None if it has one way only.
-        micro_batch_size: completions of one forward and backward pass, on all devices.
-        positions: those of a chunk of logits; None is as many as 64 MiB hold.
-        planned: bytes of each device that a step takes at most; far below the limit a rough bound, without a trace.
+        mode: the mode of the model; None if it has only one.
+        micro_batch_size: number of completions in a forward and backward pass, on all devices together.
+        positions: number of positions in a chunk of logits; None means as many as fit into 64 MiB.
+        planned: peak bytes on each device; far below the limit this is only a rough bound, found without tracing.
     """
 
     mode: str | None
@@ -60,12 +60,12 @@ class Settled:
 
 @attrs.frozen
 class Account:
-    """What each device holds in a step.
+    """The memory of each device in a step.
 
     Attributes:
-        resident: bytes that are there throughout, by what they are.
-        moments: bytes beside these in each part of the step: gradients, activations, logits, the cache.
-        roles: which it has; `rollout` is the sampler.
+        resident: bytes that stay throughout the step, by purpose.
+        moments: additional bytes in each part of the step: gradients, activations, logits, the cache.
+        roles: the roles on the device; `rollout` is the sampler.
     """
 
     resident: dict[str, int]
@@ -74,19 +74,19 @@ class Account:
 
     @property
     def peak(self) -> int:
-        """The most that a device holds."""
+        """The peak bytes on a device."""
         return sum(self.resident.values()) + max(self.moments.values())
 
 
 def in_mode(graphdef: Any, weights: Weights, mode: str | None) -> Any:
-    """Return the structure of a model that computes in a mode of its own."""
+    """Return the structure of a model with another mode."""
     if mode is None:
         return graphdef
     return nnx.graphdef(_changed(nnx.merge(graphdef, *_shapes(weights)), mode))
 
 
 def _changed(model: Any, mode: str) -> Any:
-    """Put a model, or the decoder in a critic, into a mode."""
+    """Set the mode of a model, or of the decoder in a critic."""
     if hasattr(model, "in_mode"):
         return model.in_mode(mode)
     if hasattr(getattr(model, "trunk", None), "in_mode"):
@@ -95,7 +95,7 @@ def _changed(model: Any, mode: str) -> Any:
 
 
 def base() -> int:
-    """Return what a process takes of the device's memory before any array."""
+    """Return the bytes of the device's memory that a process needs without any arrays."""
     return PROGRAM if jax.devices()[0].platform == "cpu" else 0
 
 
@@ -109,14 +109,14 @@ class Footprint:
     devices: Devices
     known: dict[Settled, dict[tuple[int, ...], Account]] = attrs.field(factory=dict, init=False, eq=False)
     traces: dict[Settled, dict[str, Traced]] = attrs.field(factory=dict, init=False, eq=False)
-    """What has been traced, which takes seconds for a large model."""
+    """A cache of traces, each of which takes seconds for a large model."""
 
     def account(self, settled: Settled) -> Account:
-        """Return what the fullest devices hold in a step that is computed so."""
+        """Return the memory of the fullest devices in a step with this choice."""
         return max(self.accounts(settled).values(), key=lambda account: account.peak)
 
     def accounts(self, settled: Settled) -> dict[tuple[int, ...], Account]:
-        """Return what each device holds, by the numbers of the devices that have the same roles."""
+        """Return the memory of each device, by the indices of the devices with the same roles."""
         if settled not in self.known:
             held, moments = self._resident(settled), self._moments(settled)
             self.known[settled] = {
@@ -126,7 +126,7 @@ class Footprint:
         return self.known[settled]
 
     def _together(self) -> dict[tuple[str, ...], tuple[int, ...]]:
-        """The devices that have the same roles, by these."""
+        """Return the devices with the same roles, by these roles."""
         roles = (*self._updated, *self.algorithm.follow, ROLLOUT)
         spans = {role: self.devices.of(role).span for role in dict.fromkeys(roles)}
         found = defaultdict(list)
@@ -135,12 +135,12 @@ class Footprint:
         return {roles: tuple(numbers) for roles, numbers in found.items()}
 
     def _moments(self, settled: Settled) -> dict[str, dict[str, int]]:
-        """What a role's devices hold beside what is there throughout, by role and part of the step."""
+        """Return the additional bytes of a role's devices, by role and part of the step."""
         found = {model: {f"update of the {model}": self._updates(settled)[model].peak} for model in self._updated}
         if self.config.memory.optimizer == "host":
             found[POLICY][f"update of the {POLICY}"] += self.devices.bytes(self._trained(POLICY)[1])
         sampling = {"sampling": self._sampling()}
-        if ROLLOUT in self.devices.apart:  # it samples with what it has until what replaces that is there
+        if ROLLOUT in self.devices.apart:  # the sampler uses the old weights until the new ones have been copied
             sampling |= {"new weights": self.devices.of(ROLLOUT).bytes(self._trained(POLICY)[0].trained)}
         scored = [role for role in self.algorithm.follow if role in self.devices.apart]
         return (
@@ -150,7 +150,7 @@ class Footprint:
         )
 
     def _at_once(self, moments: dict[str, int], roles: tuple[str, ...]) -> dict[str, int]:
-        """Add to updates what is sampled meanwhile by a program that runs ahead."""
+        """Add the memory of sampling to that of updates if the sampler runs ahead."""
         if not (self.config.train.staleness and ROLLOUT in roles):
             return moments
         beside = moments["sampling"]
@@ -166,7 +166,7 @@ class Footprint:
         return (POLICY, CRITIC) if self.algorithm.has_critic else (POLICY,)
 
     def _resident(self, settled: Settled) -> dict[str, dict[str, int]]:
-        """The arrays that a role's devices hold throughout a step, by role and by what they are."""
+        """Return the bytes that a role's devices hold throughout a step, by role and purpose."""
         weights, state = self._trained(POLICY)
         waits = self.config.memory.optimizer == "host"
         policy = {"parameters": self.devices.bytes(weights), "optimizer": 0 if waits else self.devices.bytes(state)}
@@ -185,15 +185,15 @@ class Footprint:
         return found
 
     def _sampled_from(self, weights: Weights) -> dict[str, int]:
-        """The sampler's own copies of weights."""
+        """Return the bytes of the sampler's own copies of weights."""
         ahead, there = self.config.train.staleness, self.devices.of(ROLLOUT)
         copies = {"weights in flight": (ahead + 1) * there.bytes(weights.trained)} if ahead else {}
-        if there is self.devices:  # an update reuses the memory of what it replaces, so only what runs ahead has some
+        if there is self.devices:  # an update reuses the old weights' memory, so a sampler that runs ahead needs copies
             return copies
         return {"sampler's parameters": there.bytes(weights.frozen if ahead else weights)} | copies
 
     def _scoring(self, role: str, settled: Settled) -> int:
-        """Bytes of the passes of a role's model over a whole step in micro-batches, beside its weights."""
+        """Return the bytes of a role's passes over a whole step in micro-batches, in addition to the weights."""
         graphdef, weights = self.models.role_shapes(role) if self._own(role) else self.models.shapes()
         parts = self.devices.of(role).parts
         alone = self._of_one_device(settled, parts)
@@ -207,12 +207,12 @@ class Footprint:
         return traced(passes, weights, batch, self.algorithm.hyper).peak - _bytes(weights)
 
     def _trained(self, model: str) -> tuple[Weights, Any]:
-        """The shapes of a model's weights and of its optimiser's state."""
+        """Return the shapes of a model's weights and of its optimiser's state."""
         weights = (self.models.shapes() if model == POLICY else self.models.critic_shapes())[1]
         return weights, jax.eval_shape(_optimiser(self.algorithm, model).init, weights.trained)
 
     def _update(self, model: str, settled: Settled) -> Traced:
-        """A model's update, and its bytes beside the weights that it reads; gradients are cut as parameters are."""
+        """Return the trace of a model's update, without the weights that it reads; gradients are sharded like them."""
         function, arguments = self.update(model, settled)
         weights, found = self._trained(model)[0], traced(function, *arguments, donated=1)
         cut = 1 - self.devices.of(model).bytes(weights.trained) / _bytes(weights.trained)
@@ -220,7 +220,7 @@ class Footprint:
         return attrs.evolve(found, peak=found.peak - _bytes(arguments[:3]) - elsewhere)
 
     def update(self, model: str, settled: Settled) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Return a function like a model's update, whose first argument is given away, and its arguments' shapes."""
+        """Return a function like a model's update, whose first argument is donated, and its arguments' shapes."""
         graphdef = (self.models.shapes() if model == POLICY else self.models.critic_shapes())[0]
         weights, state = self._trained(model)
         parts = self.devices.of(model).parts
@@ -240,11 +240,11 @@ class Footprint:
         return self.models.role_shapes(role)[1] if self._own(role) else self.models.shapes()[1]
 
     def _of_one_device(self, settled: Settled, parts: int) -> Settled:
-        """What one of the devices computes that share a micro-batch, which may be less than a group."""
+        """Return the share of one of the devices that divide a micro-batch; it may be less than a group."""
         return attrs.evolve(settled, micro_batch_size=max(1, settled.micro_batch_size // parts))
 
     def _batch(self, micro: int, parts: int) -> dict[str, jax.ShapeDtypeStruct]:
-        """The fields that models read, of a few micro-batches of one device."""
+        """Return the shapes of the fields that models read, for a few micro-batches of one device."""
         rows = min(max(1, in_update(self.config).rows // parts), 2 * micro)
         sizes = {"prompt": self.config.train.max_prompt_tokens, "": self.config.sampling.max_tokens}
         found = {"draw_ids": jax.ShapeDtypeStruct((rows,), jnp.int32)}
@@ -255,7 +255,7 @@ class Footprint:
         return found
 
     def _sampling(self) -> int:
-        """Bytes of the cache and of the logits of one token for each completion."""
+        """Return the bytes of the cache, and of the logits of one token per completion."""
         graphdef, weights = self.models.shapes()
         model, train = nnx.merge(graphdef, *weights), self.config.train
         rows = train.prompts * train.group_size
@@ -264,7 +264,7 @@ class Footprint:
         return (_bytes(caches) + 2 * 4 * rows * model.vocab_size) // self.devices.of(ROLLOUT).parts
 
     def rough(self, settled: Settled, work: Work) -> int:
-        """Return more than a step takes, from the bytes per token of the decoder alone, without tracing an update."""
+        """Return an upper bound of a step's bytes, from the decoder's bytes per token, without tracing an update."""
         graphdef, weights = self.models.shapes()
         trained = 4 * sum(leaf.size for leaf in jax.tree.leaves(weights.trained))
         ahead = self.config.train.staleness and (self.config.train.staleness + 1) * trained
@@ -277,7 +277,7 @@ class Footprint:
 
 
 def _proxy(algorithm: Algorithm, model: str, graphdef: Any) -> Any:
-    """Return a function like an update, with a sum in place of the loss, which takes little memory."""
+    """Return a function like an update, with a sum in place of the loss, which needs little memory."""
 
     def with_roles(graphdefs: Mapping[str, Any]) -> Any:
         scoring = Scoring(algorithm=algorithm, graphdefs={model: graphdef, POLICY: graphdef, **graphdefs})
@@ -301,7 +301,7 @@ def _proxy(algorithm: Algorithm, model: str, graphdef: Any) -> Any:
 
 
 def _joined(by_role: Mapping[str, Mapping[str, int]], roles: tuple[str, ...]) -> dict[str, int]:
-    """What devices with some roles hold."""
+    """Return the memory of devices with some roles."""
     return {name: size for role in roles for name, size in by_role.get(role, {}).items() if size}
 
 

@@ -1,4 +1,4 @@
-"""Weights of one role to the devices of another."""
+"""Copies weights of one role to the devices of another."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from dovetail.protocols import Weights
 
 @attrs.define(kw_only=True, eq=False)
 class HandOver:
-    """Copies the policy's weights to where a role is, cut as they are there.
+    """Copies the policy's weights to the devices of a role, with that role's sharding.
 
-    What it returns shares no memory with what is trained, which the next update reuses. What is not trained is moved
-    once, and shared where the devices are the same.
+    The copies do not share memory with the trained parameters, which the next update reuses. Frozen parameters are
+    copied only once, and shared if the devices are the same.
 
     Attributes:
-        devices: of the run.
-        size: bytes that were copied since `timings` was called last.
-        seconds: how long that took.
+        devices: the devices of the run.
+        size: bytes that have been copied since the last call of `timings`.
+        seconds: the time for copying them.
     """
 
     devices: Devices
     size: int = 0
     seconds: float = 0.0
     _frozen: dict[str, tuple[Any, Any]] = attrs.field(factory=dict)
-    """By role, what is not trained and what was made of it."""
+    """By role, the frozen parameters and their copies."""
 
     def __call__(self, weights: Weights, role: str) -> Weights:
         """Return the weights on the devices of a role."""
         return Weights(self.trained(weights.trained, role), self._once(weights.frozen, role))
 
     def lend(self, weights: Weights, role: str) -> Weights:
-        """Return the weights themselves where a role has the policy's devices, and a copy otherwise."""
+        """Return the weights themselves if a role has the policy's devices, and otherwise a copy."""
         return weights if self.devices.of(role) is self.devices else self(weights, role)
 
     def trained(self, state: Any, role: str) -> Any:
@@ -58,7 +58,7 @@ class HandOver:
         return self._frozen[role][1]
 
     def timings(self) -> dict[str, float]:
-        """Return the seconds since the last call, and how fast that was; nothing where nothing was copied."""
+        """Return the seconds of copying since the last call, and its speed; empty if nothing was copied."""
         size, seconds, self.size, self.seconds = self.size, self.seconds, 0, 0.0
         if not size:
             return {}
@@ -74,20 +74,20 @@ def _moved(state: Any, to: Devices) -> Any:
 
 
 def copied(value: jax.Array, sharding: Sharding | None) -> jax.Array:
-    """Return a copy of an array with this sharding; None is the one that it has.
+    """Return a copy of an array with this sharding; None keeps its own sharding.
 
-    On devices where JAX cannot put it, since they are another process's, it is made from the host's memory.
+    If the devices belong to another process, JAX cannot copy the array directly, and the copy goes through host memory.
     """
     to = sharding or value.sharding
     if not (to.is_fully_addressable and value.is_fully_addressable):
         return through_host(value, to)
     if not to.device_set.isdisjoint(value.sharding.device_set):
-        # between overlapping meshes JAX shares buffers in spite of may_alias=False; for equal shardings it does not
+        # between overlapping meshes JAX shares buffers despite may_alias=False, but not for equal shardings
         value = jax.device_put(value, value.sharding, may_alias=False)
     return jax.device_put(value, to)
 
 
 def through_host(value: jax.Array, sharding: Sharding) -> jax.Array:
-    """Return an array with this sharding, made from a copy in the host's memory."""
+    """Return an array with this sharding, created from a copy in host memory."""
     whole = np.asarray(value)
     return jax.make_array_from_callback(value.shape, sharding, lambda index: whole[index])

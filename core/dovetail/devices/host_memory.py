@@ -1,4 +1,4 @@
-"""What compiling leaves behind in the host's memory."""
+"""Returns the memory that compiling leaves allocated on the host."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from dovetail.progress import COMPILED, WORTH_TELLING
 
 @functools.cache
 def give_back_after_compiling() -> None:
-    """Return to the system what the compiler has freed, before what it has compiled runs.
+    """Return the compiler's freed memory to the system before the compiled program runs.
 
-    glibc keeps freed blocks for each of the compiler's threads, hundreds of MiB after a large program, and what is
-    compiled allocates beside them. Other C libraries have no such call, and are left alone.
+    glibc keeps the freed blocks of each compiler thread, hundreds of MiB after a large program, and the program would
+    allocate more in addition. Other C libraries do not have such a call; with them nothing is done.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is None:

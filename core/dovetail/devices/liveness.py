@@ -1,7 +1,7 @@
-"""How much memory a compiled function will hold, from its trace alone: nothing is compiled and nothing is run.
+"""Estimates the memory of a compiled function from its trace, without compiling or running it.
 
-A trace is gone through in order. A value is stored from the operation that makes it to the last that reads it, unless
-XLA would compute it inside the operations that read it:
+The operations of the trace are processed in order. A value is stored from the operation that computes it to the last
+one that reads it, unless XLA would compute it inside the operations that read it:
 
 * elementwise operations, slices and conversions are fused into their readers, but not where a product, a loop or the
   result needs the value itself, nor where several readers would repeat a costly operation or read several arrays again;
@@ -9,7 +9,7 @@ XLA would compute it inside the operations that read it:
 * an elementwise result takes the place of an operand of its size that nobody reads any more; so do the carried values
   of loops, and results in the place of donated arguments.
 
-`docs/performance.md` compares it with what XLA allocates.
+`docs/performance.md` compares the estimates with the memory that XLA allocates.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from jax.extend import core
 
 FRAGMENTS: Final = 1.08
-"""What XLA allocates over what is alive, as buffers of different sizes and lifetimes share one block."""
+"""The ratio of allocated to live memory, because buffers of different sizes and lifetimes share one block."""
 
 VIEWS: Final = frozenset(
     (
@@ -61,11 +61,11 @@ KEPT_APART: Final = frozenset(("checkpoint", "remat", "remat2"))
 
 @attrs.frozen
 class Traced:
-    """A function's compiled program, as its trace foretells it.
+    """The predicted properties of a function's compiled program.
 
     Attributes:
-        peak: bytes that it holds at most, arguments and results included.
-        operations: how many there are, in the bodies of loops too.
+        peak: peak bytes, including arguments and results.
+        operations: number of operations, including those in the bodies of loops.
     """
 
     peak: int
@@ -76,9 +76,9 @@ def traced(function: Callable[..., Any], *shapes: Any, donated: int = 0) -> Trac
     """Trace a function.
 
     Args:
-        function: what is compiled.
+        function: the function to trace.
         shapes: its arguments, or their shapes.
-        donated: how many of the arguments are given away; the first results have their shapes.
+        donated: number of leading arguments that are donated; the first results have their shapes.
     """
     found = jax.make_jaxpr(function)(*shapes)
     reused = len(jax.tree.leaves(shapes[:donated]))
@@ -89,7 +89,7 @@ def traced(function: Callable[..., Any], *shapes: Any, donated: int = 0) -> Trac
 
 @attrs.define
 class _Operation:
-    """An equation: its operation, and the numbers of the values that it reads (None for a constant) and makes."""
+    """An equation: its operation, and the indices of the values that it reads (None for a constant) and computes."""
 
     name: str
     reads: list[int | None]
@@ -100,7 +100,7 @@ class _Operation:
 
 @attrs.define
 class _Program:
-    """A trace with inner calls put in line: operations, the sizes of values, and which of them go in and out."""
+    """A trace with inner calls inlined: operations, the sizes of values, and the inputs and outputs."""
 
     operations: list[_Operation]
     sizes: dict[int, int]
@@ -109,7 +109,7 @@ class _Program:
 
     @classmethod
     def of(cls, jaxpr: Any, reused: int = 0) -> _Program:
-        """Read a trace, whose first results take the place of arguments."""
+        """Read a trace whose first `reused` results take the place of arguments."""
         reader = _Reader()
         numbers: dict[Any, int | None] = {}
         for variable in (*jaxpr.constvars, *jaxpr.invars):
@@ -124,7 +124,7 @@ class _Program:
         return cls(_merged(reader.operations, outputs), reader.sizes, inputs, outputs)
 
     def peak(self) -> int:
-        """Return the bytes beside the arguments."""
+        """Return the peak bytes in addition to the arguments."""
         fused = self._fused()
         roots = self._roots(fused)
         ends, read = self._ends(fused, roots)
@@ -147,7 +147,7 @@ class _Program:
         return len(self.operations) + sum(_counted(body) for each in self.operations for body in _bodies(each))
 
     def _fused(self) -> set[int]:
-        """The values that are never stored."""
+        """Return the values that are never stored."""
         readers = defaultdict(list)
         for operation in self.operations:
             for value in operation.reads:
@@ -161,7 +161,7 @@ class _Program:
         return found
 
     def _fits(self, operation: _Operation, readers: Sequence[_Operation], is_output: bool) -> bool:
-        """Whether a value is computed inside all of its readers."""
+        """Return whether a value is computed inside all of its readers."""
         if operation.name in VIEWS or operation.name == "iota":
             return True
         if is_output or any(not (reader.name in FUSED or reader.name.startswith("reduce_")) for reader in readers):
@@ -170,7 +170,7 @@ class _Program:
         return len(readers) < 2 or (operation.name not in COSTLY and len(read_again) < 2)
 
     def _roots(self, fused: set[int]) -> dict[int, frozenset[int]]:
-        """For each value the stored ones that it is computed from, itself if it is stored."""
+        """Return, for each value, the stored values from which it is computed; itself if it is stored."""
         roots = {value: frozenset([value]) for value in self.inputs}
         for operation in self.operations:
             below = [roots[value] for value in operation.reads if value is not None]
@@ -179,7 +179,7 @@ class _Program:
         return roots
 
     def _ends(self, fused: set[int], roots: Mapping[int, frozenset[int]]) -> tuple[dict[int, list[int]], set[int]]:
-        """The values that are read for the last time at each operation, and all that are read at all."""
+        """Return the values that each operation is the last to read, and the set of all values that are read."""
         last: dict[int, int] = {}
         for time, operation in enumerate(self.operations):
             if all(value in fused for value in operation.makes):
@@ -194,7 +194,7 @@ class _Program:
         return ends, set(last)
 
     def _reused(self, operation: _Operation, made: Sequence[int], dying: Sequence[int]) -> int:
-        """Bytes of the results that take the place of operands."""
+        """Return the bytes of results that take the place of operands."""
         if operation.name not in IN_PLACE and operation.name not in ("while", "scan"):
             return 0
         carried = operation.params["num_carry"] if operation.name == "scan" else len(operation.makes)
@@ -208,7 +208,7 @@ class _Program:
 
 
 class _Reader:
-    """Puts inner calls in line and numbers the values."""
+    """Inlines inner calls and numbers the values."""
 
     def __init__(self) -> None:
         self.operations: list[_Operation] = []
@@ -223,7 +223,7 @@ class _Reader:
         return number
 
     def read(self, jaxpr: Any, numbers: dict[Any, int | None], apart: int | None) -> None:
-        """Read the equations; `apart` tells what is recomputed on purpose from what was computed first."""
+        """Read the equations; `apart` distinguishes deliberate recomputations from the first computation."""
         for equation in jaxpr.eqns:
             name, reads = equation.primitive.name, [_look_up(numbers, atom) for atom in equation.invars]
             inner = None if name in LOOPS else _inner(equation)
@@ -235,7 +235,7 @@ class _Reader:
                 continue
             below: dict[Any, int | None] = dict(zip(inner.invars, reads, strict=True))
             below |= {variable: self.number(variable) for variable in inner.constvars}
-            # XLA drops the barrier in front of what is recomputed on CPUs
+            # on CPUs XLA removes the barrier before recomputations
             own = len(self.operations) if name in KEPT_APART and jax.default_backend() != "cpu" else apart
             self.read(inner, below, own)
             numbers |= {
@@ -243,10 +243,10 @@ class _Reader:
             }
 
     def _key(self, equation: Any) -> Any:
-        """What two equations have in common that compute the same of the same; layers share their equations."""
+        """Return a key that is equal for equations that compute the same function; layers share their equations."""
         if id(equation) not in self._keys:
             constants = tuple(str(atom.val) for atom in equation.invars if isinstance(atom, core.Literal))
-            # the equation is kept, so that no other one gets its number
+            # the equation is kept alive so that its id is not reused
             self._keys[id(equation)] = equation, (equation.primitive.name, constants, str(equation.params))
         return self._keys[id(equation)][1]
 
@@ -256,7 +256,7 @@ def _look_up(numbers: Mapping[Any, int | None], atom: Any) -> int | None:
 
 
 def _inner(equation: Any) -> Any:
-    """The trace that an equation calls with its operands, if it is such a call."""
+    """Return the trace that an equation calls with its operands, if it is such a call."""
     found = [
         getattr(value, "jaxpr", value)
         for value in equation.params.values()
@@ -267,7 +267,7 @@ def _inner(equation: Any) -> Any:
 
 
 def _merged(operations: Sequence[_Operation], outputs: list[int]) -> list[_Operation]:
-    """Make equal operations one, in place in `outputs` too, and leave out those that nothing needs."""
+    """Merge equal operations (updating `outputs` in place) and remove unused ones."""
     instead: dict[int, int] = {}
     known: dict[Any, list[int]] = {}
     left = []
@@ -289,12 +289,12 @@ def _merged(operations: Sequence[_Operation], outputs: list[int]) -> list[_Opera
 
 
 def _inside(operation: _Operation) -> int:
-    """Bytes that the body of a loop, or the larger branch of a condition, holds beside what goes in and out."""
+    """Return the bytes that a loop's body, or a conditional's larger branch, needs besides its inputs and outputs."""
     return max(map(_held, _bodies(operation)), default=0)
 
 
 def _bodies(operation: _Operation) -> Sequence[Any]:
-    """The traces that a loop or a condition runs."""
+    """Return the traces that a loop or a conditional runs."""
     if operation.name not in LOOPS:
         return ()
     names = {"scan": "jaxpr", "while": "body_jaxpr", "cond": "branches"}
@@ -309,12 +309,12 @@ def _counted(body: Any) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def _held(body: Any) -> int:
-    """Bytes that a body holds beside what goes in and out; layers share their bodies."""
+    """Return the bytes that a body needs besides its inputs and outputs; layers share their bodies."""
     return max(0, _Program.of(body).peak() - sum(_size(atom.aval) for atom in body.outvars))
 
 
 def _size(shape: Any) -> int:
-    """Bytes of a value; keys are counted as two numbers."""
+    """Return the bytes of a value; a key counts as two numbers."""
     if not hasattr(shape, "shape"):
         return 0
     is_key = jnp.issubdtype(shape.dtype, jax.dtypes.extended)

@@ -1,7 +1,7 @@
-"""How a step is computed so that it fits: the model's mode, the micro-batch and the chunk of logits, chosen together.
+"""Chooses how to compute a step so that it fits into memory: the model's mode, the micro-batch, the chunk of logits.
 
-The choice follows from the config, from traced shapes and from the size of the device alone, never from what happens to
-be free, and is kept with the run: a run that is resumed, on whatever machine, computes what it computed before.
+The choice depends only on the config, on traced shapes and on the size of the device, never on the memory that happens
+to be free. It is stored with the run, so that a resumed run computes the same on any machine.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from dovetail.step.forward import LOGITS_PER_CHUNK
 from dovetail.train.models import Models
 
 FILE: Final = "memory.json"
-"""Where a run keeps the choice."""
+"""The file in which a run keeps the choice."""
 
 SHARE: Final = 0.9
-"""Share of a device's memory that a step may be planned to take, where `memory.limit` does not say."""
+"""The share of a device's memory that a planned step may use if `memory.limit` is not set."""
 SURELY: Final = 0.25
-"""Share of the limit below which a rough upper bound is enough, and nothing is traced."""
+"""The share of the limit below which a rough upper bound is enough, so that nothing is traced."""
 
 LEAST_TOKENS: Final = {"cpu": 384}
 LEAST_TOKENS_ELSEWHERE: Final = 4096
-"""Tokens of a micro-batch below which a model's more frugal mode costs less time than a smaller micro-batch."""
+"""The number of tokens in a micro-batch below which a more frugal mode is faster than a smaller micro-batch."""
 
 POSITIONS: Final = {"cpu": 512}
 POSITIONS_ELSEWHERE: Final = 4096
-"""Positions of a chunk of logits: each chunk adds to the gradient of the whole table, which should cost little beside
-its products."""
+"""The least number of positions in a chunk of logits: each chunk adds to the gradient of the whole table, which should
+cost little compared with its products."""
 LOGITS_SHARE: Final = 1 / 64
-"""Share of the limit that a chunk of logits may take."""
+"""The share of the limit that a chunk of logits may use."""
 
 
 class DoesNotFit(ConfigError):
-    """A step takes more memory than there is, however it is computed.
+    """A step needs more memory than there is, however it is computed.
 
     Attributes:
-        least: the way of computing it that takes least.
+        least: the choice that needs least memory.
     """
 
     def __init__(self, message: str, least: Settled) -> None:
@@ -69,10 +69,10 @@ def settle(
     *,
     refuse: bool = True,
 ) -> Settled:
-    """Choose, or return what a run's folder says was chosen when it began.
+    """Choose how to compute a step, or return the choice stored in the run's folder.
 
     Raises:
-        DoesNotFit: if nothing fits, with what would; not where `refuse` is false, as there will be no such step.
+        DoesNotFit: if no choice fits; the message says which changes would help. Not raised if `refuse` is false.
     """
     kept = folder / FILE if folder else None
     if kept and kept.exists():
@@ -88,14 +88,14 @@ def settle(
 
 
 def limit(config: Config) -> int:
-    """Return the bytes of each device that a step may take."""
+    """Return the bytes of each device that a step may use."""
     if config.memory.limit is not None:
         return int(config.memory.limit * 2**30)
     return int(SHARE * memory_of(jax.devices()[0]))
 
 
 def _choose(step: Footprint) -> Settled | None:
-    """Return the fastest way that fits, or None."""
+    """Return the fastest choice that fits, or None."""
     graphdef, weights = step.models.shapes()
     work, allowed = in_update(step.config, whole_groups=step.algorithm.whole_groups), limit(step.config)
     given = step.config.train.micro_batch_size
@@ -117,7 +117,7 @@ def _choose(step: Footprint) -> Settled | None:
 
 
 def _largest(step: Footprint, most: Settled, least: int, work: Work, allowed: int) -> Settled | None:
-    """Return the largest micro-batch that fits, from what the largest and the smallest take."""
+    """Return the largest micro-batch that fits, interpolating the memory of the largest and the smallest one."""
     needed = step.account(most).peak
     if needed <= allowed or most.micro_batch_size <= least:
         return attrs.evolve(most, planned=needed) if needed <= allowed else None
@@ -134,18 +134,18 @@ def _largest(step: Footprint, most: Settled, least: int, work: Work, allowed: in
 
 
 def _modes(model: Any) -> tuple[str | None, ...]:
-    """Return the ways in which a model can compute, from the fastest to the most frugal."""
+    """Return the modes of a model, from the fastest to the most frugal."""
     return tuple(getattr(model, "modes", ())) or (None,)
 
 
 def _least(work: Work, parts: int, *, last: bool) -> int:
-    """Return the smallest micro-batch that is tried before a more frugal mode; in the last one, the smallest at all."""
+    """Return the smallest micro-batch to try before a more frugal mode; in the last mode, the smallest possible one."""
     platform = jax.devices()[0].platform
     return work.fit(1 if last else LEAST_TOKENS.get(platform, LEAST_TOKENS_ELSEWHERE), parts)
 
 
 def _positions(vocab_size: int, allowed: int) -> int | None:
-    """Return how many positions' logits are alive at a time, where 64 MiB hold too few."""
+    """Return the number of positions in a chunk of logits if 64 MiB would hold too few, else None."""
     usual = LOGITS_PER_CHUNK // vocab_size
     wanted = POSITIONS.get(jax.devices()[0].platform, POSITIONS_ELSEWHERE)
     wanted = min(wanted, int(LOGITS_SHARE * allowed) // (4 * vocab_size))
@@ -153,7 +153,7 @@ def _positions(vocab_size: int, allowed: int) -> int | None:
 
 
 def _frugal(step: Footprint) -> Settled:
-    """Return the way of computing a step that takes least."""
+    """Return the choice that needs least memory."""
     graphdef, weights = step.models.shapes()
     work = in_update(step.config, whole_groups=step.algorithm.whole_groups)
     rows = step.config.train.micro_batch_size or _least(work, step.devices.parts, last=True)
@@ -162,7 +162,7 @@ def _frugal(step: Footprint) -> Settled:
 
 
 def _too_large(step: Footprint) -> DoesNotFit:
-    """Say what a step takes at least, and which single changes of the config would make it fit."""
+    """Return an error with the least memory of a step, and single changes of the config with which it would fit."""
     least, allowed = _frugal(step), limit(step.config)
     fitting = [found for group in _changes(step.config) if (found := _first_that_fits(step, group))]
     advice = f"with one of these it fits: {'; '.join(fitting)}" if fitting else "no single change makes it fit"
@@ -174,9 +174,9 @@ def _too_large(step: Footprint) -> DoesNotFit:
 
 
 def _first_that_fits(step: Footprint, changes: Iterable[tuple[str, Config]]) -> str | None:
-    """Return the first change with which a step fits if it is computed as frugally as it can be."""
+    """Return the first change with which a step fits when it is computed as frugally as possible."""
     for text, config in changes:
-        with contextlib.suppress(DovetailError):  # advice that the rest of the config refuses is of no use
+        with contextlib.suppress(DovetailError):  # skips changes that are incompatible with the rest of the config
             other = Footprint(config, assemble(config), attrs.evolve(step.models, config=config), step.devices)
             if _frugal(other).planned <= limit(config):
                 return text
@@ -184,7 +184,7 @@ def _first_that_fits(step: Footprint, changes: Iterable[tuple[str, Config]]) -> 
 
 
 def _changes(config: Config) -> Iterator[list[tuple[str, Config]]]:
-    """Yield single changes that save memory, each with the config that it makes; of a list the first is wanted."""
+    """Yield lists of single changes that save memory, each with its config; only the first that fits is suggested."""
     train, sampling = config.train, config.sampling
 
     def changed(choices: Mapping[str, Choice] = MappingProxyType({}), **sections: Any) -> Config:

@@ -1,4 +1,4 @@
-"""The device mesh: parameters are cut by the names of their axes, batches by rows."""
+"""The device mesh: parameters are sharded by the names of their axes, batches by rows."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from dovetail.errors import ConfigError
 from dovetail.protocols import Axes
 
 CUT: Final = {"width": "fsdp", "vocab": "tp", "ffn": "tp", "heads": "tp", "kv_heads": "tp"}
-"""Logical axis of a parameter -> mesh axis over which it is cut."""
+"""Logical axis of a parameter -> mesh axis over which it is sharded."""
 
 ROWS: Final = "fsdp"
-"""The mesh axis over which the rows of a batch are cut."""
+"""The mesh axis over which the rows of a batch are sharded."""
 
 
 AXES: Final = (ROWS, "tp")
@@ -32,19 +32,20 @@ KINDS: Final = (AxisType.Auto, AxisType.Auto)
 """jax.make_mesh makes axes explicit by default, which with_sharding_constraint refuses."""
 
 DIVISORS: Final = 12
-"""How many numbers a message names."""
+"""The greatest number of suggested values in a message."""
 
 NOBODY: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @attrs.frozen
 class Devices:
-    """The devices of the policy being trained; one device needs no mesh, and nothing is ever moved.
+    """The devices of the policy being trained. A single device does not need a mesh, and arrays are never moved.
 
     Attributes:
-        mesh: of these devices.
-        span: their numbers.
-        apart: those of the roles that have others, by role. All have a mesh then, as arrays must say where they are.
+        mesh: the mesh of these devices.
+        span: their indices.
+        apart: by role, the devices of roles that have other devices. In that case all roles have a mesh, because arrays
+            need an explicit placement.
     """
 
     mesh: jax.sharding.Mesh | AbstractMesh | None
@@ -53,10 +54,10 @@ class Devices:
 
     @classmethod
     def open(cls, settings: Mesh, apart: Mapping[str, Mesh] = NOBODY) -> Devices:
-        """Make the meshes.
+        """Create the meshes.
 
         Raises:
-            ConfigError: if there are fewer devices.
+            ConfigError: if there are not enough devices.
             RunError: if JAX cannot start its platform.
         """
         there = devices()
@@ -78,13 +79,13 @@ class Devices:
 
     @classmethod
     def own(cls, settings: Mesh) -> Devices:
-        """Make a mesh of this process's devices alone, where the run has several."""
+        """Create a mesh of only this process's devices, in a run with several processes."""
         shape = own_shape(settings.fsdp, settings.tp)
         return cls(jax.make_mesh(shape, AXES, KINDS, devices=jax.local_devices()))
 
     @classmethod
     def abstract(cls, settings: Mesh, apart: Mapping[str, Mesh] = NOBODY) -> Devices:
-        """Return meshes of devices that need not be there, for sizes."""
+        """Return abstract meshes for computing sizes; the devices need not exist."""
         others = {role: cls.abstract(each) for role, each in apart.items()}
         return cls(AbstractMesh((settings.fsdp, settings.tp), AXES, KINDS), settings.span, others)
 
@@ -94,11 +95,11 @@ class Devices:
 
     @property
     def parts(self) -> int:
-        """Into how many parts the rows of a batch are cut."""
+        """The number of parts into which the rows of a batch are divided."""
         return 1 if self.mesh is None else self.mesh.shape[ROWS]
 
     def bytes(self, tree: Any) -> int:
-        """Return what each device holds of parameters, and of what has their shapes, such as an optimiser's state."""
+        """Return the bytes on each device of parameters or arrays with their shapes, such as an optimiser's state."""
 
         def held(variable: Any) -> int:
             is_variable = isinstance(variable, nnx.Variable)
@@ -116,8 +117,8 @@ class Devices:
     def place(self, axes: Axes | None, shape: tuple[int, ...]) -> Sharding | None:
         """Return the sharding of a parameter; see `dovetail.protocols.Place`.
 
-        A dimension that its mesh axis does not divide, or whose mesh axis is taken by an earlier dimension, is whole on
-        every device.
+        A dimension is not sharded if the size of its mesh axis does not divide it, or if an earlier dimension already
+        uses that mesh axis.
         """
         if self.mesh is None:
             return None
@@ -139,11 +140,11 @@ class Devices:
         return jax.tree.map(move, state, is_leaf=lambda x: isinstance(x, nnx.Variable))
 
     def whole(self, tree: Any) -> Any:
-        """Put small arrays on the devices, whole on each."""
+        """Replicate small arrays on all devices."""
         return tree if self.mesh is None else jax.device_put(tree, NamedSharding(self.mesh, PartitionSpec()))
 
     def rows(self, batch: Any) -> Any:
-        """Put a batch on the devices, cut by rows where their number allows it."""
+        """Put a batch on the devices, sharded by rows if their number allows it."""
         if self.mesh is None:
             return jax.device_put(batch)
         whole, cut = (NamedSharding(self.mesh, PartitionSpec(*spec)) for spec in ((), (ROWS,)))
@@ -166,7 +167,7 @@ def _check_there(settings: Mesh, name: str, there: Sequence[Any]) -> None:
 
 
 def _check_several(settings: Mesh, there: Sequence[Any], apart: Mapping[str, Mesh]) -> None:
-    """Refuse what a run of several processes cannot do with its devices."""
+    """Refuse meshes that a run with several processes does not support."""
     if jax.process_count() == 1:
         return
     if apart:
@@ -183,10 +184,10 @@ def _check_several(settings: Mesh, there: Sequence[Any], apart: Mapping[str, Mes
 
 
 def check_divides(settings: Mesh, name: str, vocabulary: int, heads: int | None = None) -> None:
-    """Refuse a mesh that would cut a model's heads, or leave its vocabulary whole on every device.
+    """Refuse a mesh that would split a model's heads, or could not shard its vocabulary.
 
     Raises:
-        ConfigError: with the numbers that would do.
+        ConfigError: with the numbers that are possible.
 
     >>> try:
     ...     check_divides(Mesh(tp=3), "mesh", vocabulary=300, heads=4)
@@ -205,7 +206,7 @@ def check_divides(settings: Mesh, name: str, vocabulary: int, heads: int | None 
 
 
 def keep_rows_cut(micros: Any) -> Any:
-    """Keep the rows of [micro-batch, row, ...] arrays cut over the devices, inside a compiled function with a mesh."""
+    """Keep the rows of [micro-batch, row, ...] arrays sharded over the devices, in a compiled function with a mesh."""
     if jax.sharding.get_abstract_mesh().empty:
         return micros
     spec = PartitionSpec(None, ROWS)
@@ -213,12 +214,12 @@ def keep_rows_cut(micros: Any) -> Any:
 
 
 def to_host(tree: Any) -> Any:
-    """Move arrays to the host's memory, each with its cut."""
+    """Move arrays to host memory, keeping their sharding."""
     return _to_memory(tree, "pinned_host")
 
 
 def to_device(tree: Any) -> Any:
-    """Move them back."""
+    """Move arrays from host memory back to the devices."""
     return _to_memory(tree, "device")
 
 

@@ -1,8 +1,8 @@
-"""How many completions one forward and backward pass takes, where the config leaves it open.
+"""Chooses the number of completions in a forward and backward pass if the config leaves it open.
 
-A micro-batch changes nothing but rounding, time and memory. Small ones keep activations in a CPU's caches; large ones
-keep an accelerator busy; either must fit in memory. The choice follows from the config, the model's shapes and the
-device's size alone, never from what happens to be free, so that a resumed run makes it again.
+The size of micro-batches affects only rounding, time and memory. Small ones keep activations in a CPU's caches, and
+large ones keep an accelerator busy; all must fit into memory. The choice depends only on the config, the model's shapes
+and the device's size, never on the memory that happens to be free, so that a resumed run makes the same choice.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from dovetail.protocols import Weights
 
 CPU_TOKENS: Final = 1536
 ACCELERATOR_TOKENS: Final = 16384
-"""Tokens that a device handles at a time; `docs/performance.md` has what was measured on CPUs."""
+"""The number of tokens that a device processes at a time; `docs/performance.md` has measurements on CPUs."""
 
 MEMORY_SHARE: Final = 0.25
-"""Share of a device's memory that a micro-batch's activations may take."""
+"""The share of a device's memory that the activations of a micro-batch may use."""
 
 
 @attrs.frozen(kw_only=True)
 class Work:
-    """The completions of a mini-batch, `group_size` of which share a prompt, at their greatest lengths."""
+    """The completions of a mini-batch at their greatest lengths; each `group_size` of them share a prompt."""
 
     rows: int
     group_size: int
@@ -40,20 +40,20 @@ class Work:
     whole_groups: bool = False
 
     def choose(self, graphdef: Any, weights: Weights, devices: int = 1) -> int:
-        """Return a number of rows for `devices` devices, over which rows are cut."""
+        """Return the number of rows of a micro-batch whose rows are divided over `devices` devices."""
         device = jax.devices()[0]
         tokens = CPU_TOKENS if device.platform == "cpu" else ACCELERATOR_TOKENS
         per_token = self.per_token(graphdef, weights)
         return self.fit(min(tokens, int(MEMORY_SHARE * memory_of(device)) // per_token), devices)
 
     def per_token(self, graphdef: Any, weights: Weights) -> int:
-        """Return the bytes that the backward pass over a decoder needs of the forward pass, for each token."""
+        """Return the bytes per token that a decoder's forward pass stores for the backward pass."""
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), weights)
         leaves, structure = jax.tree.flatten(shapes)
         return _bytes_per_token(graphdef, structure, tuple(leaves), self.prompt_tokens + self.max_tokens)
 
     def sizes(self, most: int, least: int) -> list[int]:
-        """Return the numbers of rows between two that keep groups whole or cut them evenly, from the largest on.
+        """Return the numbers of rows from `most` down to `least` that keep groups whole or split them evenly.
 
         >>> Work(rows=32, group_size=8, prompt_tokens=64, max_tokens=64).sizes(16, 2)
         [16, 8, 4, 2]
@@ -67,8 +67,8 @@ class Work:
     def fit(self, tokens: int, devices: int = 1) -> int:
         """Return the number of rows, at least one per device, that `tokens` tokens per device allow.
 
-        Whole groups where one fits, so that prompts are shared, and about as many in every micro-batch; else a divisor
-        of the group.
+        If a whole group fits, micro-batches have whole groups, so that prompts are shared, in about equal numbers;
+        otherwise they have a divisor of the group size.
 
         >>> work = Work(rows=128, group_size=8, prompt_tokens=64, max_tokens=64)
         >>> work.fit(tokens=1536), work.fit(tokens=300), work.fit(tokens=10), work.fit(tokens=10**6)
@@ -86,7 +86,7 @@ class Work:
 
 
 def in_update(config: Config, *, whole_groups: bool = False) -> Work:
-    """Return the work of an update; groups may be needed whole in every micro-batch."""
+    """Return the work of an update; with `whole_groups`, micro-batches must not split groups."""
     train = config.train
     return Work(
         rows=mini_batch_size(config),
@@ -109,9 +109,9 @@ def in_warm_start(config: Config) -> Work:
 
 @functools.lru_cache(maxsize=16)
 def _bytes_per_token(graphdef: Any, structure: Any, leaves: tuple[jax.ShapeDtypeStruct, ...], length: int) -> int:
-    """What the backward pass over a decoder needs of the forward pass; shapes only, nothing is computed.
+    """Return the bytes per token that the forward pass stores for the backward pass, from shapes only.
 
-    The trials of a sweep ask for the same again.
+    The result is cached, because the trials of a sweep need the same one.
     """
     weights = jax.tree.unflatten(structure, leaves)
 

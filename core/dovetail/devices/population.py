@@ -1,10 +1,10 @@
-"""Several runs in one process, trained as one: equal compiled calls of theirs become one vectorised call.
+"""Trains several runs in one process together: their equal compiled calls become one vectorised call.
 
-Each run is an ordinary run in a thread of its own. Its compiled functions (`dovetail.devices.compiled`) do not
-run at once: they wait until every run of the population waits in a call or at the end of a step. Then calls of one
-function whose arguments have the same shapes are stacked and run under `jax.vmap`; arguments that are the very same
-arrays in all runs, such as the frozen base under adapters, are not stacked, and there is one copy of them. Runs that
-have fallen behind, as one that samples another round, are served alone until they are level with the others.
+Each run is an ordinary run in a thread of its own. Its compiled functions (`dovetail.devices.compiled`) do not run
+immediately: they wait until every run of the population waits in a call or at the end of a step. Then calls of the same
+function whose arguments have the same shapes are stacked and run under `jax.vmap`. Arguments that are identical arrays
+in all runs, such as the frozen base model under adapters, are not stacked, and there is one copy of them. Runs that
+have fallen behind, for example to sample another round, are served alone until they have caught up.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ CURRENT: contextvars.ContextVar[Population | None] = contextvars.ContextVar("pop
 
 
 KEPT: Final = 64
-"""Vectorised functions that a process remembers."""
+"""The number of vectorised functions that a process caches."""
 
 TAKEN, LENT, COMMON = "taken", "lent", "common"
-"""An argument's array: of one run, and its memory may be reused; of one run; the same one in all runs."""
+"""Kinds of argument arrays: one per run, donated; one per run, not donated; the same array in all runs."""
 
 
 class Function(Protocol):
-    """A compiled function, as a population sees it."""
+    """The interface of compiled functions for a population."""
 
     @property
     def function(self) -> Callable[..., Any]:
-        """What is compiled."""
+        """The function that is compiled."""
         ...
 
     @property
@@ -53,13 +53,13 @@ class Function(Protocol):
 
     @property
     def alone(self) -> Callable[..., Any]:
-        """It, compiled for one run."""
+        """The function, compiled for one run."""
         ...
 
 
 @attrs.define(eq=False)
 class _Call:
-    """A call that waits; without a function, a run that waits at the end of a step."""
+    """A waiting call; without a function, a run that waits at the end of a step."""
 
     function: Function | None
     arguments: tuple[Any, ...]
@@ -69,7 +69,7 @@ class _Call:
 
 
 class Population:
-    """The runs that are trained as one."""
+    """The runs that are trained together."""
 
     def __init__(self, size: int) -> None:
         self._alive = size
@@ -80,7 +80,7 @@ class Population:
 
     @contextlib.contextmanager
     def member(self) -> Iterator[None]:
-        """Belong to the population, in a thread of its own, until the end of the run."""
+        """Return a context in which the current thread's run belongs to the population."""
         token = CURRENT.set(self)
         try:
             yield
@@ -91,11 +91,11 @@ class Population:
                 self._run_if_all_wait()
 
     def call(self, function: Function, arguments: tuple[Any, ...]) -> Any:
-        """Call a function together with whoever calls it too."""
+        """Call a function together with the other runs that call it."""
         return self._wait(_Call(function, arguments))
 
     def align(self) -> None:
-        """Wait at the end of a step for the others."""
+        """Wait for the other runs at the end of a step."""
         self._wait(_Call(None, ()))
 
     def _wait(self, call: _Call) -> Any:
@@ -113,7 +113,7 @@ class Population:
         calls = [call for call in self._waiting if call.function is not None]
         served = calls or self._waiting
         self._waiting = [call for call in self._waiting if call not in served]
-        # this thread serves all: whatever it raised past here would leave the others waiting for ever
+        # this thread serves all runs: an error that escaped here would leave the others waiting forever
         for group in _alike(calls):
             try:
                 for call, result in zip(group, _together(group), strict=True):
@@ -126,7 +126,7 @@ class Population:
         self._changed.notify_all()
 
     def make_model(self, make: Callable[[], tuple[Any, Weights]]) -> tuple[Any, Weights]:
-        """Make a run's model; see the function of this name. `make` calls no compiled function of ours."""
+        """Create a run's model; see the function of this name. `make` must not call a `Compiled` function."""
         with self._making:
             graphdef, weights = make()
             for frozen in self._frozen:
@@ -137,9 +137,9 @@ class Population:
 
 
 def make_model(make: Callable[[], tuple[Any, Weights]]) -> tuple[Any, Weights]:
-    """Make a run's model: its structure and weights.
+    """Create a run's model: its structure and weights.
 
-    The runs of a population make theirs one after another, and those whose frozen weights are equal share one copy.
+    The runs of a population create their models one after another, and share one copy of equal frozen weights.
     """
     population = CURRENT.get()
     return make() if population is None else population.make_model(make)
@@ -148,7 +148,7 @@ def make_model(make: Callable[[], tuple[Any, Weights]]) -> tuple[Any, Weights]:
 def _alike(calls: Sequence[_Call]) -> list[list[_Call]]:
     """Group calls that can be stacked: the same function, compile-time arguments, structure, shapes and types.
 
-    A call that cannot be compared is in a group of its own, where it raises what it would raise alone.
+    A call that cannot be compared is in a group of its own, so that it raises the same error as alone.
     """
     groups: dict[Any, list[_Call]] = {}
     for call in calls:
@@ -172,7 +172,7 @@ def _traced(function: Function, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _together(group: Sequence[_Call]) -> Sequence[Any]:
-    """Return what each of the calls returns."""
+    """Return the results of the calls."""
     function, first = group[0].function, group[0].arguments
     assert function is not None, "who waits at the end of a step is not a call"
     rows = [jax.tree.leaves(_traced(function, call.arguments)) for call in group]
@@ -191,7 +191,7 @@ def _together(group: Sequence[_Call]) -> Sequence[Any]:
 
 
 def _kinds(function: Function, arguments: tuple[Any, ...], rows: Sequence[Sequence[Any]]) -> tuple[str, ...]:
-    """Tell of each leaf whether all runs have the very same one, and whether its memory may be reused."""
+    """Return the kind of each leaf: whether all runs have the identical array, and whether it is donated."""
     donated: list[bool] = []
     for i, argument in enumerate(arguments):
         if i not in function.static:
@@ -207,7 +207,7 @@ def _of_kind(leaves: Sequence[Any], kinds: Sequence[str], wanted: str) -> list[A
 
 @attrs.frozen(kw_only=True)
 class _Program:
-    """What tells one vectorised function from another."""
+    """The key of a vectorised function."""
 
     function: Function
     arguments: int
@@ -216,7 +216,7 @@ class _Program:
     kinds: tuple[str, ...]
 
     def __call__(self, taken: Sequence[Any], lent: Sequence[Any], common: Sequence[Any]) -> Any:
-        """Call the function with one run's leaves and those that all runs have in common."""
+        """Call the function with one run's leaves and the leaves that all runs have in common."""
         sources = {TAKEN: iter(taken), LENT: iter(lent), COMMON: iter(common)}
         traced = iter(jax.tree.unflatten(self.structure, [next(sources[kind]) for kind in self.kinds]))
         static = dict(zip(self.function.static, self.static, strict=True))
@@ -225,7 +225,7 @@ class _Program:
 
 @functools.lru_cache(maxsize=KEPT)
 def _vectorised(program: _Program) -> Callable[..., list[Any]]:
-    """Return a compiled function of the leaves of all runs, which stacks them and takes the results apart again."""
+    """Return a compiled function of the leaves of all runs, which stacks them and splits the results again."""
 
     def together(taken: list[list[Any]], lent: list[list[Any]], common: list[Any]) -> list[Any]:
         stacked = [[jnp.stack(column) for column in zip(*rows, strict=True)] for rows in (taken, lent)]
@@ -236,7 +236,7 @@ def _vectorised(program: _Program) -> Callable[..., list[Any]]:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    """Whether two trees have the same structure and, bit for bit, the same arrays."""
+    """Return whether two trees have the same structure and bitwise equal arrays."""
     leaves, others = jax.tree.leaves(a), jax.tree.leaves(b)
     if jax.tree.structure(a) != jax.tree.structure(b):
         return False

@@ -1,4 +1,4 @@
-"""Accelerators that the machine has, whether or not JAX sees them."""
+"""Detects accelerators in the machine, whether or not JAX uses them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ SMI: Final = "nvidia-smi"
 QUERY: Final = ("name", "driver_version", "compute_cap", "memory.total", "memory.used")
 SMI_SECONDS: Final = 10.0
 CUDA_13_DRIVER: Final = 580
-"""The first driver that runs programs made for CUDA 13."""
+"""The first driver version that runs programs built for CUDA 13."""
 
 
 @attrs.frozen(kw_only=True)
 class Gpu:
-    """An NVIDIA GPU as its driver describes it; memory in MiB. Without a driver only its device file is known."""
+    """An NVIDIA GPU as described by its driver; memory is in MiB. Without a driver only its device file is known."""
 
     name: str = "an NVIDIA GPU"
     driver: str = ""
@@ -48,7 +48,7 @@ def gpus() -> tuple[Gpu, ...]:
 
 
 def smi(*arguments: str) -> list[list[str]]:
-    """Return the rows of a table of `nvidia-smi`; none where it is missing or does not answer."""
+    """Return the rows of a table of `nvidia-smi`; empty if it is missing or does not answer."""
     if shutil.which(SMI) is None:
         return []
     try:
@@ -76,7 +76,7 @@ def devices() -> list[Any]:
     """Return JAX's devices.
 
     Raises:
-        RunError: if the platform that was asked for cannot be started.
+        RunError: if the requested platform cannot be started.
     """
     import jax
 
@@ -89,7 +89,7 @@ def devices() -> list[Any]:
 
 
 def unseen(there: tuple[Gpu, ...], platform: str) -> str | None:
-    """Say what to do if there is a GPU and JAX computes elsewhere.
+    """Return advice if there is a GPU that JAX does not use, else None.
 
     >>> unseen((), "cpu"), unseen((Gpu(),), "gpu")
     (None, None)
@@ -106,7 +106,7 @@ def unseen(there: tuple[Gpu, ...], platform: str) -> str | None:
 
 @functools.cache
 def warn_if_unseen() -> None:
-    """Warn, once for a process, if a GPU is not used and nobody has said that the CPU is meant."""
+    """Warn once per process if a GPU is not used, unless JAX_PLATFORMS selects another platform."""
     if os.environ.get("JAX_PLATFORMS"):
         return
     if (said := unseen(gpus(), devices()[0].platform)) is not None:

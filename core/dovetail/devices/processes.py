@@ -1,8 +1,8 @@
-"""What process 0 of a run tells the others: it alone draws, scores and writes, and all of them train.
+"""Communication from process 0 of a run to the others: only process 0 samples, scores and writes, and all train.
 
-With one process every function here is what it wraps. With several, all processes call the same ones in the same
-order; the values go through the coordinator of `jax.distributed` where they are small, and through the devices
-otherwise. Process 0 may take its time: those that wait look at no clock, and end with it (`dovetail.run.join`).
+With one process the functions here just call their arguments. With several, all processes must call the same functions
+in the same order. Small values go through the coordinator of `jax.distributed`, large ones through the devices. The
+others wait for process 0 without a time limit, and end if it ends (`dovetail.run.join`).
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ import numpy as np
 T = TypeVar("T")
 
 SMALL: Final = 1 << 16
-"""Bytes up to which the coordinator passes a value on itself."""
+"""The greatest size in bytes of values that go through the coordinator."""
 KEPT: Final = 100
-"""Values that the coordinator keeps; every step waits for all processes, so that nobody is so far behind."""
+"""The number of values that the coordinator keeps; no process falls this far behind, because steps wait for all."""
 LOOK_MILLISECONDS: Final = 1000
-"""How long one call to the coordinator waits; between two of them Python sees an interruption."""
+"""The time limit of one call to the coordinator; between two calls Python can handle an interrupt."""
 
 _NUMBERS = itertools.count()
 
 
 def several() -> bool:
-    """Whether the run has more than one process."""
+    """Return whether the run has more than one process."""
     return jax.process_count() > 1
 
 
 def is_first() -> bool:
-    """Whether this is the process that owns folder, sinks, engine and rewards."""
+    """Return whether this is process 0, which owns the folder, sinks, engine and rewards."""
     return jax.process_index() == 0
 
 
 def say(*lines: str, file: Any = None) -> None:
-    """Print lines, once for the run."""
+    """Print lines only in process 0."""
     if is_first():
         print(*lines, sep="\n", file=file or sys.stdout)
 
 
 def told(make: Callable[[], T]) -> T:
-    """Return a value of JSON that process 0 makes; `make` is called there alone."""
+    """Return a JSON value that process 0 computes; `make` is called only there."""
     if not several():
         return make()
     value = make() if is_first() else None
@@ -56,7 +56,7 @@ def told(make: Callable[[], T]) -> T:
 
 
 def told_arrays(make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return arrays of the host that process 0 makes; `make` is called there alone."""
+    """Return host arrays that process 0 computes; `make` is called only there."""
     if not several():
         return make()
     mine = make() if is_first() else {}
@@ -70,7 +70,7 @@ def told_arrays(make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarr
 
 
 def after_first(make: Callable[[], T]) -> T:
-    """Call a function in process 0, and then in the others, which find what it has written."""
+    """Call a function in process 0, and afterwards in the others, which can read the files that it has written."""
     if not several():
         return make()
     if not is_first():
@@ -82,7 +82,7 @@ def after_first(make: Callable[[], T]) -> T:
 
 
 def told_bytes(mine: bytes) -> bytes:
-    """Return the bytes that process 0 calls this with."""
+    """Return the bytes that process 0 passes to this function."""
     from jax.experimental.multihost_utils import broadcast_one_to_all
 
     number, head = next(_NUMBERS), b""
@@ -106,10 +106,10 @@ def told_bytes(mine: bytes) -> bytes:
 
 
 def wait_for(key: str) -> bytes:
-    """Return what a process has given to the coordinator under a name, once it has.
+    """Wait until a process has stored a value under this key at the coordinator, and return the value.
 
     Raises:
-        jax.errors.JaxRuntimeError: if the coordinator is gone.
+        jax.errors.JaxRuntimeError: if the coordinator has ended.
     """
     while True:
         try:
@@ -120,7 +120,7 @@ def wait_for(key: str) -> bytes:
 
 
 def client() -> Any:
-    """Return this process's connection to the coordinator; JAX has no public name for it, and orbax takes it too."""
+    """Return this process's connection to the coordinator; JAX has no public name for it, and orbax uses it, too."""
     from jax._src import distributed
 
     return distributed.global_state.client

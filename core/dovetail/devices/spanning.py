@@ -15,9 +15,9 @@ from dovetail.devices.processes import is_first, several
 
 
 def put(array: Any, sharding: Sharding | None) -> jax.Array:
-    """Put an array on devices, also on those of other processes, each of which has the same one.
+    """Put an array on devices of all processes, each of which has the same array.
 
-    `jax.device_put` would compare the values of all processes first, at the cost of sending them round.
+    `jax.device_put` would first compare the values of all processes, which costs communication.
     """
     spans = isinstance(array, jax.Array) and not array.is_fully_addressable
     if sharding is None or sharding.is_fully_addressable or spans:
@@ -27,7 +27,7 @@ def put(array: Any, sharding: Sharding | None) -> jax.Array:
 
 
 def shared(tree: Any, mesh: Any) -> Any:
-    """Make arrays that each process has for itself, with the same values, one array of all of them: orbax needs it."""
+    """Turn equal arrays of the individual processes into arrays that span all processes, as orbax requires."""
     if not several():
         return tree
     everywhere = NamedSharding(mesh, PartitionSpec())
@@ -39,7 +39,7 @@ def _is_own(leaf: Any) -> bool:
 
 
 def whole(tree: Any) -> Any:
-    """Return arrays with all of their values as arrays of the host; all processes call this."""
+    """Return arrays as host arrays with all of their values; all processes must call this."""
 
     def fetch(array: Any) -> np.ndarray:
         spans = isinstance(array, jax.Array) and not array.is_fully_addressable
@@ -49,9 +49,9 @@ def whole(tree: Any) -> Any:
 
 
 def own_copy(state: Any, place: Callable[..., Sharding | None]) -> Any:
-    """Return a state whose parameters are at their places among the first process's devices; all processes call this.
+    """Return a copy of a state on the devices of process 0; all processes must call this.
 
-    The others get None. A parameter is whole on every device for a moment, one after another.
+    The other processes get None. One parameter at a time is briefly replicated on every device.
     """
 
     def bring(variable: nnx.Variable[Any]) -> Any:
@@ -65,7 +65,7 @@ def own_copy(state: Any, place: Callable[..., Sharding | None]) -> Any:
 
 
 def own_shape(fsdp: int, tp: int) -> tuple[int, int]:
-    """Return the mesh of one process's devices, cut like that of all of them as far as they go."""
+    """Return the mesh shape for one process's devices, as similar as possible to that of all devices."""
     here = jax.local_device_count()
     inner = math.gcd(tp, here)
     return here // inner, inner

@@ -1,1 +1,1 @@
-"""What a step does on the host: prompts, completions, episodes and rewards."""
+"""The parts of a step that run on the host: prompts, completions, episodes and rewards."""

@@ -1,4 +1,4 @@
-"""Complete examples: render, encode, draw, and go on after a turn where an agent loop says so."""
+"""Completes examples: renders, encodes and samples them, and continues after a turn if an agent loop says so."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Completed:
     """Examples with completions, prompt-major: row p·n + i answers prompt p.
 
     Attributes:
-        examples: one for each prompt, its `prompt` the text that the model got.
-        asked: the same as they were before an agent loop made that text of them.
-        episodes: what an agent loop with turns knows beside; None without one.
+        examples: one for each prompt; its `prompt` is the text that the model read.
+        asked: the same examples before an agent loop rendered them to that text.
+        episodes: the additional data of an agent loop with several turns; None without one.
     """
 
     examples: tuple[Example, ...]
@@ -34,12 +34,12 @@ class Completed:
 
     @property
     def samples(self) -> int:
-        """Completions of each prompt."""
+        """The number of completions of each prompt."""
         return len(self.completions.tokens) // len(self.examples)
 
     @classmethod
     def joined(cls, parts: Sequence[Completed]) -> Completed:
-        """Put rounds one after another."""
+        """Concatenate rounds."""
         episodes = [part.episodes for part in parts if part.episodes is not None]
         return cls(
             examples=tuple(example for part in parts for example in part.examples),
@@ -51,7 +51,7 @@ class Completed:
         )
 
     def of(self, prompts: Int[np.ndarray, "prompt"]) -> Completed:
-        """Take some prompts with their completions, in that order."""
+        """Return some prompts with their completions, in the given order."""
         rows = rows_of(prompts, self.samples)
         return Completed(
             examples=tuple(self.examples[prompt] for prompt in prompts),
@@ -64,13 +64,13 @@ class Completed:
 
 
 def rows_of(prompts: Int[np.ndarray, "prompt"], samples: int) -> Int[np.ndarray, "seq"]:
-    """Return the rows of some prompts, each with so many samples."""
+    """Return the indices of some prompts' rows; each prompt has `samples` rows."""
     return (np.asarray(prompts)[:, None] * samples + np.arange(samples)).reshape(-1)
 
 
 @attrs.frozen(kw_only=True)
 class Completer:
-    """An open engine with what it needs to complete examples."""
+    """An open engine, with everything needed to complete examples."""
 
     engine: RolloutEngine
     tokenizer: Tokenizer
@@ -85,8 +85,11 @@ class Completer:
         *,
         keep_support: bool = False,
     ) -> Completed:
-        """Draw a completion, or play an episode, for each key; if asked, with the ids each token was chosen among."""
-        options = {"keep_support": True} if keep_support else {}  # only engines that declare it take it
+        """Sample a completion or play an episode for each key.
+
+        With `keep_support`, the completions also have the ids among which each token was chosen.
+        """
+        options = {"keep_support": True} if keep_support else {}  # only engines that declare this option accept it
         if self.loop is None:
             tokens, mask = encode([e["prompt"] for e in examples], self.tokenizer, self.max_prompt_tokens)
             drawn = self.engine.generate(tokens, mask, keys, sampling, **options)
@@ -116,7 +119,7 @@ class Completer:
     def in_full_batch(
         self, examples: list[Example], keys: Key[Array, "prompt sample"], sampling: Sampling, size: int
     ) -> Completed:
-        """Complete examples as a batch of `size`, so that a last, smaller one compiles nothing."""
+        """Complete examples as a batch of `size`, so that a smaller last batch does not compile another program."""
         filling = size - len(examples)
         if not filling:
             return self(examples, keys, sampling)
@@ -124,7 +127,7 @@ class Completer:
         return self(examples + examples[:1] * filling, filled, sampling).of(np.arange(len(examples)))
 
     def _encoded(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Encode prompts that an environment has added to; they were not measured before, and are never cut."""
+        """Encode prompts that an environment has extended; they were not measured before, and are never cut."""
         for text in texts:
             if (length := len(self.tokenizer.encode(text))) > self.max_prompt_tokens:
                 raise DataError(

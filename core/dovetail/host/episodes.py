@@ -1,4 +1,4 @@
-"""Episodes of several turns on any engine: each round continues what has been written so far, in ids."""
+"""Plays episodes of several turns on any engine; each round continues the ids of the episodes so far."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from dovetail.protocols import Completions, Episodes, RolloutEngine, Sampling
 TURN: Final = 0x40000000
 RESET: Final = 0x50000000
 AFTER: Final = 0x60000000
-"""Folded into the key of a sample, with the number of the turn: for drawing a turn's tokens; for the environment when
-an episode begins, and after a turn. Draws do not depend on how long an observation was."""
+"""Folded into the key of a sample with the number of the turn: for sampling a turn's tokens, and for the environment at
+the beginning of an episode and after a turn. So draws do not depend on the lengths of observations."""
 
 Then = Callable[[list[int], list[list[int]], list[str]], list[list[int] | None]]
 
 
 @attrs.frozen
 class Generators:
-    """Random numbers on the host for what follows turns, from the keys of the samples."""
+    """Random generators on the host for the environment, derived from the keys of the samples."""
 
     words: Int[np.ndarray, "prompt sample word"]
 
     @classmethod
     def of(cls, keys: Key[Array, "prompt sample"]) -> Generators:
-        """Take the keys' bits."""
+        """Return the generators for these keys."""
         return cls(np.asarray(jax.random.key_data(keys)).astype(np.uint32))
 
     def __call__(self, *, prompt: int | None = None, row: int | None = None, turn: int = 0) -> np.random.Generator:
-        """Return a new generator: of a prompt, the same for all of its samples, or of a row and a turn."""
+        """Return a new generator, either for a prompt (the same for all of its samples) or for a row and a turn."""
         if prompt is not None:
             return np.random.default_rng([*self.words[prompt, 0], RESET])
         samples = self.words.shape[1]
@@ -45,7 +45,7 @@ class Generators:
 
 @attrs.frozen(kw_only=True)
 class Tape:
-    """What has been written in each episode so far: the ids are the only truth, nothing is rendered again."""
+    """The ids of each episode so far; they are the only truth, and nothing is rendered again."""
 
     tokens: Int[np.ndarray, "seq token"]
     logps: np.ndarray
@@ -59,7 +59,7 @@ class Tape:
 
     @classmethod
     def empty(cls, rows: int, limit: int, pad_id: int, drawn: Completions) -> Tape:
-        """Return a tape with room for `limit` tokens in each row, of what engines return such as `drawn`."""
+        """Return a tape with room for `limit` tokens in each row, with the same fields as `drawn`."""
         shape = (rows, limit)
         return cls(
             tokens=np.full(shape, pad_id, np.int32),
@@ -74,11 +74,11 @@ class Tape:
         )
 
     def room(self, row: int) -> int:
-        """Return how many tokens still fit."""
+        """Return the number of tokens that still fit into a row."""
         return self.tokens.shape[1] - int(self.filled[row])
 
     def write(self, row: int, drawn: Completions, index: int, turn: int) -> list[int]:
-        """Append a turn, cut where the room ends, and return its ids."""
+        """Append a turn, cut to the remaining room, and return its ids."""
         count = min(int(drawn.mask[index].sum()), self.room(row))
         place = slice(self.filled[row], self.filled[row] + count)
         self.tokens[row, place] = drawn.tokens[index, :count]
@@ -93,7 +93,7 @@ class Tape:
         return drawn.tokens[index, :count].tolist()
 
     def observe(self, row: int, ids: Sequence[int], turn: int) -> None:
-        """Append what is said after a turn."""
+        """Append the observation after a turn."""
         place = slice(self.filled[row], self.filled[row] + len(ids))
         self.tokens[row, place] = ids
         self.observed[row, place] = True
@@ -101,7 +101,7 @@ class Tape:
         self.filled[row] += len(ids)
 
     def completions(self, failed: Bool[np.ndarray, "seq"]) -> Completions:
-        """Return the episodes; those that failed have no token of the policy."""
+        """Return the episodes as completions; the mask of failed episodes is empty."""
         finish = np.where(failed, "error", self.finish)
         mask = self.mask & (finish != "error")[:, None]
         return Completions(
@@ -118,10 +118,10 @@ class Tape:
 
 @attrs.frozen(kw_only=True)
 class Rounds:
-    """Plays episodes by calling an engine again and again with grown prompts.
+    """Plays episodes by calling an engine repeatedly, each time with the episodes so far as prompts.
 
-    What came before is read again in each round, so an engine that can go on where it stopped does better; this works
-    with every engine, and says what the others must equal.
+    Each round processes the whole episode again. An engine that keeps its cache between turns would be faster, but must
+    give the same results as this implementation, which works with every engine.
     """
 
     engine: RolloutEngine
@@ -137,10 +137,10 @@ class Rounds:
         sampling: Sampling,
         then: Then,
     ) -> tuple[Tape, Bool[np.ndarray, "seq"]]:
-        """Draw turns until `then` has ended every episode, or nothing more fits into it.
+        """Sample turns until `then` has ended every episode or the episode is full.
 
         Returns:
-            What was written, and which episodes ended because nothing more fitted.
+            The tape, and a mask of the episodes that ended because they were full.
         """
         samples = keys.shape[1]
         limit = min(self.max_turn_tokens or sampling.max_tokens, sampling.max_tokens)
@@ -160,7 +160,7 @@ class Rounds:
             drawn = self._in_few_sizes(tokens, mask, _of_turn(flat, active, turn), by_turn, keys.size)
 
     def _in_few_sizes(self, tokens: Any, mask: Any, keys: Any, sampling: Sampling, most: int) -> Completions:
-        """Fill up to a quarter, a sixteenth, ... of all rows: each size is compiled, and what fills is thrown away."""
+        """Sample with rows padded to 1, 1/4, 1/16, ... of all rows, because each number of rows is compiled."""
         size = most
         while size % 4 == 0 and size // 4 >= len(tokens):
             size //= 4
@@ -171,7 +171,7 @@ class Rounds:
     def _answered(
         self, tape: Tape, full: np.ndarray, active: list[int], turns: list[list[int]], turn: int, then: Then
     ) -> list[int]:
-        """Ask what follows; return the episodes that go on."""
+        """Call `then` and append its observations; return the episodes that continue."""
         asked = [index for index, row in enumerate(active) if tape.finish[row] != "error"]
         rows = [active[index] for index in asked]
         full[rows] |= [tape.finish[row] == "length" and tape.room(row) == 0 for row in rows]
@@ -184,7 +184,7 @@ class Rounds:
         for row, ids in zip(rows, answers, strict=True):
             if ids is None:
                 continue
-            if len(ids) >= tape.room(row):  # there must be room for a word of the policy after it
+            if len(ids) >= tape.room(row):  # there must be room for at least one token of the policy after it
                 tape.finish[row], full[row] = "length", True
                 continue
             tape.observe(row, ids, turn)
@@ -200,7 +200,7 @@ def _of_turn(keys: Key[Array, "seq"], rows: Sequence[int], turn: int) -> Key[Arr
 def _grown(
     prompt_tokens: np.ndarray, prompt_mask: np.ndarray, tape: Tape, rows: list[int], samples: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return each episode so far as a prompt of its own, padded on the left."""
+    """Return each episode so far as a prompt, padded on the left."""
     width = prompt_tokens.shape[1] + tape.tokens.shape[1]
     tokens = np.zeros((len(rows), width), np.int32)
     mask = np.zeros((len(rows), width), bool)
@@ -212,7 +212,7 @@ def _grown(
 
 
 def joined_episodes(parts: Sequence[Episodes]) -> Episodes:
-    """Put episodes one after another."""
+    """Concatenate episodes."""
     metrics = joined([part.metrics for part in parts], [len(part.ends) for part in parts])
     return Episodes(
         metrics=metrics,
@@ -221,7 +221,7 @@ def joined_episodes(parts: Sequence[Episodes]) -> Episodes:
 
 
 def rows_of_episodes(episodes: Episodes, rows: Int[np.ndarray, "chosen"]) -> Episodes:
-    """Return some episodes, in that order."""
+    """Return some episodes, in the given order."""
 
     def chosen(values: Any) -> Any:
         return tuple(values[row] for row in rows) if isinstance(values, tuple) else values[rows]
@@ -231,7 +231,7 @@ def rows_of_episodes(episodes: Episodes, rows: Int[np.ndarray, "chosen"]) -> Epi
 
 
 def empty_episodes(rows: int, turns: int) -> Episodes:
-    """Return episodes in which nothing happened."""
+    """Return empty episodes."""
     zeros = np.zeros((rows, turns))
     return Episodes(
         turn_rewards=zeros,
@@ -248,7 +248,7 @@ def empty_episodes(rows: int, turns: int) -> Episodes:
 
 
 def fields_of(completions: Completions, episodes: Episodes) -> dict[str, np.ndarray]:
-    """Return the fields that episodes of several turns have beside those of every batch."""
+    """Return the additional fields of episodes of several turns."""
     return {
         "observed": completions.observed,
         "turns": completions.turns,

@@ -1,4 +1,4 @@
-"""A rollout engine on devices that are not the trainer's."""
+"""A rollout engine on other devices than the trainer's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dovetail.protocols import Completions, RolloutEngine, Weights
 
 @attrs.frozen
 class PlacedEngine:
-    """Calls an engine, whose weights are on these devices, under their mesh."""
+    """Calls an engine whose weights are on these devices, under their mesh."""
 
     engine: RolloutEngine
     devices: Devices
@@ -23,7 +23,7 @@ class PlacedEngine:
             return self.engine.generate(prompt_tokens, prompt_mask, self.devices.whole(keys), sampling, **options)
 
     def sync(self, weights: Weights, version: int) -> None:
-        """Use other weights."""
+        """Replace the engine's weights."""
         with self.devices.use():
             self.engine.sync(weights, version)
 

@@ -1,4 +1,4 @@
-"""Process rewards: numbers for the tokens of a completion, beside the one that it gets as a whole."""
+"""Process rewards: rewards for the tokens of a completion, in addition to its score."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from dovetail.protocols import Completions, Example, Tokenizer
 from dovetail.step.parts import Part, split_metrics
 
 ENDS: Final = "ends"
-"""A process reward that reads this gets, for each completion, how many characters of its text there are up to and with
-each of its tokens, so that a place in the text is found among the tokens."""
+"""A process reward that reads this gets, for each completion, the number of characters of its text up to and including
+each token, so that it can map positions in the text to tokens."""
 
 WINDOW: Final = 16
-"""Tokens that are decoded before a token in order to know its text, at least."""
+"""The least number of preceding tokens that are decoded with a token to find its text."""
 
 
 @attrs.frozen(kw_only=True)
 class ProcessScorer:
-    """The chosen process rewards, each built once; their values are added up, each times its `coef`."""
+    """The chosen process rewards, each built once; the result is the sum of their values, weighted by their `coef`."""
 
     rewards: tuple[Part, ...]
     tokenizer: Tokenizer
@@ -37,11 +37,14 @@ class ProcessScorer:
     def __call__(
         self, examples: Sequence[Example], texts: Sequence[str], drawn: Completions, group_size: int
     ) -> tuple[Float[np.ndarray, "seq token"], dict[str, Float[np.ndarray, "seq"]]]:
-        """Score the tokens of completions; returns the sum, and for each completion what a reward gave to it in all, by
-        the reward's name, and what it reports beside, as `REWARD/METRIC`; NaN where it reports nothing.
+        """Score the tokens of completions.
+
+        Returns:
+            The sum of the rewards, per token; and metrics per completion: the total of each reward under its name, and
+            its own metrics as `REWARD/METRIC`, NaN for completions without the metric.
 
         Raises:
-            RewardError: if a reward raises, or returns something else than a finite number for each policy token.
+            RewardError: if a reward raises, or returns anything but a finite number for each policy token.
         """
         given = given_to_rewards(examples, texts, drawn, group_size)
         if any(ENDS in part.component.reads for part in self.rewards):
@@ -101,10 +104,10 @@ def _numbers(values: Any, count: int, name: str, row: int, given: Mapping[str, l
 
 
 def _ends(ids: list[int], tokenizer: Tokenizer) -> list[int]:
-    """Return the lengths of the text's beginnings, token by token.
+    """Return the length of the decoded text, in characters, after each token.
 
-    A token is decoded after those before it: alone it may not be text, or be text that has lost a space. A few of them
-    are enough; decoding each beginning whole would take a time that grows with the square of the length.
+    A token is decoded together with preceding tokens, because alone it may not be valid text or may lose a space. A few
+    preceding tokens are enough; decoding every prefix as a whole would take quadratic time.
     """
     found: list[int] = []
     for start in range(0, len(ids), WINDOW):
@@ -112,6 +115,6 @@ def _ends(ids: list[int], tokenizer: Tokenizer) -> list[int]:
         whole, before = len(tokenizer.decode(ids[:stop])), found[-1] if found else 0
         shift = before - len(tokenizer.decode(ids[first:start]))
         found += [shift + len(tokenizer.decode(ids[first : end + 1])) for end in range(start, stop)]
-        if found[-1] != whole:  # the tokenizer looks further back than that
+        if found[-1] != whole:  # this tokenizer's text depends on earlier tokens, too
             found[start:] = [len(tokenizer.decode(ids[: end + 1])) for end in range(start, stop)]
     return found

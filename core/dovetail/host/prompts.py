@@ -1,4 +1,4 @@
-"""Prompts and demonstrations as arrays, and the limits on their length."""
+"""Converts prompts and demonstrations to arrays, and enforces the limits on their length."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from dovetail.protocols import ASSISTANT, Example, Message, Tokenizer
 LongTexts = Literal["error", "truncate", "filter"]
 
 MEASURED: Final = 10_000
-"""Texts that are measured before a run begins; more of them are measured only to leave out those that are too long."""
+"""The number of texts that are measured before a run begins; all are measured only if long ones must be left out."""
 TOLD_EVERY: Final = 100_000
 
 
 @attrs.frozen(kw_only=True)
 class Limit:
-    """A limit on the length of `column`'s text, the settings that hold it, and what to do with longer ones."""
+    """A limit on the length of the texts in `column`, the names of its settings, and the action for longer texts."""
 
     column: str
     tokens: int
@@ -35,8 +35,7 @@ class Limit:
 
 @attrs.frozen(kw_only=True)
 class LengthReport:
-    """How many texts of the `total` that were measured, the first ones, exceed the limit, the longest one, and what was
-    done about them."""
+    """The number of texts that exceed the limit among the first `total`, the longest length, and the action taken."""
 
     total: int
     of: int
@@ -55,7 +54,7 @@ class LengthReport:
 
 
 class _Seen(Sequence[Example], abc.ABC):
-    """Examples as somebody gets to see them."""
+    """A view of a sequence of examples."""
 
     @overload
     def __getitem__(self, index: int) -> Example: ...
@@ -73,7 +72,7 @@ class _Seen(Sequence[Example], abc.ABC):
 
 @attrs.frozen
 class Rendered(_Seen):
-    """A view of a task's examples whose `prompt` is the text that the model gets."""
+    """A view of a task's examples whose `prompt` is the text that the model reads."""
 
     examples: Sequence[Example]
     render: Callable[[Example], str]
@@ -108,9 +107,9 @@ class Selected(_Seen):
 
 @attrs.frozen
 class Checked(_Seen):
-    """A view of examples that measures each text after the first `measured` when it is asked for.
+    """A view of examples that measures each text after the first `measured` when it is read.
 
-    `shown` are the same examples with the text as the model gets it.
+    `shown` has the same examples with the text that the model reads.
     """
 
     examples: Sequence[Example]
@@ -139,13 +138,13 @@ class Checked(_Seen):
 
 
 def fit(examples: Sequence[Example], tokenizer: Tokenizer, limit: Limit) -> tuple[Sequence[Example], LengthReport]:
-    """Measure texts against the limit and act on those beyond it.
+    """Compare the lengths of texts with the limit and treat those that are too long.
 
-    Of a large task the first texts are measured, and with the action 'error' the others when they are asked for. With
-    'filter' all of them are, as the number of those that are left decides in which order they come.
+    Only the first texts of a large task are measured now; with the action 'error' the others are measured when they are
+    read. With 'filter' all texts are measured now, because the order of the examples depends on how many are left.
 
     Raises:
-        DataError: with action 'error' if a text is too long, with the count and the ways out; or if none is left.
+        DataError: with the action 'error' if a text is too long, with the count and the remedies; or if none is left.
     """
     count = len(examples) if limit.action == "filter" else min(len(examples), MEASURED)
     lengths = np.fromiter(_lengths(examples, count, tokenizer, limit), np.int64, count)
@@ -188,7 +187,7 @@ def encode(
 
 
 def _length(text: str | Sequence[Message], tokenizer: Tokenizer) -> int:
-    """Return how many tokens a text has without its EOS, or an episode without its last one."""
+    """Return the number of tokens of a text without its EOS, or of an episode without the last EOS."""
     return len(tokenizer.encode(text) if isinstance(text, str) else encode_turns(text, tokenizer)[0][:-1])
 
 
@@ -213,10 +212,10 @@ def encode_completions(
 
 
 def encode_turns(messages: Sequence[Message], tokenizer: Tokenizer) -> tuple[list[int], list[bool]]:
-    """Return the ids of an episode as they are when it is sampled, and which of them the policy writes.
+    """Return the ids of an episode as sampling would produce them, and a mask of the policy's tokens.
 
     Raises:
-        DataError: if the messages do not begin and end with the assistant's.
+        DataError: if the first or the last message is not the assistant's.
     """
     if not messages or messages[0]["role"] != ASSISTANT or messages[-1]["role"] != ASSISTANT:
         raise DataError(
@@ -238,7 +237,7 @@ def answers(examples: Sequence[Example], column: str) -> list[str]:
     """Return the task's answers, the texts in a column.
 
     Raises:
-        DataError: if one is not text; the message shows it and its prompt.
+        DataError: if an answer is not a text; the message shows it and its prompt.
     """
     found = [example[column] for example in examples]
     for example, answer in zip(examples, found, strict=True):

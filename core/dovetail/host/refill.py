@@ -1,4 +1,4 @@
-"""Dynamic sampling: groups that a filter rejects are replaced by further prompts, within a bound."""
+"""Dynamic sampling: groups that a filter rejects are replaced with groups of other prompts, up to a limit."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def refill(
     """Sample rounds of prompts until as many groups are kept as one round has.
 
     Args:
-        sample: makes one round, given its number; every round has the same number of prompts.
-        keep: which groups of a round to keep.
-        rounds: how many rounds there may be after the first.
+        sample: samples the round with a given number; every round has the same number of prompts.
+        keep: returns which groups of a round to keep.
+        rounds: the greatest number of rounds after the first.
 
     Returns:
-        As many groups as one round has: the kept ones in the order in which they were drawn, then, if the rounds did
-        not give enough, rejected ones whose rows are left out of everything; and metrics: `kept`, the share of the
-        sampled groups that the filter kept, and `rounds`, how many were sampled.
+        As many groups as one round has: first the kept groups in the order in which they were sampled, then, if there
+        are not enough, rejected groups, which are left out of everything; and metrics: `kept`, the share of the sampled
+        groups that the filter kept, and `rounds`, the number of rounds.
     """
     drawn, kept = [], []
     wanted = 0

@@ -1,4 +1,4 @@
-"""Earlier completions in the batch of a step."""
+"""Adds earlier completions to the batch of a step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Batch = dict[str, np.ndarray]
 
 @attrs.frozen(kw_only=True)
 class Replaying:
-    """Mixes what the chosen replay gives into a batch, behind the fresh groups."""
+    """Appends the groups that the chosen replay returns to the fresh groups of a batch."""
 
     replay: Replay
     owner: str
@@ -37,16 +37,16 @@ class Replaying:
         return cls(replay=replay, owner=owner, group_size=config.train.group_size, seed=config.run.seed)
 
     def init(self, empty: Batch) -> Batch:
-        """Return the first state, for groups like this one."""
+        """Return the initial state, for groups with the fields and shapes of `empty`."""
         return self.replay.init(empty)
 
     def __call__(self, state: Batch, batch: Batch, step: int) -> tuple[Batch, Batch, dict[str, float]]:
-        """Return the batch with earlier groups behind it, the next state, and what the replay reports.
+        """Return the batch followed by earlier groups, the next state, and the replay's metrics.
 
-        Groups are numbered anew.
+        The groups get new ids.
 
         Raises:
-            PluginError: if what joins is not groups like the fresh ones.
+            PluginError: if the earlier groups do not have the fields and shapes of the fresh ones.
         """
         fresh = {
             name: (array := np.asarray(value)).reshape(-1, self.group_size, *array.shape[1:])

@@ -1,4 +1,4 @@
-"""Call the chosen rewards on completions and combine what they return."""
+"""Calls the chosen rewards on completions and combines their results."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ from dovetail.registry.places import raised_in
 from dovetail.step.parts import Part, split_metrics
 
 EXAMPLES = "examples"
-"""A reward that reads this gets whole records; the columns that it needs of them are its own `columns`, if it has that
-(a hyperparameter, or what a class says), and the values of its hyperparameters `..._column`. They are checked as if it
+"""A reward that reads this gets whole records. It needs the columns in its `columns` (a hyperparameter, or an attribute
+of its class), if there are any, and those named by its hyperparameters `..._column`. They are checked as if the reward
 read them by name."""
 ALWAYS = ("completions", "prompts", EXAMPLES, "group_ids", "tokens", "logps")
 OF_EPISODES = ("conversations", "states", "ends", "tool_calls")
-"""What every reward may read by name, beside the columns: texts, prompts, records, and of each completion the number of
-its prompt (so that a reward may rank a group), the ids of its tokens and their log-probabilities as sampled. With an
-agent loop of several turns there are also `OF_EPISODES`: the messages of each episode, the interaction's last state,
-why it ended and how many tools were called; what is called a completion is then the policy's own words of all turns."""
+"""The arguments that every reward may read by name, besides the columns: texts, prompts, records, and for each
+completion the number of its prompt (so that a reward can rank a group), the ids of its tokens, and their
+log-probabilities as sampled. With an agent loop of several turns there are also `OF_EPISODES`: the messages of each
+episode, the interaction's last state, the reason why it ended, and the number of tool calls; a completion is then the
+policy's own text of all turns."""
 
 Metrics = Mapping[str, Float[np.ndarray, "seq"]]
-"""What rewards report of completions, by name; NaN on those of which they report nothing."""
+"""Metrics of completions by name; NaN for completions that do not have the metric."""
 
 
 @attrs.frozen(kw_only=True)
 class Scores:
-    """Scores of completions, with the parts they are made of.
+    """The scores of completions, with the table of the rewards that they consist of.
 
-    NaN in the table means that a reward abstained; NaN in the total, that all did: such a completion is not trained on.
-    `metrics` are what rewards report beside their scores, as `REWARD/METRIC`; NaN on completions that have none.
+    NaN in the table means that a reward abstained. NaN in the total means that all rewards abstained: such a completion
+    is not trained on. `metrics` has the rewards' metrics as `REWARD/METRIC`, NaN for completions without the metric.
     """
 
     total: Float[np.ndarray, "seq"]
@@ -47,7 +48,7 @@ class Scores:
 
     @classmethod
     def joined(cls, parts: Sequence[Scores]) -> Scores:
-        """Put the scores of several rounds one after another."""
+        """Concatenate the scores of several rounds."""
         return cls(
             total=np.concatenate([part.total for part in parts]),
             table=np.concatenate([part.table for part in parts]),
@@ -56,12 +57,12 @@ class Scores:
         )
 
     def rows(self, index: Int[np.ndarray, "chosen"]) -> Scores:
-        """Return the scores of some completions, in that order."""
+        """Return the scores of some completions, in the given order."""
         metrics = {name: values[index] for name, values in self.metrics.items()}
         return Scores(total=self.total[index], table=self.table[index], names=self.names, metrics=metrics)
 
     def means(self) -> dict[str, float]:
-        """Return, for the log, the mean of each reward where it did not abstain, how often it did, and its metrics."""
+        """Return each reward's mean over completions on which it did not abstain, its abstentions, and mean metrics."""
         found = {}
         for name, column in zip(self.names, self.table.T, strict=True):
             abstained = np.isnan(column)
@@ -74,7 +75,7 @@ class Scores:
 
 @attrs.frozen(kw_only=True)
 class Scorer:
-    """The chosen rewards and their manager, each built once; with `turns` they may read what episodes have."""
+    """The chosen rewards and their manager, each built once; with `turns` rewards may read `OF_EPISODES`."""
 
     rewards: tuple[Part, ...]
     manager: Part
@@ -93,7 +94,7 @@ class Scorer:
         return tuple(part.component.name for part in self.rewards)
 
     def check(self) -> None:
-        """Build the rewards, and let the manager see the names it will get, before anything is trained.
+        """Build the rewards, and let the manager check their names, before anything is trained.
 
         Raises:
             DovetailError: if a reward lacks a file or a library that it needs, or the manager refuses the names.
@@ -103,10 +104,10 @@ class Scorer:
             self._combine(np.zeros((0, len(self.rewards))), self._names)
 
     def check_columns(self, columns: Sequence[str], task: str) -> None:
-        """Refuse a reward that reads a column which the task does not have.
+        """Refuse a reward that reads a column that the task does not have.
 
         Raises:
-            PlanError: naming the reward, the column, the task's columns and the nearest of them.
+            PlanError: naming the reward, the column, the task's columns and the most similar name.
         """
         always = (*ALWAYS, *OF_EPISODES) if self.turns else ALWAYS
         check_columns(self.rewards, columns, task, always, self._functions)
@@ -119,16 +120,16 @@ class Scorer:
         group_size: int = 1,
         episodes: Episodes | None = None,
     ) -> Scores:
-        """Score completions; `examples[i]` is the record that `completions[i]` answers, `drawn` what was sampled.
+        """Score completions; `completions[i]` answers `examples[i]`, and `drawn` has the sampled tokens.
 
-        Each `group_size` consecutive completions answer one prompt.
+        Each block of `group_size` consecutive completions answers one prompt.
 
         Raises:
-            RewardError: if a reward raises, or returns a wrong number of scores or one that is not a finite number;
+            RewardError: if a reward raises, returns a wrong number of scores, or a score that is not a finite number;
                 the message names the reward and the sample.
         """
         table, metrics = self._score(examples, completions, drawn, group_size, episodes)
-        # without rewards there is nothing that could abstain: process rewards, or a loss, say what to learn
+        # without rewards nothing abstains: the run learns only from process rewards or loss terms
         total = self._combine(table, self._names) if self.rewards else np.zeros(len(examples))
         return Scores(total=total, table=table, names=self._names, metrics=metrics)
 
@@ -140,7 +141,7 @@ class Scorer:
         group_size: int = 1,
         episodes: Episodes | None = None,
     ) -> Float[np.ndarray, "seq reward"]:
-        """Return each reward's scores; NaN where it abstained. Errors as in a call."""
+        """Return each reward's scores, NaN where it abstained. It raises the same errors as a call."""
         return self._score(examples, completions, drawn, group_size, episodes)[0]
 
     def _score(
@@ -163,9 +164,9 @@ class Scorer:
 def check_columns(
     parts: Sequence[Part], columns: Sequence[str], task: str, always: Sequence[str], built: Sequence[Any] | None = None
 ) -> None:
-    """Refuse rewards that read columns which the task does not have; see `Scorer.check_columns`.
+    """Refuse rewards that read columns that the task does not have; see `Scorer.check_columns`.
 
-    `built` are what the parts build, where that is at hand.
+    `built` are the built rewards, if they are available.
     """
     for part, function in zip(parts, built or (None,) * len(parts), strict=True):
         missing = [name for name in _columns(part, function) if name not in (*always, *columns)]
@@ -188,7 +189,7 @@ def given_to_rewards(
     group_size: int,
     episodes: Episodes | None = None,
 ) -> dict[str, list[Any]]:
-    """Return what rewards may read beside the columns, by name, each with an entry for every completion."""
+    """Return the arguments that rewards may read besides the columns, each with one entry per completion."""
     given = {
         "completions": list(completions),
         "prompts": [example["prompt"] for example in examples],
@@ -212,7 +213,7 @@ def _columns(part: Part, built: Any) -> tuple[str, ...]:
 
 
 def _column_settings(part: Part) -> list[tuple[str, str]]:
-    """Return the hyperparameters that name a column, with the column."""
+    """Return the hyperparameters that name a column, each with the name of the column."""
     named = [(name, value) for name, value in part.statics.items() if name.endswith("_column") and value is not None]
     return named if EXAMPLES in part.component.reads else []
 
@@ -221,7 +222,7 @@ def _called(
     part: Part, function: Callable[..., Any], examples: Sequence[Example], given: dict[str, list[Any]]
 ) -> tuple[Float[np.ndarray, "seq"], dict[str, Float[np.ndarray, "seq"]]]:
     name = part.component.name
-    # lists of its own, so that what one reward does to them is not what the next one reads
+    # each reward gets new lists, so that its changes to them do not affect the next reward
     arguments = [
         list(given[read]) if read in given else [example[read] for example in examples] for read in part.component.reads
     ]
@@ -246,7 +247,7 @@ def _called(
 
 
 def _said(error: BaseException) -> str:
-    """Return an error on one line, whatever its message is."""
+    """Return an error as one line, whatever its message is."""
     try:
         return f"{type(error).__name__}: {' '.join(str(error).split())}"
     except Exception:
@@ -269,10 +270,10 @@ def _number(score: Any, name: str, index: int, given: dict[str, list[Any]]) -> f
 
 
 def metric(value: Any, name: str, size: int) -> Float[np.ndarray, "seq"]:
-    """Return what a reward reports beside its scores, for each completion.
+    """Return a reward's metric as one number per completion.
 
     Raises:
-        RewardError: if it is neither one number nor one for each of them.
+        RewardError: if it is neither one number nor one number per completion.
     """
     try:
         array = np.asarray(value, np.float64)
@@ -285,7 +286,7 @@ def metric(value: Any, name: str, size: int) -> Float[np.ndarray, "seq"]:
 
 
 def joined(parts: Sequence[Metrics], sizes: Sequence[int]) -> Metrics:
-    """Put the metrics of several rounds one after another; NaN where a round of so many completions has none."""
+    """Concatenate the metrics of rounds with these numbers of completions; NaN if a round does not have a metric."""
     names = sorted({name for part in parts for name in part})
     missing = [np.full(size, math.nan) for size in sizes]
     return {
@@ -294,11 +295,11 @@ def joined(parts: Sequence[Metrics], sizes: Sequence[int]) -> Metrics:
 
 
 def means_of(kind: str, metrics: Metrics) -> dict[str, float]:
-    """Return the mean of each metric over the completions that have it; one that none has is left out."""
+    """Return the mean of each metric over the completions that have it; metrics without any value are left out."""
     given = {name: values[~np.isnan(values)] for name, values in metrics.items()}
     return {f"{kind}/{name}": float(values.mean()) for name, values in given.items() if len(values)}
 
 
 def shown(text: str, limit: int = 80) -> str:
-    """Return a text for a message, cut where it is long."""
+    """Return a text for a message, cut to `limit` characters."""
     return repr(text if len(text) <= limit else text[:limit] + "...")

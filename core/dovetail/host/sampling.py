@@ -1,4 +1,4 @@
-"""Complete a task's examples and score the completions."""
+"""Completes a task's examples and scores the completions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dovetail.protocols import Completions, Example, RolloutEngine, Sampling
 
 @attrs.frozen(kw_only=True)
 class Sampled:
-    """Scored completions, prompt-major: row p·n + i answers prompt p; `kept` is false where a group filter rejected."""
+    """Scored completions, prompt-major: row p·n + i answers prompt p; `kept` is false if a group filter rejected it."""
 
     completed: Completed
     texts: tuple[str, ...]
@@ -29,12 +29,12 @@ class Sampled:
 
     @property
     def prompts(self) -> int:
-        """How many prompts there are."""
+        """The number of prompts."""
         return len(self.completed.examples)
 
     @property
     def group_size(self) -> int:
-        """Completions of each prompt."""
+        """The number of completions of each prompt."""
         return self.completed.samples
 
     @property
@@ -44,12 +44,12 @@ class Sampled:
 
     @property
     def completions(self) -> Completions:
-        """What was drawn."""
+        """The sampled completions."""
         return self.completed.completions
 
     @classmethod
     def joined(cls, parts: Sequence[Sampled]) -> Sampled:
-        """Put rounds one after another."""
+        """Concatenate rounds."""
         process = [part.process_rewards for part in parts if part.process_rewards is not None]
         return cls(
             completed=Completed.joined([part.completed for part in parts]),
@@ -61,7 +61,7 @@ class Sampled:
         )
 
     def of(self, prompts: Int[np.ndarray, "prompt"]) -> Sampled:
-        """Take the groups of some prompts, in that order."""
+        """Return the groups of some prompts, in the given order."""
         rows = rows_of(prompts, self.group_size)
         return Sampled(
             completed=self.completed.of(prompts),
@@ -75,8 +75,8 @@ class Sampled:
     def batch(self) -> dict[str, np.ndarray]:
         """Return the fields of the stages `drawn` and `scored`, one row per completion.
 
-        A completion without a score, or not kept by the group filter, has an empty mask: it is in no loss, no statistic
-        and no group's baseline.
+        A completion without a score, or rejected by the group filter, has an empty mask: it does not count in any loss,
+        statistic or baseline.
         """
         n, drawn = self.group_size, self.completions
         mask = drawn.mask & (self.kept & ~np.isnan(self.scores.total))[:, None]
@@ -119,9 +119,9 @@ class Sampler:
         return self.score(self.complete(examples, keys, sampling))
 
     def score(self, completed: Completed, *, tokens_too: bool = False) -> Sampled:
-        """Decode completions and score them, and their tokens where asked; one that failed has no score.
+        """Decode and score completions, and with `tokens_too` their tokens; failed episodes have no score.
 
-        What an interaction gave to the turns of an episode is part of its score.
+        The rewards that an interaction gave to the turns of an episode are part of its score.
         """
         drawn, n = completed.completions, completed.samples
         decode = self.complete.tokenizer.decode

@@ -14,19 +14,19 @@ from dovetail.protocols import Example
 
 @attrs.frozen
 class Speakers:
-    """The values of a column, in an order that depends on nothing but the values; without a column, one role."""
+    """The values of a column, in an order that depends only on the values; without a column, one role."""
 
     column: str | None = None
     names: tuple[str | int, ...] = ("",)
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of roles."""
         return len(self.names)
 
     @classmethod
     def of(cls, examples: Sequence[Example], column: str) -> Speakers:
-        """Look through all examples, so that a role has the same number whenever it is met first.
+        """Return the roles of all examples, so that a role's number does not depend on when it first occurs.
 
         >>> roles = Speakers.of([{"role": "white"}, {"role": "black"}, {"role": "white"}], "role")
         >>> roles.names, roles.ids([{"role": "white"}]).tolist()

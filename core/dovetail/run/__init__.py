@@ -1,1 +1,1 @@
-"""A run's folder: what is written there, checked when a run goes on, and read again."""
+"""A run's folder: its files, how they are written and read, and the checks before a run resumes."""

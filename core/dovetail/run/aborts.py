@@ -1,7 +1,7 @@
-"""One line instead of JAX's, where `jax.distributed` ends a process because another one is gone.
+"""Rewrites JAX's message to one line when `jax.distributed` ends a process because another one is gone.
 
-JAX does so from a thread of its own, by aborting: no Python code runs after that. So what the process writes to stderr
-goes through a small process of its own (`python aborts.py`), which passes everything on and rewrites that message.
+JAX aborts the process from another thread, and no Python code runs after that. Therefore the process's stderr goes
+through a small separate process (`python aborts.py`), which forwards everything and rewrites that message.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Final
 ABORTED: Final = "Terminating process because the JAX distributed service detected fatal errors"
 NOISE: Final = re.compile(r"[EW]\d{4} [\d:.]+ +\d+ (coordination_|preemption_)|\[Gloo\] Rank")
 CONTINUED: Final = re.compile(r"\d+$|The tasks? ha|Additional GRPC|:UNKNOWN|RPC: |$")
-"""Lines that belong to the one before, where that is noise."""
+"""Lines that continue the previous line if that is noise."""
 KNOWN: Final = "\0dovetail "
-"""Begins a line in which the process says who else there is; it is not passed on."""
+"""The prefix of a line in which the process describes the other processes; it is not forwarded."""
 
 
 def translate_from_now_on() -> None:
-    """Send this process's stderr through another one."""
+    """Redirect this process's stderr through the rewriting process."""
     sys.stderr.flush()
     beside = subprocess.Popen([sys.executable, "-I", "-S", __file__], stdin=subprocess.PIPE, start_new_session=True)
     assert beside.stdin is not None, "it was asked for"
@@ -32,12 +32,12 @@ def translate_from_now_on() -> None:
 
 
 def know(**what: object) -> None:
-    """Say what a message may need: `index`, `count`, `coordinator`, and `hosts`, a name for each process."""
+    """Pass on the data for messages: `index`, `count`, `coordinator`, and `hosts`, a name for each process."""
     os.write(2, f"{KNOWN}{json.dumps(what)}\n".encode())
 
 
 def rewritten(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the lines of a stderr, with JAX's last words in one line."""
+    """Yield the lines of a stderr, with JAX's final message rewritten to one line."""
     known: dict[str, object] = {}
     left, noise = iter(lines), False
     for line in left:
@@ -51,7 +51,7 @@ def rewritten(lines: Iterable[str]) -> Iterator[str]:
 
 
 def said(message: str, known: Mapping[str, object]) -> str:
-    """Return what JAX's message means.
+    """Return an explanation of JAX's message.
 
     >>> print(said("... (stopped sending heartbeats):\\n1\\nThe tasks have crashed", {"hosts": ["alpha", "beta"]}))
     process 1 on beta has died: it has not been heard of for too long (--deadline). This process ends with it; its log \

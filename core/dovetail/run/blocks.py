@@ -1,4 +1,4 @@
-"""A file of blocks: a head of JSON values and a body of bytes, each with a checksum."""
+"""Files of blocks, each with a header of JSON values, a body of bytes, and a checksum."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from dovetail.errors import RunError
 
 
 def block(head: Mapping[str, Any], body: bytes) -> bytes:
-    """Return a block: a line `CHECKSUM BYTES HEAD`, then so many bytes, then a line break.
+    """Return a block: a line `CHECKSUM BYTES HEAD`, then BYTES bytes, then a line break.
 
-    The checksum is the CRC-32 of head and body.
+    The checksum is the CRC-32 of header and body.
     """
     said = json.dumps(head, ensure_ascii=False).encode()
     return b"%08x %d %s\n%s\n" % (zlib.crc32(body, zlib.crc32(said)), len(body), said, body)
 
 
 def blocks(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """Yield the blocks of a file, head and body.
+    """Yield the header and body of each block of a file.
 
     Raises:
-        RunError: at a block that is not whole, with its number.
+        RunError: at an incomplete or damaged block, with its number.
     """
     with path.open("rb") as file:
         number = 0

@@ -1,4 +1,4 @@
-"""Checkpoints with orbax: one folder per step, written aside and renamed, the newest few kept."""
+"""Checkpoints with orbax: one folder per step, written under another name and renamed; only the newest are kept."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ORBAX = threading.RLock()
 
 
 def _one_at_a_time(method: Callable[P, T]) -> Callable[P, T]:
-    """Keep the threads of a population apart: orbax numbers operations for the whole process and mixes theirs up."""
+    """Serialise the threads of a population, because orbax numbers operations per process and would mix them up."""
 
     @functools.wraps(method)
     def locked(*arguments: P.args, **options: P.kwargs) -> T:
@@ -36,7 +36,7 @@ def _one_at_a_time(method: Callable[P, T]) -> Callable[P, T]:
 
 @attrs.frozen(kw_only=True)
 class Saved:
-    """A checkpoint's place in the run: its phase, the steps done in it, and everything that is not an array."""
+    """The metadata of a checkpoint: its phase, the number of steps done in it, and all data that are not arrays."""
 
     phase: str
     step: int
@@ -47,8 +47,8 @@ class Saved:
 class Checkpoints:
     """The checkpoints of one run.
 
-    Steps are numbered through both phases, so that the newest is always the last. A save that a crash interrupts
-    leaves a folder that orbax never counts.
+    Steps are numbered consecutively over both phases, so that the newest checkpoint has the greatest number. A save
+    that was interrupted by a crash leaves a folder that orbax ignores.
     """
 
     @_one_at_a_time
@@ -61,13 +61,13 @@ class Checkpoints:
 
     @_one_at_a_time
     def newest(self) -> tuple[int, Saved] | None:
-        """Return the newest checkpoint's number and place, if there is one."""
+        """Return the number and metadata of the newest checkpoint, if there is one."""
         number = self._manager.latest_step()
         if number is None:
             return None
         try:
             meta = self._manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))["meta"]
-        except Exception as error:  # orbax lets through what its storage raises, which is of many types
+        except Exception as error:  # orbax passes on its storage's errors, which have many types
             raise self._unreadable(number, error) from error
         names = [field.name for field in attrs.fields(Saved)]
         if missing := [name for name in names if not isinstance(meta, dict) or name not in meta]:
@@ -75,14 +75,14 @@ class Checkpoints:
                 f"checkpoint '{self._folder / 'steps' / str(number)}' does not say its {' and '.join(missing)}: it is"
                 " not one of this version of Dovetail"
             )
-        return number, Saved(**{name: meta[name] for name in names})  # an older version may have noted more
+        return number, Saved(**{name: meta[name] for name in names})  # an older version may have stored more
 
     @_one_at_a_time
     def save(self, number: int, state: Any, saved: Saved) -> Path:
         """Write a checkpoint.
 
         Raises:
-            RunError: if the disk is full or the folder unwritable; earlier checkpoints stay.
+            RunError: if the disk is full or the folder is not writable; earlier checkpoints are kept.
         """
         arguments = ocp.args.Composite(state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave(attrs.asdict(saved)))
         try:
@@ -98,7 +98,7 @@ class Checkpoints:
         """Return the state saved as `number`, with the shapes, types and shardings of `like`.
 
         Raises:
-            RunError: if it cannot be read.
+            RunError: if the checkpoint cannot be read.
         """
         arguments = ocp.args.Composite(state=ocp.args.StandardRestore(_abstract(like)))
         try:
@@ -139,13 +139,13 @@ class Checkpoints:
 
     @_one_at_a_time
     def save_start(self, params: Any) -> None:
-        """Keep the weights with which RL begins: the reference policy."""
+        """Save the weights with which RL begins, those of the reference policy."""
         with ocp.StandardCheckpointer() as checkpointer:
             checkpointer.save(self._folder / START, params, force=True)
 
     @_one_at_a_time
     def restore_start(self, like: Any) -> Any | None:
-        """Return those weights, or None before they were saved."""
+        """Return the weights with which RL began, or None if they have not been saved yet."""
         if not (self._folder / START).exists():
             return None
         with ocp.StandardCheckpointer() as checkpointer:
@@ -153,7 +153,7 @@ class Checkpoints:
 
     @_one_at_a_time
     def close(self) -> None:
-        """Wait for what is being written."""
+        """Wait until pending checkpoints have been written."""
         self._manager.close()
 
 
@@ -168,7 +168,7 @@ def _restore_args(leaf: Any) -> ocp.RestoreArgs:
 
 
 def _check_shapes(saved: Any, wanted: Any, folder: Path) -> None:
-    """Refuse to restore weights into a model of another shape; the message shows the first differences."""
+    """Refuse to restore weights into a model with other shapes; the message shows the first differences."""
     there, here = _shapes(saved), _shapes(wanted)
     differ = [name for name in sorted(there.keys() | here.keys()) if there.get(name) != here.get(name)]
     if differ:
@@ -182,7 +182,7 @@ def _check_shapes(saved: Any, wanted: Any, folder: Path) -> None:
 
 
 def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
-    """Shapes by path, without what only one of a saved and a live tree says (`value`, brackets)."""
+    """Return shapes by path, without the parts that only saved or only live trees have (`value`, brackets)."""
     leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=_is_array)
     return {_name(path): tuple(leaf.shape) for path, leaf in leaves}
 
@@ -193,7 +193,7 @@ def _name(path: Any) -> str:
 
 
 def _abstract(tree: Any) -> Any:
-    """What to restore: arrays of the devices by shape, type and sharding; those of the host as they are."""
+    """Return the target of restoring: device arrays as shape, type and sharding; host arrays as they are."""
     return jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) if isinstance(x, jax.Array) else x, tree
     )

@@ -1,6 +1,6 @@
-"""The code of a run's components: hashes that are kept in its folder, so that other code never goes on with its state.
+"""Hashes of the code of a run's components, stored in its folder, so that a run never resumes with other code.
 
-A version says this of what is installed from a package index; the sources of an editable install change beneath it.
+For packages from an index the version would be enough, but the sources of an editable install change without it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ CODE: Final = "code.json"
 
 
 def claim_code(folder: Path, config: Config) -> None:
-    """Note the code of a config's components in a run's folder, or compare it with what is noted there.
+    """Store hashes of the code of a config's components in a run's folder, or compare them with the stored ones.
 
     Raises:
-        RunError: if that of a component has changed, naming it, its file, and the ways out.
+        RunError: if the code of a component has changed; the message names the component, its file, and the remedies.
     """
     file = folder / CODE
     components, mine = _components(config), codes(config)
@@ -49,7 +49,7 @@ def claim_code(folder: Path, config: Config) -> None:
 
 
 def codes(config: Config) -> dict[str, str]:
-    """Return a hash of the code of each of a config's components, by what a message calls it."""
+    """Return a hash of the code of each of a config's components, by the component's name in messages."""
     return {name: code_of(component) for name, component in _components(config).items()}
 
 
@@ -58,9 +58,9 @@ def _components(config: Config) -> dict[str, Component]:
 
 
 def code_of(component: Component) -> str:
-    """Return a hash of the module that defines a component, and of the modules of its own package that this imports.
+    """Return a hash of the module that defines a component, and of the modules of its package that this one imports.
 
-    What a function imports when it is called counts; what is imported under a name that is computed does not.
+    This includes imports inside functions, but not imports whose names are computed at run time.
     """
     digest = hashlib.sha256()
     seen, waiting = set[str](), [component.origin.module]
@@ -74,16 +74,16 @@ def code_of(component: Component) -> str:
     for name in sorted(seen):
         digest.update(f"{name}\0".encode() + Path(str(_file_of(name))).read_bytes())
     if not seen:
-        with contextlib.suppress(OSError, TypeError):  # of a notebook there is the text of the function
+        with contextlib.suppress(OSError, TypeError):  # in a notebook, only the source of the function is available
             digest.update(inspect.getsource(component.load()).encode())
     return digest.hexdigest()[:16]
 
 
 def _file_of(module: str) -> str | None:
-    """Return the file of a module; None if there is no such module, or it is not Python."""
+    """Return the file of a module; None if the module does not exist or is not written in Python."""
     try:
         spec = sys.modules[module].__spec__ if module in sys.modules else importlib.util.find_spec(module)
-    except (ImportError, ValueError):  # the parent of the name is a function, not a package
+    except (ImportError, ValueError):  # the parent of the name is not a package but a function
         return None
     return spec.origin if spec and spec.origin and spec.origin.endswith(".py") else None
 
@@ -104,7 +104,7 @@ def _imported(tree: ast.Module, file: str, module: str) -> Iterator[str]:
             base = "." * node.level + (node.module or "")
             base = importlib.util.resolve_name(base, package) if node.level else base
             below = [f"{base}.{alias.name}" for alias in node.names]
-            # from a package only the modules count that are named: its own file lists what others register
+            # of a package only the named modules count, because its __init__ lists the components of others
             names = below if base == top else [base, *below]
         else:
             continue

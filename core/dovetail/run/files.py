@@ -1,7 +1,7 @@
-"""How files of runs are locked, written and read; everything that keeps or shows runs does it with these.
+"""Locking, writing and reading the files of runs; all code that stores or shows runs uses these functions.
 
-A lock ends with the process that holds it, however that ends; a file is written whole or not at all; a file of JSON
-lines can be read while it grows.
+A lock is released when its process ends, however it ends; files are written atomically; and a file of JSON lines can be
+read while it grows.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ POLL_SECONDS = 0.02
 
 
 def hold(path: Path, what: str, *, patience: float = 0.0) -> IO[bytes]:
-    """Open a file to append to, and hold its lock until it is closed.
+    """Open a file for appending, and hold its lock until it is closed.
 
-    The lock is flock's and no record of a process id, which would outlive a process that is killed.
+    The lock is that of flock. A file with a process id would remain after a process is killed.
 
     Args:
-        path: the file; it is made where there is none.
-        what: what is held by it, for the message.
-        patience: how many seconds to wait, as who only asks whether it is held holds it for a moment.
+        path: the file, which is created if necessary.
+        what: the name in messages of the thing that the lock protects.
+        patience: seconds to wait, because a process that only checks the lock holds it for a moment.
 
     Raises:
-        RunError: if another process has it.
+        RunError: if another process holds the lock.
     """
     deadline = time.monotonic() + patience
     file = path.open("ab")
@@ -51,7 +51,7 @@ def hold(path: Path, what: str, *, patience: float = 0.0) -> IO[bytes]:
 
 
 def is_held(path: Path) -> bool:
-    """Tell whether a process holds a file's lock."""
+    """Return whether a process holds a file's lock."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -63,7 +63,7 @@ def is_held(path: Path) -> bool:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text file so that a reader sees the old text or the new one, also when the process is killed."""
+    """Write a text file atomically: readers see the old text or the new one, even if the process is killed."""
     aside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         aside.write_text(text, encoding="utf-8")
@@ -75,10 +75,10 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def read_record(path: Path, **wanted: type) -> dict[str, Any]:
-    """Return the JSON object in a file, which must have these keys with values of these types.
+    """Return the JSON object in a file, which must have the keys `wanted` with values of these types.
 
     Raises:
-        RunError: if it cannot be read or is something else, with what was expected.
+        RunError: if the file cannot be read or has other content; the message says what was expected.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -97,19 +97,19 @@ def read_record(path: Path, **wanted: type) -> dict[str, Any]:
 
 
 def records(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a file of JSON lines, one at a time; an absent file has none.
+    """Yield the records of a file of JSON lines, one at a time; a missing file has no records.
 
-    What stands behind the last line break is being written, or is what a kill left of a record, and is passed over.
+    Text after the last line break is skipped: it is still being written, or is a record cut off by a kill.
 
     Raises:
-        RunError: at a line that is not a record, with its number.
+        RunError: at a line that is not a record, with the number of the line.
     """
     try:
         file = path.open("rb")
     except FileNotFoundError:
         return
     with file:
-        # lines of bytes: str.splitlines would also break them at U+2028 and its like, which JSON need not escape
+        # lines of bytes, because str.splitlines also splits at U+2028 and the like, which JSON need not escape
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 return
@@ -123,5 +123,5 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_lines(path: Path, phase: str | None = None) -> list[dict[str, Any]]:
-    """Return the records of a file of JSON lines, all or those of one phase of a run, `sft` or `rl`; see `records`."""
+    """Return all records of a file of JSON lines, or those of one phase of a run, `sft` or `rl`; see `records`."""
     return [record for record in records(path) if phase is None or record.get("phase") == phase]

@@ -1,4 +1,4 @@
-"""A run's folder: who it belongs to, what it holds."""
+"""A run's folder: the run that it belongs to, and its contents."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ LIBRARIES = (
     "nvidia-cudnn-cu13",
 )
 LIBRARIES += ("flax", "optax", "orbax-checkpoint", "grain", "numpy", "sentencepiece")
-"""What computes; those of accelerators where they are installed."""
+"""The numerical libraries to record, including those of accelerators if they are installed."""
 CONFIG, IDENTITY, ENVIRONMENT, LOCK = "config.gin", "run.json", "environment.json", "lock"
 SHOWN_DIFFERENCES = 8
 
 
 @attrs.frozen(kw_only=True)
 class RunFolder:
-    """An open run folder, held by this process alone until it ends."""
+    """An open run folder, locked by this process until it ends."""
 
     path: Path
     config_id: str
@@ -53,11 +53,11 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """Where checkpoints are."""
+        """The folder of the checkpoints."""
         return self.path / "checkpoints"
 
     def close(self) -> None:
-        """Close the journal and let go of the folder."""
+        """Close the journal and release the folder."""
         self.journal.close()
         if self.lock is not None:
             self.lock.close()
@@ -69,11 +69,11 @@ def default_folder(config: Config, name: str) -> Path:
 
 
 def open_folder(path: Path, config: Config) -> RunFolder:
-    """Create a run's folder, or open it again to resume.
+    """Create a run's folder, or open it again to resume the run.
 
     Raises:
-        RunError: if it cannot be written, is in use by another process, or belongs to another config (with the
-        difference).
+        RunError: if it cannot be written, is in use by another process, or belongs to another config; the message
+            shows the difference.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -90,10 +90,10 @@ def open_folder(path: Path, config: Config) -> RunFolder:
 
 
 def follow_folder(path: Path, config: Config) -> RunFolder:
-    """Return the folder that the run's first process has opened, for another one, which writes no records.
+    """Return the folder opened by process 0, for another process of the run, which does not write records.
 
     Raises:
-        RunError: if it is not there.
+        RunError: if the folder does not exist on this host.
     """
     if not (path / IDENTITY).exists():
         raise RunError(
@@ -136,7 +136,7 @@ def _version(distribution: str) -> str | None:
 
 
 def identity(path: Path, config: Config) -> dict[str, Any]:
-    """Return what all processes of a run must have in common, by name."""
+    """Return the properties that all processes of a run must have in common, by name."""
     import jax
 
     entries = (*filled(config), *parameters(config.choices.values()))
@@ -159,7 +159,7 @@ def _libraries() -> dict[str, str]:
 
 
 def _note_environment(path: Path) -> None:
-    """Append this start: command, machine, devices, versions of the plugins and of what computes."""
+    """Append a record of this start: command, machine, devices, versions of the plugins and numerical libraries."""
     there = devices()
     start = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),

@@ -1,4 +1,4 @@
-"""Several processes become one run: they meet, see that they are about to do the same, and end together."""
+"""Joins several processes into one run: they connect, check that they are about to do the same, and end together."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ AUTO: Final = "auto"
 SHOWN: Final = 6
 LEAVING_SECONDS: Final = 5.0
 LOST: Final = ("Gloo ", "NCCL", "UNAVAILABLE:", "CoordinationService")
-"""Words of errors that a process meets whose peer is gone; who that was, JAX says a little later."""
+"""Phrases in the errors of a process whose peer has ended; a little later JAX reports which one it was."""
 
 
 @attrs.frozen(kw_only=True)
 class Meeting:
-    """Where processes meet, how many there are, and which one this is.
+    """The address of the coordinator, the number of processes, and the index of this one.
 
     Attributes:
-        coordinator: `HOST:PORT` of process 0, or `auto`: as `jax.distributed` finds it in the environment.
-        processes: how many there are; None with `auto`.
-        process: which this is; likewise.
-        wait: seconds to wait for the others at the beginning.
-        deadline: seconds without a sign of life after which a process counts as dead.
+        coordinator: `HOST:PORT` of process 0, or `auto` for the address that `jax.distributed` finds in the
+            environment.
+        processes: the number of processes; None with `auto`.
+        process: the index of this process; None with `auto`.
+        wait: seconds to wait for the other processes at the beginning.
+        deadline: seconds without a heartbeat after which a process counts as dead.
     """
 
     coordinator: str
@@ -69,14 +70,14 @@ class Meeting:
 
 @contextlib.contextmanager
 def joined(meeting: Meeting | None, identity: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
-    """Be one of the processes of a run meanwhile; without a meeting, or alone, do nothing.
+    """Return a context in which this process is one of those of a run; it does nothing without a meeting, or alone.
 
     Args:
-        meeting: of all processes.
-        identity: makes what must be the same in all of them, by name.
+        meeting: how the processes connect.
+        identity: returns the properties that must be the same in all of them, by name.
 
     Raises:
-        RunError: if the others do not come, cannot be reached, or are about to do something else.
+        RunError: if the other processes do not come, cannot be reached, or are about to do something else.
     """
     if meeting is None or meeting.processes == 1:
         yield
@@ -116,7 +117,7 @@ def _initialize(meeting: Meeting) -> None:
         }
     import jax
 
-    # with it, JAX would take SIGTERM for a notice that somebody else acts upon
+    # with this service, JAX would treat SIGTERM as a notice for others to handle
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
@@ -136,7 +137,7 @@ def _initialize(meeting: Meeting) -> None:
 
 
 def _see_that_free(meeting: Meeting) -> None:
-    """Refuse a port that another program has, which JAX would only say in its log."""
+    """Refuse a port that another program uses, which JAX would report only in its log."""
     port = int(meeting.coordinator.rpartition(":")[2])
     with socket.socket(socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET) as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -150,7 +151,7 @@ def _see_that_free(meeting: Meeting) -> None:
 
 
 def _reach(meeting: Meeting) -> None:
-    """Wait until somebody listens at the coordinator's address: JAX would abort without saying what was wrong."""
+    """Wait until the coordinator's address accepts connections, because JAX would abort without a clear message."""
     host, _, port = meeting.coordinator.rpartition(":")
     deadline = time.monotonic() + meeting.wait
     while True:
@@ -171,7 +172,7 @@ def _compare(identity: Mapping[str, Any]) -> None:
     """Refuse to begin unless all processes are about to do the same.
 
     Raises:
-        RunError: naming the first process that differs from process 0, and in what.
+        RunError: naming the first process that differs from process 0, and the difference.
     """
     import jax
 
@@ -198,7 +199,7 @@ def _difference(name: str, first: Any, other: Any) -> str:
 
 
 def _watch(ended: threading.Event) -> None:
-    """End this process when another one says that it has failed, whatever this one is waiting for."""
+    """End this process when another one reports that it has failed, whatever this one is waiting for."""
     import jax
 
     while not ended.is_set():
@@ -207,7 +208,7 @@ def _watch(ended: threading.Event) -> None:
         except jax.errors.JaxRuntimeError as error:
             if "DEADLINE_EXCEEDED" in str(error):
                 continue
-            return  # the coordinator is gone, which JAX says
+            return  # the coordinator has ended, which JAX reports
         with contextlib.suppress(jax.errors.JaxRuntimeError):
             client().key_value_increment(HEARD, 1)
         if said["process"] != jax.process_index():
@@ -222,13 +223,13 @@ def _end(begin: str, said: Mapping[str, Any]) -> None:
 
 
 def _leave_because_of(error: BaseException, deadline: int, ended: threading.Event) -> None:
-    """Tell the others, and do not wait for them at the exit."""
+    """Report an error to the other processes, and do not wait for them at exit."""
     import jax
 
     text = " ".join(printable(error).split())
     if any(
         word in text for word in LOST
-    ):  # somebody else is gone: who that is, is said by its own word, or by JAX, which aborts this process
+    ):  # another process has ended, which it reports itself, or JAX reports, which aborts this process
         time.sleep(deadline + LEAVING_SECONDS)
     what = text if isinstance(error, DovetailError) else f"{type(error).__name__} {text}".strip()
     said = {"process": jax.process_index(), "host": platform.node(), "message": what}
@@ -251,7 +252,7 @@ def _all_have_heard() -> bool:
 
 
 def _exit_at_once() -> None:
-    """Leave out what JAX does at the exit: it would wait for processes that do not come."""
+    """Skip JAX's exit handlers, which would wait for processes that never come."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1)

@@ -1,7 +1,7 @@
-"""The record of a run in JSON lines: metrics, timings, samples, what each prompt of an evaluation came to.
+"""The records of a run in JSON lines: metrics, timings, samples, and the results of each prompt in evaluations.
 
-`metrics.jsonl` holds nothing that depends on the clock, so that two runs of the same config and seed write the same
-bytes, be they killed and resumed or not; wall-clock figures go to `timings.jsonl`.
+`metrics.jsonl` does not contain anything that depends on the clock, so that two runs with the same config and seed
+write the same bytes, whether or not they are killed and resumed; wall-clock figures go to `timings.jsonl`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from dovetail.run.blocks import block
 
 FILES = ("metrics.jsonl", "timings.jsonl", "samples.jsonl", "eval.jsonl")
 MESSAGES = "messages.bin"
-"""What the trainer has taken from the sampler, where it is kept (`run.keep_messages`); see `dovetail.run.blocks`."""
+"""The file of messages from the sampler to the trainer, if `run.keep_messages` is set; see `dovetail.run.blocks`."""
 
 
 class Journal:
-    """Appends records, and goes back to where a checkpoint was taken."""
+    """Appends records, and can be cut back to the position of a checkpoint."""
 
     def __init__(self, folder: Path, *more: str) -> None:
-        """Open (and make) the files in `folder`, and more."""
+        """Open the files in `folder`, and those named in `more`; missing files are created."""
         self._files = {name: (folder / name).open("ab") for name in (*FILES, *more)}
 
     def metrics(self, phase: str, step: int, values: Mapping[str, float]) -> None:
@@ -44,33 +44,33 @@ class Journal:
         self._append("samples.jsonl", [{"phase": phase, "step": step, **record} for record in records])
 
     def prompts(self, phase: str, step: int, columns: Mapping[str, Float[np.ndarray, "prompt"]]) -> None:
-        """Append an evaluation: for each metric, whose mean is in `metrics.jsonl`, the values of all prompts in order.
+        """Append an evaluation: the values of all prompts, in order, for each metric with a mean in `metrics.jsonl`.
 
-        A prompt without a value has null; whole numbers, as most are, take one character.
+        A missing value is null. Most values are small integers, which take one character.
         """
         values = {name: [_number(value) for value in column.tolist()] for name, column in columns.items()}
         self._append("eval.jsonl", [{"phase": phase, "step": step, **values}])
 
     def message(self, head: Mapping[str, Any], body: bytes) -> None:
-        """Append what the trainer has taken from the sampler, where that is kept, before anything is learnt from it."""
+        """Append a message that the trainer has taken from the sampler, before it is used for learning."""
         if MESSAGES in self._files:
             self._write(self._files[MESSAGES], [block(head, body)])
 
     def position(self) -> dict[str, int]:
-        """Return the sizes of the files in bytes, to be kept with a checkpoint, once all of it is on the disk."""
+        """Flush the files to disk, and return their sizes in bytes, which are stored with a checkpoint."""
         for file in self._files.values():
             try:
-                # after a power failure, a checkpoint without the records before it could not be resumed
+                # after a power failure, a checkpoint could not be resumed without the records that precede it
                 os.fsync(file.fileno())
             except OSError as error:
                 raise _cannot_be_written(file, error) from error
         return {name: file.tell() for name, file in self._files.items()}
 
     def rewind(self, position: Mapping[str, int]) -> None:
-        """Cut what was written after a checkpoint.
+        """Cut the records that were written after a checkpoint.
 
         Raises:
-            RunError: if a file is shorter than it was then, before anything is cut.
+            RunError: if a file is shorter than at the checkpoint; in this case nothing is cut.
         """
         for name, file in self._files.items():
             there, then = file.seek(0, os.SEEK_END), position.get(name, 0)
@@ -102,7 +102,7 @@ class Journal:
 
 
 class Silent(Journal):
-    """The journal of a process that writes no records."""
+    """The journal of a process that does not write records."""
 
     def __init__(self) -> None:
         self._files = {}

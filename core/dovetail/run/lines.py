@@ -1,4 +1,4 @@
-"""A file of JSON lines that a killed command continues: nothing is written twice, and nothing is lost."""
+"""Files of JSON lines that a command continues after being killed: no record is written twice, and none is lost."""
 
 from __future__ import annotations
 
@@ -19,24 +19,21 @@ BLOCK = 1 << 20
 
 @attrs.define
 class Lines:
-    """An open file of JSON lines, held by this process alone; `found` are the records that it held before.
-
-    Records are read once, when the file is opened, by whoever asks for `found`.
-    """
+    """An open file of JSON lines, locked by this process; `found` yields the records of earlier runs of the command."""
 
     path: Path
     _file: IO[bytes]
 
     @property
     def found(self) -> Iterator[dict[str, Any]]:
-        """Yield the records in the file; as `dovetail.run.files.records`."""
+        """Yield the records in the file; see `dovetail.run.files.records`."""
         return records(self.path)
 
     def append(self, added: Iterable[Mapping[str, Any]]) -> None:
-        """Write records, all of them handed to the system when this returns.
+        """Write records, and flush them to the operating system.
 
         Raises:
-            RunError: if the disk is full; what is whole stays, and the same command goes on from there.
+            RunError: if the disk is full; complete records are kept, and the same command continues after them.
         """
         text = "".join(json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in added)
         try:
@@ -50,14 +47,14 @@ class Lines:
 
 @contextmanager
 def open_lines(path: Path, identity: Mapping[str, Any]) -> Iterator[Lines]:
-    """Open a file, new or to be continued.
+    """Open a file, either a new one or one to continue.
 
     Args:
-        path: the file. Beside it, `path` + `.json` says what it is made of.
-        identity: what it is made of, JSON values by name: a file made of something else is refused.
+        path: the file. The file `path` + `.json` beside it records its identity.
+        identity: the inputs of the command, JSON values by name; a file with another identity is refused.
 
     Raises:
-        RunError: if it is in use, is not of this identity (with what differs), or cannot be written.
+        RunError: if the file is in use, has another identity (the message shows the difference), or is not writable.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +81,7 @@ def _claim(path: Path, identity: dict[str, Any]) -> None:
 
 
 def _cut_torn_line(path: Path) -> None:
-    """Cut what stands behind the last line break: half a line, left by a process that was killed."""
+    """Cut the text after the last line break, an incomplete line left by a process that was killed."""
     with path.open("rb+") as file:
         end = keep = file.seek(0, os.SEEK_END)
         while keep:

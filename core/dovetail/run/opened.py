@@ -1,4 +1,4 @@
-"""A run's folder for notebooks and scripts: what it recorded, as columns."""
+"""A run's folder for notebooks and scripts, with its records as columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Phase = Literal["sft", "rl"]
 
 @attrs.frozen
 class RecordedRun:
-    """A run's folder, which is read anew at every call, so that it shows a run that is being trained as it grows."""
+    """A run's folder. Every call reads it again, so that the records of a run in progress are up to date."""
 
     folder: Path
 
@@ -32,11 +32,12 @@ class RecordedRun:
 
     @property
     def config(self) -> Config:
-        """The config, every default spelt out.
+        """The config with all defaults.
 
         Raises:
-            ConfigError: if the installed plugins cannot read it any more, or it names programs to run or servers to
-                call, as a stranger's may; `dovetail.load(folder / "config.gin")` reads one that you trust.
+            ConfigError: if the installed plugins cannot read it any more, or if it names programs to run or servers to
+                call, since it may come from a stranger; read a config that you trust with
+                `dovetail.load(folder / "config.gin")`.
         """
         from dovetail.config import load
 
@@ -45,11 +46,11 @@ class RecordedRun:
     def metrics(self, phase: Phase | None = "rl") -> dict[str, np.ndarray]:
         """Return the metrics of every step, by column.
 
-        `step` is int64, `phase` text, all others are float64. A step that has not recorded a metric, as most steps
-        have no evaluation, has NaN there.
+        `step` is int64, `phase` is text, and all others are float64. The value is NaN for steps without the metric; for
+        example, most steps do not have an evaluation.
 
         Args:
-            phase: the steps of which phase of training; None for both, in the order in which they were taken.
+            phase: the phase of training whose steps to return; None returns both, in the order of training.
 
         Raises:
             RunError: if the file cannot be read.
@@ -57,11 +58,11 @@ class RecordedRun:
         return numbers(by_step(read_lines(self.folder / "metrics.jsonl", phase)))
 
     def timings(self, phase: Phase | None = "rl") -> dict[str, np.ndarray]:
-        """Return the wall-clock figures by column, as `metrics` does; an evaluation has a row of its own."""
+        """Return the wall-clock figures by column, like `metrics`; an evaluation has a row of its own."""
         return numbers(read_lines(self.folder / "timings.jsonl", phase))
 
     def samples(self, phase: Phase | None = "rl") -> dict[str, list[Any]]:
-        """Return the recorded completions by column: `step`, `phase`, and what the run has kept; None where it has not.
+        """Return the recorded completions by column: `step`, `phase` and the recorded data; missing values are None.
 
         Raises:
             RunError: if the file cannot be read.
@@ -71,13 +72,13 @@ class RecordedRun:
 
 
 def open_run(folder: str | Path) -> RecordedRun:
-    """Open the folder of a run, finished or not, for its numbers.
+    """Open the folder of a finished or unfinished run to read its records.
 
     Args:
-        folder: where `dovetail train` or `dovetail.train` has put it; a trial's folder of a sweep is one too.
+        folder: the folder written by `dovetail train` or `dovetail.train`, or the folder of a trial of a sweep.
 
     Raises:
-        RunError: if there is no run, naming those beside it.
+        RunError: if it is not the folder of a run; the message names the runs beside it.
     """
     path = Path(folder)
     if not (path / "run.json").is_file():
@@ -89,10 +90,10 @@ def open_run(folder: str | Path) -> RecordedRun:
 
 
 def numbers(lines: Iterable[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """Return records as columns: `step` as int64, `phase` as text, all others as float64 with NaN for what is missing.
+    """Return records as columns: `step` as int64, `phase` as text, all others as float64 with NaN for missing values.
 
-    Every column has a value for every record, whichever record has it first: readers of JSON lines that take the
-    columns from the first hundred would lose those that begin with the second phase.
+    All records are searched for columns. Readers of JSON lines that take the columns from the first hundred records
+    would lose those that begin in the second phase.
 
     >>> records = [{"phase": "rl", "step": 0, "loss": 1.0}, {"phase": "rl", "step": 1, "eval/accuracy": 0.5}]
     >>> numbers(records)["eval/accuracy"]
@@ -107,7 +108,7 @@ def numbers(lines: Iterable[Mapping[str, Any]]) -> dict[str, np.ndarray]:
 
 
 def by_step(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Make one record of what a step has recorded in several, as its update and its evaluation are.
+    """Merge the records of the same step, such as those of its update and its evaluation, into one.
 
     >>> by_step([{"phase": "rl", "step": 2, "loss": 0.7}, {"phase": "rl", "step": 2, "eval/accuracy": 0.5}])
     [{'phase': 'rl', 'step': 2, 'loss': 0.7, 'eval/accuracy': 0.5}]

@@ -1,4 +1,4 @@
-"""A process in which runs happen."""
+"""Prepares a process for runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def prepare() -> None:
-    """Keep the libraries' start-up messages away, and compiled programs for the next process."""
+    """Silence the start-up messages of libraries, and enable the persistent cache of compiled programs."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import jax
 

@@ -1,4 +1,4 @@
-"""What names on a network stood for when a run began: kept in its folder, so that it goes on with the same."""
+"""Pins names on a network, such as branches, for a run: their meanings are stored in its folder for resuming."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OPEN: ContextVar[_Kept | None] = ContextVar("sources", default=None)
 
 @contextmanager
 def kept_in(folder: Path, *, writes: bool = True) -> Iterator[None]:
-    """Let names stand for what they stood for when the run in `folder` began; new ones are noted if it `writes`."""
+    """Return a context in which names have the meanings stored in `folder`; with `writes`, new ones are stored."""
     file = folder / SOURCES
     found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     token = _OPEN.set(_Kept(file, found, writes))
@@ -39,7 +39,7 @@ def kept_in(folder: Path, *, writes: bool = True) -> Iterator[None]:
 
 
 def stands_for(name: str, look_up: Callable[[], str]) -> str:
-    """Return what a name stands for: a branch's commit, say. It is looked up once in a run, by its first process.
+    """Return the meaning of a name, such as the commit of a branch; process 0 looks it up once in a run.
 
     >>> stands_for("model acme/tiny@main", lambda: "0123abc")
     '0123abc'

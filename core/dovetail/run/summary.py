@@ -1,4 +1,4 @@
-"""What a run amounts to, read from its folder."""
+"""The summary of a run, from the records in its folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def series(folder: Path, metric: str, phase: str = "rl") -> list[tuple[int, floa
 
 
 def summarise(folder: Path) -> str:
-    """Return a few lines: where accuracy and reward began and ended, how long it took, where the files are.
+    """Return a few lines: the first and last accuracy and reward, the duration, and the paths of the files.
 
     The figures are also written to `summary.json`.
     """

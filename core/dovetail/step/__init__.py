@@ -1,1 +1,1 @@
-"""What a step does on devices: fields, stages, forward passes, terms of the loss, the update."""
+"""The parts of a step that run on devices: fields, stages, forward passes, terms of the loss, the update."""

@@ -1,4 +1,4 @@
-"""The chosen components, planned and ready to be called: what a training step is made of."""
+"""The algorithm of a training step: the chosen components, planned and ready to be called."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Term:
     """A term of the loss.
 
     Attributes:
-        part: what returns its per-token values.
-        coefficient: the setting with its coefficient, which a controller may move.
-        own: its coefficient is the parameter `coef` that its kind gives it.
-        scheduled: what `train.schedule` gives multiplies it.
-        corrected: off-policy weights and loss masks multiply it.
-        about: the mask of the tokens that it is about, over which the aggregation weighs it.
+        part: the component that returns the per-token values.
+        coefficient: the setting with its coefficient, which a controller may change.
+        own: whether its coefficient is the parameter `coef` that its kind provides.
+        scheduled: whether the weight of `train.schedule` multiplies it.
+        corrected: whether off-policy weights and loss masks multiply it.
+        about: the mask of the tokens that it applies to, over which the aggregation weights it.
     """
 
     part: Part
@@ -43,22 +43,22 @@ class Term:
 
 @attrs.frozen(kw_only=True)
 class Follow:
-    """A model role beside policy and critic, and what moves its weights after a step."""
+    """A model role other than policy and critic, with the follower that updates its weights after a step."""
 
     role: str
     part: Part
 
     @property
     def moves(self) -> bool:
-        """Whether the weights change at all, so that they are part of a checkpoint."""
+        """Whether the weights ever change, in which case they are part of a checkpoint."""
         return not self.part.component.declares.get("constant")
 
 
 @attrs.frozen(kw_only=True)
 class Sizes:
-    """The sizes of a step, in completions, and how many positions' logits are alive at a time.
+    """The sizes of a step in completions, and the number of positions whose logits are in memory at a time.
 
-    None of these positions is as many as `dovetail.step.forward.LOGITS_PER_CHUNK` logits are.
+    `positions` None means the number of positions with `dovetail.step.forward.LOGITS_PER_CHUNK` logits.
     """
 
     epochs: int
@@ -70,11 +70,11 @@ class Sizes:
 
     @property
     def rows_per_prompt(self) -> int:
-        """How many consecutive rows of every micro-batch have the same prompt, which is then computed once for them.
+        """The number of consecutive rows of a micro-batch that share a prompt, which is computed once for all of them.
 
-        Batches hold the groups of their prompts whole and one after another, and mini-batches are shuffled by this many
-        rows; so it is the group's size where mini- and micro-batches are made of whole groups, and a divisor of it
-        where they cut them. Micro-batches of sorted rows cut nothing: prompts are read apart from them.
+        A batch contains whole groups, one after another, and mini-batches are shuffled in blocks of this many rows.
+        Therefore it is the group size if mini- and micro-batches consist of whole groups, and a divisor of it if they
+        split groups. Micro-batches sorted by length do not count, because their prompts are computed separately.
         """
         together = math.gcd(self.group_size, self.mini_batch_size)
         return together if self.length_buckets > 1 else math.gcd(together, self.micro_batch_size)
@@ -82,19 +82,19 @@ class Sizes:
 
 @attrs.frozen(kw_only=True)
 class Algorithm:
-    """A plan with the parts that carry it out, and the sizes of a step.
+    """A plan with the bound components that execute it, and the sizes of a step.
 
     Attributes:
-        plan: what is computed, stage by stage.
-        parts: what is called at each stage, by model and stage; terms of the loss are apart.
-        terms: the terms of a model's loss.
-        penalties: terms that are charged to the rewards of tokens instead.
-        fields: `field` components that the plan evaluates.
-        optimisers: of the policy, and of the critic where the plan has one.
+        plan: the calls and forward passes, stage by stage.
+        parts: the components to call, by model and stage, except the terms of the loss.
+        terms: the terms of each model's loss.
+        penalties: terms that are subtracted from the token rewards instead.
+        fields: the `field` components that the plan evaluates.
+        optimisers: the optimiser of the policy and, if the plan has a critic, that of the critic.
         follow: the other roles that the plan needs.
-        sizes: of a step.
-        critic_warmup: steps in which the critic learns alone.
-        hyper: every traced number, by the role of its part.
+        sizes: the sizes of a step.
+        critic_warmup: number of initial steps in which only the critic learns.
+        hyper: every traced hyperparameter, by the role of its part.
     """
 
     plan: Plan
@@ -112,7 +112,7 @@ class Algorithm:
     hyper: Mapping[str, Floats] = attrs.field(metadata=NUMBERS)
 
     def at(self, stage: str, model: str = POLICY) -> tuple[Part, ...]:
-        """Return what is called at a stage, the terms of the loss left out."""
+        """Return the components to call at a stage, without the terms of the loss."""
         return self.parts.get(model, {}).get(stage, ())
 
     def quantities(self, names: Iterable[str]) -> dict[str, Part]:
@@ -121,7 +121,7 @@ class Algorithm:
 
     @property
     def filters(self) -> tuple[Part, ...]:
-        """What decides which groups are kept; others of its stage write fields."""
+        """The group filters; other components of their stage write fields."""
         return tuple(part for part in self.at("filtered") if not part.writes)
 
     @functools.cached_property
@@ -159,7 +159,7 @@ def assemble(config: Config) -> Algorithm:
     hyper["train"] |= traced({"temperature": config.sampling.temperature})
     hyper |= {each.part.role: traced(each.part.floats) for each in follow.values()}
     return Algorithm(
-        # runs that differ in their task or reward share what is compiled: it does not depend on them
+        # compiled programs do not depend on the task or the rewards, so runs that differ in these share them
         plan=attrs.evolve(plan, calls=tuple(call for call in plan.calls if call.reads_fields)),
         parts={model: _by_stage(bound, model) for model in models},
         terms={model: _terms(bound, model, "loss_terms") for model in models},
@@ -189,7 +189,7 @@ def _terms(bound: Bound, model: str, stage: str) -> tuple[Term, ...]:
         Term(
             part=each,
             coefficient=call.kind.coefficient,
-            own="coef" in call.kind.parameters,  # a component's own parameter of this name is its own affair
+            own="coef" in call.kind.parameters,  # a component may use a parameter of this name for itself
             scheduled="scheduled" in call.kind.parameters and bool(each.statics.get("scheduled")),
             corrected=call.kind.corrected,
             about=call.about,
@@ -244,7 +244,7 @@ def _sizes(config: Config, plan: Plan) -> Sizes:
 
 
 def _keeps_order(plan: Plan) -> str:
-    """Say what needs the rows of a group beside each other in an update, so that they cannot be sorted by length."""
+    """Return the reason why a group's rows must stay together in an update and cannot be sorted by length, if any."""
     for call in plan.calls:
         if call.component.declares.get("whole_groups"):
             return f"{call.label} compares the completions of a group"
@@ -253,7 +253,7 @@ def _keeps_order(plan: Plan) -> str:
 
 
 def warnings(config: Config) -> list[str]:
-    """Return what is allowed and probably not meant, one line each."""
+    """Return one line for each setting that is allowed but probably not intended."""
     found = []
     kl = config.choice("train.kl").component
     if config.train.kl_coef and config.train.kl_in == "loss" and kl.declares.get("zero_expected_gradient"):
@@ -278,7 +278,7 @@ def warnings(config: Config) -> list[str]:
 
 
 def check_roles(models: Any, follow: Mapping[str, Follow], tokenizer: Any) -> None:
-    """Refuse a role that is to follow the policy and has a model of its own, or whose own model reads other ids.
+    """Refuse a role that follows the policy but has its own model, or whose model has a different vocabulary.
 
     Raises:
         ConfigError: naming the settings.
@@ -294,7 +294,7 @@ def check_roles(models: Any, follow: Mapping[str, Follow], tokenizer: Any) -> No
 
 
 def part(role: str, choice: Choice) -> Part:
-    """Bind a choice's hyperparameters in a role."""
+    """Return a chosen component with its hyperparameters in a role."""
     fixed = statics(choice) | {name: each.bind() for name, each in choice.inner.items()}
     return Part(role=role, label=role, component=choice.component, statics=fixed, floats=floats(choice))
 
@@ -309,7 +309,7 @@ def _optimiser(section: str, config: Config, settings: Any) -> Optimiser:
 
 
 def sft_optimiser(config: Config) -> tuple[Optimiser, dict[str, Floats]]:
-    """Return the optimiser of the warm start, and its numbers."""
+    """Return the optimiser of the warm start, and its traced hyperparameters."""
     optimiser = _optimiser("sft", config, config.sft)
     return optimiser, _hyper([], [optimiser])
 

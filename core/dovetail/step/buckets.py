@@ -1,11 +1,11 @@
-"""Micro-batches of like length: rows are sorted, and each micro-batch is cut to the narrowest of a few widths.
+"""Micro-batches of similar length: rows are sorted, and each micro-batch is cut to the narrowest of a few widths.
 
-The widths follow from shapes, so all of them are in the one program that is compiled; how many micro-batches each of
-them gets is a number in it. Nothing but rounding changes: weights of the loss were made on the whole mini-batch, what
-is drawn at random is drawn from a row's own key, and a completion's first tokens do not depend on what follows them.
+The widths follow from shapes, so a single compiled program has all of them; the number of micro-batches of each width
+is a value in it. Results change only by rounding: the weights of the loss were computed on the whole mini-batch, random
+numbers come from each row's own key, and a completion's first tokens do not depend on the tokens after them.
 
-Sorting takes the completions of a prompt apart. So prompts are read by themselves, some at a time, and completions
-continue what was kept of theirs; gradients are added up there, and go through the prompts once.
+Sorting separates the completions of a prompt. Therefore prompts are processed first, some at a time, and completions
+continue from the stored state of their prompt; its gradients are accumulated and propagated through the prompts once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dovetail.step.forward import Reads, split_rows
 from dovetail.step.parts import Sums, merge
 
 PROMPT: Final = "prompt_numbers"
-"""Beside the fields of a micro-batch: which of the prompts that were read a row continues."""
+"""An extra field of micro-batches: for each row, the index of the processed prompt that it continues."""
 
 Batch = Mapping[str, Array]
 
@@ -42,7 +42,7 @@ def widths(tokens: int, count: int) -> tuple[int, ...]:
 
 
 def described(sizes: Sizes, tokens: int) -> str:
-    """Say how completions of at most `tokens` tokens are cut; nothing where they are not.
+    """Describe how completions of at most `tokens` tokens are cut; empty if they are not.
 
     >>> sizes = Sizes(epochs=1, group_size=8, mini_batch_size=64, micro_batch_size=16, length_buckets=4)
     >>> described(sizes, 64)
@@ -55,7 +55,7 @@ def described(sizes: Sizes, tokens: int) -> str:
 
 
 def row_lengths(batch: Batch) -> Int[Array, "seq"]:
-    """Return the number of positions up to the last one that anything is asked about.
+    """Return the number of positions up to the last one that any mask includes.
 
     >>> row_lengths({"mask": jnp.array([[True, False, True, False], [False] * 4])})
     Array([3, 0], dtype=int32)
@@ -66,13 +66,13 @@ def row_lengths(batch: Batch) -> Int[Array, "seq"]:
 
 @attrs.frozen(kw_only=True)
 class Buckets:
-    """How the rows of a batch are visited.
+    """The division of a batch into chunks of prompts and micro-batches of sorted rows.
 
     Attributes:
-        widths: of completions, from the narrowest to the whole one.
+        widths: widths of completions in tokens, from the narrowest to the full one.
         size: rows of a micro-batch.
-        rows_per_prompt: how many consecutive rows of the batch have the same prompt.
-        prompts: how many prompts are read at a time; rows are sorted among those of these prompts.
+        rows_per_prompt: number of consecutive rows of the batch that share a prompt.
+        prompts: number of prompts in a chunk; the rows of a chunk are sorted together.
     """
 
     widths: tuple[int, ...]
@@ -82,10 +82,10 @@ class Buckets:
 
     @classmethod
     def of(cls, sizes: Sizes, batch: Batch) -> Buckets:
-        """Return those of a batch.
+        """Return the division of a batch.
 
-        Of the tokens of an unsorted micro-batch about half are completions in a sorted one, and the others prompts,
-        what is kept of which stays until all that continues them is done: so memory does not grow.
+        A sorted micro-batch has half the rows of an unsorted one. The tokens saved are used for the chunk's prompts,
+        whose state stays in memory until all of their completions are done, so the memory needed does not grow.
         """
         (rows, tokens), prompt = batch["tokens"].shape, batch["prompt_tokens"].shape[1]
         unsorted, together = min(sizes.micro_batch_size, rows), sizes.rows_per_prompt
@@ -106,14 +106,14 @@ class Buckets:
         return split_rows(dict(batch), self.prompts * self.rows_per_prompt)
 
     def prompts_of(self, batch: Batch) -> dict[str, Array]:
-        """Return what is read of each prompt, once."""
+        """Return the prompt fields of a chunk, one row per prompt."""
         names = [name for name in ("prompt_tokens", "prompt_mask", "draw_ids") if name in batch]
         return {name: batch[name][:: self.rows_per_prompt] for name in names}
 
     def visit(self, batch: Batch, carry: Any, see: Callable[[Any, Int[Array, ""], dict[str, Array]], Any]) -> Any:
-        """Return the carry after `see(carry, number, micro)` of every micro-batch, from the shortest rows on.
+        """Return the carry after `see(carry, number, micro)` for every micro-batch, beginning with the shortest rows.
 
-        Where rows do not fill the last micro-batch, the first one, which is the narrowest, has empty rows.
+        If the rows do not fill all micro-batches, the first one, which is the narrowest, is padded with empty rows.
         """
         micros, longest = self._sorted(batch)
         start = jnp.int32(0)
@@ -133,7 +133,7 @@ class Buckets:
         return jax.eval_shape(lambda: {name: micro[0] for name, micro in self._sorted(batch)[0].items()})
 
     def order(self, batch: Batch) -> Int[Array, "row"]:
-        """Return the rows from the shortest to the longest, after as many empty ones as fill the micro-batches."""
+        """Return the order of the rows by length, beginning with the empty rows that pad the first micro-batch."""
         rows = batch["tokens"].shape[0]
         empty = jnp.full((-rows % self.size,), rows, jnp.int32)
         return jnp.concatenate([empty, jnp.argsort(row_lengths(batch), stable=True).astype(jnp.int32)])
@@ -152,7 +152,7 @@ class Buckets:
 
 
 def cut(micro: Batch, width: int) -> dict[str, Array]:
-    """Return a micro-batch with completions of `width` tokens.
+    """Return a micro-batch with completions cut to `width` tokens.
 
     >>> micro = {"tokens": jnp.zeros((2, 4)), "turn_mask": jnp.zeros((2, 4)), "mine": jnp.zeros((2, 4))}
     >>> {name: array.shape[1] for name, array in cut(micro, 3).items()}
@@ -169,7 +169,7 @@ def cut(micro: Batch, width: int) -> dict[str, Array]:
 
 
 _OTHERS: Final = ("prompt_", *(inputs.prefix for inputs in INPUTS.values() if inputs.prefix))
-"""What begins the names of fields that are not about completions."""
+"""Prefixes of the names of fields that do not belong to completions."""
 
 Read = Callable[[Any, dict[str, Array]], Reads]
 LossFn = Callable[[Any, dict[str, Array], Reads], tuple[Float[Array, ""], Sums]]
@@ -181,7 +181,7 @@ def map_by_length(
     batch: Batch,
     buckets: Buckets,
 ) -> dict[str, Array]:
-    """Return [seq, ...] arrays from a function of micro-batches; where a row was cut they have zeros."""
+    """Return [seq, ...] arrays from a function of micro-batches; they are zero at positions that were cut off."""
 
     def chunk(piece: dict[str, Array]) -> dict[str, Array]:
         reads = read(buckets.prompts_of(piece))
@@ -196,7 +196,7 @@ def map_by_length(
             )
 
         found = buckets.visit(piece, kept, see)
-        back = jnp.argsort(order)[: len(piece["tokens"])]  # the empty rows have the greatest number
+        back = jnp.argsort(order)[: len(piece["tokens"])]  # the empty rows have the greatest indices
         return jax.tree.map(lambda x: jnp.take(x.reshape(-1, *x.shape[2:]), back, axis=0), found)
 
     pieces = buckets.chunks(batch)
@@ -212,7 +212,7 @@ def _grown(array: Array, shape: tuple[int, ...]) -> Array:
 def accumulate_by_length(
     loss_fn: LossFn, read: Read, params: Any, batch: Batch, buckets: Buckets
 ) -> tuple[Any, Float[Array, ""], Sums]:
-    """Return what `dovetail.step.gradients.accumulate` does: gradient, loss and metric sums of a mini-batch."""
+    """Return the same as `dovetail.step.gradients.accumulate`: gradient, loss and metric sums of a mini-batch."""
 
     def chunk(piece: dict[str, Array]) -> tuple[Any, Array, Sums]:
         prompts = buckets.prompts_of(piece)
@@ -249,7 +249,7 @@ def _zeros(shapes: Any) -> Any:
 
 
 def _floats_apart(tree: Any) -> tuple[list[Any], Any]:
-    """Return the floating-point arrays of a tree, and the rest with what puts them back."""
+    """Return the floating-point arrays of a tree, and the data with which `_joined` restores the tree."""
     leaves, structure = jax.tree.flatten(tree)
     is_float = [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]
     floats = [leaf for leaf, kept in zip(leaves, is_float, strict=True) if kept]

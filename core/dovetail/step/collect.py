@@ -1,4 +1,4 @@
-"""From sampled and scored completions to a batch with advantages, in one compiled call."""
+"""Turns sampled and scored completions into a batch with advantages, in one compiled call."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from dovetail.step.view import View, check_rows, run_stage
 
 @attrs.frozen(kw_only=True)
 class Collector:
-    """Carries out the stages of a step that see all of its completions at once.
+    """Runs the stages of a step that process all of its completions at once.
 
-    `graphdefs` has the structure of each role's model; a role that is not there has the policy's. What models compute
-    is in the batch already where it `is_scored`.
+    `graphdefs` has the structure of each role's model; roles that are missing have the policy's structure. If the batch
+    `is_scored`, it already contains the quantities that the models compute.
     """
 
     algorithm: Algorithm
@@ -42,10 +42,10 @@ class Collector:
         hyper: dict[str, Floats],
         state: Any = None,
     ) -> tuple[dict[str, Array], Sums, Any]:
-        """Return the batch with what the update reads, metric sums, and what the estimator remembers from now on.
+        """Return the batch with the fields that the update reads, metric sums, and the estimator's next state.
 
-        `batch` holds what the host's stages provide. `weights` are by role, of all that the plan has passes for; the
-        policy's are those that sampled. `state` is None where the estimator keeps none.
+        `batch` has the fields that the host's stages provide. `weights` has the weights of every role with forward
+        passes in the plan; the policy's are those that sampled. `state` is None if the estimator is stateless.
         """
         algorithm = self.algorithm
         constants = moment.fields(algorithm.schedule, hyper)
@@ -60,7 +60,7 @@ class Collector:
         if "schedule_weight" in constants:
             metrics |= sums("schedule", {"weight": constants["schedule_weight"]}, view["mask"])
         left = {name: view[name] for name in view if name not in constants and name not in ("state", "row_keys")}
-        if "observed" in left:  # an episode of which no policy token is left counts nowhere
+        if "observed" in left:  # an episode without remaining policy tokens does not count anywhere
             left["observed"] &= jnp.any(left["mask"], axis=1, keepdims=True)
         check_rows(algorithm.plan.calls, left)
         return left, metrics, view["state"]
@@ -78,7 +78,7 @@ class Collector:
         return view, merge(metrics, more)
 
     def _corrections(self, view: View, _: Any, __: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
-        """Ask every correction about the batch as sampled: weights multiply, and a token stays if all keep it."""
+        """Call every correction on the batch as sampled: weights are multiplied, and a token stays if all keep it."""
         parts, mask = self.algorithm.at("corrections"), view["mask"]
         after, metrics = run_stage(parts, view, hyper)
         if "is_weights" in after:
@@ -88,7 +88,7 @@ class Collector:
         return after, metrics
 
     def _token_rewards(self, view: View, _: Any, moment: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
-        """Place the scores on tokens, add what process rewards gave to tokens, shape, and charge penalties."""
+        """Place the scores on tokens, add the process rewards, shape the result, and subtract penalties."""
         mask = view["mask"]
         if "turn_rewards" in view:
             earned = jnp.where(view["turn_mask"], view["turn_rewards"], 0.0)
@@ -107,7 +107,7 @@ class Collector:
         return view.take({"token_rewards": rewards}), metrics
 
     def _advantages(self, view: View, _: Any, __: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
-        # what shaping and KL took from the tokens, an estimator that reads whole scores must see too, and nobody else
+        # only an estimator that reads whole scores must also see the changes that shaping and KL made to token rewards
         scores, mask = view["scores"], view["mask"]
         view = view.take({"scores": jnp.sum(jnp.where(mask, view["token_rewards"], 0.0), axis=-1)})
         after, metrics = run_stage(self.algorithm.at("advantages"), view, hyper)
@@ -123,7 +123,7 @@ class Collector:
         return after.take({"scores": scores}), metrics
 
     def _loss_masks(self, view: View, _: Any, __: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
-        """Ask every loss mask that may rank: weights multiply, and a token stays if all that return a mask keep it."""
+        """Call every loss mask that may rank: weights are multiplied, and a token stays if all masks keep it."""
         mask = view["mask"]
         after, metrics = run_stage(self.algorithm.at("loss_masks"), view, hyper)
         if "loss_weights" in after:
@@ -148,8 +148,8 @@ def on_ends_of_turns(
 ) -> Float[Array, "seq token"]:
     """Put the reward of each turn on the last policy token of the turn.
 
-    A turn of which no policy token is left, since corrections have rejected them all, gives its reward to the turn
-    before it, or else to the first one that is left: an episode is worth what it has earned, whatever is rejected.
+    If corrections have rejected all policy tokens of a turn, its reward goes to the previous turn that has policy
+    tokens left, or else to the first such turn, so that the sum of an episode's rewards does not change.
 
     >>> on_ends_of_turns(jnp.array([[1.0, 2.0]]), jnp.array([[0, 0, 0, 1, 1]]), jnp.array([[1, 1, 0, 1, 0]]) == 1)
     Array([[0., 1., 0., 2., 0.]], dtype=float32)

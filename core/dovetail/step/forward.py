@@ -20,17 +20,17 @@ from dovetail.protocols import LanguageModel, ValueHead, Weights
 from dovetail.step.parts import Floats, Part
 
 LOGITS_PER_CHUNK = 1 << 24
-"""Logits alive at a time, in float32: 64 MiB, so [seq, token, vocab] is never materialised."""
+"""Number of float32 logits in memory at a time, 64 MiB, so that [seq, token, vocab] is never materialised."""
 
 
 class Read(NamedTuple):
-    """What a model keeps of prompts: the hidden state that predicts what comes next, and the cache."""
+    """A model's state after processing prompts: the hidden state that predicts the next token, and the cache."""
 
     last: Float[Array, "prompt one width"]
     cache: Any
 
     def of(self, rows: Int[Array, "seq"]) -> Read:
-        """Return that of the prompts with these numbers."""
+        """Return the state of the prompts with these indices."""
         prompts = self.last.shape[0]
 
         def take(array: Array) -> Array:
@@ -43,11 +43,11 @@ class Read(NamedTuple):
 
 
 Reads = Mapping[str, Read]
-"""What models have read of prompts, by role."""
+"""The models' states after processing prompts, by role."""
 
 
 def read_prompts(model: LanguageModel, batch: Mapping[str, Array], dropout: Key[Array, ""] | None = None) -> Read:
-    """Read each row's prompt; with a key for dropout, what is dropped is drawn from the row's `draw_ids`."""
+    """Process each row's prompt; with a key, dropout depends on the key and the row's `draw_ids`."""
     prompt = batch["prompt_tokens"]
     keys = _keys(model, batch, dropout)
     hidden, cache = model(prompt, batch["prompt_mask"], model.init_cache(*prompt.shape), **keys)
@@ -69,9 +69,9 @@ def hidden_states(
 ) -> Float[Array, "seq token width"]:
     """Return the hidden state from which each completion token was predicted.
 
-    Where `rows_per_prompt` consecutive rows share a prompt, it is read once for all of them; with `read`, each row
-    continues a prompt that has been read before. With a key for dropout, what is dropped from a row is drawn from the
-    key and the row's `draw_ids`; a shared prompt has its first row's.
+    A prompt shared by `rows_per_prompt` consecutive rows is processed once for all of them; with `read`, each row
+    continues a prompt that has already been processed. With a key, the dropout of a row depends on the key and the
+    row's `draw_ids`; that of a shared prompt on its first row's.
     """
     keys = _keys(model, batch, dropout)
     prompt, completion = batch["prompt_tokens"], batch["tokens"]
@@ -104,10 +104,10 @@ class Model:
         return nnx.merge(self.graphdef, *self.weights)
 
     def in_full_precision(self) -> Model:
-        """Return the model with its floats in float32, the same numbers.
+        """Return the model with its floating-point parameters converted to float32.
 
-        A gradient that is added up over chunks has the type of the parameter, and so is a float32 sum with this one.
-        CPUs multiply in float32, and would widen what is frozen in each of the passes over the chunks.
+        A gradient accumulated over chunks has the type of the parameter, so this makes it a float32 sum. It also saves
+        time on CPUs, which multiply in float32 and would convert frozen parameters again for each chunk.
         """
         trained, frozen = self.weights
         if jax.default_backend() == "cpu":
@@ -132,21 +132,22 @@ def quantities(
     """Evaluate `field` components inside a forward pass.
 
     Args:
-        model: whose forward pass.
-        batch: `prompt_tokens`, `prompt_mask`, `tokens`, and `mask` where a component reads it.
-        wanted: name -> component reading some of `logits` and those of other models (float32, divided by the
+        model: the model of the forward pass.
+        batch: `prompt_tokens`, `prompt_mask`, `tokens`, and `mask` if a component reads it.
+        wanted: name -> component that reads some of `logits` and those of other models (float32, divided by the
             temperature), `hidden_states`, `tokens`, `support`; with `mask`, it gets whole completions and no logits.
         temperature: the sampling temperature; 0 (greedy) counts as 1.
         hyper: the traced hyperparameters of components.
-        beside: other models, by the name under which their logits are read: `ref_logits`.
-        rows_per_prompt: how many consecutive rows have the same prompt; see `hidden_states`.
-        dropout: a key where the model is being trained, which then also reads `draw_ids`.
-        positions: how many positions' logits are alive at a time; None is as many as `LOGITS_PER_CHUNK` logits are.
-        read: what the model has read of each row's prompt, where that was done before.
-        read_beside: the same of the models in `beside`.
+        beside: other models, by the name of the field with their logits: `ref_logits`.
+        rows_per_prompt: number of consecutive rows that share a prompt; see `hidden_states`.
+        dropout: a key if the model is being trained, which then also reads `draw_ids`.
+        positions: number of positions whose logits are in memory at a time; None means as many as have
+            `LOGITS_PER_CHUNK` logits.
+        read: the model's state after each row's prompt, if the prompts have already been processed.
+        read_beside: the same for the models in `beside`.
 
     Returns:
-        One [seq, token] array per name, and what it likes from a component that reads `mask`; its metrics as
+        One [seq, token] array per name (a component that reads `mask` may return any shape), and metrics as
         `NAME/METRIC`. Logits are computed in chunks of positions and recomputed for the gradient.
 
     Raises:
@@ -193,7 +194,7 @@ def quantities(
 def _evaluated(
     wanted: Mapping[str, Part], offered: Mapping[str, Array], hyper: Mapping[str, Floats]
 ) -> dict[str, Array]:
-    """Evaluate components on a chunk of positions; one number for each, of them and of their metrics."""
+    """Evaluate components on a chunk of positions; values and metrics have one number per position."""
     positions = offered["tokens"].shape
     found = {}
     for name, part in wanted.items():
@@ -211,7 +212,7 @@ def _evaluated(
 
 
 def _cut(array: Array, at_once: int) -> Array:
-    """Cut positions, the first two axes, into equal chunks, the last one filled up."""
+    """Cut positions, the first two axes, into equal chunks; the last one is padded."""
     positions = array.shape[0] * array.shape[1]
     size = min(positions, max(1, at_once))
     count = -(-positions // size)
@@ -221,7 +222,7 @@ def _cut(array: Array, at_once: int) -> Array:
 
 
 class ValueModel(nnx.Module):
-    """A decoder with a scalar head, the critic: w · h + b, both zero at first, or those of `head`."""
+    """The critic, a decoder with a scalar head w · h + b; w and b are initially zero, or those of `head`."""
 
     def __init__(
         self,
@@ -255,12 +256,12 @@ def values(
     dropout: Key[Array, ""] | None = None,
     read: Read | None = None,
 ) -> Float[Array, "seq token"]:
-    """Return the critic's values at completion positions; with a key for dropout where it is being trained."""
+    """Return the critic's values at completion positions; `dropout` is a key if the critic is being trained."""
     return nnx.merge(graphdef, *weights)(batch, rows_per_prompt, dropout, read)
 
 
 def by_micro_batch(function: Any, batch: Mapping[str, Array], size: int) -> dict[str, Array]:
-    """Map a function of a batch over micro-batches of `size` rows, so that memory grows with the micro-batch only."""
+    """Map a function of a batch over micro-batches of `size` rows, so that memory depends only on the micro-batch."""
     rows = batch["tokens"].shape[0]
     if size >= rows:
         return function(batch)
@@ -270,7 +271,7 @@ def by_micro_batch(function: Any, batch: Mapping[str, Array], size: int) -> dict
 
 
 def split_rows(batch: dict[str, Array], size: int) -> dict[str, Array]:
-    """Cut [seq, ...] arrays into [micro-batch, size, ...]; a ragged last one is filled with empty rows (zeros)."""
+    """Cut [seq, ...] arrays into [micro-batch, size, ...]; a ragged last one is padded with empty rows (zeros)."""
     rows = batch["tokens"].shape[0]
     filling = -rows % size
 

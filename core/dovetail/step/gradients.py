@@ -24,9 +24,9 @@ def accumulate(
 ) -> tuple[Any, Float[Array, ""], Sums]:
     """Return the gradient, the loss and the metric sums of a mini-batch, one micro-batch at a time.
 
-    The loss is a weighted sum whose weights were made on the whole mini-batch, so micro-batches simply add up: the
-    split changes nothing but rounding, and a ragged last micro-batch is filled with rows of weight zero. The gradient
-    is float32 whatever the type of the parameters: a sum in bfloat16 stops growing after a few hundred equal summands.
+    The loss is a weighted sum whose weights were computed on the whole mini-batch, so micro-batches simply add up: the
+    split changes only rounding, and a ragged last micro-batch is padded with rows of weight zero. The gradient is
+    float32 whatever the type of the parameters: a bfloat16 sum stops growing after a few hundred equal summands.
     """
     gradient = jax.value_and_grad(loss_fn, has_aux=True)
 
@@ -50,7 +50,7 @@ def accumulate(
 
 
 class WithMasters(NamedTuple):
-    """An optimiser's state beside the weights that it moves, in float32, where the model keeps them in fewer bits."""
+    """An optimiser's state, and float32 master weights for a model whose parameters have fewer bits."""
 
     masters: Any
     state: Any
@@ -60,10 +60,10 @@ class WithMasters(NamedTuple):
 class Optimiser:
     """An optimizer component, its learning-rate schedule, and clipping by the global norm.
 
-    Everything numeric arrives in `hyper`, so that trials which differ in numbers share one executable.
+    All numbers are passed in `hyper`, so that trials that differ only in numbers share one executable.
 
-    Parameters of fewer than 32 bits get float32 masters (Micikevicius et al. 2018, "Mixed Precision Training", section
-    3.1): neighbouring bfloat16 numbers are 0.4 to 0.8 % apart, and a step of the usual size would be rounded away.
+    Parameters of fewer than 32 bits get float32 master weights (Micikevicius et al. 2018, "Mixed Precision Training",
+    section 3.1): neighbouring bfloat16 numbers are 0.4 to 0.8 % apart, so steps of the usual size would be rounded off.
     """
 
     role: str
@@ -72,11 +72,11 @@ class Optimiser:
     settings: Mapping[str, float] = attrs.field(metadata=NUMBERS)
 
     def init(self, params: Any) -> Any:
-        """Return the optimiser's first state."""
+        """Return the optimiser's initial state."""
         transform = self._transform(self.settings["lr"], self.settings["max_grad_norm"], self.optimizer.floats)
         if not has_few_bits(params):
             return transform.init(params)
-        # a copy of float32 leaves too: parameters and state are donated, and no buffer can be donated twice
+        # float32 leaves are copied, too: parameters and state are donated, and a buffer cannot be donated twice
         masters = jax.tree.map(lambda x: jnp.array(full_precision(x), copy=True), params)
         return WithMasters(masters, transform.init(masters))
 
@@ -95,7 +95,7 @@ class Optimiser:
     ) -> tuple[Any, Any, dict[str, Array]]:
         """Return the next parameters and state.
 
-        Metrics are `lr`, `grad_norm` (before clipping), and `update_norm`, the length of the step that is taken.
+        Metrics are `lr`, `grad_norm` (before clipping), and `update_norm`, the norm of the change of the parameters.
         """
         mine = hyper[self.role]
         factor, _ = self.schedule({"step": step, "total_steps": total}, hyper)
@@ -113,7 +113,7 @@ class Optimiser:
 
 
 def has_few_bits(params: Any) -> bool:
-    """Whether some parameters have fewer than 32 bits, so that steps would be rounded away.
+    """Return whether some parameters have fewer than 32 bits, so that steps would be rounded off.
 
     >>> has_few_bits({"w": jnp.ones(1, jnp.bfloat16)}), has_few_bits({"w": jnp.ones(1)})
     (True, False)

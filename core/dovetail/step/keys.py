@@ -1,4 +1,4 @@
-"""Random keys are counters, `fold_in(seed, stream, step, prompt, sample)`: nothing depends on how work is split."""
+"""Random keys from counters, `fold_in(seed, stream, step, prompt, sample)`, so that they do not depend on any split."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REPLAY: Final = 9
 DROPOUT: Final = 0xFFFFFFFF
 ROWS: Final = 0xFFFFFFFE
 UPDATE: Final = 0xFFFFFFFD
-"""Also folded into the key of a step, beside the numbers of its epochs."""
+"""Folded into the key of a step like the indices of its epochs."""
 
 
 def stream(seed: int, *counters: int) -> Key[Array, ""]:
@@ -42,7 +42,7 @@ def per_sample(key: Key[Array, ""], prompts: int, samples: int, first: int = 0) 
 
 
 def of_samples(key: Key[Array, ""], prompts: Int[ArrayLike, "prompt"], samples: int) -> Key[Array, "prompt sample"]:
-    """Return one key per prompt and sample, for prompts of these numbers.
+    """Return one key per prompt and sample, for prompts with these numbers.
 
     >>> key = stream(0, GENERATION)
     >>> bool((of_samples(key, jnp.array([2]), 3) == per_sample(key, 3, 3)[2:]).all())

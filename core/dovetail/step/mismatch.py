@@ -1,9 +1,9 @@
-"""How far the sampler and the trainer are apart, and what corrections do about it.
+"""Metrics of the mismatch between sampler and trainer, and of the effect of corrections.
 
-Both hold the same weights, and yet their log-probabilities differ: other kernels, other precision, other routing of
-experts, or older weights. With μ the policy as the sampler reports it, π the trainer's own, and x = log π - log μ on a
-token that μ has drawn, all of these are measured over the policy tokens as they were sampled: measured on what a
-correction leaves, a mismatch would look harmless however much was thrown away.
+Although both have the same weights, their log-probabilities differ because of different kernels, precision or routing
+of experts, or because the sampler's weights are older. Let μ be the sampler's reported policy, π the trainer's, and
+x = log π - log μ on a token sampled from μ. All metrics are over the policy tokens as sampled: over the tokens that a
+correction leaves, a mismatch would look harmless however many were rejected.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 from dovetail.step.parts import Peak, Sums, sums
 
 LOG_RATIO_BOUND = 20.0
-"""Bound of a log-ratio in an exponent, so that one lost token cannot make a metric infinite."""
+"""Bound of a log-ratio in an exponent, so that a single extreme token cannot make a metric infinite."""
 
 
 def mismatch(
@@ -24,9 +24,10 @@ def mismatch(
 
     Returns:
         `abs_mean` and `abs_max` of |x|; `kl_k1`, mean(-x), and `kl_k3`, mean(eˣ - 1 - x), both estimates of KL(μ‖π);
-        `perplexity_ratio`, the perplexity of a completion under π over that under μ, exp(mean_t(-x)), mean over
-        completions; `ratio_mean`, mean(eˣ); `chi_squared`, mean(e²ˣ) - 1, an estimate of χ²(π‖μ) of a token, and
-        `chi_squared_sequence`, the same of a completion's ∑x, mean over completions. Exponents are bounded to ±20.
+        `perplexity_ratio`, the ratio exp(mean_t(-x)) of a completion's perplexities under π and μ, averaged over
+        completions; `ratio_mean`, mean(eˣ); `chi_squared`, mean(e²ˣ) - 1, an estimate of χ²(π‖μ) per token; and
+        `chi_squared_sequence`, the same for ∑x of a completion, averaged over completions. Exponents are clipped to
+        ±20.
 
     >>> logps, rollout_logps = jnp.log(jnp.array([[0.5, 0.9]])), jnp.log(jnp.array([[0.25, 0.1]]))
     >>> found = mismatch(logps, rollout_logps, jnp.array([[True, False]]))
@@ -48,9 +49,9 @@ def mismatch(
 
 
 def effective_sample_size(metrics: dict[str, float]) -> float:
-    """Return (∑r)² / (n·∑r²) of the ratios r = eˣ of n tokens, from the means that `mismatch` measures.
+    """Return (∑r)² / (n·∑r²) of the ratios r = eˣ of n tokens, from the means of `mismatch`.
 
-    The share of the tokens that equal weights would need for the variance that these ratios have.
+    This is the share of the tokens that would give the same variance with equal weights.
 
     >>> effective_sample_size({"mismatch/ratio_mean": 1.0, "mismatch/chi_squared": 0.25})
     0.8
@@ -59,15 +60,15 @@ def effective_sample_size(metrics: dict[str, float]) -> float:
 
 
 def corrected(weights: Float[Array, "seq token"], mask: Bool[Array, "seq token"]) -> Sums:
-    """Measure what the corrections of a step come to.
+    """Measure the total effect of a step's corrections.
 
     Args:
-        weights: w, the product of their weights; zero where any rejects.
+        weights: w, the product of the corrections' weights; zero if any of them rejects the token.
         mask: policy tokens as sampled.
 
     Returns:
-        `weight_mean`, mean of w; `effective_sample_size`, (∑w)² / (n·∑w²); `rejected_tokens` and
-        `rejected_completions`, the share of tokens with w = 0, and of completions with no other.
+        `weight_mean`, mean of w; `effective_sample_size`, (∑w)² / (n·∑w²); `rejected_tokens`, the share of tokens with
+        w = 0; and `rejected_completions`, the share of completions in which all tokens have w = 0.
 
     >>> found = corrected(jnp.array([[1.0, 0.5, 0.0]]), jnp.array([[True, True, False]]))
     >>> found["correction/effective_sample_size"][0]

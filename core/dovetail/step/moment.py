@@ -1,4 +1,4 @@
-"""Where in a run a step stands: what the compiled functions are told about it."""
+"""The position of a step in a run, as an argument of the compiled functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dovetail.step.parts import KEY, Floats, Part
 
 @struct.dataclass
 class Moment:
-    """The step, the steps in all, a key of its own, and the coefficients of the loss, some moved by controllers.
+    """The step, the total number of steps, the step's key, and the coefficients of the loss (controllers change some).
 
     `update` counts the mini-batches of the step; it is 0 at collection.
     """
@@ -31,12 +31,12 @@ class Moment:
 
     @property
     def progress(self) -> Float[Array, ""]:
-        """Share of the steps done."""
+        """The share of the steps that are done."""
         return self.step.astype(jnp.float32) / jnp.maximum(self.total, 1).astype(jnp.float32)
 
     @property
     def dropout(self) -> Key[Array, ""]:
-        """The key of what is dropped in the step's updates."""
+        """The key of dropout in the step's updates."""
         return jax.random.fold_in(self.key, keys.DROPOUT)
 
     def at_update(self, number: int) -> Moment:
@@ -44,14 +44,14 @@ class Moment:
         return dataclasses.replace(self, update=jnp.int32(number))
 
     def rows(self, batch: dict[str, Array]) -> dict[str, Array]:
-        """Return a key for each row, the same one whichever way the rows are split into batches."""
+        """Return a key for each row, which does not depend on the split into batches."""
         numbers = batch.get("draw_ids", jnp.arange(batch["tokens"].shape[0], dtype=jnp.int32))
         key = jax.random.fold_in(self.key, keys.ROWS)
         return {"row_keys": jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)}
 
     def fields(self, schedule: Part | None, hyper: dict[str, Floats], *, in_update: bool = False) -> dict[str, Any]:
-        """Return the fields that are there at every stage; `schedule_weight` is one where a schedule is chosen."""
-        # one key for all mini-batches would draw the same tokens in each of them, epoch after epoch
+        """Return the fields that exist at every stage, including `schedule_weight` if a schedule is chosen."""
+        # with one key for all mini-batches, the same tokens would be drawn in each of them, epoch after epoch
         key = jax.random.fold_in(jax.random.fold_in(self.key, keys.UPDATE), self.update) if in_update else self.key
         found: dict[str, Any] = {KEY: key, "progress": self.progress}
         if schedule:

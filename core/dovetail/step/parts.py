@@ -1,4 +1,4 @@
-"""A chosen component with its hyperparameters: compile-time ones closed over, floats passed in at every call."""
+"""A chosen component with its hyperparameters: static ones are bound, floats are passed in at every call."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ Floats = dict[str, Any]
 Fields = Mapping[str, Any]
 
 KEY = "key"
-"""The field of which each reader gets a key of its own."""
+"""The field with a random key; each component that reads it gets a different key."""
 
 
 @struct.dataclass
 class Peak:
-    """A metric on its way to a maximum, of numbers that are not negative."""
+    """A partial maximum of a metric whose values are not negative."""
 
     value: Array
 
 
 Sums = dict[str, tuple[Array, Array] | Peak]
-"""Metrics on their way to a mean, name -> (sum, count), or to a maximum; `merge` brings micro-batches together."""
+"""Partial metrics: name -> (sum, count) of a mean, or a maximum; `merge` combines those of micro-batches."""
 
 
 @attrs.frozen(kw_only=True)
@@ -43,12 +43,12 @@ class Part:
     """One component in its role.
 
     Attributes:
-        role: the name under which its floats travel.
+        role: the key of its floats in `hyper`.
         label: the name under which its metrics are logged.
-        component: what is called.
+        component: the component to call.
         statics: hyperparameters that are compile-time constants.
-        floats: hyperparameters that are traced, so that trials which differ in them share one executable.
-        renames: fields it gets under another name, such as `old_logps` for `logps` where KL is a reward.
+        floats: hyperparameters that are traced, so that trials that differ only in them share one executable.
+        renames: fields to pass instead of those that it reads, such as `old_logps` for `logps` if KL is a reward.
         writes: the fields that its result becomes.
     """
 
@@ -61,28 +61,28 @@ class Part:
     writes: tuple[str, ...] = ()
 
     def build(self, floats: Mapping[str, Any] | None = None) -> Any:
-        """Return the function with its hyperparameters set, or the class's instance."""
+        """Return the function with its hyperparameters bound, or an instance of the class."""
         return self.component.bind(**self.statics, **(self.floats if floats is None else floats))
 
     def __call__(self, fields: Fields, hyper: Mapping[str, Floats]) -> tuple[Any, dict[str, Array]]:
-        """Call it on the fields it reads; return its value and its metrics (empty where it reports none).
+        """Call the component on the fields that it reads; return its value and its metrics, which may be empty.
 
         Raises:
-            PluginError: if it raises, naming its owner and its own line.
+            PluginError: if it raises an error; the message names its owner and its own line.
         """
         arguments = self._arguments(fields)
         with self._named():
             return split_metrics(self.build(hyper.get(self.role, {}))(*arguments))
 
     def next_state(self, fields: Fields, hyper: Mapping[str, Floats]) -> Any:
-        """Return what a component that reads `state` remembers after this step: its `update`, on the same fields."""
+        """Return the next state of a component that reads `state`: the result of its `update` on the same fields."""
         arguments = self._arguments(fields)
         with self._named():
             return self.build(hyper.get(self.role, {})).update(*arguments)
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Say whose an error is: a traceback through JAX names many files, and not the author's."""
+        """Attribute errors to the component, because tracebacks through JAX do not name the author's file."""
         try:
             yield
         except DovetailError:
@@ -99,14 +99,14 @@ class Part:
     def _argument(self, fields: Fields, name: str) -> Any:
         if name != KEY:
             return fields[name]
-        # readers of one key would draw the same numbers, and a loss mask the same tokens as a field that ranks
+        # components with the same key would draw the same numbers, so a loss mask the same tokens as a field that ranks
         return jax.random.fold_in(fields[KEY], zlib.crc32(self.component.qualified_name.encode()))
 
     def named(self, value: Any) -> dict[str, Any]:
-        """Return a result by the names of the fields that it becomes.
+        """Return the values of a result by the names of the fields that they become.
 
         Raises:
-            PluginError: if there are more results than fields.
+            PluginError: if there are more values than fields.
         """
         values = value if isinstance(value, tuple) else (value,)
         if len(values) > len(self.writes):
@@ -118,7 +118,7 @@ class Part:
 
 
 def split_metrics(result: Any) -> tuple[Any, dict[str, Array]]:
-    """Take `(value, metrics)` apart; a result without metrics has none.
+    """Split a result into `(value, metrics)`; metrics are empty if there are none.
 
     >>> split_metrics((1, {"a": 2}))
     (1, {'a': 2})
@@ -132,12 +132,12 @@ def split_metrics(result: Any) -> tuple[Any, dict[str, Array]]:
 
 
 def traced(floats: Mapping[str, float]) -> Floats:
-    """Give floats one fixed type, so that a Python float and an array do not make two executables."""
+    """Convert floats to one fixed type, so that a Python float and an array do not need two executables."""
     return {name: np.float32(value) for name, value in floats.items()}
 
 
 def sums(role: str, metrics: Mapping[str, Array], mask: Bool[Array, "seq token"]) -> Sums:
-    """Reduce metrics to sums and counts: per token over the mask, per sequence over rows with any, scalars once."""
+    """Reduce metrics to sums and counts: per token over the mask, per sequence over non-empty rows, scalars once."""
     reduced: Sums = {}
     for name, value in metrics.items():
         array = jax.lax.stop_gradient(jnp.asarray(value, jnp.float32))
@@ -147,7 +147,7 @@ def sums(role: str, metrics: Mapping[str, Array], mask: Bool[Array, "seq token"]
 
 
 def merge(sums: Mapping[str, Any], more: Mapping[str, Any]) -> Sums:
-    """Bring metric sums together; a metric that only one side has is kept.
+    """Combine partial metrics; a metric that is only on one side is kept.
 
     >>> merge({"a": (1.0, 2.0)}, {"a": (3.0, 2.0), "b": Peak(jnp.float32(1))})["a"]
     (4.0, 4.0)
@@ -165,10 +165,10 @@ def merge(sums: Mapping[str, Any], more: Mapping[str, Any]) -> Sums:
 
 
 def once(metrics: Mapping[str, Array]) -> Sums:
-    """Count each metric of a whole step or update once."""
+    """Return partial metrics in which each metric of a whole step or update counts once."""
     return {name: (value, jnp.float32(1)) for name, value in metrics.items()}
 
 
 def masked_sum(weights: Float[Array, "seq token"], values: Float[Array, "seq token"]) -> Float[Array, ""]:
-    """∑ w·x over positions with a weight; what `values` holds elsewhere has neither value nor gradient."""
+    """Return ∑ w·x over positions with a nonzero weight; other values affect neither the sum nor its gradient."""
     return jnp.sum(jnp.where(weights != 0, weights * jnp.where(weights != 0, values, 0.0), 0.0))

@@ -1,4 +1,4 @@
-"""Carry out forward passes: a plan's rows (role, inputs, quantities) on a batch."""
+"""Executes the forward passes of a plan (role, inputs, quantities) on a batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dovetail.step.parts import Floats, Sums, sums
 
 @attrs.frozen(kw_only=True)
 class Scoring:
-    """Evaluates models. `graphdefs` has the structure of each role's model that is not the policy's."""
+    """Evaluates models. `graphdefs` has the structure of each role's model that differs from the policy's."""
 
     algorithm: Algorithm
     graphdefs: Mapping[str, Any]
@@ -33,9 +33,9 @@ class Scoring:
         hyper: dict[str, Floats],
         roles: Collection[str] | None = None,
     ) -> tuple[dict[str, Any], Sums]:
-        """Carry out the passes of the stage `passes`, in micro-batches; return fields and what they report.
+        """Execute the passes of the stage `passes` in micro-batches; return fields and their metrics.
 
-        With `roles`, those of their models alone.
+        With `roles`, only the passes of these roles' models are executed.
         """
         found, metrics = dict[str, Any](), Sums()
         for each in self.algorithm.plan.passes_of(live=False):
@@ -53,7 +53,7 @@ class Scoring:
     def _scored(
         self, each: Pass, weights: Mapping[str, Weights], rows: dict[str, Array], hyper: dict[str, Floats]
     ) -> dict[str, Array]:
-        """Evaluate one pass on all rows, in micro-batches; those of like length where that is asked for."""
+        """Evaluate one pass on all rows in micro-batches, which have similar lengths if this is configured."""
         sizes, shared = self.algorithm.sizes, INPUTS[each.inputs].shared
         if sizes.length_buckets > 1 and each.inputs == COMPLETIONS.name:
             return map_by_length(
@@ -67,7 +67,7 @@ class Scoring:
         )
 
     def passes_in_update(self, model: str) -> tuple[Pass, ...]:
-        """Return the passes of an update on the model that is being trained."""
+        """Return the passes of an update through the model that is being trained."""
         passes = self.algorithm.plan.passes_of(live=True)
         return tuple(each for each in passes if (each.role == CRITIC) == (model == CRITIC))
 
@@ -78,7 +78,7 @@ class Scoring:
         prompts: Mapping[str, Array],
         dropout: Key[Array, ""] | None = None,
     ) -> dict[str, Read]:
-        """Read prompts with every model that passes on completions ask for; `dropout` is of those being trained."""
+        """Process prompts with every model that the passes on completions need; `dropout` is for the trained models."""
         found: dict[str, Read] = {}
         for each in passes:
             for role in (each.role, *each.beside):
@@ -96,9 +96,9 @@ class Scoring:
         dropout: Key[Array, ""],
         reads: Reads | None = None,
     ) -> tuple[dict[str, Any], Sums]:
-        """Carry out the passes of an update on the model that is being trained.
+        """Execute the passes of an update through the model that is being trained.
 
-        With `reads`, the rows of a micro-batch continue prompts that have been read before, in any order.
+        With `reads`, the rows of a micro-batch continue prompts that have already been processed, in any order.
         """
         found, metrics = dict[str, Any](), Sums()
         for each in self.passes_in_update(model):
@@ -123,7 +123,7 @@ class Scoring:
         dropout: Key[Array, ""] | None = None,
         reads: Reads | None = None,
     ) -> dict[str, Any]:
-        """Evaluate one pass on rows that fit in memory; rows that are shared have a prompt each."""
+        """Evaluate one pass on rows that fit into memory; `shared` inputs have one row per prompt."""
         per_prompt = 1 if shared or reads else self.algorithm.sizes.rows_per_prompt
         own = {role: read.of(rows[PROMPT]) for role, read in (reads or {}).items()}
         if each.role == CRITIC:
@@ -148,20 +148,19 @@ class Scoring:
 
 
 def _offered(batch: Mapping[str, Array], inputs: Inputs, stride: int) -> dict[str, Array]:
-    """Return what a pass is computed from: the fields of its inputs and, of completions, what they were drawn from."""
+    """Return the fields that a pass reads: its inputs and, for completions, the support of each token."""
     kept = {KEPT: KEPT} if inputs.name == COMPLETIONS.name and KEPT in batch else {}
     return {name: batch[field][::stride] for name, field in (inputs.fields | kept).items()}
 
 
 def _apart(scored: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Tell fields from what they report, `NAME/METRIC`."""
+    """Separate fields from their metrics, `NAME/METRIC`."""
     measured = {name: value for name, value in scored.items() if "/" in name}
     return {name: value for name, value in scored.items() if name not in measured}, measured
 
 
 def _spread(value: Float[Array, "prompt ..."], inputs: Inputs, stride: int) -> Float[Array, "seq ..."]:
-    """Give every row what was computed once for those that share it; nothing is repeated where the mask is the first
-    row's alone."""
+    """Repeat values computed once per group for all of its rows; inputs with a prompt of their own get one row only."""
     if stride == 1:
         return value
     if not inputs.own_prompt:

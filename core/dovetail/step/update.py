@@ -27,7 +27,7 @@ from dovetail.step.view import View, check_rows, check_shape, run_stage, stopped
 
 @struct.dataclass
 class Trained:
-    """Parameters with their optimiser's state."""
+    """The trained parameters of a model, with their optimiser's state."""
 
     params: Any
     optimiser: Any
@@ -38,9 +38,9 @@ class Update:
     """One optimiser step of a model: weights of the aggregation, gradients in micro-batches, optimiser.
 
     Attributes:
-        algorithm: what is computed.
-        graphdefs: the structure of each role's model; a role that is not there has the policy's.
-        model: which is trained, `policy` or `critic`.
+        algorithm: the algorithm of the step.
+        graphdefs: the structure of each role's model; missing roles have the policy's structure.
+        model: the model to train, `policy` or `critic`.
     """
 
     algorithm: Algorithm
@@ -58,7 +58,8 @@ class Update:
     ) -> tuple[Trained, Sums]:
         """Return the updated model and metric sums.
 
-        `frozen` is what of it is not trained; `others` are the weights that it is compared with in every update.
+        `frozen` has the model's parameters that are not trained; `others` has the weights of the roles that it is
+        compared with in every update.
         """
         algorithm = self.algorithm
         constants = moment.fields(algorithm.schedule, hyper, in_update=True)
@@ -94,7 +95,7 @@ class Update:
     def _before_split(
         self, batch: dict[str, Array], moment: Moment, constants: dict[str, Any], hyper: dict[str, Floats]
     ) -> tuple[dict[str, Array], Sums]:
-        """Compute what belongs to the whole mini-batch: weights of the aggregation, and fields that rank."""
+        """Compute the values that depend on the whole mini-batch: weights of the aggregation, and fields that rank."""
         algorithm = self.algorithm
         view = View(batch | constants | moment.rows(batch), algorithm.fields, hyper)
         ranked = {name: view[name] for name in algorithm.plan.before_split}
@@ -112,7 +113,7 @@ class Update:
         return batch, merge(metrics, view.metrics())
 
     def _loss(self, view: View, moment: Moment, hyper: dict[str, Floats]) -> tuple[Array, Sums]:
-        """Add up the terms: ∑_j c_j · ∑_t w_t · f_t · l_jt, f what corrections and loss masks multiply by."""
+        """Add up the terms: ∑_j c_j · ∑_t w_t · f_t · l_jt, where f are the factors of corrections and loss masks."""
         factors, metrics = self._factors(view, hyper)
         summands = []
         for term in self.algorithm.terms[self.model]:
@@ -133,7 +134,7 @@ class Update:
         return coefficient * view["schedule_weight"] if term.scheduled else coefficient
 
     def _watched(self, view: View) -> Sums:
-        """Measure what is logged of the model being trained."""
+        """Return the metrics of the model being trained."""
         algorithm, mask = self.algorithm, view["mask"]
         if self.model == CRITIC:
             return sums(CRITIC, {"value_mean": view["values"]}, mask)
@@ -146,7 +147,7 @@ class Update:
         return metrics
 
     def _factors(self, view: View, hyper: dict[str, Floats]) -> tuple[Array, Sums]:
-        """What corrections and loss masks multiply the policy loss by."""
+        """Return the factors with which corrections and loss masks multiply the policy loss, and their metrics."""
         mask = view["mask"]
         factors, metrics = jnp.ones(mask.shape), Sums()
         for field in ("is_weights", "loss_weights"):
@@ -169,11 +170,10 @@ class Update:
 def mini_batches(
     batch: dict[str, Array], size: int, epochs: int, key: Key[Array, ""], rows_per_prompt: int = 1
 ) -> list[dict[str, Array]]:
-    """Split a batch into mini-batches, freshly shuffled for each epoch; a ragged last one is filled with empty rows.
+    """Split a batch into mini-batches, shuffled anew for each epoch; a ragged last one is padded with empty rows.
 
-    Each `rows_per_prompt` consecutive rows, a divisor of `size`, stay together, so that their prompt is computed once.
-    With one mini-batch there is nothing to shuffle, and the order of the rows stays. `draw_ids` tell rows and epochs
-    apart.
+    Blocks of `rows_per_prompt` consecutive rows stay together, so that their prompt is computed once; `size` is a
+    multiple of it. A single mini-batch is not shuffled. `draw_ids` identify rows and epochs.
     """
     rows = batch["tokens"].shape[0]
     pieces = []

@@ -18,10 +18,10 @@ from dovetail.step.parts import Fields, Floats, Part, Sums, merge, sums
 
 
 class View(Mapping[str, Any]):
-    """Fields at hand, computing a derived one when it is first read; nothing changes one that exists.
+    """The available fields; a derived field is computed when it is first read, and existing fields never change.
 
-    A stage takes what its components return into a new view. Derived fields that read something which that changed are
-    computed again there: what an estimator reads is never of a mask that a correction has narrowed since.
+    A stage adds its components' results to a new view, in which derived fields that depend on them are computed again.
+    So an estimator never reads a field that was derived from the mask before a correction narrowed it.
 
     At collection a bare quantity such as `entropy` is that of the policy at collection, `old_entropy`.
     """
@@ -40,7 +40,7 @@ class View(Mapping[str, Any]):
         self._hyper = hyper
         self._at_collection = at_collection
         self._computed: dict[str, Any] = {}
-        # shared by all views of a trace: a field computed again reports again, and its last report counts
+        # shared by all views of a trace: a field that is computed again logs its metrics again, and the last ones count
         self._log: dict[str, dict[str, Any]] = {} if log is None else log
         self._depends: dict[str, frozenset[str]] = {}
 
@@ -72,10 +72,10 @@ class View(Mapping[str, Any]):
         self._depends[name] = frozenset(reads).union(*below)
 
     def take(self, found: Fields) -> View:
-        """Return the view after something has changed."""
+        """Return a new view with some fields replaced."""
         known = self._known | dict(found)
         after = View(known, self._derived, self._hyper, at_collection=self._at_collection, log=self._log)
-        # a bare name may stand for the quantity at collection, so that a change of either counts
+        # a bare name may mean the quantity at collection, so a change of either counts
         changed = {*found, *(name.removeprefix(OLD) for name in found)}
         for name, depends in self._depends.items():
             if not depends & changed:
@@ -84,11 +84,11 @@ class View(Mapping[str, Any]):
         return after
 
     def known(self) -> dict[str, Any]:
-        """Return the fields that are there without being derived."""
+        """Return the fields that are not derived."""
         return dict(self._known)
 
     def metrics(self) -> Sums:
-        """Return what derived fields have reported, in this view and in those that it was taken from."""
+        """Return the metrics of derived fields in this view and in the views that it was made from."""
         found: Sums = {}
         for name, measured in self._log.items():
             found |= sums(f"field/{name}", measured, self._known["mask"])
@@ -96,10 +96,10 @@ class View(Mapping[str, Any]):
 
 
 def run_stage(parts: tuple[Part, ...], view: View, hyper: Mapping[str, Floats]) -> tuple[View, Sums]:
-    """Call the components of one stage and take in what they return, fields and metrics alike.
+    """Call the components of one stage; return the view with their results, and their metrics.
 
-    Every component sees the fields as they stood when the stage began, but for those of its own that each replaces in
-    turn: reward shapings form a chain, corrections do not.
+    Every component sees the fields as they were at the beginning of the stage, except fields that the components of a
+    kind replace one after another: reward shapings form a chain, corrections do not.
     """
     before, found, metrics = view, dict[str, Any](), Sums()
     for part in parts:
@@ -115,10 +115,10 @@ def run_stage(parts: tuple[Part, ...], view: View, hyper: Mapping[str, Floats]) 
 
 
 def check_shape(part: Part, what: str, value: Any, wanted: tuple[int, ...] | None) -> None:
-    """Refuse a result of another shape than that of what it becomes, which broadcasting might hide.
+    """Refuse a result whose shape is not that of the field that it becomes, which broadcasting might hide.
 
     Raises:
-        PluginError: naming who returned it.
+        PluginError: naming the component that returned it.
     """
     if wanted is not None and jnp.shape(value) != wanted:
         component = part.component
@@ -129,14 +129,14 @@ def check_shape(part: Part, what: str, value: Any, wanted: tuple[int, ...] | Non
 
 
 def _shape_of(name: str, view: View) -> tuple[int, ...] | None:
-    """Return the shape that the glossary gives a field; None of one that is not in it."""
+    """Return the shape of a field according to the glossary; None for a field that is not in it."""
     said = FIELDS[name].shape.partition("]")[0] if name in FIELDS else ""
     positions = jnp.shape(view["mask"])
     return {"[seq, token": positions, "[seq": positions[:1]}.get(said)
 
 
 def _as_kept(name: str, value: Any) -> Any:
-    """Return a field of numbers in float32 at least: whole numbers and half precision are as good from its author."""
+    """Return a numeric field as float32 or wider; components may also return integers or half precision."""
     if name not in FIELDS or FIELDS[name].shape != "[seq, token]":
         return value
     is_float = jnp.issubdtype(jnp.result_type(value), jnp.floating)
@@ -144,10 +144,10 @@ def _as_kept(name: str, value: Any) -> Any:
 
 
 def check_rows(calls: Iterable[Call], batch: Mapping[str, Any]) -> None:
-    """Refuse what cannot be split with the completions.
+    """Refuse fields that cannot be split with the completions.
 
     Raises:
-        PluginError: naming who wrote it.
+        PluginError: naming the component that wrote the field.
     """
     rows = batch["tokens"].shape[0]
     for call in calls:
@@ -160,7 +160,7 @@ def check_rows(calls: Iterable[Call], batch: Mapping[str, Any]) -> None:
 
 
 def combine_of(field: str) -> Combine:
-    """Return what becomes of several results for a field; those of a plugin's own kinds replace one another."""
+    """Return how several results for a field are combined; results of a plugin's own kinds replace one another."""
     return FIELDS[field].combine if field in FIELDS else "replace"
 
 
@@ -172,5 +172,5 @@ def _combined(how: Combine, before: Any, new: Any) -> Any:
 
 
 def stopped(values: Mapping[str, Any], detached: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields that are another one without its gradient."""
+    """Return the fields that are copies of other fields without their gradients."""
     return {name: jax.lax.stop_gradient(values[of]) for name, of in detached.items()}

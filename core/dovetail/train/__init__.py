@@ -1,7 +1,7 @@
-"""Training. `loop.py` reads top to bottom; called, this package is `dovetail.train`.
+"""Training. Read `loop.py` first, from top to bottom. The package is callable as `dovetail.train`.
 
-Whoever imports a module of this package binds the package to the name `dovetail.train`, over the function of that name,
-so the package passes a call on to it.
+Importing a module of this package binds the name `dovetail.train` to the package instead of the function of that name,
+so the package forwards calls to the function.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The trainer's end of the channels where a run has several processes.
+"""The trainer's end of the channels in a run with several processes.
 
-The sampler's program is process 0's alone, with copies of the weights on devices of its own: an engine takes part in
-no computation of all processes, and takes as long as it likes. What it makes is told to the others. Nothing runs ahead
-of the trainer: `train.staleness` is refused on a mesh.
+The sampler's program runs only in process 0, with copies of the weights on that process's devices. So the engine does
+not take part in computations of all processes, and may take any time. Its results are broadcast to the others. It does
+not run ahead of the trainer: `train.staleness` is refused on a mesh.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Across:
     """See `dovetail.train.ahead.InTurn`; all processes call everything here, in the same order.
 
     Attributes:
-        tasks: all that the sampler's program does in this run.
-        taken: how many of them the trainer has taken.
-        memory: of the form of what a curriculum remembers; its values are process 0's.
-        frozen: process 0's copy of what is not trained.
+        tasks: all tasks of the sampler's program in this run.
+        taken: number of messages that the trainer has taken.
+        memory: arrays with the shapes of the curriculum's state; the values are in process 0.
+        frozen: process 0's copy of the parameters that are not trained.
         own: the devices of this process.
         inner: process 0's end of the channels.
     """
@@ -72,7 +72,7 @@ class Across:
 
     @property
     def next(self) -> Task | None:
-        """The task whose message comes next; None behind the last one."""
+        """Return the task of the next message; None after the last one."""
         return self.tasks[self.taken] if self.taken < len(self.tasks) else None
 
     def take(self, clock: Clock) -> Message:
@@ -96,7 +96,7 @@ class Across:
                 self.inner.publish(Weights(trained, self.frozen), version, clock)
 
     def cut(self, version: int) -> in_flight.Cut:
-        """Return what a checkpoint holds: process 0 has the values, and writes them; the others have the form."""
+        """Return the contents of a checkpoint: process 0 has the values and writes them, the others only the shapes."""
         found = None if self.inner is None else self.inner.cut(version)
         data = processes.told(lambda: found and found.data)
         return found or in_flight.restored(data or {}, in_flight.like(data or {}, None), self.memory)

@@ -5,8 +5,9 @@ sampler:  for each version v:  take weights v; evaluate if due; draw batch v + k
 trainer:  for each step n:     take batch n; update; publish weights n + 1
 ```
 
-Each reads from its channel what the other writes, waits where there is nothing yet, and looks at no clock: a Kahn
-network (1974), so what either writes cannot depend on how fast they are. With k = 0 they take turns, in one thread.
+Each program reads the messages of the other from a channel, waits if there are none yet, and never looks at a clock.
+Such a Kahn process network (Kahn 1974) computes the same messages however fast its programs are. With k = 0 they take
+turns in one thread.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from dovetail.train.setup import Setup
 SAMPLER: Final = "sampler"
 
 PATIENCE_SECONDS: Final = 5.0
-"""How long a run that ends waits for what its sampler is doing; a reward that takes longer is left alone with it."""
+"""Seconds that an ending run waits for the sampler's current task; a reward that takes longer is abandoned."""
 
 
 @attrs.frozen
 class Made:
-    """A message, and what it took to make it, by name."""
+    """A message, and the timings of its production by name."""
 
     message: Message
     timings: dict[str, float] = attrs.field(factory=dict)
@@ -46,20 +47,20 @@ class Made:
 
 @attrs.frozen
 class Failed:
-    """The last one of a program that could not go on."""
+    """The last message of a program that failed."""
 
     error: BaseException
 
 
 @attrs.define(kw_only=True)
 class InTurn:
-    """The trainer's end of the channels where nothing runs ahead: a task is done when its message is asked for.
+    """The trainer's end of the channels without running ahead: a task is done when its message is requested.
 
     Attributes:
         drawing: the sampler's program.
-        tasks: all that it does in this run.
-        taken: how many of them the trainer has taken.
-        cursor: where the batch after the last received one goes on.
+        tasks: all of its tasks in this run.
+        taken: number of messages that the trainer has taken.
+        cursor: the position from which the batch after the last received one continues.
     """
 
     drawing: Drawing
@@ -69,14 +70,14 @@ class InTurn:
 
     @property
     def next(self) -> Task | None:
-        """The task whose message comes next; None behind the last one."""
+        """Return the task of the next message; None after the last one."""
         return self.tasks[self.taken] if self.taken < len(self.tasks) else None
 
     def take(self, clock: Clock) -> Message:
         """Return the next message.
 
         Raises:
-            DovetailError: what the sampler's program has met.
+            DovetailError: the error of the sampler's program.
         """
         message = self.drawing.do(self.tasks[self.taken], clock)
         self.cursor = getattr(message, "cursor", self.cursor)
@@ -84,12 +85,12 @@ class InTurn:
         return message
 
     def publish(self, weights: Weights, version: int, clock: Clock) -> None:
-        """Give the sampler new weights; those on its own devices are a copy."""
+        """Give the sampler new weights, or copies if it has its own devices."""
         self.drawing.use(self.drawing.setup.hand_over.lend(weights, ROLLOUT), version)
         clock.mark("sync")
 
     def cut(self, version: int) -> in_flight.Cut:
-        """Return what a checkpoint of these weights holds of the sampler's program and the channels."""
+        """Return the part of these weights' checkpoint that belongs to the sampler's program and the channels."""
         return in_flight.Cut(taken=self.taken, cursor=self.cursor)
 
     def close(self) -> None:
@@ -99,10 +100,11 @@ class InTurn:
 
 @attrs.define(kw_only=True)
 class Ahead(InTurn):
-    """Likewise, where the sampler's program runs in a thread of its own, at most `train.staleness` batches ahead.
+    """The trainer's end if the sampler's program runs in its own thread, at most `train.staleness` batches ahead.
 
-    It samples from copies, since an update reuses the memory of the weights that it replaces. Those that it may still
-    need are in `published`, by version: k + 1 at most. `used` are the versions with which any task is done.
+    It samples from copies of the weights, because an update reuses the memory of the weights that it replaces.
+    `published` has the copies that may still be needed, by version, k + 1 at most. `used` has the versions that any
+    task uses.
     """
 
     used: frozenset[int]
@@ -114,7 +116,7 @@ class Ahead(InTurn):
     _thread: threading.Thread | None = None
 
     def start(self) -> Ahead:
-        """Begin with the tasks behind the pending messages."""
+        """Start the thread with the first task after the pending messages."""
         context = contextvars.copy_context()
         context.run(CURRENT.set, None)  # a population counts on one thread for each of its runs
         first = self.taken + len(self.pending)
@@ -125,10 +127,10 @@ class Ahead(InTurn):
         return self
 
     def take(self, clock: Clock) -> Message:
-        """Return the next message, waiting for it if it is not there.
+        """Return the next message, waiting for it if necessary.
 
         Raises:
-            DovetailError: what the sampler's program has met, once all that it has made before is taken.
+            DovetailError: the error of the sampler's program, after all earlier messages have been taken.
         """
         self._receive()
         ready = len(self.pending)
@@ -151,7 +153,7 @@ class Ahead(InTurn):
         clock.mark("sync")
 
     def cut(self, version: int) -> in_flight.Cut:
-        """Return what a checkpoint holds, as it is now: messages in the channel, and older weights still needed."""
+        """Return the current contents for a checkpoint: messages in the channel, and older weights still needed."""
         self._receive()
         return in_flight.Cut(
             taken=self.taken,
@@ -161,7 +163,7 @@ class Ahead(InTurn):
         )
 
     def close(self) -> None:
-        """End the sampler's program, also where it is in the middle of something."""
+        """End the sampler's program, even in the middle of a task."""
         self._stopped.set()
         self._given.put(None)
         if self._thread is not None:
@@ -169,7 +171,7 @@ class Ahead(InTurn):
         self.drawing.close()
 
     def _receive(self) -> None:
-        """Take in what has been made meanwhile."""
+        """Receive the messages that have arrived."""
         while not self._made.empty():
             self._received(self._made.get())
 
@@ -184,7 +186,7 @@ class Ahead(InTurn):
             del self.published[version]
 
     def _draw(self, first: int) -> None:
-        """The sampler's program, from its task number `first` on."""
+        """Run the sampler's program, beginning with task number `first`."""
         with progress.of_program(SAMPLER), self.drawing.setup.devices.of(ROLLOUT).use():
             try:
                 for task in self.tasks[first:]:
@@ -200,7 +202,7 @@ class Ahead(InTurn):
                 self._made.put(Failed(error))
 
     def _use(self, version: int) -> bool:
-        """Wait for the weights of a version and use them; false where the program is to end."""
+        """Wait for the weights of a version and use them; return false if the program must end."""
         while self.drawing.version != version and not self._stopped.is_set():
             given = self._given.get()
             if given is not None and given[0] == version:
@@ -216,7 +218,7 @@ def open_sampling(
     version: int,
     cut: in_flight.Cut,
 ) -> InTurn:
-    """Open the sampler's program, where the run begins or where a checkpoint has cut it; `weights` are the newest."""
+    """Open the sampler's program at the beginning or at the cut of a checkpoint; `weights` are the newest weights."""
     if not setup.config.train.staleness:
         drawing = Drawing.open(setup, extras, setup.hand_over.lend(weights, ROLLOUT), version, cut.cursor)
         return InTurn(drawing=drawing, tasks=order, taken=cut.taken, cursor=drawing.cursor())

@@ -1,4 +1,4 @@
-"""Passes of models on several devices, each on its own and all at once."""
+"""Forward passes of models on separate devices, which run concurrently."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ class Passes:
     def __call__(
         self, weights: dict[str, Weights], batch: dict[str, Array], hyper: dict[str, Floats]
     ) -> tuple[dict[str, Any], Sums]:
-        """Return fields and what they report."""
+        """Return fields and their metrics."""
         return self.scoring.batch(weights, batch, hyper, self.roles)
 
 
 @attrs.frozen(kw_only=True)
 class Beside:
-    """The passes of a step where some models have devices of their own: a program for each of these, and one for all
-    that are with the policy.
+    """The passes of a step in which some models have their own devices.
 
-    All are dispatched before any is waited for, so that a reference scores while the policy does.
+    Each of these models has its own program, and all models on the policy's devices share one. All programs are
+    dispatched before the first result is awaited, so that a reference, for example, scores while the policy does.
 
     Attributes:
-        devices: of the run.
-        programs: by one of the roles that are together, which roles these are and their passes.
-        reads: the fields that models read.
+        devices: the devices of the run.
+        programs: by one of the roles of a program, all of its roles and their passes.
+        reads: the fields that the models read.
     """
 
     devices: Devices
@@ -51,7 +51,7 @@ class Beside:
 
     @classmethod
     def of(cls, algorithm: Algorithm, graphdefs: Mapping[str, Any], devices: Devices) -> Beside | None:
-        """Return the passes; None where all models that have one are with the policy."""
+        """Return the passes; None if all models with passes are on the policy's devices."""
         passes = algorithm.plan.passes_of(live=False)
         needed = {each.role: (each.role, *each.beside) for each in passes}
         apart = [role for role in needed if role in devices.apart]
@@ -70,7 +70,7 @@ class Beside:
     def __call__(
         self, weights: Mapping[str, Weights], batch: Mapping[str, Any], hyper: Mapping[str, Floats]
     ) -> tuple[dict[str, Any], Sums]:
-        """Return the fields, on the policy's devices, and what they report."""
+        """Return the fields, on the policy's devices, and their metrics."""
         read = {name: value for name, value in batch.items() if name in self.reads}
         found = []
         for role, (models, program) in self.programs.items():

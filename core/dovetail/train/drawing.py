@@ -1,4 +1,4 @@
-"""The sampler's program: it draws batches, scores them, and evaluates, with the weights that it was given last."""
+"""The sampler's program: it samples and scores batches, and evaluates, always with the latest weights it was given."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from dovetail.train.setup import Setup
 
 @attrs.frozen(kw_only=True)
 class Cursor:
-    """Where the next batch goes on: the state of the prompts' stream, and what a curriculum remembers, by name.
+    """The position of the next batch: the state of the stream of prompts, and the curriculum's state by name.
 
-    At the beginning there is no such state.
+    Both are empty at the beginning of a run.
     """
 
     prompts: dict[str, Any] = attrs.field(factory=dict)
@@ -40,14 +40,14 @@ class Cursor:
 
 @attrs.frozen(kw_only=True)
 class Batch:
-    """What a step learns from.
+    """The completions that a step learns from.
 
     Attributes:
-        fields: of the stages `drawn` and `scored`.
-        metrics: of the completions.
-        filtered: of the group filters.
-        tokens: policy tokens in it.
-        cursor: where the one after it goes on.
+        fields: the fields of the stages `drawn` and `scored`.
+        metrics: the metrics of the completions.
+        filtered: the metrics of the group filters.
+        tokens: number of policy tokens.
+        cursor: the position of the next batch.
     """
 
     fields: dict[str, np.ndarray]
@@ -62,16 +62,16 @@ Message = Batch | Evaluation
 
 @attrs.define(kw_only=True)
 class Drawing:
-    """The sampler's program, a task at a time. What it makes depends on its weights and on what it has drawn before.
+    """The sampler's program, one task at a time. Its results depend only on the weights and on the earlier batches.
 
     Attributes:
         setup: the pieces of the run.
         sampler: the open engine, with rewards.
-        prompts: where the next prompts come from.
-        memory: what the curriculum remembers, by name.
-        extras: the fields beside those of the completions.
-        evaluate: evaluates the weights that the engine has.
-        version: that of these weights.
+        prompts: the source of the next prompts.
+        memory: the curriculum's state by name.
+        extras: adds the other fields to those of the completions.
+        evaluate: evaluates the engine's current weights.
+        version: the version of these weights.
     """
 
     setup: Setup
@@ -108,18 +108,18 @@ class Drawing:
             extras=extras,
             evaluate=setup.evaluator(sampler),
         )
-        opened.use(weights, version)  # an engine calls version 0 what it is opened with
+        opened.use(weights, version)  # for an engine, the weights with which it is opened are version 0
         return opened
 
     def use(self, weights: Weights, version: int) -> None:
-        """Give the engine other weights."""
+        """Replace the engine's weights."""
         if version != self.version:
             progress.begin("handing over", "the new weights")
             self.sampler.engine.sync(weights, version)
             self.version = version
 
     def do(self, task: Task, clock: Clock) -> Message:
-        """Draw a batch, or evaluate."""
+        """Sample a batch, or evaluate."""
         if task.batch is not None:
             return self._batch(task.batch, clock)
         progress.begin("evaluation")
@@ -132,7 +132,7 @@ class Drawing:
         self.sampler.engine.close()
 
     def cursor(self) -> Cursor:
-        """Return where the next batch goes on."""
+        """Return the position of the next batch."""
         return Cursor(prompts=self.prompts.get_state(), memory=dict(self.memory))
 
     def _batch(self, step: int, clock: Clock) -> Batch:
@@ -149,9 +149,9 @@ class Drawing:
         )
 
     def _sample(self, step: int, clock: Clock) -> tuple[Sampled, Sampled | None, dict[str, float]]:
-        """Sample a group of completions per prompt, and greedy ones where an estimator reads their scores.
+        """Sample a group of completions per prompt, and greedy completions if an estimator reads their scores.
 
-        Where a group filter is chosen, rejected groups are replaced by further prompts; its metrics come last.
+        If there is a group filter, rejected groups are replaced with other prompts. Its metrics are returned last.
         """
         algorithm, config = self.setup.algorithm, self.setup.config
         metrics: dict[str, float] = {}
@@ -175,7 +175,7 @@ class Drawing:
         return sampled, drawn, metrics
 
     def _round(self, step: int, number: int, clock: Clock) -> Sampled:
-        """Sample and score the next prompts; the prompts of a step are counted through its rounds."""
+        """Sample and score the next prompts; the prompts of a step are numbered consecutively over its rounds."""
         config = self.setup.config
         examples = self.prompts.next(self.memory, step, number)
         clock.mark("waiting")
@@ -195,7 +195,7 @@ class Drawing:
         return keys.stream(self.setup.config.run.seed, keys.SAMPLING, step)
 
     def _keep(self, sampled: Sampled, step: int, reported: Sums) -> Bool[np.ndarray, "prompt"]:
-        """Ask the filter, which answers for each completion, about each group; what it reports is added up."""
+        """Return which groups the filter keeps, from its decision for each completion; its metrics are accumulated."""
         algorithm = self.setup.algorithm
         scored, _ = self.extras.on_host(self.extras.batch(sampled, None, step), step, ("scored",))
         batch = jax.tree.map(jnp.asarray, scored)

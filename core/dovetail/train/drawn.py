@@ -1,4 +1,4 @@
-"""What the host puts into a batch: the next prompts, and fields beside those of the completions themselves."""
+"""The host's contributions to a batch: the next prompts, and the fields besides those of the completions."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from dovetail.train.setup import Setup
 
 MEMORY = "curriculum"
 HOST_STAGES = ("scored", "filtered")
-"""Stages at which components of a plugin's own kinds are called with fields before a model has seen them."""
+"""The stages at which components of a plugin's own kinds are called before a model has processed the batch."""
 
 
 @attrs.define(kw_only=True)
 class Prompts:
-    """The next prompts of a run: shuffled without end, or as a curriculum chooses them from the scores so far."""
+    """The stream of a run's prompts: endlessly shuffled, or chosen by a curriculum from the scores so far."""
 
     examples: Sequence[Example]
     count: int
@@ -44,11 +44,11 @@ class Prompts:
     stream: Any
     _last: Int[np.ndarray, "prompt"] | None = None
     metrics: dict[str, float] = attrs.field(factory=dict)
-    """What the curriculum has reported of the last round."""
+    """The curriculum's metrics of the last round."""
 
     @classmethod
     def of(cls, setup: Setup) -> Prompts:
-        """Make the prompts of a run."""
+        """Return the prompts of a run."""
         config = setup.config
         chosen: Choice | None = config.choices.get("train.curriculum")
         curriculum: Any = chosen.bind() if chosen else None
@@ -58,14 +58,14 @@ class Prompts:
         return cls(examples=examples, count=count, seed=seed, curriculum=curriculum, owner=owner, stream=stream)
 
     def init(self) -> dict[str, Any]:
-        """Return what is to be remembered, by name."""
+        """Return the initial state of the curriculum by name."""
         return {MEMORY: self.curriculum.init(len(self.examples))} if self.curriculum else {}
 
     def next(self, memory: Mapping[str, Any], step: int, number: int) -> list[Example]:
         """Return the prompts of round `number` of a step.
 
         Raises:
-            PluginError: if the curriculum chooses another number of prompts, or one that there is not.
+            PluginError: if the curriculum chooses a wrong number of prompts, or one that does not exist.
         """
         if self.curriculum is None:
             return next(self.stream)
@@ -80,7 +80,7 @@ class Prompts:
         return [self.examples[int(index)] for index in self._last]
 
     def observe(self, memory: Mapping[str, Any], scores: Float[np.ndarray, "seq"]) -> dict[str, Any]:
-        """Take in the scores of the prompts that `next` has returned; NaN stands for no score."""
+        """Return the curriculum's state after the scores of the last prompts of `next`; NaN means no score."""
         if self.curriculum is None or self._last is None:
             return {}
         state, metrics = split_metrics(
@@ -90,28 +90,28 @@ class Prompts:
         return {MEMORY: state}
 
     def get_state(self) -> dict[str, Any]:
-        """Return where the stream stands; a curriculum's memory is among the arrays of a checkpoint."""
+        """Return the position of the stream; the state of a curriculum is among the arrays of a checkpoint."""
         return self.stream.get_state() if self.stream else {}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from the position of `get_state`."""
         if self.stream:
             self.stream.set_state(state)
 
 
 @attrs.frozen(kw_only=True)
 class Extras:
-    """The fields of the host's stages that the plan asks for, beside those of every batch."""
+    """The fields of the host's stages that the plan needs in addition to those of every batch."""
 
     setup: Setup
     demonstrations: Sequence[Example]
 
     @classmethod
     def of(cls, setup: Setup) -> Extras:
-        """Gather what they are made from.
+        """Gather the data for these fields.
 
         Raises:
-            DataError: if demonstrations are read and the task has none.
+            DataError: if a component reads demonstrations and the task does not have any.
         """
         from dovetail.train.sft import demonstrations
 
@@ -123,12 +123,12 @@ class Extras:
         return self.setup.algorithm.plan
 
     def batch(self, sampled: Sampled, greedy: Sampled | None, step: int) -> dict[str, np.ndarray]:
-        """Return what was sampled, with what else is read."""
+        """Return the fields of the sampled completions, with the additional fields."""
         train, batch = self.setup.config.train, sampled.batch()
         if greedy is not None:
             baseline = np.repeat(greedy.scores.total.astype(np.float32), train.group_size)
             batch["greedy_scores"] = np.nan_to_num(baseline)
-            batch["mask"] = batch["mask"] & ~np.isnan(baseline)[:, None]  # no score, no baseline
+            batch["mask"] = batch["mask"] & ~np.isnan(baseline)[:, None]  # without a score there is no baseline
         if "versions" in self._plan or "staleness" in self._plan:
             batch["versions"] = np.broadcast_to(sampled.completions.versions[:, None], batch["tokens"].shape)
         if "role_ids" in self._plan:
@@ -141,13 +141,13 @@ class Extras:
         return batch | self.columns(sampled)
 
     def columns(self, sampled: Sampled) -> dict[str, np.ndarray]:
-        """Return the dataset columns that are read as fields."""
+        """Return the dataset columns that components read as fields."""
         return {name: numbers(sampled.examples, name) for name in self._plan.columns}
 
     def on_host(
         self, batch: dict[str, np.ndarray], step: int, stages: Sequence[str] = HOST_STAGES
     ) -> tuple[dict[str, Any], Sums]:
-        """Let components of a plugin's own kinds add fields before anything is scored by a model."""
+        """Call the components of a plugin's own kinds, which add fields before a model scores the batch."""
         algorithm, metrics = self.setup.algorithm, Sums()
         called = [tuple(part for part in algorithm.at(stage) if part.writes) for stage in stages]
         if not any(called):
@@ -160,7 +160,7 @@ class Extras:
         return {name: value for name, value in view.known().items() if name not in always}, metrics
 
     def always(self, batch: Mapping[str, Any], step: int) -> dict[str, Any]:
-        """Return the fields that are there at every stage of a step."""
+        """Return the fields that exist at every stage of a step."""
         algorithm, config = self.setup.algorithm, self.setup.config
         moment = Moment(
             step=jnp.int32(step),
@@ -172,7 +172,7 @@ class Extras:
         return moment.fields(algorithm.schedule, dict(algorithm.hyper)) | moment.rows(dict(batch))
 
     def empty(self) -> dict[str, np.ndarray]:
-        """Return the fields of one group of empty completions, as `batch` makes them."""
+        """Return the fields of one group of empty completions, in the same form as `batch`."""
         config, size = self.setup.config, self.setup.config.train.group_size
         shape = (size, config.sampling.max_tokens)
         drawn = Completions(
@@ -204,7 +204,7 @@ class Extras:
         return {name: np.asarray(array) for name, array in self.on_host(made, 0)[0].items()}
 
     def _demonstrated(self, step: int, rows: int) -> dict[str, np.ndarray]:
-        """Draw a demonstration for each group; its mask is that of the group's first row, so that it counts once."""
+        """Draw a demonstration for each group; only the group's first row has its mask, so that it counts once."""
         config, size = self.setup.config, self.setup.config.train.group_size
         groups = rows // size
         examples = at_random(self.demonstrations, config.run.seed, step * groups, groups)

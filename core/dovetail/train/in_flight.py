@@ -1,8 +1,8 @@
-"""What is between the two programs at a moment, as a checkpoint holds it: arrays, and values of JSON.
+"""The state of the channels between the two programs in a checkpoint: arrays, and JSON values.
 
-A checkpoint has the batches that were drawn and not yet learnt from, and the older weights with which the next ones are
-to be drawn. So nothing is drawn twice, no reward is asked again, and a run goes on as if it had not stopped, wherever
-the sampler's program was.
+A checkpoint has the batches that were sampled but not yet learned from, and the older weights with which the next ones
+must be sampled. So nothing is sampled twice, no reward is called again, and a run resumes as if it had not stopped,
+whatever the sampler's program was doing.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Arrays = dict[str, np.ndarray]
 
 @attrs.frozen(kw_only=True)
 class Cut:
-    """What a checkpoint holds of the sampler's program and of the channels.
+    """The part of a checkpoint that belongs to the sampler's program and the channels.
 
     Attributes:
-        taken: how many messages the trainer has taken.
-        cursor: where the batch after the last of `messages` goes on.
-        messages: made, and not yet taken.
-        weights: what is trained, by version, of older weights that are still to be sampled with.
+        taken: number of messages that the trainer has taken.
+        cursor: the position from which the batch after the last of `messages` continues.
+        messages: messages that have been produced but not yet taken.
+        weights: by version, the trained parameters of older weights that are still needed for sampling.
     """
 
     taken: int = 0
@@ -38,7 +38,7 @@ class Cut:
 
     @property
     def arrays(self) -> dict[str, Any]:
-        """Its arrays, beside what a curriculum remembers."""
+        """Its arrays, except the curriculum's state."""
         return {
             "messages": {str(number): arrays_of(message) for number, message in enumerate(self.messages)},
             "weights": {str(version): weights for version, weights in self.weights.items()},
@@ -46,7 +46,7 @@ class Cut:
 
     @property
     def data(self) -> dict[str, Any]:
-        """The rest, as values of JSON."""
+        """Everything else, as JSON values."""
         return {
             "taken": self.taken,
             "prompts": self.cursor.prompts,
@@ -56,10 +56,10 @@ class Cut:
 
 
 def like(data: Mapping[str, Any], params: Any) -> dict[str, Any]:
-    """Return arrays of the shapes of those that belong to a cut's values, `params` being the policy's.
+    """Return arrays with the shapes of those of a cut, given its JSON values and the policy's `params`.
 
     Raises:
-        RunError: if the values are not those of a cut.
+        RunError: if the values do not describe a cut.
     """
     if missing := [name for name in Cut().data if name not in data]:
         raise RunError(
@@ -74,7 +74,7 @@ def like(data: Mapping[str, Any], params: Any) -> dict[str, Any]:
 
 
 def restored(data: Mapping[str, Any], arrays: Mapping[str, Any], memory: dict[str, Any]) -> Cut:
-    """Return the cut of these values and arrays, and of what a curriculum remembers."""
+    """Return the cut with these JSON values and arrays, and the curriculum's state."""
     return Cut(
         taken=data["taken"],
         cursor=Cursor(prompts=data["prompts"], memory=memory),
@@ -91,7 +91,7 @@ def arrays_of(message: Message) -> Arrays:
 
 
 def values_of(message: Message) -> dict[str, Any]:
-    """Return the rest of a message; the types and shapes of its arrays too, so that they can be read."""
+    """Return the JSON values of a message, including the types and shapes of its arrays."""
     shapes = {name: [str(array.dtype), *array.shape] for name, array in arrays_of(message).items()}
     if not isinstance(message, Batch):
         return {"arrays": shapes, "records": message.records}
@@ -100,7 +100,7 @@ def values_of(message: Message) -> dict[str, Any]:
 
 
 def bytes_of(message: Message) -> bytes:
-    """Return the arrays of a message one after another, as its values say."""
+    """Return the concatenated bytes of a message's arrays, in the order of its values."""
     return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays_of(message).values())
 
 
@@ -114,12 +114,12 @@ def arrays_from(values: Mapping[str, Any], body: bytes) -> Arrays:
 
 
 def empty_like(values: Mapping[str, Any]) -> Arrays:
-    """Return arrays of the types and shapes of a message's."""
+    """Return arrays with the types and shapes of a message's arrays."""
     return {name: np.zeros(shape, dtype) for name, (dtype, *shape) in values["arrays"].items()}
 
 
 def message_of(values: Mapping[str, Any], arrays: Mapping[str, Any]) -> Message:
-    """Return the message of these values and arrays."""
+    """Return the message with these values and arrays."""
     found = {name: np.asarray(arrays[name]) for name in values["arrays"]}
     if "records" in values:
         return Evaluation(columns=found, records=values["records"])

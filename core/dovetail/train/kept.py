@@ -1,4 +1,4 @@
-"""The trainer's end of the channels where nothing is sampled: messages come from the folder of a run that kept them."""
+"""The trainer's end of the channels in a run without sampling, which reads the messages that another run has kept."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from dovetail.train.order import Task
 
 
 def head(task: Task, message: Message) -> dict[str, Any]:
-    """Return what stands before the arrays of a kept message."""
+    """Return the header of a kept message, which precedes its arrays."""
     return {"version": task.version, "batch": task.batch, **in_flight.values_of(message)}
 
 
 @attrs.define(kw_only=True)
 class Kept:
-    """What a run has taken from its sampler, in the order in which it did; see `dovetail.train.ahead.InTurn`."""
+    """The messages that a run has taken from its sampler, in the same order; see `dovetail.train.ahead.InTurn`."""
 
     path: Path
     tasks: tuple[Task, ...]
@@ -36,10 +36,10 @@ class Kept:
 
     @classmethod
     def open(cls, run: Path, order: tuple[Task, ...], taken: int, cursor: Cursor) -> Kept:
-        """Open what the run in a folder has kept, behind the first `taken` messages.
+        """Open the messages that the run in a folder has kept, after the first `taken` messages.
 
         Raises:
-            RunError: if it has kept nothing.
+            RunError: if it has not kept any.
         """
         path = run / MESSAGES
         if not path.exists() or not path.stat().st_size:
@@ -51,14 +51,14 @@ class Kept:
 
     @property
     def next(self) -> Task | None:
-        """The task whose message comes next; None behind the last one."""
+        """Return the task of the next message; None after the last one."""
         return self.tasks[self.taken] if self.taken < len(self.tasks) else None
 
     def take(self, clock: Clock) -> Message:
         """Return the next message.
 
         Raises:
-            RunError: if it is not there, not whole, or another one.
+            RunError: if the message is missing, incomplete, or belongs to another task.
         """
         task = self.tasks[self.taken]
         values, body = next(self._blocks, (None, b""))
@@ -77,10 +77,10 @@ class Kept:
         return in_flight.message_of(values, in_flight.arrays_from(values, body))
 
     def publish(self, weights: Weights, version: int, clock: Clock) -> None:
-        """Do nothing: what they would sample is there."""
+        """Do nothing, because the samples already exist."""
 
     def cut(self, version: int) -> in_flight.Cut:
-        """Return what a checkpoint holds."""
+        """Return the contents of a checkpoint."""
         return in_flight.Cut(taken=self.taken, cursor=self.cursor)
 
     def close(self) -> None:

@@ -43,13 +43,13 @@ class Learner:
 
     Attributes:
         run: the run that it belongs to.
-        policy: what is trained.
-        critic: likewise, where the plan has one.
-        critic_frozen: what of the critic is not trained.
-        roles: the models beside them.
-        memory: what controllers, the estimator and the replay remember, by name.
-        sampling: where batches come from, and weights go.
-        first: steps done when the process began.
+        policy: the trained parameters of the policy.
+        critic: those of the critic, if the plan has one.
+        critic_frozen: the critic's parameters that are not trained.
+        roles: the models of the other roles.
+        memory: the states of controllers, the estimator and the replay, by name.
+        sampling: the source of batches and the destination of new weights.
+        first: number of steps that were done when the process began.
     """
 
     run: Run
@@ -100,7 +100,7 @@ class Learner:
         else:
             opening = Across.open if processes.several() else open_sampling
             sampling = opening(setup, extras, run.tasks, weights, first, cut)
-        setup.hand_over.timings()  # what is moved once is not a step's
+        setup.hand_over.timings()  # discards the time of the initial move, which does not belong to a step
         beside = Beside.of(algorithm, graphdefs, setup.devices)
         collector = Collector(algorithm=algorithm, graphdefs=graphdefs, is_scored=beside is not None)
         update_policy = Update(algorithm=algorithm, graphdefs=graphdefs)
@@ -124,29 +124,29 @@ class Learner:
 
     @property
     def weights(self) -> Weights:
-        """The policy as it is now."""
+        """The policy's current weights."""
         return Weights(self.policy.params, self.run.setup.weights.frozen)
 
     def state(self, step: int) -> tuple[Any, dict[str, Any]]:
-        """Return what a checkpoint after `step` steps holds: arrays, and values of JSON."""
+        """Return the contents of a checkpoint after `step` steps: arrays, and JSON values."""
         cut = self.sampling.cut(step)
-        memory = self.memory | cut.cursor.memory  # a copy, as what is remembered changes within a step
+        memory = self.memory | cut.cursor.memory  # a copy, because the states change within a step
         return (self.policy, self.critic, memory, self.roles.state(), cut.arrays), cut.data
 
     def keep(self, step: int) -> None:
-        """Have the run save the state as it is now, after `step` steps, should it fail."""
-        if processes.several():  # saving takes all processes, and those of a failing run do not get there together
+        """Register the current state, after `step` steps, to be saved if the run fails."""
+        if processes.several():  # saving needs all processes together, which a failing run cannot guarantee
             return
         self.run.keep(RL, step, *self.state(step))
 
     def take(self, clock: Clock) -> Batch:
         """Return the next batch."""
         batch = self._take(clock)
-        assert isinstance(batch, Batch), "evaluations are taken where they are due"
+        assert isinstance(batch, Batch), "evaluations are taken by take_evaluations"
         return batch
 
     def _take(self, clock: Clock) -> Message:
-        """Return the next message, kept in the folder before anything comes of it."""
+        """Return the next message; if messages are kept, it is written to the folder before it is used."""
         task = self.sampling.next
         assert task is not None, "a run takes what there is"
         message = self.sampling.take(clock)
@@ -155,7 +155,7 @@ class Learner:
         return message
 
     def take_evaluations(self, step: int) -> None:
-        """Record what was found of weights before the next batch, and keep some of their completions."""
+        """Record the evaluations that precede the next batch, and keep some of their completions."""
         while (task := self.sampling.next) is not None and task.batch is None:
             clock, journal = Clock(), self.run.folder.journal
             found = self._take(clock)
@@ -196,7 +196,7 @@ class Learner:
         coefficients = {
             f"{term.part.label}/coef": moment.coefficients[term.coefficient] for term in terms if term.coefficient
         }
-        # the step's only wait for the devices after sampling: everything before has been dispatched, not computed
+        # after sampling, the step waits for the devices only here: everything before has only been dispatched
         metrics = taken.metrics | replayed | means(merge(measured, once(coefficients)))
         if "mismatch/ratio_mean" in metrics:
             metrics["mismatch/effective_sample_size"] = effective_sample_size(metrics)
@@ -211,7 +211,7 @@ class Learner:
         clock.note(self.run.setup.hand_over.timings())
 
     def _is_warming_up(self, step: int) -> bool:
-        """Whether the critic still learns alone."""
+        """Return whether only the critic learns in this step."""
         algorithm = self.run.setup.algorithm
         return algorithm.has_critic and step < algorithm.critic_warmup
 
@@ -252,7 +252,7 @@ class Learner:
         )
 
     def _after_step(self, measured: Sums, step: int, samples: int) -> None:
-        """Tell the controllers what the step has observed, and let the roles follow the policy."""
+        """Update the controllers with the step's metrics, and let the roles follow the policy."""
         algorithm = self.run.setup.algorithm
         for term in (*algorithm.terms[POLICY], *algorithm.penalties):
             controller = algorithm.controllers.get(term.coefficient or "")
@@ -265,11 +265,11 @@ class Learner:
         self.roles.move(self.policy.params, step + 1, algorithm.hyper)
 
     def _bring_optimiser(self, move: Callable[[Any], Any]) -> None:
-        """Between updates the policy's optimiser may wait in the host's memory."""
+        """Move the state of the policy's optimiser, which may be in host memory between updates."""
         if self.run.config.memory.optimizer == "host":
             self.policy = Trained(self.policy.params, move(self.policy.optimiser))
 
 
 def _remembering(algorithm: Algorithm) -> Part:
-    """The estimator that reads `state`."""
+    """Return the estimator that reads `state`."""
     return next(part for part in algorithm.at("advantages") if "state" in part.component.reads)

@@ -1,4 +1,4 @@
-"""The training run: a supervised warm start where the config asks for one, then reinforcement learning."""
+"""The training run: a supervised warm start if the config has one, then reinforcement learning."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ def train(
     profile: Window | None = None,
     replays: Path | None = None,
 ) -> dict[str, float]:
-    """Run a config from wherever its folder stands to the end.
+    """Run a config to the end, resuming from the newest checkpoint in its folder.
 
     Args:
-        config: what to train.
-        folder: the run's folder; a run that was interrupted there goes on from its newest checkpoint.
+        config: the config of the run.
+        folder: the run's folder; an interrupted run resumes from its newest checkpoint there.
         only_sft: stop after the supervised warm start.
-        profile: RL steps to trace, into the run's folder.
-        replays: the folder of a run of this config that has kept its messages: nothing is sampled, they are learnt
-            from again.
+        profile: RL steps to trace; the trace is written to the run's folder.
+        replays: the folder of a run of this config that has kept its messages; this run learns from them instead of
+            sampling.
 
     Returns:
         The last metrics.
 
     Raises:
-        DovetailError: with one line for the user; checkpoints and records written so far stay.
+        DovetailError: with one line for the user; checkpoints and records written so far are kept.
     """
     if profile:
         profile.check(config.train.steps)
@@ -95,7 +95,7 @@ def warm_start(run: Run) -> Any:
 
 
 def reinforce(run: Run, start: Any, profiler: Profiler) -> None:
-    """Train by reinforcement for `train.steps` steps: the trainer's program; `ahead` has the sampler's."""
+    """Train by reinforcement for `train.steps` steps. This is the trainer's program; the sampler's is in `ahead`."""
     learner = Learner.open(run, start)
     total = run.config.train.steps
     with contextlib.closing(learner.sampling):
@@ -108,7 +108,7 @@ def reinforce(run: Run, start: Any, profiler: Profiler) -> None:
                 metrics = learner.learn(batch, step, clock)
                 try:
                     learner.publish(step + 1, clock)
-                finally:  # what has been learnt is good, whether or not an engine takes it
+                finally:  # the update is complete, whether or not the engine accepts the weights
                     run.record(RL, step + 1, metrics, clock.timings(batch.tokens) | memory())
                     learner.keep(step + 1)
             learner.take_evaluations(step + 1)

@@ -18,7 +18,7 @@ from dovetail.step.parts import Peak, Sums
 
 
 def rollout_metrics(sampled: Sampled) -> dict[str, float]:
-    """Return rewards, lengths and truncation of a step's completions."""
+    """Return metrics of rewards, lengths and truncation of a step's completions."""
     scores, lengths = sampled.scores, sampled.completions.mask.sum(axis=1)
     unscored = np.isnan(scores.total)
     metrics = {
@@ -38,14 +38,14 @@ def rollout_metrics(sampled: Sampled) -> dict[str, float]:
 
 
 def staleness_metrics(drawn: Completions, step: int) -> dict[str, float]:
-    """Return how many updates lie between the weights that sampled a token and those that a step begins with."""
+    """Return metrics of the number of updates between the weights that sampled a token and those of the step."""
     tokens, age = drawn.mask.sum(axis=1), step - drawn.versions
     mean = float((age * tokens).sum() / max(1, tokens.sum()))
     return {"staleness/mean": mean, "staleness/max": float(age.max())}
 
 
 def episode_metrics(episodes: Episodes) -> dict[str, float]:
-    """Return means over episodes, each of which counts once whatever its length, and how they ended."""
+    """Return means over episodes, which count equally whatever their lengths, and the shares of the reasons to end."""
     turns, calls = episodes.turn_mask.sum(axis=1), episodes.tool_calls
     metrics = {
         "episode/turns_mean": float(turns.mean()),
@@ -59,7 +59,7 @@ def episode_metrics(episodes: Episodes) -> dict[str, float]:
 
 
 def means(sums: Sums) -> dict[str, float]:
-    """Fetch metric sums, in one transfer, as means; a metric that counted nothing is left out."""
+    """Fetch metric sums in one transfer and return the means; metrics with a count of zero are left out."""
     host = jax.device_get(sums)
     peaks = {name: float(found.value) for name, found in host.items() if isinstance(found, Peak)}
     sums_and_counts = {name: found for name, found in host.items() if name not in peaks}
@@ -68,7 +68,7 @@ def means(sums: Sums) -> dict[str, float]:
 
 
 def memory() -> dict[str, float]:
-    """Return `memory/arrays`, the bytes of all arrays there are, and the peak of the devices that count theirs."""
+    """Return `memory/arrays`, the bytes of all live arrays, and the peak memory of devices that report it."""
     peaks = [(device.memory_stats() or {}).get("peak_bytes_in_use", 0) for device in jax.local_devices()]
     arrays = {"memory/arrays": float(sum(array.nbytes for array in jax.live_arrays()))}
     return arrays | ({"memory/peak": float(max(peaks))} if any(peaks) else {})
@@ -76,7 +76,7 @@ def memory() -> dict[str, float]:
 
 @functools.cache
 def _compilations() -> list[float]:
-    """Return the seconds of each compilation of this process, from the first call on; the list grows."""
+    """Return the list of this process's compilation times in seconds, which grows from the first call on."""
     found: list[float] = []
 
     def heard(event: str, duration_secs: float, **_: str | int) -> None:
@@ -88,11 +88,11 @@ def _compilations() -> list[float]:
 
 
 WAITED: Final = "channel"
-"""What a clock calls the time in which a program has waited for the other one."""
+"""The name of the time during which a program has waited for the other one."""
 
 
 class Clock:
-    """Wall-clock seconds between marks of one step: what lies before a mark, back to the one before, is its time."""
+    """Wall-clock seconds between the marks of one step; the time of a mark is that since the previous mark."""
 
     def __init__(self) -> None:
         """Start the clock."""
@@ -103,21 +103,21 @@ class Clock:
         self._noted: dict[str, float] = {}
 
     def note(self, timings: dict[str, float]) -> None:
-        """Take in what another clock has measured, under its own names."""
+        """Add the timings of another clock under their names."""
         self._noted |= timings
 
     def mark(self, name: str) -> None:
-        """Mark now."""
+        """Set a mark now."""
         self._marks.append((time.perf_counter(), name))
 
     def mark_when_ready(self, name: str, arrays: Any) -> None:
-        """Mark the moment at which arrays are computed, without waiting for it: the next call is dispatched meanwhile.
+        """Set a mark when arrays have been computed, without blocking: the next call can be dispatched meanwhile.
 
-        Nobody may donate them.
+        The arrays must not be donated.
         """
 
         def watch() -> None:
-            with contextlib.suppress(Exception):  # who uses the arrays meets the same error
+            with contextlib.suppress(Exception):  # the code that uses the arrays gets the same error
                 jax.block_until_ready(arrays)
             self.mark(name)
 
@@ -126,8 +126,10 @@ class Clock:
         self._watchers.append(watcher)
 
     def timings(self, tokens: int, of: str = "time") -> dict[str, float]:
-        """Return `time/*`, with completion tokens per second of the whole step where tokens were made, and `compile/*`
-        where something was compiled meanwhile; what another program's clock has measured is named after the program.
+        """Return the timings of the step.
+
+        The trainer's are `time/*`, including completion tokens per second of the whole step if there are tokens, and
+        `compile/*` if something was compiled. Those of another program have its name, `of`, in place of `time`.
         """
         for watcher in self._watchers:
             watcher.join()

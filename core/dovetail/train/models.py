@@ -1,4 +1,4 @@
-"""Models of a run: made or loaded, adapted, spread over the devices, split into what is trained and what is not."""
+"""The models of a run: created or loaded, adapted, sharded, and split into trained and frozen parameters."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ class Models:
         return self._spread(self._make("train", keys.INIT), "train")
 
     def critic(self, policy: Weights) -> tuple[Any, Weights]:
-        """Return the critic's. Where it is the policy's model too, its trunk begins as the policy does.
+        """Return the critic's structure and weights; with `critic.init_from_policy` its trunk begins as the policy's.
 
-        A trunk that is trained gets a copy, an adapted one uses the policy's own arrays if those are frozen too.
+        A trained trunk is then a copy, but an adapted one shares the policy's arrays if those are frozen, too. This
+        applies only if both have the same model.
         """
         self._tell("critic", self.critic_shapes)
         trunk = self._make("critic", keys.CRITIC_INIT)
@@ -55,7 +56,7 @@ class Models:
         return self._spread(self._make(name, keys.ROLE_INIT), name)
 
     def check_tokenizer(self, section: str, tokenizer: Tokenizer) -> None:
-        """Refuse a model that the run's ids would mean something else to; no weights are read.
+        """Refuse a model whose tokenizer assigns other ids than the run's; no weights are read.
 
         Raises:
             ConfigError: naming the setting.
@@ -88,7 +89,7 @@ class Models:
             check_divides(self.config.mesh_of(role), f"{role}/{MESH}" if own else MESH, model.vocab_size, heads)
 
     def has_own(self, name: str) -> bool:
-        """Whether a role has a model of its own; otherwise it begins as the policy does."""
+        """Return whether a role has a model of its own; otherwise it begins with the policy's weights."""
         return f"{name}.model" in self.config.choices
 
     def shapes(self) -> tuple[Any, Weights]:
@@ -96,15 +97,15 @@ class Models:
         return split(self._abstract("train"))
 
     def role_shapes(self, name: str) -> tuple[Any, Weights]:
-        """Return those of a model role that has a model of its own."""
+        """Return the structure and shapes of a model role that has a model of its own."""
         return split(self._abstract(name))
 
     def critic_shapes(self) -> tuple[Any, Weights]:
-        """Return the critic's."""
+        """Return the critic's structure and the shapes of its weights."""
         return split(nnx.eval_shape(_with_head, self._abstract("critic")))
 
     def _tell(self, role: str, shapes: Callable[[], tuple[Any, Weights]]) -> None:
-        """Say what is loaded, to whoever watches."""
+        """Tell observers which model is being loaded."""
         if progress.is_watched():
             size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes()[1]))
             progress.begin(progress.LOADING, f"{role}, {progress.in_bytes(size)}")
@@ -120,7 +121,7 @@ class Models:
         return nnx.eval_shape(lambda base: adapter.apply(base, rngs=nnx.Rngs(0)), model)
 
     def _make(self, section: str, stream: int) -> nnx.Module:
-        assert self.vocab_size is not None, "only shapes may be had without a tokenizer"
+        assert self.vocab_size is not None, "without a tokenizer there are only shapes"
         own = self.devices.apart.get(section)
         with own.use() if own else nullcontext():
             rngs = nnx.Rngs(params=keys.stream(self.config.run.seed, stream))
@@ -136,7 +137,7 @@ class Models:
 
 
 def split(model: nnx.Module) -> tuple[Any, Weights]:
-    """Return a model's structure and weights: an adapter's parameters are trained if it has any, all otherwise."""
+    """Return a model's structure and weights; only an adapter's parameters are trained if it has one, otherwise all."""
     graphdef, trained, frozen = nnx.split(model, nnx.LoRAParam if _adapted(model) else nnx.Param, ...)
     return graphdef, Weights(trained, frozen)
 

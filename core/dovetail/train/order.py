@@ -1,7 +1,7 @@
-"""What the sampler's program does, one thing after another: evaluations, and batches, each with its weights.
+"""The order of the sampler's tasks: evaluations and batches, each with the version of its weights.
 
-Weights are counted by the updates behind them. With the staleness k, batch n is drawn with the weights max(0, n - k),
-whichever of the two programs is faster; and weights are evaluated before anything else is done with them.
+The version of weights is the number of updates so far. With staleness k, batch n is sampled with version max(0, n - k),
+whichever of the two programs is faster. An evaluation precedes all other tasks with the same weights.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 
 class Task(NamedTuple):
-    """One thing to do with the weights of a version: to draw the batch of a step, or, without one, to evaluate."""
+    """A task with the weights of a version: to sample the batch of a step or, if `batch` is None, to evaluate."""
 
     version: int
     batch: int | None
 
 
 def tasks(steps: int, staleness: int, evaluates: Callable[[int], bool]) -> tuple[Task, ...]:
-    """Return all tasks of a run in order; `evaluates` tells whether the weights of a version are to be evaluated.
+    """Return all tasks of a run in order; `evaluates` tells whether a version of the weights is evaluated.
 
     >>> for task in tasks(3, 1, lambda version: version == 3):
     ...     print(task)

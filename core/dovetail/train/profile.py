@@ -12,14 +12,14 @@ import attrs
 from dovetail.errors import ConfigError
 
 FOLDER = "profile"
-"""Where in a run's folder traces are."""
+"""The subfolder of a run's folder with traces."""
 
 
 @attrs.frozen
 class Window:
-    """The RL steps to trace, counted from 1 as the records count them, both included.
+    """The RL steps to trace, from `first` to `last` inclusive, counted from 1 as in the records.
 
-    The first step of a process compiles; choose later ones to see what a step costs.
+    The first step of a process compiles; choose later steps to see the usual costs.
     """
 
     first: int
@@ -30,7 +30,7 @@ class Window:
         """Read `steps=5:7`, or `steps=5` for one step.
 
         Raises:
-            ConfigError: if it reads otherwise.
+            ConfigError: if the text has another form.
 
         >>> Window.parse("steps=5:7")
         Window(first=5, last=7)
@@ -42,10 +42,10 @@ class Window:
         return window
 
     def check(self, steps: int) -> None:
-        """Refuse a window in which a run of so many steps has none.
+        """Refuse a window without steps of a run with `steps` steps.
 
         Raises:
-            ConfigError: if it ends before the window begins.
+            ConfigError: if the run ends before the window begins.
         """
         if self.first > steps:
             raise ConfigError(f"--profile steps={self.first}:{self.last} begins after train.steps = {steps}")
@@ -53,7 +53,7 @@ class Window:
 
 @attrs.define
 class Profiler(AbstractContextManager["Profiler"]):
-    """Traces the steps of a window; without one, does nothing."""
+    """Traces the steps of a window; without a window it does nothing."""
 
     window: Window | None
     folder: Path

@@ -1,4 +1,4 @@
-"""The weights of the models beside policy and critic: where they begin, and how they follow the policy."""
+"""The weights of the roles other than policy and critic: their initial values, and how they follow the policy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dovetail.train.session import RL, Run
 
 @attrs.frozen(kw_only=True)
 class Move:
-    """Moves a role's weights after a step."""
+    """Updates a role's weights after a step."""
 
     follow: Follow
 
@@ -35,7 +35,7 @@ class Move:
 
 @attrs.define(kw_only=True)
 class RoleModels:
-    """Structure and weights by role; on the host between their uses where the configuration says so."""
+    """Structure and weights by role; weights are in host memory between their uses if this is configured."""
 
     graphdefs: dict[str, Any]
     follow: dict[str, Follow]
@@ -45,9 +45,9 @@ class RoleModels:
 
     @classmethod
     def open(cls, run: Run, start: Any) -> RoleModels:
-        """Make or load the models that have weights of their own; the others begin as the policy, with `start`.
+        """Create or load the roles that have models of their own; the others begin with `start`, the policy's weights.
 
-        What is not trained is shared with the policy, so that with an adapter the reference is not a second copy.
+        Parameters that are not trained are shared with the policy, so with an adapter a reference is not a second copy.
         """
         setup, follow = run.setup, dict(run.setup.algorithm.follow)
         on_host = run.config.memory.reference == "host"
@@ -66,21 +66,21 @@ class RoleModels:
         return cls(graphdefs=graphdefs, follow=follow, on_host=on_host, held=weights, hand_over=setup.hand_over)
 
     def weights(self, *roles: str) -> dict[str, Weights]:
-        """Return the weights of some roles, of all without arguments, on the devices."""
+        """Return the weights of some roles (without arguments, of all roles) on the devices."""
         chosen = {role: self.held[role] for role in roles or self.held}
         return {role: to_device(each) for role, each in chosen.items()} if self.on_host else chosen
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint must hold: the weights that move."""
+        """Return the state for a checkpoint: the weights that change."""
         return {role: self.held[role].trained for role, each in self.follow.items() if each.moves}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
+        """Restore the state from a checkpoint."""
         for role, trained in state.items():
             self.held[role] = Weights(trained, self.held[role].frozen)
 
     def move(self, policy: Any, step: int, hyper: Any) -> None:
-        """Let the roles follow the policy after `step` steps."""
+        """Update the roles' weights from the policy's after `step` steps."""
         for role, each in self.follow.items():
             if each.moves:
                 now, devices = self.weights(role)[role], self.hand_over.devices.of(role)
@@ -91,7 +91,7 @@ class RoleModels:
 
 
 def _beginning(run: Run, start: Any) -> Any:
-    """Return a copy of the weights with which RL began, kept apart from those being trained."""
+    """Return a copy of the weights with which RL began, separate from those being trained."""
     if run.resumes(RL):
         kept = run.checkpoints.restore_start(start)
         if kept is None:

@@ -1,4 +1,4 @@
-"""A run while it is open: its pieces, its folder, and where its records go."""
+"""An open run: its pieces, its folder, and the destinations of its records."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RL: Final = "rl"
 
 @attrs.frozen(kw_only=True)
 class Good:
-    """A state that a failing run may still save: that after `step` steps of a phase."""
+    """The state after `step` steps of a phase, which a failing run may still save."""
 
     phase: str
     step: int
@@ -46,7 +46,7 @@ class Good:
 
 @attrs.define(kw_only=True)
 class Run:
-    """What both phases share: the pieces, the folder, and where the records go."""
+    """The data that both phases share: the pieces, the folder, and the destinations of records."""
 
     setup: Setup
     folder: RunFolder
@@ -54,7 +54,7 @@ class Run:
     sinks: list[Sink]
     resumed: tuple[int, Saved] | None
     replays: Path | None = None
-    """The folder of another run, whose batches this one learns from instead of sampling its own."""
+    """The folder of another run, from whose batches this run learns instead of sampling."""
     last: dict[str, float] = attrs.field(factory=dict)
     step: int = 0
     _good: Good | None = None
@@ -67,7 +67,7 @@ class Run:
         return self.setup.config
 
     def resumes(self, phase: str) -> Saved | None:
-        """Return the checkpoint to go on from, if it is one of this phase."""
+        """Return the checkpoint to resume from, if it belongs to this phase."""
         return self.resumed[1] if self.resumed and self.resumed[1].phase == phase else None
 
     def restore(self, like: Any) -> Any:
@@ -78,20 +78,20 @@ class Run:
     def record(self, phase: str, step: int, metrics: dict[str, float], timings: dict[str, float]) -> None:
         """Write one step to the journal, the sinks and the observers."""
         self.last |= metrics
-        self.step = max(step, self.step if phase == RL else 0)  # an evaluation may be of weights a few steps old
+        self.step = max(step, self.step if phase == RL else 0)  # an evaluation's weights may be a few steps old
         self.folder.journal.metrics(phase, step, metrics)
         self.folder.journal.timings(phase, step, timings)
         for sink in self.sinks:
             sink.write(step, metrics | timings)
         told = metrics | timings
-        # an evaluation has none of a step's metrics, and the first comes before any step
+        # an evaluation does not have the metrics of a step, and the first precedes all steps
         if any(name.startswith("eval/") for name in metrics):
             observe("dovetail_evaluation", step=step, metrics=told)
         else:
             observe("dovetail_step_end", phase=phase, step=step, metrics=told)
 
     def checkpoint(self, phase: str, step: int, state: Any, data: dict[str, Any]) -> Path | None:
-        """Save the state after `step` steps of a phase; return its folder, or None if that is there already."""
+        """Save the state after `step` steps of a phase; return its folder, or None if it already exists."""
         number = step if phase == SFT else self.config.sft.steps + step
         if number <= max(self._saved, self.resumed[0] if self.resumed else 0):
             return None
@@ -104,15 +104,15 @@ class Run:
         return path
 
     def keep(self, phase: str, step: int, state: Any, data: dict[str, Any]) -> None:
-        """Remember the state after `step` steps: from here on a run that fails saves it."""
+        """Remember the state after `step` steps, which is saved if the run fails."""
         self._good = Good(phase=phase, step=step, state=state, data=copy.deepcopy(data))
 
     def forget(self) -> None:
-        """Forget it: an update reuses the memory of what it replaces, and what it makes may be no number."""
+        """Forget the remembered state, because an update reuses its memory, and the new values may be NaN."""
         self._good = None
 
     def save_good(self) -> None:
-        """Save what a failing run still has; its own error is worth more than one met here."""
+        """Save the remembered state of a failing run; errors here do not hide the error of the run."""
         good, self._good = self._good, None
         if good is None or not good.step:
             return
@@ -121,23 +121,23 @@ class Run:
                 print(f"saved the state after {good.phase} step {good.step}", file=sys.stderr)
 
     def tell(self, *reports: LengthReport) -> None:
-        """Tell the user about texts beyond a limit."""
+        """Tell the user about texts that exceed a limit."""
         for report in reports:
             if report.too_long:
                 processes.say(str(report))
 
     def due(self, step: int, total: int) -> bool:
-        """Tell whether a checkpoint is due after `step` steps."""
+        """Return whether a checkpoint is due after `step` steps."""
         return step == total or step % self.config.run.checkpoint_every == 0
 
     def evaluates(self, step: int, total: int) -> bool:
-        """Tell whether an evaluation is due after `step` steps of reinforcement learning, 0 among them."""
+        """Return whether an evaluation is due after `step` steps of reinforcement learning, including step 0."""
         every = self.config.eval.every
         return every is not None and (step == total or step % every == 0)
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """All that is drawn and evaluated in reinforcement learning, in order."""
+        """Return all tasks of the sampler in reinforcement learning, in order."""
         train = self.config.train
         return tasks(train.steps, train.staleness, lambda version: self.evaluates(version, train.steps))
 
@@ -149,10 +149,10 @@ class Run:
         watched: tuple[str, ...],
         batch: Mapping[str, Any],
     ) -> None:
-        """Stop a run whose loss or gradient is not a number, keeping the batch that made it so.
+        """Stop a run whose loss or gradient is not finite, keeping the batch that caused this.
 
         Raises:
-            RunError: naming the metric, the step, where the batch was written and where the last good checkpoint is.
+            RunError: naming the metric, the step, the file of the batch and the folder of the last good checkpoint.
         """
         bad = [name for name in watched if name in metrics and not np.isfinite(metrics[name])]
         if not bad:
@@ -168,14 +168,14 @@ class Run:
 
 
 def observe(hook: str, **what: Any) -> None:
-    """Call the observers of a run, in the process that owns it."""
+    """Call the observers of a run in the process that owns the run."""
     if processes.is_first():
         tell(plugin_manager(), hook, **what)
 
 
 @contextmanager
 def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Path | None = None) -> Iterator[Run]:
-    """Open the folder, build the pieces, and close all of it whatever happens."""
+    """Open the folder and build the pieces of a run; everything is closed at the end, whatever happens."""
     with ExitStack() as stack:
         folder = processes.after_first(lambda: (open_folder if processes.is_first() else follow_folder)(path, config))
         stack.callback(folder.close)

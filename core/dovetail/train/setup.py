@@ -1,4 +1,4 @@
-"""Build what a run needs from its config: task, tokenizer, model, rewards, engine."""
+"""Builds the pieces of a run from its config: task, tokenizer, model, rewards, engine."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ TOKENIZER = "tokenizer"
 class Setup:
     """The pieces of a run, before anything is trained.
 
-    `checks` are what an evaluation asks of a completion; `reports` says how many prompts exceed the limit, and the
-    examples are those that are used in spite of it.
+    `checks` are the checks of completions in evaluations. `reports` has the numbers of prompts that exceed the limit;
+    the examples are those that are used.
     """
 
     config: Config
@@ -62,11 +62,11 @@ class Setup:
     weights: Weights
 
     def render(self, example: Example) -> str:
-        """Return the text that the model gets for an example's prompt."""
+        """Return the text that the model reads for an example's prompt."""
         return renderer(self.tokenizer, self.loop)(example)
 
     def engine(self, weights: Weights) -> RolloutEngine:
-        """Open the rollout engine with these weights, which are where it samples."""
+        """Open the rollout engine with these weights, which are already on its devices."""
         devices = self.devices.of(ROLLOUT)
         with devices.use():
             opened = _build(self.config.choice("train.rollout")).open(self.graphdef, weights, self.tokenizer)
@@ -93,14 +93,13 @@ def set_up(
     samples: bool = True,
     before_loading: Callable[[], None] = lambda: None,
 ) -> Setup:
-    """Build everything; cheap checks come first, so that a mistake costs seconds.
+    """Build everything; cheap checks come first, so that a mistake is found within seconds.
 
-    A run of the supervised phase alone scores nothing, so its task need not have what the rewards read; one that does
-    not sample needs no engine. When all has
-    been checked that needs no weights, `before_loading` is called.
+    With `only_sft` nothing is scored, so the task does not need the columns that the rewards read. Without `samples` no
+    engine is needed. `before_loading` is called after all checks that do not need weights.
 
     Raises:
-        DovetailError: on anything that would fail later: fields, columns, data, lengths.
+        DovetailError: for any mistake in fields, columns, data or lengths that would fail later.
     """
     algorithm = assemble(config)
     task, eval_task = _build(config.choice("train.task")), _build(config.choice("eval.task"))
@@ -163,10 +162,10 @@ def set_up(
 def prompts(
     config: Config, task: Task, split: Split, tokenizer: Tokenizer, loop: OpenLoop | None = None
 ) -> tuple[Sequence[Example], LengthReport]:
-    """Return a split's examples, those whose prompts fit, and how many do not.
+    """Return the examples of a split whose prompts fit, and a report of those that do not.
 
-    Their prompts are as the model gets them; with an agent loop of several turns, as the task gives them, since what
-    the environment adds may differ from step to step.
+    Their prompts are the texts that the model reads. With an agent loop of several turns they are the task's own,
+    because the environment's additions may differ from step to step.
     """
     examples = task.examples(split)
     kept, report = fit(Rendered(examples, renderer(tokenizer, loop)), tokenizer, prompt_limit(config, split))
@@ -178,12 +177,12 @@ def prompts(
 
 
 def renderer(tokenizer: Tokenizer, loop: OpenLoop | None) -> Callable[[Example], str]:
-    """Return what makes the model's text of an example's prompt."""
+    """Return the function that renders an example's prompt to the text that the model reads."""
     return (lambda example: tokenizer.render(example["prompt"])) if loop is None else loop.prompt
 
 
 def open_loop(config: Config, tokenizer: Tokenizer) -> OpenLoop | None:
-    """Return the agent loop with what it runs; None where a completion is all there is."""
+    """Return the agent loop with its tools and interaction; None if there is only a completion."""
     chosen = config.choices.get("train.interaction")
     tools = [
         Tool(name=choice.component.name, function=choice.bind(), target=choice.component.load())
@@ -194,7 +193,7 @@ def open_loop(config: Config, tokenizer: Tokenizer) -> OpenLoop | None:
 
 
 def _check_interaction(config: Config, task: Task) -> None:
-    """Refuse an interaction that reads a column which the task does not have."""
+    """Refuse an interaction that reads a column that the task does not have."""
     if (chosen := config.choices.get("train.interaction")) is None:
         return
     for column in getattr(_build(chosen), "columns", ()):
@@ -207,7 +206,7 @@ def _check_interaction(config: Config, task: Task) -> None:
 
 
 def prompt_limit(config: Config, split: str) -> Limit:
-    """The limit on the prompts of a split."""
+    """Return the limit on the prompts of a split."""
     return Limit(
         split=split,
         column="prompt",
@@ -219,7 +218,7 @@ def prompt_limit(config: Config, split: str) -> Limit:
 
 
 def make_scorer(config: Config) -> Scorer:
-    """Return the rewards and their manager; a reward that lacks something says so now."""
+    """Return the rewards and their manager; a reward that lacks a file or a library raises its error now."""
     scorer = Scorer(
         rewards=tuple(part("reward", choice) for choice in config.several("train.rewards")),
         manager=part("reward_manager", config.choice("train.reward_manager")),
@@ -230,7 +229,7 @@ def make_scorer(config: Config) -> Scorer:
 
 
 def _process_scorer(config: Config, task: Task, tokenizer: Tokenizer) -> ProcessScorer | None:
-    """Return the process rewards, if there are any; one that lacks something says so now."""
+    """Return the process rewards, if there are any; one that lacks a file or a library raises its error now."""
     parts = tuple(part("process_reward", choice) for choice in config.several("train.process_rewards"))
     if not parts:
         return None
@@ -253,7 +252,7 @@ def _no_column(config: Config, task: Task, setting: str) -> ConfigError:
 
 
 def _speakers(config: Config, task: Task, examples: Sequence[Example]) -> Speakers:
-    """Number the roles that the task names; one that has no such column has one role, unless a column is asked for."""
+    """Return the roles in the task's column; a task without the column has one role unless a setting names a column."""
     column = config.train.role_column
     if column in task.columns:
         return Speakers.of(examples, column)
@@ -267,7 +266,7 @@ def _build(choice: Choice) -> Any:
 
 
 def _tokenizer(config: Config, task: Task, folder: Path) -> Tokenizer:
-    """Read the run's tokenizer, or make it and keep it with the run."""
+    """Read the run's tokenizer, or create it and save it with the run."""
     maker = _build(config.choice("train.tokenizer"))
     if folder.exists():
         return maker.load(folder)

@@ -23,10 +23,10 @@ from dovetail.train.setup import Setup, prompt_limit
 
 
 def demonstrations(setup: Setup) -> tuple[Any, list[LengthReport]]:
-    """Return the demonstrations that fit, and what was left out.
+    """Return the demonstrations that fit, and reports of those that do not.
 
     Raises:
-        DataError: if the task has none.
+        DataError: if the task does not have demonstrations.
     """
     config = setup.config
     examples = setup.task.examples("sft")

@@ -1,4 +1,4 @@
-"""What a run says of itself when it begins: device, types, the sizes of a step, and the memory that is planned."""
+"""The overview that a run prints when it begins: device, types, the sizes of a step, and the planned memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dovetail.train.setup import Setup
 
 
 def overview(setup: Setup) -> list[str]:
-    """Return a few lines; nothing is computed but shapes."""
+    """Return a few lines; only shapes are computed."""
     config, sizes = setup.config, setup.algorithm.sizes
     device, trained = jax.devices()[0], _count(setup.weights.trained)
     everything = trained + _count(setup.weights.frozen)

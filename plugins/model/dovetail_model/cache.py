@@ -1,4 +1,4 @@
-"""The key-value cache: what a decoder remembers of the tokens it has read."""
+"""The key-value cache, which stores the keys and values of the tokens that a decoder has processed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class KeyValues(NamedTuple):
     values: Float[Array, "batch position head_dim"]
 
     def write(self, new: KeyValues, start: Int[Array, ""]) -> KeyValues:
-        """Return these with `new` written at the positions from `start` on."""
+        """Return a copy of this entry with `new` written at the positions from `start` on."""
         pairs = zip(self, new, strict=True)
         return KeyValues(
             *(jax.lax.dynamic_update_slice(old, add.astype(old.dtype), (0, start, 0)) for old, add in pairs)
@@ -30,7 +30,8 @@ class KeyValues(NamedTuple):
 class Cache(NamedTuple):
     """The keys and values of every layer, in positions filled from the left.
 
-    The first axis of every array is the rows. The scalar `filled`, the number of positions in use, is common to all.
+    The first axis of every array is the rows. The scalar `filled`, the number of positions in use, is common to all
+    rows.
     `valid` says which positions may be attended to. Writing past the end silently overwrites the last positions, since
     `dynamic_update_slice` clamps: make the cache long enough.
     """
@@ -56,6 +57,6 @@ def empty_cache(layers: int, batch: int, length: int, kv_heads: int, head_dim: i
     (2, (3, 8, 4), 0)
     """
     shape = (batch * kv_heads, length, head_dim)
-    # One buffer for each leaf: a buffer shared by several cannot be donated.
+    # Each leaf has its own buffer, because a buffer shared by several leaves cannot be donated.
     keys_values = tuple(KeyValues(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)) for _ in range(layers))
     return Cache(keys_values, jnp.zeros((batch, length), bool), jnp.zeros((), jnp.int32))

@@ -18,7 +18,7 @@ Attention = Literal["auto", "dense", "blockwise", "cudnn", "splash"]
 
 @attrs.frozen
 class Layer:
-    """What may differ from layer to layer: the rotary positions, and how far attention looks back (None: all the way).
+    """The settings that may differ from layer to layer: rotary positions and the attention window (None: no limit).
 
     A window of w shows a token itself and the w - 1 tokens before it. Without rotary positions (None) a layer knows the
     order of tokens only from the causal mask and from the layers below.
@@ -47,28 +47,28 @@ class Spec:
         layers: one entry for each block.
         tied: whether the logits use the embedding too.
         has_logits: false for a reward model or critic, whose head is kept outside the decoder.
-        activation: of the feed-forward layer's gate.
+        activation: the activation function of the feed-forward layer's gate.
         norm_epsilon: added to the mean square.
         norm_offset: added to the norms' scales; 1 if the stored scale is the difference from one.
         qk_norm: whether to normalise queries and keys before the rotation.
-        qk_norm_over: what one norm of them covers: each 'head' by itself, or all heads together ('heads').
-        pre_norms: whether to normalise what attention and the feed-forward layer read.
-        post_norms: whether to normalise what attention and the feed-forward layer add to the residual stream.
+        qk_norm_over: whether each 'head' is normalised by itself, or all 'heads' together.
+        pre_norms: whether to normalise the inputs of attention and of the feed-forward layer.
+        post_norms: whether to normalise the outputs of both before they are added to the residual stream.
         qkv_bias, out_bias, ffn_bias: which products have a bias.
-        query_scale: multiplies queries; None is 1 / √head_dim.
+        query_scale: multiplies the queries; None means 1 / √head_dim.
         attention_cap, logit_cap: soft caps c, x ↦ c tanh(x / c), of attention scores and of logits.
-        embedding_scale, residual_scale, logit_scale: multiply embeddings, what a layer adds to the residual stream, and
-            logits.
+        embedding_scale, residual_scale, logit_scale: factors of the embeddings, of each layer's contribution to the
+            residual stream, and of the logits.
         init_std: standard deviation of the initial weights.
-        out_std: that of the weights that write to the residual stream; None is `init_std`.
-        dtype: of activations and cache; logits, softmax and norms are float32.
-        param_dtype: of the weights.
+        out_std: standard deviation of the initial weights that write to the residual stream; None means `init_std`.
+        dtype: the type of activations and cache; logits, softmax and norms are float32.
+        param_dtype: the type of the weights.
         names: our module names -> those of a Hugging Face folder; see `dovetail_model.huggingface.names`.
-        fused: a folder's name of what it stores as one -> the names of its parts as in `names`, in the order of rows.
-        remat: what the backward pass recomputes block by block: nothing ('none'), everything but matrix products
-            ('dots'), everything but products of weights and activations ('dots_no_batch'), everything ('full'); 'auto'
-            leaves it to the plan of a run's memory, and is nothing without one.
-        attention: how it is computed: 'dense' (all scores at once), 'blockwise' (no scores are stored), 'cudnn',
+        fused: the name of a matrix that a folder stores fused -> the names of its parts as in `names`, in row order.
+        remat: what the backward pass recomputes in each block: nothing ('none'), everything except matrix products
+            ('dots'), everything except products of weights and activations ('dots_no_batch'), or everything ('full').
+            With 'auto' the memory plan of a run decides; without a plan nothing is recomputed.
+        attention: the implementation: 'dense' (all scores at once), 'blockwise' (no scores are stored), 'cudnn' or
             'splash'; 'auto' chooses by platform and shapes, see `dovetail_model.attention.choice`.
     """
 

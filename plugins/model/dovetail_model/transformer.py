@@ -33,7 +33,7 @@ POLICIES = {
 
 
 class Block(nnx.Module):
-    """An attention and a feed-forward layer, each with a norm before or after it and added to the residual stream."""
+    """An attention layer and a feed-forward layer, each normalised before or after and added to the residual stream."""
 
     def __init__(self, spec: Spec, *, rngs: nnx.Rngs) -> None:
         self.scale = spec.residual_scale
@@ -116,7 +116,10 @@ class Transformer(nnx.Module):
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """The ways of computing the same that its spec leaves open, from the fastest to the one that keeps least."""
+        """The combinations of `remat` and `attention` that the spec leaves open, from the fastest to the most frugal.
+
+        All of them compute the same values; the last one needs least memory.
+        """
         remats = ("none", "dots_no_batch", "full") if self.spec.remat == "auto" else (self.spec.remat,)
         first, *others = remats
         attentions = ("auto", "blockwise") if self.spec.attention == "auto" else (self.spec.attention,)
@@ -124,7 +127,7 @@ class Transformer(nnx.Module):
         return tuple(f"remat {remat}, attention {attention}" for remat, attention in pairs)
 
     def in_mode(self, mode: str) -> Transformer:
-        """Return the same model, computing in a mode as far as its spec leaves that open."""
+        """Return the same model computing in `mode`; settings that its spec fixes stay as they are."""
         chosen = dict(part.split() for part in mode.split(", "))
         left_open = {name: value for name, value in chosen.items() if getattr(self.spec, name) == "auto"}
         self.spec = attrs.evolve(self.spec, **left_open)
@@ -132,19 +135,19 @@ class Transformer(nnx.Module):
 
     @property
     def has_dropout(self) -> bool:
-        """Whether keys make a difference."""
+        """Whether the model has dropout, so that `keys` change the result."""
         return any(isinstance(module, LowRank) and module.dropout > 0 for _, module in nnx.iter_modules(self))
 
     def logits(self, hidden: Float[Array, "*batch width"]) -> Float[Array, "*batch vocab"]:
         """Project hidden states to float32 logits.
 
         Raises:
-            ConfigError: if the model has none.
+            ConfigError: if the model has no logits.
         """
         if not self.spec.has_logits:
             raise ConfigError("the model is a reward model or critic without logits, so it cannot generate text")
         table = (self.embedding if self.unembedding is None else self.unembedding)[...]
-        # CPUs multiply float32 numbers, and would keep a narrower table in both types
+        # CPUs compute products in float32, so a narrower table would be in memory in both types
         dtype = jnp.float32 if jax.default_backend() == "cpu" else hidden.dtype
         rows, table = hidden.reshape(-1, self.width).astype(dtype), table.astype(dtype)
         logits = jnp.einsum("rw,vw->rv", rows, table, preferred_element_type=jnp.float32)
@@ -172,12 +175,12 @@ def decoder_of(model: nnx.Module) -> Transformer:
 
 
 def _run(block: Block, remat: str, *inputs: Any) -> tuple[Float[Array, "row width"], KeyValues]:
-    """Call a block; its backward pass recomputes what the rematerialisation policy does not keep."""
+    """Call a block; its backward pass recomputes the values that the rematerialisation policy does not keep."""
     graphdef, params = nnx.split(block)
     return _called(graphdef, remat, params, *inputs)
 
 
-# compiled for itself, a block is traced once and not once for each layer; where it is called, XLA puts it in line
+# With a jit of its own, a block is traced once instead of once per layer; XLA inlines the calls.
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _called(graphdef: Any, remat: str, *arguments: Any) -> tuple[Float[Array, "row width"], KeyValues]:
     def call(params: Any, *inputs: Any) -> tuple[Float[Array, "row width"], KeyValues]:

@@ -1,4 +1,4 @@
-"""Dovetail's built-in rollout plugin: engines that sample completions, and what learns from earlier ones again."""
+"""Dovetail's built-in rollout plugin: engines that sample completions, and replays of earlier completions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def dovetail_kinds(register_kind: Callable[..., None]) -> None:
-    """Open the kind of what says where the replicas of an engine run."""
+    """Open the kind `launcher`, whose components determine where the replicas of an engine run."""
     from dovetail_rollout.kinds import LAUNCHER
 
     register_kind(LAUNCHER)

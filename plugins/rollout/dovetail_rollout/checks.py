@@ -1,4 +1,4 @@
-"""What every engine refuses before it samples."""
+"""Checks of the input that every engine makes before it samples."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_prompts(
 def unknown_ids(
     tokens: Int[np.ndarray, "prompt position"], mask: Bool[np.ndarray, "prompt position"], vocab_size: int
 ) -> Bool[np.ndarray, "prompt"]:
-    """Tell which prompts have an id outside the vocabulary, which XLA would silently read as another one.
+    """Return which prompts have an id outside the vocabulary, which XLA would silently read as another id.
 
     >>> unknown_ids(np.array([[1, 9], [9, 1]]), np.array([[True, True], [False, True]]), vocab_size=9)
     array([ True, False])

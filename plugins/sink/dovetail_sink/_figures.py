@@ -1,4 +1,4 @@
-"""Which metrics of a record are shown, and how."""
+"""The metrics that sinks show, and their formats."""
 
 from __future__ import annotations
 

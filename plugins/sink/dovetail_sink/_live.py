@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dovetail.progress import Doing
 
 OTHER_LINES: Final = 8
-"""Lines of the view that are not records, and the one below it."""
+"""Number of lines of the view that are not records, including the line below it."""
 
 SPEED_PERIOD: Final = 3600.0
 """Seconds over which the time left is estimated; rich's own 30 may be less than one step."""
@@ -38,7 +38,7 @@ STYLES: Final = {"sft": "cyan", "eval": "bold green", "rl": ""}
 
 @attrs.define
 class Status:
-    """What each program of the run is doing and for how long, and how long it has been running; read when drawn."""
+    """The current activity of each program of the run, its duration, and the run's; computed when it is drawn."""
 
     now: Callable[[], float] = time.monotonic
     began: float = attrs.field(init=False)
@@ -72,7 +72,7 @@ def _minutes(seconds: float) -> str:
 
 
 class LiveView:
-    """The title, what is being done, a bar with the time left, evaluations, and a table of the latest records."""
+    """The title, the current activity, a bar with the time left, evaluations, and a table of the latest records."""
 
     def __init__(self, terminal: Terminal, title: str, total_steps: int, start_step: int, rows: int) -> None:
         """Start drawing on `terminal`."""
@@ -121,7 +121,7 @@ class LiveView:
         self._live.stop()
 
     def _advance(self, is_sft: bool, step: int) -> None:
-        """Move the bar of the phase; the warm start's only pulses, since sinks are not told how long it is."""
+        """Advance the bar of the phase; that of the warm start only pulses, since sinks do not know its length."""
         self._progress.update(self._bars["sft"], visible=is_sft, done=f"step {step}")
         self._progress.update(self._bars["rl"], visible=not is_sft)
         if not is_sft:
@@ -169,7 +169,7 @@ def _cell(figure: Figure, metrics: Mapping[str, float]) -> str:
 
 
 def _fitting(columns: list[list[str]], width: int) -> list[list[str]]:
-    """Drop columns from the right until the rest fits: half a number is worse than none."""
+    """Drop columns from the right until the rest fits, because a truncated number would be misleading."""
     widths = [max(map(len, column)) + COLUMN_GAP for column in columns]
     while len(columns) > 1 and FRAME + sum(widths[: len(columns)]) > width:
         columns = columns[:-1]

@@ -1,4 +1,4 @@
-"""What a run is doing, as lines of text: enough of them that no log is silent for minutes, and no more."""
+"""Prints what a run is doing as lines of text, just often enough that a log is never silent for minutes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ TICK_SECONDS: Final = 1.0
 
 @attrs.define(eq=False)
 class Pulse:
-    """Prints `[elapsed] what (how long)`, of each program, where nothing else has been printed for a while.
+    """Prints `[elapsed] activity (duration)` for each program if nothing else has been printed for a while.
 
-    In the first step each new phase is a line at once: nothing is known yet of how long things take.
+    In the first step a line is printed for each new phase at once, because its duration is not known yet.
     """
 
     say: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)

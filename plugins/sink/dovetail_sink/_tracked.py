@@ -1,4 +1,4 @@
-"""A run as a tracker of experiments is told of it: what it is called, which sweep it is of, its settings."""
+"""The description of a run for experiment trackers: its name, its sweep, and its settings."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from dovetail_sink._figures import phase_of
 
 @attrs.frozen(kw_only=True)
 class Tracked:
-    """What a tracker is told of a run.
+    """The description of a run.
 
     Attributes:
         name: the folder's name.
-        key: what tells it from every other run, and is the same when it is resumed.
-        group: the name of its sweep's folder; None for a run by itself.
+        key: a unique key of the run, which does not change when the run is resumed.
+        group: the name of its sweep's folder; None for a single run.
         sweep: the sweep's folder.
         settings: its config, key -> value as text.
     """
@@ -58,10 +58,10 @@ def _settings(path: Path) -> dict[str, str]:
 
 
 def import_tracker(sink: str, module: str, library: str) -> ModuleType:
-    """Import what a sink needs.
+    """Import the library of a sink.
 
     Raises:
-        ConfigError: if it is not installed, with the command that installs it.
+        ConfigError: if it is not installed; the message has the command that installs it.
     """
     try:
         return importlib.import_module(module)
@@ -70,9 +70,9 @@ def import_tracker(sink: str, module: str, library: str) -> ModuleType:
 
 
 def named(metrics: Mapping[str, float]) -> tuple[bool, dict[str, float]]:
-    """Return whether a record is of the warm start, and its metrics, whose names then begin with `sft/`.
+    """Return whether a record belongs to the warm start, and its metrics, whose names then begin with `sft/`.
 
-    The warm start counts steps of its own, so its `time/step` is another curve than that of the RL steps.
+    The warm start counts its steps separately, so its `time/step` must not be in the same curve as that of RL steps.
 
     >>> named({"sft/loss": 2.0, "time/step": 1.0})
     (True, {'sft/loss': 2.0, 'sft/time/step': 1.0})

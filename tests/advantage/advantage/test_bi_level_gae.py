@@ -1,4 +1,4 @@
-"""Advantage `bi_level_gae`: hand case, where it is `gae`, and that no reward is lost between turns."""
+"""Advantage `bi_level_gae`: hand case, equality with `gae`, and no reward lost between turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Advantages `decoupled_gae` and `length_adaptive_gae`: what relates them to `gae`."""
+"""Advantages `decoupled_gae` and `length_adaptive_gae`: their relations to `gae`."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def fields(batch: Batch) -> dict[str, Any]:
 
 
 def loop(batch: Batch, gamma: float, lam: float) -> np.ndarray:
-    """Return the advantages of the policy tokens, each row's list of them on its own."""
+    """Return the advantages, computed for each row from the list of its policy tokens."""
     advantages = np.zeros(batch["mask"].shape)
     for row, mask in enumerate(batch["mask"]):
         positions = np.flatnonzero(mask)

@@ -1,4 +1,4 @@
-"""Advantage `gdpo`: hand case, abstentions, weights, and what relates it to `grpo`."""
+"""Advantage `gdpo`: hand case, abstentions, weights, and its relation to `grpo`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Advantage `gigpo`: hand cases, and what it is without states to compare."""
+"""Advantage `gigpo`: hand cases, and its result without comparable states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Advantage `gpg`: hand cases for both ways to count."""
+"""Advantage `gpg`: hand cases for both ways of counting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Advantages `grpo`, `dr_grpo` and `rloo`: hand cases and what relates them."""
+"""Advantages `grpo`, `dr_grpo` and `rloo`: hand cases and their relations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MASK = jnp.array([[True, True], [True, False], [False, True], [True, True], [Tru
 
 
 def column(advantages: jax.Array) -> np.ndarray:
-    """Return the advantage per row; the same at each policy token."""
+    """Return the advantage of each row, which must be the same at each policy token."""
     return np.asarray(advantages)[np.arange(len(MASK)), np.argmax(MASK, axis=1)]
 
 

@@ -1,4 +1,4 @@
-"""Advantage `grpo_leave_one_out`: the formula as a plain loop, and where nothing is divided."""
+"""Advantage `grpo_leave_one_out`: the formula as a plain loop, and the cases without a division."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dovetail_advantage.advantage.rloo import rloo
 
 
 def loop(scores: np.ndarray, group_ids: np.ndarray, epsilon: float) -> np.ndarray:
-    """Return the advantage of each completion from the list of the others."""
+    """Return the advantage of each completion, computed from the list of the other completions."""
     advantages = np.zeros(len(scores))
     for row, score in enumerate(scores):
         others = np.delete(scores, row)[np.delete(group_ids, row) == group_ids[row]]

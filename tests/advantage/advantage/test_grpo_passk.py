@@ -1,4 +1,4 @@
-"""Advantage `grpo_passk`: hand cases, ties, and whose score it estimates the gradient of."""
+"""Advantage `grpo_passk`: hand cases, ties, and the objective whose gradient it estimates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Advantage `mt_grpo`: hand case, and where it is `grpo`."""
+"""Advantage `mt_grpo`: hand case, and the case in which it equals `grpo`."""
 
 from __future__ import annotations
 

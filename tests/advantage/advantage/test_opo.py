@@ -1,4 +1,4 @@
-"""Advantage `opo`: hand case, and what makes its baseline the optimal one."""
+"""Advantage `opo`: hand case, and the optimality of its baseline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The optimal token baselines: hand cases, what is optimal in them, alignment, the tail, and the field they read."""
+"""The optimal token baselines: hand cases, optimality, alignment, the tail, and the field that they read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read(batch: Batch, *more: str) -> dict[str, Any]:
 
 
 def coins(mask: list[list[int]], rewards: list[list[float]]) -> dict[str, Any]:
-    """A batch of one group, in which every token is one of two equally likely ones: each energy is 1/2."""
+    """Return a batch of one group in which every token is one of two equally likely tokens, so each energy is 1/2."""
     shape = np.shape(mask)
     return {
         "token_rewards": jnp.array(rewards),
@@ -53,7 +53,7 @@ def test_by_hand():
 
 
 def test_tools_in_between_push_positions_apart_but_not_policy_steps():
-    # Row 1 has a tool token second. By position, its second policy token meets nobody.
+    # The second token of row 1 is a tool token. By position, no other row has a token beside its second policy token.
     batch = coins([[1, 1, 0], [1, 0, 1]], [[0.0, 4.0, 0.0], [0.0, 0.0, 1.0]])
     by_position = optimal_token_baseline(**batch)
     np.testing.assert_allclose(by_position, [[1.5, 0, 0], [-1.5, 0, 0]], atol=1e-6)

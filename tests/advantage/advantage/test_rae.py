@@ -23,7 +23,7 @@ def step(rae, state, scores, roles, mask=None):
 
 
 def test_the_figures_of_prime_rl():
-    """Its test: a first group centres each role on its own mean; the second is judged by the baseline before it."""
+    """From prime-rl's test: the first group centres each role on its own mean; the second uses the previous baseline."""
     rae = RoleConditioned(decay=0.5, per="step")
     advantages, _, state = step(rae, rae.init(2), [1.0, -1.0, -1.0], [0, 0, 1])
     assert advantages.tolist() == [1.0, -1.0, 0.0]
@@ -35,7 +35,7 @@ def test_the_figures_of_prime_rl():
 
 
 def test_each_completion_decays_the_baseline_as_in_the_paper():
-    """Equal scores, so that the order in which the paper takes them makes no difference."""
+    """The scores are equal, so the order in which the paper processes them does not matter."""
     rae, expected = RoleConditioned(decay=0.95), 0.0
     state = {"baseline": jnp.zeros(1), "seen": jnp.ones(1)}
     _, _, state = step(rae, state, [2.0] * 5, [0] * 5)
@@ -45,7 +45,7 @@ def test_each_completion_decays_the_baseline_as_in_the_paper():
 
 
 def test_a_game_that_one_side_wins_teaches_nothing():
-    """What the estimator is for: the advantage of moving first is no move's merit."""
+    """This is the purpose of the estimator: the benefit of moving first is not credited to any move."""
     rae = RoleConditioned()
     state = rae.init(2)
     for _ in range(3):
@@ -86,7 +86,7 @@ RAE = (*TINY, "train.advantage=rae", "sft.steps=0", "model.decoder.layers=1")
 
 @pytest.fixture(scope="module")
 def games(tmp_path_factory):
-    """Prompts of two roles, in a file."""
+    """A file with prompts of two roles."""
     path = tmp_path_factory.mktemp("data") / "games.jsonl"
     lines = [{"prompt": f"{i}+1=", "answer": str(i + 1), "role": "first" if i % 2 else "second"} for i in range(9)]
     path.write_text("\n".join(map(json.dumps, lines * 4)))

@@ -1,4 +1,4 @@
-"""Advantage `turn_gae`: hand case, and that a turn is one step of `gae`."""
+"""Advantage `turn_gae`: hand case, and equality with `gae` if each turn is one step."""
 
 from __future__ import annotations
 

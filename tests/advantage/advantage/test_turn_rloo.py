@@ -1,4 +1,4 @@
-"""Advantage `turn_rloo`: hand cases, where it is `rloo`, and that its policy gradient is unbiased."""
+"""Advantage `turn_rloo`: hand cases, equality with `rloo`, and the unbiasedness of its policy gradient."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_with_a_reward_at_the_end_alone_it_is_rloo():
 
 
 EARNED = {(0,): (0.5,), (1, 0): (1.0, -2.0), (1, 1): (1.0, 3.0)}
-"""What the turns of an episode earn, by what was chosen in them: 1 in turn 0 is to take another turn."""
+"""The rewards of an episode's turns by the actions in them; action 1 in turn 0 means to take another turn."""
 THETA = jnp.array([0.3, -0.4])
 
 
@@ -92,6 +92,6 @@ def test_its_policy_gradient_is_unbiased_where_the_policy_decides_when_to_stop()
     ],
 )
 def test_others_are_not(estimator):
-    """The first gives nothing to a turn without company; in the second a turn is part of its own baseline."""
+    """The first gives zero to a turn without other turns to compare; in the second a turn is in its own baseline."""
     found, exact = expected_gradient(estimator)
     assert np.abs(found - exact).max() > 0.02 * np.abs(exact).max()

@@ -1,4 +1,4 @@
-"""Completion filter `void_turns`: an episode that is left out is nowhere, and least of all in a baseline."""
+"""Completion filter `void_turns`: an episode that is left out does not count anywhere, especially not in a baseline."""
 
 from __future__ import annotations
 

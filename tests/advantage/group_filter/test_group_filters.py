@@ -1,4 +1,4 @@
-"""Group filters answer for whole groups, whatever the labels and whatever stands in rows of no group."""
+"""Group filters decide for whole groups, whatever the labels of the groups and the values in rows without a group."""
 
 import jax.numpy as jnp
 

@@ -1,4 +1,4 @@
-"""Agent loop `tool_agent`: what follows a turn, why an episode ends, and whose fault a failure is."""
+"""Agent loop `tool_agent`: what follows a turn, why an episode ends, and how failures are attributed."""
 
 import os
 import time
@@ -65,7 +65,7 @@ def begin(*, tools=(TOOL,), interaction=None, samples=1, examples=({"prompt": "?
 
 
 def say(running, text, row=0, *, finish="eos"):
-    """Return what the policy reads after a turn; None at the end."""
+    """Return the text that the policy reads after a turn; None at the end."""
     ids = [*Letters().encode(text), *([EOS] if finish == "eos" else [])]
     (found,) = running.then([row], [ids], [finish])
     return None if found is None else Letters().decode(found)
@@ -122,7 +122,7 @@ def test_calls_that_cannot_be_read_end_an_episode_in_the_long_run():
 
 
 def test_a_turn_that_comes_to_nothing_is_void():
-    """A call that cannot be read, no text, no end; a call that fails is not void."""
+    """A turn is void with an unparsable call, without text, or without an end; a call that fails is not void."""
     running = begin(interaction=GuessNumber(guesses=9), samples=2, max_invalid=9)
     for text in ("<tool_call>{", "7", "  ", ADD.replace("1", "99")):
         say(running, text)
@@ -178,7 +178,7 @@ def wait(a: int, b: int) -> int:
 
 
 def test_a_tool_that_hangs_is_ended_and_other_calls_are_not():
-    """Each call of a turn has the whole time, and so have those of other episodes."""
+    """The time limit applies to each call separately, within a turn and in other episodes."""
     running = begin(
         tools=[Tool(name="add", function=wait, target=wait)],
         samples=2,

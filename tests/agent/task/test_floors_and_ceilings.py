@@ -1,4 +1,4 @@
-"""What a policy that knows nothing reaches in each task, and what one that knows all: both played through the loop."""
+"""The success rates in each task of a policy that knows nothing and of one that knows everything, in the agent loop."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def play(recipe, policy, *overrides):
 
 
 def right(examples, episodes):
-    """The share of the episodes whose last turn is the answer."""
+    """Return the share of the episodes whose last turn is the answer."""
     wanted = [f"<answer>{example['answer']}</answer>" for example in examples]
     return np.mean([m[-1]["content"] == answer for m, answer in zip(episodes.conversations, wanted, strict=True)])
 
@@ -43,7 +43,7 @@ def right(examples, episodes):
 
 
 def knows_the_way(example, messages, rng):
-    """Looks at what the policy sees, and at nothing else."""
+    """Return the best move, computed only from the text that the policy sees."""
     seen = messages[-1]["content"] if messages else example["prompt"]
     lake = [line.replace(" ", "") for line in seen.split("\n") if line]
     (place,) = [(row, line.index("P")) for row, line in enumerate(lake) if "P" in line]
@@ -55,7 +55,7 @@ def at_random(example, messages, rng):
 
 
 def chance(lake, moves):
-    """The probability that a random walk of so many moves reaches the goal, exactly."""
+    """Return the exact probability that a random walk of `moves` moves reaches the goal."""
     reached, there = 0.0, {(0, 0): 1.0}
     for _ in range(moves):
         after = {}

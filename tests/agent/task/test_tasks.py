@@ -1,4 +1,4 @@
-"""Tasks of several turns: demonstrations are what the environment and the tools would have said."""
+"""Tasks of several turns: the demonstrations agree with the answers of the environment and the tools."""
 
 from dovetail.protocols import Turn
 from dovetail_agent.interaction.guess_number import GuessNumber

@@ -1,4 +1,4 @@
-"""Tool `python`: what the model reads, what is kept from call to call, and what is stopped."""
+"""Tool `python`: the text that the model reads, the state between calls, and the limits."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ RUN = Python(isolation="any", time_limit=20.0)
 
 
 def say(*cells, tool=RUN):
-    """Return what the last cell of an episode prints."""
+    """Return the output of the last cell of an episode."""
     state = text = None
     for cell in cells:
         found = tool(cell, state)

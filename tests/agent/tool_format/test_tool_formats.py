@@ -1,4 +1,4 @@
-"""Formats of calls: what each family writes, what is cut in the middle, and back again."""
+"""Formats of calls: what each model family writes, calls that are cut off, and round trips."""
 
 import pytest
 
@@ -44,7 +44,7 @@ def test_a_call_with_its_types_arrives(name):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_wherever_a_call_is_cut_it_is_an_error_or_nothing_and_never_another_call(name):
-    """In lines of text an action without its input is a call without arguments, and so is one that is cut there."""
+    """In line formats an action without input is a call without arguments, and so is an action cut off at that point."""
     whole = FORMATS[name].write(Call("add", {"a": 12, "b": 3}))
     said = [FORMATS[name].parse(whole[:end]) for end in range(len(whole))]
     called = [call for found in said for call in found.calls if found != FORMATS[name].parse(whole)]

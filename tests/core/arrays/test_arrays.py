@@ -1,4 +1,4 @@
-"""What formulas share: what is public, and what they have to get right."""
+"""The helpers that formulas share: their public names and their results."""
 
 from __future__ import annotations
 

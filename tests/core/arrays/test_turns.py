@@ -1,4 +1,4 @@
-"""Sums and places by turn are those of a loop over episodes and turns."""
+"""Sums and positions by turn agree with a loop over episodes and turns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dovetail.arrays import Turns, carried, gae_trace
 RNG = np.random.default_rng(1)
 TURNS = np.array([[0, 0, 0, 1, 1, 2, 2], [0, 1, 1, 1, 1, 1, 0], [0, 0, 0, 0, 0, 0, 0], [0, 0, 1, 1, 2, 2, 0]])
 MASK = np.array([[1, 1, 0, 1, 0, 1, 1], [1, 0, 1, 1, 0, 1, 0], [0] * 7, [1, 0, 0, 0, 0, 1, 0]]) == 1
-"""Observations behind turns, padding numbered 0, an empty row, and a turn of which no policy token is left."""
+"""Observations after turns, padding numbered 0, an empty row, and a turn without remaining policy tokens."""
 X = np.where(MASK, RNG.normal(size=MASK.shape), np.nan).astype(np.float32)
 
 
@@ -43,7 +43,7 @@ def test_what_is_carried_is_never_lost() -> None:
     assert not found[~MASK].any()
     live = MASK.any(axis=1)
     np.testing.assert_allclose(found.sum(axis=1)[live], np.asarray(x).sum(axis=1)[live], rtol=1e-5)
-    # to go from each policy token on, nothing is missing but what came before the first one
+    # the rewards from each policy token on include everything except those before the first one
     for row in np.flatnonzero(live):
         for place in np.flatnonzero(MASK[row])[1:]:
             np.testing.assert_allclose(found[row, place:].sum(), np.asarray(x)[row, place:].sum(), rtol=1e-4)

@@ -1,4 +1,4 @@
-"""What Tab offers, asked as a shell asks."""
+"""Completion with Tab, tested with the calls that a shell makes."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from dovetail.registry import Origin, current
 
 
 def ask(line: str, tmp_path) -> list[str]:
-    """Answer as the function that bash calls does."""
+    """Return the completions that the function called by bash prints."""
     answers = tmp_path / "answers"
     environment = {
         "_ARGCOMPLETE": "1",

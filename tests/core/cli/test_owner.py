@@ -1,4 +1,4 @@
-"""A third party's component of an existing name: reached by its owner's name everywhere, and by no accident anywhere."""
+"""A third party's component with an existing name: reachable everywhere by its owner's name, and never by accident."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Commands of plugins: found, listed with their owner, refused where they take a name; a broken plugin hurts nobody."""
+"""Commands of plugins: found, listed with their owner, refused if the name is taken; a broken plugin affects no other."""
 
 import sys
 

@@ -48,7 +48,7 @@ def anything(rng: random.Random, depth: int = 3) -> Any:
 
 
 def random_gin(rng: random.Random) -> str:
-    """Bindings for all types of values, written with `repr`."""
+    """Return bindings with all types of values, written with `repr`."""
     values = {
         "train.rewards": rng.choice([("assorted", "length"), ["length", "assorted"]]),
         "train.kl_coef": rng.choice([float("inf"), -0.0, abs(rng.gauss(0, 1))]),

@@ -242,14 +242,14 @@ def test_bindings_alone_need_no_file(registry: Registry):
 
 
 class Openable:
-    """What kind `rollout` asks for."""
+    """The methods that kind `rollout` requires."""
 
     check = open = open_folder = print
 
 
 @attrs.frozen(kw_only=True)
 class Wraps(Openable):
-    """An engine around another, which a hyperparameter names."""
+    """An engine that wraps another engine, chosen by a hyperparameter."""
 
     inner: Annotated[Any, Chooses("rollout")] = "plain"
     factor: float = 2.0
@@ -257,7 +257,7 @@ class Wraps(Openable):
 
 @attrs.frozen(kw_only=True)
 class Plain(Openable):
-    """What it wraps."""
+    """The wrapped engine."""
 
     slots: int = 4
 
@@ -305,7 +305,7 @@ def test_a_component_that_only_hyperparameters_choose_is_one_choice(registry: Re
 
 @attrs.frozen(kw_only=True)
 class Shapeless:
-    """A model that lacks what the engine asks for before any weights are made."""
+    """A model without the method that the engine calls before any weights exist."""
 
     def make(self, vocab_size: int, *, rngs: Any, place: Any) -> Any:
         return vocab_size, rngs, place

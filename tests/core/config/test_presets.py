@@ -1,4 +1,4 @@
-"""A preset gives what nobody sets."""
+"""A preset gives the values of settings that nothing else sets."""
 
 import attrs
 import pytest
@@ -48,7 +48,7 @@ def test_an_unknown_preset_is_refused_with_the_nearest():
 
 @attrs.frozen(kw_only=True)
 class Warm:
-    """Sets what no section has."""
+    """A preset for a setting that no section has."""
 
     temprature: float = 0.7
 

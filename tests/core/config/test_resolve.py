@@ -35,7 +35,7 @@ def test_after_a_syntax_error_nothing_is_said_about_what_may_be_lost(complaints:
 def test_what_dovetail_has_written_means_its_own_whatever_is_installed(
     load_text: LoadText, complaints: Complaints, registry: Registry
 ):
-    """A file that it has resolved, and its defaults; only a user's own bare name is ambiguous."""
+    """This holds for resolved files and for defaults; only a bare name written by the user is ambiguous."""
     before = load_text("train.policy_loss = gspo\n")
     for kind, name in (("policy_loss", "gspo"), ("policy_loss", "grpo"), ("value_loss", "ppo")):
         registry.add(kind, name, lambda logps, mask: logps, origin=ACME)
@@ -181,7 +181,7 @@ def test_what_cannot_be_planned_is_refused_when_it_is_read(registry: Registry, w
 
 
 def test_names_of_fields_are_looked_up_where_the_config_looks(registry: Registry, load_text: LoadText):
-    """`probe` is in the registry at hand and in no other."""
+    """`probe` is only in the given registry."""
     registry.add("policy_loss", "probing", probing, origin=ACME)
     plan = load_text(PROBING).plan
     assert plan is not None

@@ -71,7 +71,7 @@ def test_equality_is_about_values_not_origins(load_text: LoadText):
 
 
 def test_what_goes_to_other_processes_pickles(load_text: LoadText):
-    """Engines of their own process get the sampling settings, and workers get parameters."""
+    """Engines in processes of their own receive the sampling settings, and workers receive parameters."""
     config = load_text("sampling.max_tokens = 7\n")
     assert pickle.loads(pickle.dumps(config.sampling)) == config.sampling
     params = config.choice("train.optimizer").params

@@ -1,4 +1,4 @@
-"""What a configuration may hold follows from the sections and kinds that are open, a plugin's as well as our own."""
+"""The schema of a configuration follows from the open sections and kinds, a plugin's as well as the built-in ones."""
 
 from collections.abc import Callable
 from typing import Annotated, Any

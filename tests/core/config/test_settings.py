@@ -1,4 +1,4 @@
-"""Settings refuse what means nothing, wherever they are made."""
+"""Settings refuse meaningless values, wherever they are constructed."""
 
 import math
 

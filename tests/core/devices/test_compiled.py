@@ -1,4 +1,4 @@
-"""Runs that differ in numbers share what is compiled, and nothing that is compiled can hold a number."""
+"""Runs that differ only in numbers share compiled programs, and no compiled program can contain such a number."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ class Inner:
 
 @attrs.frozen(kw_only=True)
 class Scale:
-    """x·number^power, by a number that is passed or, wrongly, by the one that it holds."""
+    """x·number^power, with the number as an argument or, wrongly, as a constant."""
 
     inner: tuple[Inner, ...]
     honest: bool = True

@@ -1,4 +1,4 @@
-"""What `dovetail plan` says agrees with counting by hand, and with a model that is really made."""
+"""The figures of `dovetail plan` agree with counting by hand and with a real model."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_critic_and_a_reference_cost():
 
 
 def test_a_larger_teacher_costs_what_it_is(tmp_path):
-    """Once a step where it scores what was sampled, in every epoch where its logits are beside the policy's."""
+    """It runs once per step if it scores the samples, and in every epoch if its logits are compared with the policy's."""
     large = ("model.decoder.width=64", "model.decoder.layers=4", "model.decoder.heads=4", "model.decoder.kv_heads=4")
     alone = estimate(load(None, [*TINY, *large]))
     teacher = ("roles.teacher=frozen", "teacher.model=decoder", *(f"teacher/{each}" for each in large))

@@ -1,4 +1,4 @@
-"""Memory from a trace, against what XLA allocates."""
+"""The memory estimated from a trace agrees with the memory that XLA allocates."""
 
 import functools
 
@@ -18,7 +18,7 @@ SQUARE = jax.ShapeDtypeStruct((512, 512), jnp.float32)  # one MiB
 
 
 def beside(function, *shapes, donated=0):
-    """MiB beside the arguments."""
+    """Return the MiB that a function needs in addition to its arguments."""
     arguments = sum(shape.size * 4 for shape in jax.tree.leaves(shapes))
     return (traced(function, *shapes, donated=donated).peak - arguments) / FRAGMENTS / MIB
 

@@ -1,4 +1,4 @@
-"""The model's mode, the micro-batch and the chunk of logits, chosen so that a step fits."""
+"""The choice of the model's mode, the micro-batch and the chunk of logits with which a step fits into memory."""
 
 import json
 
@@ -31,7 +31,7 @@ WIDE = (
 
 @pytest.fixture(autouse=True)
 def only_arrays(monkeypatch):
-    """What the process takes by itself is more than these models."""
+    """Ignore the process's own memory, which is more than these models need."""
     monkeypatch.setattr(footprint, "PROGRAM", 0)
     monkeypatch.setattr(footprint, "PER_OPERATION", 0)
 

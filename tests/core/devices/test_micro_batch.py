@@ -1,4 +1,4 @@
-"""The automatic micro-batch: whole groups where they fit, even pieces, always the same answer."""
+"""The automatic micro-batch: whole groups if they fit, even pieces, and always the same choice."""
 
 import attrs
 import jax
@@ -24,7 +24,7 @@ def test_it_fits_and_cuts_groups_only_where_one_is_too_large(tokens):
 
 
 def test_pieces_are_even():
-    """Ten groups do not become 9 and 1, but 5 and 5."""
+    """Ten groups become 5 and 5, not 9 and 1."""
     work = attrs.evolve(WORK, rows=80)
     assert work.fit(tokens=9 * 500) == 40
 
@@ -55,7 +55,7 @@ def test_a_config_decides_it_together_with_the_model():
 
 
 def test_a_large_model_gets_less(monkeypatch):
-    """Activations take a share of the memory at most, by what the backward pass of this very model keeps."""
+    """Activations use at most a share of the memory, computed from what this model's backward pass keeps."""
     config, graphdef, weights = model()
     work = attrs.evolve(in_update(config), rows=64)
     monkeypatch.setattr("dovetail.devices.micro_batch.memory_of", lambda _: 1 << 20)

@@ -1,4 +1,4 @@
-"""Runs in threads whose calls become one: what they get is what each would get alone."""
+"""Runs in threads whose calls are combined into one: each gets the same results as alone."""
 
 import threading
 
@@ -23,7 +23,7 @@ def step(state, base, power, number):
 
 @pytest.fixture(autouse=True)
 def note_programs(monkeypatch):
-    """Forget what was compiled, and note what is vectorised."""
+    """Clear the compiled programs, and record the programs that are vectorised."""
     CALLS.clear()
     PROGRAMS.clear()
     step.alone.clear_cache()

@@ -1,4 +1,4 @@
-"""A GPU that is there and not used is told; one that is used, or not wanted, is not."""
+"""A GPU that is present but not used is reported; a GPU that is used, or excluded on purpose, is not."""
 
 import warnings
 
@@ -16,7 +16,7 @@ echo "NVIDIA H100 80GB HBM3, 580.65.06, 9.0, 81559, [N/A]"
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """A machine without GPUs, whatever this one has."""
+    """A simulated machine without GPUs."""
     monkeypatch.setattr(presence, "DEVICES", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)

@@ -1,4 +1,4 @@
-"""Evaluation: the same examples with the same keys, whole, per data source, and what a config may not ask of it."""
+"""Evaluation: the same examples with the same keys, complete, per data source; and the configs that it refuses."""
 
 import attrs
 import numpy as np
@@ -18,7 +18,7 @@ RIGHT, NEAR, WRONG = "<answer>10</answer>", "<answer>{}</answer>", "<answer>7"
 
 
 class Words:
-    """A tokenizer whose one-token texts are what an engine of the test says."""
+    """A tokenizer for the one-token texts of the engine below."""
 
     vocab_size, pad_id, eos_ids = 8, 0, (1,)
     texts = ("", "", RIGHT, "<answer>10.5</answer>", "<answer>11</answer>", WRONG)
@@ -34,7 +34,7 @@ class Words:
 
 
 class Engine:
-    """Says one token: the one that `says` gives for the place of a completion among all that were asked for."""
+    """Returns completions of one token, which `says` chooses by the completion's index among all requested ones."""
 
     def __init__(self, says):
         self.says, self.asked = says, []
@@ -56,7 +56,7 @@ class Engine:
 
 @attrs.frozen
 class Sums:
-    """A task of sums that are all ten."""
+    """A task of sums whose answers are all ten."""
 
     columns = ("answer", "data_source")
 
@@ -96,7 +96,7 @@ def test_greedy_figures_by_hand():
 
 
 def test_sampled_figures_by_hand():
-    """Of four samples two are right, one is near and one has no answer: the majority is right."""
+    """Of four samples two are right, one is close and one has no answer, so the majority is right."""
     several = ("eval.samples=4", "eval.pass_at=(1, 2)", "eval.majority_at=(4,)", "eval.answer=tagged")
     found = evaluator(lambda sample: (2, 3, 2, 5)[sample], *CHECKS, *several, "eval.saved_samples=99")()
     metrics, records = found.metrics, found.records

@@ -1,4 +1,4 @@
-"""verl 0.9.1's metrics of an evaluation, of which the estimates of the best of k depart."""
+"""verl 0.9.1's evaluation metrics; only the estimates of the best of k depart."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FUNCTION = "process_validation_metrics"
 CASE = next(case for case in load("verl")[0] if case["function"] == FUNCTION)
 DEPARTURE = "verl draws the k samples with replacement, which underestimates the best of k"
 RIGHT = np.array(CASE["config"]["acc"][:8]).reshape(2, 4).sum(axis=1).astype(int)
-"""Right samples of the two prompts of which there are four."""
+"""The numbers of right samples of the two prompts with four samples each."""
 EXPECTED = CASE["metrics"]["a"]["acc"]
 
 

@@ -1,4 +1,4 @@
-"""Episodes on any engine: what is written is what was drawn and said, in ids; who plays beside whom changes nothing."""
+"""Episodes on any engine contain exactly the ids that were sampled and observed, whatever else is in the batch."""
 
 import attrs
 import jax
@@ -15,7 +15,7 @@ EOS, PAD = 1, 0
 
 @attrs.define
 class Echo:
-    """Draws `count` tokens, the number of true tokens of its prompt plus what its key says, and then an EOS."""
+    """Samples `count` tokens, the prompt's number of unmasked tokens plus a number from the key, and then an EOS."""
 
     count: int = 2
     asked: list = attrs.field(factory=list)
@@ -49,7 +49,7 @@ def play(then, *, prompts=2, samples=2, max_tokens=16, engine=None, turn_tokens=
 
 
 def until(turns):
-    """Say 50, 51 after each turn but the last; `turns[row]` of them."""
+    """Return an agent that answers 50, 51 after each turn except the last; row r has `turns[r]` turns."""
     seen = {}
 
     def then(rows, ended, finish):

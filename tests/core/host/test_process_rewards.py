@@ -1,4 +1,4 @@
-"""Process rewards get texts, tokens and where each token ends; whatever they do wrong is said with name and sample."""
+"""Process rewards receive texts, tokens and the end of each token; errors name the reward and the sample."""
 
 import math
 import re
@@ -22,7 +22,7 @@ ORIGIN = Origin("acme-rl", "1.0", "acme")
 
 @attrs.frozen
 class Words:
-    """A tokenizer whose tokens are the characters of the alphabet, and 0, which is no text."""
+    """A tokenizer whose tokens are the letters of the alphabet, and 0, which has no text."""
 
     decoded: list = attrs.field(factory=list, eq=False)
 
@@ -32,7 +32,7 @@ class Words:
 
 
 def drawn(*rows, width=4):
-    """Completions of these ids, with tool tokens (negative ones) outside the mask."""
+    """Return completions with these ids; negative ids are tool tokens, which are outside the mask."""
     tokens = np.zeros((len(rows), width), np.int32)
     mask = np.zeros((len(rows), width), bool)
     for row, ids in enumerate(rows):
@@ -121,7 +121,7 @@ def test_ends_cost_nothing_where_nobody_reads_them():
 
 @attrs.frozen
 class Spaces(Words):
-    """A tokenizer of words that leaves the space before the first one out, as sentencepiece does."""
+    """A tokenizer of words that omits the space before the first one, as sentencepiece does."""
 
     def decode(self, ids):
         self.decoded.append(len(ids))
@@ -130,7 +130,7 @@ class Spaces(Words):
 
 @attrs.frozen
 class Counts(Words):
-    """A tokenizer whose text says how much of it there is: no few tokens tell how long it has become."""
+    """A tokenizer whose text depends on the number of all tokens, so that a few tokens do not determine its length."""
 
     def decode(self, ids):
         self.decoded.append(len(ids))

@@ -1,4 +1,4 @@
-"""Prompts become left-padded arrays; the limit on their length errs, cuts or filters, and always says how many."""
+"""Prompts become left-padded arrays; prompts that are too long are refused, cut or filtered, and always counted."""
 
 import attrs
 import numpy as np
@@ -76,7 +76,7 @@ def test_filtering_everything_is_an_error():
 
 
 class Endless:
-    """A task of millions of prompts, which notes how many were read."""
+    """A task of millions of prompts, which counts how many are read."""
 
     def __init__(self):
         self.read = []

@@ -1,4 +1,4 @@
-"""Rejected groups are replaced within the bound; what is still missing is left out of everything."""
+"""Rejected groups are replaced within the limit; groups still missing then are left out of everything."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from dovetail.train.metrics import rollout_metrics
 
 
 def a_round(number, prompts=3, samples=2, tokens=4):
-    """Prompt p of round r has token 10r + p everywhere."""
+    """Return a round in which all tokens of prompt p are 10 · number + p."""
     rows = prompts * samples
     labels = np.repeat(10 * number + np.arange(prompts), samples)
     examples = tuple({"prompt": str(10 * number + prompt)} for prompt in range(prompts))

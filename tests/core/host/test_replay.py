@@ -1,4 +1,4 @@
-"""What a replay returns goes behind the fresh groups, with numbers of its own; what does not fit is refused."""
+"""Groups from a replay follow the fresh groups, with group ids of their own; groups of the wrong shape are refused."""
 
 import attrs
 import numpy as np
@@ -18,7 +18,7 @@ FRESH = {
 
 @attrs.frozen(kw_only=True)
 class Same:
-    """Returns the last fresh groups at once, as often as it is asked to."""
+    """Returns the last fresh groups immediately, on every call."""
 
     groups: int = 3
     wrong: str | None = None

@@ -1,4 +1,4 @@
-"""Rewards get completions and columns by name; whatever they do wrong is said with name and sample."""
+"""Rewards receive completions and columns by name; errors name the reward and the sample."""
 
 import math
 
@@ -104,7 +104,7 @@ def test_hyperparameters_reach_the_reward():
 
 
 def test_without_rewards_every_score_is_zero():
-    """Process rewards, or terms of the loss, may be all there is to learn from."""
+    """A run may learn only from process rewards or loss terms."""
     made = scorer()
     made.check()
     scores = made(EXAMPLES, ["2", "x"])

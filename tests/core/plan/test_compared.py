@@ -1,4 +1,4 @@
-"""The sampler's log-probabilities meet the trainer's only where both are over the same tokens."""
+"""The sampler's log-probabilities are compared with the trainer's only if both are over the same tokens."""
 
 import numpy as np
 import pytest
@@ -74,7 +74,7 @@ CUT = ("sampling.top_k=4", "sampling.top_p=0.9", "sft.steps=0", "train.steps=2",
 
 @pytest.mark.parametrize("also", [(), ("train.replay=recent",), ("sampling.logps=vocabulary",)])
 def test_token_tis_under_a_cut_weighs_tokens_by_one(also, tmp_path):
-    """Over the vocabulary, 4 of 300 about equally likely tokens would weigh 0.01."""
+    """With probabilities over the whole vocabulary, 4 of 300 about equally likely tokens would get the weight 0.01."""
     last = train(load(None, [*TINY, *CUT, TIS, *also]), tmp_path)
     assert last["correction/weight_mean"] == pytest.approx(1.0, abs=0.3 if "replay" in str(also) else 1e-3)
     if not also:

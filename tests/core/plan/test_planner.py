@@ -1,4 +1,4 @@
-"""From signatures to exactly the forward passes needed."""
+"""The planner derives from signatures exactly the forward passes that are needed."""
 
 import attrs
 import pytest
@@ -31,7 +31,7 @@ def reinforce(logps, advantages, mask):
 
 
 def ppo(logps, old_logps, advantages, mask):
-    """Loss with."""
+    """Loss with old log-probabilities."""
 
 
 def sharp(logps, advantages, sharpness, mask):
@@ -91,7 +91,7 @@ def pooled(hidden_states, mask):
 
 
 def luck(old_entropy, key):
-    """Derived, by chance."""
+    """Derived field that draws."""
 
 
 def live_luck(logps, key):
@@ -128,7 +128,7 @@ class Tracker:
 
 @attrs.frozen(kw_only=True)
 class Forgetful:
-    """Estimator that reads a state that nobody makes."""
+    """Estimator that reads a state that nothing initialises."""
 
     def __call__(self, state, scores):
         """Estimate."""
@@ -171,7 +171,7 @@ def kl_in_the_reward(function):
 
 
 def make(calls, registry, *, on_policy=False, there=(), **options):
-    """Plan calls; `there` are the fields that need a component of their own, and have one."""
+    """Plan calls; `there` lists the fields that need a component of their own and have one."""
     missing = {name: info.without for name, info in FIELDS.items() if info.without and name not in there}
     planner = Planner(registry=registry, missing=missing, on_policy=on_policy, **options)
     for each in calls:
@@ -180,7 +180,7 @@ def make(calls, registry, *, on_policy=False, there=(), **options):
 
 
 def passes(plan, *, live):
-    """Which role's model is evaluated on what, and for which quantities."""
+    """Return which role's model is evaluated on which input, and for which quantities."""
     return {(each.role, each.inputs): each.quantities for each in plan.passes_of(live=live)}
 
 
@@ -390,7 +390,7 @@ def lucky(logps, luck, mask):
 
 
 def live_lucky(logps, live_luck, mask):
-    """Loss that reads one which cannot be."""
+    """Loss that reads a drawn field of the policy being trained, which is impossible."""
 
 
 def distilled(logps, teacher_logps, mask):

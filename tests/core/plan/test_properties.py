@@ -1,4 +1,4 @@
-"""What holds for every plan, whatever the components: checked on random calls that read random fields."""
+"""Properties of every plan, whatever the components: checked on random calls that read random fields."""
 
 import random
 
@@ -52,14 +52,14 @@ def registry() -> Registry:
 
 
 def component(name: str, fields: list[str]) -> Component:
-    """A component whose signature is these fields."""
+    """Return a component that reads these fields."""
     space: dict = {}
     exec(f"def {name}({', '.join(fields)}): ...", space)
     return Component(kind="advantage", name=name, target=space[name], origin=ORIGIN)
 
 
 def calls(seed: int) -> list[Call]:
-    """Estimators and losses, any number of each, as the planner does not mind."""
+    """Return any numbers of estimators and losses; the planner does not require exactly one of each."""
     chance = random.Random(seed)
     found = []
     for number in range(chance.randint(1, 6)):
@@ -83,7 +83,7 @@ def make(chosen, registry, on_policy=False):
 
 
 def evaluated(found) -> set[str]:
-    """The fields that forward passes compute."""
+    """Return the fields that forward passes compute."""
     return {
         ("" if each.live else "old_" if each.role == CRITIC else prefix_of(each.role)) + name
         for each in found.passes
@@ -92,7 +92,7 @@ def evaluated(found) -> set[str]:
 
 
 def work(found) -> set[str]:
-    """What a step has to compute beside the components themselves."""
+    """Return everything that a step has to compute besides the components themselves."""
     drawn = {name for name in ("greedy_scores", "role_ids") if name in found}
     return evaluated(found) | drawn | set(found.roles) | set(found.derived)
 

@@ -1,4 +1,4 @@
-"""The contract is read off the signature, and a broken one is refused with distribution, file and cure."""
+"""The contract is read from the signature; a broken one is refused with the distribution, the file and a remedy."""
 
 import pickle
 from typing import Annotated, Literal

@@ -1,4 +1,4 @@
-"""Third-party distributions on the path are found; a broken one is named and hurts nobody else."""
+"""Third-party distributions on the path are found; a broken distribution is named and affects no other."""
 
 import os
 import re
@@ -239,7 +239,7 @@ def test_a_compatible_one_is_taken_in(install, requires, api):
 
 
 def understand(monkeypatch, kind: str, versions: tuple[int, ...]) -> None:
-    """Let the engine understand these versions of a kind's contract."""
+    """Make the engine support these versions of a kind's contract."""
     records = [attrs.evolve(each, versions=versions) if each.name == kind else each for each in KINDS]
     monkeypatch.setattr(builtin, "KINDS", records)
 

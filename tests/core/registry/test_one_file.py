@@ -1,4 +1,4 @@
-"""A plugin that is one file: taken in by its name, in the registry and in a config, and refused in one line."""
+"""A plugin in a single file: loaded by its path into the registry and into configs, or refused in one line."""
 
 import os
 import re

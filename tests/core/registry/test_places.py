@@ -1,4 +1,4 @@
-"""The line of a component's own package that led to an error, whatever raised it and whatever stands beside it."""
+"""Errors name the line in the component's own package that led to them, whatever code raised them."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""Old names work with a warning that says where, and are refused, with the new name, once they are gone."""
+"""Old names work with a warning that names the place; removed names are refused, and the message has the new name."""
 
 import pytest
 

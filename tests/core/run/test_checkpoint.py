@@ -1,4 +1,4 @@
-"""What a checkpoint gives back is what was saved, bit for bit, whether it lived on a device or on the host."""
+"""A checkpoint restores exactly what was saved, bit for bit, on devices and on the host."""
 
 import attrs
 import jax
@@ -44,7 +44,7 @@ def test_a_note_that_lacks_something_is_refused(checkpoints):
 
 
 def test_arrays_of_the_host_come_back_as_they_were(checkpoints):
-    """A curriculum's estimates, a buffer of earlier completions."""
+    """Examples are a curriculum's estimates and a buffer of earlier completions."""
     state = {
         "count": np.asarray(np.int64(2**40)),
         "rate": np.array([0.1, np.nan, 1 / 3]),

@@ -1,4 +1,4 @@
-"""Other code than a run began with does not go on with its state."""
+"""A run is not resumed with code other than the code that it began with."""
 
 import importlib
 import json

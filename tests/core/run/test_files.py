@@ -1,4 +1,4 @@
-"""Files are held by one process, written whole, and read while they grow."""
+"""Files are locked by one process, written atomically, and readable while they grow."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Records go back to where a checkpoint was taken."""
+"""Records are cut back to the step of the checkpoint from which a run resumes."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""A file of JSON lines that is gone on with."""
+"""A file of JSON lines that a resumed run continues."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What names stood for when a run began."""
+"""A run remembers what the names of its sources referred to when it began."""
 
 import json
 

@@ -95,7 +95,7 @@ def test_the_mismatch_is_measured_at_collection_or_on_policy_in_the_update():
 
 
 def without_loss_masks(algorithm, stage="loss_masks"):
-    """The same algorithm, whose loss masks of a stage are not asked."""
+    """Return the same algorithm without the loss masks of a stage."""
     return attrs.evolve(algorithm, parts={"policy": {**algorithm.parts["policy"], stage: ()}})
 
 
@@ -172,7 +172,7 @@ def test_advantages_are_read_after_they_are_estimated_only():
 
 
 def direct(graphdef, weights, other, batch):
-    """KL(π‖π_ref) at every position, from whole logits."""
+    """Return KL(π‖π_ref) at every position, computed from all logits at once."""
 
     def logits(which):
         model = nnx.merge(graphdef, *which)

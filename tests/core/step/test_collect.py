@@ -1,4 +1,4 @@
-"""Rewards on tokens: nothing that an episode has earned is lost where corrections leave holes."""
+"""Rewards on tokens: no reward of an episode is lost if corrections reject tokens."""
 
 from __future__ import annotations
 

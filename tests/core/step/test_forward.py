@@ -92,7 +92,7 @@ def test_unlikely_tokens_have_finite_gradients():
 
 
 def test_no_logits_of_a_whole_batch_at_a_vocabulary_of_152_000():
-    """Compiled, not run: the peak of an update is far below one [seq, token, vocab] array of float32."""
+    """The update is only compiled: its peak memory is far below a float32 array of [seq, token, vocab]."""
     vocab, rows, token = 152_000, 16, 64
     config = load(
         None, ["model.decoder.width=16", "model.decoder.layers=1", "model.decoder.heads=1", "model.decoder.kv_heads=1"]
@@ -123,7 +123,7 @@ def tail_mass(logits, tokens, *, threshold: float = -1.0):
 
 
 def pooled_length(hidden_states, mask, *, factor: float = 1.0):
-    """A number of each completion."""
+    """A field with one number for each completion."""
     return factor * jnp.sum(mask, axis=-1, dtype=jnp.float32), {"factor": factor}
 
 
@@ -151,7 +151,7 @@ def test_hyperparameters_of_a_field_take_effect_in_the_forward_pass(threshold):
 
 
 def test_metrics_of_a_field_are_as_those_of_other_components():
-    """One for each position from what reads logits, also where they are computed in chunks; of whole completions any."""
+    """A field of logits has one metric per position, also if logits are computed in chunks; other fields may have any."""
     _, graphdef, weights = make()
     wanted = registered(tail_mass) | registered(pooled_length)
     hyper = {"field.pooled_length": {"factor": jnp.float32(2)}}
@@ -166,7 +166,7 @@ def test_metrics_of_a_field_are_as_those_of_other_components():
 
 
 def test_chunks_add_up_the_gradient_of_a_bfloat16_head_in_float32(monkeypatch):
-    """All rows are the same text: in bfloat16 the sum of what 600 equal chunks give stops growing."""
+    """All rows are the same text: a bfloat16 sum of the gradients of 600 equal chunks would stop growing."""
     _, graphdef, weights = make("model.decoder.param_dtype=bfloat16", "model.decoder.init_std=0.5")
     batch = {name: jnp.repeat(array[:1], 600, axis=0) for name, array in sampled().items()}
     batch["draw_ids"] = jnp.arange(600, dtype=jnp.int32)
@@ -208,11 +208,11 @@ def test_a_field_that_reads_logits_returns_a_number_for_each_position(function, 
 
 def test_the_logits_of_another_model_are_read_beside_the_policy_s():
     def gap(logits, ref_logits):
-        """What two models disagree by."""
+        """Difference of two models' logits."""
         return logits[..., 0] - ref_logits[..., 0]
 
     def first_logit(logits):
-        """The same of one."""
+        """Quantity of one model."""
         return logits[..., 0]
 
     _, graphdef, weights = make()

@@ -1,4 +1,4 @@
-"""Gradients of a mini-batch, added up over micro-batches."""
+"""Gradients of a mini-batch, accumulated over micro-batches."""
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,7 @@ def batch(rows=12, token=5):
 
 @pytest.mark.parametrize("size", [1, 4, 5, 12, 100])
 def test_the_split_changes_nothing(size):
-    """Also where the last micro-batch is ragged: rows of weight zero fill it."""
+    """This includes a ragged last micro-batch, which is padded with rows of weight zero."""
     (loss, metrics), gradient = jax.value_and_grad(loss_fn, has_aux=True)(params(), batch())
     found_gradient, found_loss, found = accumulate(loss_fn, params(), batch(), size)
     np.testing.assert_allclose(found_loss, loss, rtol=1e-5)
@@ -58,7 +58,7 @@ def test_a_sum_of_bfloat16_gradients_is_float32():
 
 @pytest.mark.parametrize("name", ["adamw", "adafactor", "lion", "muon", "sgd"])
 def test_small_steps_of_bfloat16_parameters_add_up(name):
-    """A hundred steps, each an eighth of what separates neighbouring numbers or less, and clipped on the way."""
+    """A hundred clipped steps, each at most an eighth of the distance between neighbouring numbers."""
     algorithm = assemble(load(None, [f"train.optimizer={name}", "train.lr=2e-4", "train.lr_schedule=constant"]))
     optimiser, params = algorithm.optimisers["train"], {"w": jnp.ones((2, 2), jnp.bfloat16), "head": jnp.ones(2)}
     gradients = jax.tree.map(lambda x: jnp.full(x.shape, 9.0), params)

@@ -1,4 +1,4 @@
-"""Keys of a step: another one for each mini-batch, and one of each row that no split can change."""
+"""Keys of a step: a different key for each mini-batch, and a key for each row that no split changes."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ def test_collection_and_each_mini_batch_have_keys_of_their_own():
 
 
 def rows_of(pieces, step):
-    """The keys of rows by the number of the row and its epoch; rows that fill a batch are left out."""
+    """Return the keys of rows by the number of the row and its epoch, without padding rows."""
     found = {}
     for piece in pieces:
         for number, row, here in zip(

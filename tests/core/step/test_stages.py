@@ -1,4 +1,4 @@
-"""What components of any kind, ours or a third party's, are given at their stage, and what becomes of their results."""
+"""The inputs that components of any kind, built-in or a third party's, get at their stage, and the use of their results."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from dovetail.step.update import mini_batches
 from dovetail.train.metrics import means
 
 ON_POLICY = (*PLAIN, "train.policy_loss=reinforce", "train.monitor=()")
-"""No forward pass but the update's."""
+"""Settings without any forward pass except the update's."""
 
 
 def register(kind, function):
@@ -22,7 +22,7 @@ def register(kind, function):
 
 
 def open_kind(name, stage, **options):
-    """Open a kind as a plugin would; it is forgotten after the test."""
+    """Open a kind as a plugin would; it is removed after the test."""
     current().add_kind(
         Kind(name=name, summary=name, stage=stage, reads="fields", **options), Origin("session", "0", "")
     )
@@ -41,7 +41,7 @@ def different(one, other):
 
 
 def summary(scores, mask, *, factor: float = 1.0):
-    """A derived field: a number of each completion, from its score and what is left of it."""
+    """A derived field: one number per completion, from its score and its remaining tokens."""
     return scores + factor * jnp.sum(mask, axis=-1, dtype=jnp.float32), {"scores": scores}
 
 
@@ -49,14 +49,14 @@ def summary(scores, mask, *, factor: float = 1.0):
 
 
 def test_a_derived_field_first_read_by_a_correction_reaches_the_estimator_as_things_stand_then():
-    """With the mask that the correction has left, and the scores that shaping has."""
+    """It is computed from the mask after the correction and from the shaped scores."""
 
     def narrow(summary, mask):
-        """Keep first tokens, having looked at the field."""
+        """Keep the first tokens, after reading the field."""
         return jnp.ones(mask.shape), mask & (jnp.arange(5)[None] < 1) & jnp.isfinite(summary)[:, None]
 
     def threefold(token_rewards, summary):
-        """Triple the rewards, having looked at it too."""
+        """Triple the rewards, after reading the field, too."""
         return 3 * token_rewards + 0 * summary[:, None]
 
     def of_summary(summary, mask):
@@ -108,7 +108,7 @@ def test_a_third_party_s_kind_is_called_and_its_field_reaches_the_estimator_and_
         return jnp.where(mask, -scale * rollout_logps, 0.0), {"tokens": mask}
 
     def cautious(scores, doubt, mask):
-        """Advantages without what is doubted."""
+        """Advantages that are zero for doubtful tokens."""
         return jnp.where(mask, scores[:, None] - doubt, 0.0)
 
     def careful(logps, advantages, doubt, mask):
@@ -139,7 +139,7 @@ def test_a_third_party_s_kind_may_look_at_the_whole_mini_batch():
         return (advantages > above + jnp.sum(advantages) / jnp.sum(mask, dtype=jnp.float32)).astype(jnp.float32)
 
     def chosen_few(logps, advantages, rank, mask):
-        """A loss on what ranks high."""
+        """A loss on tokens with a high rank."""
         return -logps * rank
 
     open_kind("ranking", "mini_batch", writes=("rank",))
@@ -171,7 +171,7 @@ def test_what_is_not_one_row_for_each_completion_is_refused_with_its_author(stag
 
 
 def test_a_result_that_broadcasting_would_hide_is_refused_with_its_author():
-    """One number for each completion, where each of its tokens has one."""
+    """The results have one number per completion instead of one per token."""
 
     def by_row(scores, mask):
         """An advantage for each completion, in the shape that broadcasts."""
@@ -263,7 +263,7 @@ def test_what_any_kind_reports_reaches_the_log():
 
 
 def test_the_mean_weight_of_loss_masks_is_theirs_alone():
-    """Whatever corrections have weighed or rejected: 1 where there is a token and no loss mask leaves it out."""
+    """Independently of corrections, it is 1 for every token that no loss mask leaves out."""
 
     def everything(advantages, mask):
         """Leave nothing out."""
@@ -289,7 +289,7 @@ def test_the_mean_weight_of_a_loss_mask_asked_with_the_loss_is_its_own_too():
         return jnp.full(mask.shape, 0.5), mask
 
     def live(logps, mask):
-        """Asked with the loss, as it reads the policy being trained."""
+        """A mask computed with the loss, because it reads the policy being trained."""
         return jnp.ones(mask.shape)
 
     register("correction", halved)

@@ -1,4 +1,4 @@
-"""The loss is a sum of terms: coefficients, schedules, and tokens of their own."""
+"""The loss is a sum of terms, each with its coefficient, schedule and tokens."""
 
 import attrs
 import jax
@@ -64,7 +64,7 @@ def same(one, other, tolerance=1e-5):
 
 
 def only(algorithm, name):
-    """The same algorithm with one term, by the name of its component."""
+    """Return the same algorithm with only one term, given by the name of its component."""
     chosen = tuple(term for term in algorithm.terms["policy"] if term.part.component.name == name)
     assert len(chosen) == 1
     return attrs.evolve(algorithm, terms={"policy": chosen})
@@ -82,7 +82,7 @@ SCHEDULE = ("train.schedule=linear", "schedule.linear.max_weight=0.5", "schedule
 
 
 def test_terms_with_coefficients_and_a_schedule_add_up():
-    """Loss and gradient, which plain gradient descent at rate 1 shows with the opposite sign."""
+    """This compares the loss and the gradient, which is the negative change of one SGD step at rate 1."""
     register("loss_term", square, cube)
     chosen = ("loss_term.square.coef=0.25", "loss_term.square.scheduled=True", "loss_term.cube.coef=-2.0")
     algorithm, graphdef, weights = tied(("square", "cube"), *SCHEDULE, *chosen)
@@ -115,7 +115,7 @@ def test_the_split_of_terms_into_micro_batches_changes_nothing(size):
 
 
 def with_texts(token=7, seed=5):
-    """A batch with an answer of each group, and a demonstration with a prompt of its own, counted once for its group."""
+    """Return a batch with an answer for each group, and a demonstration with its own prompt that counts once per group."""
     rng = np.random.default_rng(seed)
     first = np.arange(12) % 4 == 0
     lengths = np.array([2, 7, 4])
@@ -135,7 +135,7 @@ def with_texts(token=7, seed=5):
 
 
 def likelihood(graphdef, weights, batch, inputs):
-    """Log-probabilities of what is in the place of completions, row by row."""
+    """Return the log-probabilities of the texts in place of completions, row by row."""
     given = {name: batch[field] for name, field in INPUTS[inputs].fields.items()}
     return np.asarray(evaluate(graphdef, weights, given, fields("logps"), 1.0)["logps"])
 
@@ -157,7 +157,7 @@ def test_a_term_on_other_texts_is_a_mean_over_their_own_tokens(term, inputs):
 
 
 def test_a_policy_loss_learns_through_the_answers_too():
-    """What it reads of the policy on other inputs is differentiable: alone it would otherwise learn nothing."""
+    """The policy's log-probabilities on other inputs are differentiable; otherwise a loss of only these learns nothing."""
     dovetail.register("policy_loss", "likely_answers", likely_answers)
     algorithm, graphdef, weights = make(*PLAIN, "train.monitor=()", "train.policy_loss=likely_answers")
     batch, _ = collect(algorithm, graphdef, weights, with_texts())
@@ -166,7 +166,7 @@ def test_a_policy_loss_learns_through_the_answers_too():
 
 
 def test_demonstrations_keep_their_weight_where_groups_are_cut_into_mini_batches():
-    """The first row of a group has the demonstration, in whichever mini-batch it comes."""
+    """The first row of a group has the demonstration, whichever mini-batch the row is in."""
     register("loss_term", own_nll)
     algorithm, graphdef, weights = tied(("own_nll",), "train.mini_batch_size=6", "train.loss_agg=token_sum")
     assert algorithm.sizes.rows_per_prompt == 2
@@ -185,7 +185,7 @@ def test_a_term_compares_with_another_role_beside_it():
         return jnp.sum(jnp.square(gap), axis=-1)
 
     def distil(apart, mask):
-        """A term that a teacher gives."""
+        """A term that compares with a teacher."""
         return apart
 
     register("field", apart)
@@ -284,7 +284,7 @@ def test_a_third_party_s_kind_of_terms_may_give_them_coefficients():
 
 def test_a_term_s_coefficient_is_not_a_parameter_of_its_own():
     def greedy(logps, mask, *, coef: float = 1.0):
-        """A term that would have two."""
+        """A term that would have two coefficients."""
 
     register("loss_term", greedy)
     with pytest.raises(ConfigError, match="loss_term.greedy .* has a parameter 'coef', which the engine gives every"):

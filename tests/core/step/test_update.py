@@ -1,4 +1,4 @@
-"""One update, whatever way it is split: the shipped components on a tiny model."""
+"""An update of a tiny model with the shipped components, which gives the same result however it is split."""
 
 import attrs
 import jax
@@ -31,7 +31,7 @@ def make(*overrides):
 
 
 def make_adapted(*overrides):
-    """The same with an adapter whose change is not zero."""
+    """Return the same with an adapter whose change is not zero."""
     config = load(None, ["train.prompts=3", "train.group_size=4", *MODEL, *overrides])
     model = config.choice("train.model").bind().make(VOCAB, rngs=nnx.Rngs(0))
     graphdef, weights = split(config.choice("train.adapter").bind().apply(model, rngs=nnx.Rngs(1)))
@@ -69,7 +69,7 @@ def moment(seed=0, step=0, entropy_coef=0.01, update=0):
 
 
 def fields(*names):
-    """Components of kind `field` as parts, with their defaults."""
+    """Return components of kind `field` as parts, with their defaults."""
     found = {name: dovetail.get("field", name) for name in names}
     return {
         name: Part(role=f"field.{name}", label=name, component=component, statics={}, floats=dict(component.params))
@@ -82,7 +82,7 @@ def in_micro_batches(algorithm, size):
 
 
 def others(algorithm, weights, *roles):
-    """The models beside the policy: a little away from it, each another way."""
+    """Return the models of the other roles, each slightly different from the policy."""
     numbered = {role: number for number, role in enumerate(algorithm.follow, 1)}
     return {role: jax.tree.map(lambda x, n=numbered[role]: x * (1 + 0.01 * n), weights) for role in roles}
 
@@ -102,7 +102,7 @@ def collect(algorithm, graphdef, weights, batch, critic=None, now=None):
 
 
 def one_mini_batch(batch):
-    """A batch as the one mini-batch of an epoch."""
+    """Return a batch as the only mini-batch of an epoch."""
     return batch if "draw_ids" in batch else mini_batches(batch, len(batch["tokens"]), 1, jax.random.key(0))[0]
 
 
@@ -147,7 +147,7 @@ def test_the_gradient_does_not_depend_on_the_micro_batch(overrides):
 
 
 def test_what_lora_drops_belongs_to_the_row_and_the_epoch():
-    """The same however whole groups are split, and another draw in the next epoch."""
+    """It is the same however whole groups are split, and different in the next epoch."""
     overrides = (*PLAIN, "train.policy_loss=reinforce", "train.adapter=lora", "adapter.lora.rank=2")
     algorithm, graphdef, weights = make_adapted(*overrides, "adapter.lora.dropout=0.5")
     batch = sampled()
@@ -168,7 +168,7 @@ def test_what_lora_drops_belongs_to_the_row_and_the_epoch():
 
 
 def test_dropout_is_for_what_is_trained_on():
-    """A forward pass without a key, as all of sampling and scoring are, is that of the model without dropout."""
+    """Forward passes without a key, such as all sampling and scoring, are those of the model without dropout."""
     found = []
     for dropout in (0.0, 0.5):
         _, graphdef, weights = make_adapted("train.adapter=lora", f"adapter.lora.dropout={dropout}")
@@ -177,7 +177,7 @@ def test_dropout_is_for_what_is_trained_on():
 
 
 def test_the_update_norm_is_the_length_of_the_step():
-    """Plain gradient descent at rate 1 goes as far as the gradient is long, at half the rate half as far."""
+    """The length of an SGD step at rate 1 is the norm of the gradient; at half the rate it is half of that."""
     for rate in (1.0, 0.5):
         algorithm, graphdef, params = make(*PLAIN, f"train.lr={rate}", "train.policy_loss=grpo")
         batch, _ = collect(algorithm, graphdef, params, sampled())

@@ -1,4 +1,4 @@
-"""Fields as they stand at a moment: derived ones follow what they read, and results go through one door."""
+"""The current values of fields: derived fields follow the fields that they read, and results are checked in one place."""
 
 import re
 
@@ -99,7 +99,7 @@ def test_hyperparameters_reach_a_derived_field():
 
 
 def halve(mask):
-    """A correction that weighs, and keeps all."""
+    """A correction that changes weights and keeps all tokens."""
     return jnp.where(mask, 0.5, 0.0), mask, {"seen": mask}
 
 

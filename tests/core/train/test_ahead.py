@@ -1,4 +1,4 @@
-"""Sampling ahead of the updates: results that depend on no timing, resuming in every state of the channels, refusals."""
+"""Sampling ahead of the updates: results independent of timing, resuming in every state of the channels, refusals."""
 
 import time
 from pathlib import Path
@@ -85,13 +85,13 @@ def test_what_ran_when_is_measured_apart_from_what_came_of_it(undisturbed):
 
 
 def fresher(staleness, versions, mask):
-    """A loss mask that reads both fields; what it reports shows them."""
+    """A loss mask that reads both fields, and reports them as metrics."""
     age = staleness.astype("float32")
     return 1.0 / (1.0 + age), {"staleness": age, "versions": versions.astype("float32")}
 
 
 def test_components_read_how_old_a_token_is(tmp_path):
-    """Half of the groups of a step are those of the step before, one step older than they were then."""
+    """Half of the groups of a step are from the previous step, and now one step older."""
     dovetail.register("loss_mask", "fresher", fresher)
     replayed = ("train.replay=recent", "replay.recent.groups=4", "replay.recent.capacity=4")
     ahead = ("train.staleness=1", "train.steps=4", "eval.every=None", "train.loss_mask=fresher")
@@ -107,9 +107,9 @@ ALL = 99
 
 
 class Pace:
-    """Holds the sampler's program at most `lead` messages before the one that the trainer has taken last.
+    """Keeps the sampler's program at most `lead` messages ahead of the trainer's last one.
 
-    It is awaited there whenever a cut is made, so that what a checkpoint holds is known.
+    Before every checkpoint it waits until the sampler is there, so that the contents of the checkpoint are known.
     """
 
     def __init__(self, monkeypatch, lead: int) -> None:
@@ -163,7 +163,7 @@ def stop_at(monkeypatch, step: int) -> None:
 
 
 def newest(folder: Path) -> tuple[int, list[str], list[int]]:
-    """Return the newest checkpoint's number, the messages that it has, and the versions of the older weights."""
+    """Return the newest checkpoint's number, its messages, and the versions of the older weights."""
     checkpoints = Checkpoints(folder / "checkpoints", None)
     found = checkpoints.newest()
     checkpoints.close()
@@ -198,7 +198,7 @@ def test_a_run_goes_on_bit_for_bit_from_every_state_of_the_channels(undisturbed,
 def test_a_reward_that_fails_ahead_of_the_trainer_ends_the_run_behind_the_last_batch(
     undisturbed, tmp_path, monkeypatch, capsys
 ):
-    """What was drawn before is learnt from; the checkpoint has the weights with which the failed batch is drawn."""
+    """Earlier batches are still learned from; the checkpoint has the weights with which the failed batch was sampled."""
     step, draw = 4, Drawing._round
 
     def failing(self, number, *arguments):
@@ -240,7 +240,7 @@ def test_a_run_does_not_go_on_with_another_staleness(undisturbed):
 
 
 class Alone(Vanilla):
-    """An engine that does not say that it may sample beside training."""
+    """An engine that does not declare that it may sample during training."""
 
     declares: ClassVar[MappingProxyType[str, Any]] = MappingProxyType({"batch_invariant": True})
 

@@ -38,12 +38,12 @@ TOGETHER = (
 
 
 def even_start(tokens):
-    """A process reward that an untrained policy earns now and then: for a completion that begins with an even id."""
+    """A process reward that an untrained policy sometimes earns: for completions that begin with an even id."""
     return [[float(ids[0] % 2 == 0)] + [0.0] * (len(ids) - 1) if ids else [] for ids in tokens]
 
 
 def lucky(tokens, logps, group_ids):
-    """A reward that reads ids, log-probabilities and groups: one for the likeliest completion of each group, if odd."""
+    """A reward of ids, log-probabilities and groups: 1 for the likeliest completion of each group if it starts odd."""
     totals = [sum(of_tokens) for of_tokens in logps]
     best = {group: max(t for t, g in zip(totals, group_ids, strict=True) if g == group) for group in group_ids}
     return [
@@ -69,7 +69,7 @@ class _Interrupted(Exception):
 
 @pytest.mark.slow
 def test_all_of_them_together_run_and_go_on_bit_for_bit(tmp_path, monkeypatch):
-    """Through a refill, with greedy completions and mini-batches that are cut across fresh and earlier groups."""
+    """This includes a refill, greedy completions, and mini-batches with both fresh and earlier groups."""
     lines = run(tmp_path / "undisturbed", *TOGETHER)
     assert len(lines) == 4
     assert lines[0]["replay/groups"] == 0
@@ -107,7 +107,7 @@ def test_process_rewards_may_be_all_there_is_to_learn_from(tmp_path):
 
 
 def test_a_filter_and_a_kind_of_a_plugin_see_all_that_is_there_when_they_are_called(tmp_path):
-    """What is there at every stage, columns and roles, and for the filter what a kind writes when scores are given."""
+    """They read the fields of every stage, columns and roles; the filter also reads what a kind writes after scoring."""
 
     def doubt(tokens, key, progress, row_keys, schedule_weight):
         """A verifier of completions: by their first token."""
@@ -157,7 +157,7 @@ def test_a_filter_cannot_read_what_is_computed_for_the_prompts_that_it_keeps():
 
 @pytest.mark.slow
 def test_the_members_of_a_population_have_curricula_and_replays_of_their_own(tmp_path):
-    """Runs that are trained as one give what each gives alone, though they sample different prompts and rounds."""
+    """Runs trained as a population give the same results as alone, although they sample different prompts and rounds."""
     population, failed = Population(2), []
 
     def member(seed: int) -> None:

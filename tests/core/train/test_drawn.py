@@ -1,4 +1,4 @@
-"""What the host puts into a batch: the prompts that a curriculum chooses, and dataset columns as fields."""
+"""The host's contributions to a batch: the prompts that a curriculum chooses, and dataset columns as fields."""
 
 import attrs
 import numpy as np

@@ -1,4 +1,4 @@
-"""A run that fails: what it saves first, and how it goes on."""
+"""A run that fails: the state that it saves first, and how it resumes."""
 
 import pytest
 from tests.core.train.test_loop import assert_same_parameters
@@ -48,7 +48,7 @@ FAILS = {
 def test_the_last_good_state_is_saved_and_the_run_goes_on_from_it(
     undisturbed, folder, monkeypatch, capsys, where, kept
 ):
-    """In the fourth of five steps. An update has used up what was before it, and nothing of it is good before it ends."""
+    """It fails in the fourth of five steps. An update donates the previous state, and has no valid one until it ends."""
     owner, name, error = FAILS[where]
     call = getattr(owner, name)
 

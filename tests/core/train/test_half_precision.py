@@ -1,4 +1,4 @@
-"""Runs whose parameters are bfloat16: they learn as float32 ones do, stop and resume, and are exported as they are."""
+"""Runs with bfloat16 parameters: they learn as with float32, stop and resume, and export the type unchanged."""
 
 import shutil
 
@@ -18,7 +18,7 @@ HALF = ("model.decoder.param_dtype=bfloat16", "model.decoder.dtype=bfloat16")
 
 
 def losses(folder, *overrides):
-    """Of a warm start whose steps are half of what separates neighbouring numbers, or less."""
+    """Return the losses of a warm start whose steps are at most half the distance between neighbouring numbers."""
     small = ("model.decoder.init_std=0.7", "sft.steps=60", "sft.batch_size=16", "sft.lr=1e-3")
     train(load(None, [*TINY, *small, "sft.lr_schedule=constant", *overrides]), folder, only_sft=True)
     found = [line["sft/loss"] for line in read_lines(folder / "metrics.jsonl")]
@@ -40,7 +40,7 @@ def test_bfloat16_parameters_learn_as_float32_ones(tmp_path):
     ],
 )
 def test_a_run_in_bfloat16_with_a_critic_resumes_and_is_exported(tmp_path, adapter):
-    """Steps of both phases, scoring, reference and critic; the masters are part of the checkpoint."""
+    """The run has both phases, scoring, reference and critic; the float32 master weights are in the checkpoint."""
     overrides = [*TINY, *HALF, "train.advantage=gae", "train.kl_coef=0.1", "train.micro_batch_size=4", *adapter]
     config = load(
         None, [*overrides, "train.steps=2", "run.checkpoint_every=1", "run.keep_checkpoints=4", "sft.steps=1"]
@@ -66,7 +66,7 @@ def types(tree):
 
 
 def newest(folder):
-    """The state of the newest checkpoint."""
+    """Return the state of the newest checkpoint."""
     with ocp.CheckpointManager((folder / "checkpoints" / "steps").absolute()) as manager:
         arguments = ocp.args.Composite(state=ocp.args.StandardRestore())
         return manager.restore(manager.latest_step(), args=arguments)["state"]

@@ -1,4 +1,4 @@
-"""A run that keeps what it has sampled, and is trained again from it."""
+"""A run that keeps its samples, and a second run trained from them."""
 
 import pytest
 from tests.core.train.test_loop import assert_same_parameters

@@ -1,4 +1,4 @@
-"""Whole runs of a tiny model: what they write, what they compute, how they resume and how they fail."""
+"""Whole runs of a tiny model: their files, their computations, resuming and failures."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ def run(folder: Path, *overrides, **options):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Path:
-    """The folder of one undisturbed run, with what a run can have switched on."""
+    """The folder of one undisturbed run with all optional features enabled."""
     folder = tmp_path_factory.mktemp("runs") / "undisturbed"
     run(folder, *EVERYTHING)
     return folder

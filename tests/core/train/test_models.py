@@ -1,4 +1,4 @@
-"""Where a critic begins."""
+"""The initial weights of a critic."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Where the time of a run goes: steps that compile nothing, a trace of some of them, and the summary's shares."""
+"""How a run spends its time: no compilation in later steps, a trace of some steps, and the shares in the summary."""
 
 import json
 import re
@@ -23,7 +23,7 @@ from dovetail.train.profile import Window
 
 
 class Compilations:
-    """How much had been compiled by the end of each step."""
+    """Counts the compilations up to the end of each step."""
 
     def __init__(self):
         self.count, self.by_step = 0, {}
@@ -38,7 +38,7 @@ class Compilations:
 
 
 class Fetches:
-    """How often the main thread got something from a device while it was learning, by step and function.
+    """Counts the main thread's transfers from a device during updates, by step and function.
 
     `_value` is behind `float`, `int`, `bool`, `tolist` and `device_get`.
     """

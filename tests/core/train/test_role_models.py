@@ -1,4 +1,4 @@
-"""Models beside the policy in whole runs: where they begin, how they follow, what a checkpoint holds of them."""
+"""Models of other roles in whole runs: their initial weights, their followers, and their part of a checkpoint."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def finished(run, tmp_path_factory) -> Path:
 
 
 def states(folder: Path) -> dict[int, Any]:
-    """What each checkpoint holds: policy, critic, memory, roles."""
+    """Return the contents of each checkpoint: policy, critic, memory, roles."""
     import orbax.checkpoint as ocp
 
     with ocp.CheckpointManager(folder / "checkpoints" / "steps") as manager:

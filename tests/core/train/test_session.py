@@ -1,4 +1,4 @@
-"""What observers are told: a step of training apart from an evaluation."""
+"""Observers can tell a training step from an evaluation."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""What a run says when it begins, and while it goes on."""
+"""The messages of a run at its start and while it runs."""
 
 import re
 

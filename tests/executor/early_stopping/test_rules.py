@@ -1,4 +1,4 @@
-"""The stopping rules, by hand and by what they must never do."""
+"""The stopping rules: cases by hand, and decisions that they must never make."""
 
 import pytest
 

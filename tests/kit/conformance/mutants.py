@@ -31,7 +31,7 @@ class Mutant:
 
 
 def caught_by(kind: str, check: str, *, slow: bool = False, raises: str = "") -> Callable[[Any], Any]:
-    """Say which check must catch the component that follows, and what the component raises there, if anything."""
+    """Declare which check must catch the following component, and which error the component raises in it, if any."""
 
     def note(target: Any) -> Any:
         MUTANTS.append(Mutant(kind=kind, check=check, target=target, slow=slow, raises=raises))

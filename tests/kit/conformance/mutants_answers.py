@@ -1,4 +1,4 @@
-"""Broken rewards: what they keep, which answer they take, and what they run."""
+"""Broken rewards: they keep state, take the wrong answer, or run code."""
 
 from __future__ import annotations
 

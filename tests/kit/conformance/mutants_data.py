@@ -1,4 +1,4 @@
-"""Broken tasks and sinks: what another process sees, and what is left behind."""
+"""Broken tasks and sinks: they differ between processes, or leave things behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Broken models: how they begin, what learns, and what continues a prompt."""
+"""Broken models: wrong initial weights, wrong trainable parameters, wrong continuations of a prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The built-in components, with what some need that only a test can make."""
+"""The built-in components to check, with hyperparameters that need a test's files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ os.environ.setdefault("TRACKIO_DIR", f"{place()}/trackio")
 
 
 def given(component: Component) -> dict[str, Any]:
-    """Return hyperparameters that the defaults do not have."""
+    """Return hyperparameters of a component that have no default."""
     made = {
         "task.gsm8k": lambda: {"path": table()},
         "task.records": lambda: {"path": table(), "prompt_column": "question", "completion_column": "answer"},
@@ -50,7 +50,7 @@ def given(component: Component) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=2)
 def subject(kind: str, name: str, verl_compatible: bool) -> Subject:
-    """Return a component to check; the last ones are kept, with what is compiled."""
+    """Return a component to check; the most recent ones are cached together with their compiled functions."""
     component = current().get(kind, name)
     variant = {"verl_compatible": True} if verl_compatible else {}
     return Subject(component, given(component) | variant, crowd=_crowd())
@@ -67,7 +67,7 @@ def _components() -> list[Component]:
 
 
 def cases() -> list[tuple[Component, bool, Check]]:
-    """Return every built-in component with every check that it is held to, the variants of a reward too."""
+    """Return every built-in component with every check that applies to it, including the variants of rewards."""
     found = []
     for component in _components():
         for variant in (False, True) if "verl_compatible" in component.params else (False,):

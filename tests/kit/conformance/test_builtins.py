@@ -1,4 +1,4 @@
-"""Every built-in component passes what third parties' are held to; a new one joins by being registered."""
+"""Every built-in component passes the checks for third parties' components; new components join by registration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.kit.conformance.subjects import cases, subject
 from dovetail_kit.conformance.verdict import judge, report
 
 COMPILED = ("advantage", "correction", "field", "loss_term", "policy_loss", "process_reward")
-"""Kinds most of whose checks compile something: of these, a tenth of the components are checked at each change."""
+"""Kinds whose checks mostly compile something; the fast suite checks a tenth of their components."""
 
 TABLE = list(cases())
 NAMES = {kind: sorted({component.name for component, _, _ in TABLE if component.kind == kind}) for kind in COMPILED}
@@ -46,7 +46,7 @@ def test_it_conforms(kind, name, variant, check):
 
 
 def test_little_is_skipped():
-    """Where a check cannot be carried out, that is for a reason that is known here."""
+    """A check is skipped only for one of the reasons listed here."""
     found = {}
     for kind, name, variant, check in (case.values for case in CASES):
         if check.name in ("picklable", "one_for_each", "records", "round_trip", "shapes"):

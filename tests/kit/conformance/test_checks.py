@@ -1,4 +1,4 @@
-"""What a check is made of; and the page that lists them."""
+"""The parts of a check, and the page that lists all checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unusual components that are right pass: a check that refuses them would send its author looking for no mistake."""
+"""Unusual but correct components pass: a check that refused them would make their authors look for a nonexistent bug."""
 
 from __future__ import annotations
 

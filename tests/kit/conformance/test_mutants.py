@@ -1,4 +1,4 @@
-"""The suite is worth what it catches: every broken component here fails the check that it names."""
+"""The suite catches mistakes: every broken component fails the check that is declared for it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_it_is_caught(mutant, monkeypatch):
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # as third parties have it
         verdict = judge(check, subject)
     assert verdict.outcome == "failed", verdict
-    # A check that stumbles over a mistake in the mutant has caught nothing; some mutants are meant to raise.
+    # A check that fails because of a slip in the mutant has caught nothing; but some mutants are meant to raise.
     raised = re.match(r"\w+Error(?=: )", verdict.seen)
     assert (raised[0] if raised else "") == mutant.raises, verdict
     text = report(check, subject, verdict)
@@ -71,7 +71,7 @@ def test_it_is_caught(mutant, monkeypatch):
 
 
 def test_every_check_catches_something():
-    """Those of rollout engines are tried in `tests/kit/rollout`."""
+    """The checks of rollout engines are tested in `tests/kit/rollout`."""
     caught = {(mutant.kind, mutant.check) for mutant in MUTANTS}
     tried = {
         check

@@ -1,4 +1,4 @@
-"""What the doctor says of machines that are not this one."""
+"""The doctor's advice for simulated machines."""
 
 import json
 

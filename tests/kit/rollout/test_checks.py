@@ -1,4 +1,4 @@
-"""The checks of rollout engines are worth what they catch: each fails an engine that is broken in its own way."""
+"""The checks of rollout engines catch mistakes: each check fails an engine that is broken in a particular way."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BROKEN: dict[str, type[Sound]] = {}
 
 @attrs.frozen
 class Sound:
-    """An engine that passes what it is asked on to a sound one."""
+    """An engine that forwards all calls to a correct engine."""
 
     inner: Any
     weights: Any
@@ -186,7 +186,7 @@ class RefusesWithoutAReason(Sound):
 
 @pytest.fixture(scope="module")
 def sound():
-    """The case of a sound engine that stays open, so that its programs are compiled once."""
+    """The case of a correct engine that stays open, so that its programs are compiled once."""
     numbers: Any = Numbers()
     first, second = (TINY.make(numbers.vocab_size, rngs=nnx.Rngs(seed)) for seed in (0, 1))
     case = EngineCase.of(Vanilla(), first, second, numbers)

@@ -12,7 +12,7 @@ from dovetail_lab.sweep import driver
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """An empty config in an empty working folder, and an executor without processes; mishaps by seed."""
+    """An empty config in an empty working folder, and an executor without processes; returns its mishaps by seed."""
     mishaps: dict[int, Callable[[Path], None]] = {}
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Local, "open", lambda self, sweep, jobs: stub.Workers(sweep, mishaps))

@@ -1,6 +1,6 @@
-"""Runs of an A/B test that take no training: what they record is drawn from a generator, as an arm's seed would have it.
+"""Runs of an A/B test without training: their records are drawn from a generator that depends on the arm and the seed.
 
-The learning rate says which arm it is.
+The learning rate identifies the arm.
 """
 
 import json
@@ -20,14 +20,14 @@ CONTROL, BETTER, SAME, CRASHES = 0.1, 0.2, 0.3, 0.4
 GAIN = {CONTROL: 0.0, BETTER: 0.12, SAME: 0.0, CRASHES: 0.0}
 LONGER = {BETTER: 1.5}
 LIKE: dict[float, float] = {}
-"""Arms that compute what another does."""
+"""Arms that compute the same as another arm."""
 PROMPTS, EVERY = 60, 10
 ARMS = ("--arm", f"base:train.lr={CONTROL}", "--arm", f"up:train.lr={BETTER}")
 QUICK = ("--set", "train.steps=40", "--seeds", "6", "--window", "last2")
 
 
 def train(config: Config, folder: Path) -> None:
-    """Record what a run records: metrics and timings of each step, each prompt of each evaluation."""
+    """Write the records of a run: metrics and timings of each step, and each prompt of each evaluation."""
     arm, seed, total = round(config.train.lr, 3), config.run.seed, config.train.steps
     arm = LIKE.get(arm, arm)
     if arm == CRASHES and seed == 1:
@@ -91,7 +91,7 @@ class Workers:
         return True
 
     def kill(self) -> None:
-        """Nothing runs on its own."""
+        """Do nothing, since there are no processes."""
 
     close = kill
 

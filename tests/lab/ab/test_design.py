@@ -1,4 +1,4 @@
-"""What a command line registers, and what it refuses."""
+"""The designs that command lines register, and the command lines that are refused."""
 
 import math
 

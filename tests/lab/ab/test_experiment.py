@@ -1,4 +1,4 @@
-"""`dovetail ab` as a user types it: registered, run pair by pair, looked at when it was said, and reported."""
+"""`dovetail ab` as a user types it: registered, run pair by pair, analysed at the planned looks, and reported."""
 
 import json
 import math
@@ -23,7 +23,7 @@ def record() -> dict:
 
 
 def error(capsys, *arguments: str) -> str:
-    """The one line with which a command fails."""
+    """Return the only line of a failing command's error."""
     capsys.readouterr()
     assert ab(*arguments) == 1
     lines = capsys.readouterr().err.splitlines()

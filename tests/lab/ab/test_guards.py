@@ -1,4 +1,4 @@
-"""When a change of a guard counts, and when it is red."""
+"""When a change of a guard counts, and when it is shown in red."""
 
 import math
 
@@ -37,7 +37,7 @@ def test_every_guard_has_its_own_name():
 
 @pytest.mark.parametrize("variation", [0.2, 0.5])
 def test_a_fair_win_is_rarely_flagged_by_any_guard(variation):
-    """Eight pairs, eleven guards that differ by chance alone, from run to run by a fifth or a half."""
+    """There are eight pairs and eleven guards, which differ only by chance, by a fifth or a half between runs."""
     rng, flagged = np.random.default_rng(0), 0
     for _ in range(250):
         runs = np.exp(rng.normal(0, variation, (len(GUARDS), 2, 8)))

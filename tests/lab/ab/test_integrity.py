@@ -1,4 +1,4 @@
-"""What is noticed when a test is bent after it was registered, and what it costs the verdict."""
+"""Changes to a test after its registration are detected, and weaken the verdict."""
 
 import hashlib
 import json
@@ -21,13 +21,13 @@ FOLDER = Path("ab/mine")
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory) -> Path:
-    """Where the folder of the decided test is kept, as it takes seconds to make."""
+    """The folder of the decided test, which is kept because creating it takes seconds."""
     return tmp_path_factory.mktemp("kept") / "test"
 
 
 @pytest.fixture
 def decided(here, capsys, kept):
-    """A test of six pairs that has a winner; returns what `dovetail report` then says in ab.md."""
+    """A test of six pairs with a winner, and a function that returns the current `dovetail report` from ab.md."""
     if not kept.exists():
         assert ab(*ARMS, *QUICK, "--min-effect", "0.01") == DECIDED
         shutil.copytree(FOLDER, kept)
@@ -42,7 +42,7 @@ def decided(here, capsys, kept):
 
 
 def again(capsys, *arguments: str) -> str:
-    """The one line with which the same command fails."""
+    """Return the only line of the error of the same command."""
     capsys.readouterr()
     assert ab(*ARMS, *QUICK, "--min-effect", "0.01", *arguments) == 1
     return capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""A slip in a metric's name is found before the first run."""
+"""A typo in a metric's name is found before the first run."""
 
 import pytest
 

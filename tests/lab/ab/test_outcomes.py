@@ -1,4 +1,4 @@
-"""What a run's result is: the mean of its own window, and nothing if that holds a value that is not a number."""
+"""The result of a run: the mean over its window, or none if a value in the window is NaN."""
 
 import json
 import math
@@ -17,7 +17,7 @@ def result() -> dict:
 
 
 def records(value: float, step: int):
-    """Return a training whose better arm records `value` at one step, and which is a tie otherwise."""
+    """Return a training function whose better arm records `value` at one step; otherwise the arms are equal."""
 
     def run(folder: Path) -> None:
         config = load(folder / "config.gin")
@@ -53,7 +53,7 @@ def test_what_is_not_finite_before_the_window_loses_nothing(here):
 
 
 def test_each_arm_has_the_window_of_its_own_length(here):
-    """The last tenth of 40 steps is their last evaluation; that of 80 steps is theirs, not all after step 36."""
+    """The last tenth of 40 steps has their last evaluation; the last tenth of 80 steps is not everything after step 36."""
     long = ("--arm", f"base:train.lr={CONTROL}", "--arm", f"up:train.lr={BETTER},train.steps=80")
     ab(*long, *QUICK, "--window", "last10%")
     (run,) = [each for each in result()["runs"] if (each["arm"], each["seed"]) == ("up", 0)]

@@ -1,4 +1,4 @@
-"""The statistics agree with scipy on fixed data, and with simulation on what they promise."""
+"""The statistics agree with scipy on fixed data, and simulations confirm their error rates."""
 
 from __future__ import annotations
 

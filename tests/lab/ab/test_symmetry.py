@@ -1,4 +1,4 @@
-"""What few differences show against symmetry, and what stands in a verdict about what they cannot show."""
+"""The evidence of a few differences against symmetry, and the verdict's warning about asymmetry that they cannot show."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRIALS = 4000
 
 
 def collapsing(rng: np.random.Generator, pairs: int, rate: float) -> np.ndarray:
-    """Differences of an arm that collapses in some seeds and is better by as much in the others: equal means."""
+    """Return differences of mean zero: the arm collapses in some seeds, and is better in the others to compensate."""
     noise = rng.normal(0, 0.03, (TRIALS, pairs))
     return noise + np.where(rng.random(noise.shape) < rate, -0.4, 0.4 * rate / (1 - rate))
 
@@ -40,7 +40,7 @@ def test_equal_differences_are_not_lopsided() -> None:
 
 
 def test_a_collapse_that_is_not_seen_makes_false_winners_which_is_why_verdicts_speak_of_it() -> None:
-    """The limit of the method: equal means are not exchangeable arms. No test on such a sample could tell."""
+    """This is the limit of the method: arms of equal mean need not be exchangeable, and no test on a sample can tell."""
     draws = collapsing(np.random.default_rng(1), 8, 0.15)
     wins = (sign_flip_ps(draws) <= 0.05) & (draws.mean(1) > 0)
     assert wins.mean() > 0.1
@@ -48,14 +48,14 @@ def test_a_collapse_that_is_not_seen_makes_false_winners_which_is_why_verdicts_s
 
 
 def winners(control: np.ndarray, arm: np.ndarray, lost: Lost) -> tuple[float, float]:
-    """How often the arm is found better, and worse."""
+    """Return how often the arm is found better, and how often worse."""
     found = [results_of_pairs(*pair, 1.0, lost) for pair in zip(control, arm, strict=True)]
     sure = [mine.mean() - base.mean() for base, mine in found if sign_flip_p(mine - base) <= 0.05]
     return sum(d > 0 for d in sure) / len(found), sum(d < 0 for d in sure) / len(found)
 
 
 def test_crashes_of_the_worst_runs_make_winners_only_if_they_are_left_out() -> None:
-    """An arm like the control, of which the worst three in ten crash: a fair test finds it better in 2.5 %."""
+    """The arm equals the control, but its worst three runs in ten crash; a fair test finds it better in 2.5 %."""
     control, arm = np.random.default_rng(3).normal(0, 1, (2, 1500, 10))
     arm[arm < -0.524] = math.nan
     assert winners(control, arm, "leave_out")[0] > 0.06

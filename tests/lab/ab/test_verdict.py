@@ -1,4 +1,4 @@
-"""The verdict keeps its promise by simulation: a false `better` or `worse` at most once in twenty."""
+"""Simulations confirm the verdict's error rate: a false `better` or `worse` at most once in twenty."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_pocock_looks_keep_the_type_one_error() -> None:
 
 
 def test_looks_that_cannot_decide_are_not_paid_for() -> None:
-    """Two and four of eight pairs have no p-value small enough; six have one, if the others do not take of the level."""
+    """Two and four of eight pairs cannot reach a p-value below the level; six can, if other looks do not use up level."""
     assert deciding_looks(look_sizes(8, 4), 0.05) == (6, 8)
     assert deciding_looks(look_sizes(12, 4), 0.05) == (9, 12)
     assert deciding_looks(look_sizes(40, 4), 0.05) == (10, 20, 30, 40)
@@ -71,7 +71,7 @@ def test_looks_that_are_left_keep_the_type_one_error_and_spend_it() -> None:
 
 
 def test_looks_and_arms_together_keep_the_type_one_error() -> None:
-    """Two arms against one control, three looks: some false winner at some look."""
+    """Two arms are compared with one control at three looks; any false winner at any look counts."""
     trials, rng, false = 700, np.random.default_rng(1), 0
     for _ in range(trials):
         control, arms = rng.normal(0, 1, 9), rng.normal(0, 1, (2, 9))

@@ -1,4 +1,4 @@
-"""The live table shows which runs have ended, and no result."""
+"""The live table shows which runs have ended, but no results."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""The commands that use a trained policy: `eval`, `generate`, `export`, and `sft`, which makes one."""
+"""The commands that use a trained policy (`eval`, `generate`, `export`), and `sft`, which trains one."""
 
 import json
 import os

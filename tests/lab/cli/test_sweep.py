@@ -1,4 +1,4 @@
-"""`dovetail sweep` as a user types it: what it prints, what it writes, one line for each mistake."""
+"""`dovetail sweep` as a user types it: its output, its files, and one line for each mistake."""
 
 import csv
 import io
@@ -14,7 +14,7 @@ from dovetail_lab.sweep import Store
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
-    """An empty config in an empty folder, and trials that take no training."""
+    """An empty config in an empty folder, and trials without training."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Local, "open", lambda self, sweep, jobs: stub.Stub().open(sweep, jobs))
     (tmp_path / "mine.gin").write_text("")
@@ -22,7 +22,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def swept(capsys) -> Store:
-    """A sweep of two settings and two seeds, at its end."""
+    """Return a finished sweep of two settings and two seeds."""
     assert sweep("mine.gin", "--grid", "train.lr=0.1,0.11", "--seeds", "2", "--metric", "score") == 0
     capsys.readouterr()
     return Store.open(stub.Path("sweeps/mine"))

@@ -12,7 +12,7 @@ from dovetail_lab.evaluation.statistics import wilson
 
 
 def test_the_interval_of_a_reward_knows_its_range():
-    """No completion of two has the format, which is worth 3: what is not known of it is not a share of 0.658."""
+    """Neither of two completions has the format, which is worth 3, so the interval is not that of a share, 0.658."""
     scorer = make_scorer(load(None, ["train.rewards=['match_format_exactly', 'check_answer']"]))
     columns = {
         "accuracy": np.zeros(2),

@@ -1,4 +1,4 @@
-"""What is estimated from an evaluation: unbiased where it says so, and intervals that hold what they should."""
+"""The estimates of an evaluation: unbiased where this is documented, and with intervals of the right coverage."""
 
 import math
 from itertools import combinations, permutations
@@ -39,7 +39,7 @@ def test_more_than_was_drawn_is_refused(function):
     ],
 )
 def test_the_majority_of_the_votes_counts_and_ties_share(answers, right, expected):
-    """By hand; a dot is no answer."""
+    """Cases by hand; a dot means that there is no answer."""
     given = [None if answer == "." else answer for answer in answers]
     assert majority_at_k(given, [bool(r) for r in right], len(given)) == pytest.approx(expected)
 

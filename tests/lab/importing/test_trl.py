@@ -25,7 +25,7 @@ def of(tmp_path, more=""):
 
 
 def test_sizes_are_counted_as_ours(tmp_path):
-    """32 completions in a generation, one update of them in four passes."""
+    """A generation has 32 completions, which are used for one update in four passes."""
     found = of(tmp_path)
     assert (found.config.train.prompts, found.config.train.group_size) == (8, 4)
     assert (found.config.train.mini_batch_size, found.config.train.micro_batch_size) == (32, 8)

@@ -1,4 +1,4 @@
-"""Run `dovetail import-config`, and read what it has written."""
+"""Run `dovetail import-config`, and read the file that it writes."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from dovetail.config import Config, load
 
 @attrs.frozen
 class Translated:
-    """A gin file and the configuration that it is."""
+    """A gin file and the configuration that it describes."""
 
     text: str
     config: Config
 
     def left(self, name: str) -> str:
-        """Return what the file says of a setting that was not carried."""
+        """Return the file's comment about a setting that was not translated."""
         rest = re.sub(r"\n#     ", " ", self.text.partition("# Not carried over\n")[2])
         return next(line for line in rest.splitlines() if line.startswith(f"#   {name} = "))
 
 
 def translated(peer: str, file: Path, text: str) -> Translated:
-    """Write a peer's file, translate it, and load the result: it must be a config that can be planned."""
+    """Write another library's file, translate it, and load the result, which must be a config that can be planned."""
     file.write_text(text)
     out = file.with_suffix(".gin")
     assert main(["import-config", peer, str(file), "--out", str(out)]) == 0

@@ -1,4 +1,4 @@
-"""What charts show, read back from the SVG."""
+"""The contents of charts, read from the SVG."""
 
 import itertools
 import math

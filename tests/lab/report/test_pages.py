@@ -1,4 +1,4 @@
-"""`dovetail report` on folders as runs and sweeps leave them."""
+"""`dovetail report` on the folders of runs and sweeps."""
 
 import json
 from html.parser import HTMLParser
@@ -14,7 +14,7 @@ from dovetail_lab.report.curves import mean_curves, smoothed
 
 
 class Balanced(HTMLParser):
-    """Fails at a tag that is closed out of turn."""
+    """Fails at a tag that is closed out of order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Balanced(HTMLParser):
 
 @pytest.fixture
 def run(tmp_path):
-    """Makes a run's folder of some steps."""
+    """Return a function that creates the folder of a run with some steps."""
 
     def make(name: str, *sets: str, steps: int = 30) -> Path:
         config, folder = load(None, sets), tmp_path / name

@@ -1,5 +1,6 @@
-"""Workers as `dovetail_executor.executor.local` starts them, except that a trial takes no training: its learning rate says how it
-behaves. Run as a script, this is the worker; `drive` runs a driver for tests that kill it.
+"""Workers as `dovetail_executor.executor.local` starts them, but without training: the learning rate determines the behaviour.
+
+Run as a script, this file is the worker; `drive` runs a driver for tests that kill it.
 """
 
 import itertools
@@ -23,7 +24,7 @@ STEPS, SLOW_STEPS = 5, 25
 
 
 def train(config, folder: Path) -> None:
-    """What `dovetail.train.loop.train` does to a folder, but for the training."""
+    """Write the same files to a folder as `dovetail.train.loop.train`, without training."""
     (folder / "run.json").write_text(json.dumps({"run_id": run_id(config)}))
     kind = round(config.train.lr, 3)
     done = sum(1 for _ in (folder / "metrics.jsonl").open()) if (folder / "metrics.jsonl").exists() else 0
@@ -59,7 +60,7 @@ class Stub:
 
 
 def plan(*rates: float, seeds: tuple[int, ...] = (0,)) -> tuple[Planned, dict]:
-    """What `plan_trials` makes, without the import of jax. Rates above 1 are in a group of their own."""
+    """Return the same as `plan_trials`, without importing jax. Rates above 1 are in a group of their own."""
     space = Space(grid={"train.lr": rates}, seeds=seeds)
     trials, configs = {}, {}
     for point in space.points():
@@ -101,7 +102,7 @@ if __name__ == "__main__":
         ):
             sys.modules[name] = types.ModuleType(name)
             vars(sys.modules[name]).update(content)
-        load(None)  # imports the components, so that what a trial takes is its own
+        load(None)  # imports the components, so that the time of a trial does not include this
         from dovetail_lab.sweep.worker import main
 
         main()

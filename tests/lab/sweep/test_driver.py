@@ -1,4 +1,4 @@
-"""Whatever happens to a trial, a worker or the driver: nothing else is lost, and the same command goes on."""
+"""Whatever happens to a trial, a worker or the driver, nothing else is lost, and the same command resumes the sweep."""
 
 import errno
 import math
@@ -169,7 +169,7 @@ def test_one_driver_at_a_time(tmp_path):
 
 
 def asked_while_running(folder: Path, rate: float, ask, *rates: float, **terms):
-    """Run a sweep and, once a trial has begun, ask something of its folder."""
+    """Run a sweep and, once a trial has begun, call `ask` with its folder."""
 
     def wait_and_ask():
         until((folder / "sweep.json").exists, "the sweep begins")
@@ -231,7 +231,7 @@ def test_trials_are_taken_in_order_where_that_is_asked(tmp_path):
 
 
 def test_workers_that_a_dead_driver_has_left_count_as_jobs(tmp_path):
-    """One job, which another process is at, here this one: nothing is begun until that has ended."""
+    """The only job is held by another process (here this one), so nothing starts until it has ended."""
     started: list[str] = []
     looks: list[int] = []
     planned, about = stub.plan(GOOD, 0.11)
@@ -279,7 +279,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path, monkeypatch):
 
 @attrs.frozen
 class _Recording:
-    """Workers that do nothing but fail at once, and note what they were asked for."""
+    """Workers that fail at once and record their calls."""
 
     started: list[str]
 

@@ -1,4 +1,4 @@
-"""What a space holds, in which order, and what is said about one that makes no sense."""
+"""The settings in a space, their order, and the errors for spaces that do not make sense."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""A rule is asked once for each new value, about curves where higher is better, and what it says is carried out."""
+"""A rule is called once for each new value, with curves where higher is better, and its decision is carried out."""
 
 import json
 from collections import defaultdict
@@ -62,7 +62,7 @@ def test_a_rule_is_asked_again_only_when_there_is_something_new(store):
 
 
 def test_values_that_came_between_two_looks_are_judged_one_by_one(store):
-    """At the second look, on which the rule would not act, as well as on the first, on which it would."""
+    """The rule would stop the trial at the first value but not at the second, so both must be judged."""
     first, _ = store.trials
     record(store, first, 0.4, 0.1, 0.3)
     assert list(stopping(0.2).judge(store, [first], store.trials)) == [(first, "rule at step 1, score 0.1")]
@@ -80,7 +80,7 @@ def test_what_came_while_no_driver_ran_is_judged_by_the_next_and_nothing_twice(s
 
 
 def test_a_trial_of_a_driver_that_died_is_judged_too(tmp_path):
-    """It is held by another process, here by this one, and asked to stop all the same."""
+    """Although another process (here this one) holds the trial, it is asked to stop."""
     planned, about = stub.plan(GOOD)
     store = Store.create(tmp_path / "s", planned, about)
     (orphan,) = store.trials

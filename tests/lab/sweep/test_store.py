@@ -1,4 +1,4 @@
-"""A sweep's folder: states from files and locks alone, one owner at a time, nothing lost and nothing silently mended."""
+"""A sweep's folder: states from files and locks only, one owner at a time, nothing lost, nothing silently repaired."""
 
 import json
 
@@ -31,7 +31,7 @@ def store(tmp_path) -> Store:
 
 
 def finish(store: Store, trial: Trial) -> None:
-    """What a run leaves that has ended."""
+    """Write the files of a run that has ended."""
     (store.folder(trial) / "run.json").write_text(json.dumps({"run_id": trial.id}))
     (store.folder(trial) / "metrics.jsonl").write_text('{"phase": "rl", "step": 1, "reward/mean": 0.5}\n')
     with store.claim(trial):

@@ -1,4 +1,4 @@
-"""A sweep in tables: what counts for a setting, and in which order settings stand."""
+"""The tables of a sweep: the value of a setting, and the order of the settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENDED_EARLY, WHOLE = 0.1, 0.2
 
 
 def swept(folder: Path, values: Mapping[float, list[list[float]]], pruned: Mapping[float, int]) -> Store:
-    """A sweep that has ended: the curves of each setting by seed, and how many of the last seeds were stopped early."""
+    """Return a finished sweep, given the curves of each setting by seed, and how many last seeds were stopped early."""
     seeds = len(next(iter(values.values())))
     planned, about = plan(*values, seeds=tuple(range(seeds)))
     store = Store.create(folder, planned, about)

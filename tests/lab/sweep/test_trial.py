@@ -1,4 +1,4 @@
-"""Trials are read and planned before any starts; equal ones are one; numbers do not part a group."""
+"""Trials are read and planned before any starts; equal trials are merged; different numbers do not split a group."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Real trials in one process: they compile once, and each comes out as it does alone."""
+"""Real trials in one process compile once, and each has the same result as alone."""
 
 import jax.monitoring
 import pytest
@@ -17,7 +17,7 @@ POINTS = [
 
 
 class Here:
-    """An executor whose workers are this process."""
+    """An executor whose workers run in this process."""
 
     def __init__(self):
         self.jobs = []
@@ -43,7 +43,7 @@ class Here:
 
 
 def compiled_by(work) -> list[str]:
-    """The programs that XLA compiles, or reads from its cache, while something is done."""
+    """Return the programs that XLA compiles, or reads from its cache, during a call of `work`."""
     found = []
 
     def listen(event, duration, **about):

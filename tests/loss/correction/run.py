@@ -20,7 +20,7 @@ def correct(name: str, fields: Batch, **params: Any) -> tuple[jax.Array, jax.Arr
 
 
 def measured(fields: Batch, weights: Any) -> dict[str, float]:
-    """Return what the engine logs about the sampler, and about weights that corrections have made."""
+    """Return the metrics that the engine logs about the sampler and about the corrections' weights."""
     arrays = {name: jnp.asarray(fields[name]) for name in ("old_logps", "rollout_logps", "mask")}
     apart = means(mismatch(*arrays.values()))
     apart["mismatch/effective_sample_size"] = effective_sample_size(apart)

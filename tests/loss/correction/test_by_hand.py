@@ -24,7 +24,7 @@ BATCH: Batch = {
 
 
 def check(name: str, weights: Any, **params: Any) -> None:
-    """Compare the weights; what is written as None is rejected."""
+    """Compare the weights; None means that the token is rejected."""
     expected = np.array([[np.nan if w is None else w for w in row] for row in weights], float)
     found, kept = correct(name, BATCH, **params)
     np.testing.assert_array_equal(kept, BATCH["mask"] & ~np.isnan(expected))

@@ -26,7 +26,7 @@ NOTHING_LEFT = [
 """verl divides by the sum of the weights for its effective sample size, and fails where all are zero."""
 
 LENGTH_EPSILON = 1e-8
-"""verl adds it to what it divides a mean by: normalised weights agree to that in float64."""
+"""verl adds this to the denominator of a mean, so normalised weights agree up to it in float64."""
 
 METRICS = {
     "kl_k1": "kl",
@@ -51,7 +51,7 @@ def facts() -> list[Fact]:
 
 
 def departure(case: dict[str, Any]) -> str:
-    """Say why a case is not reproduced, if it is not."""
+    """Return why a case is not reproduced; empty if it is."""
     if case["id"] in NOTHING_LEFT:
         return "verl divides by zero if all weights are zero; here the effective sample size is zero"
     if case["function"] == "bypass_mode" and everything_rejected(case):

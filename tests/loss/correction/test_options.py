@@ -21,7 +21,7 @@ TIGHT: dict[str, dict[str, float]] = {
     "tis_reject": {},
     "token_veto": {"threshold": 0.5},
 }
-"""Settings under which each rejects something of the batch below."""
+"""Settings with which each correction rejects something of the batch below."""
 
 
 def having(option: str) -> pytest.MarkDecorator:

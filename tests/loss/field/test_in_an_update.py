@@ -17,7 +17,7 @@ RANKED = {
     "m2po": (),
 }
 SPLIT = ("clip_cov", "m2po")
-"""One that draws with a key, and one that reads the sampler's report."""
+"""A loss that draws with a key, and a loss that reads the sampler's log-probabilities."""
 
 
 @pytest.mark.parametrize("name", dovetail.names("policy_loss"))
@@ -44,7 +44,7 @@ def test_the_gradient_does_not_depend_on_the_micro_batch(name: str) -> None:
 
 
 def test_what_counts_over_the_mini_batch_reaches_the_loss() -> None:
-    """VAPO's share of successes, the mean over prompts, and a KL estimate that reads the old policy, in one update."""
+    """One update has VAPO's share of successes, the mean over prompts, and a KL estimate that reads the old policy."""
     algorithm, graphdef, params = make(
         *PLAIN, "train.policy_loss=vapo", "train.loss_agg=prompt_mean", "train.kl=k3_corrected", "train.kl_coef=0.1"
     )

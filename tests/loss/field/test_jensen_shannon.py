@@ -75,7 +75,7 @@ def test_logits_of_a_sure_model_stay_finite(beta: float) -> None:
 
 
 def test_beta_is_traced() -> None:
-    """Trials that differ in it share one program, the ends included."""
+    """Trials that differ only in beta share one program, including beta 0 and 1."""
     traces = []
 
     @jax.jit

@@ -1,4 +1,4 @@
-"""What the estimators declare, proved by taking expectations over a whole vocabulary instead of samples."""
+"""The declarations of the estimators, verified by expectations over a whole vocabulary instead of samples."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def divergence(logits: jax.Array) -> jax.Array:
 
 
 def expectation(name: str, logits: jax.Array) -> jax.Array:
-    """E[k] over a ~ π; differentiated, the samples stay what they are and only the estimator's `logps` moves."""
+    """Return E[k] over a ~ π; in its derivative the samples are fixed, and only the estimator's `logps` varies."""
     logps, ref_logps = jax.nn.log_softmax(logits), jax.nn.log_softmax(jnp.asarray(REF_LOGITS))
     component = dovetail.get("kl", name)
     fields = {

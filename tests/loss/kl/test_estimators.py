@@ -81,7 +81,7 @@ def test_k3_is_exact_until_the_exponent_is_bounded_and_straight_beyond() -> None
 
 @pytest.mark.parametrize("name", ["k3", "k3_corrected"])
 def test_the_further_a_token_is_given_up_the_stronger_it_is_pulled_back(name: str) -> None:
-    """Down to where the exponent is bounded, and from there on with the same force: nowhere with none."""
+    """The force grows until the exponent is clipped and is constant from there on; it is never zero."""
     ref_logps = jnp.zeros((1, 6))
     logps = jnp.array([[-1.0, -3.0, -10.0, -19.0, -30.0, -1000.0]])
     fields = {"ref_logps": ref_logps, "old_logps": logps}

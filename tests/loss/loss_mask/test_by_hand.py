@@ -67,7 +67,7 @@ def test_pf_ppo_weighs_all_alike_where_no_score_says_anything() -> None:
 
 
 def test_pf_ppo_is_the_expectation_of_verls_draw() -> None:
-    """verl draws rows with probabilities |s|^p, as many as there are: row i is expected n·v_i/∑v times."""
+    """verl draws n rows with probabilities v_i ∝ |s_i|^p, so row i is drawn n·v_i/∑v times in expectation."""
     scores = np.array([0.1, 0.7, 0.4, 1.0])
     probabilities = scores**2 / (scores**2).sum()
     draws = np.random.default_rng(0).choice(4, size=(20_000, 4), p=probabilities)

@@ -28,7 +28,7 @@ from dovetail_loss.loss_agg.token_mean import token_mean
 
 ALONE = (*PLAIN, "train.policy_loss=zero", "train.monitor=()")
 TEACHER = "roles.teacher=frozen"
-"""In these tests it is a hundredth away from the policy."""
+"""In these tests the teacher's weights differ from the policy's by a hundredth."""
 TERMS = {
     "gkd": ("train.loss_terms=['gkd']", TEACHER, "loss_term.gkd.coef=100.0"),
     "reverse_kl": ("train.loss_terms=['reverse_kl']", TEACHER),
@@ -38,11 +38,11 @@ TERMS = {
 }
 OUT = 3
 SIZES = {"dpo": (4, 8)}
-"""Micro-batches that a term allows, where these are not all."""
+"""The micro-batch sizes that a term allows, if it does not allow all."""
 
 
 def batch():
-    """Completions, with a demonstration for each prompt, which counts in the first of its rows, and observations."""
+    """Return completions with observations, and a demonstration for each prompt, which counts in its first row."""
     rng = np.random.default_rng(5)
     found = sampled()
     rows, tokens = found["tokens"].shape
@@ -54,7 +54,7 @@ def batch():
     }
     repeated = {name: np.repeat(array, 4, axis=0) for name, array in demonstrations.items()}
     repeated["demo_mask"] &= (np.arange(rows) % 4 == 0)[:, None]
-    # an observation behind what the policy wrote; one of the episodes counts nowhere
+    # an observation after the policy's tokens; one of the episodes does not count anywhere
     written = np.asarray(found["mask"])
     observed = np.roll(written, 1, axis=1) & ~written
     return found | jax.tree.map(
@@ -64,7 +64,7 @@ def batch():
 
 
 def _turns(rows, tokens):
-    """Return what else an episode of one turn has."""
+    """Return the other fields of an episode of one turn."""
     return {
         "turns": np.zeros((rows, tokens), np.int32),
         "turn_rewards": np.zeros((rows, 1), np.float32),
@@ -119,7 +119,7 @@ def test_batches_that_cut_groups_are_refused(size):
 
 
 def test_likelihood_is_that_of_supervised_training_on_the_same_demonstrations():
-    """Under the mean over tokens it is the loss of the warm start, and its gradient."""
+    """With the mean over tokens, the loss and its gradient are those of the warm start."""
     algorithm, graphdef, weights = make(*ALONE, "train.loss_terms=['nll']", "train.loss_agg=token_mean")
     given = batch()
     rows = {name: given[f"demo_{name}"][::4] for name in ("prompt_tokens", "prompt_mask", "tokens", "mask")}

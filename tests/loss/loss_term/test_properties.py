@@ -1,4 +1,4 @@
-"""What holds for every loss term: padding, order and splits change nothing, and neither does what lies outside the mask."""
+"""Properties of every loss term: padding, order, splits and values outside the mask do not change the result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LENGTHS = (7, 5, 0, 1, 3, 6, 2, 4)
 GROUPS = (5, -3, 5, 40, -3, 5, 40, 5)
 WHOLE = [np.flatnonzero(np.array(GROUPS) == group) for group in (5, -3, 40)]
 LIVE = {"nll": "demo_logps", "gkd": "jensen_shannon"}
-"""What a term learns through, where it is not `logps`."""
+"""The differentiable field of a term, if it is not `logps`."""
 
 
 def fields(name: str, dtype: Any = np.float32) -> dict[str, np.ndarray]:
@@ -44,7 +44,7 @@ def fields(name: str, dtype: Any = np.float32) -> dict[str, np.ndarray]:
 
 
 def value_and_gradient(name: str, known: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """The loss per token, and the gradient of its sum by what the term learns through."""
+    """Return the loss per token, and the gradient of its sum with respect to the term's differentiable field."""
     component, live = dovetail.get("loss_term", name), LIVE.get(name, "logps")
 
     def total(moved: Any) -> Any:
@@ -112,7 +112,7 @@ def test_micro_batches_of_whole_groups_add_up(name: str) -> None:
     "name", [name for name in NAMES if not dovetail.get("loss_term", name).declares.get("surrogate")]
 )
 def test_the_gradient_is_that_of_the_value(name: str) -> None:
-    """In float64, by central differences; `reverse_kl` has one of its own, which its test knows."""
+    """Checked in float64 by central differences; `reverse_kl` defines its own gradient, which its test checks."""
     live = LIVE.get(name, "logps")
     with jax.enable_x64(True):
         known = fields(name, np.float64)

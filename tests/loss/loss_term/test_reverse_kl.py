@@ -1,4 +1,4 @@
-"""Loss term `reverse_kl`: what of it is an estimate of what."""
+"""Loss term `reverse_kl`: what its value and its gradient estimate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What policy losses declare of one another's neighbours."""
+"""The declarations of policy losses about corrections and other components beside them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CORRECTED = ("decoupled_ppo", "ipo", "m2po", "rollout_is")
 
 
 def test_those_that_read_the_sampler_are_these():
-    """A new one belongs in the list, or has to say why a correction beside it does not count twice."""
+    """A new loss must be added to the list, or declare why a correction beside it does not count twice."""
     readers = {
         name for name in dovetail.names("policy_loss") if "rollout_logps" in dovetail.get("policy_loss", name).reads
     }

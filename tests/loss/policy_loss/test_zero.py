@@ -1,4 +1,4 @@
-"""Policy loss `zero`: nothing is computed on its account."""
+"""Policy loss `zero`: it does not cause any computation."""
 
 from __future__ import annotations
 

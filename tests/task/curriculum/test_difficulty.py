@@ -1,4 +1,4 @@
-"""`difficulty` draws what is near the target, lets nothing wait for ever, and is a pure function of its state."""
+"""`difficulty` prefers prompts near the target, starves none, and is a pure function of its state."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ RIGHT, WRONG, NONE = 1.0, 0.0, np.nan
 
 
 def scored(curriculum, *rates, of=4):
-    """The state after one step in which prompt i has passed with rate i; None is a prompt that has not come."""
+    """Return the state after one step in which prompt i had pass rate `rates[i]`; None means that it was not sampled."""
     state = curriculum.init(len(rates))
     chosen = np.array([index for index, rate in enumerate(rates) if rate is not None])
     scores = np.array(

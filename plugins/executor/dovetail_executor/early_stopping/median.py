@@ -17,12 +17,12 @@ def median(curve: Curve, others: list[Curve], *, grace: int = 10, min_trials: in
 
     Args:
         curve: y, the (step, value) pairs of the trial; higher is better. s is its last step.
-        others: yⱼ, those of the other trials, of which only those that have reached step s count.
-        grace: steps during which no trial is stopped.
-        min_trials: how many others must have reached step s.
+        others: yⱼ, the curves of the other trials; only trials that have reached step s count.
+        grace: number of initial steps during which no trial is stopped.
+        min_trials: number of other trials that must have reached step s.
 
     Returns:
-        Whether to stop.
+        Whether to stop the trial.
 
     >>> others = [[(10, 0.1), (20, 0.3)], [(10, 0.3), (20, 0.5)], [(10, 0.5), (20, 0.7)]]
     >>> median([(10, 0.2), (20, 0.3)], others), median([(10, 0.2), (20, 0.5)], others)

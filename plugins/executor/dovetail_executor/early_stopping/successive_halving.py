@@ -8,25 +8,25 @@ from dovetail_lab.sweep.stopping import Curve
 def successive_halving(
     curve: Curve, others: list[Curve], total_steps: int, *, reduction: int = 3, rungs: int = 3
 ) -> bool:
-    """Stop a trial that is not among the best 1/η of those at a rung when it reaches it.
+    """Stop a trial that, on reaching a rung, is not among the best 1/η of the trials that have reached it.
 
         rung r is at step  ⌈T / ηʳ⌉,  r = R, ..., 1
         stop  ⇔  |{j : yⱼ(rung) > y(rung)}|  ≥  max(1, ⌊n / η⌋)
 
     where n is the number of trials that have reached the rung, including this one. A trial never waits for others
-    (ASHA), so the first few at a rung go on. Li et al. 2020, *A System for Massively Parallel Hyperparameter Tuning*,
-    algorithm 2.
+    (ASHA), so the first few trials at a rung continue. Li et al. 2020, *A System for Massively Parallel Hyperparameter
+    Tuning*, algorithm 2.
 
     Args:
         curve: y, the (step, value) pairs of the trial; higher is better. Its value at a rung is the first one at the
             rung's step or later.
-        others: yⱼ, those of the other trials.
-        total_steps: T, the steps of a complete trial.
-        reduction: η; one trial in η goes on.
-        rungs: R, how often a trial is judged.
+        others: yⱼ, the curves of the other trials.
+        total_steps: T, the number of steps of a complete trial.
+        reduction: η; one trial in η continues past each rung.
+        rungs: R, the number of rungs.
 
     Returns:
-        Whether to stop.
+        Whether to stop the trial.
 
     *Departures*: the paper pauses trials and promotes one once it is among the best 1/η. Here a trial that is not among
     them when it reaches a rung is stopped for good, so that no paused trials have to be kept.
@@ -47,5 +47,5 @@ def successive_halving(
 
 
 def _has_just_come_to(curve: Curve, step: int) -> bool:
-    """Whether the last value of a curve is its first one at a step or later."""
+    """Return whether the last value of a curve is the first one at this step or later."""
     return curve[-1][0] >= step and (len(curve) == 1 or curve[-2][0] < step)

@@ -1,4 +1,4 @@
-"""Trials in processes on this machine."""
+"""Runs trials in processes on this machine."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ PATIENCE_SECONDS = 5.0
 
 @attrs.frozen(kw_only=True)
 class Local:
-    """Worker processes on this machine, each in its own session, so that its children end with it.
+    """Runs workers as processes on this machine, each in its own session, so that its children end with it.
 
-    A worker whose driver dies finishes its trial and ends.
+    If the driver dies, a worker finishes its trial and ends.
 
     Args:
-        gpus: ids of GPUs, assigned to the workers in turn. Empty gives all of them to every worker, which suits only
-            one worker: jax takes most of a GPU's memory when it starts. Workers that share a GPU allocate on demand.
+        gpus: ids of GPUs, assigned to the workers in turn. If empty, every worker gets all GPUs, which works for only
+            one worker, because jax takes most of a GPU's memory when it starts. Workers that share a GPU allocate its
+            memory on demand.
     """
 
     gpus: tuple[int, ...] = ()
@@ -41,7 +42,7 @@ class Local:
 
 @attrs.frozen(kw_only=True)
 class LocalWorkers:
-    """An open `Local`; workers run `command`."""
+    """The open executor; workers run `command`."""
 
     sweep: Path
     command: tuple[str, ...]
@@ -68,11 +69,11 @@ class LocalWorkers:
         return LocalWorker(process)
 
     def close(self) -> None:
-        """Do nothing: there are only the workers."""
+        """Do nothing, since there is nothing to release besides the workers."""
 
 
 class LocalWorker:
-    """A worker process and a thread that waits for its answers."""
+    """A worker process, and a thread that waits for its answers."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -100,7 +101,7 @@ class LocalWorker:
             self._process.wait()
 
     def finished(self) -> bool:
-        """Tell whether the process has answered."""
+        """Return whether the process has answered."""
         if self._gone.is_set() and not self._idle.is_set():
             raise WorkerLost(_epitaph(self._process.returncode))
         return self._idle.is_set()

@@ -1,4 +1,4 @@
-"""Trials on the machines of a Ray cluster."""
+"""Runs trials on the machines of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dovetail.extras import needs
 
 @attrs.frozen(kw_only=True)
 class Ray:
-    """Workers as actors of a Ray cluster, each with resources of its own. Needs the extra `ray`.
+    """Runs workers as actors of a Ray cluster, each with its own resources. Needs the extra `ray`.
 
-    Every machine must see the sweep's folder under the same path. It holds the checkpoints, so a trial whose machine is
-    lost continues elsewhere if `--retry` allows another attempt.
+    Every machine must see the sweep's folder under the same path. The folder contains the checkpoints, so if a machine
+    is lost, its trial continues elsewhere, provided that `--retry` allows another attempt.
 
     Args:
-        address: `auto` for this machine's cluster, or `host:port`; None starts Ray here.
+        address: `auto` for this machine's cluster, or `host:port`; None starts Ray on this machine.
         cpus: CPUs of each worker.
         gpus: GPUs of each worker; 0 hides them.
         resources: other resources of each worker, by their names in the cluster.
@@ -37,7 +37,7 @@ class Ray:
         """Join the cluster or start one.
 
         Raises:
-            ConfigError: if Ray is not installed, or there is no cluster at the address.
+            ConfigError: if Ray is not installed, or there is no cluster at `address`.
         """
         ray = _import()
         joined = ray.is_initialized()
@@ -64,7 +64,7 @@ def _import() -> ModuleType:
 
 @attrs.frozen(kw_only=True)
 class RayWorkers:
-    """An open `Ray`; `owned` says whether to leave the cluster when the sweep ends."""
+    """The open executor; `owned` tells whether to leave the cluster when the sweep ends."""
 
     ray: Any
     sweep: Path
@@ -83,7 +83,7 @@ class RayWorkers:
 
 
 class Runner:
-    """The actor, which does what `dovetail_lab.sweep.worker` does on this machine."""
+    """The actor, the counterpart of `dovetail_lab.sweep.worker` on another machine."""
 
     def __init__(self, sweep: str) -> None:
         self._sweep = Path(sweep)
@@ -106,7 +106,7 @@ class RayWorker:
         self._job = self._actor.run.remote(list(trials))
 
     def finished(self) -> bool:
-        """Tell whether the job has ended."""
+        """Return whether the job has ended."""
         ready, _ = self._ray.wait([self._job], timeout=0)
         if not ready:
             return False

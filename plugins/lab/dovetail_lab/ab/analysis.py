@@ -1,4 +1,4 @@
-"""The analysis of an A/B test at one of its looks: everything that the report and `ab.json` say."""
+"""The analysis of an A/B test at one of its looks, with all contents of the report and of `ab.json`."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ class Prompts:
     """The result of an arm, prompt by prompt.
 
     Attributes:
-        control: mean of each prompt over the seeds, of the control.
-        arm: the same of the arm.
-        interval: of the mean difference, over other seeds and other prompts, as confident as the comparison's.
-        shares: where its variance comes from.
-        flips: prompts that changed sides; None where a prompt's value is not a success or a failure.
+        control: the control's mean over the seeds, for each prompt.
+        arm: the arm's mean over the seeds, for each prompt.
+        interval: the interval of the mean difference over other seeds and other prompts, with the confidence of the
+            comparison.
+        shares: the sources of the variance.
+        flips: the prompts that changed between success and failure; None if the values are not binary.
     """
 
     control: Float[np.ndarray, "prompt"]
@@ -43,16 +44,16 @@ class Prompts:
 
 @attrs.frozen(kw_only=True)
 class Analysis:
-    """What an A/B test has come to.
+    """The results of an A/B test so far.
 
     Attributes:
         runs: the runs.
-        look: how many of the planned looks are done; 0: nothing is compared yet.
-        seeds: those that this look is at.
-        comparisons: by arm; an arm that shares no finished seed with the control has none.
-        guards: by arm.
-        prompts: by arm, where the runs have kept what each prompt came to.
-        over: whether no further look will come, because it was the last or because all arms are decided.
+        look: the number of planned looks that are done; 0 means that nothing has been compared yet.
+        seeds: the seeds that this look includes.
+        comparisons: comparisons by arm; missing for an arm without a finished seed in common with the control.
+        guards: guards by arm.
+        prompts: results by prompt for each arm, if the runs have stored them.
+        over: whether this is the final look, because it is the last one or because all arms are decided.
     """
 
     runs: Runs
@@ -65,7 +66,7 @@ class Analysis:
 
     @property
     def registration(self) -> Registration:
-        """What was registered."""
+        """The registration of the test."""
         return self.runs.registration
 
     @property
@@ -76,27 +77,27 @@ class Analysis:
 
     @property
     def treatments(self) -> tuple[Arm, ...]:
-        """The arms beside the control."""
+        """The arms other than the control."""
         return self.registration.design.treatments
 
     @property
     def lost(self) -> list[Outcome]:
-        """Runs that ended without a result."""
+        """The runs that ended without a result."""
         return [outcome for outcome in self.runs.outcomes.values() if outcome.lost]
 
     def lost_in(self, arm: str) -> int:
-        """How many runs of an arm are lost, of the seeds looked at."""
+        """Return the number of an arm's lost runs among the seeds of this look."""
         return sum(self.runs.outcomes[arm, seed].lost for seed in self.seeds)
 
     def reds(self, arm: str) -> list[Watched]:
-        """Guards that question an arm's win."""
+        """Return the guards that call an arm's win into question."""
         return [watched for watched in self.guards.get(arm, ()) if watched.sign == "red"]
 
 
 def analyse(runs: Runs, look: int | None = None) -> Analysis:
-    """Analyse the runs at a look, by default the last one that is due; the first at which all is decided is the last.
+    """Analyse the runs at a look, by default the latest one that is due; the test ends when all arms are decided.
 
-    Looks between the planned ones do not exist: whatever ran after the last look is not looked at.
+    There are no looks between the planned ones: runs after the latest look are ignored.
     """
     done = runs.look() if look is None else look
     for number in range(1, done + 1):

@@ -1,4 +1,4 @@
-"""What `dovetail ab` does."""
+"""The command `dovetail ab`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ HOW_IT_RUNS = (
 
 
 def run(options: argparse.Namespace) -> int:
-    """Register and run an A/B test, or resume it; report what it found."""
+    """Register and run an A/B test, or resume it; report its results."""
     path = find(options.config)
     folder = options.folder or Path("ab") / path.stem
     test = Test.of(path, options.overrides, read_settings(path, options), read_terms(path, options))
@@ -62,16 +62,16 @@ HowItRuns = tuple[Terms, Choice, int]
 
 @attrs.frozen(kw_only=True)
 class Test:
-    """An A/B test that was read and planned, and is not registered yet.
+    """An A/B test that has been read and planned, but not registered yet.
 
     Attributes:
         path: the gin file.
-        overrides: that all arms have.
-        design: what is compared.
+        overrides: the overrides of all arms.
+        design: the design of the comparison.
         planned: the runs.
-        terms: how they run.
-        executor: where they run.
-        deviation: of a pilot, for the power; None if there is none.
+        terms: the terms on which they run.
+        executor: the executor that runs them.
+        deviation: the standard deviation from a pilot, for the power; None if there is no pilot.
     """
 
     path: Path
@@ -129,8 +129,8 @@ def resumed(registration: Registration, folder: Path, amend: str | None) -> Regi
     """Return the registration as the continuation of the one in the folder.
 
     Raises:
-        ConfigError: if the two differ and nobody says why.
-        RunError: if the one in the folder is not what was registered.
+        ConfigError: if the two differ and `amend` does not give a reason.
+        RunError: if the registration in the folder has been altered.
     """
     there, store = Registration.load(folder), Store.open(folder)
     if found := tampered(there, store):
@@ -141,7 +141,7 @@ def resumed(registration: Registration, folder: Path, amend: str | None) -> Regi
 
 
 def refuse_orphan(folder: Path) -> None:
-    """Refuse a folder that holds runs and no registration, as if they were to come.
+    """Refuse a folder that has runs but no registration, as if the runs were still to come.
 
     Raises:
         RunError: saying what is there.
@@ -155,7 +155,7 @@ def refuse_orphan(folder: Path) -> None:
 
 
 def refuse_before_the_end(folder: Path, store: Store) -> None:
-    """Refuse to show the results of a test to which a look is still to come.
+    """Refuse to show the results of a test before its next planned look.
 
     Raises:
         RunError: saying when they are looked at.

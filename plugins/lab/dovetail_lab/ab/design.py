@@ -1,4 +1,4 @@
-"""The design of an A/B test: what is compared, on what, when it is looked at. Fixed before the first run."""
+"""The design of an A/B test: the arms, the metric and the looks, all fixed before the first run."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class Arm:
 
 @attrs.frozen
 class Window:
-    """Which values of a learning curve make a run's result: their mean.
+    """The values of a learning curve whose mean is a run's result.
 
-    `last` is the last value; `last5` the last five; `last10%` those of the last tenth of the steps; `all` all of them.
+    `last` is the last value; `last5` the last five; `last10%` those of the last tenth of the steps; `all` all values.
     """
 
     text: str = "last10%"
@@ -104,18 +104,18 @@ class Window:
 
 @attrs.frozen(kw_only=True)
 class Design:
-    """What is registered before the first run.
+    """The design to register before the first run.
 
     Attributes:
-        arms: the control first.
-        metric: the one primary metric.
-        goal: whether higher is better.
-        window: which of its values count.
+        arms: the arms, beginning with the control.
+        metric: the primary metric.
+        goal: whether higher values are better.
+        window: the values of the metric that count.
         min_effect: the least difference that matters, in the metric's unit.
-        seeds: one pair of runs for each, in the order in which they run.
-        looks: at how many points the data are looked at, the end included.
-        alpha: chance of a false `better` or `worse`, over all arms and looks.
-        lost: what a run without a result counts as: its pair is left out, or it has the worst result of both arms.
+        seeds: the seeds in the order in which they run; each gives one pair of runs per arm.
+        looks: number of times at which the data are analysed, including the end.
+        alpha: probability of any false `better` or `worse`, over all arms and looks.
+        lost: the treatment of a run without a result: its pair is left out, or it gets the worst result of both arms.
     """
 
     arms: tuple[Arm, ...]
@@ -156,12 +156,12 @@ class Design:
 
     @property
     def look_sizes(self) -> tuple[int, ...]:
-        """After how many pairs the data are looked at: the planned looks, without those that could not decide."""
+        """The numbers of pairs after which the data are analysed: the planned looks that are able to decide."""
         return deciding_looks(self.planned_looks, self.alpha / len(self.treatments))
 
     @property
     def planned_looks(self) -> tuple[int, ...]:
-        """The looks that the stop rule speaks of."""
+        """The numbers of pairs at the looks of the stop rule."""
         return look_sizes(len(self.seeds), self.looks)
 
     def arm(self, name: str) -> Arm:
@@ -184,8 +184,8 @@ class Design:
     def points(self) -> list[tuple[Arm, Point]]:
         """Return the runs in the order in which they start.
 
-        Pairs are completed one after another, so that an abort leaves pairs; which arm goes first rotates, so that none
-        always has the cold start.
+        Pairs are completed one after another, so that an abort leaves complete pairs. The first arm rotates, so that no
+        arm always has the cold start.
         """
         runs = []
         for turn, seed in enumerate(self.seeds):

@@ -1,4 +1,4 @@
-"""Running an A/B test: its runs are a sweep's trials, driven pair by pair, and looked at when it was registered."""
+"""Runs an A/B test: its runs are trials of a sweep, driven pair by pair, and analysed at the registered looks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is it a fair win? Quantities by which an arm may have bought its result, compared as the metric itself is."""
+"""Guards: quantities at whose expense an arm may have improved the metric, compared in the same way as the metric."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ REDUCE: Final[Mapping[str, Callable[[list[float]], float]]] = {
     "max": max,
 }
 LEVEL: Final = 0.05
-"""Chance that any guard of an arm is found to have changed where none has."""
+"""Probability that any guard of an arm appears to have changed if none has."""
 METRICS: Final = "metrics.jsonl"
 TIMINGS: Final = "timings.jsonl"
 
 
 @attrs.frozen(kw_only=True)
 class Guard:
-    """A quantity to be watched.
+    """A quantity to watch.
 
     Attributes:
-        label: what it is called.
-        metrics: where it is recorded; the first that a run has.
+        label: its name in reports.
+        metrics: the metrics that record it; the first one that a run has is used.
         file: the run's file.
         over: the values that count: those of the primary metric's window, their mean over the run, their sum, ...
-        bad: in which direction a change is spending or drifting.
-        tolerance: the change that is of no concern, as a share of the control's value.
-        at_least: the same in the quantity's own unit, for shares near zero.
+        bad: the direction of change that is undesirable.
+        tolerance: the greatest change that does not matter, as a share of the control's value.
+        at_least: the greatest change that does not matter in the quantity's own unit, for shares near zero.
     """
 
     label: str
@@ -67,7 +67,7 @@ GUARDS: Final = (
     Guard(label="seconds per step", metrics=("time/step",), over="median", file=TIMINGS),
     Guard(label="memory", metrics=("memory/peak", "memory/arrays"), over="max", file=TIMINGS),
 )
-"""What is watched. A change counts from 10 % of the control's value on, unless said otherwise."""
+"""The guards. A change counts from 10 % of the control's value, unless stated otherwise."""
 
 
 @attrs.frozen(kw_only=True)
@@ -75,11 +75,11 @@ class Change:
     """How a quantity of an arm compares with the control's over the pairs.
 
     Attributes:
-        is_ratio: whether it is a factor, the geometric mean over the pairs; else it is a mean difference. A factor is
-            there if all values are positive, so that its interval is of logarithms, and never negative.
+        is_ratio: whether the change is a factor (the geometric mean over the pairs) or a mean difference. Factors are
+            used if all values are positive; their intervals are computed from logarithms, and so are never negative.
         value: the factor, or the difference.
-        interval: of the value.
-        p: of the t-test of no change, adjusted for the number of guards; it is at most 5 % if and only if `sure`.
+        interval: the confidence interval of the value.
+        p: the p-value of the t-test, adjusted for the number of guards; it is at most 5 % if and only if `sure`.
         difference: the change in the quantity's unit: (factor − 1) times the control's mean, or the value itself.
     """
 
@@ -91,7 +91,7 @@ class Change:
 
     @property
     def sure(self) -> bool:
-        """Whether the interval leaves out that nothing has changed."""
+        """Whether the interval excludes no change."""
         same = 1.0 if self.is_ratio else 0.0
         return not self.interval.low <= same <= self.interval.high
 
@@ -120,8 +120,8 @@ class Watched:
 def watch(runs: Runs, arm: str, seeds: Sequence[int], verdict: Verdict) -> list[Watched]:
     """Compare an arm with the control on every guard that both have recorded.
 
-    That any of them changes by chance is to be as rare as one false alarm in twenty, however many there are: each is
-    judged by an interval of 1 − 5 % / their number (Bonferroni).
+    The probability of any false alarm is at most 5 %, however many guards there are: the confidence of each interval is
+    1 − 5 % / their number (Bonferroni).
     """
     found = {guard.label: _recorded(runs, guard, arm, seeds) for guard in GUARDS}
     recorded = sum(each is not None for each in found.values())
@@ -178,7 +178,7 @@ def change_of(control: Figures, arm: Figures, guards: int = 1) -> Change:
 
 
 def judge(guard: Guard, control: float, difference: float, sure: bool, verdict: Verdict) -> Sign:
-    """Say what a change means: it counts if it is beyond the tolerance, and is not chance.
+    """Return the meaning of a change, which counts if it exceeds the tolerance and is statistically significant.
 
     >>> guard = Guard(label="length", metrics=("x",))
     >>> judge(guard, 10.0, 5.0, True, "better"), judge(guard, 10.0, -5.0, True, "better")

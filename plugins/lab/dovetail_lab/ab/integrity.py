@@ -1,4 +1,4 @@
-"""Whether a verdict is what was registered: the record against its journal, its copy, its runs and its sources."""
+"""Checks that a verdict follows the registration: compares the record with its journal, copy, runs and sources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dovetail_lab.sweep import Store
 from dovetail_lab.sweep.store import SETTLED
 
 CONFIRMING: Final = ("metric", "goal", "window", "min_effect", "seeds", "stop_rule", "alpha", "lost")
-"""What an amendment must not change after a look, if the verdict is to be as sure as it says."""
+"""The settings that an amendment must not change after a look, because the error rate would no longer hold."""
 
 
 def keep(registration: Registration, store: Store) -> None:

@@ -1,7 +1,7 @@
 """`journal.jsonl`: what happened to an A/B test, line by line, each with a hash of itself and of all before it.
 
-To change a line is to break the chain, unless all hashes from there on are computed again. Against that helps only the
-hash of the first line, the seal, in a place that its owner cannot change, such as a pull request that holds `ab.md`.
+Changing a line breaks the chain unless all later hashes are computed again. The only protection against that is to keep
+the hash of the first line, the seal, where its owner cannot change it, such as in a pull request with `ab.md`.
 """
 
 from __future__ import annotations

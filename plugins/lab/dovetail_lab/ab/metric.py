@@ -1,4 +1,4 @@
-"""Which metrics a config records, as far as its settings tell: a slip in a name is found before the first run."""
+"""The metrics that a config records, as far as its settings tell, so that typos are found before the first run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the runs of an A/B test came to, read from its folder."""
+"""The outcomes of an A/B test's runs, read from its folder."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Curve = Mapping[int, float]
 
 @attrs.frozen(kw_only=True)
 class Outcome:
-    """One run: how it ended, and the result on the primary metric, NaN where there is none.
+    """The outcome of a run: how it ended, and its result on the primary metric, NaN if there is none.
 
-    A result is finite or it is none: an infinite or undefined value in the window is a lost run, with the reason.
+    Results are finite: a run with an infinite or undefined value in the window counts as lost, with the reason.
     """
 
     arm: str
@@ -41,7 +41,7 @@ class Outcome:
 
     @property
     def settled(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether it has ended, successfully or not."""
         return self.state.status in SETTLED or self.state.status == "corrupt"
 
     @property

@@ -1,1 +1,1 @@
-"""Adapters: a few weights that are trained instead of the model's own."""
+"""Adapters: small sets of weights that are trained instead of the model's own."""

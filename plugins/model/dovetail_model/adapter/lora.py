@@ -23,9 +23,9 @@ class LoRA:
 
         y = x W + α/r (x A) B          A: [inputs, r], B: [r, outputs], B = 0 at first
 
-    Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models", equation 3. With B = 0 the policy is the
-    model, so the reference policy shares its weights and has the initial adapter: no second copy of the model is kept.
-    With `quantise_base` the adapted matrices are kept in four or eight bits (Dettmers et al. 2023, "QLoRA").
+    Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models", equation 3. Since B = 0 at first, a reference
+    policy is the same model with the initial adapter: it shares the model's weights, and no second copy is kept.
+    With `quantise_base` the adapted matrices are stored in four or eight bits (Dettmers et al. 2023, "QLoRA").
 
     Args:
         rank: r, the columns of A and rows of B.
@@ -33,14 +33,14 @@ class LoRA:
         modules: a regular expression that must match a module's full name, such as
             `.*\\.self_attn\\.(q|v)_proj`; names are those of the Hugging Face folder, `model.layers.0.mlp.up_proj`.
             The default is every matrix except the embeddings.
-        quantise_base: the format in which the adapted matrices are kept; None leaves them as they are.
-        dropout: the fraction of the inputs of A that are set to zero in training (the warm start and the update), with
-            the others scaled up. Sampling and scoring use no dropout. So if an update reads `old_logps` of another
-            pass, the ratio is noisy even where the policy has not moved; with one update per batch it is not, since
-            both come from the same pass.
+        quantise_base: the format of the adapted matrices; None leaves them unquantised.
+        dropout: the fraction of the inputs of A that are set to zero in training (the warm start and the update); the
+            others are scaled up. Sampling and scoring use no dropout, so if the update reads `old_logps` from another
+            forward pass, the ratio is noisy even if the policy has not changed. With one update per batch it is not,
+            because both come from the same pass.
 
     Raises:
-        ConfigError: for an invalid expression, or one that matches nothing; the message lists the names.
+        ConfigError: for an invalid expression, or an expression that matches nothing; the message lists the names.
     """
 
     rank: Annotated[int, Ge(1)] = 64
@@ -68,7 +68,7 @@ class LoRA:
                 f" {listing(kinds)}, where N is the layer"
             )
         for number, linear in enumerate(chosen):
-            # without dropout numbers make no difference, and layers that are equal are traced once
+            # without dropout the number does not matter, and equal layers are traced only once
             own = number if self.dropout else 0
             linear.adapt(self.rank, scale=self.alpha / self.rank, dropout=self.dropout, number=own, rngs=rngs)
             if self.quantise_base is not None:

@@ -21,7 +21,7 @@ def gemma2(config: HuggingFaceConfig) -> Spec:
 
 
 def gemma(config: HuggingFaceConfig) -> Spec:
-    """Read what Gemma 2 and 3 share."""
+    """Read the settings that Gemma 2 and 3 share."""
     bias = config.get("attention_bias", bool, False)
     if config.get("use_bidirectional_attention", bool, False):
         raise config.refuse("use_bidirectional_attention is true; a policy generates from left to right")

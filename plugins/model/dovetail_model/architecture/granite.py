@@ -10,7 +10,7 @@ from dovetail_model.spec import Spec
 
 
 def granite(config: HuggingFaceConfig) -> Spec:
-    """Dense Granite 3: Llama, with factors of embeddings, attention scores, what a layer adds, and logits.
+    """Dense Granite 3: Llama, with factors of the embeddings, attention scores, layer outputs and logits.
 
     Granite Team, IBM 2024, "Granite 3.0 Language Models", section 2. The factors are those of maximal update
     parametrisation (Yang et al. 2022, "Tensor Programs V"). `logits_scaling` divides; the others multiply.

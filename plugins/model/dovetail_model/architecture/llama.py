@@ -9,7 +9,7 @@ from dovetail_model.spec import Spec
 
 
 def llama(config: HuggingFaceConfig) -> Spec:
-    """Llama 2, 3, 3.1, 3.2 and 3.3, where 3.1 and later have stretched rotary positions; biases if the file says so.
+    """Llama 2, 3, 3.1, 3.2 and 3.3; from 3.1 on with stretched rotary positions, and with biases if the file says so.
 
     Grattafiori et al. 2024, "The Llama 3 Herd of Models", section 3.2.
     """

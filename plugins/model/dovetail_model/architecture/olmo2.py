@@ -10,11 +10,11 @@ from dovetail_model.spec import Spec
 
 
 def olmo2(config: HuggingFaceConfig) -> Spec:
-    """OLMo 2: Llama, with norms after attention and feed-forward layer in place of those before, and of all heads.
+    """OLMo 2: Llama, with norms after instead of before each layer, and with normalised queries and keys.
 
         x ← x + Norm(Attention(x)),  x ← x + Norm(GLU(x))
 
-    OLMo Team 2024, "2 OLMo 2 Furious", section 3.2. One norm covers the queries of all heads together, another one
+    OLMo Team 2024, "2 OLMo 2 Furious", section 3.2. One norm covers the queries of all heads together, and another
     their keys.
     """
     bias = config.get("attention_bias", bool, False)

@@ -14,11 +14,11 @@ from dovetail_model.spec import Spec
 
 
 def phi3(config: HuggingFaceConfig) -> Spec:
-    """Phi-3, Phi-3.5, Phi-4 and Phi-4-mini: Llama, with queries, keys and values stored as one matrix, gate and up too.
+    """Phi-3, Phi-3.5, Phi-4 and Phi-4-mini: Llama, with fused matrices for queries, keys, values and for gate and up.
 
     Abdin et al. 2024, "Phi-3 Technical Report", section 2; Microsoft 2025, "Phi-4-Mini Technical Report", section 2.
-    Part of each head may have no positions. LongRoPE has frequencies for short texts and others for long ones; only the
-    former are supported, and rows beyond the original length are refused.
+    Part of each head may have no positions. LongRoPE has one set of frequencies for short texts and another for long
+    ones; only the former is supported, and rows beyond the original length are refused.
     """
     for name in ("attention_bias", "mlp_bias", "lm_head_bias"):
         if config.get(name, bool, False):
@@ -56,7 +56,7 @@ def _positions(config: HuggingFaceConfig, head_dim: int) -> Rope:
 
 
 def _long(config: HuggingFaceConfig, given: HuggingFaceConfig, rope: Rope, pairs: int) -> Rope:
-    """Return LongRoPE's positions of texts up to the original length."""
+    """Return LongRoPE's rotary positions for texts up to the original length."""
     divisors = given.get("short_factor", list)
     if len(divisors) != pairs or not all(isinstance(d, int | float) and d > 0 for d in divisors):
         raise config.refuse(f"short_factor = {divisors}; it needs a positive number for each of the {pairs} pairs")

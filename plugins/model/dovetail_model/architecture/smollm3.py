@@ -10,7 +10,7 @@ from dovetail_model.spec import Layer, Spec
 
 
 def smollm3(config: HuggingFaceConfig) -> Spec:
-    """SmolLM3: Llama, with every fourth layer without rotary positions.
+    """SmolLM3: Llama, except that every fourth layer has no rotary positions.
 
     Bakouch et al. 2025, "SmolLM3: smol, multilingual, long-context reasoner"; Yang et al. 2025, "RoPE to NoPE and Back
     Again". `no_rope_layers` has a 1 for each layer *with* rotary positions. With `use_sliding_window`, layers without
@@ -30,7 +30,7 @@ def smollm3(config: HuggingFaceConfig) -> Spec:
 
 
 def _rotary(config: HuggingFaceConfig) -> list[bool]:
-    """Read which layers have rotary positions: the list, or the interval of those without."""
+    """Read which layers have rotary positions, from the list or from the interval of the layers without them."""
     number = config.size("num_hidden_layers")
     if not config.has("no_rope_layers"):
         interval = config.size("no_rope_layer_interval", 4)

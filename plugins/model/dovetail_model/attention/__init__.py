@@ -1,7 +1,7 @@
 """Causal self-attention with grouped queries, over a row's own tokens and a prefix shared with other rows.
 
-`attend` is the formula; how it is computed is chosen by `choice`, for each forward pass, from the platform, the model
-and the number of tokens and keys. All implementations give the same values and gradients up to rounding.
+`attend` defines the result. For each forward pass, `choice` selects the implementation by platform, model, and numbers
+of tokens and keys. All implementations give the same values and gradients up to rounding.
 """
 
 from dovetail_model.attention.attend import IMPLEMENTATIONS, attend

@@ -1,4 +1,4 @@
-"""The formula, and the implementations of it."""
+"""The formula of attention and the table of its implementations."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def attend(
 
     Vaswani et al. 2017, "Attention Is All You Need", equation 1, with each key-value head serving `head / kv_head`
     consecutive query heads (Ainslie et al. 2023, "GQA"). s is `scale`, usually 1 / √head_dim; c is `cap`, None for
-    infinity (Gemma Team 2024, "Gemma 2", section 2). The softmax is float32 whatever the dtype of the inputs. What a
-    token gets that sees nothing is meaningless but finite.
+    infinity (Gemma Team 2024, "Gemma 2", section 2). The softmax is float32 whatever the dtype of the inputs. The
+    result of a token that sees no key is meaningless but finite.
 
     Args:
-        queries: of new tokens.
-        segments: keys and values by where they are stored; the row's own come last.
+        queries: the queries of the new tokens.
+        segments: keys and values, one segment per place of storage; the row's own come last.
         scale: multiplies the products.
         cap: the soft cap.
         how: the implementation; see `dovetail_model.attention.choice`.

@@ -1,4 +1,4 @@
-"""Attention a block of keys at a time: scores are never stored, neither for the result nor for its gradient.
+"""Attention over one block of keys at a time; scores are never stored, neither in the forward nor the backward pass.
 
 Rabe and Staats 2021, "Self-attention Does Not Need O(n²) Memory"; Dao 2023, "FlashAttention-2", algorithms 1 and 2.
 """
@@ -17,14 +17,14 @@ from dovetail_model.attention.sight import HIDDEN, NOWHERE, Places, Segment, Sig
 
 CPU_BLOCK: Final = 128
 ACCELERATOR_BLOCK: Final = 512
-"""Keys in a block, and queries, those of the samples and heads that share a key-value head counted together.
+"""Number of keys in a block, and of queries (all samples and heads that share a key-value head count together).
 
-A block's scores and sums stay in a CPU's caches; on accelerators larger ones keep the units busy (not measured)."""
+On CPUs a block's scores and sums fit into the caches; accelerators need larger blocks to stay busy (not measured)."""
 LEAST: Final = 16
-"""Tokens in a block at least."""
+"""The least number of tokens in a block."""
 LOWEST: Final = float(jnp.finfo(jnp.float32).min)
 SAVED: Final = "attention"
-"""The name of what the backward pass needs, for policies of rematerialisation."""
+"""The checkpoint name of the values that the backward pass needs, for rematerialisation policies."""
 
 
 def blockwise(
@@ -38,15 +38,15 @@ def blockwise(
 ) -> Float[Array, "seq token head head_dim"]:
     """Mix values; see `dovetail_model.attention.attend`.
 
-    For each block of queries, an online softmax goes through the blocks of keys of which one is seen: m is the greatest
-    score so far, l = ∑ exp(s - m), o = ∑ exp(s - m) v; a greater m scales l and o down. The backward pass computes
-    the scores again from the log-sum-exp L = m + log l:
+    For each block of queries, an online softmax goes through the blocks of keys that contain a visible key: m is the
+    greatest score so far, l = ∑ exp(s - m), o = ∑ exp(s - m) v; a greater m scales l and o down. The backward pass
+    recomputes the scores and takes the log-sum-exp L = m + log l from the forward pass:
 
         p = exp(s - L),  ds = p (∂o vᵀ - ∑ ∂o·o + ∂L),  ∂q = ds k,  ∂k = dsᵀ q,  ∂v = pᵀ ∂o
 
-    What segments give is merged with the weights exp(L_i - log ∑_j exp(L_j)). A token that sees nothing gets zeros.
-    Sums are float32; products take the type of the queries. Time follows the blocks that are seen: half of them for
-    causal attention, a band for a window.
+    The results of the segments are merged with the weights exp(L_i - log ∑_j exp(L_j)). A token that sees no key gets
+    zeros. Sums are float32; products have the type of the queries. The time is proportional to the number of visible
+    blocks: half of all blocks for causal attention, a band of them for a window.
     """
     usual = CPU_BLOCK if jax.default_backend() == "cpu" else ACCELERATOR_BLOCK
     query_block, key_block = query_block or usual, key_block or usual
@@ -56,7 +56,7 @@ def blockwise(
         mine = for_rows(scaled, segment)
         sample, group, token = mine.shape[2:5]
         tokens = min(token, max(LEAST, query_block // (sample * group)))
-        # what is merged keeps its bits; one part alone is rounded here, so that what is kept of it is small
+        # parts to be merged stay float32; a single part is rounded here, so that less is kept for the backward pass
         dtype = queries.dtype.name if len(segments) == 1 else "float32"
         plan = _Plan(mine.shape, dtype, cap, segment.sight.window, tokens, min(key_block, segment.keys.shape[1]))
         keys, values = (x.astype(queries.dtype) for x in (segment.keys, segment.values))
@@ -69,7 +69,7 @@ def blockwise(
 def merge(
     parts: list[tuple[Float[Array, "*shape head_dim"], Float[Array, "*shape"]]],
 ) -> Float[Array, "*shape head_dim"]:
-    """Return the mix over all keys from those over some of them, each with the log-sum-exp of its scores."""
+    """Return the mix over all keys, given the mixes over parts of them, each with the log-sum-exp of its scores."""
     if len(parts) == 1:
         return parts[0][0]
     highest = jax.lax.stop_gradient(functools.reduce(jnp.maximum, (total for _, total in parts)))
@@ -79,7 +79,7 @@ def merge(
 
 
 class _Plan(NamedTuple):
-    """What is known before compilation: shape and type of the result, soft cap and window, and the sizes of blocks."""
+    """The static values: shape and type of the result, soft cap and window, and the sizes of blocks."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -169,7 +169,7 @@ _part.defvjp(_part_forward, _part_backward)
 
 
 class _Blocks(NamedTuple):
-    """The places of each block of tokens, the blocks of keys from `low` to `high` that it meets, and keys' places."""
+    """The places of the tokens in blocks, the range `low` to `high` of key blocks for each, and the keys' places."""
 
     tokens: Places
     low: Int[Array, "block"]
@@ -178,7 +178,7 @@ class _Blocks(NamedTuple):
 
     @classmethod
     def of(cls, plan: _Plan, sight: Sight) -> _Blocks:
-        """Cut tokens and keys, filled up with such as see, and are seen by, nobody."""
+        """Cut tokens and keys into blocks; both are padded with places that neither see nor are seen."""
         row, _, sample, _, token, _ = plan.shape
 
         def cut(x: Array, value: int) -> Array:
@@ -199,7 +199,7 @@ class _Blocks(NamedTuple):
 def _met(
     tokens: Int[Array, "token_block row sample token"], keys: Int[Array, "row key_block key"], window: int | None
 ) -> Bool[Array, "token_block key_block"]:
-    """Tell which blocks of keys each block of tokens may see a key of."""
+    """Return, for each block of tokens, which blocks of keys may contain a visible key."""
     earliest, latest = jnp.min(keys, axis=2), jnp.max(jnp.where(keys < HIDDEN, keys, NOWHERE), axis=2)
     met = earliest[None] <= jnp.max(tokens, axis=(2, 3))[..., None]
     if window is not None:
@@ -211,7 +211,7 @@ def _met(
 def _scores(
     plan: _Plan, queries: Queries, keys: Keys, tokens: Places, blocks: _Blocks, j: Int[Array, ""]
 ) -> tuple[Float[Array, "row kv_head sample group token key"], Bool[Array, "row 1 sample 1 token key"]]:
-    """Return the scores of a block, the lowest number where a key is not seen, and where it is."""
+    """Return the scores of a block (the lowest number for invisible keys) and the mask of visible keys."""
     places = jax.tree.map(lambda x: _at(x, j, plan), blocks.keys)
     seen = sees(tokens, places, plan.window)[:, None, :, None]
     scores = _against(queries, _at(keys, j, plan))
@@ -243,13 +243,13 @@ def _transposed(weights: Float[Array, "row kv_head sample group token key"], que
 
 
 def _filled(x: Array, axis: int, size: int, value: int) -> Array:
-    """Fill an axis up to a multiple of `size`."""
+    """Pad an axis to a multiple of `size`."""
     filling = -x.shape[axis] % size
     return jnp.pad(x, [(0, filling * (i == axis)) for i in range(x.ndim)], constant_values=value) if filling else x
 
 
 def _cut(x: Float[Array, "row kv_head sample group token *rest"], plan: _Plan) -> Float[Array, "block ..."]:
-    """Put blocks of tokens first."""
+    """Cut the token axis into blocks and move the block axis to the front."""
     x = _filled(x, 4, plan.tokens, 0)
     return jnp.moveaxis(x.reshape(*x.shape[:4], -1, plan.tokens, *x.shape[5:]), 4, 0)
 
@@ -261,10 +261,10 @@ def _joined(x: Float[Array, "block ..."], plan: _Plan) -> Float[Array, "row kv_h
 
 
 def _at(x: Array, j: Int[Array, ""], plan: _Plan) -> Array:
-    """Return a block of keys."""
+    """Return block `j` of the keys."""
     return jax.lax.dynamic_slice_in_dim(x, j * plan.keys, plan.keys, axis=1)
 
 
 def _add_at(x: Array, j: Int[Array, ""], plan: _Plan, more: Array) -> Array:
-    """Add to a block of keys, in place."""
+    """Return `x` with `more` added to block `j` of the keys."""
     return jax.lax.dynamic_update_slice_in_dim(x, _at(x, j, plan) + more, j * plan.keys, axis=1)

@@ -1,4 +1,4 @@
-"""Which implementation of attention a forward pass uses, by platform, model and shapes."""
+"""The choice of the attention implementation, by platform, model and shapes."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from dovetail_model.attention.splash import LANES
 from dovetail_model.spec import Spec
 
 LONG_ROW: Final = 512
-"""From how many keys of a row's own on blocks are faster: causal attention skips half of them."""
+"""The number of a row's own keys from which blocks are faster, because causal attention skips half of them."""
 LONG: Final = 1024
-"""From how many keys on, a prefix's included, blocks are at least as fast, and take much less memory.
+"""The number of keys, including a prefix's, from which blocks are at least as fast and need much less memory.
 
-Both were measured on CPUs (`docs/performance.md`), and not on an accelerator."""
+Both limits were measured on CPUs (`docs/performance.md`), not on an accelerator."""
 CUDNN_UNITS: Final = 128
-"""Units per head that cuDNN's kernel takes on every device that has it."""
+"""The greatest number of units per head that cuDNN's kernel accepts on every device that has it."""
 WASTE: Final = 3
-"""Positions per token at most where the kernel computes the queries of all positions."""
+"""The greatest number of positions per token for kernels that compute the queries of all positions."""
 
 
 @attrs.frozen(kw_only=True)
 class Shapes:
-    """What is asked of attention.
+    """The numbers of tokens and keys in a call of attention.
 
     Attributes:
         tokens: queries of a row.
@@ -47,10 +47,10 @@ class Shapes:
 def choose(spec: Spec, shapes: Shapes, platform: str | None = None) -> str:
     """Return the name of the implementation.
 
-    A single token, as in decoding, has as many scores as keys: nothing is gained by not storing them.
+    A single token, as in decoding, has only as many scores as keys, so that storing them costs little.
 
     Raises:
-        ConfigError: if the model asks for one that does not apply, saying why.
+        ConfigError: if the spec names an implementation that does not apply; the message says why.
     """
     platform = platform or _platform()
     if shapes.tokens == 1:
@@ -99,7 +99,7 @@ def _splash_obstacle(shapes: Shapes, platform: str) -> str | None:
 
 
 def _platform() -> str:
-    """Return 'cpu', 'cuda', 'tpu', or what else JAX calls its default backend."""
+    """Return JAX's name of its default platform: 'cpu', 'cuda', 'tpu', ..."""
     backend = jax.default_backend()
     is_cuda = backend == "gpu" and "cuda" in jax.devices()[0].client.platform_version
     return "cuda" if is_cuda else backend

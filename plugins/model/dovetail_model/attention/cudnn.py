@@ -22,18 +22,19 @@ def cudnn(
 ) -> Float[Array, "seq token head head_dim"]:
     """Mix values by `jax.nn.dot_product_attention`; see `dovetail_model.attention.attend`.
 
-    The kernel takes rows without gaps whose queries and keys have the same positions. So keys are put in the order of
-    their positions, padding last, queries where they belong among them, and the lengths say where a row ends; a shared
-    prefix is repeated for each row that reads it. Queries at the positions of a prefix are computed for nothing.
+    The kernel needs rows without gaps, with queries and keys at the same positions. Therefore keys are sorted by
+    position with padding last, queries are placed at their positions among the keys, and lengths mark the ends of rows.
+    A shared prefix is repeated for each row that reads it; the queries at its positions are computed in vain.
 
-    `library` 'xla' computes the same without the kernel, for tests on other devices. Not measured on an accelerator.
+    `library` 'xla' computes the same without the kernel, for tests on other devices. The speed has not been measured on
+    an accelerator.
     """
     assert cap is None, "cuDNN's kernel has no soft cap"
     own = segments[-1].sight
     seq, window, at = len(queries), own.window, own.tokens.at[:, 0]
     joined = Joined.of(segments, seq).ordered(hidden_first=False)
     rows, end = jnp.arange(seq)[:, None], joined.at.shape[1]
-    # a token at the end is dropped; those that are masked see nothing
+    # tokens placed at `end` are dropped: they are masked and see nothing
     placed = jnp.zeros((seq, end, *queries.shape[2:]), queries.dtype)
     placed = placed.at[rows, jnp.where(at < 0, end, at)].set(queries, mode="drop")
     lengths = jnp.maximum(joined.lengths(), 1)

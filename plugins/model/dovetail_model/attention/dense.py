@@ -1,4 +1,4 @@
-"""Attention that computes all scores at once: the fastest where they are few, as for short texts and in decoding."""
+"""Attention that computes all scores at once, which is fastest if they are few: for short texts and in decoding."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def dense(
 ) -> Float[Array, "seq token head head_dim"]:
     """Mix values; see `dovetail_model.attention.attend`.
 
-    Segments are never concatenated, and a shared one is never repeated: products are taken segment by segment, and the
-    softmax needs only the greatest score and the sum of exponentials of each. A token that sees nothing gets the mean
-    of all values.
+    Segments are never concatenated and a shared segment is never repeated: products are computed segment by segment,
+    and the softmax needs only the greatest score and the sum of exponentials of each. A token that sees no key gets the
+    mean of all values.
 
     >>> from dovetail_model.attention.sight import Places, Sight
     >>> one, query, first = jnp.ones((1, 1, 2)), jnp.ones((1, 1, 1, 2)), jnp.zeros((1, 1), int)
@@ -32,7 +32,7 @@ def dense(
     seq = len(queries)
     scaled = queries * scale
     if jax.default_backend() == "cpu":
-        scaled = scaled.astype(jnp.float32)  # in which it multiplies anyway, keeping narrower weights in both types
+        scaled = scaled.astype(jnp.float32)  # CPUs multiply in float32 anyway, and would keep both types in memory
     scores = [_scores(scaled, segment, cap) for segment in segments]
     highest = functools.reduce(jnp.maximum, (by_query(jnp.max(score, axis=-1), seq) for score in scores))
     highest = jax.lax.stop_gradient(highest)
@@ -48,17 +48,17 @@ def dense(
 def _scores(
     queries: Float[Array, "seq token head head_dim"], segment: Segment, cap: float | None
 ) -> Float[Array, "row kv_head sample group token key"]:
-    """Return the scores of one segment in float32, the lowest number where a key is not visible."""
+    """Return the float32 scores of one segment, with the lowest finite number for invisible keys."""
     batch, key, head_dim = segment.keys.shape
     queries = for_rows(queries, segment)
     shape = queries.shape[:-1]
-    # Three-dimensional products, one batch entry per key-value head, are fastest on CPUs, forward and backward.
+    # On CPUs, three-dimensional products with one batch entry per key-value head are fastest, forward and backward.
     queries = queries.reshape(batch, -1, head_dim)
     keys = segment.keys.astype(queries.dtype)
     scores = jnp.einsum("bqd,bsd->bqs", queries, keys, preferred_element_type=jnp.float32)
     if cap is not None:
         scores = cap * jnp.tanh(scores / cap)
-    # The lowest finite number, not -inf: a row of -inf has a softmax of NaN.
+    # The lowest finite number instead of -inf, because the softmax of a row of -inf is NaN.
     visible = segment.sight.visible()[:, None, :, None]
     return jnp.where(visible, scores.reshape(*shape, key), jnp.finfo(jnp.float32).min)
 

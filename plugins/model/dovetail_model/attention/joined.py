@@ -1,4 +1,4 @@
-"""Segments as one row of keys in the order of their positions, which is what fused kernels read."""
+"""Joins segments into one row of keys in the order of their positions, as fused kernels require."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Joined(NamedTuple):
         )
 
     def ordered(self, *, hidden_first: bool) -> Joined:
-        """Return the same with the keys that are seen in the order of their positions, and the others beside them."""
+        """Return a copy with the visible keys sorted by position, and the others before or after them."""
         order = jnp.argsort(jnp.where(self.at == HIDDEN, -1, self.at) if hidden_first else self.at, axis=1, stable=True)
         wide = order[:, :, None, None]
         return Joined(
@@ -44,5 +44,5 @@ class Joined(NamedTuple):
         )
 
     def lengths(self) -> Int[Array, "seq"]:
-        """Return how many keys are seen at all."""
+        """Return the number of visible keys of each row."""
         return jnp.sum(self.at < HIDDEN, axis=1, dtype=jnp.int32)

@@ -1,4 +1,4 @@
-"""The layer: projections, rotation, attention, and the product that writes to the residual stream."""
+"""The attention layer: projections, rotation, attention, and the product that writes to the residual stream."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Attention(nnx.Module):
 
 
 def _normed(x: Float[Array, "row head head_dim"], norm: RMSNorm) -> Float[Array, "row head head_dim"]:
-    """Normalise each head, or all together, as wide as the norm is."""
+    """Normalise each head, or all heads together, depending on the width of the norm."""
     return norm(x.reshape(len(x), -1, norm.width)).reshape(x.shape)
 
 

@@ -1,4 +1,4 @@
-"""Which keys each token sees, in memory that grows with the tokens and keys and not with their product."""
+"""Which keys each token sees, stored in memory linear in the numbers of tokens and keys."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from jaxtyping import Array, Bool, Float, Int
 NOWHERE: Final = -1
 """The position of a token that sees nothing."""
 HIDDEN: Final = 2**31 - 1
-"""The position of a key that nobody sees."""
+"""The position of a key that no token sees."""
 LAST: Final = HIDDEN - 1
 """A position after all keys."""
 
 
 class Places(NamedTuple):
-    """The positions of tokens or keys in their rows, and which text each belongs to where a row packs several."""
+    """The positions of tokens or keys in their rows and, if rows pack several texts, the index of each one's text."""
 
     at: Int[Array, "row ..."]
     texts: Int[Array, "row ..."] | None = None
@@ -24,15 +24,15 @@ class Places(NamedTuple):
 
 @struct.dataclass
 class Sight:
-    """Which of some keys each token sees: those up to its own position, within the window, and of its own text.
+    """Which keys of a segment each token sees: those up to its own position, within the window, and of its own text.
 
         i sees j  ⇔  keys.at[j] ≤ tokens.at[i]  and  tokens.at[i] - keys.at[j] < window  and the texts are equal
 
     Attributes:
         tokens: [row, sample, token]; a token that sees nothing is `NOWHERE`. Axes of size 1 stand for any size.
-        keys: [row, key]; a key that nobody sees is `HIDDEN`. Where rows pack several texts, positions count in each.
-        window: how many positions a token sees, itself included; None is all.
-        mask: all of this as one array, where an implementation reads it and layers share it.
+        keys: [row, key]; a key that no token sees is `HIDDEN`. If rows pack several texts, each starts at position 0.
+        window: number of positions that a token sees, including its own; None means all.
+        mask: the result of `visible` as an array, if an implementation needs it, so that layers share it.
     """
 
     tokens: Places
@@ -51,12 +51,12 @@ class Sight:
         return sees(self.tokens, self.keys, self.window) if self.mask is None else self.mask
 
     def with_mask(self) -> Sight:
-        """Return the same, the mask computed."""
+        """Return a copy whose mask is computed."""
         return self.replace(mask=self.visible())  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def sees(tokens: Places, keys: Places, window: int | None) -> Bool[Array, "row sample token key"]:
-    """Tell which keys each token sees."""
+    """Return which keys each token sees."""
     at, of = tokens.at[..., None], keys.at[:, None, None, :]
     seen = of <= at
     if window is not None:
@@ -69,8 +69,8 @@ def sees(tokens: Places, keys: Places, window: int | None) -> Bool[Array, "row s
 class Segment(NamedTuple):
     """Keys and values that are stored together (a prefix, or a row's own), and which of them each token sees.
 
-    Keys and values have an entry for each key-value head of each row. With fewer rows than the queries have, each row
-    serves the same number (`sample`) of consecutive ones.
+    Keys and values have an entry for each key-value head of each row. If there are fewer rows of keys than of queries,
+    each serves the same number (`sample`) of consecutive rows of queries.
     """
 
     keys: Float[Array, "batch key head_dim"]
@@ -94,7 +94,7 @@ def by_head(x: Float[Array, "seq token kv_head head_dim"]) -> Float[Array, "batc
 
 
 def by_query(x: Float[Array, "row kv_head sample *rest"], seq: int) -> Float[Array, "seq kv_head *rest"]:
-    """Give each query's row what was computed for the row of keys that serves it."""
+    """Reshape from rows of keys to rows of queries: each row of keys serves `sample` rows of queries."""
     return x.swapaxes(1, 2).reshape(seq, x.shape[1], *x.shape[3:])
 
 
@@ -106,7 +106,7 @@ def by_row(x: Float[Array, "seq kv_head *rest"], rows: int) -> Float[Array, "row
 def for_rows(
     queries: Float[Array, "seq token head head_dim"], segment: Segment
 ) -> Float[Array, "row kv_head sample group token head_dim"]:
-    """Return the queries as a segment's rows and key-value heads serve them."""
+    """Return the queries, grouped by the segment's rows and key-value heads."""
     seq, token, _, head_dim = queries.shape
     queries = queries.reshape(segment.rows, seq // segment.rows, token, segment.kv_heads, -1, head_dim)
     return queries.transpose(0, 3, 1, 4, 2, 5)
@@ -115,6 +115,6 @@ def for_rows(
 def as_given(
     mixed: Float[Array, "seq kv_head group token head_dim"], like: Float[Array, "seq token head head_dim"]
 ) -> Float[Array, "seq token head head_dim"]:
-    """Return a result in the shape and type of the queries."""
+    """Return a result with the shape and type of the queries."""
     seq, token, head, head_dim = like.shape
     return mixed.astype(like.dtype).reshape(seq, head, token, head_dim).swapaxes(1, 2)

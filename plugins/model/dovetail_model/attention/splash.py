@@ -14,9 +14,9 @@ from dovetail_model.attention.joined import Joined
 from dovetail_model.attention.sight import HIDDEN, Segment
 
 LANES: Final = 128
-"""Tokens, keys and units per head that the kernel reads together."""
+"""The kernel reads tokens, keys and units per head in multiples of this number."""
 LARGEST: Final = 512
-"""Tokens and keys in a block at most."""
+"""The greatest number of tokens and keys in a block."""
 
 
 def splash(
@@ -29,11 +29,11 @@ def splash(
 ) -> Float[Array, "seq token head head_dim"]:
     """Mix values by `jax.experimental.pallas.ops.tpu.splash_attention`; see `dovetail_model.attention.attend`.
 
-    The kernel's mask is the same for all rows. So queries and keys are put in the order of their positions with the
-    padding first: then all rows end together, and what is n positions earlier is stored n places earlier. Padding is of
-    another segment than the rest. A shared prefix is repeated for each row that reads it.
+    The kernel's mask is the same for all rows. Therefore queries and keys are sorted by position with the padding
+    first: then all rows end together, and a key n positions earlier is stored n places earlier. Segment ids keep the
+    padding apart from the tokens. A shared prefix is repeated for each row that reads it.
 
-    `interpret` runs the kernel without a TPU, for tests. Not measured on an accelerator.
+    `interpret` runs the kernel without a TPU, for tests. The speed has not been measured on an accelerator.
     """
     seq, token, head, head_dim = queries.shape
     own = segments[-1].sight
@@ -55,7 +55,7 @@ def splash(
 def _kernel(
     group: int, tokens: int, keys: int, window: int | None, cap: float | None, interpret: bool
 ) -> Callable[..., Any]:
-    """Return the kernel for the query heads of one key-value head, of (queries, keys, values, segments)."""
+    """Return the kernel for the query heads of one key-value head, a function of (queries, keys, values, segments)."""
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
@@ -95,6 +95,6 @@ def _block(length: int) -> int:
 
 
 def _filled(x: Float[Array, "*batch token head_dim"]) -> Float[Array, "*batch token head_dim"]:
-    """Fill tokens at their beginning and units at their end up to what the kernel takes."""
+    """Pad tokens at the beginning and units at the end to multiples of `LANES`."""
     before, after = -x.shape[-2] % LANES, -x.shape[-1] % LANES
     return jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(before, 0), (0, after)])

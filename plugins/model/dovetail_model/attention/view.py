@@ -1,4 +1,4 @@
-"""What all layers of one kind share in a forward pass: rotations, and which keys each token sees."""
+"""The data that all layers of one kind share in a forward pass: rotations, and which keys each token sees."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from dovetail_model.spec import Layer
 
 @struct.dataclass
 class View:
-    """Each token's rotation, what it sees of its row's own keys and of the prefix, and how attention is computed.
+    """Each token's rotation, which of its row's own keys and of the prefix it sees, and the attention implementation.
 
-    `rotation` is None in layers without rotary positions. `start` is the position of the cache to write to. `keys` are
-    given if there is dropout. `how` is the name of an implementation.
+    `rotation` is None in layers without rotary positions. `start` is the first position of the cache to write to.
+    `keys` are the random keys of dropout, or None without it. `how` is the name of the implementation.
     """
 
     rotation: Rotation | None
@@ -33,7 +33,7 @@ class View:
 
 
 class Positions(NamedTuple):
-    """The index of each token in its row, prefix included, and the index of what each key holds."""
+    """The index of each token in its row, counting the prefix, and the index of each key."""
 
     tokens: Int[Array, "seq token"]
     own: Int[Array, "seq key"]
@@ -41,7 +41,7 @@ class Positions(NamedTuple):
 
 
 def positions(mask: Bool[Array, "seq token"], cache: Cache | None, prefix: Cache | None = None) -> Positions:
-    """Number the true tokens of each row from 0: prefix, cache, then new tokens. Masked ones get a neighbour's number.
+    """Number the unmasked tokens of each row from 0: prefix, cache, new tokens. Masked ones get a neighbour's number.
 
     >>> positions(jnp.array([[False, True, True]]), None).tokens
     Array([[0, 0, 1]], dtype=int32)
@@ -89,8 +89,8 @@ def views(
 ) -> dict[Layer, View]:
     """Return the view of each kind of layer; kinds differ in their rotation and window.
 
-    With a window of w a token sees itself and the w - 1 true tokens before it, wherever they are stored. A masked token
-    sees nothing of its row.
+    With a window of w a token sees itself and the w - 1 unmasked tokens before it, wherever they are stored. A masked
+    token sees no key of its row.
     """
     at = positions(mask, cache, prefix)
     tokens = jnp.where(mask, at.tokens, NOWHERE)
@@ -104,7 +104,7 @@ def views(
         if prefix is not None and at.prefix is not None:
             held = Places(jnp.where(prefix.valid, at.prefix, HIDDEN))
             rows = len(prefix.valid)
-            # without a window all of the prefix is before all tokens, so that one row of its mask is enough
+            # without a window every token sees the whole prefix, so one row of its mask is enough
             after = jnp.full((rows, 1, 1), LAST, jnp.int32)
             seeing = after if layer.window is None else at.tokens.reshape(rows, -1, mask.shape[1])
             sights.append(Sight(Places(seeing), held, layer.window))

@@ -1,1 +1,1 @@
-"""How the weights of a model role that is not trained move."""
+"""Followers: rules for updating the weights of a model role that is not trained."""

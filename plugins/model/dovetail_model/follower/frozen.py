@@ -9,14 +9,14 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class Frozen:
-    """The weights with which the role began: w_(k+1) = w_k.
+    """Keeps the initial weights of the role: w_(k+1) = w_k.
 
-    For a reference this is the policy as it was when reinforcement learning began, for a teacher the model of its own.
-    They are not part of the checkpoints of a step.
+    For a reference these are the policy's weights at the start of reinforcement learning, and for a teacher those of
+    its own model. They are not part of the checkpoints.
     """
 
     declares: ClassVar[dict[str, Any]] = {"constant": True}
 
     def __call__(self, weights: Any) -> Any:
-        """Return the weights as they are."""
+        """Return the weights unchanged."""
         return weights

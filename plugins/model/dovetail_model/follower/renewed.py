@@ -1,4 +1,4 @@
-"""Follower `renewed`: a copy of the policy, taken anew every so many steps."""
+"""Follower `renewed`: a copy of the policy that is renewed every `every` steps."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from dovetail.ranges import in_range
 
 @attrs.frozen(kw_only=True)
 class Renewed:
-    """The policy as it was after the last multiple of `every` steps: w = θ_k where `every` divides k.
+    """A copy of the policy after the last multiple of `every` steps: w = θ_k where k = `every` ⌊step / `every`⌋.
 
-    A reference of this kind bounds how far the policy moves in so many steps instead of how far it moves in all; resets
-    of the reference are what ProRL credits for training on and on: Liu et al. 2025, *ProRL: Prolonged Reinforcement
+    As a reference it limits the change of the policy since the last copy instead of since the start. ProRL attributes
+    its progress in long training runs to such resets of the reference: Liu et al. 2025, *ProRL: Prolonged Reinforcement
     Learning Expands Reasoning Boundaries in Large Language Models*, section 3.3.
 
     Args:

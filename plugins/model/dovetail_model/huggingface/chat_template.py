@@ -23,28 +23,28 @@ if TYPE_CHECKING:
     from dovetail.protocols import Message
 
 DUMMIES = ("\u2042", "<think>\n\u2058\n</think>\n\n\u2059")
-"""Two turns that nobody writes, one with reasoning, which some templates take out when the conversation goes on."""
+"""Two made-up turns, one of them with reasoning, which some templates remove when the conversation continues."""
 
 FILE, MOMENT = "chat_template.jinja", "chat_template.time"
 SECONDS: Final = 10.0
-"""For one conversation; those of published models take less than a millisecond."""
+"""The time limit for one conversation; the templates of published models need less than a millisecond."""
 MEMORY: Final = 1 << 30
-"""Bytes of address space of the process in which templates are rendered, Python's own included."""
+"""The limit of the rendering process's address space in bytes, including Python's own."""
 LARGEST: Final = 16_000_000
-"""Characters of a text."""
+"""The greatest number of characters in a rendered text."""
 LONGEST_REASON: Final = 1000
 _KEPT: Final = 64
-"""Compiled templates."""
+"""The number of compiled templates to cache."""
 
 
 @attrs.frozen(kw_only=True)
 class ChatTemplate:
-    """A jinja2 template over `messages`, with what the templates of published models take for granted.
+    """A jinja2 template over `messages`, with the variables and functions that published templates use.
 
-    It is a program that came with a model, perhaps of a stranger's. So it runs in jinja2's immutable sandbox, and in a
-    process of its own, which has `SECONDS`, `MEMORY` and `LARGEST` for a conversation: the sandbox keeps it from
-    objects, and not from loops. It runs with trimmed blocks and with `break` and `continue`. It has the variables
-    `messages`, `add_generation_prompt`, `tools`, `documents` (None), the functions `raise_exception` and
+    A template is a program that comes with a model, perhaps from a stranger. Therefore it runs in jinja2's immutable
+    sandbox and in a process of its own, where `SECONDS`, `MEMORY` and `LARGEST` limit each conversation: the sandbox
+    protects objects but does not end loops. Blocks are trimmed, and `break` and `continue` are available. There are the
+    variables `messages`, `add_generation_prompt`, `tools` and `documents` (None), the functions `raise_exception` and
     `strftime_now`, the filter `tojson` (no HTML escapes), and the block `generation`, which has no effect.
 
     Args:
@@ -53,7 +53,7 @@ class ChatTemplate:
         tokens: special tokens by their names in templates: `bos_token`, `eos_token`, ...
         options: further variables, such as `enable_thinking`.
         moment: the time that `strftime_now` formats, in ISO 8601. It is saved with a run, so that a run resumed the
-            next day has the prompts it had.
+            next day has the same prompts.
 
     >>> turns = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% endfor %}"
     >>> template = ChatTemplate(source=turns + "{% if add_generation_prompt %}<assistant>{% endif %}", place="chat",
@@ -75,10 +75,10 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> str:
-        """Return the conversation's text, up to where the assistant's next turn begins.
+        """Return the conversation's text up to the beginning of the assistant's next turn.
 
         Raises:
-            DataError: if the messages are not a conversation, or the template refuses them.
+            DataError: if the messages are not a valid conversation, or the template refuses them.
             ConfigError: if the template is broken, or jinja2 is not installed.
         """
         check_messages(messages)
@@ -100,13 +100,14 @@ class ChatTemplate:
         return text
 
     def between(self, messages: Sequence[Message]) -> str:
-        """Return what stands between the assistant's words and its next turn, if these messages come between.
+        """Return the text that the template writes after an assistant's turn: the messages, and the start of the next.
 
-        It is found as what follows two different made-up turns.
+        To find it, two different made-up turns are rendered, followed by these messages.
 
         Raises:
-            ConfigError: if the two differ, or a made-up turn is not in the text as it is: what the template makes of a
-                turn depends on what follows, so that the ids which were sampled would not be those of the conversation.
+            ConfigError: if the texts after the two turns differ, or a turn does not appear verbatim. In that case the
+                template rewrites turns depending on the messages that follow, so that the sampled ids would not be
+                those of the conversation.
         """
         found = set()
         for dummy in DUMMIES:
@@ -124,14 +125,14 @@ class ChatTemplate:
         return said
 
     def save(self, folder: Path) -> None:
-        """Write the template under the name that other programs use, and its moment if it uses one."""
+        """Write the template under its usual file name, and the moment if the template uses it."""
         (folder / FILE).write_text(self.source, encoding="utf-8")
         if "strftime_now" in self.source:
             (folder / MOMENT).write_text(self.moment + "\n")
 
 
 def read_source(folder: Path | None, replacement: str | None, setting: str) -> tuple[str, str] | None:
-    """Return a template and where it comes from: the file in a setting, else the folder's own; None without either.
+    """Return a template and its origin: the file that a setting names, else the folder's own; None without either.
 
     Raises:
         DataError: if the file cannot be read.
@@ -147,7 +148,7 @@ def read_source(folder: Path | None, replacement: str | None, setting: str) -> t
 
 
 def now() -> str:
-    """Return the current time, as a new tokenizer keeps it."""
+    """Return the current time as an ISO 8601 string, the `moment` of a new tokenizer."""
     return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
@@ -158,10 +159,10 @@ def saved_moment(folder: Path) -> str:
 
 
 def check_messages(messages: Sequence[Message]) -> None:
-    """Refuse anything but a conversation.
+    """Check that the messages are a valid conversation.
 
     Raises:
-        DataError: names the message and what it lacks.
+        DataError: naming the first invalid message and its defect.
 
     >>> check_messages([{"role": "user", "text": "hello"}])
     Traceback (most recent call last):
@@ -224,11 +225,11 @@ def _compile(source: str, moment: str) -> jinja2.Template:
 
 
 def _generation_block() -> type[Any]:
-    """Templates mark the assistant's words with `{% generation %}` for training tools; here the mark has no effect."""
+    """Return a jinja2 extension that ignores `{% generation %}`, with which templates mark the assistant's text."""
     from jinja2.ext import Extension
 
     class Generation(Extension):
-        tags = {"generation"}  # noqa: RUF012 - as jinja2 declares it
+        tags = {"generation"}  # noqa: RUF012 - jinja2 declares it this way
 
         def parse(self, parser: Any) -> Any:
             next(parser.stream)
@@ -258,10 +259,10 @@ def _shown(messages: Sequence[Message], limit: int = 120) -> str:
 
 
 def after_turn(written: Sequence[int], eos_ids: Sequence[int], place: str) -> list[int]:
-    """Return the ids after the end of a turn, given those after its words.
+    """Return the ids after the token that ends a turn, given the ids after the turn's text.
 
     Raises:
-        ConfigError: if they do not begin with an EOS.
+        ConfigError: if `written` does not begin with one of `eos_ids`.
     """
     if not written or written[0] not in eos_ids:
         raise ConfigError(

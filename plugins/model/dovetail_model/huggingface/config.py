@@ -1,4 +1,4 @@
-"""Reads a `config.json`: checked values, old and new spellings, and what most architectures share."""
+"""Reads a `config.json`: checked values, old and new spellings, and the settings that most architectures share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ORIGINAL: Final = "original_max_position_embeddings"
 FULL: Final = "full_attention"
 SLIDING: Final = "sliding_attention"
 CLASSIFIERS: Final = ("ForSequenceClassification", "ForTokenClassification")
-"""What the class names of reward models and critics in `architectures` end with."""
+"""Suffixes of the class names of reward models and critics in `architectures`."""
 ACTIVATIONS: Final[dict[str, Activation]] = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
 
 T = TypeVar("T")
@@ -61,19 +61,19 @@ class HuggingFaceConfig:
 
     @classmethod
     def known(cls, name: str) -> HuggingFaceConfig | None:
-        """Return what is known about a published model, by the last word of its name; None if nothing is."""
+        """Return the known `config.json` of a published model, by the last part of its name; None if it is unknown."""
         file = KNOWN / f"{name}.json"
         return cls(file, json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else None
 
     def has(self, name: str) -> bool:
-        """Tell whether there is such a value."""
+        """Return whether the file has a value of this name."""
         return self.values.get(name) is not None
 
     def get(self, name: str, kind: type[T], default: T = _MISSING) -> T:
         """Return a value, or the default if there is none.
 
         Raises:
-            ConfigError: if it has another type, or is missing without a default.
+            ConfigError: if the value has another type, or is missing and has no default.
         """
         value = self.values.get(name)
         if value is None and default is not _MISSING:
@@ -93,7 +93,7 @@ class HuggingFaceConfig:
         return self.get(name, kind) if self.has(name) else None
 
     def size(self, name: str, default: int = _MISSING, *, most: int = 2**31 - 1) -> int:
-        """Return an integer of at least 1 and at most `most`, so that a file which lies takes no memory."""
+        """Return an integer of at least 1 and at most `most`, so that a wrong value cannot exhaust the memory."""
         value = self.get(name, int, default)
         if value < 1:
             raise self.refuse(f"{name} = {value}; it must be at least 1")
@@ -102,7 +102,7 @@ class HuggingFaceConfig:
         return value
 
     def one_of(self, name: str, value: Any, allowed: Mapping[str, T]) -> T:
-        """Return what a word stands for."""
+        """Return the meaning of a word in the file, from the table of allowed words."""
         if value not in allowed:
             raise self.refuse(f"{name} = {value!r}; supported are {listing(allowed)}")
         return allowed[value]
@@ -113,7 +113,7 @@ class HuggingFaceConfig:
 
 
 def common(config: HuggingFaceConfig, *, tied: bool = False) -> Spec:
-    """Read what all architectures have; every layer gets full attention and the rotary positions of `rope`.
+    """Read the settings of all architectures; every layer gets full attention and the rotary positions of `rope`.
 
     Raises:
         ConfigError: for values that are missing, of the wrong type, unsupported or inconsistent.
@@ -157,17 +157,17 @@ def layers(
     full: Rope | None = None,
     sliding: Rope | None = None,
 ) -> tuple[Layer, ...]:
-    """Read which layers have a window: from the list `layer_types`, or in older files by a rule for the layer's number.
+    """Read which layers have a window, from the list `layer_types` or, in older files, by the layer's index.
 
     Args:
         config: the file.
-        is_sliding: the rule.
-        window: tokens that a sliding layer sees; without one, none slides.
-        full: rotary positions of layers with full attention; None is `rope(config)`.
-        sliding: those of sliding layers; None is `full`.
+        is_sliding: the rule for older files, a function of the layer's index.
+        window: number of tokens that a layer with a window sees; None means that no layer has a window.
+        full: rotary positions of layers with full attention; None means `rope(config)`.
+        sliding: rotary positions of layers with a window; None means `full`.
 
     Raises:
-        ConfigError: if the length of the list is not the number of layers, or it has unknown words.
+        ConfigError: if the length of the list is not the number of layers, or it has unknown entries.
     """
     full = rope(config) if full is None else full
     near = None if window is None else Layer(full if sliding is None else sliding, window)
@@ -229,7 +229,7 @@ def _yarn(given: HuggingFaceConfig, theta: float) -> Rope:
 
 
 def _magnitude(given: HuggingFaceConfig, factor: float) -> float:
-    """Return YaRN's 1 + 0.1 m ln(factor), or the quotient of two of them where the file gives both m."""
+    """Return YaRN's 1 + 0.1 m ln(factor), or the quotient of two such values if the file gives two m."""
     above, below = (given.get(name, float, 0.0) for name in ("mscale", "mscale_all_dim"))
     if not above or not below:
         above, below = 1.0, 0.0
@@ -239,7 +239,7 @@ def _magnitude(given: HuggingFaceConfig, factor: float) -> float:
 _ROPES: dict[str, Callable[[HuggingFaceConfig, float], Rope]] = {
     "default": lambda _, theta: Rope(theta=theta),
     "linear": lambda given, theta: Rope(theta=theta, factor=given.get("factor", float)),
-    # below the original length there is nothing to scale
+    # up to the original length the frequencies are not scaled
     "dynamic": lambda given, theta: Rope(theta=theta, limit=given.size(ORIGINAL)),
     "llama3": _llama3,
     "yarn": _yarn,

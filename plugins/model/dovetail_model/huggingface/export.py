@@ -32,12 +32,12 @@ from dovetail_model.transformer import Transformer, decoder_of
 
 SHARD_BYTES: Final = 5_000_000_000
 LOSS: Final = 0.05
-"""What share of an adapter's change may be lost in merging without a warning."""
+"""The greatest share of an adapter's change that may be lost in merging without a warning."""
 
 
 @attrs.frozen
 class Parameter:
-    """A parameter as a folder stores it, which comes to the host when it is read."""
+    """A parameter in the layout of a folder, which is copied to the host when it is read."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -46,12 +46,12 @@ class Parameter:
 
     @classmethod
     def of(cls, like: Any, make: Callable[[], jax.Array], *, transposed: bool) -> Parameter:
-        """Return the parameter that `make` makes, with the shape and type of `like`."""
+        """Return the parameter whose array `make` computes, with the shape and type of `like`."""
         shape = like.shape[::-1] if transposed else like.shape
         return cls(tuple(shape), np.dtype(like.dtype), make, transposed)
 
     def read(self) -> np.ndarray:
-        """Return it on the host."""
+        """Return the array on the host, in the folder's layout."""
         array = np.asarray(self.make())
         return array.T if self.transposed else array
 
@@ -66,16 +66,16 @@ def save_pretrained(
 ) -> list[Path]:
     """Write a folder that any program for Hugging Face models can load: `config.json` and safetensors.
 
-    Adapters are merged: W + α/r A B; a warning says how much of them is lost if that is more than `LOSS`.
-    `config.json` is written last, since without it a folder is not a model.
+    Adapters are merged: W + α/r A B. A warning is logged if rounding loses more than `LOSS` of the change.
+    `config.json` is written last, because a folder without it is not recognised as a model.
 
     Args:
         folder: the destination, created if necessary.
-        model: what to write.
-        source: where the model comes from, whose `config.json` and tokenizer files are copied; None writes the
-            `config.json` of a Llama, which a `model.decoder` is.
+        model: the model to write.
+        source: the source of the model, from which `config.json` and tokenizer files are copied; None writes the
+            `config.json` of a Llama, which describes every `model.decoder`.
         shard_bytes: larger models are written to several files and an index.
-        dtype: of all parameters; None: the one they have.
+        dtype: the type of all written parameters; None keeps the type that each has.
 
     Raises:
         ConfigError: if `source` describes another model, or is None and the model is not a Llama.
@@ -92,7 +92,7 @@ def save_pretrained(
 
 
 def _check_rounding(decoder: Transformer, dtype: DType | None) -> None:
-    """Warn if merging the adapter loses much of it: the weights' type rounds off changes that are below its spacing."""
+    """Warn if merging loses much of the adapter: rounding to the weights' type loses changes below its spacing."""
     written = dtype or decoder.spec.param_dtype
     squares = [linear.rounding(dtype) for linear in linears(decoder).values() if linear.change is not None]
     lost, change = (sum(float(pair[i]) for pair in squares) for i in range(2))
@@ -110,7 +110,7 @@ def _check_rounding(decoder: Transformer, dtype: DType | None) -> None:
 def tensors(model: Transformer, dtype: DType | None = None) -> dict[str, Parameter]:
     """Return the tensors of this model's folder by name, with adapters merged and quantised matrices made dense.
 
-    They are in `dtype`, or in the type that they have.
+    They have the type `dtype`, or their own if it is None.
     """
     products = {path: module for path, module in nnx.iter_modules(model) if isinstance(module, Linear)}
     kernels = {(*path, "kernel"): linear for path, linear in products.items()}
@@ -131,7 +131,7 @@ def tensors(model: Transformer, dtype: DType | None = None) -> dict[str, Paramet
 
 
 def _together(parts: list[Parameter]) -> Parameter:
-    """Return one parameter with the rows of several, whose matrices are the transposes of what is stored."""
+    """Return one parameter that stacks the rows of several; their matrices are stored transposed."""
 
     def make() -> jax.Array:
         return jnp.concatenate([part.make() for part in parts], axis=-1)
@@ -144,12 +144,12 @@ def _cast(leaf: Any, dtype: DType | None) -> jax.Array:
 
 
 def save_adapter(folder: Path, model: nnx.Module, *, base: str) -> list[Path]:
-    """Write the adapter alone, as PEFT stores one: `adapter_config.json` and `adapter_model.safetensors`.
+    """Write only the adapter, in PEFT's format: `adapter_config.json` and `adapter_model.safetensors`.
 
     `base` names the adapted model: a folder, or its name on the hub.
 
     Raises:
-        ConfigError: if the model has no adapter, or its folder stores adapted matrices as one.
+        ConfigError: if the model has no adapter, or its folder fuses adapted matrices.
     """
     changes = {name: linear.change for name, linear in linears(model).items() if linear.change is not None}
     if not changes:
@@ -189,7 +189,7 @@ def _peft(change: LowRank) -> dict[str, Parameter]:
 
 
 def _targets(chosen: set[str], there: set[str]) -> list[str]:
-    """Name modules by their last word if that names no others, in full otherwise."""
+    """Return modules' names: only the last part if no other module has the same last part, otherwise the full name."""
     words = {name.rpartition(".")[2] for name in chosen}
     if {name for name in there if name.rpartition(".")[2] in words} == chosen:
         return sorted(words)

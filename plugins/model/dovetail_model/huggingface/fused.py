@@ -1,4 +1,4 @@
-"""Tensors that a folder stores as one and a decoder has apart, such as Phi-3's queries, keys and values."""
+"""Splits tensors that a folder stores fused, such as Phi-3's queries, keys and values."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Rows:
         return self.whole.dtype
 
     def read(self) -> np.ndarray:
-        """Return it."""
+        """Return the rows."""
         return self.whole.read()[self.start : self.stop]
 
 
 def stored_together(spec: Spec) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Give the name of each tensor that a folder stores as one, and the names of its parts in their order."""
+    """Yield the name of each fused tensor of a folder, with the names of its parts in order."""
     for number in range(len(spec.layers)):
         for whole, parts in spec.fused.items():
             yield f"{whole.format(number)}.weight", tuple(f"{part.format(number)}.weight" for part in parts)
@@ -45,9 +45,9 @@ def stored_together(spec: Spec) -> Iterator[tuple[str, tuple[str, ...]]]:
 def taken_apart(
     found: Mapping[str, Readable], spec: Spec, shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Readable]:
-    """Return a folder's tensors with those that it stores as one taken apart; `shapes` are those of all parts.
+    """Return a folder's tensors, with the fused ones split; `shapes` has the shapes of all parts.
 
-    A tensor that is not as large as its parts together stays as it is.
+    A tensor whose size is not the sum of its parts is left as it is.
     """
     apart = dict(found)
     for whole, parts in stored_together(spec):

@@ -30,11 +30,11 @@ def load(spec: Spec, source: Source, place: Place | None, *, besides: Collection
 
     Tensors named in `besides`, such as those of another head, are ignored.
 
-    Nothing is allocated before names and shapes are known to fit; then tensors are read one at a time.
+    All names and shapes are checked before anything is allocated; then tensors are read one at a time.
 
     Raises:
-        ConfigError: if files are missing or truncated, or if tensors are missing, unexpected or of the wrong shape (all
-            of them in one message).
+        ConfigError: if files are missing or truncated, or if tensors are missing, unexpected or of the wrong shape; one
+            message lists all of them.
     """
     found = {name: tensor for name, tensor in source.tensors().items() if name not in besides}
     graphdef, state = nnx.split(nnx.eval_shape(lambda: Transformer(spec, rngs=nnx.Rngs(0))))
@@ -43,7 +43,7 @@ def load(spec: Spec, source: Source, place: Place | None, *, besides: Collection
     shapes = {names[path]: _stored_shape(path, leaf) for path, leaf in parameters.items()}
     found = taken_apart(found, spec, shapes)
     _check(source, shapes, found, spec)
-    # The largest first: while a tensor is cast and moved there is a second copy of it, and little else in memory yet.
+    # The largest first: casting and moving need a second copy of a tensor, and at first little else is in memory.
     for path in sorted(parameters, key=lambda path: -parameters[path].size):
         leaf = parameters[path]
         parameters[path] = leaf.replace(_read(found[names[path]], is_transposed(path), leaf, place))
@@ -92,7 +92,7 @@ def _check(source: Source, wanted: Mapping[str, tuple[int, ...]], found: Mapping
 
 
 def _check_tied(source: Source, head: Readable, embedding: Readable) -> None:
-    """Accept a copy of the embedding under the head's name, as some programs write it."""
+    """Refuse a head that differs from the embedding; some programs store a copy of a tied embedding as the head."""
     if head.shape != embedding.shape or not np.array_equal(head.read(), embedding.read()):
         raise ConfigError(
             f"{source.name}: config.json ties the logits to the embedding, but the folder has another table for them;"

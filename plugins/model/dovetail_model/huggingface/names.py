@@ -1,4 +1,4 @@
-"""What Hugging Face folders call a decoder's parameters."""
+"""The names of a decoder's parameters in Hugging Face folders."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 ParameterPath = Sequence[Any]
-"""The place of a parameter in the model: ('blocks', 3, 'attention', 'queries', 'kernel')."""
+"""The path of a parameter in the model: ('blocks', 3, 'attention', 'queries', 'kernel')."""
 
 LLAMA: Mapping[str, str] = {
     "embedding": "model.embed_tokens",
@@ -24,7 +24,7 @@ LLAMA: Mapping[str, str] = {
     "blocks.{}.ffn.up": "model.layers.{}.mlp.up_proj",
     "blocks.{}.ffn.down": "model.layers.{}.mlp.down_proj",
 }
-"""Llama's names, which most others use too: our module -> theirs, where `{}` is the layer's number."""
+"""Llama's names, which most other models use too: our module -> theirs, where `{}` is the layer's index."""
 
 GEMMA: Mapping[str, str] = {
     **LLAMA,
@@ -38,13 +38,13 @@ PHI3_FUSED: Mapping[str, tuple[str, ...]] = {
     "model.layers.{}.self_attn.qkv_proj": tuple(f"model.layers.{{}}.self_attn.{name}_proj" for name in "qkv"),
     "model.layers.{}.mlp.gate_up_proj": tuple(f"model.layers.{{}}.mlp.{name}_proj" for name in ("gate", "up")),
 }
-"""What Phi-3 stores as one matrix; the names of the parts are Llama's."""
+"""Phi-3's fused matrices; the parts have Llama's names."""
 
 LEAVES: Mapping[str, str] = {"kernel": "weight", "scale": "weight", "bias": "bias"}
 
 
 def module_name(names: Mapping[str, str], module: ParameterPath) -> str:
-    """Return what a folder calls a module.
+    """Return the name of a module in a folder.
 
     >>> module_name(LLAMA, ("blocks", 3, "attention", "queries"))
     'model.layers.3.self_attn.q_proj'
@@ -54,7 +54,7 @@ def module_name(names: Mapping[str, str], module: ParameterPath) -> str:
 
 
 def tensor_name(names: Mapping[str, str], path: ParameterPath) -> str:
-    """Return what a folder calls a parameter.
+    """Return the name of a parameter in a folder.
 
     >>> tensor_name(LLAMA, ("blocks", 3, "ffn", "down", "kernel")), tensor_name(LLAMA, ("embedding",))
     ('model.layers.3.mlp.down_proj.weight', 'model.embed_tokens.weight')
@@ -66,7 +66,7 @@ def tensor_name(names: Mapping[str, str], path: ParameterPath) -> str:
 
 
 def is_transposed(path: ParameterPath) -> bool:
-    """Tell whether folders store the transpose: they keep the matrix of a product as [outputs, inputs].
+    """Return whether folders store the transpose, which they do for matrices of linear layers: [outputs, inputs].
 
     >>> is_transposed(("blocks", 3, "ffn", "down", "kernel")), is_transposed(("embedding",))
     (True, False)

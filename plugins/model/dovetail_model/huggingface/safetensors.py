@@ -1,4 +1,4 @@
-"""Safetensors files and folders: opened without reading tensors, which are read and written one at a time.
+"""Reads and writes safetensors files and folders, one tensor at a time; opening a file reads only its header.
 
 A file consists of eight bytes with the length of the header, the header (a JSON object with the type, shape and offsets
 of each tensor) and the tensors' bytes. A folder has one file, or several and an index that says which tensor is where.
@@ -34,7 +34,7 @@ _MAX_RANK = 32
 
 
 class Readable(Protocol):
-    """What can be written: an array that need not exist before its turn."""
+    """A tensor that is read or computed only when it is needed."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -47,7 +47,7 @@ class Readable(Protocol):
         ...
 
     def read(self) -> np.ndarray:
-        """Return it."""
+        """Return the array."""
         ...
 
 
@@ -61,8 +61,8 @@ class Tensor:
     start: int
 
     def read(self) -> np.ndarray:
-        """Read it; the array is the caller's alone."""
-        # A memory map would count twice where a copy is needed anyway, as on the way to a device.
+        """Return a new array with the tensor's values."""
+        # A memory map would count twice if a copy is needed anyway, for example on the way to a device.
         data = np.fromfile(self.file, np.uint8, count=_bytes(self), offset=self.start)
         return data.view(self.dtype).reshape(self.shape)
 
@@ -71,8 +71,8 @@ def open_folder(folder: Path) -> dict[str, Tensor]:
     """Return the tensors of a model's folder by name.
 
     Raises:
-        ConfigError: if there are none, a file that the index names is missing, or a file is truncated or not
-            safetensors.
+        ConfigError: if there are no tensors, a file that the index names is missing, or a file is truncated or not a
+            safetensors file.
     """
     index = folder / INDEX
     if not index.is_file():
@@ -109,7 +109,7 @@ def open_file(file: Path) -> dict[str, Tensor]:
     """Return the tensors of one file by name.
 
     Raises:
-        ConfigError: if it is truncated (with the byte counts), or not a safetensors file.
+        ConfigError: if the file is truncated (with the byte counts), or is not a safetensors file.
     """
     size = file.stat().st_size
     with file.open("rb") as stream:
@@ -140,7 +140,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_apart(file: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Refuse tensors that share bytes, as no program writes them."""
+    """Refuse tensors that share bytes, because no program writes such files."""
     placed = sorted((tensor.start, tensor.start + _bytes(tensor), name) for name, tensor in tensors.items())
     for (_, end, first), (start, after, second) in itertools.pairwise(placed):
         if start < end and start < after:
@@ -184,7 +184,7 @@ def write_file(file: Path, tensors: Mapping[str, Readable]) -> None:
 def write_folder(folder: Path, tensors: Mapping[str, Readable], *, shard_bytes: int) -> list[Path]:
     """Write tensors in this order to a folder: in one file, or in several of at most `shard_bytes` with an index.
 
-    A larger tensor gets a file of its own. Weights that were in the folder before are replaced.
+    A tensor larger than that gets a file of its own. Weights already in the folder are replaced.
     """
     shards: list[dict[str, Readable]] = [{}]
     room = shard_bytes

@@ -16,7 +16,7 @@ def read_score(source: Source, width: int) -> ValueHead | None:
     """Return the head that `transformers` writes for a classifier with one label, or None if there is none.
 
     Raises:
-        ConfigError: if it has several labels, or hidden states of another width.
+        ConfigError: if the head has several labels, or expects hidden states of another width.
     """
     tensors = source.tensors()
     if WEIGHT not in tensors:

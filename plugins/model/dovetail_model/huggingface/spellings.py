@@ -11,11 +11,11 @@ _LONG = {"rope_type", "type", "short_factor", "long_factor", ORIGINAL}
 
 
 def with_old_spellings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Add to what transformers 5 writes what older programs look for, so that both read the same model.
+    """Add the keys that older programs read to a `config.json` of transformers 5, so that both read the same model.
 
-    transformers 5 keeps rotary positions in `rope_parameters`, for each kind of layer where they differ. Whoever does
-    not know that name takes the default base of the frequencies, and computes another model without a word. Nothing
-    that is there is changed, and programs that know both spellings find the same in both.
+    transformers 5 keeps rotary positions in `rope_parameters`, separately for each kind of layer if they differ. A
+    program that does not know this key silently uses the default base of the frequencies, and so computes another
+    model. Existing keys are not changed, and both spellings have the same meaning.
 
     >>> with_old_spellings({"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}})["rope_theta"]
     1000000.0
@@ -40,7 +40,7 @@ def _rope(parameters: Mapping[str, Any]) -> dict[str, Any]:
     if full.get("rope_type", "default") != "default":
         found["rope_scaling"] = full
     if full.get("rope_type") == "longrope" and not full.keys() - _LONG:
-        # Phi-3's reader before transformers 5 accepts these three and no others
+        # before transformers 5, Phi-3's reader accepts only these three keys
         found[ORIGINAL] = full.get(ORIGINAL)
         found["rope_scaling"] = {"type": "longrope", **{name: full[name] for name in ("short_factor", "long_factor")}}
     return {name: value for name, value in found.items() if value is not None}

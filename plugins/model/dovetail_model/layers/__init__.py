@@ -1,1 +1,1 @@
-"""The layers that decoders consist of, each a formula on 2-D activations with one row per token."""
+"""The layers of decoders. All of them work on 2-D activations with one row per token."""

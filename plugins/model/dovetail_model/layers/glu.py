@@ -20,7 +20,7 @@ class GLU(nnx.Module):
 
     Shazeer 2020, "GLU Variants Improve Transformer", equation 6: SwiGLU with `silu`, GEGLU with `gelu_tanh`, the tanh
     approximation of the Gaussian error linear unit. `std` is the standard deviation of the initial weights and
-    `out_std` that of `down`, which writes to the residual stream. With `bias`, each product has one.
+    `out_std` that of `down`, which writes to the residual stream. With `bias`, each product has a bias.
 
     >>> sizes = {"std": 0.02, "out_std": 0.01, "param_dtype": "float32"}
     >>> layer = GLU(4, 8, activation="silu", bias=False, **sizes, rngs=nnx.Rngs(0))

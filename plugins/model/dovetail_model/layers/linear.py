@@ -1,4 +1,4 @@
-"""A product with a matrix, which may have a trainable low-rank change."""
+"""A linear layer, which may have a trainable low-rank adapter."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Linear(nnx.Module):
     def __call__(
         self, x: Float[Array, "row inputs"], keys: Key[Array, "seq"] | None = None
     ) -> Float[Array, "row outputs"]:
-        """Return y; `keys` are for the change's dropout."""
+        """Return y; `keys` are for the adapter's dropout."""
         kernel = self.kernel
         y = kernel.product(x) if isinstance(kernel, Quantised) else times(x, kernel[...])
         if self.change is not None:
@@ -48,7 +48,7 @@ class Linear(nnx.Module):
         return y if self.bias is None else y + self.bias[...].astype(x.dtype)[None, :]
 
     def adapt(self, rank: int, *, scale: float, dropout: float = 0.0, number: int = 0, rngs: nnx.Rngs) -> None:
-        """Add a change of this rank, which is initially zero."""
+        """Add an adapter of this rank, which is initially zero."""
         change = LowRank(
             self.inputs, self.outputs, rank, axes=self.axes, scale=scale, dropout=dropout, number=number, rngs=rngs
         )
@@ -60,16 +60,16 @@ class Linear(nnx.Module):
             self.kernel = Quantised(self.kernel[...], axes=self.axes, format=format)
 
     def merged(self, dtype: str | None = None) -> Float[Array, "inputs outputs"]:
-        """Return W + α/r A B, computed in float32 and cast to a type, by default that of the weights."""
+        """Return W + α/r A B, computed in float32 and cast to `dtype`, by default the type of the weights."""
         matrix = self._dense()
         if self.change is not None:
             matrix = matrix.astype(jnp.float32) + self.change.product()
         return matrix.astype(dtype or self.param_dtype)
 
     def rounding(self, dtype: str | None = None) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Return the squared norms of what merging in a type loses of the change, and of the change.
+        """Return the squared norm of the error that merging in `dtype` makes in the change, and that of the change.
 
-        Measured is the difference that the merge makes there, where the matrix without the change is rounded too.
+        The merged change is the difference of the merged matrix and the matrix without the change, both rounded.
         """
         if self.change is None:
             return jnp.zeros(()), jnp.zeros(())

@@ -20,7 +20,7 @@ class LowRank(nnx.Module):
     In training, each entry of x is set to zero with probability `dropout` and divided by 1 - dropout otherwise. The
     draws depend on the row's key and on this change's `number`, not on what else is in the batch.
 
-    *Departures*: the paper draws A from a normal distribution; its authors' code and its successors do this.
+    *Departures*: the paper draws A from a normal distribution; its authors' code and later libraries draw it uniformly.
 
     >>> change = LowRank(3, 2, 1, axes=(None, None), scale=2.0, rngs=nnx.Rngs(0))
     >>> abs(change(jnp.ones((1, 3))))
@@ -48,7 +48,7 @@ class LowRank(nnx.Module):
     def __call__(
         self, x: Float[Array, "row inputs"], keys: Key[Array, "seq"] | None = None
     ) -> Float[Array, "row outputs"]:
-        """Return y; `keys` are given only in training: one per sequence, whose tokens are rows of x."""
+        """Return y. `keys` are given only in training, one per sequence; the rows of x are the sequences' tokens."""
         if keys is not None and self.dropout:
             x = self._drop(x, keys)
         return times(times(x, self.a[...]), self.b[...]) * self.scale

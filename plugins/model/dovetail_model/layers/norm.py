@@ -25,7 +25,7 @@ def rms_norm(
 
 
 class RMSNorm(nnx.Module):
-    """`rms_norm` with a learnt scale that starts at one.
+    """`rms_norm` with a learned scale that starts at one.
 
     The stored parameter is the scale minus `offset`, under the logical name `axis`.
     """
@@ -38,5 +38,5 @@ class RMSNorm(nnx.Module):
 
     def __call__(self, x: Float[Array, "*batch width"]) -> Float[Array, "*batch width"]:
         """Return the normalised rows."""
-        # The offset is added in float32: 1 + w rounded to bfloat16 would lose most of w.
+        # The offset is added in float32, because rounding 1 + w to bfloat16 would lose most of w.
         return rms_norm(x, self.scale[...].astype(jnp.float32) + self.offset, epsilon=self.epsilon)

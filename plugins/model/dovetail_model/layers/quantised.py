@@ -62,7 +62,7 @@ class Quantised(nnx.Module):
         return _dense(self.codes[...], self.scales[...], self.format, dtype)
 
     def product(self, x: Float[Array, "row inputs"]) -> Float[Array, "row outputs"]:
-        """Return x W. The backward pass unpacks W again: keeping it would cost the memory that was saved."""
+        """Return x W. The backward pass unpacks W again, because keeping it would use the memory that was saved."""
 
         def product(x: Array, codes: Array, scales: Array) -> Array:
             return x @ _dense(codes, scales, self.format, x.dtype)

@@ -1,4 +1,4 @@
-"""Computing a layer again in the backward pass instead of keeping what it computed."""
+"""Rematerialisation: recomputing a layer in the backward pass instead of keeping its activations."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ Policy = Callable[..., Any]
 
 
 def recomputed(function: Callable[..., Any], policy: Policy | None = None) -> Callable[..., Any]:
-    """Return the same function, whose backward pass keeps what `policy` says and computes the rest again.
+    """Return the same function, whose backward pass recomputes the values that `policy` does not keep.
 
-    This is `jax.checkpoint`, which keeps XLA from merging what is computed again with what was computed first by an
-    optimisation barrier. XLA removes those on CPUs before it looks for common subexpressions, and so keeps everything.
-    There the backward pass is put into the branch of a condition, which nothing is merged with.
+    This is `jax.checkpoint`. It uses an optimisation barrier so that XLA does not merge the recomputation with the
+    first computation. On CPUs XLA removes barriers before it eliminates common subexpressions, and so keeps everything.
+    Therefore, on CPUs, the backward pass is put into a branch of a conditional, which XLA does not merge with the rest.
 
     Args:
-        function: of arrays and trees of them.
-        policy: as those of `jax.checkpoint_policies`; None keeps the arguments alone.
+        function: a function of arrays and trees of arrays.
+        policy: a policy like those of `jax.checkpoint_policies`; None keeps only the arguments.
     """
     checkpointed = jax.checkpoint(function, policy=policy)
     return _in_a_branch(checkpointed) if jax.default_backend() == "cpu" else checkpointed
 
 
 def _in_a_branch(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Put a function's backward pass into the branch of a condition; XLA leaves out gradients that nobody uses."""
+    """Put a function's backward pass into a branch of a conditional; XLA removes gradients that are not used."""
 
     def call(*arguments: Any) -> Any:
         leaves, structure = jax.tree.flatten(arguments)
@@ -58,9 +58,9 @@ def _in_a_branch(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def held_back(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the same function, which starts when all of its arguments are there.
+    """Return the same function, which does not start before all of its arguments have been computed.
 
-    On CPUs XLA computes early what it can, and would unpack all quantised matrices before the first is used.
+    On CPUs XLA schedules operations as early as it can, and would unpack all quantised matrices before using the first.
     """
     if jax.default_backend() != "cpu":
         return function
@@ -74,9 +74,9 @@ def held_back(function: Callable[..., Any]) -> Callable[..., Any]:
 def times(x: Float[Array, "row inputs"], kernel: Float[Array, "inputs outputs"]) -> Float[Array, "row outputs"]:
     """Return x W in the type of x.
 
-    CPUs multiply float32 numbers: XLA widens whatever has fewer bits, and keeps float32 copies of all parameters while
-    it goes through micro-batches, and of all inputs until the backward pass. Here both are widened when they are used,
-    and again in the backward pass.
+    On CPUs products are computed in float32: XLA converts narrower types, and keeps the float32 copies of all
+    parameters while it goes through the micro-batches, and those of all inputs until the backward pass. This function
+    converts both only when they are used, and again in the backward pass.
     """
     is_narrow = min(jnp.finfo(x.dtype).bits, jnp.finfo(kernel.dtype).bits) < 32
     return _widened(x, kernel) if is_narrow and jax.default_backend() == "cpu" else x @ kernel.astype(x.dtype)
@@ -101,7 +101,7 @@ _widened.defvjp(_widened_forward, _widened_backward)
 
 
 def _held_product(formula: str, a: Array, b: Array, dtype: Any) -> Array:
-    """Return a product that is computed in float32, when both factors are there."""
+    """Return a product computed in float32, which does not start before both factors have been computed."""
 
     def product(a: Array, b: Array) -> Array:
         return jnp.einsum(formula, a.astype(jnp.float32), b.astype(jnp.float32)).astype(dtype)
@@ -110,12 +110,12 @@ def _held_product(formula: str, a: Array, b: Array, dtype: Any) -> Array:
 
 
 def _zeros(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return zeros in the shapes of a function's result."""
+    """Return zeros with the shapes of a function's result."""
     return jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), jax.eval_shape(function, *arguments))
 
 
 def _true(tree: Any) -> Bool[Array, ""]:
-    """Return what is true of every tree, which the compiler cannot know."""
+    """Return a value that is always true although the compiler cannot know it."""
     first = next(x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating))
-    # the number of bits of something is not negative, NaN or not
+    # the number of set bits is never negative, even for NaN
     return jax.lax.population_count(jax.lax.bitcast_convert_type(first.ravel()[0].astype(jnp.float32), jnp.int32)) >= 0

@@ -16,7 +16,7 @@ class Stretch:
     """Llama 3.1's rule, which lowers low frequencies so that a context of `original` positions grows by `factor`.
 
     A pair turns n = original · ω / 2π times over the original context. Frequencies of at most `low`
-    turns are divided by the factor, those of at least `high` turns are kept, and in between
+    turns are divided by the factor, those of at least `high` turns are kept, and those in between become
 
         ω' = (1 - s) ω / factor + s ω,   s = (n - low) / (high - low)
     """
@@ -35,13 +35,14 @@ class Stretch:
 
 @attrs.frozen(kw_only=True)
 class Yarn:
-    """YaRN's rule: as Llama 3.1's, with the interpolation linear in the number of the pair, not in its turns.
+    """YaRN's rule: Llama 3.1's, but the interpolation is linear in the index of the pair instead of its turns.
 
-    The pair that turns n times over the original context has the (fractional) number
+    The pair that turns n times over the original context has the (fractional) index
 
         i(n) = ln(original / 2πn) / -ln ω₁,   ω₁ the frequency of pair 1
 
-    Pairs up to i(`fast`) keep their frequency, those from i(`slow`) on are divided by the factor, and in between
+    Pairs up to i(`fast`) keep their frequency, frequencies of pairs from i(`slow`) on are divided by the factor, and
+    those in between become
 
         ω' = s ω / factor + (1 - s) ω,   s = (i - i(fast)) / (i(slow) - i(fast))
 
@@ -58,7 +59,7 @@ class Yarn:
     whole: bool = True
 
     def __call__(self, frequencies: Float[np.ndarray, "half"]) -> Float[np.ndarray, "half"]:
-        """Return the lowered frequencies, of two pairs or more."""
+        """Return the lowered frequencies; there must be at least two pairs."""
         first, last = (
             math.log(self.original / (2 * math.pi * n)) / -math.log(frequencies[1]) for n in (self.fast, self.slow)
         )
@@ -73,7 +74,7 @@ class Yarn:
 
 @attrs.frozen
 class Divided:
-    """A rule that divides each frequency by its own number.
+    """A rule that divides each frequency by a divisor of its own.
 
     Ding et al. 2024, "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", equation 1.
     """
@@ -87,15 +88,16 @@ class Divided:
 
 @attrs.frozen(kw_only=True)
 class Rope:
-    """The angles by which positions turn.
+    """The parameters of rotary positions.
 
     Attributes:
         theta: base of the frequencies.
-        factor: divides all of them.
-        stretch: a rule that lowers some of them.
-        magnitude: multiplies cosine and sine, so that the scores of attention are multiplied by its square.
-        share: of each head's units, how many are turned; the others, at its end, have no positions.
-        limit: tokens per row up to which these frequencies hold; a longer row is refused. None: any number.
+        factor: divides all frequencies.
+        stretch: a rule that lowers some frequencies.
+        magnitude: multiplies cosine and sine, so that attention scores are multiplied by its square.
+        share: the fraction of each head's units that are rotated; the others, at its end, have no positions.
+        limit: the greatest number of tokens per row for which these frequencies are valid; longer rows are refused.
+            None means no limit.
     """
 
     theta: float
@@ -108,7 +110,7 @@ class Rope:
     def frequencies(self, head_dim: int) -> Float[np.ndarray, "half"]:
         """Return the angle per position of each pair: ωᵢ = θ^(-2i / d) / factor, i = 0 … d/2 - 1, d = head_dim · share.
 
-        Computed in float64: at position 100,000 a rounding error of float32 would show.
+        They are computed in float64, because float32's rounding errors would matter at position 100,000.
 
         >>> Rope(theta=100.0).frequencies(4)
         array([1. , 0.1], dtype=float32)

@@ -1,1 +1,1 @@
-"""Models: a decoder with given sizes, and one read from a Hugging Face folder."""
+"""Models: a decoder with given sizes, and a decoder read from a Hugging Face folder."""

@@ -24,27 +24,28 @@ class Decoder:
         x ← x + Attention(RMSNorm(x))
         x ← x + SwiGLU(RMSNorm(x))          for each layer; hidden = RMSNorm(x), logits = hidden Eᵀ
 
-    Touvron et al. 2023, "LLaMA", section 2.2. Weights are drawn from N(0, init_std²), those that write to the residual
-    stream from N(0, init_std² / (2 · layers)) (Radford et al. 2019, "GPT-2", section 2.3).
+    Touvron et al. 2023, "LLaMA", section 2.2. Weights are drawn from N(0, init_std²), except that the weights that
+    write to the residual stream are drawn from N(0, init_std² / (2 · layers)) (Radford et al. 2019, "GPT-2",
+    section 2.3).
 
     Args:
         width: units of the residual stream.
         layers: number of blocks.
         heads: query heads per layer.
         kv_heads: key-value heads per layer; a divisor of `heads`.
-        head_dim: units per head, even; None is `width / heads`.
-        ffn: units of the feed-forward layer; None is 8/3 of the width, rounded up to a multiple of 64.
+        head_dim: units per head, even; None means `width / heads`.
+        ffn: units of the feed-forward layer; None means 8/3 of the width, rounded up to a multiple of 64.
         rope_theta: base of the rotary frequencies.
         norm_epsilon: added to the mean square.
         tied: whether the logits use the embedding too.
-        dtype: of activations and cache; logits, softmax and norms are float32.
-        param_dtype: of the weights.
+        dtype: the type of activations and cache; logits, softmax and norms are float32.
+        param_dtype: the type of the weights.
         init_std: standard deviation of the initial weights.
-        remat: what the backward pass recomputes in each layer, to save memory: nothing ('none'), everything but matrix
-            products ('dots'), everything but products with weights ('dots_no_batch'), everything ('full'); 'auto' is
-            the first of nothing, all but products with weights, and everything with which a step fits the memory.
-        attention: how it is computed: all scores at once ('dense'), in blocks whose scores are never stored
-            ('blockwise'), by the kernels of NVIDIA ('cudnn') or for TPUs ('splash'); 'auto' chooses by platform and
+        remat: what the backward pass recomputes in each layer, to save memory: nothing ('none'), everything except
+            matrix products ('dots'), everything except products with weights ('dots_no_batch'), or everything ('full').
+            'auto' chooses the first of 'none', 'dots_no_batch' and 'full' with which a step fits into memory.
+        attention: the implementation: all scores at once ('dense'), in blocks whose scores are never stored
+            ('blockwise'), NVIDIA's kernels ('cudnn') or the kernel for TPUs ('splash'); 'auto' chooses by platform and
             shapes.
 
     Raises:
@@ -108,7 +109,7 @@ class Decoder:
         return self.ffn or -(-8 * self.width // (3 * 64)) * 64
 
     def make(self, vocab_size: int, *, rngs: nnx.Rngs, place: Place | None = None) -> Transformer:
-        """Return a randomly initialised model. It is small, so it stays on one device whatever `place` says."""
+        """Return a randomly initialised model. It is small, so it stays on one device; `place` is ignored."""
         return Transformer(self.spec(vocab_size), rngs=rngs)
 
     def abstract(self, vocab_size: int | None) -> Transformer:
@@ -126,14 +127,14 @@ class Decoder:
         """Write the model, which is a Llama, as a Hugging Face folder without a tokenizer.
 
         Raises:
-            ConfigError: for an adapter alone.
+            ConfigError: if `adapter` is set, since there is no folder that an adapter could refer to.
         """
         if adapter:
             raise ConfigError("model.decoder has no folder that an adapter could refer to; export it whole")
         return save_pretrained(folder, model, dtype=dtype)
 
     def spec(self, vocab_size: int) -> Spec:
-        """Return the decoder that these sizes describe."""
+        """Return the spec of the decoder with these sizes."""
         return Spec(
             vocab_size=vocab_size,
             width=self.width,

@@ -1,4 +1,4 @@
-"""A model that somebody has trained before: a folder, a GGUF file, a name on the hub."""
+"""A pretrained model: a folder, a GGUF file, or a name on the hub."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from dovetail_model.transformer import Transformer
 @declares(loaded=True)
 @attrs.frozen(kw_only=True)
 class Pretrained:
-    """A decoder that somebody has trained before: a Hugging Face folder, a GGUF file, or a name on the hub.
+    """A pretrained decoder: a Hugging Face folder, a GGUF file, or a name on the hub.
 
-    Its `model_type` names the architecture: `dovetail names architecture` lists them. Weights are read one
-    tensor at a time, cast, and placed on the mesh, so that besides the model at most one tensor is in memory.
+    Its `model_type` names the architecture; `dovetail names architecture` lists those that are supported. Weights are
+    read one tensor at a time, cast, and placed on the mesh, so that at most one tensor is in memory besides the model.
 
     Args:
         path: a folder (`config.json`, and `model.safetensors` or its shards with `model.safetensors.index.json`); a
             GGUF file; a model on the Hugging Face hub, `OWNER/NAME` or `OWNER/NAME@REVISION`, or one GGUF file of it;
             or the GGUF file in an installed package, `package:NAME`.
-        dtype: of activations and cache; logits, softmax and norms are float32.
-        param_dtype: of the weights, whatever their type in the files.
-        remat: what the backward pass recomputes in each layer, to save memory: nothing ('none'), everything but matrix
-            products ('dots'), everything but products with weights ('dots_no_batch'), everything ('full'); 'auto' is
-            the first of nothing, all but products with weights, and everything with which a step fits the memory.
-        attention: how it is computed: all scores at once ('dense'), in blocks whose scores are never stored
-            ('blockwise'), by the kernels of NVIDIA ('cudnn') or for TPUs ('splash'); 'auto' chooses by platform and
+        dtype: the type of activations and cache; logits, softmax and norms are float32.
+        param_dtype: the type of the weights, whatever their type in the files.
+        remat: what the backward pass recomputes in each layer, to save memory: nothing ('none'), everything except
+            matrix products ('dots'), everything except products with weights ('dots_no_batch'), or everything ('full').
+            'auto' chooses the first of 'none', 'dots_no_batch' and 'full' with which a step fits into memory.
+        attention: the implementation: all scores at once ('dense'), in blocks whose scores are never stored
+            ('blockwise'), NVIDIA's kernels ('cudnn') or the kernel for TPUs ('splash'); 'auto' chooses by platform and
             shapes.
         random: initialise the weights at random; only `config.json` is read.
 
     Raises:
         ConfigError: for a folder without a model, an unsupported architecture or setting, a truncated file, tensors
-            that do not fit, or a tokenizer with more ids than the embedding has rows.
+            of the wrong shape, or a tokenizer with more ids than the embedding has rows.
 
     The embedding may have more rows than the tokenizer has ids (most folders pad it); the logits keep them all.
     """
@@ -58,24 +58,24 @@ class Pretrained:
     random: bool = False
 
     def make(self, vocab_size: int, *, rngs: nnx.Rngs, place: Place | None = None) -> Transformer:
-        """Return the model, each parameter at its `place`; a random one is on one device."""
+        """Return the model with each parameter at its `place`; a randomly initialised model is on one device."""
         spec = self._fitting(self.spec(), vocab_size)
         return Transformer(spec, rngs=rngs) if self.random else load(spec, self._source, place)
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """Refuse a run's tokenizer whose ids mean something else here, or that has more of them than the embedding.
+        """Refuse a tokenizer that assigns other ids than the model's own, or has more ids than the embedding has rows.
 
-        Compared with the folder's `tokenizer.json` or `tokenizer.model`, where it has one.
+        It is compared with the folder's `tokenizer.json` or `tokenizer.model`, if there is one.
 
         Raises:
-            ConfigError: with what differs; or if there is no model in the folder.
+            ConfigError: naming the difference; or if there is no model in the folder.
         """
         self._fitting(self.spec(), tokenizer.vocab_size)
         if not self.random:
             check_vocabulary(tokenizer, self._source)
 
     def value_head(self) -> ValueHead | None:
-        """Return the head of a reward model's folder, from which a critic starts; None for other folders."""
+        """Return the head in a reward model's folder, which initialises a critic; None for other folders."""
         return None if self.random else read_score(self._source, self.spec().width)
 
     def abstract(self, vocab_size: int | None) -> Transformer:
@@ -87,10 +87,10 @@ class Pretrained:
         return nnx.eval_shape(lambda: Transformer(spec, rngs=nnx.Rngs(0)))
 
     def export(self, model: nnx.Module, folder: Path, *, adapter: bool, dtype: DType | None = None) -> list[Path]:
-        """Write a folder like the one the model came from, with its tokenizer, or only its adapter as PEFT does.
+        """Write a folder like the one the model came from, with its tokenizer, or only its adapter in PEFT's format.
 
         Raises:
-            ConfigError: if the model has no adapter to write, or a type is asked for it.
+            ConfigError: if the model has no adapter to write, or a `dtype` is given for an adapter.
         """
         if not adapter:
             return save_pretrained(folder, model, source=self._source, dtype=dtype)
@@ -99,7 +99,7 @@ class Pretrained:
         return save_adapter(folder, model, base=self._source.name)
 
     def spec(self) -> Spec:
-        """Return what `config.json` describes."""
+        """Return the spec that `config.json` describes."""
         return self._of_type(self._source.config())
 
     def _of_type(self, config: HuggingFaceConfig) -> Spec:

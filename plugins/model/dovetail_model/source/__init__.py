@@ -1,1 +1,1 @@
-"""Where a model's files are: a folder, a GGUF file, the Hugging Face hub, an installed package."""
+"""The sources of a model's files: a folder, a GGUF file, the Hugging Face hub, an installed package."""

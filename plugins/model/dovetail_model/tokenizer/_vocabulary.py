@@ -1,4 +1,4 @@
-"""Whether the ids of a run mean to a model what they mean to the run."""
+"""Checks that a run's tokenizer and a model's own tokenizer assign the same ids."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from dovetail_model.tokenizer.sentencepiece import FILE as SENTENCEPIECE
 
 
 def check_vocabulary(tokenizer: Tokenizer, source: Source) -> None:
-    """Refuse a tokenizer of which some piece has another id, or none, in the model's own.
+    """Refuse a tokenizer if the model's own tokenizer gives one of its pieces another id, or does not have it.
 
-    The model's may have more pieces. Nothing is refused where the model has no tokenizer, or the run's cannot tell
-    its pieces (a `vocabulary`, as the built-in ones have).
+    The model's tokenizer may have more pieces. Nothing is checked if the model has no tokenizer, or if the run's
+    tokenizer does not have the attribute `vocabulary`, which the built-in ones have.
 
     Raises:
         ConfigError: naming the first piece that differs.

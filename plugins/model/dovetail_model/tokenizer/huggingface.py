@@ -29,27 +29,27 @@ PROBE: Final = [{"role": "user", "content": "a"}, {"role": "assistant", "content
 
 @attrs.frozen(kw_only=True)
 class HuggingFace:
-    """The `tokenizer.json` of a model, with what the files beside it say about special tokens and chats.
+    """The `tokenizer.json` of a model, with the special tokens and chat template of the files beside it.
 
-    A completion ends with the end of an assistant's turn in the chat template, the `eos_token` of
-    `tokenizer_config.json` (or `special_tokens_map.json`), or any `eos_token_id` of `generation_config.json` (or
-    `config.json`), in this order; demonstrations end with the first. A plain-text prompt gets the
+    Any of these tokens ends a completion: the token that ends an assistant's turn in the chat template, the `eos_token`
+    of `tokenizer_config.json` (or `special_tokens_map.json`), and any `eos_token_id` of `generation_config.json` (or
+    `config.json`). Demonstrations end with the first of them in this order. A plain-text prompt gets the
     beginning-of-sequence token if the tokenizer adds one; a chat template writes its own.
 
-    Special tokens spelt out in a text are read as special tokens, since templates need that; clean a data set that may
+    Special tokens spelt out in a text become special tokens, since templates need this; clean a data set that may
     contain them.
 
     Args:
         path: a model folder, a `tokenizer.json`, or anything else that `model.pretrained.path` may be: a GGUF file,
-            which has its tokenizer in it, a model on the hub, a GGUF file in a package.
+            which contains its tokenizer, a model on the hub, or a GGUF file in a package.
         chat_template: a jinja2 file that replaces the folder's own (`chat_template.jinja`, or the `chat_template` of
             `tokenizer_config.json`).
         chat_options: variables for the template, such as `{'enable_thinking': False}`.
-        eos_tokens: the tokens that end a completion, instead of those in the files.
+        eos_tokens: the tokens that end a completion; they replace those of the files.
 
     Raises:
         ConfigError: without a path or the `tokenizers` library, or for a token that is not in the vocabulary.
-        DataError: if a file cannot be read, or no file says what ends a completion.
+        DataError: if a file cannot be read, or no file names a token that ends a completion.
     """
 
     path: str | None = None
@@ -58,7 +58,7 @@ class HuggingFace:
     eos_tokens: tuple[str, ...] = ()
 
     def make(self, corpus: Sequence[str]) -> HuggingFaceTokenizer:
-        """Read what is at `path`; the corpus is not used."""
+        """Read the tokenizer at `path`; the corpus is not used."""
         if self.path is None:
             raise ConfigError(
                 "tokenizer.huggingface has no path: name its folder with --set tokenizer.huggingface.path=FOLDER"
@@ -69,7 +69,7 @@ class HuggingFace:
         return self._read(open_source(self.path), FILE, self.chat_template, now())
 
     def load(self, folder: Path) -> HuggingFaceTokenizer:
-        """Read what `HuggingFaceTokenizer.save` wrote: a run keeps the chat template it started with."""
+        """Read a folder written by `HuggingFaceTokenizer.save`; a run keeps its original chat template."""
         return self._read(Folder(folder), FILE, None, saved_moment(folder))
 
     def _read(self, source: Source, name: str, chat_template: str | None, moment: str) -> HuggingFaceTokenizer:
@@ -96,7 +96,7 @@ class HuggingFace:
         )
 
     def _template(self, source: Source, replacement: str | None, config: Mapping[str, Any]) -> tuple[str, str | None]:
-        """Where the chat template comes from, and its text: the setting's file, its own file, or the config."""
+        """Return where the chat template comes from and its text: the setting's file, its own file, or the config."""
         if (found := read_source(None, replacement, "tokenizer.huggingface.chat_template")) is not None:
             return found
         if (own := source.text(TEMPLATE)) is not None:
@@ -141,10 +141,10 @@ def _size(self: HuggingFaceTokenizer) -> int:
 
 @attrs.frozen(kw_only=True)
 class HuggingFaceTokenizer:
-    """An open `tokenizer.json`; see `dovetail.protocols.Tokenizer`. Two are equal if all that they read is.
+    """An open `tokenizer.json`; see `dovetail.protocols.Tokenizer`. Two are equal if their files and settings are.
 
     `vocab_size` is the largest id plus one, even if ids are missing. `bos` is the text in front of a plain prompt.
-    `files` are kept as they were found.
+    `files` are kept unchanged.
     """
 
     files: Mapping[str, bytes] = attrs.field(repr=False)
@@ -161,11 +161,11 @@ class HuggingFaceTokenizer:
         return self._processor.get_vocab(with_added_tokens=True)
 
     def encode(self, text: str) -> list[int]:
-        """Return ids; special tokens spelt out in the text are read as such, and none is added."""
+        """Return the ids of a text. Special tokens spelt out in it become special tokens; no others are added."""
         return self._processor.encode(text, add_special_tokens=False).ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return text, leaving out special tokens and ids out of range."""
+        """Return the text of some ids without special tokens and ids out of range."""
         size = self.vocab_size
         return self._processor.decode([int(token) for token in ids if 0 <= token < size], skip_special_tokens=True)
 
@@ -173,7 +173,7 @@ class HuggingFaceTokenizer:
         """Return a plain prompt with its beginning-of-sequence token, or a conversation in the chat template.
 
         Raises:
-            DataError: for messages, if there is no chat template or it refuses them.
+            DataError: for messages, if there is no chat template or the template refuses them.
         """
         if isinstance(prompt, str):
             return prompt if prompt.startswith(self.bos) else self.bos + prompt
@@ -191,7 +191,7 @@ class HuggingFaceTokenizer:
         return after_turn(self.encode(self.template.between(messages)), self.eos_ids, self.template.place)
 
     def save(self, folder: Path) -> None:
-        """Write the files as they were found, and the chat template in use."""
+        """Write the original files, and the chat template in use."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in self.files.items():
             (folder / name).write_bytes(data)
@@ -203,7 +203,7 @@ def read_vocabulary(data: bytes, place: str) -> dict[str, int]:
     """Return the id of every piece of a `tokenizer.json`.
 
     Raises:
-        DovetailError: if it cannot be read, or not without the `tokenizers` library.
+        DovetailError: if it cannot be read, or the `tokenizers` library is not installed.
     """
     return _open(data, place).get_vocab(with_added_tokens=True)
 
@@ -242,7 +242,7 @@ def _json(place: str, data: bytes) -> dict[str, Any]:
 
 
 def _of_config(config: Mapping[str, Any]) -> str | None:
-    """The template in a `tokenizer_config.json`: a text, or the default in a list of named ones."""
+    """Return the template in a `tokenizer_config.json`: a text, or the default in a list of named templates."""
     template = config.get("chat_template")
     if isinstance(template, list):
         return next((each["template"] for each in template if each.get("name") == "default"), None)
@@ -250,7 +250,7 @@ def _of_config(config: Mapping[str, Any]) -> str | None:
 
 
 def _special_tokens(*settings: Mapping[str, Any]) -> dict[str, str]:
-    """Special tokens by name; earlier files take precedence, and a token is a text or an object."""
+    """Return special tokens by name; earlier files take precedence, and a token is a text or an object."""
     found: dict[str, str] = {}
     for each in settings:
         for name, token in each.items():
@@ -272,7 +272,7 @@ def _id(vocabulary: Tokenizer, token: str, place: str) -> int:
 
 
 def _end_of_turn(vocabulary: Tokenizer, template: ChatTemplate | None, eos_ids: Sequence[int]) -> list[int]:
-    """The first of `eos_ids` that the template writes after an assistant's words; empty if it writes none."""
+    """Return the first of `eos_ids` that the template writes after an assistant's text; empty if it writes none."""
     if template is None:
         return []
     try:
@@ -286,14 +286,14 @@ def _end_of_turn(vocabulary: Tokenizer, template: ChatTemplate | None, eos_ids: 
 def _pad_id(
     vocabulary: Tokenizer, tokens: Mapping[str, str], generation: Mapping[str, Any], eos_ids: Sequence[int]
 ) -> int:
-    """The padding token; without one any id will do, since nothing is ever inferred from it."""
+    """Return the padding id; without a padding token any id will do, because padding is always masked."""
     named = vocabulary.token_to_id(tokens["pad_token"]) if "pad_token" in tokens else None
     listed = generation.get("pad_token_id")
     return next(found for found in (named, listed, eos_ids[0]) if isinstance(found, int))
 
 
 def _sets_bos(vocabulary: Tokenizer, tokens: Mapping[str, str], config: Mapping[str, Any]) -> bool:
-    """Whether a text gets the beginning-of-sequence token: as the file says, or else as the tokenizer does it."""
+    """Return whether texts begin with BOS: the config decides, or else what the tokenizer itself does."""
     if "bos_token" not in tokens:
         return False
     if isinstance(said := config.get("add_bos_token"), bool):

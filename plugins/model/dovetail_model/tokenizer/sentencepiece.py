@@ -27,16 +27,16 @@ class SentencePiece:
     r"""A sentencepiece tokenizer that restores every text exactly, including newlines and runs of spaces.
 
     Kudo and Richardson 2018, "SentencePiece". Training runs on one thread, so the same corpus gives the same bytes.
-    Characters outside the vocabulary are spelt in UTF-8 bytes. Ids: 0 padding, 1 end of sequence, 2 unknown (never
-    produced from text), then `symbols`, the 256 bytes and the learnt pieces.
+    Characters outside the vocabulary are encoded as UTF-8 bytes. Ids: 0 padding, 1 end of sequence, 2 unknown (never
+    produced from text), then `symbols`, the 256 bytes and the learned pieces.
 
     Args:
         vocab_size: total number of ids; a corpus with fewer distinct pieces gives a smaller vocabulary.
         model_type: how pieces are chosen: byte-pair merges, or the unigram language model.
-        symbols: strings that are always one id each.
+        symbols: strings that always become one id each.
         split_digits: whether every digit is a piece of its own.
         path: a model file, or a folder with `tokenizer.model`, to load instead of training.
-        eos_tokens: the pieces that end a completion, instead of the model's own: `('<end_of_turn>', '<eos>')`.
+        eos_tokens: the pieces that end a completion, such as `('<end_of_turn>', '<eos>')`, in place of the model's own.
             Demonstrations end with the first.
         add_bos: whether plain prompts begin with the beginning-of-sequence piece, as published models expect.
         chat_template: a jinja2 file for tasks that give `messages`.
@@ -95,7 +95,7 @@ class SentencePiece:
         return self._open(proto.getvalue(), read_source(None, self.chat_template, TEMPLATE_SETTING), now())
 
     def load(self, folder: Path) -> SentencePieceTokenizer:
-        """Read what `SentencePieceTokenizer.save` wrote: a run keeps the chat template it started with."""
+        """Read a folder written by `SentencePieceTokenizer.save`; a run keeps its original chat template."""
         return self._read(folder, None, saved_moment(folder))
 
     def _read(self, path: Path, chat_template: str | None, moment: str) -> SentencePieceTokenizer:
@@ -138,7 +138,7 @@ class SentencePiece:
             "remove_extra_whitespaces": False,
             "add_dummy_prefix": False,
             "max_sentence_length": 1 << 24,  # longer texts would be skipped silently; the default is 4,192 bytes
-            "num_threads": 1,  # the model's bytes depend on it
+            "num_threads": 1,  # the model's bytes depend on the number of threads
             "minloglevel": 2,
             "pad_id": 0,
             "eos_id": 1,
@@ -157,10 +157,9 @@ def _processor(self: SentencePieceTokenizer) -> spm.SentencePieceProcessor:
 
 @attrs.frozen(kw_only=True)
 class SentencePieceTokenizer:
-    """A loaded sentencepiece model; see `dovetail.protocols.Tokenizer`. Two are equal if the model's bytes and the
-    settings are.
+    """A loaded sentencepiece model; see `dovetail.protocols.Tokenizer`.
 
-    `bos` is the piece that is read as its id in front of a text.
+    Two are equal if their bytes and settings are. `bos` is the piece that becomes one id at the beginning of a text.
     """
 
     proto: bytes = attrs.field(repr=False)
@@ -197,7 +196,7 @@ class SentencePieceTokenizer:
         return (eos,) if eos >= 0 else ()
 
     def encode(self, text: str) -> list[int]:
-        """Return ids without adding special tokens; those in the text are spelt out, except a leading `bos`."""
+        """Return the ids of a text without adding special tokens; those in it are split, except a leading `bos`."""
         if self.bos and text.startswith(self.bos):
             return [self._processor.bos_id(), *self._encode(text.removeprefix(self.bos))]
         return self._encode(text)
@@ -208,7 +207,7 @@ class SentencePieceTokenizer:
         return first + [token for part in rest for token in (*spelt, *part)]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return text without control ids (padding, end) and ids out of range; broken UTF-8 becomes U+FFFD."""
+        """Return the text of some ids without padding, end and ids out of range; broken UTF-8 becomes U+FFFD."""
         size, ends = self.vocab_size, self.eos_ids
         known = (int(token) for token in ids if 0 <= token < size and token not in ends)
         return self._processor.decode([token for token in known if not self._processor.is_control(token)])
@@ -217,7 +216,7 @@ class SentencePieceTokenizer:
         """Return a plain prompt, with `bos` if `add_bos` is set, or a conversation in the chat template.
 
         Raises:
-            DataError: for messages, if there is no chat template or it refuses them.
+            DataError: for messages, if there is no chat template or the template refuses them.
         """
         if isinstance(prompt, str):
             return self.bos + prompt if self.add_bos and not prompt.startswith(self.bos) else prompt

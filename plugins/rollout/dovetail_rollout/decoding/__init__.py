@@ -1,1 +1,1 @@
-"""How the vanilla engine decodes: batching, compiled steps, sampling from logits, and stop strings."""
+"""The decoder of the vanilla engine: batching, compiled steps, sampling from logits, and stop strings."""

@@ -1,7 +1,7 @@
-"""Which completion is in which slot: finished ones leave, waiting ones take their slots, the last ones move together.
+"""Assigns completions to slots: finished ones leave, waiting ones take their slots, the last ones move together.
 
-The host decides that a few times per call; in between, a compiled loop draws until the answer may change. Slots come in
-rows that share the keys and values of a prompt. Rows stay as wide as possible, because sharing pays more than packing:
+The host decides this a few times per call; in between, a compiled loop samples until the decision may change. The slots
+of a row share the keys and values of a prompt. Rows stay as wide as possible, because sharing saves more than packing:
 on two CPU cores, half of the slots without sharing cost 0.84 of all slots with it, and a quarter of the slots in the
 same rows 0.3. So a queue with half of the slots is not faster than all completions at once, but needs less memory.
 """
@@ -18,7 +18,7 @@ SMALLEST = 16
 """Fewer slots than this are not faster."""
 
 REFILL = 8
-"""Slots are refilled when one in so many is empty, and prompts kept together if that leaves no more than that empty."""
+"""Slots are refilled when one in this many is empty, and prompts are kept together if no more than that stay empty."""
 
 NONE = np.array([], int)
 

@@ -16,9 +16,10 @@ from jaxtyping import Bool, Int
 from dovetail_rollout.decoding.decode import Drawn
 
 EVERY = 16
-"""Steps between two checks of the text; what is drawn beyond a stop string is dropped."""
+"""Steps between two checks of the text; tokens after a stop string are dropped."""
 MARGIN = 8
-"""Letters at the beginning of a part that may be others there than in the whole: half a letter, a space left out."""
+"""Number of characters at the beginning of a decoded part that may differ from those of the whole text: part of a
+character, or an omitted space."""
 
 
 @attrs.define(kw_only=True)
@@ -69,10 +70,10 @@ def first_stop(
     Only so much before each token is decoded as the longest string needs: a text is read once, not once for each check.
 
     Args:
-        tokens: a completion, or what there is of it.
-        strings: what ends it.
-        decode: makes text of ids; what it makes of one id may depend on few before it, as letters of several bytes do.
-        seen: tokens that are known not to contain one.
+        tokens: a completion, or its beginning.
+        strings: the stop strings.
+        decode: decodes ids to text; the text of an id may depend on a few ids before it, as for multi-byte characters.
+        seen: number of tokens that are known not to contain a stop string.
 
     >>> first_stop([97, 98, 99], ("b",), lambda tokens: "".join(map(chr, tokens)))
     2

@@ -1,4 +1,4 @@
-"""A host made of hosts: replicas share the requests of a batch, and take over those of one that is lost."""
+"""A host that consists of replicas, which share the requests of a batch and take over those of a lost replica."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from dovetail_rollout.hosted.roster import Roster
 from dovetail_rollout.kinds import Launcher, Place, Places
 
 TELL_SECONDS: Final = 2.0
-"""Between two reports of how many completions are there."""
+"""Seconds between two reports of the number of finished completions."""
 HEALTH_SECONDS: Final = 10.0
-"""Of silence, after which a replica that has work is asked whether it is healthy."""
+"""Seconds of silence after which the health of a replica with outstanding work is checked."""
 
 Outcome = list[Answer | Failure] | Exception
 
 
 def chosen_launcher(given: Any) -> Launcher:
-    """Return a launcher: the one given, or, outside of a config, the one of that name with its defaults."""
+    """Return the given launcher or, outside a config, the launcher of that name with its defaults."""
     return dovetail.get("launcher", given).bind() if isinstance(given, str) else given  # pyright: ignore[reportReturnType]
 
 
@@ -40,7 +40,7 @@ def check_fleet(name: str, launcher: Any, replicas: int, floor: int) -> None:
     """Refuse a floor above the number of replicas.
 
     Raises:
-        ConfigError: saying both numbers.
+        ConfigError: naming both numbers.
     """
     count = chosen_launcher(launcher).count(replicas)
     if floor > count:
@@ -51,18 +51,18 @@ def check_fleet(name: str, launcher: Any, replicas: int, floor: int) -> None:
 class Fleet:
     """A `Host` of replicas. A batch is complete when every request has one answer.
 
-    A request goes to the replica with the fewest outstanding tokens among those that live and have confirmed the newest
-    weights. Where a replica is lost, what it had goes to the others with the same seeds, and it is started again, in a
-    place that its launcher gives it, while the others go on. The caller's thread alone decides who gets what
-    (`Ledger`); others only wait for answers.
+    A request goes to the replica with the fewest outstanding tokens among the live ones that have confirmed the newest
+    weights. If a replica is lost, its requests go to the others with the same seeds, and it is restarted, in a place
+    chosen by its launcher, while the others continue. Only the caller's thread assigns requests (`Ledger`); the other
+    threads only wait for answers.
 
     Attributes:
-        name: of the component, for messages.
-        launcher: says where the replicas run.
-        replica: makes the host of a replica from its place.
-        count: how many there are.
-        restarts: how often each of them is started again.
-        floor: how many must be left, those that are being restarted included.
+        name: the component's name, for messages.
+        launcher: determines where the replicas run.
+        replica: returns the host of a replica, given its place.
+        count: number of replicas.
+        restarts: how often each replica may be restarted.
+        floor: the least number of replicas that must be left, including those being restarted.
     """
 
     name: str
@@ -97,7 +97,7 @@ class Fleet:
         self._muster()
 
     def add(self, number: int) -> Member:
-        """Begin to start another replica; it is asked as soon as it has the newest weights."""
+        """Begin to start another replica, which gets requests as soon as it has the newest weights."""
         assert self.places is not None, "it is started"
         self.members[number] = member = Member(
             number=number,
@@ -146,7 +146,7 @@ class Fleet:
         return [Room(member.number, member.host.calls, member.host.at_once) for member in members]
 
     def _next(self, ledger: Ledger, heard: dict[int, float]) -> None:
-        """Wait until something happens, and take it in; ask replicas that have been silent for long how they are."""
+        """Wait for the next event and process it; check the health of replicas that have been silent for long."""
         try:
             event = self.outcomes.get(timeout=min(TELL_SECONDS, HEALTH_SECONDS))
         except Empty:
@@ -178,7 +178,7 @@ class Fleet:
             raise outcome
 
     def load(self, folder: Path) -> None:
-        """Have all live replicas read the weights; those that come back later read them before they are asked."""
+        """Make all live replicas read the weights; a replica that restarts later reads them before it gets requests."""
         with self.condition:
             self.folder = folder
         live = [member for member in self.members.values() if member.state is State.LIVE]
@@ -196,9 +196,9 @@ class Fleet:
         self._muster()
 
     def _muster(self, ledger: Ledger | None = None) -> None:
-        """Begin to start replicas that are wanted by now, end those that are not and have no work, and say how all are.
+        """Begin to start added replicas, end removed ones without work, and report the state of all.
 
-        What ends a replica in mid-batch waits until it has answered what it has.
+        A replica that is removed during a batch ends after it has answered its requests.
         """
         self.mustered = time.monotonic()
         if self.roster is None:
@@ -243,7 +243,7 @@ class Fleet:
             self.news.put(f"replica {number} cannot be added: {error}")
 
     def _wait(self, ready: Callable[[], bool]) -> None:
-        """Wait until this holds, as long as enough replicas are left."""
+        """Wait until a condition holds, as long as enough replicas are left."""
         while not ready():
             self._check()
             with self.condition:
@@ -269,7 +269,7 @@ class Fleet:
 
 
 def _ask_health(member: Member) -> None:
-    """Hang up on a replica that does not say in time that it is healthy, so that what waits for it is lost."""
+    """Cut the connections to a replica that does not confirm its health in time, so that its requests count as lost."""
 
     def ask() -> None:
         if not member.host.healthy():

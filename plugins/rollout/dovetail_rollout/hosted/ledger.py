@@ -1,4 +1,4 @@
-"""Which replica has which request of a batch, and what has been answered: decisions without threads or clocks."""
+"""Records which replica has which request of a batch, and the answers; it does not use threads or clocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dovetail_rollout.hosted.host import Answer, Failure
 
 @attrs.frozen
 class Room:
-    """What a replica takes: so many calls at a time, of so many requests each; None is its whole share."""
+    """The capacity of a replica: `calls` concurrent calls of `at_once` requests each; None means its whole share."""
 
     replica: int
     calls: int
@@ -21,7 +21,7 @@ class Room:
 
 @attrs.frozen
 class Sending:
-    """Some requests, by their places in the batch, on their way to a replica."""
+    """Some requests, by their positions in the batch, that are sent to a replica."""
 
     number: int
     replica: int
@@ -30,17 +30,17 @@ class Sending:
 
 @attrs.define(eq=False)
 class Ledger:
-    """The requests of one batch, by their place in it.
+    """The requests of one batch, by their positions in it.
 
-    A request waits, or is with a replica, or is answered. Everything follows from `answers` and `flying`; there is no
-    count beside them that could be wrong. An answer is taken once, whoever brings it first: a request whose replica was
-    lost may be asked again, with the same seed, but never has two answers.
+    A request is waiting, or with a replica, or answered. All of this follows from `answers` and `flying`; there are no
+    separate counters that could be wrong. Only the first answer to a request counts: the request of a lost replica may
+    be sent again, with the same seed, but never has two answers.
 
     Attributes:
-        costs: the tokens that each request may take, its prompt's and those that it may write.
-        answers: by place in the batch; None where there is none yet.
-        waiting: places of requests that no replica has, in order.
-        flying: what replicas have, by replica and by the number of the sending.
+        costs: the number of tokens of each request, its prompt's and those that it may sample.
+        answers: the answers by position in the batch; None if there is none yet.
+        waiting: positions of the requests that are not with a replica, in order.
+        flying: the requests with replicas, by replica and by the number of the sending.
 
     >>> ledger = Ledger.of([10, 10, 10])
     >>> rooms = [Room(0, calls=9, at_once=1), Room(1, calls=9, at_once=1)]
@@ -64,21 +64,21 @@ class Ledger:
 
     @property
     def done(self) -> bool:
-        """Whether every request is answered and no replica is at work any more."""
+        """Whether every request is answered and no replica has outstanding work."""
         return not self.waiting and not any(self.flying.values())
 
     @property
     def answered(self) -> int:
-        """How many requests are answered."""
+        """The number of answered requests."""
         return sum(answer is not None for answer in self.answers)
 
     def outstanding(self, replica: int) -> int:
-        """Return the tokens that a replica may still have to read and write."""
+        """Return the number of tokens that a replica may still have to process."""
         flying = self.flying.get(replica, {}).values()
         return sum(self.costs[ordinal] for sending in flying for ordinal in sending.ordinals)
 
     def route(self, rooms: Sequence[Room]) -> list[Sending]:
-        """Send what waits, each time to the replica with the fewest outstanding tokens, as long as one has room."""
+        """Assign waiting requests to the replica with the fewest outstanding tokens, as long as one has room."""
         if not self.waiting:
             return []
         tokens = {room.replica: self.outstanding(room.replica) for room in rooms}
@@ -101,7 +101,7 @@ class Ledger:
         return sending
 
     def take(self, sending: Sending, answers: Sequence[Answer | Failure]) -> None:
-        """Take in what a replica has answered, but for requests that have an answer already."""
+        """Record the answers of a replica, except for requests that already have an answer."""
         late = self.flying.get(sending.replica, {}).pop(sending.number, None) is None
         for ordinal, answer in zip(sending.ordinals, answers, strict=True):
             if self.answers[ordinal] is None:
@@ -110,7 +110,7 @@ class Ledger:
             self._wait([ordinal for ordinal in self.waiting if self.answers[ordinal] is None])
 
     def lose(self, replica: int) -> None:
-        """Let all requests that a replica has wait for another one."""
+        """Return all requests of a replica to the waiting ones."""
         lost = [ordinal for sending in self.flying.pop(replica, {}).values() for ordinal in sending.ordinals]
         self._wait([*self.waiting, *(ordinal for ordinal in lost if self.answers[ordinal] is None)])
 

@@ -1,4 +1,4 @@
-"""One replica of a fleet: what is known of it, and how it comes back after a loss."""
+"""One replica of a fleet: its state, and its restart after a loss."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dovetail_rollout.hosted.host import HostLost, Replica
 
 
 class State(enum.Enum):
-    """Where a replica is in its life."""
+    """The states of a replica."""
 
     JOINING = "joining"
     LIVE = "live"
@@ -25,18 +25,18 @@ class State(enum.Enum):
 
 @attrs.define(kw_only=True, eq=False)
 class Member:
-    """A replica, which is asked only while it is live and has confirmed the newest weights.
+    """A replica, which gets requests only while it is live and has confirmed the newest weights.
 
     Attributes:
-        number: of the replica, from 0.
-        host: what serves.
+        number: the number of the replica, from 0.
+        host: the host that serves.
         wanted: returns the folder of the newest weights; None once the fleet is closed.
-        changed: is called after every change of state, from any thread.
-        tell: is given what is worth a warning, from any thread.
-        restarts: how often it may be started again.
-        confirmed: the folder of the weights that it has said it has; None while it has none.
-        losses: why it was lost, each time.
-        leaves: it is not wanted any more, and ends when it has answered what it has.
+        changed: called after every change of state, from any thread.
+        tell: called with the text of each warning, from any thread.
+        restarts: how often it may be restarted.
+        confirmed: the folder of the weights that it has confirmed; None before.
+        losses: the reasons of its losses.
+        leaves: whether it has been removed, and ends when it has answered its requests.
     """
 
     number: int
@@ -53,7 +53,7 @@ class Member:
 
     @property
     def routable(self) -> bool:
-        """Whether it may be asked now: it lives, and has confirmed the newest weights."""
+        """Whether it may get requests: it is live, and has confirmed the newest weights."""
         return self.state is State.LIVE and not self.leaves and self.confirmed == self.wanted()
 
     @property
@@ -68,11 +68,11 @@ class Member:
         return {"state": self.state.value, "weights": weights, "losses": list(self.losses)}
 
     def start(self) -> None:
-        """Begin to start it, in a thread of its own; one that does not start at all is not tried again."""
+        """Begin to start it in a thread of its own; a replica whose first start fails is not tried again."""
         self._in_thread(lambda: self._join(first=True))
 
     def load(self, folder: Path) -> None:
-        """Hand over new weights; one that does not take them is lost."""
+        """Hand over new weights; a replica that does not accept them counts as lost."""
         life = self.life
         try:
             self.host.load(folder)
@@ -84,7 +84,7 @@ class Member:
         self.changed()
 
     def lose(self, life: int, why: Callable[[], str]) -> None:
-        """Give it up, once in each life, and start it again in a thread of its own as long as that is allowed."""
+        """Mark it as lost, once per start, and restart it in a thread of its own if this is still allowed."""
         with self.lock:
             if self.life != life or self.state is not State.LIVE:
                 return
@@ -137,7 +137,7 @@ class Member:
         return True
 
     def _may_return(self, words: str, *, first: bool = False) -> bool:
-        """Note a loss; tell whether it may be started again."""
+        """Record a loss; return whether the replica may be restarted."""
         self.host.stop()
         with self.lock:
             closed = self.state is State.GONE or self.wanted() is None

@@ -63,11 +63,12 @@ class SglangJax:
         options: further arguments of its `Engine`, such as `{'device': 'cpu', 'max_total_tokens': 16384}`.
         folder: the Hugging Face folder that the model comes from, whose `config.json` is used; None if it is a
             `model.decoder`.
-        handover: where weights are written for the process; None is `/dev/shm`, or the folder for temporary files.
-        restarts: how often in a run a process that dies is restarted.
-        start_seconds: how long a start may take.
-        probe: when the engine opens, a few prompts are sampled and scored; the mean difference of the log-probabilities
-            that is allowed, in nats. None is 0.01 in float32 and 0.25 in 16 bits; 0 asks nothing.
+        handover: the folder in which weights are written for the process; None means `/dev/shm`, or the folder for
+            temporary files.
+        restarts: how often in a run the process may be restarted after it dies.
+        start_seconds: time limit for a start, in seconds.
+        probe: the greatest mean difference of log-probabilities, in nats, between a few completions sampled when the
+            engine opens and the trainer's scores. None means 0.01 in float32 and 0.25 in 16 bits; 0 skips the check.
 
     Raises:
         ConfigError: if sgl-jax is missing.
@@ -165,7 +166,7 @@ class SglangProcess:
         return [Answer(each["tokens"], [0.0] * len(each["tokens"]) if certain else each["logps"]) for each in found]
 
     def load(self, folder: Path) -> None:
-        """Have the weights read in place."""
+        """Make the process read the weights in place."""
         self._call("/load", {"folder": str(folder)})
 
     def stop(self) -> None:

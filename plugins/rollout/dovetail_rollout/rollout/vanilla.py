@@ -42,26 +42,28 @@ class Vanilla:
     lengths do not wait for the longest. The slot does not influence a completion: its random numbers follow from its
     key and the positions of its tokens.
 
-    What compiles, once per process: reading prompts, for every bucket of their length (64, 128, 256, … positions, up to
-    the width given), and decoding, for every number of slots (halved with `shrink`, down to 16) and every length of the
-    cache (128, 256, … positions, up to `max_tokens`). A call meets at most the sum of the two, or more where slots are
-    refilled. Another `max_tokens`, `top_k` or number of prompts compiles all of it again. Where the cache does not
-    grow, the first call compiles what later ones may need, so that no step waits for it. Temperature, `top_p` and
-    `min_p` change freely. `VanillaEngine.compiled` counts.
+    Programs are compiled once per process: those that process prompts, for every bucket of their length (64, 128, 256,
+    … positions, up to the given width), and those that decode, for every number of slots (halved with `shrink`, down to
+    16) and every length of the cache (128, 256, … positions, up to `max_tokens`). A call needs at most the sum of the
+    two, or more if slots are refilled. Another `max_tokens`, `top_k` or number of prompts compiles all of them again.
+    If the cache does not grow, the first call compiles the programs of later ones, so that no step waits for them.
+    Temperature, `top_p` and `min_p` can change without a compilation. `VanillaEngine.compiled` is the number of
+    programs.
 
-    It is where the parameters are. They are shared with the trainer and never copied, unless `rollout/mesh` gives the
-    sampler devices of its own: after an update that donates them, call `sync` before the next `generate`.
+    The engine runs on the devices of the parameters, which it shares with the trainer without a copy, unless
+    `rollout/mesh` gives the sampler its own devices. After an update that donates them, call `sync` before the next
+    `generate`.
 
     Args:
-        slots: completions decoded at a time; None is all of them. Fewer take less memory for keys and values.
+        slots: completions decoded at a time; None means all of them. Fewer need less memory for keys and values.
         shrink: whether the last completions move into fewer slots, which costs compilations; None means yes on CPUs,
             where the cost of a step grows with its rows.
-        cache_dtype: of keys and values; None is the model's own.
-        replicas: 1 samples in this process. More are processes with devices of their own, each with a copy of the
-            weights; a completion has the same tokens wherever it is drawn. See `docs/fleet.md`.
+        cache_dtype: the type of keys and values; None means the model's own.
+        replicas: 1 samples in this process. More are processes with their own devices, each with a copy of the
+            weights; a completion has the same tokens wherever it is sampled. See `docs/fleet.md`.
         launcher: where the replicas run: 'local' or 'ray'.
-        floor: how many replicas must be left, those that are being restarted included; with fewer the run ends.
-        restarts: how often in a run each of them is restarted.
+        floor: the least number of replicas, including those being restarted; with fewer the run ends.
+        restarts: how often in a run each replica may be restarted.
         folder: with replicas, the Hugging Face folder that the model comes from; None if it is a `model.decoder`.
     """
 
@@ -87,12 +89,12 @@ class Vanilla:
             raise ConfigError("rollout.vanilla.launcher = 'urls': nobody else starts this engine; use 'local' or 'ray'")
 
     def check(self) -> None:
-        """Refuse a launcher that lacks something; without replicas nothing could be missing."""
+        """Check the launcher's requirements; without replicas there are none."""
         if self.replicas > 1:
             self._opening()
 
     def _opening(self) -> Any:
-        """Return what opens the replicas."""
+        """Return the opening of the replicas."""
         from dovetail_rollout.hosted.fleet import chosen_launcher
         from dovetail_rollout.hosted.opening import of_vanilla
 

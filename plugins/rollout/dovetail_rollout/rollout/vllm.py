@@ -37,9 +37,9 @@ PYTHON: Final = "DOVETAIL_VLLM_PYTHON"
 class Vllm:
     """Samples with vLLM (https://docs.vllm.ai): a server in a process and environment of its own, or in this process.
 
-    The server is started by us, or is somebody else's at `url`. Ours is `python -m vllm.entrypoints.openai.api_server`
-    in the environment named by `python` or by the environment variable `DOVETAIL_VLLM_PYTHON`, or in this one if vLLM
-    is installed beside Dovetail. It ends with the engine and with this process, however that ends. Its health is
+    The engine uses a running server at `url`, or starts one: `python -m vllm.entrypoints.openai.api_server` in the
+    environment named by `python` or by the environment variable `DOVETAIL_VLLM_PYTHON`, or in this one if vLLM is
+    installed beside Dovetail. This server ends with the engine and with this process, however that ends. Its health is
     checked while it works, and it is restarted if it dies.
 
     After every update the weights are written as safetensors to a folder in memory, vLLM reads them in place, and its
@@ -52,7 +52,8 @@ class Vllm:
     Args:
         mode: 'server', or 'in_process', which needs vLLM in this environment.
         python: interpreter of the environment where vLLM is installed.
-        command: what starts a server, instead of `python`: `vllm serve`; the model and arguments are appended.
+        command: a command that starts a server, such as `vllm serve`, instead of `python`; the model and arguments are
+            appended.
         url: a running server, such as `http://host:8000`, that sees the folder `handover` under the same path. It must
             have been started with VLLM_SERVER_DEV_MODE=1, `--skip-tokenizer-init` and `--logprobs-mode
             processed_logprobs`. Nobody else may use it, and it keeps the last weights it was given.
@@ -65,14 +66,14 @@ class Vllm:
         sleep: whether to release the device's memory after each batch of prompts, if the trainer uses the same device;
             vLLM cannot do this on CPUs.
         connections: concurrent requests.
-        replicas: how many servers share the work. Requests go to the one with the fewest tokens to write; those of one
-            that is lost go to the others. See `docs/fleet.md`.
+        replicas: number of servers that share the work. Requests go to the server with the fewest outstanding tokens;
+            those of a lost server go to the others. See `docs/fleet.md`.
         launcher: where the replicas run: 'local', 'ray' or 'urls'.
-        floor: how many replicas must be left, those that are being restarted included; with fewer the run ends.
-        restarts: how often in a run each server that dies is restarted.
-        start_seconds: how long a start may take.
-        probe: when the engine opens, a few prompts are sampled and scored; the mean difference of the log-probabilities
-            that is allowed, in nats. None is 0.01 in float32 and 0.25 in 16 bits; 0 asks nothing.
+        floor: the least number of replicas, including those being restarted; with fewer the run ends.
+        restarts: how often in a run each server may be restarted after it dies.
+        start_seconds: time limit for a start, in seconds.
+        probe: the greatest mean difference of log-probabilities, in nats, between a few completions sampled when the
+            engine opens and the trainer's scores. None means 0.01 in float32 and 0.25 in 16 bits; 0 skips the check.
 
     Raises:
         ConfigError: if vLLM is missing, or settings exclude each other.
@@ -113,7 +114,7 @@ class Vllm:
             raise ConfigError("rollout.vllm.adapter = True needs rollout.vllm.folder: the folder of the base model")
 
     def _check_several(self) -> None:
-        """Refuse what several servers cannot be."""
+        """Refuse settings that do not apply to several servers."""
         several = self.replicas > 1 or not isinstance(chosen_launcher(self.launcher), Local)
         if not several:
             return
@@ -180,7 +181,7 @@ class Vllm:
         """Return the command that starts a server.
 
         Raises:
-            ConfigError: if it does not exist.
+            ConfigError: if the command does not exist.
         """
         if self.command is not None:
             words = tuple(shlex.split(self.command))

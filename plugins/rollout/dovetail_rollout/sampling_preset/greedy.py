@@ -7,11 +7,11 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class Greedy:
-    """Always the most likely token.
+    """Always chooses the most likely token.
 
     Args:
-        temperature: 0 takes the largest logit.
-        top_k, top_p: None, as nothing is cut.
+        temperature: 0 chooses the largest logit.
+        top_k, top_p: None; the distribution is not cut.
     """
 
     temperature: float = 0.0

@@ -12,7 +12,7 @@ class Standard:
     Args:
         temperature: divides the logits.
         top_k: the greatest number of tokens to choose from.
-        top_p: the probability, of that of the `top_k`, that the chosen nucleus must hold.
+        top_p: the share of the probability of the `top_k` tokens that the nucleus must contain.
     """
 
     temperature: float = 0.7

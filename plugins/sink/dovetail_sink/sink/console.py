@@ -24,12 +24,12 @@ class Console:
     """A live table of the latest steps under a progress bar, or one line per record if stdout is not a terminal.
 
     A line is `phase=rl step=3 total=100 reward=0.5 KL=0.001 ...`: fields separated by one space, without those that the
-    record lacks. `NO_COLOR` is honoured. What the run is doing and for how long is above the table, and off a terminal
-    on stderr: `[42 s] sampling 120 / 512 (12 s)`, each new phase of the first step, and later where nothing else has
-    been printed for a while.
+    record does not have. `NO_COLOR` is honoured. The current activity and its duration are shown above the table.
+    Without a terminal they are printed to stderr, `[42 s] sampling 120 / 512 (12 s)`, for each new phase of the first
+    step and later if nothing else has been printed for a while.
 
     Args:
-        rows: the greatest number of records in the table; a low terminal shows fewer.
+        rows: the greatest number of records in the table; a terminal with few lines shows fewer.
     """
 
     rows: Annotated[int, Ge(1)] = 12
@@ -56,7 +56,7 @@ def title(folder: Path) -> str:
 
 @attrs.frozen
 class Lines:
-    """One line of text per record, and what the run is doing in between."""
+    """One line of text per record, and lines with the current activity in between."""
 
     total_steps: int
     pulse: Pulse
@@ -76,5 +76,5 @@ class Lines:
         self.pulse.recorded(of_step=phase != "eval")
 
     def close(self) -> None:
-        """Say nothing more; every line has been flushed."""
+        """Stop printing; all lines have already been flushed."""
         self.pulse.close()

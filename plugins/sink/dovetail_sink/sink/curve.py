@@ -51,13 +51,13 @@ class Picture:
 def draw(folders: Sequence[Path], path: Path, title: str | None = None) -> None:
     """Draw the learning curves of one run, or of several such as the seeds of a config, in one picture.
 
-    Above is the mean reward of a step's completions, with its running mean; below, the accuracy on the held-out
-    examples. Of several runs, each has a thin line, and their mean, at the steps that all of them have, a bold one.
+    The upper chart shows the mean reward of each step's completions with its running mean, and the lower one the
+    accuracy on the held-out examples. Several runs have thin lines, and a bold line shows their mean at common steps.
 
     Args:
         folders: run folders.
         path: the SVG file.
-        title: what stands above it; None: the folders' names.
+        title: the title above the charts; None means the folders' names.
 
     Raises:
         DataError: if no folder holds a step of reinforcement learning.

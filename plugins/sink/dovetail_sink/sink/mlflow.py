@@ -15,7 +15,7 @@ from dovetail.run.files import hold
 from dovetail_sink._tracked import Tracked, import_tracker, named
 
 LONGEST = 500
-"""Characters of a parameter's value, of which old servers take no more."""
+"""The greatest number of characters of a parameter's value that old servers accept."""
 PATIENCE_SECONDS = 60.0
 PARAMS_AT_A_TIME = 100
 LOCK = "mlflow.lock"
@@ -24,23 +24,22 @@ LOCK = "mlflow.lock"
 @dovetail.declares(elsewhere=True)
 @attrs.frozen(kw_only=True)
 class MLflow:
-    """A run of MLflow, with the config as parameters; those of a sweep are below a run of its name.
+    """Logs to a run of MLflow, with the config as parameters; the runs of a sweep are children of a run with its name.
 
-    A resumed run goes on as the same one; steps that are done again after a kill are there twice. MLflow allows fewer
-    characters in names: `eval/pass@4` becomes `eval/pass_4`. Needs the extra
-    `mlflow`.
+    A resumed run continues the same run of MLflow; steps that are repeated after a kill appear twice. Characters that
+    MLflow does not allow in names are replaced: `eval/pass@4` becomes `eval/pass_4`. Needs the extra `mlflow`.
 
     Args:
-        uri: a server, or a database such as `sqlite:///runs/mlflow.db`; None: as it is set up (`MLFLOW_TRACKING_URI`,
-            else `mlflow.db` here).
-        experiment: where it is shown.
+        uri: a server, or a database such as `sqlite:///runs/mlflow.db`; None means `MLFLOW_TRACKING_URI` or, if that is
+            not set, `mlflow.db` in the working directory.
+        experiment: the name of the MLflow experiment.
     """
 
     uri: str | None = None
     experiment: str = "dovetail"
 
     def open(self, folder: Path, total_steps: int, start_step: int) -> MLflowRun:
-        """Begin the run, or go on with it.
+        """Begin or continue the run.
 
         Raises:
             ConfigError: if MLflow is not installed.
@@ -67,12 +66,12 @@ class MLflow:
 
 
 def _one_at_a_time(folder: Path) -> Any:
-    """Keep the trials of a sweep apart while they look for the run above them."""
+    """Serialise the trials of a sweep while they look up or create their parent run."""
     return hold(folder / LOCK, f"'{folder}' for MLflow", patience=PATIENCE_SECONDS)
 
 
 def _run(client: Any, experiment: str, key: str, name: str, tags: Mapping[str, str]) -> str:
-    """Return the run with a key, which is made where there is none."""
+    """Return the run with a key, which is created if necessary."""
     found = client.search_runs([experiment], filter_string=f"tags.`dovetail.key` = '{key}'", max_results=1)
     if found:
         client.update_run(found[0].info.run_id, status="RUNNING")
@@ -106,5 +105,5 @@ class MLflowRun:
             self.client.log_batch(self.run, metrics=made)
 
     def close(self) -> None:
-        """Say that the run has ended."""
+        """Mark the run as ended."""
         self.client.set_terminated(self.run)

@@ -19,8 +19,8 @@ class TensorBoard:
     """Event files in the run's folder: `tensorboard --logdir RUN/events`. Needs no TensorFlow.
 
     The warm start has its own steps and therefore its own folder, `events/sft`, which TensorBoard shows as another run.
-    After a resume, TensorBoard hides the earlier events from the first step that is written again, so that what was
-    written after the checkpoint does not show.
+    After a resume, TensorBoard hides earlier events from the first repeated step on, so that events written after the
+    checkpoint do not show twice.
     """
 
     def open(self, folder: Path, total_steps: int, start_step: int) -> EventFiles:

@@ -17,30 +17,29 @@ from dovetail_sink._tracked import Tracked, import_tracker, named
 @dovetail.declares(elsewhere=True)
 @attrs.frozen(kw_only=True)
 class Trackio:
-    """A run of Trackio, with the config; the runs of a sweep are a group. Needs the extra `trackio`.
+    """Logs to a run of Trackio, with the config; the runs of a sweep are a group. Needs the extra `trackio`.
 
-    It is kept on this machine, where `TRACKIO_DIR` says (by default in the cache of Hugging Face); `trackio show` draws
-    it.
-    A resumed run goes on as the same one; steps that are done again after a kill are there twice. The warm start counts
-    its steps in `sft/step`.
+    The data are stored on this machine in `TRACKIO_DIR` (by default in the cache of Hugging Face); `trackio show`
+    displays them. A resumed run continues the same run of Trackio; steps that are repeated after a kill appear twice.
+    The steps of the warm start are in `sft/step`.
 
     Args:
-        project: where it is shown.
-        space: a Space of Hugging Face to send it to, as `user/name`; None keeps it here.
+        project: the name of the Trackio project.
+        space: a Hugging Face Space to send the data to, as `user/name`; None keeps them on this machine.
     """
 
     project: str = "dovetail"
     space: str | None = None
 
     def open(self, folder: Path, total_steps: int, start_step: int) -> TrackioRun:
-        """Begin the run, or go on with it.
+        """Begin or continue the run.
 
         Raises:
             ConfigError: if trackio is not installed.
         """
         trackio = import_tracker("trackio", "trackio", "Trackio")
         about = Tracked.of(folder)
-        with contextlib.redirect_stdout(sys.stderr):  # it tells how to look at it, and stdout is for records
+        with contextlib.redirect_stdout(sys.stderr):  # trackio prints instructions, and stdout is for records
             run = trackio.init(
                 project=self.project,
                 name=f"{about.name}-{about.key[-8:]}",
@@ -68,7 +67,7 @@ class TrackioRun:
         self.run.log({**found, "sft/step": step} if is_sft else found, step=None if is_sft else step)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write pending metrics."""
         with contextlib.redirect_stdout(sys.stderr):
             if self.trackio.context_vars.current_run.get() is self.run:
                 self.trackio.finish()  # and forget it, or it is finished again, and says so, when the process ends

@@ -13,16 +13,16 @@ from dovetail_sink._tracked import Tracked, import_tracker, named
 
 @attrs.frozen(kw_only=True)
 class WandB:
-    """A run of Weights & Biases, with the config; the runs of a sweep are a group. Needs the extra `wandb`.
+    """Logs to a run of Weights & Biases, with the config; the runs of a sweep are a group. Needs the extra `wandb`.
 
-    Curves are drawn over `step`, those of the warm start over `sft/step`. A resumed run goes on as the same one; steps
-    that are done again after a kill are there twice.
+    Curves are drawn over `step`, those of the warm start over `sft/step`. A resumed run continues the same run; steps
+    that are repeated after a kill appear twice.
 
     Args:
         mode: `offline` writes `wandb/` in the run's folder, for `wandb sync RUN/wandb/offline-run-*`; `online` needs
             `wandb login`.
-        project: where it is shown.
-        entity: whose project; None: one's own.
+        project: the name of the W&B project.
+        entity: the user or team that owns the project; None means your default.
     """
 
     mode: Literal["offline", "online"] = "offline"
@@ -30,7 +30,7 @@ class WandB:
     entity: str | None = None
 
     def open(self, folder: Path, total_steps: int, start_step: int) -> WandBRun:
-        """Begin the run, or go on with it.
+        """Begin or continue the run.
 
         Raises:
             ConfigError: if wandb is not installed.

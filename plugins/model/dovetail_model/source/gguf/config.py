@@ -1,4 +1,4 @@
-"""What the `config.json` of a GGUF file's model would say."""
+"""Translates the metadata of a GGUF file to the values of a `config.json`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dovetail_model.source.gguf.file import GgufFile
 Values = dict[str, Any]
 
 ROPE_FACTORS = "rope_freqs.weight"
-"""Llama 3.1's stretched rotary positions, of which a file keeps only what frequencies are divided by."""
+"""Llama 3.1's stretched rotary positions; a file stores only the divisors of the frequencies."""
 
 
 def config_values(file: GgufFile) -> Values:
@@ -45,7 +45,7 @@ class Keys:
         return self.file.get(f"{self.architecture}.{key}", kind, *default)
 
     def one_for_all(self, key: str, *default: Any) -> int:
-        """Return a size that may be given layer by layer, if it is the same in all."""
+        """Return a size that may be given layer by layer but must be the same in all layers."""
         name = f"{self.architecture}.{key}"
         value = self.file.metadata.get(name)
         if isinstance(value, list):
@@ -95,7 +95,7 @@ def _gemma3(keys: Keys) -> Values:
 
 
 def _gemma(keys: Keys, class_name: str, *, largest: int) -> Values:
-    """Gemma 2 and 3. How queries are scaled is not in the file: the largest size, by its layers, has its own rule."""
+    """Read Gemma 2 and 3. The file lacks the query scale; the largest size (known by its layers) has another one."""
     values = _common(keys, class_name)
     per_head = values["hidden_size"] // values["num_attention_heads"]
     return values | {
@@ -114,7 +114,7 @@ READERS: Mapping[str, Callable[[Keys], Values]] = {
     "qwen2": _qwen2,
     "qwen3": _qwen3,
 }
-"""By `general.architecture`; Mistral's files, like SmolLM's, say that they are a llama's."""
+"""Readers by `general.architecture`; the files of Mistral and SmolLM give 'llama' there."""
 
 
 def _common(keys: Keys, class_name: str) -> Values:
@@ -146,7 +146,7 @@ def _common(keys: Keys, class_name: str) -> Values:
 
 
 def token_ids(file: GgufFile) -> dict[str, int]:
-    """Return the ids of the special tokens that a file names, by `bos`, `eos` and `pad`."""
+    """Return the ids of the special tokens that a file names, under the keys `bos`, `eos` and `pad`."""
     named = {"bos": "bos", "eos": "eos", "pad": "padding"}
     keys = {name: f"tokenizer.ggml.{key}_token_id" for name, key in named.items()}
     return {name: file.get(key, int) for name, key in keys.items() if key in file.metadata}
@@ -163,7 +163,7 @@ def _rope(keys: Keys, head_dim: int) -> Values:
     if ROPE_FACTORS in keys.file.tensors:
         values["rope_scaling"] = _stretch(keys.file, theta, head_dim)
     elif kind not in ("none", "linear"):
-        # what YaRN and LongRoPE need besides the factor is written in other conventions here
+        # GGUF stores the other parameters of YaRN and LongRoPE in different conventions
         raise keys.file.refuse(
             f"{keys.architecture}.rope.scaling.type = {kind!r}; supported are linear, none; use the model's own folder"
         )
@@ -173,7 +173,7 @@ def _rope(keys: Keys, head_dim: int) -> Values:
 
 
 def _stretch(file: GgufFile, theta: float, head_dim: int) -> Values:
-    """Find Llama 3.1's rule again in what it makes of the frequencies; only the factor differs between its models."""
+    """Recover Llama 3.1's rule from the divisors of the frequencies; its models differ only in the factor."""
     stored = np.asarray(file.tensors[ROPE_FACTORS].read(), np.float64)
     rule = Stretch(factor=float(stored.max()), low=1.0, high=4.0, original=8192)
     plain = theta ** (-np.arange(0, head_dim, 2) / head_dim)

@@ -1,4 +1,4 @@
-"""GGUF files: opened without reading tensors, which are read and dequantised one at a time.
+"""Reads GGUF files: first everything except the tensors, which are later read and dequantised one at a time.
 
 A file consists of a magic word, a version and two counts; the metadata (a key, a type and a value each); the name,
 shape, type and offset of every tensor; and the tensors' bytes.
@@ -27,13 +27,13 @@ DENSE: Final = {
     "BF16": np.dtype(ml_dtypes.bfloat16),
     "F64": np.dtype(np.float64),
 }
-"""Types that are stored as they are."""
+"""The types that are stored unquantised."""
 QUANTISED: Final = (
     *("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
     *("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS"),
     *("TQ1_0", "TQ2_0", "MXFP4"),
 )
-"""Types stored in blocks, which the `gguf` package turns into float32."""
+"""The types that are stored in blocks, which the `gguf` package dequantises to float32."""
 ALIGNMENT: Final = 32
 
 _SCALARS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -45,7 +45,7 @@ _MISSING: Any = object()
 
 @attrs.frozen
 class GgufTensor:
-    """A tensor in a file, not yet read; quantised ones become float32."""
+    """A tensor in a file, not yet read; quantised tensors become float32 when they are read."""
 
     file: Path
     type: str
@@ -55,11 +55,11 @@ class GgufTensor:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of what `read` returns."""
+        """The type of the array that `read` returns."""
         return DENSE.get(self.type, DENSE["F32"])
 
     def read(self) -> np.ndarray:
-        """Read it; the array is the caller's alone."""
+        """Return a new array with the tensor's values."""
         data = np.fromfile(self.file, np.uint8, count=self.bytes, offset=self.start)
         if self.type in DENSE:
             return data.view(self.dtype).reshape(self.shape)
@@ -70,7 +70,7 @@ class GgufTensor:
 
 @attrs.frozen
 class GgufFile:
-    """What a file says about its model, and its tensors by name."""
+    """The metadata of a file, and its tensors by name."""
 
     path: Path
     metadata: Mapping[str, Any] = attrs.field(repr=False)
@@ -99,10 +99,10 @@ class GgufFile:
 
 
 def open_gguf(path: Path) -> GgufFile:
-    """Read everything but the tensors.
+    """Read everything except the tensors.
 
     Raises:
-        ConfigError: if it is not a GGUF file, is cut short (with the byte counts) or one part of several, or has
+        ConfigError: if the file is not a GGUF file, is truncated (with the byte counts), is one part of several, or has
             tensors of an unknown type.
     """
     with path.open("rb") as stream:
@@ -171,7 +171,7 @@ class _Reader:
         return struct.unpack("<" + form, self.read(struct.calcsize("<" + form)))[0]
 
     def string(self) -> str:
-        """Read a text. What is not UTF-8 is a byte of a text cut in two, and stays what it is."""
+        """Read a string. Bytes that are not UTF-8, such as half a character, are kept as they are."""
         return self.read(self.scalar("Q")).decode("utf-8", "surrogateescape")
 
     def value(self, type_: int) -> Any:
@@ -190,13 +190,13 @@ class _Reader:
         return float(str(np.float32(value))) if _SCALARS[type_] == "f" else value
 
     def described(self) -> tuple[str, tuple[int, ...], int, int]:
-        """Read a tensor's name, shape, type and offset; shapes are stored backwards."""
+        """Read a tensor's name, shape, type and offset; shapes are stored in reverse order."""
         name, rank = self.string(), self.scalar("I")
         shape = struct.unpack(f"<{rank}Q", self.read(8 * rank))
         return name, shape[::-1], self.scalar("I"), self.scalar("Q")
 
     def read(self, count: int) -> bytes:
-        """Read so many bytes."""
+        """Read `count` bytes."""
         if self.stream.tell() + count > self.size:
             raise self.cut_short(self.stream.tell() + count)
         return self.stream.read(count)

@@ -1,4 +1,4 @@
-"""A model in a GGUF file, seen as a Hugging Face folder."""
+"""Presents the model in a GGUF file as a Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dovetail_model.source.gguf.tokenizer import tokenizer_files
 
 @attrs.define(slots=False)
 class GgufModel:
-    """What a GGUF file says, in the words of a Hugging Face folder; see `Source`."""
+    """The contents of a GGUF file in the format of a Hugging Face folder; see `Source`."""
 
     file: GgufFile
     settings: str = attrs.field(default="its metadata", init=False)
@@ -30,11 +30,11 @@ class GgufModel:
         return str(self.file.path)
 
     def known(self) -> HuggingFaceConfig:
-        """Return what its `config.json` would say."""
+        """Return the equivalent `config.json`."""
         return self.config()
 
     def config(self) -> HuggingFaceConfig:
-        """Return what its `config.json` would say."""
+        """Return the equivalent `config.json`."""
         return HuggingFaceConfig(self.file.path, config_values(self.file))
 
     def tensors(self) -> Mapping[str, Readable]:
@@ -56,10 +56,10 @@ class GgufModel:
 
 
 def open_model(path: Path) -> GgufModel:
-    """Open a file; one that has not changed since is not read again.
+    """Open a file; a file that has not changed since the last call is not read again.
 
     Raises:
-        ConfigError: if it is not there, or is not a GGUF file that can be read.
+        ConfigError: if the file does not exist, or is not a readable GGUF file.
     """
     try:
         state = path.stat()

@@ -1,4 +1,4 @@
-"""The tensors of a GGUF file under their names in a Hugging Face folder, and as such a folder stores them."""
+"""Converts the tensors of a GGUF file to the names and layout of a Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _IN_LAYER: Final = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 
 @attrs.frozen
 class Changed:
-    """A tensor that is stored otherwise in a Hugging Face folder."""
+    """A tensor whose layout differs from that in a Hugging Face folder."""
 
     stored: Readable
     change: Callable[[np.ndarray], np.ndarray]
@@ -64,16 +64,15 @@ class Changed:
         return self.stored.dtype
 
     def read(self) -> np.ndarray:
-        """Return it."""
+        """Return the tensor in the folder's layout."""
         return self.change(self.stored.read())
 
 
 def hf_tensors(file: GgufFile, config: Mapping[str, Any]) -> dict[str, Readable]:
     """Return the tensors of a file by their names in a folder with this `config.json`.
 
-    Two things are undone that llama.cpp does to weights: Llama's queries and keys are permuted so that rotary positions
-    turn neighbours instead of halves, and one is added to the scales of Gemma's norms. An unknown tensor keeps its
-    name.
+    Two conversions of llama.cpp are undone: it permutes Llama's queries and keys so that rotary positions rotate
+    neighbours instead of halves, and it adds one to the scales of Gemma's norms. An unknown tensor keeps its name.
     """
     architecture = file.get("general.architecture", str)
     names = NAMES[architecture]
@@ -103,7 +102,7 @@ def _as_in_folder(architecture: str, name: str, tensor: Readable, config: Mappin
 
 
 def _halves(stored: np.ndarray, heads: int) -> np.ndarray:
-    """Put the rows of each head that turn together a half apart: (x₀ y₀ x₁ y₁ …) becomes (x₀ x₁ … y₀ y₁ …).
+    """Move the two rows of each rotary pair half a head apart: (x₀ y₀ x₁ y₁ …) becomes (x₀ x₁ … y₀ y₁ …).
 
     >>> _halves(np.array([0, 4, 1, 5, 2, 6, 3, 7]), heads=1).tolist()
     [0, 1, 2, 3, 4, 5, 6, 7]

@@ -1,4 +1,4 @@
-"""The files of a Hugging Face tokenizer, made of a GGUF file's metadata."""
+"""Creates the files of a Hugging Face tokenizer from a GGUF file's metadata."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 CONTROL, USER_DEFINED = 3, 4
-"""Types of tokens that are read as one wherever they are spelt out: special ones, and others."""
+"""The types of tokens that are never split wherever they occur in a text: special ones, and others."""
 SPACE: Final = "\u2581"
 
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -38,17 +38,17 @@ SPLITS: Final[Mapping[str, str | None]] = {
     "smollm": None,
     "tekken": _TEKKEN,
 }
-"""`tokenizer.ggml.pre` -> the expression whose matches are tokenised one by one; None is GPT-2's."""
+"""`tokenizer.ggml.pre` -> the regular expression that splits a text before BPE; None means GPT-2's."""
 DIGIT_BY_DIGIT: Final = ("smollm",)
-"""Where each digit is taken out of the text before anything else."""
+"""The values of `tokenizer.ggml.pre` with which digits are split off first, each on its own."""
 WHOLE_FIRST: Final = ("llama-bpe", "llama-v3", "llama3", "tekken")
-"""Where a match that is in the vocabulary is one token, whatever the merges say."""
+"""The values with which a match that is in the vocabulary becomes one token, regardless of the merges."""
 
 
 def tokenizer_files(file: GgufFile) -> dict[str, bytes]:
     """Return `tokenizer.json`, `tokenizer_config.json` and `generation_config.json` as a folder would have them.
 
-    A file without a tokenizer has none of them.
+    The result is empty for a file without a tokenizer.
 
     Raises:
         ConfigError: for a tokenizer that is not supported.
@@ -83,7 +83,7 @@ def tokenizer_files(file: GgufFile) -> dict[str, bytes]:
 
 
 def _byte_level(file: GgufFile) -> Tokenizer:
-    """Byte-level BPE, as GPT-2's; `tokenizer.ggml.pre` says how text is split first."""
+    """Return a byte-level BPE like GPT-2's; `tokenizer.ggml.pre` determines how a text is split first."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
     split = file.get("tokenizer.ggml.pre", str, "default")
@@ -107,9 +107,9 @@ def _pair(merge: str) -> tuple[str, str]:
 
 
 def _sentencepiece(file: GgufFile) -> Tokenizer:
-    """A BPE of sentencepiece, with spaces as `▁`; the file has scores and no merges, which follow from them.
+    """Return a sentencepiece BPE, with spaces as `▁`; the file has scores, from which the merges are derived.
 
-    Gemma is special: no space is put in front of a text, and merges are in the order of the vocabulary.
+    Gemma is an exception: no space is put in front of a text, and merges are in the order of the vocabulary.
     """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -138,12 +138,12 @@ MAKERS: Final[Mapping[str, Callable[[GgufFile], Tokenizer]]] = {"gpt2": _byte_le
 
 
 def _as_stored(token: str) -> str:
-    """Spell runs of spaces as all other spaces are spelt; some of Gemma's files do not."""
+    """Write runs of spaces with `▁` like all other spaces; some of Gemma's files do not."""
     return SPACE * len(token) if token and not token.strip(" ") else token
 
 
 def _merges(vocabulary: Mapping[str, int], scores: Sequence[float]) -> list[tuple[str, str]]:
-    """Return the pairs of pieces that make a piece: those of the best piece first, then in the order of their parts."""
+    """Return the pairs of pieces that join to a piece, ordered by the score of that piece, then by their parts."""
     found: list[tuple[float, int, int, str, str]] = []
     for token, number in vocabulary.items():
         for cut in range(1, len(token)):
@@ -155,7 +155,7 @@ def _merges(vocabulary: Mapping[str, int], scores: Sequence[float]) -> list[tupl
 
 
 def _add_whole_tokens(tokenizer: Tokenizer, file: GgufFile) -> None:
-    """Let the tokens that the file marks be read as one wherever they are spelt out."""
+    """Register the tokens that the file marks, so that they are never split wherever they occur in a text."""
     from tokenizers import AddedToken
 
     types = file.get("tokenizer.ggml.token_type", list, [])
@@ -165,7 +165,7 @@ def _add_whole_tokens(tokenizer: Tokenizer, file: GgufFile) -> None:
 
 
 def _begins_with_bos(file: GgufFile, kind: str) -> bool:
-    """What llama.cpp does where a file does not say."""
+    """Return whether texts begin with BOS; if the file does not say, llama.cpp's default applies."""
     return kind == "llama" or file.get("tokenizer.ggml.pre", str, "default") in ("llama-bpe", "llama-v3", "llama3")
 
 
