@@ -82,11 +82,11 @@ CASES = {
     "a call": value("train.lr = open('x')", ""),
     "a comprehension": value("train.rewards = [x for x in y]", ""),
     # duplicates
-    "a binding twice": gin("train.steps = 3\ntrain.steps = 4\n", r"a\.gin:2: .*bound before, at a\.gin:1"),
+    "a binding twice": gin("train.steps = 3\ntrain.steps = 4\n", r"a\.gin:2: .*already bound at a\.gin:1"),
     "a binding twice, in two spellings": gin(
-        "kl.low_var_kl.clamp = 3\nkl.k3.clamp = 4\n", r"a\.gin:2: .*bound before, at a\.gin:1"
+        "kl.low_var_kl.clamp = 3\nkl.k3.clamp = 4\n", r"a\.gin:2: .*already bound at a\.gin:1"
     ),
-    "a macro twice": gin("r = 0.1\nr = 0.2\ntrain.lr = %r\n", r"a\.gin:2: .*bound before, at a\.gin:1"),
+    "a macro twice": gin("r = 0.1\nr = 0.2\ntrain.lr = %r\n", r"a\.gin:2: .*already bound at a\.gin:1"),
     # types and ranges
     "text for a number": value("train.steps = 'many'", ""),
     "a fraction for a count": value("train.steps = 2.5", "2.5"),

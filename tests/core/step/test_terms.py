@@ -221,6 +221,12 @@ def test_a_column_of_numbers_reaches_the_loss():
 
         columns = ("answer", "difficulty")
 
+        def examples(self, split):
+            return []
+
+        def corpus(self):
+            return []
+
     register("policy_loss", eager)
     register("task", Graded)
     algorithm, graphdef, weights = make(*PLAIN, "train.task=Graded", "train.policy_loss=eager", "train.monitor=()")

@@ -20,4 +20,4 @@ def vote(answer: str | None) -> str | None:
     if answer is None or not answer.strip():
         return None
     value = number(answer)
-    return answer.strip() if value is None else str(_WIDE.add(value, 0).normalize(_WIDE))
+    return answer.strip() if value is None else str(_WIDE.add(value.normalize(_WIDE), 0))
