@@ -166,7 +166,7 @@ def test_observations_make_no_difference_to_a_mixture(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(COUNT))
+@pytest.mark.parametrize("seed", range(0, COUNT, 8))
 def test_observations_make_no_difference_to_many_more_mixtures(seed: int) -> None:
     if is_comparable(seed):
         check_without_observations(seed)

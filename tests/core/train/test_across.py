@@ -27,6 +27,7 @@ def trained(record):
     return {name: value for name, value in record.items() if not name.startswith(("mismatch/", "phase"))}
 
 
+@pytest.mark.slow
 def test_two_processes_train_what_one_does(tmp_path):
     processes = start_several(tmp_path / "two", 2, (*TINY, *LEAST, "mesh.fsdp=2"))
     train(load(None, [*TINY, *LEAST]), tmp_path / "one")
