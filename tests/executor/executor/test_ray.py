@@ -6,6 +6,7 @@ import time
 
 import pytest
 from tests.lab.sweep.test_worker import SETS
+from tests.ray_cluster import two_machines
 
 from dovetail.errors import ConfigError
 from dovetail_executor.executor.ray import Ray
@@ -23,19 +24,8 @@ def test_without_ray_it_says_what_to_install(monkeypatch, tmp_path):
 @pytest.fixture
 def cluster():
     """Two machines of one worker each, and a head without any."""
-    pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    options = {"object_store_memory": 100 * 2**20, "include_dashboard": False}
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **options})
-    del options["include_dashboard"]
-    try:
-        yield made, [made.add_node(num_cpus=1, **options) for _ in range(2)]
-    finally:
-        import ray
-
-        ray.shutdown()
-        made.shutdown()
+    with two_machines(cpus=1) as made:
+        yield made
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+from tests.ray_cluster import two_machines
 from tests.rollout.hosted.test_fleet import FAKE, QWEN2, batch, until
 from tests.rollout.hosted_case import case
 
@@ -22,19 +23,8 @@ def test_without_ray_it_says_what_to_install(monkeypatch):
 @pytest.fixture
 def cluster():
     """A head, and two machines with room for two replicas each."""
-    pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    options = {"object_store_memory": 100 * 2**20, "include_dashboard": False}
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **options})
-    del options["include_dashboard"]
-    try:
-        yield made, [made.add_node(num_cpus=2, **options) for _ in range(2)]
-    finally:
-        import ray
-
-        ray.shutdown()
-        made.shutdown()
+    with two_machines(cpus=2) as made:
+        yield made
 
 
 @pytest.mark.slow
