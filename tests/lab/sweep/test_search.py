@@ -76,8 +76,8 @@ def test_more_draws_go_on_where_the_study_stands(capsys):
     assert "has 3 draws, this command 5. Say --extend" in capsys.readouterr().err
     assert sweep("s", 5, "--extend", sampler="tpe") == 0
     assert (Path("s") / LOG).read_text().startswith(before)
-    assert sweep("whole", 5, sampler="tpe") == 0
-    assert log("whole") == log("s")
+    assert sweep("at-once", 5, sampler="tpe") == 0
+    assert log("at-once") == log("s")
 
 
 def outcome(folder: str) -> dict[str, tuple]:
