@@ -15,6 +15,7 @@ from dovetail_lab.sweep.commands import perform
 
 SETS = (
     *TINY,
+    "train.max_prompt_tokens=15",  # a shape of its own: runs of one process share what they compile
     "sft.steps=2",
     "train.steps=4",
     "run.checkpoint_every=2",
