@@ -69,7 +69,7 @@ def test_in_a_clean_environment_the_readmes_commands_run(clean):
 
 @pytest.mark.slow
 def test_its_task_and_its_sink_train_too(clean):
-    sets = ["--set", "train.task=dovetail-acme/sequences", "--set", "run.sinks=['dovetail-acme/wandb']"]
+    sets = ["--set", "train.task=dovetail-acme/sequences", "--set", "run.sinks=['team_wandb']"]
     clean("dovetail", "train", "dovetail-acme/acme", "--folder", "runs/own", *sets, "--set", "train.steps=2")
     assert clean("find", "runs/own/wandb", "-name", "*.wandb").strip()
 

@@ -22,7 +22,7 @@ def dovetail_components(register: Callable[..., None]) -> None:
     register("field", "top_probability", "dovetail_acme.top_probability:top_probability")
     register("policy_loss", "soft_clip", "dovetail_acme.soft_clip:soft_clip")
     register("reward", "near_miss", "dovetail_acme.near_miss:near_miss")
-    register("sink", "wandb", "dovetail_acme.wandb_sink:Wandb")
+    register("sink", "team_wandb", "dovetail_acme.team_wandb:Wandb")
     register("task", "sequences", "dovetail_acme.sequences:Sequences")
 
 

@@ -51,7 +51,7 @@ def test_sequences_asks_in_eval_what_it_never_trains_on():
 @pytest.mark.filterwarnings("ignore")  # wandb's own
 def test_the_sink_writes_files_without_a_network(tmp_path):
     wandb = pytest.importorskip("wandb")
-    sink = dovetail.get("sink", OWN("wandb")).bind(project="test").open(tmp_path, total_steps=2, start_step=0)
+    sink = dovetail.get("sink", OWN("team_wandb")).bind(project="test").open(tmp_path, total_steps=2, start_step=0)
     sink.write(1, {"sft/loss": 2.0})
     sink.write(1, {"reward/mean": 0.5})
     sink.close()
@@ -63,4 +63,4 @@ def test_the_sink_writes_files_without_a_network(tmp_path):
 def test_without_the_library_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "wandb", None)
     with pytest.raises(dovetail.DovetailError, match=r"pip install 'dovetail-acme\[wandb\]'"):
-        dovetail.get("sink", OWN("wandb")).bind().open(tmp_path, total_steps=2, start_step=0)
+        dovetail.get("sink", OWN("team_wandb")).bind().open(tmp_path, total_steps=2, start_step=0)

@@ -34,7 +34,7 @@ class Wandb:
         try:
             import wandb
         except ImportError as error:
-            raise ConfigError("sink.wandb needs Weights & Biases: pip install 'dovetail-acme[wandb]'") from error
+            raise ConfigError("sink.team_wandb needs Weights & Biases: pip install 'dovetail-acme[wandb]'") from error
         run = wandb.init(
             project=self.project,
             mode=self.mode,
