@@ -1,4 +1,4 @@
-"""Sink `wandb`: metrics to Weights & Biases."""
+"""Sink `team_wandb`: metrics to Weights & Biases."""
 
 from __future__ import annotations
 
