@@ -13,7 +13,6 @@ from jaxtyping import Array
 from dovetail import progress
 from dovetail.devices import processes
 from dovetail.devices.compiled import share
-from dovetail.devices.footprint import in_mode
 from dovetail.devices.mesh import to_device, to_host
 from dovetail.evaluation.evaluate import Evaluation
 from dovetail.host.replay import REPLAY, Replaying
@@ -33,6 +32,7 @@ from dovetail.train.beside import Beside
 from dovetail.train.drawing import Batch, Cursor, Message
 from dovetail.train.drawn import Extras, Prompts
 from dovetail.train.metrics import Clock, means
+from dovetail.train.models import in_mode
 from dovetail.train.role_models import RoleModels
 from dovetail.train.session import RL, Run
 

@@ -11,9 +11,7 @@ import attrs
 from dovetail.config import Choice, Config
 from dovetail.config.resolved import DEFAULT
 from dovetail.devices import processes
-from dovetail.devices.footprint import Settled, in_mode
 from dovetail.devices.hand_over import HandOver
-from dovetail.devices.memory import settle
 from dovetail.devices.mesh import Devices
 from dovetail.devices.population import CURRENT, make_model
 from dovetail.errors import ConfigError, PlanError, listing, nearest
@@ -26,9 +24,21 @@ from dovetail.host.rewards import ALWAYS, Scorer, check_columns
 from dovetail.host.sampling import Sampler
 from dovetail.host.speakers import Speakers
 from dovetail.plan.roles import POLICY, ROLLOUT
-from dovetail.protocols import AgentLoop, Example, OpenLoop, RolloutEngine, Split, Task, Tokenizer, Tool, Weights
+from dovetail.protocols import (
+    AgentLoop,
+    Example,
+    OpenLoop,
+    RolloutEngine,
+    Settled,
+    Split,
+    Task,
+    Tokenizer,
+    Tool,
+    Weights,
+)
 from dovetail.step.algorithm import Algorithm, assemble, check_roles, part
-from dovetail.train.models import Models
+from dovetail.train.models import Models, in_mode
+from dovetail.train.settled import settle
 
 TOKENIZER = "tokenizer"
 
