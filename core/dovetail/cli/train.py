@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.cli.options import Commands, add_config, add_trust
+
+if TYPE_CHECKING:
+    from dovetail.config import Config
 
 
 def add(commands: Commands) -> None:
@@ -78,7 +81,6 @@ def meeting(options: argparse.Namespace) -> Any:
 
 def train_command(options: argparse.Namespace) -> int:
     """Load a config, run it in its folder and print where the results are."""
-    from dovetail.cli.configs import print_notices
     from dovetail.config import load
     from dovetail.run.process import prepare
     from dovetail.shipped import find
@@ -131,3 +133,13 @@ def replay_command(options: argparse.Namespace) -> int:
     same = (where / "metrics.jsonl").read_bytes() == (source / "metrics.jsonl").read_bytes()
     print(f"replay       metrics.jsonl is {'the same, byte for byte' if same else 'not the same'} as in {source}")
     return 0 if same else 1
+
+
+def print_notices(config: Config) -> None:
+    """Print the bindings without effect, and warnings about settings that are valid but probably unintended."""
+    from dovetail.step.algorithm import warnings
+
+    for unused in config.unused:
+        print(unused)
+    for warning in warnings(config):
+        print(f"warning: {warning}")
