@@ -19,7 +19,8 @@ from dovetail.step.gradients import Optimiser, accumulate
 from dovetail.step.parts import Floats, Part, Sums, masked_sum
 from dovetail.step.update import Trained
 from dovetail.train.settled import sizing
-from dovetail.train.setup import Setup, prompt_limit
+from dovetail.train.setup import Setup
+from dovetail.train.texts import prompt_limit
 
 
 def demonstrations(setup: Setup) -> tuple[Any, list[LengthReport]]:
