@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 @hookimpl
 def dovetail_kinds(register_kind: Callable[..., None]) -> None:
     """Open the kinds of what a sweep is made of."""
-    from dovetail_lab.kinds import EARLY_STOPPING, EXECUTOR, SAMPLER
+    from dovetail_lab.kinds import KINDS
 
-    for kind in (EXECUTOR, EARLY_STOPPING, SAMPLER):
+    for kind in KINDS:
         register_kind(kind)
 
 
