@@ -16,10 +16,12 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, S
 
 from dovetail.config.settings import Mesh
 from dovetail.devices.host_memory import give_back_after_compiling
-from dovetail.devices.presence import devices, warn_if_unseen
+from dovetail.devices.presence import devices
 from dovetail.devices.spanning import own_shape, put
 from dovetail.errors import ConfigError
 from dovetail.protocols import Axes
+from dovetail.registry import plugin_manager
+from dovetail.registry.calls import tell
 
 CUT: Final = {"width": "fsdp", "vocab": "tp", "ffn": "tp", "heads": "tp", "kv_heads": "tp"}
 """Logical axis of a parameter -> mesh axis over which it is sharded."""
@@ -62,7 +64,7 @@ class Devices:
             RunError: if JAX cannot start its platform.
         """
         there = devices()
-        warn_if_unseen()
+        tell(plugin_manager(), "dovetail_devices", devices=there)
         give_back_after_compiling()
         _check_there(settings, "mesh", there)
         for role, each in apart.items():

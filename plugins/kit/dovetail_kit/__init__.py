@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 
 
 @hookimpl
+def dovetail_devices() -> None:
+    """Warn of a GPU that JAX does not use."""
+    from dovetail_kit.machine.gpus import warn_if_unseen
+
+    warn_if_unseen()
+
+
+@hookimpl
 def dovetail_commands(commands: Commands) -> None:
     """Add the commands on configs, components, plugins and the machine."""
     from dovetail_kit import cli
