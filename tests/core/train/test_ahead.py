@@ -90,6 +90,7 @@ def fresher(staleness, versions, mask):
     return 1.0 / (1.0 + age), {"staleness": age, "versions": versions.astype("float32")}
 
 
+@pytest.mark.slow
 def test_components_read_how_old_a_token_is(tmp_path):
     """Half of the groups of a step are from the previous step, and now one step older."""
     dovetail.register("loss_mask", "fresher", fresher)
@@ -216,6 +217,7 @@ def test_a_reward_that_fails_ahead_of_the_trainer_ends_the_run_behind_the_last_b
     assert_same_run(tmp_path, undisturbed)
 
 
+@pytest.mark.slow
 def test_an_interrupted_trainer_saves_what_is_in_the_channels(undisturbed, tmp_path, monkeypatch):
     Pace(monkeypatch, 1)
     learn = Learner.learn
