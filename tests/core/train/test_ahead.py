@@ -12,7 +12,6 @@ from tests.sampled import sampled
 
 import dovetail
 from dovetail.config import load
-from dovetail.devices.cost import estimate
 from dovetail.errors import ConfigError, PlanError, RewardError, RunError
 from dovetail.run.checkpoint import Checkpoints
 from dovetail.run.journal import FILES, Journal
@@ -22,6 +21,7 @@ from dovetail.train.drawing import Drawing
 from dovetail.train.learner import Learner
 from dovetail.train.loop import train
 from dovetail.train.order import tasks
+from dovetail_memory.cost import estimate
 from dovetail_rollout.rollout.vanilla import Vanilla
 
 K, STEPS = 2, 6

@@ -10,8 +10,8 @@ import attrs
 
 from dovetail.errors import ConfigError, RunError
 from dovetail.protocols import Call, Tokenizer, Tool
-from dovetail.workers import LATE, Workers, workers
 from dovetail_agent.runner import Ran, Runner
+from dovetail_kit.workers import LATE, Workers, workers
 
 CHARACTERS: Final = 64
 """More characters than almost any token has. Text with more than this per allowed token is cut before it is encoded."""

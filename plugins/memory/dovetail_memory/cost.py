@@ -15,16 +15,16 @@ import jax.numpy as jnp
 from flax import nnx
 
 from dovetail.config import Config
-from dovetail.devices.footprint import Footprint, in_mode
-from dovetail.devices.memory import DoesNotFit, settle
 from dovetail.devices.mesh import Devices
 from dovetail.errors import DovetailError
 from dovetail.plan.roles import CRITIC, INPUTS, POLICY
 from dovetail.plan.sizes import rows_of_step
-from dovetail.protocols import Weights
+from dovetail.protocols import DoesNotFit, Weights
 from dovetail.step.algorithm import Algorithm, assemble
 from dovetail.step.buckets import described
-from dovetail.train.models import Models
+from dovetail.train.models import Models, in_mode
+from dovetail.train.settled import sizing
+from dovetail_memory.footprint import Footprint
 
 
 @attrs.frozen(kw_only=True)
@@ -79,7 +79,7 @@ def estimate(config: Config) -> Cost:
     models = Models(config=config, devices=devices, vocab_size=_vocabulary(config, notes))
     models.check_meshes((POLICY, *algorithm.follow, *devices.apart))
     try:
-        settled = settle(config, algorithm, models, devices)
+        settled = sizing(config).update(config, algorithm, models, devices)
     except DoesNotFit as error:
         settled = error.least
         notes.append(str(error))

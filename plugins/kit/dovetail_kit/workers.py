@@ -127,7 +127,7 @@ class _Worker:
         return _value(answer)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        program = f"import sys; sys.path[:] = {sys.path!r}; from dovetail.workers import serve; serve()"
+        program = f"import sys; sys.path[:] = {sys.path!r}; from dovetail_kit.workers import serve; serve()"
         process = subprocess.Popen(
             [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )

@@ -10,9 +10,9 @@ from tests.core.train.tiny import TINY
 
 from dovetail.cli import main
 from dovetail.config import load
-from dovetail.devices.cost import estimate
 from dovetail.devices.mesh import Devices
 from dovetail.train.models import Models
+from dovetail_memory.cost import estimate
 
 REPLAY = ("train.replay=recent", "replay.recent.groups=2")
 

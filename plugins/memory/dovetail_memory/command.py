@@ -27,8 +27,8 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the plan."""
     from dovetail.config import load
-    from dovetail.devices.cost import estimate
     from dovetail.shipped import find
+    from dovetail_memory.cost import estimate
 
     cost = estimate(load(find(options.config), options.overrides))
     if options.json:

@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import pytest
 
 from dovetail.config import load
-from dovetail.devices.footprint import Footprint, Settled
-from dovetail.devices.liveness import FRAGMENTS, traced
 from dovetail.devices.mesh import Devices
+from dovetail.protocols import Settled
 from dovetail.step.algorithm import assemble
 from dovetail.train.models import Models
+from dovetail_memory.footprint import Footprint
+from dovetail_memory.liveness import FRAGMENTS, traced
 
 MIB = 1 << 20
 SQUARE = jax.ShapeDtypeStruct((512, 512), jnp.float32)  # one MiB

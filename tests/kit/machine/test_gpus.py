@@ -4,9 +4,12 @@ import warnings
 
 import pytest
 
-from dovetail.devices import presence
-from dovetail.devices.presence import Gpu, devices, gpus, unseen, warn_if_unseen
+from dovetail.config.settings import Mesh
+from dovetail.devices.mesh import Devices
+from dovetail.devices.presence import devices
 from dovetail.errors import DovetailWarning, RunError
+from dovetail_kit.machine import gpus as module
+from dovetail_kit.machine.gpus import Gpu, gpus, unseen, warn_if_unseen
 
 SMI = """#!/bin/sh
 echo "NVIDIA H100 80GB HBM3, 580.65.06, 9.0, 81559, 1024"
@@ -17,7 +20,7 @@ echo "NVIDIA H100 80GB HBM3, 580.65.06, 9.0, 81559, [N/A]"
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     """A simulated machine without GPUs."""
-    monkeypatch.setattr(presence, "DEVICES", tmp_path)
+    monkeypatch.setattr(module, "DEVICES", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -52,10 +55,10 @@ def test_a_gpu_that_jax_does_not_see_is_told_once(machine):
     with pytest.warns(
         DovetailWarning, match=r"there is a GPU \(NVIDIA H100 80GB HBM3\).* pip install -U 'jax\[cuda13\]'"
     ):
-        warn_if_unseen()
+        Devices.open(Mesh())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_if_unseen()
+        Devices.open(Mesh())
 
 
 @pytest.mark.parametrize("meant", [True, False])

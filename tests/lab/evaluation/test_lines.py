@@ -6,7 +6,7 @@ import re
 import pytest
 
 from dovetail.errors import RunError
-from dovetail.run.lines import open_lines
+from dovetail_lab.evaluation.lines import open_lines
 
 IDENTITY = {"weights": "a", "sampling": {"top_k": None, "stop": ()}}
 

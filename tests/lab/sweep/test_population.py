@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from dovetail.devices import population as module
 from dovetail.devices.compiled import compiled
-from dovetail.devices.population import Population, make_model
+from dovetail.devices.population import make_model
 from dovetail.protocols import Weights
+from dovetail_lab.sweep import population as module
+from dovetail_lab.sweep.population import Population
 
 CALLS, PROGRAMS = [], []
 

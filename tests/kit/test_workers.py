@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from dovetail.workers import LATE, CallError, Workers
+from dovetail_kit.workers import LATE, CallError, Workers
 
 POW = functools.partial(getattr, int, "__pow__")
 
@@ -106,8 +106,8 @@ def test_closing_twice_and_using_again():
 
 def test_a_program_ends_with_its_workers():
     program = (
-        "from dovetail.workers import workers\n"
-        "from tests.core.test_workers import process_id\n"
+        "from dovetail_kit.workers import workers\n"
+        "from tests.kit.test_workers import process_id\n"
         "pool = workers(process_id, 1)\n"
         "print(pool.map([()], time_limit=30)[0])"
     )

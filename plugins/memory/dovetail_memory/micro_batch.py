@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from typing import Any, Final
 
 import attrs
@@ -18,6 +17,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from dovetail.config import Config
+from dovetail.devices.mesh import memory_of
 from dovetail.plan.sizes import mini_batch_size
 from dovetail.protocols import Weights
 
@@ -125,10 +125,3 @@ def _bytes_per_token(graphdef: Any, structure: Any, leaves: tuple[jax.ShapeDtype
         return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
     return max(1, (kept(2) - kept(1)) // length)
-
-
-def memory_of(device: Any) -> int:
-    """Return the size of a device's memory in bytes."""
-    if device.platform == "cpu":
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return (device.memory_stats() or {}).get("bytes_limit", 16 << 30)

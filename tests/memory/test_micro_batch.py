@@ -7,8 +7,8 @@ from flax import nnx
 from tests.core.train.tiny import TINY
 
 from dovetail.config import load
-from dovetail.devices.micro_batch import CPU_TOKENS, MEMORY_SHARE, Work, in_update, in_warm_start
 from dovetail.train.models import split
+from dovetail_memory.micro_batch import CPU_TOKENS, MEMORY_SHARE, Work, in_update, in_warm_start
 
 WORK = Work(rows=96, group_size=8, prompt_tokens=100, max_tokens=50)
 
@@ -58,7 +58,7 @@ def test_a_large_model_gets_less(monkeypatch):
     """Activations use at most a share of the memory, computed from what this model's backward pass keeps."""
     config, graphdef, weights = model()
     work = attrs.evolve(in_update(config), rows=64)
-    monkeypatch.setattr("dovetail.devices.micro_batch.memory_of", lambda _: 1 << 20)
+    monkeypatch.setattr("dovetail_memory.micro_batch.memory_of", lambda _: 1 << 20)
     rows = work.choose(graphdef, weights)
     assert 1 <= rows < 64
     config, wide, wide_weights = model("model.decoder.layers=4")

@@ -1,15 +1,12 @@
-"""Chooses how to compute a step so that it fits into memory: the model's mode, the micro-batch, the chunk of logits.
+"""`fit`: the fastest way to compute a step that fits into memory.
 
-The choice depends only on the config, on traced shapes and on the size of the device, never on the memory that happens
-to be free. It is stored with the run, so that a resumed run computes the same on any machine.
+The choice depends only on the config, on traced shapes and on the size of the device.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -18,18 +15,15 @@ import jax
 from flax import nnx
 
 from dovetail.config import Choice, Config
-from dovetail.devices.footprint import Footprint, Settled
-from dovetail.devices.mesh import Devices
-from dovetail.devices.micro_batch import Work, in_update, memory_of
-from dovetail.errors import ConfigError, DovetailError
+from dovetail.devices.mesh import Devices, memory_of
+from dovetail.errors import DovetailError
 from dovetail.progress import in_bytes
-from dovetail.run.files import write_whole
+from dovetail.protocols import DoesNotFit, Settled, Weights
 from dovetail.step.algorithm import Algorithm, assemble
 from dovetail.step.forward import LOGITS_PER_CHUNK
 from dovetail.train.models import Models
-
-FILE: Final = "memory.json"
-"""The file in which a run keeps the choice."""
+from dovetail_memory.footprint import Footprint
+from dovetail_memory.micro_batch import Work, in_update, in_warm_start
 
 SHARE: Final = 0.9
 """The share of a device's memory that a planned step may use if `memory.limit` is not set."""
@@ -48,43 +42,34 @@ LOGITS_SHARE: Final = 1 / 64
 """The share of the limit that a chunk of logits may use."""
 
 
-class DoesNotFit(ConfigError):
-    """A step needs more memory than there is, however it is computed.
+@attrs.frozen(kw_only=True)
+class Fit:
+    """Takes the first of the model's modes in which a step fits into memory, with the largest micro-batch that fits.
 
-    Attributes:
-        least: the choice that needs least memory.
+    What fits is decided by an estimate of the peak of each device: the weights, optimiser states and gradients by their
+    shapes, activations by the lifetimes of the values in a trace of the update, see `dovetail_memory.liveness`. A step
+    that is far below the limit is not traced. A micro-batch has at most 1,536 tokens on a CPU, whose caches should hold
+    the activations, and 16,384 tokens for each accelerator; it consists of whole groups, or of a divisor of a group, so
+    that prompts are computed once.
+
+    The limit is `memory.limit`, by default nine tenths of the device's memory.
     """
 
-    def __init__(self, message: str, least: Settled) -> None:
-        super().__init__(message)
-        self.least = least
+    def update(self, config: Config, algorithm: Algorithm, models: Models, devices: Devices) -> Settled:
+        """Return the fastest choice that fits.
 
+        Raises:
+            DoesNotFit: if no choice fits; the message says which changes would help.
+        """
+        step = Footprint(config, algorithm, models, devices)
+        found = _choose(step)
+        if found is None:
+            raise _too_large(step)
+        return found
 
-def settle(
-    config: Config,
-    algorithm: Algorithm,
-    models: Models,
-    devices: Devices,
-    folder: Path | None = None,
-    *,
-    refuse: bool = True,
-) -> Settled:
-    """Choose how to compute a step, or return the choice stored in the run's folder.
-
-    Raises:
-        DoesNotFit: if no choice fits; the message says which changes would help. Not raised if `refuse` is false.
-    """
-    kept = folder / FILE if folder else None
-    if kept and kept.exists():
-        return Settled(**json.loads(kept.read_text()))
-    step = Footprint(config, algorithm, models, devices)
-    found = _choose(step)
-    if found is None and refuse:
-        raise _too_large(step)
-    found = found or _frugal(step)
-    if kept:
-        write_whole(kept, json.dumps(attrs.asdict(found), indent=2) + "\n")
-    return found
+    def warm_start(self, config: Config, graphdef: Any, weights: Weights, devices: Devices) -> int:
+        """Return as many demonstrations as a device should process at a time, each with a prompt of its own."""
+        return in_warm_start(config).choose(graphdef, weights, devices.parts)
 
 
 def limit(config: Config) -> int:

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from dovetail.cli.options import Commands, add_config
+from dovetail.cli.train import print_notices
 
 if TYPE_CHECKING:
     from dovetail.config import Config
@@ -88,13 +89,3 @@ def _table(rows: list[tuple[str, ...]]) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, (*widths, 0), strict=True)).rstrip())
-
-
-def print_notices(config: Config) -> None:
-    """Print the bindings without effect, and warnings about settings that are valid but probably unintended."""
-    from dovetail.step.algorithm import warnings
-
-    for unused in config.unused:
-        print(unused)
-    for warning in warnings(config):
-        print(f"warning: {warning}")

@@ -12,50 +12,23 @@ import jax.numpy as jnp
 from flax import nnx
 
 from dovetail.config import Config
-from dovetail.devices.liveness import Traced, traced
 from dovetail.devices.mesh import Devices
-from dovetail.devices.micro_batch import Work, in_update
 from dovetail.plan.roles import CRITIC, INPUTS, POLICY, ROLLOUT
-from dovetail.protocols import Weights
+from dovetail.protocols import Settled, Weights
 from dovetail.step.algorithm import Algorithm
 from dovetail.step.forward import LOGITS_PER_CHUNK
 from dovetail.step.gradients import Optimiser, accumulate
 from dovetail.step.scoring import Scoring
 from dovetail.step.update import Trained
-from dovetail.train.models import Models
+from dovetail.train.models import Models, in_mode
+from dovetail_memory.liveness import Traced, traced
+from dovetail_memory.micro_batch import Work, in_update
 
 PROGRAM: Final = 600 << 20
 """Bytes that Python and JAX need in a host's memory, which is also the memory of its CPU device."""
 PER_OPERATION: Final = 20 << 10
 """Bytes of all compiled programs of a run in the host's memory, per operation of its updates (measured, see
 `docs/performance.md`)."""
-
-
-@attrs.frozen(kw_only=True)
-class Settled:
-    """The choice of how to compute a step.
-
-    Attributes:
-        mode: the mode of the model; None if it has only one.
-        micro_batch_size: number of completions in a forward and backward pass, on all devices together.
-        positions: number of positions in a chunk of logits; None means as many as fit into 64 MiB.
-        planned: peak bytes on each device; far below the limit this is only a rough bound, found without tracing.
-    """
-
-    mode: str | None
-    micro_batch_size: int
-    positions: int | None
-    planned: int = attrs.field(default=0, eq=False)
-
-    def __str__(self) -> str:
-        mode = f"{self.mode}, " if self.mode else ""
-        chunks = f", logits of {self.positions} positions at a time" if self.positions else ""
-        return f"{mode}micro-batches of {self.micro_batch_size} completions{chunks}"
-
-    def apply(self, algorithm: Algorithm) -> Algorithm:
-        """Return the algorithm with these sizes."""
-        sizes = attrs.evolve(algorithm.sizes, micro_batch_size=self.micro_batch_size, positions=self.positions)
-        return attrs.evolve(algorithm, sizes=sizes)
 
 
 @attrs.frozen
@@ -76,22 +49,6 @@ class Account:
     def peak(self) -> int:
         """The peak bytes on a device."""
         return sum(self.resident.values()) + max(self.moments.values())
-
-
-def in_mode(graphdef: Any, weights: Weights, mode: str | None) -> Any:
-    """Return the structure of a model with another mode."""
-    if mode is None:
-        return graphdef
-    return nnx.graphdef(_changed(nnx.merge(graphdef, *_shapes(weights)), mode))
-
-
-def _changed(model: Any, mode: str) -> Any:
-    """Set the mode of a model, or of the decoder in a critic."""
-    if hasattr(model, "in_mode"):
-        return model.in_mode(mode)
-    if hasattr(getattr(model, "trunk", None), "in_mode"):
-        model.trunk = model.trunk.in_mode(mode)
-    return model
 
 
 def base() -> int:
@@ -307,10 +264,6 @@ def _joined(by_role: Mapping[str, Mapping[str, int]], roles: tuple[str, ...]) ->
 
 def _optimiser(algorithm: Algorithm, model: str) -> Optimiser:
     return algorithm.optimisers["train" if model == POLICY else model]
-
-
-def _shapes(weights: Weights) -> Weights:
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), weights)
 
 
 def _bytes(tree: Any) -> int:

@@ -1,7 +1,5 @@
 """The choice of the model's mode, the micro-batch and the chunk of logits with which a step fits into memory."""
 
-import json
-
 import attrs
 import jax
 import pytest
@@ -9,14 +7,14 @@ from tests.core.train.tiny import TINY
 
 from dovetail.cli import main
 from dovetail.config import load
-from dovetail.devices import footprint
-from dovetail.devices.footprint import Footprint, Settled
-from dovetail.devices.memory import FILE, DoesNotFit, settle
 from dovetail.devices.mesh import Devices
-from dovetail.devices.micro_batch import in_update
+from dovetail.protocols import DoesNotFit, Settled
 from dovetail.step.algorithm import assemble
-from dovetail.train.loop import train
 from dovetail.train.models import Models
+from dovetail.train.settled import sizing
+from dovetail_memory import footprint
+from dovetail_memory.footprint import Footprint
+from dovetail_memory.micro_batch import in_update
 
 WIDE = (
     "model.decoder.width=64",
@@ -42,8 +40,9 @@ def parts(*overrides):
     return config, assemble(config), Models(config=config, devices=devices, vocab_size=300), devices
 
 
-def choice(limit, *overrides, folder=None):
-    return settle(*parts(f"memory.limit={limit / 1024}", *overrides), folder)
+def choice(limit, *overrides):
+    given = parts(f"memory.limit={limit / 1024}", *overrides)
+    return sizing(given[0]).update(*given)
 
 
 def test_where_there_is_room_the_fastest_is_chosen():
@@ -83,12 +82,6 @@ def test_what_does_not_fit_is_refused_with_what_would():
     assert choice(80, *large, "train.adapter=lora").planned <= 80 * 2**20
 
 
-def test_a_run_keeps_its_choice(tmp_path):
-    first = choice(14, folder=tmp_path)
-    assert json.loads((tmp_path / FILE).read_text())["mode"] == first.mode
-    assert choice(1024, folder=tmp_path) == first
-
-
 def test_a_critic_and_a_reference_are_there_too():
     settled = choice(1024)
     plain, more = (Footprint(*parts(*given)) for given in ((), ("train.advantage=gae", "train.kl_coef=0.1")))
@@ -119,7 +112,7 @@ def test_gradients_that_are_added_up_are_there_beside_their_sum():
 def test_a_large_vocabulary_gets_chunks_of_its_own():
     config, algorithm, models, devices = parts("memory.limit=1000")
     large = attrs.evolve(models, vocab_size=150_000)
-    found = settle(config, algorithm, large, devices)
+    found = sizing(config).update(config, algorithm, large, devices)
     assert found.positions == 512
     assert found.apply(algorithm).sizes.positions == 512
 
@@ -133,9 +126,3 @@ def test_the_plan_prints_the_choice_and_what_does_not_fit(capsys):
     assert "note:" not in printed
     assert main(["plan", *overrides, "--set", "memory.limit=0.001"]) == 0
     assert "may be used; no single change makes it fit" in capsys.readouterr().out
-
-
-def test_a_run_that_does_not_fit_is_refused_before_anything_is_loaded(tmp_path):
-    with pytest.raises(DoesNotFit, match="may be used"):
-        train(load(None, [*TINY, "memory.limit=0.0001"]), tmp_path)
-    assert settle(*parts("memory.limit=0.0001"), refuse=False).mode.startswith("remat full")  # a warm start alone
