@@ -15,7 +15,7 @@ from dovetail.config import load
 from dovetail.devices.cost import estimate
 from dovetail.errors import ConfigError, PlanError, RewardError, RunError
 from dovetail.run.checkpoint import Checkpoints
-from dovetail.run.journal import FILES, Journal
+from dovetail.run.journal import CLOCKED, FILES, Journal
 from dovetail.run.summary import read_lines, series
 from dovetail.train.ahead import Ahead
 from dovetail.train.drawing import Drawing
@@ -39,7 +39,7 @@ BESIDE = (
     "replay.recent.groups=2",
     "train.advantage=remax",
 )
-WRITTEN = tuple(name for name in FILES if name != "timings.jsonl")
+WRITTEN = tuple(name for name in FILES if name not in CLOCKED)
 
 
 @pytest.fixture(scope="module")
