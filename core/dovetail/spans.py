@@ -20,7 +20,8 @@ class Span(NamedTuple):
 
     Attributes:
         program: the program that it belongs to: 'trainer', 'sampler', or the name that a plugin gives to its own.
-        step: the step whose batch, update or evaluation it belongs to; None if it does not belong to one.
+        step: the step of reinforcement learning, from 1, that it belongs to, if any; in the sampler's program, the step
+            that learns from the batch.
         name: what was done.
         began: when it began.
         ended: when it ended.

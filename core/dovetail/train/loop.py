@@ -76,7 +76,7 @@ def warm_start(run: Run) -> Any:
         run.tell(*reports)
     update = sft.compile_sft(setup, optimiser)
     for step in range(first, total):
-        clock = Clock(step + 1)
+        clock = Clock()
         if not processes.several():
             run.keep(SFT, step, policy, stream.get_state())
         progress.begin("warm start", total=None)

@@ -99,7 +99,7 @@ class Clock:
     """Wall-clock seconds between the marks of one step; the time of a mark is that since the previous mark."""
 
     def __init__(self, step: int | None = None) -> None:
-        """Start the clock of a step, counted from 1, or of an evaluation after so many steps."""
+        """Start the clock of a step of reinforcement learning, counted from 1; other clocks have none."""
         self._compiled = len(_compilations())
         self._step = step
         self._began = now()

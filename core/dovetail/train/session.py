@@ -107,7 +107,7 @@ class Run:
         begin("checkpoint")
         position = self.folder.journal.position()
         saved = Saved(phase=phase, step=step, data=data, journal=position)
-        with span("checkpoint", step):
+        with span("checkpoint", step if phase == RL else None):
             path = self.checkpoints.save(number, shared(state, self.setup.devices.mesh), saved)
         self._saved = number
         observe("dovetail_checkpoint", step=step, folder=path)
