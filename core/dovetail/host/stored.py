@@ -38,18 +38,15 @@ class Stored:
         """Store groups. The final states of interactions are left out: only rewards read them.
 
         Raises:
-            DataError: if an example has a value that JSON does not have; the message shows the column and the value.
+            DataError: if an example has a value that JSON does not have; the message shows it.
         """
-        for example in sampled.completed.asked:
-            for column, value in example.items():
-                _check_value(column, value)
         if (episodes := sampled.completed.episodes) is not None:
             episodes = attrs.evolve(episodes, states=(None,) * len(episodes.states))
             sampled = attrs.evolve(sampled, completed=attrs.evolve(sampled.completed, episodes=episodes))
         file, arrays = io.BytesIO(), dict[str, np.ndarray]()
         values = _split(sampled, "sampled", arrays)
         np.savez(file, allow_pickle=False, **arrays)
-        return cls(values=json.loads(json.dumps(values)), body=np.frombuffer(file.getvalue(), np.uint8))
+        return cls(values=json.loads(json.dumps(values, default=_plain)), body=np.frombuffer(file.getvalue(), np.uint8))
 
     def restore(self) -> Sampled:
         """Return the groups."""
@@ -57,15 +54,14 @@ class Stored:
             return _joined(Sampled, self.values, "sampled", arrays)
 
 
-def _check_value(column: str, value: Any) -> None:
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError) as error:
-        raise DataError(
-            f"train.oversample keeps groups for the next step, which checkpoints store as JSON, and the column"
-            f" '{column}' of a prompt is {value!r}: {error}. Store a text or a number there, or leave"
-            " train.oversample out"
-        ) from error
+def _plain(value: Any) -> Any:
+    """Return a number of numpy's as one that JSON has."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise DataError(
+        "train.oversample keeps groups for later steps, which checkpoints store as JSON, and a column of their prompts"
+        f" has the value {value!r}. Store a text or a number there, or leave train.oversample out"
+    )
 
 
 def _split(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:

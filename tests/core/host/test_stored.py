@@ -54,5 +54,7 @@ def test_groups_are_stored_bit_for_bit(of_episodes):
 def test_a_column_that_a_checkpoint_cannot_hold_is_refused():
     sampled = a_round(0)
     odd = tuple({**example, "when": {1, 2}} for example in sampled.completed.asked)
-    with pytest.raises(DataError, match=r"the column 'when' of a prompt is \{1, 2\}.* leave train.oversample out"):
+    with pytest.raises(
+        DataError, match=r"a column of their prompts has the value \{1, 2\}.* leave train.oversample out"
+    ):
         Stored.of(attrs.evolve(sampled, completed=attrs.evolve(sampled.completed, asked=odd)))
