@@ -122,12 +122,14 @@ class Killed:
             self.folder / "metrics.jsonl",
             time.monotonic() + PATIENCE_SECONDS,
         )
-        while not (metrics.exists() and metrics.read_bytes().count(b"\n") >= steps):
-            assert process.poll() is None, (self.place / "log").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        try:
+            while not (metrics.exists() and metrics.read_bytes().count(b"\n") >= steps):
+                assert process.poll() is None, (self.place / "log").read_text()
+                assert time.monotonic() < deadline, (self.place / "log").read_text()
+                time.sleep(0.005)
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
 
     def finish(self) -> None:
         assert self.start("nobody").wait(PATIENCE_SECONDS) == 0, (self.place / "log").read_text()

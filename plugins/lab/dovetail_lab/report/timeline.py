@@ -29,6 +29,7 @@ KINDS: Final[Mapping[str, tuple[str, int]]] = {
     "sampling": ("sampling", 1),
     "greedy": ("greedy sampling", 1),
     "reward": ("rewards", 2),
+    "tools": ("tools and environments", 2),
     "scoring": ("scoring", 3),
     "update": ("update", 4),
     EVALUATION: ("evaluation", 5),
@@ -153,8 +154,8 @@ def timelines(runs: Sequence[tuple[str, Path]]) -> str:
         if len(timeline.steps) > 1:
             head = f"{name}, all" if len(read) > 1 else "All"
             parts.append(paragraph(f"{head} steps after the first. {_idle(timeline, timeline.steps[1:])}", "muted"))
-    for lane in (IDLE, "compiling"):  # which has a lane of its own
-        used.pop(lane, None)
+    for name in (IDLE, "compiling", KINDS["tools"][0]):  # a lane of its own says what the last two are
+        used.pop(name, None)
     return section("Time line", legend(list(used.items())) if used else "", *parts)
 
 
