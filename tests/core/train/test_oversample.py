@@ -7,7 +7,9 @@ import attrs
 import numpy as np
 import pytest
 from tests.core.train.test_ahead import CORRECTED, WRITTEN, _Interrupted, newest, stop_at
+from tests.core.train.test_episodes import GUESSING, short
 from tests.core.train.test_loop import assert_same_parameters
+from tests.core.train.tiny import TINY
 
 import dovetail
 from dovetail.config import load
@@ -19,6 +21,8 @@ from dovetail.train.loop import train
 
 STEPS, WANTED, MORE = 6, 4, 4
 AHEAD = ("train.staleness=1", "train.curriculum=difficulty")
+OWN = (*TINY, "train.steps=", "eval.", "run.", "sft.")
+EPISODES = tuple(each for each in GUESSING if not each.startswith(OWN))
 
 
 def odd_starts(tokens, group_ids):
@@ -37,6 +41,7 @@ def config(*overrides: str):
     if "odd_starts" not in dovetail.names("group_filter"):
         dovetail.register("group_filter", "odd_starts", odd_starts)
         dovetail.register("loss_mask", "by_version", by_version)
+        dovetail.register("reward", "short", short)
     chosen = ("train.group_filter=odd_starts", f"train.oversample={MORE}", "train.loss_mask=by_version")
     sizes = (f"train.steps={STEPS}", "run.checkpoint_every=1", "run.keep_checkpoints=9", "eval.every=None")
     return load(None, [*CORRECTED, *chosen, *sizes, *overrides])
@@ -58,7 +63,10 @@ class Seen:
         return [{name.removeprefix("group_filter/"): value for name, value in line.items()} for line in lines]
 
 
-@pytest.fixture(scope="module", params=[(), pytest.param(AHEAD, marks=pytest.mark.slow)], ids=["in turn", "ahead"])
+CASES = [(), pytest.param(AHEAD, marks=pytest.mark.slow), pytest.param(EPISODES, marks=pytest.mark.slow)]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=["in turn", "ahead", "episodes"])
 def undisturbed(request, tmp_path_factory):
     seen = Seen(tmp_path_factory.mktemp("runs"), request.param)
     keep, sample, batch = Drawing._keep, Drawing._sample, Drawing._batch
@@ -102,7 +110,7 @@ def test_no_group_that_passed_is_lost_or_used_twice_and_they_keep_their_order(un
 
 def test_a_group_left_over_has_the_version_that_sampled_it(undisturbed):
     """Those left over come first, and what is sampled for step n has version n - k."""
-    lag, before = len(undisturbed.more[:1]), 0
+    lag, before = int("train.staleness=1" in undisturbed.more), 0
     for number, (line, versions) in enumerate(zip(undisturbed.steps, undisturbed.versions, strict=True)):
         assert (versions == versions[:, :1]).all()
         own, older = max(0, number - lag), min(WANTED, int(before))
