@@ -130,10 +130,10 @@ def _listed(line: Mapping[str, Any], place: str) -> list[Any]:
 
 def _checked(given: Any, place: str) -> Span:
     match given:
-        case [str(), int() | None, str(), int() | float() as began, int() | float() as ended] if (
+        case [str(program), int() | None as step, str(name), int() | float() as began, int() | float() as ended] if (
             0 <= began <= ended < math.inf
         ):
-            return Span(*given)
+            return Span(program, step, name, began, ended)
     raise RunError(
         f"{place}: {given!r} is not a span [program, step, name, beginning, end]; restore the file, or move it away"
     )
