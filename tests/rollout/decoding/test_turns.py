@@ -1,6 +1,7 @@
 """Turns that continue the cache equal those that process the episode again, and no token is processed twice."""
 
 import collections
+import types
 
 import attrs
 import jax
@@ -13,7 +14,7 @@ from dovetail.host.episodes import Rounds
 from dovetail.protocols import Sampling, Weights
 from dovetail_kit.rollout import Numbers
 from dovetail_model.model.decoder import Decoder
-from dovetail_rollout.decoding import slots, turns
+from dovetail_rollout.decoding import batching, slots, turns
 from dovetail_rollout.decoding.turns import cache_lengths
 from dovetail_rollout.rollout.vanilla import Vanilla
 
@@ -80,10 +81,9 @@ def assert_same(engine, **settings):
 
 @pytest.fixture(scope="module")
 def small():
-    """Make all sizes small, so that these few completions move into fewer slots and their cache grows."""
+    """Return an engine in which eight completions can move into two slots."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slots, "SMALLEST", 4)
-        patch.setattr(turns, "SHORTEST", 32)
         yield opened(shrink=True)
 
 
@@ -93,7 +93,7 @@ def used(monkeypatch):
     calls = collections.Counter()
     for name in ("_pick", "_put"):
 
-        def counted(*arguments, name=name, function=getattr(turns, name)):
+        def counted(*arguments, name=name, function=vars(turns)[name]):
             calls[name] += 1
             return function(*arguments)
 
@@ -111,17 +111,21 @@ def test_it_equals_rounds_that_begin_again(small, used):
             {"stop": (" 7", " 3")},
         ]
     ):
-        calls = used.copy()
         ended_at |= set(assert_same(small, seed=seed, **settings).turns.max(axis=1).tolist())
-        assert used["_put"] > calls["_put"], "no turn ended before the others"
-    assert used["_pick"] > 8, "no cache was cleared of holes after the first call, which tries every length"
+    assert used["_put"] > 2, "no turn ended before the others, except in the first call, which tries everything"
     assert len(ended_at) > 3, "episodes end at different turns"
 
 
-def test_a_turn_without_a_limit_of_its_own_ends_where_the_episode_does():
-    tape = assert_same(opened(), samples=1, prompts=1, turn_tokens=None, max_tokens=30, agent=lambda _: always([5]))
-    assert tape.filled.tolist() == [30]
-    assert tape.turns.max() > 0
+@pytest.mark.slow
+def test_caches_grow_and_are_cleared_of_holes(monkeypatch, used):
+    monkeypatch.setattr(turns, "SHORTEST", 16)
+    engine = opened(shrink=False)
+    settings = {"prompts": 1, "turn_tokens": None, "max_tokens": 30}
+    tape = assert_same(engine, agent=lambda _: always([5]), **settings)
+    assert tape.filled.max() == 30, "a turn without a limit of its own ends where the episode does"
+    assert_same(engine, seed=1, **settings)
+    assert cache_lengths(30) == (16, 62)
+    assert used["_pick"] > 4, "no cache was cleared of holes, except in the first call, which tries everything"
 
 
 def test_no_later_round_compiles_anything(small):
@@ -134,3 +138,55 @@ def test_no_later_round_compiles_anything(small):
     jax.monitoring.unregister_event_duration_listener(heard)
     assert not [event for event in compiled if "backend_compile" in event]
     assert small.shapes == programs
+
+
+class Counting:
+    """A model that counts the tokens that it processes."""
+
+    def __init__(self, model, seen):
+        self.model, self.seen = model, seen
+
+    def __getattr__(self, name):
+        return getattr(self.model, name)
+
+    def __call__(self, tokens, mask, cache=None, **options):
+        jax.debug.callback(lambda mask: self.seen.append(int(mask.sum())), mask)
+        return self.model(tokens, mask, cache, **options)
+
+
+def test_no_token_is_processed_twice(monkeypatch):
+    engine = opened(spec=attrs.evolve(SPEC, ffn=4), shrink=False)  # nothing has been compiled for this model
+    seen, merge = [], nnx.merge
+    for module in (batching, turns):
+        monkeypatch.setattr(module, "nnx", types.SimpleNamespace(merge=lambda *parts: Counting(merge(*parts), seen)))
+    tape, _ = play(engine, samples=1)
+    jax.effects_barrier()
+    # the prompts, and of each episode every token but the last, which nothing follows
+    assert sum(seen) == MASK[:2].sum() + (tape.filled - 1).sum()
+    assert tape.turns.max() > 0
+
+
+def test_weights_do_not_change_within_an_episode(small):
+    def syncing(seed):
+        def then(rows, ended, finish):
+            small.sync(Weights(*small.weights), 1)
+            return [[5]] * len(rows)
+
+        return then
+
+    with pytest.raises(RunError, match="replaced in the middle of an episode"):
+        play(small, agent=syncing)
+
+
+def test_an_observation_with_unknown_ids_fails_alone(small):
+    def then(rows, ended, finish):
+        return [None if len(rows) < 8 else [99] if row == 3 else [5] for row in rows]
+
+    with pytest.warns(RuntimeWarning, match="completions"):
+        tape, _ = play(small, agent=lambda _: then)
+    assert (tape.finish == "error").tolist() == [row == 3 for row in range(8)]
+
+
+def test_with_fewer_slots_than_completions_every_round_begins_again():
+    keys = jax.random.split(jax.random.key(0), (3, 1))
+    assert opened(slots=2).turns(PROMPTS, MASK, keys, Sampling(max_tokens=4), 4) is None
