@@ -91,13 +91,16 @@ def small():
 def used(monkeypatch):
     """Count the calls of what happens to a cache."""
     calls = collections.Counter()
-    for name in ("_pick", "_put"):
 
-        def counted(*arguments, name=name, function=vars(turns)[name]):
+    def counted(name, function):
+        def call(*arguments):
             calls[name] += 1
             return function(*arguments)
 
-        monkeypatch.setattr(turns, name, counted)
+        monkeypatch.setattr(turns, name, call)
+
+    counted("_pick", turns._pick)
+    counted("_put", turns._put)
     return calls
 
 
