@@ -58,7 +58,7 @@ def explain(options: argparse.Namespace) -> int:
     print(f"config {config_id(loaded)}   run {run_id(loaded)}\n")
     if ahead := loaded.train.staleness:
         print(f"batch n is sampled and scored with the weights of max(0, n - {ahead}) updates, beside the trainer\n")
-    if loaded.train.length_buckets > 1:
+    if loaded.train.length_buckets > 1 or loaded.train.packing:
         from dovetail.step.algorithm import assemble
         from dovetail.step.buckets import described
 
