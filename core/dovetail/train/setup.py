@@ -25,7 +25,7 @@ from dovetail.host.prompts import Checked, LengthReport, Limit, Rendered, Select
 from dovetail.host.rewards import ALWAYS, Scorer, check_columns
 from dovetail.host.sampling import Sampler
 from dovetail.host.speakers import Speakers
-from dovetail.plan.roles import POLICY, ROLLOUT
+from dovetail.plan.roles import CRITIC, POLICY, ROLLOUT
 from dovetail.protocols import AgentLoop, Example, OpenLoop, RolloutEngine, Split, Task, Tokenizer, Tool, Weights
 from dovetail.step.algorithm import Algorithm, assemble, check_roles, part
 from dovetail.train.models import Models
@@ -132,6 +132,8 @@ def set_up(
         models.check_tokenizer(section, tokenizer)
     check_roles(models, algorithm.follow, tokenizer)
     models.check_meshes((POLICY, *algorithm.follow, *devices.apart))
+    if algorithm.sizes.segments > 1:
+        models.check_packing((POLICY, *algorithm.follow, *[CRITIC] * algorithm.has_critic))
     settled = processes.after_first(lambda: settle(config, algorithm, models, devices, folder, refuse=not only_sft))
     before_loading()
     graphdef, weights = make_model(models.policy)
