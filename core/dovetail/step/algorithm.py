@@ -17,7 +17,7 @@ from dovetail.plan.compared import cuts, likened
 from dovetail.plan.roles import COMPLETIONS, CRITIC, POLICY
 from dovetail.plan.sizes import mini_batch_size
 from dovetail.step.gradients import Optimiser
-from dovetail.step.packing import MOST
+from dovetail.step.packing import most_of
 from dovetail.step.parts import Floats, Part, traced
 
 
@@ -232,14 +232,14 @@ def _follow(role: str, config: Config) -> Follow:
 
 
 def _sizes(config: Config, plan: Plan) -> Sizes:
-    train, mini = config.train, mini_batch_size(config)
+    train, mini, longest = config.train, mini_batch_size(config), config.sampling.max_tokens
     sizes = Sizes(
         epochs=train.epochs,
         group_size=train.group_size,
         mini_batch_size=mini,
         micro_batch_size=min(train.micro_batch_size or mini, mini),
         length_buckets=1 if _keeps_order(plan) else train.length_buckets,
-        segments=1 if _cannot_pack(config, plan) else min(MOST, math.gcd(train.group_size, mini)),
+        segments=1 if _cannot_pack(config, plan) else min(most_of(longest), math.gcd(train.group_size, mini)),
     )
     for call in plan.calls:
         cut = {"mini": sizes.mini_batch_size, "micro": sizes.micro_batch_size}
@@ -266,7 +266,7 @@ def _cannot_pack(config: Config, plan: Plan) -> str:
     if not config.train.packing:
         return "it is off"
     if math.gcd(config.train.group_size, mini_batch_size(config)) == 1:
-        return "only completions of the same prompt share a row, and no two of a mini-batch need have the same"
+        return "only completions of one prompt share a row, and group and mini-batch size have no common divisor"
     return "completions of one token have nothing to pack" if config.sampling.max_tokens == 1 else _keeps_order(plan)
 
 

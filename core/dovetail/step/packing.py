@@ -14,8 +14,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Shaped
 
-MOST: Final = 8
-"""The greatest number of completions in a row; fields are computed for so many, whether or not they are there."""
 PACKED: Final = "packed"
 """An extra field of micro-batches, [row, position]: the index of a token among those of all completions, or -1."""
 
@@ -27,6 +25,17 @@ class Rows(NamedTuple):
 
     completions: Int[Array, "row segment"]
     used: Int[Array, "row"]
+
+
+def most_of(tokens: int) -> int:
+    """Return the greatest number of completions in a row, if they have at most `tokens` tokens: one per 16 positions.
+
+    Fields at first tokens are computed for so many, whether or not they are there.
+
+    >>> most_of(10), most_of(64), most_of(128), most_of(4096)
+    (4, 4, 8, 16)
+    """
+    return min(16, max(4, tokens // 16))
 
 
 def positions(lengths: Int[Array, "*row"]) -> Int[Array, "*row"]:
