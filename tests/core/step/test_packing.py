@@ -20,7 +20,6 @@ from tests.core.step.test_buckets import (
 )
 from tests.core.step.test_update import make_adapted, moment, one_mini_batch
 from tests.core.step.test_update import sampled as drawn
-from tests.sampled import sampled
 
 from dovetail.config import load
 from dovetail.step.algorithm import assemble, warnings
@@ -32,18 +31,21 @@ PACKING = "train.packing=True"
 WIDE = (PACKING, "train.length_buckets=2")
 
 
-@pytest.mark.parametrize(("setting", "kind", "name"), sampled(NAMES, every=100))
+@pytest.mark.slow
+@pytest.mark.parametrize(("setting", "kind", "name"), NAMES)
 def test_values_and_gradients_are_those_of_whole_rows(setting, kind, name, monkeypatch):
     monkeypatch.setattr(step, "models", decoders)
     compare(setting, kind, name, how=(PACKING,))
 
 
+@pytest.mark.slow
 def test_a_critic_and_two_widths(monkeypatch):
     monkeypatch.setattr(step, "models", decoders)
     compare("critic.value_loss", "value_loss", "ppo", how=WIDE)
 
 
-@pytest.mark.parametrize("seed", sampled(RUNNABLE[1:], every=100))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", RUNNABLE)
 def test_mixtures_are_those_of_whole_rows(seed, monkeypatch):
     monkeypatch.setattr(step, "models", decoders)
     size = 4 if any(name in each for each in overrides(seed) for name in WHOLE_GROUPS) else 5
