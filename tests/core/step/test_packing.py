@@ -20,6 +20,7 @@ from tests.core.step.test_buckets import (
 )
 from tests.core.step.test_update import make_adapted, moment, one_mini_batch
 from tests.core.step.test_update import sampled as drawn
+from tests.sampled import sampled
 
 from dovetail.config import load
 from dovetail.step.algorithm import assemble, warnings
@@ -32,7 +33,7 @@ WIDE = (PACKING, "train.length_buckets=2")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("setting", "kind", "name"), NAMES)
+@pytest.mark.parametrize(("setting", "kind", "name"), sampled(NAMES, every=100, slow=5))
 def test_values_and_gradients_are_those_of_whole_rows(setting, kind, name, monkeypatch):
     monkeypatch.setattr(step, "models", decoders)
     compare(setting, kind, name, how=(PACKING,))
@@ -45,7 +46,7 @@ def test_a_critic_and_two_widths(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", RUNNABLE)
+@pytest.mark.parametrize("seed", sampled(RUNNABLE, every=100, slow=4))
 def test_mixtures_are_those_of_whole_rows(seed, monkeypatch):
     monkeypatch.setattr(step, "models", decoders)
     size = 4 if any(name in each for each in overrides(seed) for name in WHOLE_GROUPS) else 5
