@@ -49,6 +49,7 @@ class Train:
     mini_batch_size: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
     micro_batch_size: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
     length_buckets: Annotated[int, Interval(ge=1, le=32)] = attrs.field(default=1, validator=in_range)
+    packing: bool = False
     max_prompt_tokens: Annotated[int, Ge(1)] = attrs.field(default=64, validator=in_range)
     long_prompts: Literal["error", "truncate", "filter"] = "error"
 
