@@ -24,6 +24,12 @@ def test_it_registers_what_the_readme_lists(installed):
     assert set(PROJECT["entry-points"]["dovetail.api"]) == {kind for kind, _ in own}
 
 
+def test_ci_installs_every_library_that_it_brings_over():
+    extras = PROJECT["optional-dependencies"]
+    (listed,) = re.findall(r"^ENVIRONMENTS \?= (.*)$", (ROOT / "Makefile").read_text(), re.M)
+    assert re.findall(r'"(\S+)"', listed) == [each for name in extras if name != "dev" for each in extras[name]]
+
+
 def test_its_config_is_checked(installed):
     pytest.importorskip("gymnasium")
     from dovetail.config import load
