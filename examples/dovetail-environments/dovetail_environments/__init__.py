@@ -15,6 +15,7 @@ import dovetail
 def dovetail_components(register: Callable[..., None]) -> None:
     """Register the components of this package."""
     register("interaction", "gymnasium", "dovetail_environments.interaction.gymnasium:Gymnasium")
+    register("interaction", "textarena", "dovetail_environments.interaction.textarena:TextArena")
     register("task", "instruction", "dovetail_environments.task.instruction:Instruction")
     register("tool", "mcp", "dovetail_environments.tool.mcp:Mcp")
 

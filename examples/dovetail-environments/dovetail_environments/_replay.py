@@ -35,7 +35,7 @@ class Played(NamedTuple):
 
 @attrs.define(eq=False)
 class Opened:
-    """An open environment with its own states of Python's and numpy's global generators, which many environments use."""
+    """An open environment with its own states of the global generators of Python and numpy, which many use."""
 
     world: Any
     seed: int
