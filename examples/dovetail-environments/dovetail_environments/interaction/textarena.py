@@ -22,8 +22,8 @@ class TextArena:
     """Each turn is a move, and the game replies with the messages that it has added since.
 
     The reward is the game's outcome, on the last turn. The state is the seed and the moves so far, as in the
-    interaction `gymnasium`. TextArena's own wrappers, which format observations and moves, are left out: an episode repeats nothing
-    that the policy has read, so that it needs no history in the observations.
+    interaction `gymnasium`. TextArena's own wrappers, which format observations and moves, are left out: the policy
+    still has what it has read before, so that the observations need no history.
 
     Args:
         id: of the game, `GuessTheNumber-v0`.
