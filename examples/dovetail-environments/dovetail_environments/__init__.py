@@ -16,8 +16,11 @@ def dovetail_components(register: Callable[..., None]) -> None:
     """Register the components of this package."""
     register("interaction", "gymnasium", "dovetail_environments.interaction.gymnasium:Gymnasium")
     register("interaction", "textarena", "dovetail_environments.interaction.textarena:TextArena")
+    register("interaction", "trl", "dovetail_environments.interaction.trl:Trl")
+    register("interaction", "verl", "dovetail_environments.interaction.verl:Verl")
     register("task", "instruction", "dovetail_environments.task.instruction:Instruction")
     register("tool", "mcp", "dovetail_environments.tool.mcp:Mcp")
+    register("tool", "verl", "dovetail_environments.tool.verl:VerlTool")
 
 
 @dovetail.hookimpl

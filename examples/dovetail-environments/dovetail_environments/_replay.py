@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import attrs
 import numpy as np
+from dovetail.errors import ConfigError
 
 OPEN = 256
 """How many environments are kept open: those used last."""
@@ -108,6 +110,20 @@ class Worlds:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Start without any."""
         self.__init__(**state)
+
+
+def written(row: Mapping[str, Any]) -> str:
+    """Return the columns that an environment begins with, or its settings, as JSON.
+
+    Raises:
+        ConfigError: if a value cannot be written.
+    """
+    for name, value in row.items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"'{name}', which the environment is given, is not JSON: {error}") from error
+    return json.dumps(row, sort_keys=True)
 
 
 def _states() -> tuple[Any, Any]:
