@@ -15,6 +15,7 @@ import dovetail
 def dovetail_components(register: Callable[..., None]) -> None:
     """Register the components of this package."""
     register("interaction", "gymnasium", "dovetail_environments.interaction.gymnasium:Gymnasium")
+    register("interaction", "openenv", "dovetail_environments.interaction.openenv:OpenEnv")
     register("interaction", "textarena", "dovetail_environments.interaction.textarena:TextArena")
     register("interaction", "trl", "dovetail_environments.interaction.trl:Trl")
     register("interaction", "verl", "dovetail_environments.interaction.verl:Verl")

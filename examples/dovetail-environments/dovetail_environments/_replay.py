@@ -78,6 +78,7 @@ class Worlds:
 
     def begun(self, state: Played) -> tuple[Opened, Any]:
         """Return a new environment in the first state, and what `begin` returned."""
+        self._close_down_to(self.size - 1)
         opened = Opened(None, state.seed)
         with opened.chance():
             return opened, self.begin(opened, state)
@@ -100,7 +101,10 @@ class Worlds:
         if (other := self._open.pop(state, None)) is not None:
             self.close(other.world)
         self._open[state] = opened
-        if len(self._open) > self.size:
+        self._close_down_to(self.size)
+
+    def _close_down_to(self, most: int) -> None:
+        while len(self._open) > most:
             self.close(self._open.popitem(last=False)[1].world)
 
     def __getstate__(self) -> dict[str, Any]:
