@@ -77,7 +77,7 @@ class OpenEnv:
         state = Played(int(rng.integers(2**31)), row=row)
         try:
             opened, result = self._worlds.begun(state)
-        except (RuntimeError, OSError) as error:
+        except Exception as error:
             raise RunError(f"the OpenEnv server {self.url} cannot begin an episode: {error}") from error
         self._worlds.keep(state, opened)
         return state, self._said(result)
