@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import functools
 import importlib.util
 import inspect
@@ -62,7 +63,21 @@ async def _awaited(value: Any) -> Any:
 def _loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True).start()
+    atexit.register(_end, loop)
     return loop
+
+
+def _end(loop: asyncio.AbstractEventLoop) -> None:
+    """Cancel what still waits, so that nothing complains when the program ends."""
+
+    async def cancel() -> None:
+        waiting = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    asyncio.run_coroutine_threadsafe(cancel(), loop).result(10)
+    loop.call_soon_threadsafe(loop.stop)
 
 
 def columns_of(function: Any) -> tuple[str, ...]:
