@@ -9,7 +9,6 @@ from dovetail.registry import declares
 
 from dovetail_environments._verifiers import named, scored
 
-
 SAMPLE = '{"id": "dovetail_letters", "config": "{}", "size": 1, "index": 0}'
 
 
