@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from tests.kit.conformance import mutants_pulls
+from tests.kit.conformance import mutants_manners, mutants_pulls
 from tests.kit.conformance.mutants import CONTROLS, right
 from tests.kit.conformance.mutants_batches import alive, group_mean, spread
 
@@ -151,7 +151,7 @@ class FindsItsRate:
 
 
 def test_the_trial_has_controls():
-    assert {target.__module__ for _, target in CONTROLS} == {__name__, mutants_pulls.__name__}
+    assert {target.__module__ for _, target in CONTROLS} == {__name__, mutants_manners.__name__, mutants_pulls.__name__}
 
 
 @pytest.mark.parametrize(("kind", "target"), [pytest.param(*each, id=each[1].__name__) for each in CONTROLS])
