@@ -190,7 +190,7 @@ class Ahead(InTurn):
         with progress.of_program(SAMPLER), self.drawing.setup.devices.of(ROLLOUT).use():
             try:
                 for task in self.tasks[first:]:
-                    clock = Clock()
+                    clock = Clock(task.version if task.batch is None else task.batch + 1)
                     progress.begin("waiting", "for weights")
                     if not self._use(task.version):
                         return

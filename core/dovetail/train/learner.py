@@ -159,7 +159,7 @@ class Learner:
     def take_evaluations(self, step: int) -> None:
         """Record the evaluations that precede the next batch, and keep some of their completions."""
         while (task := self.sampling.next) is not None and task.batch is None:
-            clock, journal = Clock(), self.run.folder.journal
+            clock, journal = Clock(step), self.run.folder.journal
             found = self._take(clock)
             assert isinstance(found, Evaluation), "a task without a batch is an evaluation"
             self.run.record(RL, task.version, found.metrics, clock.timings(0))

@@ -15,6 +15,7 @@ from dovetail.config import Choice, Config
 from dovetail.config.schema import MESH
 from dovetail.devices.mesh import Devices, check_divides
 from dovetail.errors import ConfigError, DovetailError
+from dovetail.plan.roles import CRITIC
 from dovetail.protocols import Adapter, ModelMaker, Tokenizer, ValueHead, Weights
 from dovetail.step import keys
 from dovetail.step.forward import ValueModel
@@ -87,6 +88,24 @@ class Models:
             model: Any = self._abstract(role if f"{role}.model" in self.config.choices else "train")
             heads = getattr(model, "heads", None)
             check_divides(self.config.mesh_of(role), f"{role}/{MESH}" if own else MESH, model.vocab_size, heads)
+
+    def check_packing(self, roles: Iterable[str]) -> None:
+        """Refuse models of these roles that cannot read several completions in a row.
+
+        Raises:
+            ConfigError: naming the model and why it cannot.
+        """
+        for role in roles:
+            section = role if role == CRITIC or self.has_own(role) else "train"
+            model: Any = self._abstract(section)
+            if not getattr(model, "packs", False):
+                drops = getattr(model, "has_dropout", False)
+                name = self.config.choice(f"{section}.model").component.name
+                why = "draws dropout for whole rows" if drops else "does not take 'texts', the text of each token"
+                raise ConfigError(
+                    f"{section}.model = '{name}': {type(model).__name__} {why}, so it cannot read several completions"
+                    " in a row; set train.packing = False"
+                )
 
     def has_own(self, name: str) -> bool:
         """Return whether a role has a model of its own; otherwise it begins with the policy's weights."""

@@ -215,8 +215,8 @@ class Footprint:
         """Return the bytes of the cache, and of the logits of one token per completion."""
         graphdef, weights = self.models.shapes()
         model, train = nnx.merge(graphdef, *weights), self.config.train
-        rows = train.prompts * train.group_size
-        sizes = [(train.prompts, train.max_prompt_tokens), (rows, self.config.sampling.max_tokens)]
+        rows = train.prompts_of_round * train.group_size
+        sizes = [(train.prompts_of_round, train.max_prompt_tokens), (rows, self.config.sampling.max_tokens)]
         caches = [jax.eval_shape(lambda size=size: model.init_cache(*size)) for size in sizes]
         return (_bytes(caches) + 2 * 4 * rows * model.vocab_size) // self.devices.of(ROLLOUT).parts
 

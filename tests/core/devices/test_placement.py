@@ -121,6 +121,13 @@ def test_a_population_has_one_placement(tmp_path: Path):
         CURRENT.reset(token)
 
 
+def test_dropout_is_drawn_for_rows_so_they_are_not_packed():
+    dropout = ("train.packing=True", "critic.adapter=lora", "critic/adapter.lora.dropout=0.1", "train.advantage=gae")
+    said = r"^critic.model = 'decoder': Transformer draws dropout for whole rows, so .* set train.packing = False$"
+    with pytest.raises(ConfigError, match=said):
+        estimate(load(None, [*KL, *dropout]))
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

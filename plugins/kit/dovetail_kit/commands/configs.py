@@ -59,11 +59,13 @@ def explain(options: argparse.Namespace) -> int:
     print(f"config {config_id(loaded)}   run {run_id(loaded)}\n")
     if ahead := loaded.train.staleness:
         print(f"batch n is sampled and scored with the weights of max(0, n - {ahead}) updates, beside the trainer\n")
-    if loaded.train.length_buckets > 1:
+    if loaded.train.length_buckets > 1 or loaded.train.packing:
         from dovetail.step.algorithm import assemble
-        from dovetail.step.buckets import described
+        from dovetail.step.buckets import described, expected_fill
 
-        print(f"completions in an update: {described(assemble(loaded).sizes, loaded.sampling.max_tokens) or 'whole'}\n")
+        sizes, longest = assemble(loaded).sizes, loaded.sampling.max_tokens
+        filled = f", {expected_fill(sizes, longest):.0%} full if lengths are uniform" if sizes.segments > 1 else ""
+        print(f"completions in an update: {described(sizes, longest) or 'whole'}{filled}\n")
     _table([("stage", "what runs in it"), *((stage.name, "; ".join(said) or "-") for stage, said in by_stage(plan))])
     print()
     rows = [
