@@ -13,7 +13,6 @@ from tests.sampled import sampled
 
 import dovetail
 from dovetail.config import load
-from dovetail.devices.cost import estimate
 from dovetail.errors import ConfigError, PlanError, RewardError, RunError
 from dovetail.run.checkpoint import Checkpoints
 from dovetail.run.journal import CLOCKED, FILES, Journal
@@ -24,6 +23,7 @@ from dovetail.train.drawing import Drawing
 from dovetail.train.learner import Learner
 from dovetail.train.loop import train
 from dovetail.train.order import tasks
+from dovetail_memory.cost import estimate
 from dovetail_rollout.rollout.vanilla import Vanilla
 
 K, STEPS = 2, 6
@@ -107,6 +107,7 @@ def fresher(staleness, versions, mask):
     return 1.0 / (1.0 + age), {"staleness": age, "versions": versions.astype("float32")}
 
 
+@pytest.mark.slow
 def test_components_read_how_old_a_token_is(tmp_path):
     """Half of the groups of a step are from the previous step, and now one step older."""
     dovetail.register("loss_mask", "fresher", fresher)
@@ -233,6 +234,7 @@ def test_a_reward_that_fails_ahead_of_the_trainer_ends_the_run_behind_the_last_b
     assert_same_run(tmp_path, undisturbed)
 
 
+@pytest.mark.slow
 def test_an_interrupted_trainer_saves_what_is_in_the_channels(undisturbed, tmp_path, monkeypatch):
     Pace(monkeypatch, 1)
     learn = Learner.learn

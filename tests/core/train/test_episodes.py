@@ -62,6 +62,7 @@ class _Interrupted(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_a_run_leaves_its_episodes_and_goes_on_bit_for_bit(tmp_path, monkeypatch):
     lines = run(tmp_path / "whole")
     for line in lines:
