@@ -11,6 +11,7 @@ import attrs
 from dovetail.errors import ConfigError, RunError
 from dovetail.protocols import Call, Tokenizer, Tool
 from dovetail.workers import LATE, Workers, workers
+from dovetail_agent.record import Record
 from dovetail_agent.runner import Ran, Runner
 
 CHARACTERS: Final = 64
@@ -45,9 +46,14 @@ class Toolbox:
     max_tokens: int
     processes: int
     time_limit: float
+    record: Record | None = None
 
-    def run(self, turns: Sequence[Sequence[Call]], states: Sequence[dict[str, Any]]) -> list[list[Ran]]:
+    def run(
+        self, turns: Sequence[Sequence[Call]], states: Sequence[dict[str, Any]], ids: Sequence[str]
+    ) -> list[list[Ran]]:
         """Run the calls of several turns, those of a turn in the order written, and update the states of its tools.
+
+        With a record, results come from there if it has them; `ids` are the identities of the turns in it.
 
         Raises:
             RunError: if a tool cannot continue for a reason that is not the fault of any episode.
@@ -56,12 +62,19 @@ class Toolbox:
         for number in range(max((len(calls) for calls in turns), default=0)):
             rows = [row for row, calls in enumerate(turns) if number < len(calls)]
             asked = [(turns[row][number], states[row].get(turns[row][number].name)) for row in rows]
-            for row, (call, state), ran in zip(rows, asked, self._side_by_side(asked), strict=True):
+            for row, (call, state), ran in zip(
+                rows, asked, self._results(asked, [ids[row] for row in rows], number), strict=True
+            ):
                 if ran.stop:
                     raise RunError(ran.stop)
                 states[row][call.name] = state if ran.lost else ran.state
                 results[row].append(attrs.evolve(ran, text=self._cut(ran.text, ran.more)))
         return results
+
+    def _results(self, asked: Sequence[tuple[Call, Any]], ids: Sequence[str], number: int) -> list[Ran]:
+        if self.record is None:
+            return self._side_by_side(asked)
+        return self.record.results(asked, ids, number, self._side_by_side)
 
     def _side_by_side(self, asked: Sequence[tuple[Call, Any]]) -> list[Ran]:
         if self.processes == 0:
