@@ -27,6 +27,7 @@ SETTINGS = (
     "eval.success=noisy",
     "train.max_prompt_tokens=16",
     "sampling.max_tokens=32",
+    "sampling.stop=[*'0123456789=+<>/answer']",
     "sft.steps=0",
     "eval.answer=None",
     "run.checkpoint_every=1",
@@ -63,11 +64,15 @@ def noisy(conversations):
     return [sum(map(ord, text)) % 7 / 7 for text in said]
 
 
-def main(folder: str, kill: str) -> None:
-    LEFT[0] = int(kill)
+def register() -> None:
     dovetail.register("tool", "noise", noise)
     dovetail.register("tool_format", "every_turn", EveryTurn)
     dovetail.register("reward", "noisy", noisy)
+
+
+def main(folder: str, kill: str) -> None:
+    LEFT[0] = int(kill)
+    register()
     train(load(None, list(SETTINGS)), Path(folder))
 
 

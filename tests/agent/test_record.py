@@ -12,8 +12,10 @@ import attrs
 import numpy as np
 import pytest
 from tests.agent.agent_loop.test_tool_agent import ADD, TOOL, Letters, say
+from tests.agent.recorded import register
 from tests.core.train.test_loop import assert_same_parameters
 
+from dovetail.cli import main
 from dovetail.errors import DovetailWarning, RunError
 from dovetail.host.episodes import Generators
 from dovetail.protocols import Call, Result
@@ -111,7 +113,7 @@ def finish(folder, kill=0):
 
 
 @pytest.mark.slow
-def test_a_run_killed_in_a_step_with_impure_tools_goes_on_as_if_it_had_not_been(tmp_path):
+def test_a_run_killed_in_a_step_with_impure_tools_goes_on_as_if_it_had_not_been(tmp_path, capsys):
     """The undisturbed run takes its results from the record of the killed one: nothing else makes them the same."""
     killed, undisturbed = tmp_path / "killed", tmp_path / "undisturbed"
     finish(killed, kill=90)
@@ -125,3 +127,6 @@ def test_a_run_killed_in_a_step_with_impure_tools_goes_on_as_if_it_had_not_been(
     for name in (FILE, "metrics.jsonl", "samples.jsonl", "eval.jsonl"):
         assert (killed / name).read_bytes() == (undisturbed / name).read_bytes(), name
     assert_same_parameters(killed, undisturbed)
+    register()
+    assert main(["play", "--replay", "--run", str(killed)]) == 0
+    assert capsys.readouterr().out.endswith("\nthe same as in the record\n")
