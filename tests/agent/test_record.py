@@ -116,9 +116,9 @@ def finish(folder, kill=0):
 def test_a_run_killed_in_a_step_with_impure_tools_goes_on_as_if_it_had_not_been(tmp_path, capsys):
     """The undisturbed run takes its results from the record of the killed one: nothing else makes them the same."""
     killed, undisturbed = tmp_path / "killed", tmp_path / "undisturbed"
-    finish(killed, kill=90)
+    finish(killed, kill=60)
     there = (killed / FILE).read_bytes()
-    assert there.count(b"\n") > 60
+    assert there.count(b"\n") > 30
     finish(killed)
     assert (killed / FILE).read_bytes().startswith(there)
     undisturbed.mkdir()
