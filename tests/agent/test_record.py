@@ -58,7 +58,7 @@ def test_a_step_that_is_done_again_takes_the_results_it_had(tmp_path):
     again = begin(tmp_path, tool)
     assert [say(again, ADD), say(again, ADD, row=1), say(again, ADD)] == [f"[tool:call {n}]" for n in (1, 3, 2)]
     assert [episode.kept for episode in again.episodes] == [episode.kept for episode in first.episodes]
-    assert again.episodes[0].kept == {"add": (1, 1)}
+    assert again.episodes[0].kept["add"] == (1, 1)
     assert say(again, ADD) == "[tool:call 4]"
 
 

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Int, Key
 from dovetail.errors import PluginError
 from dovetail.host.rewards import joined
 from dovetail.protocols import Completions, Episodes, RolloutEngine, Sampling, Turns
+from dovetail.spans import span
 
 TURN: Final = 0x40000000
 RESET: Final = 0x50000000
@@ -218,7 +219,8 @@ class Rounds:
         full[rows] |= [tape.finish[row] == "length" and tape.room(row) == 0 for row in rows]
         if not rows:
             return {}
-        answers = then(rows, [turns[index] for index in asked], [str(tape.finish[row]) for row in rows])
+        with span("tools", program="tools"):
+            answers = then(rows, [turns[index] for index in asked], [str(tape.finish[row]) for row in rows])
         if len(answers) != len(rows):
             raise PluginError(f"the agent loop answered {len(answers)} of {len(rows)} turns; one answer for each")
         following = {}

@@ -10,9 +10,12 @@ import attrs
 
 from dovetail.errors import ConfigError, RunError
 from dovetail.protocols import Call, Tokenizer, Tool
-from dovetail.workers import LATE, Workers, workers
 from dovetail_agent.record import Record
 from dovetail_agent.runner import Ran, Runner
+from dovetail_kit.workers import LATE, Workers, workers
+
+INTERACTION: Final = ""
+"""The key of the interaction's state among the states of tools; no tool has this name."""
 
 CHARACTERS: Final = 64
 """More characters than almost any token has. Text with more than this per allowed token is cut before it is encoded."""
@@ -39,13 +42,14 @@ def opened(tools: Sequence[Tool]) -> list[Tool]:
 
 @attrs.frozen(kw_only=True, slots=False)
 class Toolbox:
-    """Tools with the limits of their calls; see `ToolAgent`."""
+    """Tools with the limits of their calls; see `ToolAgent`. Those named in `acting` act on the interaction's state."""
 
     tools: tuple[Tool, ...]
     tokenizer: Tokenizer
     max_tokens: int
     processes: int
     time_limit: float
+    acting: frozenset[str] = frozenset()
     record: Record | None = None
 
     def run(
@@ -61,20 +65,28 @@ class Toolbox:
         results: list[list[Ran]] = [[] for _ in turns]
         for number in range(max((len(calls) for calls in turns), default=0)):
             rows = [row for row, calls in enumerate(turns) if number < len(calls)]
-            asked = [(turns[row][number], states[row].get(turns[row][number].name)) for row in rows]
+            asked = [(turns[row][number], states[row].get(self._key(turns[row][number]))) for row in rows]
             for row, (call, state), ran in zip(
                 rows, asked, self._results(asked, [ids[row] for row in rows], number), strict=True
             ):
                 if ran.stop:
                     raise RunError(ran.stop)
-                states[row][call.name] = state if ran.lost else ran.state
+                states[row][self._key(call)] = state if ran.lost else ran.state
                 results[row].append(attrs.evolve(ran, text=self._cut(ran.text, ran.more)))
         return results
 
     def _results(self, asked: Sequence[tuple[Call, Any]], ids: Sequence[str], number: int) -> list[Ran]:
         if self.record is None:
             return self._side_by_side(asked)
-        return self.record.results(asked, ids, number, self._side_by_side)
+        acting = [call.name in self.acting for call, _ in asked]  # a part of the interaction, which repeats itself
+        own = iter(self._side_by_side([each for each, acts in zip(asked, acting, strict=True) if acts]))
+        others = [(each, name) for each, name, acts in zip(asked, ids, acting, strict=True) if not acts]
+        calls, turns = [each for each, _ in others], [name for _, name in others]
+        recorded = iter(self.record.results(calls, turns, number, self._side_by_side))
+        return [next(own if acts else recorded) for acts in acting]
+
+    def _key(self, call: Call) -> str:
+        return INTERACTION if call.name in self.acting else call.name
 
     def _side_by_side(self, asked: Sequence[tuple[Call, Any]]) -> list[Ran]:
         if self.processes == 0:
