@@ -10,8 +10,8 @@ import attrs
 
 from dovetail.errors import ConfigError, RunError
 from dovetail.protocols import Call, Tokenizer, Tool
-from dovetail.workers import LATE, Workers, workers
 from dovetail_agent.runner import Ran, Runner
+from dovetail_kit.workers import LATE, Workers, workers
 
 INTERACTION: Final = ""
 """The key of the interaction's state among the states of tools; no tool has this name."""

@@ -50,7 +50,17 @@ class _Model:
             _, prefix = merged(tokens[::2, :5], mask[::2, :5], merged.init_cache(ROWS // 2, 5))
             return merged(tokens[:, 5:], mask[:, 5:], prefix=prefix)[0]
 
+        @jax.jit
+        def packed(tokens: Any, mask: Any) -> Any:
+            merged: Any = nnx.merge(graphdef, weights)
+            _, prefix = merged(tokens[::2, :5], mask[::2, :5], merged.init_cache(ROWS // 2, 5))
+            ends, texts = tokens[:, 5:].reshape(ROWS // 2, -1), jnp.repeat(jnp.arange(2), LENGTH - 5)
+            texts = jnp.broadcast_to(texts, ends.shape)
+            hidden, _ = merged(ends, jnp.ones_like(ends, dtype=bool), prefix=prefix, texts=texts)
+            return hidden.reshape(ROWS, LENGTH - 5, -1)
+
         self.whole, self.cached, self.prefixed = whole, cached, prefixed
+        self.packed = packed if getattr(model, "packs", False) else None
 
 
 def _model(subject: Subject) -> _Model:
@@ -150,6 +160,19 @@ def prefix(subject: Subject) -> None:
     same(model.prefixed(tokens, mask), whole[:, 5:], "after a shared prefix: the hidden state", within=WITHIN)
 
 
+@check(
+    "model", slow=True, fix="Let tokens see and count the prefix and those of their own text; or do not set `packs`."
+)
+def packing(subject: Subject) -> None:
+    """If the model `packs`, the two ends of a prompt in one row, as two texts, give the results of whole rows."""
+    tokens, mask = _batch()
+    model = _model(subject)
+    if model.packed is None:
+        raise Inapplicable("the model does not declare that it `packs`")
+    whole, _ = model.whole(tokens, mask)
+    same(model.packed(tokens, mask), whole[:, 5:], "of a text packed with another: the hidden state", within=WITHIN)
+
+
 @check("adapter", slow=True, fix="Initialise the update to zero, and make the new parameters nnx.LoRAParam.")
 def begins_as_the_base(subject: Subject) -> None:
     """An adapter changes nothing before it is trained, and what it adds is of type nnx.LoRAParam."""
@@ -160,6 +183,25 @@ def begins_as_the_base(subject: Subject) -> None:
     same(adapted(tokens, mask)[0], before, "with the adapter: the hidden state", within=WITHIN, where=mask)
     if not jax.tree.leaves(nnx.state(adapted, nnx.LoRAParam)):
         raise Failed("it adds no parameter of type nnx.LoRAParam, so nothing would be trained")
+
+
+@check("adapter", slow=True, fix="Initialise one of the two factors at random, and only the other one to zero.")
+def can_learn(subject: Subject) -> None:
+    """Some of what it adds has a gradient that is not zero: with two factors of zero there is none."""
+    tokens, mask = _batch()
+    adapted = subject.bind().apply(_tiny(VOCABULARY), rngs=nnx.Rngs(1))
+    graphdef, added, rest = nnx.split(adapted, nnx.LoRAParam, ...)
+
+    @jax.jit
+    def gradient(added: Any) -> Any:
+        def loss(added: Any) -> Any:
+            model: Any = nnx.merge(graphdef, added, rest)
+            return jnp.sum(jnp.where(mask[..., None], jnp.sin(model(tokens, mask)[0]), 0.0))
+
+        return jax.grad(loss)(added)
+
+    if not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(gradient(added))):
+        raise Failed("the gradient by everything that it adds is zero")
 
 
 ENGINE_FIXES = {
