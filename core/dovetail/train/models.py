@@ -161,6 +161,23 @@ def split(model: nnx.Module) -> tuple[Any, Weights]:
     return graphdef, Weights(trained, frozen)
 
 
+def in_mode(graphdef: Any, weights: Weights, mode: str | None) -> Any:
+    """Return the structure of a model with another mode."""
+    if mode is None:
+        return graphdef
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), weights)
+    return nnx.graphdef(_changed(nnx.merge(graphdef, *shapes), mode))
+
+
+def _changed(model: Any, mode: str) -> Any:
+    """Set the mode of a model, or of the decoder in a critic."""
+    if hasattr(model, "in_mode"):
+        return model.in_mode(mode)
+    if hasattr(getattr(model, "trunk", None), "in_mode"):
+        model.trunk = model.trunk.in_mode(mode)
+    return model
+
+
 def _with_head(trunk: Any, head: ValueHead | None = None) -> ValueModel:
     return ValueModel(trunk, trunk.width, nnx.LoRAParam if _adapted(trunk) else nnx.Param, head)
 

@@ -15,11 +15,12 @@ import dovetail
 from dovetail.cli import main
 from dovetail.config import config_id, dump, load
 from dovetail.config.settings import Mesh
-from dovetail.devices.cost import estimate
 from dovetail.devices.mesh import Devices
-from dovetail.devices.population import CURRENT, Population
+from dovetail.devices.population import CURRENT
 from dovetail.errors import ConfigError, PlanError
 from dovetail.train.loop import train
+from dovetail_lab.sweep.population import Population
+from dovetail_memory.cost import estimate
 
 ROOT = Path(__file__).parents[3]
 EIGHT = os.environ | {"XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8"}

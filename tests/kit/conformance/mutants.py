@@ -10,6 +10,8 @@ import attrs
 from dovetail.registry import Component, Origin
 
 MUTANTS: list[Mutant] = []
+CONTROLS: list[tuple[str, Any]] = []
+"""Correct components, unusual ones among them, by kind."""
 
 
 @attrs.frozen(kw_only=True)
@@ -35,6 +37,16 @@ def caught_by(kind: str, check: str, *, slow: bool = False, raises: str = "") ->
 
     def note(target: Any) -> Any:
         MUTANTS.append(Mutant(kind=kind, check=check, target=target, slow=slow, raises=raises))
+        return target
+
+    return note
+
+
+def right(kind: str) -> Callable[[Any], Any]:
+    """Declare that every check must pass the following component."""
+
+    def note(target: Any) -> Any:
+        CONTROLS.append((kind, target))
         return target
 
     return note

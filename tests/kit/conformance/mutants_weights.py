@@ -91,3 +91,23 @@ class TheCacheNeverGrows:
             return hidden, after if cache is None else cache
 
         return _decoder(__call__=call)
+
+
+@caught_by("model", "logits_in_full_precision", slow=True)
+@attrs.frozen(kw_only=True)
+class RoundsItsLogits:
+    def make(self, vocab_size, *, rngs, place):
+        def logits(self, hidden):
+            return super(type(self), self).logits(hidden).astype(jnp.bfloat16).astype(jnp.float32)
+
+        return _decoder(logits=logits)
+
+
+@caught_by("model", "learns_through_the_prefix", slow=True)
+@attrs.frozen(kw_only=True)
+class TakesThePrefixAsGiven:
+    def make(self, vocab_size, *, rngs, place):
+        def call(self, tokens, mask, cache=None, *, prefix=None):
+            return super(type(self), self).__call__(tokens, mask, cache, prefix=jax.lax.stop_gradient(prefix))
+
+        return _decoder(__call__=call)

@@ -13,7 +13,7 @@ COMPILED = ("advantage", "correction", "field", "loss_term", "policy_loss", "pro
 
 TABLE = list(cases())
 NAMES = {kind: sorted({component.name for component, _, _ in TABLE if component.kind == kind}) for kind in COMPILED}
-SAMPLED = {(kind, name): marks(i, every=10, slow=3) for kind, names in NAMES.items() for i, name in enumerate(names)}
+SAMPLED = {(kind, name): marks(i, every=25, slow=4) for kind, names in NAMES.items() for i, name in enumerate(names)}
 TRACKERS = ("sink.mlflow", "sink.trackio", "sink.wandb")
 """What is installed for slow tests alone; their own deprecation warnings are not ours to mend."""
 

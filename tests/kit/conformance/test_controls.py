@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from tests.kit.conformance import mutants_manners, mutants_pulls
+from tests.kit.conformance.mutants import CONTROLS, right
 from tests.kit.conformance.mutants_batches import alive, group_mean, spread
 
 import dovetail
@@ -18,16 +20,7 @@ from dovetail_kit.conformance.check import applicable
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.verdict import judge, report
 
-CONTROLS: list[tuple[str, Any]] = []
 ANSWER = [({"completions": "42", "answer": "42"}, {"completions": "7", "answer": "42"})]
-
-
-def right(kind: str) -> Any:
-    def note(target: Any) -> Any:
-        CONTROLS.append((kind, target))
-        return target
-
-    return note
 
 
 @right("policy_loss")
@@ -155,6 +148,10 @@ class FindsItsRate:
 
     def __call__(self, lr: Any) -> Any:
         return optax.contrib.prodigy(lr)
+
+
+def test_the_trial_has_controls():
+    assert {target.__module__ for _, target in CONTROLS} == {__name__, mutants_manners.__name__, mutants_pulls.__name__}
 
 
 @pytest.mark.parametrize(("kind", "target"), [pytest.param(*each, id=each[1].__name__) for each in CONTROLS])

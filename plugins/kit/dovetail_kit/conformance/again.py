@@ -1,4 +1,4 @@
-"""Report the results of tasks and rewards in a separate process; a program that `suites.elsewhere` runs.
+"""Report the results of components in a separate process; a program that `suites.elsewhere` runs.
 
 It reads the list that `dovetail_kit.conformance.sharded` reads, and writes the result of `told` for each, by name.
 Python hashes strings differently in every process, so that the order of a set of strings differs too.
@@ -18,9 +18,15 @@ SPLITS = ("train", "eval", "sft")
 FIRST = 50
 
 
+ERROR = "error"
+
+
 def told(subject: Subject) -> list[str]:
-    """Return the first examples of each split of a task, or the scores of a reward, as text."""
-    if subject.component.kind == "task":
+    """Return what a component gives, as text: the first examples of each split of a task, the ids of a tokenizer that
+    was trained, the proposals of a sampler, the choices of a curriculum, or the scores or answers of texts.
+    """
+    kind = subject.component.kind
+    if kind == "task":
         task: Any = subject.bind()
         found = []
         for split in SPLITS:
@@ -28,6 +34,19 @@ def told(subject: Subject) -> list[str]:
             shown = [sorted(examples[number].items()) for number in range(min(FIRST, len(examples)))]
             found += [f"{len(examples)} {split} examples", *(f"{split}: {each!r}" for each in shown)]
         return found
+    if kind == "tokenizer":
+        from dovetail_kit.conformance.suites.data import TEXTS, _tokenizer
+
+        tokenizer = _tokenizer(subject)
+        return [f"{text!r} is encoded as {tokenizer.encode(text)}" for text in TEXTS]
+    if kind == "sampler":
+        from dovetail_kit.conformance.suites.sweeps import _play
+
+        return [f"it proposes {each}" for each in _play(subject)]
+    if kind == "curriculum":
+        from dovetail_kit.conformance.suites.curricula import _generator, _steps
+
+        return [f"it chooses {subject.bind().choose(_steps(subject.bind(), 3), 5, _generator()).tolist()}"]
     from dovetail_kit.conformance.suites.texts import _call, _records
 
     records = _records(subject)
@@ -37,7 +56,7 @@ def told(subject: Subject) -> list[str]:
 
 def main() -> None:
     """Report the components listed on standard input."""
-    found = {}
+    found: dict[str, Any] = {}
     for name, kind, own, distribution, place, given in json.load(sys.stdin):
         module, _, attribute = place.partition(":")
         try:
@@ -45,7 +64,7 @@ def main() -> None:
             origin = Origin(distribution, "", module)
             found[name] = told(Subject(Component(kind=kind, name=own, target=target, origin=origin), given))
         except Exception as error:  # here it cannot be asked; why, other checks tell
-            found[name] = [f"{type(error).__name__}: {error}"]
+            found[name] = {ERROR: f"{type(error).__name__}: {error}"}
     print(json.dumps(found))
 
 

@@ -59,7 +59,9 @@ CLAIMS: Final[dict[str, Claim]] = {
         ("advantage",), "judges something beside the scores, such as lengths, so that equal scores say nothing"
     ),
     "not_monotone": Claim(
-        ("advantage",), "a higher score of a completion may give it a lower advantage, or a reward act on later tokens"
+        ("advantage", "reward_manager"),
+        "a higher score of a completion may give it a lower advantage, or a reward act on later tokens; for a manager,"
+        " a higher reward may give a lower score",
     ),
     "leaves_out": Claim(("loss_agg",), "gives some policy tokens no weight"),
     "scales": Claim(("correction",), "weights are not 1 where sampler and trainer agree"),
@@ -68,7 +70,10 @@ CLAIMS: Final[dict[str, Claim]] = {
     ),
     "signed": Claim(("lr_schedule", "schedule"), "may give negative numbers"),
     "needs_all": Claim(("reward_manager",), "a completion on which any reward abstained has no score"),
-    "compares": Claim(("reward_manager",), "the score of a completion depends on those of others"),
+    "compares": Claim(
+        ("reward_manager", "group_filter"),
+        "the score of a completion depends on those of others, or whether a group is kept on other groups",
+    ),
     "repeats": Claim(("task",), "the same example may come more than once"),
     "loaded": Claim(("model",), "weights are read, so that no seed decides them"),
     "elsewhere": Claim(("sink",), "writes neither into the folder nor to the console"),

@@ -18,7 +18,8 @@ from dovetail.progress import SAMPLING, so_far
 from dovetail_rollout.hosted.handover import adapted, dtype_of
 from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Request
 from dovetail_rollout.hosted.http import BROKEN, JsonClient, Refused
-from dovetail_rollout.kinds import Place, Program, Running
+from dovetail_rollout.hosted.served import Served
+from dovetail_rollout.kinds import Program
 
 NAME: Final = "policy"
 ADAPTER: Final = "adapter"
@@ -84,7 +85,7 @@ class Serving:
 
 
 @attrs.define(kw_only=True, eq=False)
-class VllmServer:
+class VllmServer(Served):
     """A `Host` that is a server in some place: ours, started as `serving` says, or somebody else's.
 
     Attributes:
@@ -93,12 +94,9 @@ class VllmServer:
     """
 
     serving: Serving
-    place: Place
     sleeps: bool
     calls: int
     at_once: int | None = 1
-    client: JsonClient | None = None
-    process: Running | None = None
     model: str = NAME
     has_worker: bool = False
     asleep: bool = False
@@ -107,15 +105,13 @@ class VllmServer:
         """Start a server for the folder, or have somebody else's load it."""
         self.asleep = False
         program = Program(name="vllm", command=self.serving.arguments, environment=environment)
-        self.process = self.place.run(program, self.place.see(folder))
-        self.client = JsonClient(self.process.url, KEY)
-        self.process.wait_for(self.healthy, self.serving.start_seconds)
+        process, client = self.connect(program, folder, key=KEY, seconds=self.serving.start_seconds)
         self._check_settings()
-        if not self.process.ours or adapted(folder):
+        if not process.ours or adapted(folder):
             try:
                 self.load(folder)
             except HostLost as lost:
-                raise RunError(f"the vLLM server at {self.client.url} does not take the weights: {lost}") from lost
+                raise RunError(f"the vLLM server at {client.url} does not take the weights: {lost}") from lost
 
     def healthy(self) -> bool:
         """Tell whether the server and its engine say that they are."""
@@ -202,11 +198,6 @@ class VllmServer:
         except BROKEN as error:
             raise HostLost(f"the connection broke ({type(error).__name__})") from error
 
-    def cut(self) -> None:
-        """Hang up on all requests."""
-        if self.client is not None:
-            self.client.close()
-
     def _one(self, client: JsonClient, request: Request, body: dict[str, Any], ends: Ends) -> Answer | Failure:
         asked = {**body, "prompt": request.prompt, "seed": request.seed}
         try:
@@ -245,14 +236,6 @@ class VllmServer:
         if self.has_worker:
             return {"method": "dovetail_reload", "kwargs": {"folder": str(folder)}}
         return {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
-
-    def stop(self) -> None:
-        """End our server, or disconnect from somebody else's."""
-        self.cut()
-        self.client = None
-        if self.process is not None:
-            self.process.close()
-            self.process = None
 
     def _wake(self) -> None:
         if self.asleep:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import ConfigError, DovetailError, listing
+from dovetail.ranges import plain
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
 
@@ -124,7 +125,14 @@ def random_access(subject: Subject) -> None:
     raise Failed(f"there are {len(examples)} examples, but examples[{len(examples)}] raises no IndexError")
 
 
-TEXTS = ("3 + 4 = 7", "What is 12 * 3?\n", "<answer>42</answer>", "naïve café", "")
+TEXTS = (
+    "3 + 4 = 7",
+    "What is 12 * 3?\n",
+    "<answer>42</answer>",
+    "naïve café",
+    "x\N{SUPERSCRIPT TWO} = \N{VULGAR FRACTION ONE HALF}",
+    "",
+)
 
 
 def _tokenizer(subject: Subject) -> Any:
@@ -174,6 +182,27 @@ def saved(subject: Subject) -> None:
     for name in ("vocab_size", "pad_id", "eos_ids"):
         if getattr(again, name) != getattr(tokenizer, name):
             raise Failed(f"{name} is {getattr(tokenizer, name)}, but {getattr(again, name)} after loading")
+
+
+@check("tokenizer", name="saves_its_settings", fix="Save the hyperparameters that encode and render depend on, too.")
+def saves_its_settings(subject: Subject) -> None:
+    """Loaded, it renders prompts as it did before, with other settings than the defaults too.
+
+    A run keeps the tokenizer that it began with: settings that are not saved are lost when it is resumed or exported.
+    """
+    for name, value in subject.params.items():
+        if not isinstance(value, str) or plain(subject.component.hints[name]) is not str:
+            continue
+        try:
+            tokenizer = subject.bind(**{name: f"{value}Q: "}).make(["What is 3 + 4? It is 7."] * 400)
+            shown = tokenizer.render("3 + 4 = ")
+        except (DovetailError, OSError, Inapplicable):
+            continue  # it names a file, say
+        with tempfile.TemporaryDirectory() as folder:
+            tokenizer.save(Path(folder))
+            again = subject.bind().load(Path(folder)).render("3 + 4 = ")
+        if again != shown:
+            raise Failed(f"with {name} = {value + 'Q: '!r} it renders {shown!r}, and {again!r} after loading")
 
 
 @check("tokenizer", fix="List every id that ends a completion in eos_ids, and choose a pad_id within the vocabulary.")

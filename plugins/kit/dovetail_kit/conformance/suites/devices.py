@@ -20,6 +20,8 @@ from dovetail_kit.conformance.compare import Result, same_results
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.values import ARRAYS
 
+ASKED_AGAIN = ("answer", "curriculum", "process_reward", "reward", "sampler", "task", "tokenizer")
+"""Kinds whose components are asked the same in a process in which texts have other hashes."""
 SLOW_IMPORT_SECONDS = 3.0
 """Processor time for what a component's module imports beyond jax, flax and optax, which the engine imports anyway."""
 
@@ -84,7 +86,7 @@ def _run(program: str, subjects: list[Subject]) -> dict[str, Any] | Inapplicable
     for subject in subjects:
         target, component = subject.component.load(), subject.component
         by_array = component.kind in ARRAYS and on_batch(component)
-        if {"imports": True, "sharded": by_array, "again": component.kind in ("reward", "task")}[program]:
+        if {"imports": True, "sharded": by_array, "again": component.kind in ASKED_AGAIN}[program]:
             place = f"{target.__module__}:{target.__qualname__}"
             origin = component.origin.distribution
             asked.append([_name(subject), component.kind, component.name, origin, place, dict(subject.given)])

@@ -11,11 +11,11 @@ from pathlib import Path
 from types import MappingProxyType
 from unittest import mock
 
-from dovetail_kit.conformance.again import told
+from dovetail_kit.conformance.again import ERROR, told
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.data import _first, _task, opened
-from dovetail_kit.conformance.suites.devices import _answers, _name
+from dovetail_kit.conformance.suites.devices import ASKED_AGAIN, _answers, _name
 from dovetail_kit.conformance.suites.texts import is_pure
 
 EARLIER = 12
@@ -25,8 +25,7 @@ DISTINCT = 0.6
 
 
 @check(
-    "task",
-    "reward",
+    *ASKED_AGAIN,
     when=is_pure,
     slow=True,
     fix="Sort what comes from a set or a folder, and use hashlib where a text is to be hashed: hash() is another every"
@@ -41,8 +40,15 @@ def same_in_another_process(subject: Subject) -> None:
         _task(subject)  # data that cannot be read here is not asked for elsewhere
     if "url" in subject.component.params or "processes" in subject.component.params:
         raise Inapplicable("it asks another program")
-    expected, found = told(subject), _answers("again", subject).get(_name(subject), [])
-    for ours, theirs in zip(expected, found, strict=False):
+    expected, found = (
+        told(subject),
+        _answers("again", subject).get(_name(subject), {ERROR: "it is not at the top level"}),
+    )
+    if isinstance(found, dict):
+        raise Inapplicable(f"it cannot be asked in another process: {found[ERROR]}")
+    if len(found) != len(expected):
+        raise Failed(f"in another process it gives {len(found)} results, and here {len(expected)}")
+    for ours, theirs in zip(expected, found, strict=True):
         if ours != theirs:
             raise Failed(f"in another process it gives {theirs[:160]}, and here {ours[:160]}")
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dovetail.errors import DovetailError
+from dovetail.kinds.data import ASSISTANT
 from dovetail.protocols import Call, Parsed, Step, Tool, Turn
 from dovetail.registry import current
 from dovetail_agent.signature import schema
@@ -62,6 +63,20 @@ def reads_anything(subject: Subject) -> None:
             raise Failed(f"{text[:80]!r} is read as {found!r}")
 
 
+@check("tool_format", fix="Find all of the calls; return Parsed(error=...) where only one is allowed.")
+def reads_all_calls(subject: Subject) -> None:
+    """Two calls in a turn are read as two, or as an error, and never as one of them.
+
+    A call that is dropped without a word looks to the policy like a tool that does not answer.
+    """
+    format_ = subject.bind()
+    for first, second in ((CALLS[0], CALLS[2]), (CALLS[2], CALLS[1])):
+        text = f"{format_.write(first)}\n{format_.write(second)}"
+        found = format_.parse(text)
+        if found.error is None and len(found.calls) == 1:
+            raise Failed(f"{text[:200]!r} is read as a single call, of {found.calls[0].name}")
+
+
 def _broken(format_: Any) -> Iterator[str]:
     """Yield written calls that are cut at every place, doubled, nested, or continued with brackets."""
     for call in CALLS:
@@ -89,9 +104,13 @@ def can_be_told_of(subject: Subject) -> None:
     json.dumps(told)
 
 
-@check("interaction", fix="Draw from the generator that is given, and make a new state instead of changing one.")
+@check(
+    "interaction",
+    fix="Draw from the generator that is given, make a new state instead of changing one, and answer every turn but the"
+    " last with a message.",
+)
 def is_a_function(subject: Subject) -> None:
-    """The same state, turn and generator give the same step, and old states are not modified.
+    """The same state, turn and generator give the same step, old states are not modified, and a turn is answered.
 
     Otherwise episodes could be neither resumed nor branched, and no run with them would be repeatable.
     """
@@ -120,9 +139,20 @@ def _walk(interaction: Any, state: Any, text: str) -> None:
             other.done,
         ):
             raise Failed(f"{text[:40]!r} in the state {before} is answered with {step}, and then with {other}")
+        _can_go_on(step, text)
         if step.done:
             return
         state = step.state
+
+
+def _can_go_on(step: Step, text: str) -> None:
+    roles = [message.get("role") for message in step.messages]
+    if ASSISTANT in roles:
+        raise Failed(f"it answers {text[:40]!r} in the role '{ASSISTANT}', which is the policy's")
+    if not step.done and not roles:
+        raise Failed(
+            f"it answers {text[:40]!r} with no message, although the episode goes on: there is nothing to read"
+        )
 
 
 def _example(interaction: Any) -> Mapping[str, Any]:

@@ -185,6 +185,25 @@ def begins_as_the_base(subject: Subject) -> None:
         raise Failed("it adds no parameter of type nnx.LoRAParam, so nothing would be trained")
 
 
+@check("adapter", slow=True, fix="Initialise one of the two factors at random, and only the other one to zero.")
+def can_learn(subject: Subject) -> None:
+    """Some of what it adds has a gradient that is not zero: with two factors of zero there is none."""
+    tokens, mask = _batch()
+    adapted = subject.bind().apply(_tiny(VOCABULARY), rngs=nnx.Rngs(1))
+    graphdef, added, rest = nnx.split(adapted, nnx.LoRAParam, ...)
+
+    @jax.jit
+    def gradient(added: Any) -> Any:
+        def loss(added: Any) -> Any:
+            model: Any = nnx.merge(graphdef, added, rest)
+            return jnp.sum(jnp.where(mask[..., None], jnp.sin(model(tokens, mask)[0]), 0.0))
+
+        return jax.grad(loss)(added)
+
+    if not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(gradient(added))):
+        raise Failed("the gradient by everything that it adds is zero")
+
+
 ENGINE_FIXES = {
     "shapes_and_types": "Return what `Completions` says: numpy arrays padded on the right, a row for each completion.",
     "reported_logps": "Divide the logits by the temperature before log_softmax, and take the sampled token's.",

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.compare import finite, same
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.models import LENGTH, ROWS, VOCABULARY, WITHIN, _batch, _make, _model
@@ -114,3 +114,49 @@ def prefix_and_cache(subject: Subject) -> None:
 
     whole, _ = _model(subject).whole(tokens, mask)
     same(sampled(tokens, mask), whole[:, PROMPT:], "after a shared prefix, in pieces: the hidden state", within=WITHIN)
+
+
+@check(
+    "model", slow=True, fix="Project in float32: hidden.astype(jnp.float32), and matmuls with preferred_element_type."
+)
+def logits_in_full_precision(subject: Subject) -> None:
+    """Logits of parameters in float32 are not rounded to bfloat16.
+
+    Three digits of a logit of 20 are an error of 0.06 in its logarithm, more than a clip range sees.
+    """
+    model = _make(subject)
+    if any(leaf.dtype != jnp.float32 for leaf in _leaves(model).values()):
+        raise Inapplicable("its parameters are not in float32")
+    hidden = jax.random.normal(jax.random.key(0), (4, model.width))
+    logits = np.asarray(model.logits(hidden))
+    if np.array_equal(logits, logits.astype(jnp.bfloat16).astype(np.float32)):
+        raise Failed("every logit is a number of bfloat16")
+
+
+@check(
+    "model", slow=True, fix="Let gradients flow through the prefix: no jax.lax.stop_gradient on its keys and values."
+)
+def learns_through_the_prefix(subject: Subject) -> None:
+    """The gradient of what follows a shared prefix is that of whole rows.
+
+    Updates compute a prompt once for all of its completions; what its part of the weights learns must not be lost.
+    """
+    tokens, mask = _batch()
+    graphdef, params, rest = nnx.split(_make(subject), nnx.Param, ...)
+
+    def gradient(shared: bool) -> Any:
+        def loss(params: Any) -> Any:
+            model: Any = nnx.merge(graphdef, params, rest)
+            if shared:
+                _, prefix = model(tokens[::2, :PROMPT], mask[::2, :PROMPT], model.init_cache(ROWS // 2, PROMPT))
+                hidden, _ = model(tokens[:, PROMPT:], mask[:, PROMPT:], prefix=prefix)
+            else:
+                hidden = model(tokens, mask)[0][:, PROMPT:]
+            return jnp.sum(jnp.where(mask[:, PROMPT:, None], jnp.sin(hidden), 0.0))
+
+        return nnx.to_pure_dict(jax.jit(jax.grad(loss))(params))
+
+    whole = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree.leaves_with_path(gradient(shared=False))}
+    for path, leaf in jax.tree.leaves_with_path(gradient(shared=True)):
+        name = jax.tree_util.keystr(path)
+        same(leaf, whole[name], f"after a shared prefix: the gradient by {name}", within=1e-3)

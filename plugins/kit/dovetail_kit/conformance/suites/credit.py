@@ -1,0 +1,151 @@
+"""Claims about estimators beyond a sign: what a critic's values do, which tokens are reached, what a baseline does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dovetail.registry import Component
+from dovetail_kit.conformance import batch
+from dovetail_kit.conformance.case import ArrayCase
+from dovetail_kit.conformance.check import Failed, Inapplicable, check
+from dovetail_kit.conformance.compare import finite, same
+from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.suites.directions import EPSILON, ROW
+from dovetail_kit.conformance.suites.memory import _apart, _begin, _update
+from dovetail_kit.conformance.suites.numbers import _remembers
+
+SINGLE = 3
+"""A row of the batch that has a single policy token."""
+OFTEN = 100
+SETTLED = 0.2
+"""The share by which advantages may still change from the 100th to the 200th time that the same batch comes."""
+
+
+def _critic(component: Component) -> str | None:
+    return next((name for name in ("old_values", "values") if name in component.reads), None)
+
+
+@check(
+    "advantage",
+    reads=["token_rewards"],
+    when=lambda component: _critic(component) is not None,
+    name="a_single_token",
+    fix="δ = reward + gamma · next value - value, with a next value of zero after the last token; returns = advantages"
+    " + values.",
+)
+def a_single_token(subject: Subject) -> None:
+    """For a completion of a single token the return is its reward, whatever the critic says, and the advantage falls
+    as the critic's value rises.
+
+    A critic that is trained on advantages, or added instead of subtracted, drives itself away from the returns.
+    """
+    case = ArrayCase.of(subject)
+    fields, name = case.fields(), _critic(subject.component)
+    assert name
+    found = []
+    for value in (0.0, 2.0):
+        values = fields[name].copy()
+        values[SINGLE, 0] = value
+        found.append(case.run(fields | {name: values}).values)
+    reward = float(fields["token_rewards"][SINGLE, 0])
+    low, high = (float(advantages[SINGLE, 0]) for advantages, *_ in found)
+    if not high < low - EPSILON:
+        raise Failed(f"where the critic says 2 instead of 0, the advantage is {high:.6g} instead of {low:.6g}")
+    for value, (_, *returns) in zip((0, 2), found, strict=True):
+        if returns and abs(float(returns[0][SINGLE, 0]) - reward) > EPSILON:
+            raise Failed(
+                f"the reward is {reward:.6g}, the critic says {value}, and the return is {returns[0][SINGLE, 0]:.6g}"
+            )
+
+
+@check(
+    "advantage",
+    reads=["scores"],
+    when=lambda component: _critic(component) is None and not component.declares.get("beyond_scores"),
+    unless="not_monotone",
+    fix="Spread the score's advantage over all policy tokens: dovetail.arrays.per_token(x, mask).",
+)
+def reaches_every_token(subject: Subject) -> None:
+    """A better score of a completion raises the advantages of all of its policy tokens, not of some.
+
+    Tokens whose advantages are always zero are not trained, and the share of those that are depends on the lengths.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    mask, base = fields["mask"], (np.arange(batch.ROWS) % 2).astype(np.float32)
+    low, high = (
+        case.run(batch.with_scores(fields, np.where(np.arange(batch.ROWS) == ROW, score, base))).value[ROW]
+        for score in (0.0, 1.0)
+    )
+    changed = np.abs(high - low) > EPSILON
+    if changed.any() and not changed[mask[ROW]].all():
+        raise Failed(f"of {mask[ROW].sum()} policy tokens of a completion {changed.sum()} depend on its score")
+
+
+def _taught(subject: Subject, fields: batch.Fields, scores: Any, times: int = OFTEN) -> Any:
+    """Return the state after the same batch, with these scores, has come many times."""
+    lesson = {name: value for name, value in batch.with_scores(fields, scores).items() if name != "state"}
+
+    def often(state: Any) -> Any:
+        return jax.lax.fori_loop(0, times, lambda _, kept: _update(subject, kept, lesson), state)
+
+    return jax.jit(often)(_begin(subject))
+
+
+def _advantages(case: ArrayCase, fields: batch.Fields, state: Any) -> np.ndarray:
+    value = case.run(fields | {"state": jax.tree.map(np.asarray, state)}).value
+    return np.where(fields["mask"], value, 0)
+
+
+@check("advantage", when=_remembers, reads=["scores"], fix="Subtract what is remembered; keep a decaying mean.")
+def a_baseline_lowers(subject: Subject) -> None:
+    """What it remembers changes the advantages: they are no higher after better scores, and settle where nothing
+    changes.
+
+    A baseline that is added, moves away from the scores, is never read or grows without end adds noise, or worse.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    spread = np.linspace(-6.0, 6.0, batch.ROWS, dtype=np.float32)
+    lessons = {"good": np.full(batch.ROWS, 5.0), "bad": np.full(batch.ROWS, -5.0), "mixed": spread}
+    found = {name: _advantages(case, fields, _taught(subject, fields, scores)) for name, scores in lessons.items()}
+    if all(np.allclose(value, found["good"], atol=EPSILON) for value in found.values()):
+        raise Failed("the advantages are the same whatever the scores before were")
+    if found["good"].sum() > found["bad"].sum() + EPSILON:
+        raise Failed(
+            f"after scores of 5 the advantages add up to {found['good'].sum():.6g}, after scores of -5 to"
+            f" {found['bad'].sum():.6g}"
+        )
+    later = _advantages(case, fields, _taught(subject, fields, lessons["good"], 2 * OFTEN))
+    moved, size = np.abs(later - found["good"]).max(), max(1.0, np.abs(found["good"]).max())
+    if moved > SETTLED * size:
+        raise Failed(
+            f"the same batch {OFTEN} times more moves an advantage by {moved:.6g}, although it is the same scores"
+        )
+
+
+@check("advantage", when=_remembers, fix="Keep the state in float32, and return it as it is if no row has a token.")
+def keeps_what_it_knows(subject: Subject) -> None:
+    """Its state is in full precision, and a batch without policy tokens leaves it as it is.
+
+    A mean in bfloat16 stops moving once steps are below 0.4 % of it. A step whose completions were all filtered out
+    says nothing about the scores.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    state = _update(subject, _begin(subject), fields)
+    for path, leaf in jax.tree.leaves_with_path(state):
+        if jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.dtype.itemsize < np.dtype(np.float32).itemsize:
+            raise Failed(f"state{jax.tree_util.keystr(path)} is of type {leaf.dtype.name}")
+    empty = batch.spoilt(batch.with_mask(fields, np.zeros_like(fields["mask"])), np.nan)
+    after = _update(subject, state, empty)
+    for leaf, before in zip(jax.tree.leaves(after), jax.tree.leaves(state), strict=True):
+        finite(leaf, "after a batch without policy tokens: the state")
+        if jnp.issubdtype(leaf.dtype, jnp.floating):
+            same(leaf, before, "after a batch without policy tokens: the state")
+    if not _apart(state, _begin(subject)):
+        raise Inapplicable("its state does not change: see the check 'learns_to_remember'")

@@ -1,0 +1,162 @@
+"""Claims about what is chosen and kept: by curricula, replays, sinks, presets, and in sweeps."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dovetail.errors import ConfigError, DovetailError, listing, nearest
+from dovetail.step.parts import split_metrics
+from dovetail_kit.conformance.check import Failed, Inapplicable, check
+from dovetail_kit.conformance.states import differing
+from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.suites.curricula import PROMPTS, SAMPLES, _generator
+from dovetail_kit.conformance.suites.data import opened
+from dovetail_kit.conformance.suites.elsewhere import JOURNAL
+from dovetail_kit.conformance.suites.replays import _history
+from dovetail_kit.conformance.suites.sweeps import _play
+
+ROUNDS = 200
+HOPELESS = -100.0
+
+
+def _wandered(curriculum: Any, score: float) -> set[int]:
+    """Return the prompts that come where every completion has this score."""
+    state, seen = curriculum.init(PROMPTS), set()
+    for step in range(ROUNDS):
+        chosen = np.asarray(curriculum.choose(state, 3, _generator(step)))
+        seen |= set(chosen.tolist())
+        state, _ = split_metrics(curriculum.update(state, chosen, np.full((3, SAMPLES), score)))
+    return seen
+
+
+@check("curriculum", fix="Draw from the generator, or go on to the next prompts.")
+def reaches_every_prompt(subject: Subject) -> None:
+    """Every prompt comes in 200 steps, whether completions succeed or fail.
+
+    A prompt that never comes is one that the dataset need not have had.
+    """
+    seen = set().union(*(_wandered(subject.bind(), score) for score in (0.0, 1.0)))
+    missing = sorted(set(range(PROMPTS)) - seen)
+    if missing:
+        raise Failed(f"of {PROMPTS} prompts {listing(map(str, missing))} never came in {ROUNDS} steps")
+
+
+@check("curriculum", fix="Leave scores that are NaN out: np.nanmean of those that have any; return what is learnt.")
+def learns_from_scores_that_are_there(subject: Subject) -> None:
+    """Its state, if it has one, changes; a missing score (NaN) makes nothing in it NaN that was a number.
+
+    A NaN spreads over steps until every prompt is as likely as any other, or none.
+    """
+    curriculum: Any = subject.bind()
+    first = state = curriculum.init(PROMPTS)
+    everything = np.arange(PROMPTS)
+    state, _ = split_metrics(curriculum.update(state, everything, np.full((PROMPTS, SAMPLES), 0.5)))
+    some = np.full((PROMPTS, SAMPLES), 1.0)
+    some[:, 0], some[2] = np.nan, np.nan
+    after, _ = split_metrics(curriculum.update(state, everything, some))
+    for name, array in after.items():
+        if array.dtype.kind == "f" and (np.isnan(array) & ~np.isnan(state[name])).any():
+            raise Failed(f"after scores of which some are NaN, '{name}' has NaN")
+    if first and not differing(after, first):
+        raise Failed("after two updates its state is what it was at first")
+
+
+@check("replay", fix="Put the groups whose scores differ into the buffer, and return them in a later step.")
+def something_joins(subject: Subject) -> None:
+    """In six steps whose groups have mixed scores, some group joins a later one."""
+    if not any(earlier["mask"].any() for earlier, _ in _history(subject)):
+        raise Failed(f"nothing has joined in {len(_history(subject))} steps")
+
+
+def _left(subject: Subject, records: list[tuple[int, dict[str, float]]]) -> tuple[str, dict[str, bytes]]:
+    """Return what a sink has printed and written after some records."""
+    with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(io.StringIO()) as printed:
+        folder = Path(place)
+        lines = [json.dumps({"phase": "rl", "step": step} | figures) for step, figures in records]
+        (folder / JOURNAL).write_text("".join(f"{line}\n" for line in lines))  # which a sink may read
+        with contextlib.redirect_stderr(printed):
+            sink = opened(subject, folder, 6, 0)
+            for step, figures in records:
+                sink.write(step, dict(figures))
+            sink.close()
+        written = [path for path in folder.rglob("*") if path.is_file() and path.name != JOURNAL]
+        files = {str(path.relative_to(folder)): path.read_bytes() for path in written}
+    return printed.getvalue(), files
+
+
+@check("sink", unless="elsewhere", fix="Write each record when it comes, or gather them until close().")
+def keeps_every_record(subject: Subject) -> None:
+    """What is left after six records is not what is left after the last of them alone."""
+    records = [
+        (step, {"reward/mean": step / 7, "loss": 2.0 - step / 5, "eval/accuracy": step / 9}) for step in range(1, 7)
+    ]
+    if _left(subject, records) == _left(subject, records[-1:]):
+        raise Failed("it leaves the same after six records as after the last one alone")
+
+
+@check("sampling_preset", fix="Name settings of `sampling` as they are spelt, with values that it allows.")
+def sets_what_there_is(subject: Subject) -> None:
+    """Its values are those of existing sampling settings, and within their ranges.
+
+    A misspelt one would end every run that chooses the preset.
+    """
+    import attrs
+
+    from dovetail.config.settings import Sampling
+
+    known = [field.name for field in attrs.fields(Sampling) if field.name != "preset"]
+    for name in subject.params:
+        if name not in known:
+            raise Failed(f"sampling has no setting '{name}'.{nearest(name, known)} Settings: {listing(known)}")
+    try:
+        Sampling(**subject.params)
+    except (DovetailError, TypeError, ValueError) as error:
+        raise Failed(str(error)) from error
+
+
+@check("sampler", fix="Let the number of the draw enter into each draw.")
+def tries_other_settings(subject: Subject) -> None:
+    """Its proposals differ from one another."""
+    proposals = [tuple(sorted(each.values.items())) for each in _play(subject)]
+    if len(proposals) > 1 and len(set(proposals)) == 1:
+        raise Failed(f"all {len(proposals)} proposals are {dict(proposals[0])}")
+
+
+def _asked(subject: Subject, curve: Any, others: Any) -> bool:
+    offered = {"curve": curve, "others": others, "total_steps": 100}
+    try:
+        return bool(subject.bind()(*(offered[name] for name in subject.component.reads)))
+    except ConfigError as error:
+        raise Inapplicable(f"it cannot be asked here: {error}") from error
+
+
+@check("early_stopping", fix="Compare with all of the others, in any order, at the step that the trial has reached.")
+def stops_the_hopeless(subject: Subject) -> None:
+    """A trial that stays far below 20 others is stopped somewhere, and the order of the others changes nothing.
+
+    A rule that compares with the first of the others depends on which trial was begun first.
+    """
+    others = [[(step, 0.01 * (trial * 7 % 20) * step) for step in range(0, 101, 5)] for trial in range(20)]
+    stopped = False
+    for value in (HOPELESS, 0.3, 5.0):
+        for length in range(1, 21):
+            curve = [(step, value) for step in range(0, 5 * length, 5)]
+            answers = {_asked(subject, list(curve), [list(other) for other in order]) for order in _orders(others)}
+            if len(answers) > 1:
+                raise Failed(
+                    f"a trial at {value:g} after {5 * length - 5} steps is stopped in one order of the others only"
+                )
+            stopped |= value == HOPELESS and answers == {True}
+    if not stopped:
+        raise Failed(f"a trial that stays at {HOPELESS:g}, where 20 others are at 0 and above, is never stopped")
+
+
+def _orders(others: list[Any]) -> tuple[list[Any], ...]:
+    return others, others[::-1], others[7:] + others[:7]

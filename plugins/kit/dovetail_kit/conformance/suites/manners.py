@@ -1,0 +1,121 @@
+"""Claims about functions of texts, managers and answers: what they leave alone, and what they must not lose."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+
+from dovetail.step.parts import split_metrics
+from dovetail_kit.conformance.check import Failed, Inapplicable, check
+from dovetail_kit.conformance.given import GIVEN
+from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.suites.hyperparameters import FIX, _others, _own
+from dovetail_kit.conformance.suites.texts import (
+    TEXTS,
+    _call,
+    _equal,
+    _records,
+    _short,
+    _starts_processes,
+    is_pure,
+)
+
+LINES = "2 + 3 = 5\n" * 4 + "so the answer is 5.\n\n3 + 3 = 6\n"
+COARSE = 16
+"""Characters of a long token."""
+
+
+@check(*TEXTS, when=is_pure, fix="Copy a list before you change it.")
+def leaves_its_arguments(subject: Subject) -> None:
+    """It changes none of its arguments: the next reward gets the same lists."""
+    records = _records(subject)
+    columns = [
+        [record[read] if read in record else GIVEN[read](number, record) for number, record in enumerate(records)]
+        for read in subject.component.reads
+    ]
+    for position, read in enumerate(subject.component.reads):
+        if read == "completions":
+            columns[position] = [f" {text}\n" for text in columns[position]]
+    before = copy.deepcopy(columns)
+    returned, _ = split_metrics(subject.bind()(*columns))
+    list(returned)
+    for read, ours, theirs in zip(subject.component.reads, columns, before, strict=True):
+        if ours != theirs:
+            raise Failed(f"after the call its argument '{read}' is another")
+
+
+@check("reward", "process_reward", name="every_number_counts", claim="examples", when=is_pure, fix=FIX)
+def every_number_of_a_reward_counts(subject: Subject) -> None:
+    """Another value of any float hyperparameter changes the score of an example or of an ordinary text.
+
+    A sweep over a number without effect would compare identical runs.
+    """
+    if _starts_processes(subject) or "url" in subject.component.params:
+        raise Inapplicable("it asks another program, which takes too long to do often")
+    own, records = _own(subject), _records(subject)
+    expected = _call(subject, records) if own else []
+    for name, value in own.items():
+        found = (
+            _call(subject, records, **{name: other}) for other in _others(float(value)) if _fits(subject, name, other)
+        )
+        if all(all(_equal(a, b, 0.0) for a, b in zip(ours, expected, strict=True)) for ours in found):
+            raise Failed(f"'{name}' = {value:g} can be changed unseen on {len(records)} completions")
+
+
+def _fits(subject: Subject, name: str, value: float) -> bool:
+    """Tell whether a number is within the range of a hyperparameter."""
+    from dovetail.ranges import bounds
+
+    return all(bound.holds(value) for bound in bounds(subject.component.hints[name]))
+
+
+@check("answer", fix="Return None where nothing is found, not an empty text.")
+def no_answer_is_none(subject: Subject) -> None:
+    """A completion without any text has no answer: None.
+
+    A vote counts the empty text as an answer like any other, and it may well win.
+    """
+    for text in ("", " \n"):
+        (found,) = _call(subject, [{"completions": text}])
+        if found is not None:
+            raise Failed(f"{text!r} gets the answer {found!r}")
+
+
+@check("process_reward", when=is_pure, fix="`ends` says at which character each token ends: find the token by that.")
+def finds_its_tokens(subject: Subject) -> None:
+    """Where tokens are long, credit is not lost: it belongs to tokens, not to as many characters.
+
+    A text of hundreds of characters has tens of tokens; an index into the text is beyond its tokens, or on another one.
+    """
+    like = _records(subject)[0]
+    pairs = [record["completions"] for pair in subject.declared.get("examples", ()) for record in pair]
+    for text in (*pairs, LINES):
+        totals = {}
+        for width in (1, COARSE):
+            ends = [min(end, len(text)) for end in range(width, len(text) + width, width)] + [len(text)]
+            record = dict(like) | {"completions": text, "ends": ends, "tokens": list(range(len(ends)))}
+            (value,) = _call(subject, [record | {"logps": [-1.0] * len(ends)}])
+            totals[width] = 0.0 if value is None else float(np.abs(value).sum())
+        if totals[1] and not totals[COARSE]:
+            raise Failed(
+                f"{_short(text)} gets credit if a token is one character, and none if a token has {COARSE} of them"
+            )
+
+
+@check("reward_manager", unless="not_monotone", fix="Check the signs; declare not_monotone=True if that is meant.")
+def more_is_not_less(subject: Subject) -> None:
+    """A completion that every reward scores higher does not get a lower score, all else equal."""
+    manager: Any = subject.bind()
+    table = np.array([[1.0, 2.0], [0.5, 0.5], [0.0, -1.0], [3.0, 0.0]])
+    names = ("first", "second")
+    before = np.asarray(manager(table.copy(), names))
+    for row in range(len(table)):
+        better = table.copy()
+        better[row] += 1.0
+        after = np.asarray(manager(better, names))
+        if after[row] < before[row] - 1e-6:
+            raise Failed(
+                f"rewards of {better[row]} instead of {table[row]} lower the score by {before[row] - after[row]:.6g}"
+            )

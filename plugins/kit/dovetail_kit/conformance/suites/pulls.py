@@ -1,0 +1,139 @@
+"""Claims about what losses pull on, and in which direction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dovetail.registry import Component
+from dovetail_kit.conformance import batch
+from dovetail_kit.conformance.case import ArrayCase
+from dovetail_kit.conformance.check import Failed, Inapplicable, check
+from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.suites.directions import EPSILON, ROW
+from dovetail_kit.conformance.suites.kl import _expectation
+from dovetail_kit.conformance.suites.losses import on_policy
+
+OWN = ("old_logps", "rollout_logps", "answer_logps", "demo_logps", "ref_logps", "logps")
+"""Log-probabilities that are no other model's to be imitated."""
+
+
+@check("policy_loss", reads=["advantages", "logps"], fix="Multiply each token's term by the advantage of that token.")
+def every_advantage_counts(subject: Subject) -> None:
+    """On policy, the advantage of every single token counts, where it is positive or where it is negative.
+
+    Estimators with a critic, turns or process rewards give the tokens of a completion different advantages.
+    """
+    case = ArrayCase.of(subject)
+    counts = np.zeros(batch.TOKENS, bool)
+    for fields in _selected(on_policy(case.fields())):
+        for advantage, other in ((1.0, 2.0), (-1.0, -2.0)):
+            before = case.run(_with_advantages(fields, advantage))
+            for token in np.flatnonzero(fields["mask"][ROW] & ~counts):
+                after = case.run(_with_advantages(fields, advantage, token, other))
+                pairs = [(after.value, before.value), *((after.gradients[n], g) for n, g in before.gradients.items())]
+                counts[token] = any(not np.allclose(ours, theirs, atol=1e-6) for ours, theirs in pairs)
+    fields = case.fields()
+    missing = np.flatnonzero(fields["mask"][ROW] & ~counts)
+    if missing.size:
+        raise Failed(f"twice the advantage of token {missing[0]} changes neither the loss nor its gradient")
+
+
+def _selected(fields: batch.Fields) -> Iterator[batch.Fields]:
+    """Yield fields with the selections of tokens that a loss reads as they are, with all tokens, and with none."""
+    yield fields
+    mask = fields["mask"]
+    selections = [
+        name
+        for name, value in fields.items()
+        if name != "mask" and batch.has_tokens(value) and value.shape == mask.shape and value.dtype == bool
+    ]
+    for chosen in (True, False) if selections else ():
+        yield fields | dict.fromkeys(selections, mask & chosen)
+
+
+def _with_advantages(
+    fields: batch.Fields, advantage: float, token: int = 0, other: float | None = None
+) -> batch.Fields:
+    """Return fields with the same advantage everywhere, but for one token if it has another."""
+    advantages = np.where(fields["mask"], advantage, 0).astype(np.float32)
+    advantages[ROW, token] = advantage if other is None else other
+    return fields | {"advantages": advantages}
+
+
+@check(
+    "loss_term", "policy_loss", reads=["demo_logps"], fix="Minimise -demo_logps: what is demonstrated becomes likelier."
+)
+def demonstrations_become_likelier(subject: Subject) -> None:
+    """Descending makes the tokens of demonstrations likelier, and none of them less likely."""
+    case = ArrayCase.of(subject)
+    gradient = case.run(case.fields()).gradients.get("demo_logps")
+    if gradient is not None and (gradient > EPSILON).any():
+        row, token = np.argwhere(gradient > EPSILON)[0]
+        raise Failed(f"the gradient of the loss by demo_logps[{row}, {token}] is {gradient[row, token]:.6g}")
+
+
+def _teacher(component: Component) -> str | None:
+    """Return the log-probabilities of another model that a term reads beside the policy's, and nothing to judge by."""
+    if "logps" not in component.reads or {"scores", "advantages", "token_rewards"} & {*component.reads}:
+        return None
+    return next((name for name in component.reads if name.endswith("_logps") and name not in OWN), None)
+
+
+@check(
+    "loss_term",
+    when=lambda component: _teacher(component) is not None,
+    fix="Minimise a divergence from the other model: its gradient is positive where the policy is more certain.",
+)
+def towards_the_teacher(subject: Subject) -> None:
+    """Descending brings the policy's log-probabilities nearer to those of the other model that it reads."""
+    case = ArrayCase.of(subject)
+    fields, name = case.fields(), _teacher(subject.component)
+    assert name
+    gap = np.where(fields["mask"], fields["logps"] - fields[name], 0)
+    pull = float((case.run(fields).gradients["logps"] * gap).sum())
+    if pull < -EPSILON:
+        raise Failed(f"over the batch, descending moves logps away from {name}: the pull is {pull:.6g}")
+
+
+@check(
+    "value_loss",
+    reads=["values", "old_values", "returns"],
+    fix="Take the larger of the clipped and the unclipped error, not the smaller.",
+)
+def comes_back(subject: Subject) -> None:
+    """A value that has moved away from its return since collection, however far, is pulled back.
+
+    Clipping may stop a value on its way towards the return. With the smaller error, it stops what went the wrong way.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    old = fields["old_values"]
+    for away in (1.0, 5.0):
+        for side in (1.0, -1.0):
+            moved = {
+                "values": (old + np.float32(side * away)).astype(np.float32),
+                "returns": (old - np.float32(side)).astype(np.float32),
+            }
+            pull = case.run(fields | moved).gradients["values"] * side
+            stuck = fields["mask"] & ~(pull > EPSILON)
+            if stuck.any():
+                row, token = np.argwhere(stuck)[0]
+                raise Failed(
+                    f"a value that was 1 from its return, and is {1 + away:g} from it now, has the gradient"
+                    f" {side * pull[row, token]:.6g}"
+                )
+
+
+@check("kl", fix="Subtract ref_logps from logps, not the other way round; check the sign of the result.")
+def not_negative_on_average(subject: Subject) -> None:
+    """Its expectation over the policy's samples is not negative: no divergence is.
+
+    A penalty with the sign reversed drives the policy away from its reference.
+    """
+    if not ArrayCase.of(subject).variables:
+        raise Inapplicable("it does not depend on the policy")
+    value, _ = _expectation(subject)
+    if value.min() < -1e-3:
+        raise Failed(f"where the policies differ, its expectation is {value.min():.6g} nats")

@@ -1,0 +1,98 @@
+"""Claims about what filters, shapings and masks leave: for each group, for each reward, for each token."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dovetail.errors import listing
+from dovetail_kit.conformance import batch
+from dovetail_kit.conformance.case import ArrayCase, without_key
+from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.compare import same
+from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.suites.directions import EPSILON
+from dovetail_kit.conformance.suites.values import ARRAYS
+
+ALONE = 5
+"""The label of the largest group, which has the empty row."""
+
+
+@check(
+    "group_filter",
+    reads=["scores"],
+    unless="compares",
+    fix="Judge each group by its own completions, those with policy tokens; or declare compares=True.",
+)
+def each_group_by_itself(subject: Subject) -> None:
+    """Whether a group is kept depends neither on other groups nor on its completions without policy tokens.
+
+    A spread over the whole batch keeps groups of equal scores, and an empty row that counts as a zero makes every group
+    of ones look mixed.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    live = fields["mask"].any(axis=1)
+    ids = fields.get("group_ids", np.array(batch.GROUP_IDS))
+    mixed = (np.arange(batch.ROWS) % 3 == 0).astype(np.float32)
+    for equal in (1.0, 0.0):
+        scores = np.where(ids == ALONE, equal, mixed)
+        among = case.run(batch.with_scores(fields, scores)).value
+        rows = np.flatnonzero((ids == ALONE) & live)
+        alone = case.eager(batch.take_rows(batch.with_scores(fields, scores), rows)).value
+        if not np.array_equal(alone, among[rows]):
+            raise Failed(
+                f"a group whose scores are all {equal:g} is {'kept' if among[rows].any() else 'left out'} beside other"
+                f" groups, and {'kept' if alone.any() else 'left out'} by itself"
+            )
+
+
+@check("reward_shaping", reads=["token_rewards"], fix="Add to token_rewards, and replace none of them.")
+def every_reward_is_kept(subject: Subject) -> None:
+    """A higher reward at a policy token does not lower the sum over its completion, and at the last one may raise it.
+
+    The score is on the last policy token: a shaping that writes a penalty there, instead of adding it, forgets it.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    mask, count = fields["mask"], np.cumsum(fields["mask"], axis=1)
+    for where, token in ((mask & (count == 1), "first"), (mask & (count == count[:, -1:]), "last")):
+        totals = []
+        for reward in (-4.0, -2.0, 0.0, 2.0):
+            rewards = np.where(where, np.float32(reward), fields["token_rewards"])
+            totals.append(np.where(mask, case.run(fields | {"token_rewards": rewards}).value, 0).sum(axis=1))
+        steps = np.diff(totals, axis=0)
+        if (steps < -EPSILON).any():
+            row = int(np.argwhere(steps < -EPSILON)[0][1])
+            told = listing(f"{total[row]:.6g}" for total in totals)
+            raise Failed(f"as the reward at the {token} token rises, the sum over completion {row} falls: {told}")
+        if token == "last" and not (steps > EPSILON).any():
+            raise Failed("the reward at the last token makes no difference to the sum over a completion")
+
+
+@check("loss_mask", fix="Weigh a token by zero or more; the sign is the advantage's business.")
+def never_negative(subject: Subject) -> None:
+    """No weight is negative: that would train a token against its advantage."""
+    case = ArrayCase.of(subject)
+    for seed in range(2):
+        fields = case.fields(seed)
+        least = np.where(fields["mask"], case.run(fields).value.astype(np.float32), 0).min()
+        if least < 0:
+            raise Failed(f"the lowest weight is {least:.6g}")
+
+
+@check(*ARRAYS, when=without_key, fix="Divide by counts of the mask, never by a width; take shares of policy tokens.")
+def padding_for_other_numbers(subject: Subject) -> None:
+    """Columns of padding change nothing under other values of the float hyperparameters either.
+
+    A share of the padded width may go unnoticed at its default, and count at another value.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    own = {name: value for name, value in subject.floats.items() if name not in subject.component.common}
+    for factor in (0.5, 0.2) if own else ():
+        floats = {name: np.float32(value * factor) for name, value in own.items()}
+        wide = case.eager(batch.widened(fields, batch.TOKENS), **floats)
+        for ours, theirs in zip(wide.values, case.run(fields, subject.floats | floats).values, strict=True):
+            cut = ours[:, : batch.TOKENS] if ours.ndim > 1 and ours.shape[1] == 2 * batch.TOKENS else ours
+            where = fields["mask"] if theirs.shape[:2] == fields["mask"].shape else True
+            same(cut, theirs, f"with {factor:g} times its numbers, and twice the width: the value", where=where)

@@ -1,0 +1,130 @@
+"""Claims about how weights move: by optimisers, followers and schedules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from dovetail.errors import listing
+from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.suites.hyperparameters import FIX, _others, _own
+from dovetail_kit.conformance.suites.numbers import _quadratic
+
+HIGHEST = 1e3
+"""A factor of the learning rate above which something multiplies without end."""
+LONG = 300
+LEAST = 0.01
+"""What must be left of a step after 300 steps along the same gradient: AdaGrad's is 6 % of the first."""
+
+
+def _walked(subject: Subject, rate: float = 1e-2, steps: int = 6, turning: bool = True, **changed: Any) -> list[Any]:
+    """Return the updates of some steps along gradients that turn and get smaller, or that stay the same."""
+    with jax.numpy_dtype_promotion("standard"):
+        optimizer = subject.bind(**(subject.floats | changed))(jnp.float32(rate))
+        update = jax.jit(optimizer.update)
+        params, state = _quadratic(), optimizer.init(_quadratic())
+        found = []
+        for step in range(steps):
+            factor = np.float32((np.cos(step) + 0.2) * 0.3**step if turning else 1.0)
+            gradient = jax.tree.map(lambda x, factor=factor: factor * x, _quadratic())
+            updates, state = update(gradient, state, params)
+            if turning:
+                params = optax.apply_updates(params, updates)
+            found.append(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(updates)]))
+    return found
+
+
+@check("optimizer", name="every_number_counts", fix=FIX)
+def every_number_of_an_optimizer_counts(subject: Subject) -> None:
+    """Another value of any float hyperparameter changes the steps.
+
+    A momentum that is not kept, or a decay that is not applied, makes a sweep over it compare identical runs.
+    """
+    own = _own(subject)
+    expected = _walked(subject) if own else []
+    for name, value in own.items():
+        others = [other for other in _others(value) if other < 1] or list(_others(value))
+        if all(np.array_equal(_walked(subject, **{name: np.float32(x)}), expected, equal_nan=True) for x in others):
+            raise Failed(f"'{name}' = {value:g} can be changed to {listing(f'{x:g}' for x in others)} unseen")
+
+
+@check("optimizer", unless="undefined_at_rest", fix="Multiply by the learning rate once, at the end.")
+def proportional_to_the_rate(subject: Subject) -> None:
+    """Twice the learning rate makes the first steps about twice as large.
+
+    A rate that is applied twice makes every schedule of it a square, and small rates train nothing.
+    """
+    once, twice = (np.abs(_walked(subject, rate, 4)).sum(axis=1) for rate in (1e-3, 2e-3))
+    moved = once > 0
+    ratio = float(twice[moved][0] / once[moved][0]) if moved.any() else 2.0
+    if not 1.4 < ratio < 2.8:
+        raise Failed(f"with twice the learning rate the first step is {ratio:.3g} times as large")
+
+
+@check("optimizer", unless="undefined_at_rest", fix="Subtract the decay; leave schedules to train.lr_schedule.")
+def neither_swells_nor_fades(subject: Subject) -> None:
+    """Without a gradient no weight grows, and along the same gradient steps do not fade away.
+
+    A decay with the wrong sign lets weights explode, and a schedule inside an optimizer is one nobody sees.
+    """
+    with jax.numpy_dtype_promotion("standard"):
+        optimizer = subject.bind(**subject.floats)(jnp.float32(1e-2))
+        params, state = _quadratic(), optimizer.init(_quadratic())
+        for _ in range(3):
+            updates, state = optimizer.update(jax.tree.map(jnp.zeros_like, params), state, params)
+            params = optax.apply_updates(params, updates)
+    for name, value in _quadratic().items():
+        if (np.abs(params[name]) > np.abs(value) + 1e-6).any():
+            raise Failed(f"without a gradient '{name}' grows from {np.asarray(value)} to {np.asarray(params[name])}")
+    sizes = np.abs(_walked(subject, steps=LONG, turning=False)).sum(axis=1)
+    early, late = sizes[:20].max(), sizes[-20:].max()
+    if late < LEAST * early:
+        raise Failed(f"along the same gradient the steps shrink from {early:.6g} to {late:.6g} in {LONG} steps")
+
+
+@check("follower", unless="constant", fix="Move by the difference: w + rate * (policy - w).")
+def approaches(subject: Subject) -> None:
+    """With a policy that stays where it is, the weights come no further from it."""
+    policy = {"kernel": jnp.full((3, 2), 0.25)}
+    weights = {"kernel": jnp.linspace(-1, 1, 6).reshape(3, 2)}
+    follower = jax.jit(subject.bind())
+    before = np.abs(np.asarray(weights["kernel"] - policy["kernel"])).max()
+    for step in range(1, 21):
+        given = {"weights": weights, "policy": policy, "step": jnp.int32(step)}
+        weights = follower(*(given[name] for name in subject.component.reads))
+    after = np.abs(np.asarray(weights["kernel"] - policy["kernel"])).max()
+    if not after <= before + 1e-5:
+        raise Failed(f"in 20 steps the distance grows from {before:.6g} to {after:.6g}")
+
+
+@check("lr_schedule", fix="Divide by total_steps, and bound the factor.")
+def bounded(subject: Subject) -> None:
+    """The factor stays below 1,000 however long a run is."""
+    schedule = subject.bind(**subject.floats)
+    for total in (40, 10_000):
+        highest = max(float(schedule(jnp.int32(step), jnp.int32(total))) for step in (0, total // 2, total))
+        if not highest < HIGHEST:
+            raise Failed(f"in a run of {total} steps it reaches {highest:.6g}")
+
+
+@check(
+    "lr_schedule",
+    "schedule",
+    reads=["total_steps"],
+    fix="Let the curve depend on step / total_steps, or do not read total_steps.",
+)
+def reads_what_it_needs(subject: Subject) -> None:
+    """A curve that is not constant, and reads `total_steps`, depends on it.
+
+    With a length of its own it ends in the middle of a longer run, or is cut off in a shorter one.
+    """
+    schedule = subject.bind(**subject.floats)
+    curves = [[float(schedule(jnp.int32(step), jnp.int32(total))) for step in range(9)] for total in (10, 40, 2000)]
+    far = [[float(schedule(jnp.int32(step), jnp.int32(total))) for step in (8, 500)] for total in (1000, 2000)]
+    if np.ptp(curves[1] + far[1]) > 0 and np.ptp(curves, axis=0).max() == 0 and np.ptp(far, axis=0).max() == 0:
+        raise Failed("it varies with the step, and is the same in runs of 10, 40, 1,000 and 2,000 steps")
