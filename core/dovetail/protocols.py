@@ -12,3 +12,4 @@ from dovetail.kinds.episodes import *  # noqa: F403
 from dovetail.kinds.model import *  # noqa: F403
 from dovetail.kinds.observers import *  # noqa: F403
 from dovetail.kinds.rollout import *  # noqa: F403
+from dovetail.kinds.sizing import *  # noqa: F403

@@ -64,6 +64,12 @@ CONFIGURATIONS: dict[str, tuple[str, ...]] = {
         "train.curriculum=difficulty",
         "train.group_filter=nonzero_variance",
     ),
+    "more prompts than a step needs, ahead": (
+        "train.staleness=1",
+        "train.correction=['tis_token']",
+        "train.group_filter=nonzero_variance",
+        "train.oversample=4",
+    ),
     "sweep": (),
     "population": (),
 }

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.configs.step import GROUP, PROMPTS, TOKENS, episodes, one_step, without_observations
 from tests.core.train.test_episodes import GUESSING, short, won
+from tests.sampled import sampled
 
 import dovetail
 from dovetail.config import Config, load
@@ -17,7 +18,8 @@ from dovetail.errors import PlanError
 from dovetail.registry import current
 from dovetail.train.loop import train
 
-COUNT, FAST = 240, 10
+COUNT, SLOW, FAST = 240, 60, 10
+"""Seeds of all mixtures, of those of the slow suite, and of those of the fast one; names are dealt one after another."""
 SIZES = (
     f"train.prompts={PROMPTS}",
     f"train.group_size={GROUP}",
@@ -166,20 +168,21 @@ def test_observations_make_no_difference_to_a_mixture(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(0, COUNT, 8))
+@pytest.mark.parametrize("seed", sampled(range(0, COUNT, 8), every=COUNT, slow=3))
 def test_observations_make_no_difference_to_many_more_mixtures(seed: int) -> None:
     if is_comparable(seed):
         check_without_observations(seed)
 
 
-@pytest.mark.parametrize("seed", range(FAST))
+SEEDS = [
+    *range(FAST),
+    *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(FAST, SLOW)),
+    *(pytest.param(seed, marks=[pytest.mark.slow, pytest.mark.exhaustive]) for seed in range(SLOW, COUNT)),
+]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_mixture_trains_or_is_refused(seed: int) -> None:
-    check(seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(FAST, COUNT))
-def test_many_more_mixtures_train_or_are_refused(seed: int) -> None:
     check(seed)
 
 

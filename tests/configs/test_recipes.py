@@ -14,10 +14,10 @@ from tests.model.gguf_files import tokenizer_metadata, write_folder
 from tests.tiny_folder import GEMMA2, LLAMA, QWEN2, write
 
 from dovetail.config import load
-from dovetail.devices.cost import estimate
 from dovetail.run.summary import series
 from dovetail.shipped import find, folder
 from dovetail.train.loop import train
+from dovetail_memory.cost import estimate
 
 BRIEF = ("sft.steps=0", "train.steps=2", "eval.every=2", "critic.warmup_steps=1", "model.decoder.layers=1")
 PUBLISHED = {"gsm8k_gemma2_2b": GEMMA2, "gsm8k_qwen2_5_0_5b": QWEN2}

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,12 @@ def test_it_registers_what_the_readme_lists(installed):
     assert set(PROJECT["entry-points"]["dovetail.api"]) == {kind for kind, _ in own}
 
 
+def test_ci_installs_every_library_that_it_brings_over():
+    extras = PROJECT["optional-dependencies"]
+    (listed,) = re.findall(r"^ENVIRONMENTS \?= (.*)$", (ROOT / "Makefile").read_text(), re.M)
+    assert re.findall(r'"(\S+)"', listed) == [each for name in extras if name != "dev" for each in extras[name]]
+
+
 def test_its_config_is_checked(installed):
     pytest.importorskip("gymnasium")
     from dovetail.config import load
@@ -35,16 +42,25 @@ def test_its_config_is_checked(installed):
 
 def test_without_the_libraries_it_says_what_to_install(installed, monkeypatch):
     from dovetail_environments.interaction.gymnasium import Gymnasium
+    from dovetail_environments.interaction.openenv import OpenEnv
+    from dovetail_environments.interaction.textarena import TextArena
+    from dovetail_environments.task.verifiers import Verifiers
     from dovetail_environments.tool.mcp import Mcp
 
     from dovetail.errors import ConfigError
 
-    for name in ("gymnasium", "mcp"):
+    for name in ("gymnasium", "mcp", "openenv.core", "textarena", "verifiers.v1"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ConfigError, match=r"pip install 'dovetail-environments\[gymnasium\]'"):
         Gymnasium(id="FrozenLake-v1")
     with pytest.raises(ConfigError, match=r"pip install 'dovetail-environments\[mcp\]'"):
         Mcp(command=("server",))
+    with pytest.raises(ConfigError, match=r"pip install 'dovetail-environments\[openenv\]'"):
+        OpenEnv(url="http://localhost:8000")
+    with pytest.raises(ConfigError, match=r"pip install 'dovetail-environments\[textarena\]'"):
+        TextArena(id="GuessTheNumber-v0")
+    with pytest.raises(ConfigError, match=r"pip install 'dovetail-environments\[verifiers\]'"):
+        Verifiers(id="dovetail_letters").examples("train")
 
 
 def test_its_code_is_formatted_and_linted():
@@ -57,8 +73,9 @@ def test_its_code_is_formatted_and_linted():
 
 @pytest.mark.slow
 def test_its_own_tests_pass_and_it_conforms(installed, tmp_path):
-    pytest.importorskip("gymnasium")
-    pytest.importorskip("mcp")
+    absent = [name for name in ("gymnasium", "mcp", "openenv", "textarena", "verifiers") if not find_spec(name)]
+    if absent:
+        pytest.skip(f"without {', '.join(absent)}")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "pyproject.toml", "--rootdir", "."],
         cwd=EXAMPLE,

@@ -53,6 +53,7 @@ CASES = {
         metrics__jsonl='{"phase": "rl", "step": 0, "loss": "low"}\n',
     ),
     "timings of bytes": damaged(r"r/timings\.jsonl:1: not valid JSON", timings__jsonl=b"\xff\xfe\n"),
+    "spans of numbers": damaged(r"r/spans\.jsonl:1: .*is not a span", spans__jsonl='{"spans": [3]}\n'),
     "samples that are null": damaged(r"r/samples\.jsonl:1: not a record", samples__jsonl="null\n"),
     "a config that is a folder": Case("replay r", r"config\.gin", files={"r/config.gin": None}),
     "sweep.json cut short": Case("report r", r"r/sweep\.json' cannot be read", files={"r/sweep.json": "{"}),

@@ -11,8 +11,8 @@ SOURCES = sorted([*(ROOT / "core").rglob("*.py"), *(ROOT / "plugins").rglob("*.p
 UNPICKLING = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "joblib", "jsonpickle"}
 ARCHIVES = {"tarfile", "zipfile", "telnetlib", "ftplib", "xmlrpc", "multiprocessing"}
 ALLOWED = {
-    "core/dovetail/workers.py": UNPICKLING,  # between processes of one program
-    "core/dovetail/cli/completion.py": {"shell"},  # whose completions are asked for
+    "plugins/kit/dovetail_kit/workers.py": UNPICKLING,  # between processes of one program
+    "plugins/kit/dovetail_kit/commands/completion.py": {"shell"},  # whose completions are asked for
     "plugins/reward/dovetail_reward/_sandbox/inside.py": {"exec", "compile"},
     "plugins/reward/dovetail_reward/_sandbox/cells.py": {"exec", "compile", "eval"},
 }

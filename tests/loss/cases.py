@@ -7,7 +7,6 @@ the importance weights, plus the KL term, times the aggregation's weights for th
 from __future__ import annotations
 
 import contextlib
-import functools
 from typing import Any
 
 import attrs
@@ -107,29 +106,18 @@ def pull(
     kind: str, name: str, fields: dict[str, jax.Array], params: dict[str, Any], cotangent: jax.Array
 ) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
     """Return a component's values per token, the gradient of their sum weighted by `cotangent`, and its metrics."""
-    floats = {key: value for key, value in params.items() if isinstance(value, float)}
-    statics = tuple((key, value) for key, value in params.items() if key not in floats)
-    arguments = tuple(fields[read] for read in dovetail.get(kind, name).reads)
-    return _pullback(kind, name, statics)(arguments, floats, cotangent)
-
-
-@functools.cache
-def _pullback(kind: str, name: str, statics: tuple[tuple[str, Any], ...]) -> Any:
     component = dovetail.get(kind, name)
-    position = component.reads.index(DIFFERENTIABLE[kind])
+    bound, position = component.bind(**params), component.reads.index(DIFFERENTIABLE[kind])
+    arguments = [fields[read] for read in component.reads]
 
-    def pulled(arguments: tuple[jax.Array, ...], floats: dict[str, Any], cotangent: jax.Array) -> Any:
-        def total(variable: jax.Array) -> tuple[jax.Array, Any]:
-            result = component.bind(**dict(statics), **floats)(
-                *arguments[:position], variable, *arguments[position + 1 :]
-            )
-            per_token, metrics = result if isinstance(result, tuple) else (result, {})
-            return jnp.sum(cotangent * per_token), (per_token, metrics)
+    # Not compiled: few cases would share a program, and compiling one takes ten times as long as its operations.
+    def total(variable: jax.Array) -> tuple[jax.Array, Any]:
+        result = bound(*arguments[:position], variable, *arguments[position + 1 :])
+        per_token, metrics = result if isinstance(result, tuple) else (result, {})
+        return jnp.sum(cotangent * per_token), (per_token, metrics)
 
-        gradient, (per_token, metrics) = jax.grad(total, has_aux=True)(arguments[position])
-        return per_token, gradient, metrics
-
-    return jax.jit(pulled)
+    gradient, (per_token, metrics) = jax.grad(total, has_aux=True)(arguments[position])
+    return per_token, gradient, metrics
 
 
 def weights_of(case: Case) -> np.ndarray:

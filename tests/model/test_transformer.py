@@ -106,6 +106,36 @@ def test_a_prefix_equals_repeated_prompts(model, batch, chunks):
     )
 
 
+@functools.partial(jax.jit, static_argnums=(0, 5))
+def in_packed_rows(graphdef, params, prompts, masks, tokens, lengths):
+    """Read the first so many tokens of both rows of a prompt in one row, which has one position more than they need."""
+    model = nnx.merge(graphdef, params)
+    _, prefix = model(prompts, masks, model.init_cache(PROMPTS, PROMPT))
+    pair, end = tokens.reshape(PROMPTS, SAMPLES, TOKENS), jnp.zeros((PROMPTS, 1), tokens.dtype)
+    first, second = (pair[:, i, :n] for i, n in enumerate(lengths))
+    packed = jnp.concatenate([first, second, end], axis=1)
+    texts = jnp.broadcast_to(np.repeat(np.array([5, 6, -1]), [*lengths, 1]), packed.shape)
+    hidden, _ = model(packed, texts >= 0, prefix=prefix, texts=texts)
+    halves = jnp.split(hidden[:, :-1], [lengths[0]], axis=1)
+    whole = [jnp.pad(half, ((0, 0), (0, TOKENS - half.shape[1]), (0, 0))) for half in halves]
+    return jnp.stack(whole, axis=1).reshape(*tokens.shape, -1)
+
+
+@pytest.mark.parametrize("attention", ["dense", "blockwise"])
+def test_texts_packed_in_a_row_are_read_as_they_are_alone(model, batch, attention):
+    """Their hidden states, and the gradients of a function of them, among them those through the shared prefix."""
+    lengths = (4, TOKENS)
+    graphdef, params = nnx.split(model)
+    other, _ = nnx.split(Transformer(attrs.evolve(EVERYTHING, attention=attention), rngs=nnx.Rngs(0)))
+    there = np.tile(np.arange(TOKENS) < np.array(lengths)[:, None], (PROMPTS, 1))[:, :, None]
+    alone = jax.value_and_grad(lambda params: weigh(jnp.where(there, joined(graphdef, params, *batch), 0.0)))
+    packed = jax.value_and_grad(lambda params: weigh(in_packed_rows(other, params, *batch, lengths)))
+    (value, grads), (expected, whole) = jax.jit(packed)(params), jax.jit(alone)(params)
+    np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
+    scale = max(float(jnp.max(jnp.abs(leaf))) for leaf in jax.tree.leaves(whole))
+    jax.tree.map(lambda here, there: np.testing.assert_allclose(here, there, atol=1e-5 * scale), grads, whole)
+
+
 def test_gradients_flow_through_the_prefix(model, batch):
     graphdef, params = nnx.split(model)
     shared = jax.jit(jax.grad(lambda params: weigh(with_prefix(graphdef, params, *batch, ()))))(params)

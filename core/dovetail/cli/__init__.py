@@ -1,6 +1,6 @@
-"""The command `dovetail`: one module for each group of the engine's commands, whose function `add` declares them.
+"""The command `dovetail`: the frame of the command line, and the commands that run the engine.
 
-Plugins add other commands with the hook `dovetail_commands`. Commands import the libraries they need only when they
+Plugins add all other commands with the hook `dovetail_commands`. Commands import the libraries they need only when they
 run, so that `--help` is fast.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from dovetail.cli import completion, configs, names, plan, train
+from dovetail.cli import train
 from dovetail.cli.commands import collect, parser_of
 from dovetail.cli.terminal import flush, interruptions, silence, streams
 from dovetail.errors import DovetailError, DovetailWarning, printable
@@ -24,7 +24,7 @@ from dovetail.registry import add_file
 _FORMAT = warnings.formatwarning
 TRACEBACK, FLAG = "DOVETAIL_TRACEBACK", "--traceback"
 
-GROUPS = (train.add, plan.add, configs.add, names.add, completion.add)
+GROUPS = (train.add,)
 """The functions that add the engine's own commands, in the order of `dovetail --help`; those of plugins follow."""
 
 

@@ -1,12 +1,15 @@
-"""`dovetail train`, `dovetail sft` and `dovetail replay`."""
+"""`dovetail train` and `dovetail sft`."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dovetail.cli.options import Commands, add_config, add_trust
+from dovetail.cli.options import Commands, add_config
+
+if TYPE_CHECKING:
+    from dovetail.config import Config
 
 
 def add(commands: Commands) -> None:
@@ -28,11 +31,6 @@ def add(commands: Commands) -> None:
                 metavar="steps=FIRST:LAST",
                 help="trace these RL steps, counted from 1, into FOLDER/profile for Perfetto and TensorBoard",
             )
-    command = commands.add_parser("replay", help="repeat a run on its recorded completions, without an engine")
-    command.add_argument("source", metavar="RUN", type=Path, help="folder of a run with run.keep_messages = True")
-    command.add_argument("--folder", type=Path, help="folder of the new run (default: RUN-replayed)")
-    add_trust(command)
-    command.set_defaults(run=replay_command)
 
 
 def _add_processes(command: argparse.ArgumentParser) -> None:
@@ -78,7 +76,6 @@ def meeting(options: argparse.Namespace) -> Any:
 
 def train_command(options: argparse.Namespace) -> int:
     """Load a config, run it in its folder and print where the results are."""
-    from dovetail.cli.configs import print_notices
     from dovetail.config import load
     from dovetail.run.process import prepare
     from dovetail.shipped import find
@@ -109,25 +106,11 @@ def train_command(options: argparse.Namespace) -> int:
     return 0
 
 
-def replay_command(options: argparse.Namespace) -> int:
-    """Repeat a run in another folder, and report whether its metrics are the same."""
-    from dovetail.config import load
-    from dovetail.errors import RunError
-    from dovetail.run.folder import CONFIG
-    from dovetail.run.process import prepare
-    from dovetail.run.summary import summarise
-    from dovetail.train.loop import train
+def print_notices(config: Config) -> None:
+    """Print the bindings without effect, and warnings about settings that are valid but probably unintended."""
+    from dovetail.step.algorithm import warnings
 
-    source: Path = options.source
-    where: Path = options.folder or source.with_name(f"{source.name}-replayed")
-    if not (source / CONFIG).exists():
-        raise RunError(f"'{source}' is not the folder of a run: it has no {CONFIG}")
-    if where.resolve() == source.resolve():
-        raise RunError(f"'{source}' cannot be replayed into itself; choose another --folder")
-    loaded = load(source / CONFIG, ["run.keep_messages=False", "run.folder=None"], trusted=options.trust)
-    prepare()
-    train(loaded, where, replays=source)
-    print(summarise(where))
-    same = (where / "metrics.jsonl").read_bytes() == (source / "metrics.jsonl").read_bytes()
-    print(f"replay       metrics.jsonl is {'the same, byte for byte' if same else 'not the same'} as in {source}")
-    return 0 if same else 1
+    for unused in config.unused:
+        print(unused)
+    for warning in warnings(config):
+        print(f"warning: {warning}")

@@ -35,6 +35,7 @@ class Train:
     answer_column: str = "answer"
     role_column: str = "role"
     refill_rounds: Annotated[int, Ge(0)] = attrs.field(default=3, validator=in_range)
+    oversample: Annotated[int, Ge(0)] | None = attrs.field(default=None, validator=in_range)
     kl_coef: Annotated[float, Ge(0)] = attrs.field(default=0.0, validator=in_range)
     kl_in: Literal["loss", "reward"] = "loss"
     entropy_coef: float = 0.0
@@ -48,12 +49,18 @@ class Train:
     mini_batch_size: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
     micro_batch_size: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
     length_buckets: Annotated[int, Interval(ge=1, le=32)] = attrs.field(default=1, validator=in_range)
+    packing: bool = False
     max_prompt_tokens: Annotated[int, Ge(1)] = attrs.field(default=64, validator=in_range)
     long_prompts: Literal["error", "truncate", "filter"] = "error"
 
     # the optimiser
     lr: Annotated[float, Interval(ge=0, lt=math.inf)] = attrs.field(default=1e-4, validator=in_range)
     max_grad_norm: Annotated[float, Gt(0)] = attrs.field(default=1.0, validator=in_range)
+
+    @property
+    def prompts_of_round(self) -> int:
+        """The number of prompts that are sampled at a time."""
+        return self.prompts + (self.oversample or 0)
 
 
 @attrs.frozen(kw_only=True)
@@ -181,11 +188,13 @@ class Memory:
     """Where data that only part of a step needs is kept the rest of the time; not part of the config id.
 
     `limit` is the memory that a step may use on each device, in GiB; None means nine tenths of the device's memory.
+    `sizing` chooses how a step is computed, so that it fits.
     """
 
     reference: Literal["device", "host"] = "device"
     optimizer: Literal["device", "host"] = "device"
     limit: Annotated[float, Gt(0)] | None = attrs.field(default=None, validator=in_range)
+    sizing: str = chosen("sizing", "fit")
 
 
 @attrs.frozen(kw_only=True)

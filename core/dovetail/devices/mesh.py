@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
@@ -15,10 +16,12 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, S
 
 from dovetail.config.settings import Mesh
 from dovetail.devices.host_memory import give_back_after_compiling
-from dovetail.devices.presence import devices, warn_if_unseen
+from dovetail.devices.presence import devices
 from dovetail.devices.spanning import own_shape, put
 from dovetail.errors import ConfigError
 from dovetail.protocols import Axes
+from dovetail.registry import plugin_manager
+from dovetail.registry.calls import tell
 
 CUT: Final = {"width": "fsdp", "vocab": "tp", "ffn": "tp", "heads": "tp", "kv_heads": "tp"}
 """Logical axis of a parameter -> mesh axis over which it is sharded."""
@@ -61,7 +64,7 @@ class Devices:
             RunError: if JAX cannot start its platform.
         """
         there = devices()
-        warn_if_unseen()
+        tell(plugin_manager(), "dovetail_devices", devices=there)
         give_back_after_compiling()
         _check_there(settings, "mesh", there)
         for role, each in apart.items():
@@ -225,3 +228,10 @@ def to_device(tree: Any) -> Any:
 
 def _to_memory(tree: Any, kind: str) -> Any:
     return jax.tree.map(lambda x: jax.device_put(x, x.sharding.with_memory_kind(kind)), tree)
+
+
+def memory_of(device: Any) -> int:
+    """Return the size of a device's memory in bytes."""
+    if device.platform == "cpu":
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return (device.memory_stats() or {}).get("bytes_limit", 16 << 30)

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import attrs
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Key
 
 from dovetail.errors import PluginError
 from dovetail.host.rewards import joined
-from dovetail.protocols import Completions, Episodes, RolloutEngine, Sampling
+from dovetail.protocols import Completions, Episodes, RolloutEngine, Sampling, Turns
+from dovetail.spans import span
 
 TURN: Final = 0x40000000
 RESET: Final = 0x50000000
@@ -117,12 +117,52 @@ class Tape:
 
 
 @attrs.frozen(kw_only=True)
-class Rounds:
-    """Plays episodes by calling an engine repeatedly, each time with the episodes so far as prompts.
+class ByRounds:
+    """Turns on any engine: each round processes the completions so far again, as prompts.
 
-    Each round processes the whole episode again. An engine that keeps its cache between turns would be faster, but must
-    give the same results as this implementation, which works with every engine.
+    An engine with a method `turns` keeps its cache instead, and must give the same results.
     """
+
+    engine: RolloutEngine
+    prompt_tokens: Int[np.ndarray, "prompt position"]
+    prompt_mask: Bool[np.ndarray, "prompt position"]
+    keys: Key[Array, "prompt sample"]
+    sampling: Sampling
+    max_turn_tokens: int
+    options: Mapping[str, Any]
+    said: list[list[int]] = attrs.field(factory=list)
+    """The ids of each completion so far, with those of its prompt."""
+
+    def first(self) -> Completions:
+        """Sample the first turns."""
+        for tokens, mask in zip(self.prompt_tokens, self.prompt_mask, strict=True):
+            self.said.extend(tokens[mask].tolist() for _ in range(self.keys.shape[1]))
+        return self._sample(range(self.keys.size), self.prompt_tokens, self.prompt_mask, self.keys)
+
+    def next(self, rows: Sequence[int], observed: Sequence[Sequence[int]], keys: Key[Array, "seq"]) -> Completions:
+        """Sample the next turns, with rows padded to 1, 1/4, 1/16, ... of all, because each number is compiled."""
+        size, width = self.keys.size, self.prompt_tokens.shape[1] + self.sampling.max_tokens
+        while size % 4 == 0 and size // 4 >= len(rows):
+            size //= 4
+        tokens, mask = np.zeros((size, width), np.int32), np.zeros((size, width), bool)
+        for index, (row, ids) in enumerate(zip(rows, observed, strict=True)):
+            self.said[row] += ids
+            place = slice(width - len(self.said[row]), width)
+            tokens[index, place], mask[index, place] = self.said[row], True
+        where = np.arange(size) % len(rows)
+        return self._sample(rows, tokens[where], mask[where], take_keys(keys, where)[:, None])
+
+    def _sample(self, rows: Sequence[int], tokens: Any, mask: Any, keys: Any) -> Completions:
+        by_turn = attrs.evolve(self.sampling, max_tokens=self.max_turn_tokens)
+        drawn = self.engine.generate(tokens, mask, keys, by_turn, **self.options).rows(slice(len(rows)))
+        for row, ids, kept in zip(rows, drawn.tokens, drawn.mask, strict=True):
+            self.said[row] += ids[kept].tolist()
+        return drawn
+
+
+@attrs.frozen(kw_only=True)
+class Rounds:
+    """Plays episodes on an engine, all of them turn by turn."""
 
     engine: RolloutEngine
     pad_id: int
@@ -142,45 +182,48 @@ class Rounds:
         Returns:
             The tape, and a mask of the episodes that ended because they were full.
         """
-        samples = keys.shape[1]
-        limit = min(self.max_turn_tokens or sampling.max_tokens, sampling.max_tokens)
-        by_turn = attrs.evolve(sampling, max_tokens=limit)
-        drawn = self.engine.generate(prompt_tokens, prompt_mask, keys, by_turn, **self.options)
+        turns = self._turns(prompt_tokens, prompt_mask, keys, sampling)
+        drawn = turns.first()
         tape = Tape.empty(keys.size, sampling.max_tokens, self.pad_id, drawn)
         full = np.zeros(keys.size, bool)
         active, turn = list(range(keys.size)), 0
-        flat = keys.reshape(-1)
         while True:
-            turns = [tape.write(row, drawn, index, turn) for index, row in enumerate(active)]
-            active = self._answered(tape, full, active, turns, turn, then)
-            if not active:
+            written = [tape.write(row, drawn, index, turn) for index, row in enumerate(active)]
+            following = self._answered(tape, full, active, written, turn, then)
+            if not following:
                 return tape, full
-            turn += 1
-            tokens, mask = _grown(prompt_tokens, prompt_mask, tape, active, samples)
-            drawn = self._in_few_sizes(tokens, mask, _of_turn(flat, active, turn), by_turn, keys.size)
+            active, turn = list(following), turn + 1
+            drawn = turns.next(active, list(following.values()), take_keys(_of_turn(keys, turn), np.array(active)))
 
-    def _in_few_sizes(self, tokens: Any, mask: Any, keys: Any, sampling: Sampling, most: int) -> Completions:
-        """Sample with rows padded to 1, 1/4, 1/16, ... of all rows, because each number of rows is compiled."""
-        size = most
-        while size % 4 == 0 and size // 4 >= len(tokens):
-            size //= 4
-        where = np.concatenate([np.arange(len(tokens)), np.zeros(size - len(tokens), int)])
-        drawn = self.engine.generate(tokens[where], mask[where], keys[where], sampling, **self.options)
-        return drawn.rows(slice(len(tokens)))
+    def _turns(self, prompt_tokens: Any, prompt_mask: Any, keys: Any, sampling: Sampling) -> Turns:
+        """Return the engine's own turns, or calls of `generate` that amount to them."""
+        limit = min(self.max_turn_tokens or sampling.max_tokens, sampling.max_tokens)
+        continuing = getattr(self.engine, "turns", None)
+        opened = continuing and continuing(prompt_tokens, prompt_mask, keys, sampling, limit, **self.options)
+        return opened or ByRounds(
+            engine=self.engine,
+            prompt_tokens=prompt_tokens,
+            prompt_mask=prompt_mask,
+            keys=keys,
+            sampling=sampling,
+            max_turn_tokens=limit,
+            options=self.options,
+        )
 
     def _answered(
         self, tape: Tape, full: np.ndarray, active: list[int], turns: list[list[int]], turn: int, then: Then
-    ) -> list[int]:
-        """Call `then` and append its observations; return the episodes that continue."""
+    ) -> dict[int, list[int]]:
+        """Call `then` and append its observations; return those of the episodes that continue."""
         asked = [index for index, row in enumerate(active) if tape.finish[row] != "error"]
         rows = [active[index] for index in asked]
         full[rows] |= [tape.finish[row] == "length" and tape.room(row) == 0 for row in rows]
         if not rows:
-            return []
-        answers = then(rows, [turns[index] for index in asked], [str(tape.finish[row]) for row in rows])
+            return {}
+        with span("tools", program="tools"):
+            answers = then(rows, [turns[index] for index in asked], [str(tape.finish[row]) for row in rows])
         if len(answers) != len(rows):
             raise PluginError(f"the agent loop answered {len(answers)} of {len(rows)} turns; one answer for each")
-        going = []
+        following = {}
         for row, ids in zip(rows, answers, strict=True):
             if ids is None:
                 continue
@@ -188,27 +231,18 @@ class Rounds:
                 tape.finish[row], full[row] = "length", True
                 continue
             tape.observe(row, ids, turn)
-            going.append(row)
-        return going
+            following[row] = list(ids)
+        return following
 
 
-def _of_turn(keys: Key[Array, "seq"], rows: Sequence[int], turn: int) -> Key[Array, "seq one"]:
-    fold = jax.vmap(jax.random.fold_in, in_axes=(0, None))
-    return fold(keys[jnp.asarray(rows)], TURN | turn)[:, None]
+@jax.jit
+def _of_turn(keys: Key[Array, "prompt sample"], turn: int) -> Key[Array, "seq"]:
+    return jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys.reshape(-1), TURN | turn)
 
 
-def _grown(
-    prompt_tokens: np.ndarray, prompt_mask: np.ndarray, tape: Tape, rows: list[int], samples: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return each episode so far as a prompt, padded on the left."""
-    width = prompt_tokens.shape[1] + tape.tokens.shape[1]
-    tokens = np.zeros((len(rows), width), np.int32)
-    mask = np.zeros((len(rows), width), bool)
-    for index, row in enumerate(rows):
-        prompt = prompt_tokens[row // samples][prompt_mask[row // samples]]
-        ids = np.concatenate([prompt, tape.tokens[row, : tape.filled[row]]])
-        tokens[index, width - len(ids) :], mask[index, width - len(ids) :] = ids, True
-    return tokens, mask
+def take_keys(keys: Key[Array, "seq"], rows: Int[np.ndarray, "chosen"]) -> Key[Array, "chosen"]:
+    """Return some keys, without compiling anything for their number."""
+    return jax.random.wrap_key_data(np.asarray(jax.random.key_data(keys))[rows], impl=jax.random.key_impl(keys))
 
 
 def joined_episodes(parts: Sequence[Episodes]) -> Episodes:

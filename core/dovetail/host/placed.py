@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from dovetail.devices.mesh import Devices
-from dovetail.protocols import Completions, RolloutEngine, Weights
+from dovetail.protocols import Completions, RolloutEngine, Turns, Weights
 
 
 @attrs.frozen
@@ -22,6 +22,14 @@ class PlacedEngine:
         with self.devices.use():
             return self.engine.generate(prompt_tokens, prompt_mask, self.devices.whole(keys), sampling, **options)
 
+    def turns(self, prompt_tokens: Any, prompt_mask: Any, keys: Any, *limits: Any, **options: Any) -> Turns | None:
+        """Sample several turns; see `RolloutEngine`."""
+        if (turns := getattr(self.engine, "turns", None)) is None:
+            return None
+        with self.devices.use():
+            opened = turns(prompt_tokens, prompt_mask, self.devices.whole(keys), *limits, **options)
+        return opened and _PlacedTurns(opened, self.devices)
+
     def sync(self, weights: Weights, version: int) -> None:
         """Replace the engine's weights."""
         with self.devices.use():
@@ -30,3 +38,21 @@ class PlacedEngine:
     def close(self) -> None:
         """Close the engine."""
         self.engine.close()
+
+
+@attrs.frozen
+class _PlacedTurns:
+    """Calls `Turns` under the mesh of their engine."""
+
+    turns: Turns
+    devices: Devices
+
+    def first(self) -> Completions:
+        """Sample the first turns."""
+        with self.devices.use():
+            return self.turns.first()
+
+    def next(self, rows: Any, observed: Any, keys: Any) -> Completions:
+        """Sample the next turns."""
+        with self.devices.use():
+            return self.turns.next(rows, observed, self.devices.whole(keys))

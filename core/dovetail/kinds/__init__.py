@@ -4,11 +4,13 @@ One record, here or in a plugin (`dovetail_kinds`), defines a kind. The setting 
 planner's checks, the calls, the conformance checks, the scaffold and the documentation all follow from that record.
 """
 
-from dovetail.kinds import algorithm, data, episodes, model, observers, rollout
+from dovetail.kinds import algorithm, data, episodes, model, observers, rollout, sizing
 from dovetail.kinds.fields import FIELDS, FieldInfo
 from dovetail.kinds.kind import Kind
 from dovetail.kinds.stages import STAGE, STAGES, Stage, at, comes_before
 
-KINDS = (*algorithm.KINDS, *data.KINDS, *rollout.KINDS, *episodes.KINDS, *model.KINDS, *observers.KINDS)
+KINDS = tuple(
+    kind for module in (algorithm, data, rollout, episodes, model, observers, sizing) for kind in module.KINDS
+)
 
 __all__ = ["FIELDS", "KINDS", "STAGE", "STAGES", "FieldInfo", "Kind", "Stage", "at", "comes_before"]

@@ -104,11 +104,13 @@ class Result:
         state: passed to the tool's parameter `state`, if it has one, at its next call in this episode; None at the
             first call. An immutable value, so that an episode can be branched and replayed.
         failed: whether the call failed through the model's own fault.
+        reward: added to the reward of the turn with the call.
     """
 
     text: str
     state: Any = None
     failed: bool = False
+    reward: float = 0.0
 
 
 @attrs.frozen(kw_only=True)
@@ -188,7 +190,8 @@ class Interaction(Protocol):
 
     It keeps nothing between calls, so that episodes can be resumed, branched and replayed. It may also define
     `anchor(state)`, which returns a hashable value that is equal for equal states of two episodes (GiGPO groups steps
-    by it).
+    by it), and `tools()`, which returns tools that act on its state: their parameter `state` is the interaction's, and
+    so is the state of their `Result`.
     """
 
     @property

@@ -90,6 +90,10 @@ class LanguageModel(Protocol):
     A model that is trained with dropout has an attribute `has_dropout`, which is true; its `__call__` then also takes
     `keys`, one random key for each row of `tokens`. They are passed only in the forward passes of training.
 
+    A model with an attribute `packs`, which is true, reads several texts in a row: its `__call__` then also takes
+    `texts`, the number of each token's text, [seq, token]. The tokens of a text are consecutive; they see and count
+    those of the prefix and of their own text. Texts are packed only without `cache` and `keys`.
+
     A model that can trade speed for memory has an attribute `modes`, names ordered from the fastest mode to the one
     that keeps the fewest activations for the backward pass, and a method `in_mode(mode)`, which returns the model in
     that mode. A run uses the first mode in which a step fits in memory.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dovetail.kinds.data import Tokenizer
     from dovetail.kinds.model import Weights
 
-__all__ = ["Completions", "Finish", "Rollout", "RolloutEngine"]
+__all__ = ["Completions", "Finish", "Rollout", "RolloutEngine", "Turns"]
 
 ROLLOUT: Final = Kind(
     name="rollout",
@@ -104,8 +104,41 @@ class Completions:
         return Completions(**chosen)
 
 
+class Turns(Protocol):
+    """Completions of several turns, with observations in between; see `RolloutEngine`."""
+
+    def first(self) -> Completions:
+        """Sample the first turns."""
+        ...
+
+    def next(self, rows: Sequence[int], observed: Sequence[Sequence[int]], keys: Key[Array, "seq"]) -> Completions:
+        """Sample the next turn of some completions, as `generate` would with each completion so far as a prompt.
+
+        Args:
+            rows: some of the rows of the last call, as they were numbered in the first.
+            observed: for each of them, the ids between its last turn and the next.
+            keys: for each of them, the key of the next turn.
+
+        Returns:
+            The next turns, in this order.
+
+        Raises:
+            RunError: if all of them failed, or the engine is closed or has other weights than for the first turns.
+        """
+        ...
+
+
 class RolloutEngine(Protocol):
-    """An open engine."""
+    """An open engine.
+
+    An engine that can continue completions without processing them again also has a method
+
+        turns(prompt_tokens, prompt_mask, keys, sampling, max_turn_tokens) -> Turns | None
+
+    which takes the same arguments and options as `generate`. `sampling.max_tokens` then limits a completion with all of
+    its turns and observations, and a turn ends with 'length' at this limit too. If it returns None, or there is no such
+    method, `generate` is called for every turn, with the completions so far as prompts.
+    """
 
     def generate(
         self,

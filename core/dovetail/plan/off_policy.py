@@ -32,6 +32,8 @@ def check_off_policy(config: Config, chosen: Sequence[Call]) -> None:
             f"train.replay = {config.choice('train.replay').component.name} learns from completions of earlier"
             f" policies, {_nobody_corrects(config.registry)}"
         )
+    if train.oversample is not None:
+        _check_oversampling(config, chosen, corrects)
     if not train.staleness:
         return
     setting = f"train.staleness = {train.staleness} ({config.origins['train.staleness']})"
@@ -44,6 +46,27 @@ def check_off_policy(config: Config, chosen: Sequence[Call]) -> None:
             f"{setting} samples while the trainer updates, and rollout {engine.name} of {engine.origin} does not"
             f" declare '{BESIDE}', that it can; set train.staleness = 0, or train.rollout to one that does:"
             f" {listing(able)}"
+        )
+
+
+def _check_oversampling(config: Config, chosen: Sequence[Call], corrects: bool) -> None:
+    """Refuse to keep groups for later steps if there never are any, or if nothing corrects for their age.
+
+    Raises:
+        PlanError: naming what is missing.
+    """
+    train: Any = config.train
+    setting = f"train.oversample = {train.oversample} ({config.origins['train.oversample']})"
+    if not any(call.kind.name == "group_filter" for call in chosen):
+        raise PlanError(
+            f"{setting} samples prompts in place of those that a filter will reject, and without train.group_filter"
+            f" none is rejected; set it, for example to {listing(config.registry.names('group_filter'))}, or leave"
+            " train.oversample out"
+        )
+    if not corrects:
+        raise PlanError(
+            f"{setting} keeps groups for later steps, whose weights are newer than theirs,"
+            f" {_nobody_corrects(config.registry)}"
         )
 
 

@@ -1,7 +1,8 @@
-"""The records of a run in JSON lines: metrics, timings, samples, and the results of each prompt in evaluations.
+"""The records of a run in JSON lines: metrics, timings, spans, samples, and the results of each evaluated prompt.
 
 `metrics.jsonl` does not contain anything that depends on the clock, so that two runs with the same config and seed
-write the same bytes, whether or not they are killed and resumed; wall-clock figures go to `timings.jsonl`.
+write the same bytes, whether or not they are killed and resumed; wall-clock figures go to `timings.jsonl`, and what ran
+when to `spans.jsonl`.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from jaxtyping import Float
 
 from dovetail.errors import RunError
 from dovetail.run.blocks import block
+from dovetail.spans import Span
 
-FILES = ("metrics.jsonl", "timings.jsonl", "samples.jsonl", "eval.jsonl")
+CLOCKED = ("timings.jsonl", "spans.jsonl")
+"""The files that differ between two runs with the same config and seed."""
+FILES = ("metrics.jsonl", *CLOCKED, "samples.jsonl", "eval.jsonl")
 MESSAGES = "messages.bin"
 """The file of messages from the sampler to the trainer, if `run.keep_messages` is set; see `dovetail.run.blocks`."""
 
@@ -38,6 +42,11 @@ class Journal:
     def timings(self, phase: str, step: int, values: Mapping[str, float]) -> None:
         """Append one step's wall-clock figures."""
         self._append("timings.jsonl", [{"phase": phase, "step": step, **values}])
+
+    def spans(self, phase: str, step: int, spans: Iterable[Span]) -> None:
+        """Append what has ended since the last call; times are in seconds since 1970, to a tenth of a millisecond."""
+        found = [[*span[:-2], round(span.began, 4), round(span.ended, 4)] for span in spans]
+        self._append("spans.jsonl", [{"phase": phase, "step": step, "spans": found}])
 
     def samples(self, phase: str, step: int, records: Iterable[Mapping[str, Any]]) -> None:
         """Append sampled completions."""

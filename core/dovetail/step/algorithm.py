@@ -17,6 +17,7 @@ from dovetail.plan.compared import cuts, likened
 from dovetail.plan.roles import COMPLETIONS, CRITIC, POLICY
 from dovetail.plan.sizes import mini_batch_size
 from dovetail.step.gradients import Optimiser
+from dovetail.step.packing import most_of
 from dovetail.step.parts import Floats, Part, traced
 
 
@@ -58,7 +59,8 @@ class Follow:
 class Sizes:
     """The sizes of a step in completions, and the number of positions whose logits are in memory at a time.
 
-    `positions` None means the number of positions with `dovetail.step.forward.LOGITS_PER_CHUNK` logits.
+    `positions` None means the number of positions with `dovetail.step.forward.LOGITS_PER_CHUNK` logits. `segments` is
+    the greatest number of completions that a row packs.
     """
 
     epochs: int
@@ -67,6 +69,12 @@ class Sizes:
     micro_batch_size: int
     positions: int | None = None
     length_buckets: int = 1
+    segments: int = 1
+
+    @property
+    def by_length(self) -> bool:
+        """Whether micro-batches are made of sorted or packed rows, after their prompts."""
+        return self.length_buckets > 1 or self.segments > 1
 
     @property
     def rows_per_prompt(self) -> int:
@@ -77,7 +85,7 @@ class Sizes:
         split groups. Micro-batches sorted by length do not count, because their prompts are computed separately.
         """
         together = math.gcd(self.group_size, self.mini_batch_size)
-        return together if self.length_buckets > 1 else math.gcd(together, self.micro_batch_size)
+        return together if self.by_length else math.gcd(together, self.micro_batch_size)
 
 
 @attrs.frozen(kw_only=True)
@@ -224,13 +232,14 @@ def _follow(role: str, config: Config) -> Follow:
 
 
 def _sizes(config: Config, plan: Plan) -> Sizes:
-    train, mini = config.train, mini_batch_size(config)
+    train, mini, longest = config.train, mini_batch_size(config), config.sampling.max_tokens
     sizes = Sizes(
         epochs=train.epochs,
         group_size=train.group_size,
         mini_batch_size=mini,
         micro_batch_size=min(train.micro_batch_size or mini, mini),
         length_buckets=1 if _keeps_order(plan) else train.length_buckets,
+        segments=1 if _cannot_pack(config, plan) else min(most_of(longest), math.gcd(train.group_size, mini)),
     )
     for call in plan.calls:
         cut = {"mini": sizes.mini_batch_size, "micro": sizes.micro_batch_size}
@@ -252,6 +261,15 @@ def _keeps_order(plan: Plan) -> str:
     return f"the update has a pass that a group shares, {others[0]}" if others else ""
 
 
+def _cannot_pack(config: Config, plan: Plan) -> str:
+    """Return why completions are not packed, if so."""
+    if not config.train.packing:
+        return "it is off"
+    if math.gcd(config.train.group_size, mini_batch_size(config)) == 1:
+        return "only completions of one prompt share a row, and group and mini-batch size have no common divisor"
+    return "completions of one token have nothing to pack" if config.sampling.max_tokens == 1 else _keeps_order(plan)
+
+
 def warnings(config: Config) -> list[str]:
     """Return one line for each setting that is allowed but probably not intended."""
     found = []
@@ -268,6 +286,8 @@ def warnings(config: Config) -> list[str]:
         found.append(f"train.schedule = {schedule} has no effect: no chosen component reads 'schedule_weight'")
     if config.train.length_buckets > 1 and (why := _keeps_order(plan)):
         found.append(f"train.length_buckets = {config.train.length_buckets} has no effect: {why}")
+    if config.train.packing and (why := _cannot_pack(config, plan)):
+        found.append(f"train.packing = True has no effect: {why}")
     if cuts(config.sampling) and not plan.measures_mismatch:
         found.append(
             f"sampling.{cuts(config.sampling)[0]}: mismatch/ is not measured, as the sampler's log-probabilities are"

@@ -1,5 +1,7 @@
 """Micro-batches of similar length: rows are sorted, and each micro-batch is cut to the narrowest of a few widths.
 
+With `train.packing`, a row holds several completions of a prompt; see `dovetail.step.packing`.
+
 The widths follow from shapes, so a single compiled program has all of them; the number of micro-batches of each width
 is a value in it. Results change only by rounding: the weights of the loss were computed on the whole mini-batch, random
 numbers come from each row's own key, and a completion's first tokens do not depend on the tokens after them.
@@ -11,11 +13,12 @@ continue from the stored state of their prompt; its gradients are accumulated an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import attrs
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from dovetail.arrays import full_precision
@@ -24,10 +27,11 @@ from dovetail.kinds import FIELDS
 from dovetail.plan.roles import INPUTS
 from dovetail.step.algorithm import Sizes
 from dovetail.step.forward import Reads, split_rows
+from dovetail.step.packing import PACKED, Rows, first_fit, laid_out
 from dovetail.step.parts import Sums, merge
 
 PROMPT: Final = "prompt_numbers"
-"""An extra field of micro-batches: for each row, the index of the processed prompt that it continues."""
+"""An extra field of micro-batches: for each row, packed or not, the index of the processed prompt that it continues."""
 
 Batch = Mapping[str, Array]
 
@@ -41,17 +45,41 @@ def widths(tokens: int, count: int) -> tuple[int, ...]:
     return tuple(sorted({-(-tokens * number // count) for number in range(1, count + 1)}))
 
 
+def widths_of(sizes: Sizes, tokens: int) -> tuple[int, ...]:
+    """Return the widths of rows for completions of at most `tokens` tokens."""
+    return widths(tokens - 1 if sizes.segments > 1 else tokens, sizes.length_buckets)
+
+
 def described(sizes: Sizes, tokens: int) -> str:
-    """Describe how completions of at most `tokens` tokens are cut; empty if they are not.
+    """Describe how completions of at most `tokens` tokens are packed or cut; empty if they are neither.
 
     >>> sizes = Sizes(epochs=1, group_size=8, mini_batch_size=64, micro_batch_size=16, length_buckets=4)
     >>> described(sizes, 64)
     'sorted by length and cut to 16, 32, 48 or 64 tokens'
+    >>> described(attrs.evolve(sizes, length_buckets=1, segments=8), 64)
+    'up to 8 of a prompt packed in a row, in rows of 63 positions'
     """
-    if sizes.length_buckets == 1:
+    if not sizes.by_length:
         return ""
-    *others, last = map(str, widths(tokens, sizes.length_buckets))
-    return f"sorted by length and cut to {', '.join(others)}{' or ' * bool(others)}{last} tokens"
+    *others, last = map(str, widths_of(sizes, tokens))
+    choice = f"{', '.join(others)}{' or ' * bool(others)}{last}"
+    if sizes.segments == 1:
+        return f"sorted by length and cut to {choice} tokens"
+    return f"up to {sizes.segments} of a prompt packed in a row, in rows of {choice} positions"
+
+
+def expected_fill(sizes: Sizes, tokens: int) -> float:
+    """Return the share of the positions of packed rows that are in use if lengths are uniform in 1 … `tokens`.
+
+    >>> packed = Sizes(epochs=1, group_size=8, mini_batch_size=64, micro_batch_size=16, segments=8)
+    >>> round(expected_fill(packed, 64), 2)
+    0.82
+    """
+    lengths = jax.random.randint(jax.random.key(0), (64 * sizes.rows_per_prompt,), 1, tokens + 1)
+    offered = np.array(widths_of(sizes, tokens))
+    used = np.asarray(first_fit(lengths, sizes.rows_per_prompt, int(offered[-1]), sizes.segments).used)
+    used = used[used > 0]
+    return float(used.sum() / offered[np.searchsorted(offered, used)].sum())
 
 
 def row_lengths(batch: Batch) -> Int[Array, "seq"]:
@@ -64,21 +92,37 @@ def row_lengths(batch: Batch) -> Int[Array, "seq"]:
     return jnp.max(jnp.where(asked, jnp.arange(1, asked.shape[1] + 1, dtype=jnp.int32), 0), axis=1)
 
 
+class Arranged(NamedTuple):
+    """The rows of all micro-batches of a chunk, beginning with the shortest.
+
+    Attributes:
+        completions: the indices of the completions in each row; an index past the last stands for none.
+        prompts: the index of the prompt that each row continues.
+        longest: the number of positions that the longest row of each micro-batch needs.
+    """
+
+    completions: Int[Array, "micro row segment"]
+    prompts: Int[Array, "micro row"]
+    longest: Int[Array, "micro"]
+
+
 @attrs.frozen(kw_only=True)
 class Buckets:
     """The division of a batch into chunks of prompts and micro-batches of sorted rows.
 
     Attributes:
-        widths: widths of completions in tokens, from the narrowest to the full one.
+        widths: widths of rows in tokens, from the narrowest to the full one.
         size: rows of a micro-batch.
-        rows_per_prompt: number of consecutive rows of the batch that share a prompt.
+        rows_per_prompt: number of consecutive completions of the batch that share a prompt.
         prompts: number of prompts in a chunk; the rows of a chunk are sorted together.
+        segments: the greatest number of completions in a row; with more than one, rows are packed.
     """
 
     widths: tuple[int, ...]
     size: int
     rows_per_prompt: int
     prompts: int
+    segments: int = 1
 
     @classmethod
     def of(cls, sizes: Sizes, batch: Batch) -> Buckets:
@@ -95,10 +139,11 @@ class Buckets:
         number = -(-rows // together)
         chunks = -(-number // at_once)
         return cls(
-            widths=widths(tokens, sizes.length_buckets),
+            widths=widths_of(sizes, tokens),
             size=size,
             rows_per_prompt=together,
             prompts=-(-number // chunks),
+            segments=sizes.segments,
         )
 
     def chunks(self, batch: Batch) -> dict[str, Array]:
@@ -110,45 +155,59 @@ class Buckets:
         names = [name for name in ("prompt_tokens", "prompt_mask", "draw_ids") if name in batch]
         return {name: batch[name][:: self.rows_per_prompt] for name in names}
 
-    def visit(self, batch: Batch, carry: Any, see: Callable[[Any, Int[Array, ""], dict[str, Array]], Any]) -> Any:
-        """Return the carry after `see(carry, number, micro)` for every micro-batch, beginning with the shortest rows.
+    def visit(self, batch: Batch, carry: Any, see: Callable[[Any, Int[Array, "seq"], dict[str, Array]], Any]) -> Any:
+        """Return the carry after `see(carry, completions, micro)` for every micro-batch, beginning with the shortest.
 
-        If the rows do not fill all micro-batches, the first one, which is the narrowest, is padded with empty rows.
+        `completions` are their indices in the batch. Micro-batches of empty rows are left out. If the rows do not fill
+        all micro-batches, the first one is padded with empty rows.
         """
-        micros, longest = self._sorted(batch)
-        start = jnp.int32(0)
+        arranged = self._arranged(batch)
+        start = jnp.minimum(jnp.sum(arranged.longest == 0), len(arranged.longest) - 1).astype(jnp.int32)
         for width, end in zip(
-            self.widths, jnp.searchsorted(longest, jnp.array(self.widths), side="right"), strict=True
+            self.widths, jnp.searchsorted(arranged.longest, jnp.array(self.widths), side="right"), strict=True
         ):
 
             def one(number: Int[Array, ""], carry: Any, width: int = width) -> Any:
-                return see(carry, number, cut({name: micro[number] for name, micro in micros.items()}, width))
+                return see(carry, arranged.completions[number].reshape(-1), self._micro(batch, arranged, number, width))
 
             carry = jax.lax.fori_loop(start, end.astype(jnp.int32), one, carry)
-            start = end.astype(jnp.int32)
+            start = jnp.maximum(start, end.astype(jnp.int32))
         return carry
 
     def widest(self, batch: Batch) -> Any:
-        """Return the shapes of a micro-batch of whole rows."""
-        return jax.eval_shape(lambda: {name: micro[0] for name, micro in self._sorted(batch)[0].items()})
+        """Return the shapes of a micro-batch of the widest rows."""
+        return jax.eval_shape(lambda: self._micro(batch, self._arranged(batch), jnp.int32(0), self.widths[-1]))
 
-    def order(self, batch: Batch) -> Int[Array, "row"]:
-        """Return the order of the rows by length, beginning with the empty rows that pad the first micro-batch."""
-        rows = batch["tokens"].shape[0]
-        empty = jnp.full((-rows % self.size,), rows, jnp.int32)
-        return jnp.concatenate([empty, jnp.argsort(row_lengths(batch), stable=True).astype(jnp.int32)])
+    def _arranged(self, batch: Batch) -> Arranged:
+        rows = self._rows(row_lengths(batch))
+        count = len(rows.used)
+        empty = jnp.full((-count % self.size,), count, jnp.int32)
+        order = jnp.concatenate([empty, jnp.argsort(rows.used, stable=True).astype(jnp.int32)])
 
-    def _sorted(self, batch: Batch) -> tuple[dict[str, Array], Int[Array, "micro"]]:
-        """Return the micro-batches, [micro-batch, size, ...], and the length of the longest row of each."""
-        order = self.order(batch)
-        numbered = dict(batch) | {PROMPT: jnp.arange(len(batch["tokens"]), dtype=jnp.int32) // self.rows_per_prompt}
-
-        def take(array: Array) -> Array:
-            taken = jnp.take(array, order, axis=0, mode="fill", fill_value=0)
+        def take(array: Array, fill: int) -> Array:
+            taken = jnp.take(array, order, axis=0, mode="fill", fill_value=fill)
             return taken.reshape(-1, self.size, *array.shape[1:])
 
-        micros = keep_rows_cut(jax.tree.map(take, numbered))
-        return micros, jnp.max(take(row_lengths(batch)), axis=1)
+        # there are as many rows as completions, so both have the same prompts
+        prompts = jnp.arange(count, dtype=jnp.int32) // self.rows_per_prompt
+        return Arranged(take(rows.completions, count), take(prompts, 0), jnp.max(take(rows.used, 0), axis=1))
+
+    def _rows(self, lengths: Int[Array, "seq"]) -> Rows:
+        if self.segments > 1:
+            return first_fit(lengths, self.rows_per_prompt, self.widths[-1], self.segments)
+        return Rows(jnp.arange(len(lengths), dtype=jnp.int32)[:, None], lengths)
+
+    def _micro(self, batch: Batch, arranged: Arranged, number: Int[Array, ""], width: int) -> dict[str, Array]:
+        """Return a micro-batch of rows of `width` tokens; if they are packed, their completions stay whole."""
+        completions = arranged.completions[number].reshape(-1)
+        taken = {
+            name: jnp.take(array, completions, axis=0, mode="fill", fill_value=0) for name, array in batch.items()
+        } | {PROMPT: arranged.prompts[number]}
+        micro = {name: x[0] for name, x in keep_rows_cut({name: x[None] for name, x in taken.items()}).items()}
+        if self.segments == 1:
+            return cut(micro, width)
+        lengths = row_lengths(micro).reshape(self.size, self.segments)
+        return micro | {PACKED: laid_out(lengths, width, micro["tokens"].shape[1])}
 
 
 def cut(micro: Batch, width: int) -> dict[str, Array]:
@@ -186,18 +245,16 @@ def map_by_length(
     def chunk(piece: dict[str, Array]) -> dict[str, Array]:
         reads = read(buckets.prompts_of(piece))
         shapes = jax.eval_shape(lambda micro: function(reads, micro), buckets.widest(piece))
-        order = buckets.order(piece)
-        count = len(order) // buckets.size
-        kept = jax.tree.map(lambda like: jnp.zeros((count, *like.shape), like.dtype), shapes)
+        kept = jax.tree.map(lambda like: jnp.zeros((len(piece["tokens"]), *like.shape[1:]), like.dtype), shapes)
 
-        def see(kept: Any, number: Int[Array, ""], micro: dict[str, Array]) -> Any:
+        def see(kept: Any, completions: Int[Array, "seq"], micro: dict[str, Array]) -> Any:
             return jax.tree.map(
-                lambda all_, x: all_.at[number].set(_grown(x, all_.shape[1:])), kept, function(reads, micro)
+                lambda all_, x: all_.at[completions].set(_grown(x, (len(x), *all_.shape[1:])), mode="drop"),
+                kept,
+                function(reads, micro),
             )
 
-        found = buckets.visit(piece, kept, see)
-        back = jnp.argsort(order)[: len(piece["tokens"])]  # the empty rows have the greatest indices
-        return jax.tree.map(lambda x: jnp.take(x.reshape(-1, *x.shape[2:]), back, axis=0), found)
+        return buckets.visit(piece, kept, see)
 
     pieces = buckets.chunks(batch)
     if len(pieces["tokens"]) == 1:

@@ -17,6 +17,7 @@ from dovetail.devices.mesh import keep_rows_cut
 from dovetail.errors import PluginError
 from dovetail.plan.compared import KEPT
 from dovetail.protocols import LanguageModel, ValueHead, Weights
+from dovetail.step.packing import PACKED, pack, unpack
 from dovetail.step.parts import Floats, Part
 
 LOGITS_PER_CHUNK = 1 << 24
@@ -71,8 +72,12 @@ def hidden_states(
 
     A prompt shared by `rows_per_prompt` consecutive rows is processed once for all of them; with `read`, each row
     continues a prompt that has already been processed. With a key, the dropout of a row depends on the key and the
-    row's `draw_ids`; that of a shared prompt on its first row's.
+    row's `draw_ids`; that of a shared prompt on its first row's. If completions are packed, `read` is of the packed
+    rows, and all hidden states are in one row in the order of `dovetail.step.packing.predicted`.
     """
+    if PACKED in batch:
+        assert read is not None, "packed rows continue prompts that have been processed"
+        return _of_packed(model, batch, read)
     keys = _keys(model, batch, dropout)
     prompt, completion = batch["prompt_tokens"], batch["tokens"]
     written = jnp.ones_like(completion, dtype=bool)
@@ -90,6 +95,14 @@ def hidden_states(
         return first
     hidden, _ = model(completion[:, :-1], written[:, :-1], prefix=read.cache, **keys)
     return jnp.concatenate([first, hidden], axis=1)
+
+
+def _of_packed(model: LanguageModel, batch: Mapping[str, Array], read: Read) -> Float[Array, "1 position width"]:
+    packed, (seq, columns) = batch[PACKED], batch["tokens"].shape
+    tokens = batch["tokens"].reshape(-1)[jnp.maximum(packed, 0)]
+    hidden, _ = model(tokens, packed >= 0, prefix=read.cache, texts=packed // columns)  # pyright: ignore[reportCallIssue]
+    first = jnp.repeat(read.last, seq // len(packed), axis=0)
+    return jnp.concatenate([x.reshape(1, -1, x.shape[-1]) for x in (first, hidden)], axis=1)
 
 
 @attrs.frozen
@@ -155,7 +168,7 @@ def quantities(
     """
     merged = model.merge()
     hidden = hidden_states(merged, batch, rows_per_prompt, dropout, read)
-    known = {**batch, "hidden_states": hidden}
+    known = {**batch, "hidden_states": unpack(batch, hidden)}
     found: dict[str, Array] = {}
     for name, part in wanted.items():
         if "mask" in part.component.reads:
@@ -167,7 +180,7 @@ def quantities(
     reads = {read for part in by_position.values() for read in part.component.reads}
     others = {name: other.merge() for name, other in (beside or {}).items() if name in reads}
     by_token = [name for name in ("tokens", KEPT) if name in batch]
-    cut = {"hidden_states": hidden} | {name: batch[name] for name in by_token}
+    cut = {"hidden_states": hidden} | {name: pack(batch, batch[name]) for name in by_token}
     for name, other in others.items():
         seen = hidden_states(other, batch, rows_per_prompt, read=(read_beside or {}).get(name))
         cut[name] = jax.lax.stop_gradient(seen)
@@ -188,7 +201,8 @@ def quantities(
         values = chunk({name: piece[0] for name, piece in pieces.items()})
     else:
         values = jax.lax.map(jax.checkpoint(chunk), pieces)
-    return found | {name: value.reshape(-1)[: rows * columns].reshape(rows, columns) for name, value in values.items()}
+    whole = {name: value.reshape(-1)[: rows * columns].reshape(rows, columns) for name, value in values.items()}
+    return found | {name: unpack(batch, value) for name, value in whole.items()}
 
 
 def _evaluated(
@@ -245,7 +259,7 @@ class ValueModel(nnx.Module):
     ) -> Float[Array, "seq token"]:
         """Return the value of the state before each completion token."""
         hidden = hidden_states(self.trunk, batch, rows_per_prompt, dropout, read)  # pyright: ignore[reportArgumentType]
-        return hidden.astype(jnp.float32) @ self.weight[...] + self.bias[...]
+        return unpack(batch, hidden.astype(jnp.float32) @ self.weight[...] + self.bias[...])
 
 
 def values(

@@ -16,6 +16,7 @@ from dovetail.protocols import Weights
 from dovetail.step.algorithm import Algorithm
 from dovetail.step.buckets import PROMPT, Buckets, map_by_length
 from dovetail.step.forward import Model, Read, Reads, by_micro_batch, quantities, read_prompts, values
+from dovetail.step.packing import PACKED
 from dovetail.step.parts import Floats, Sums, sums
 
 
@@ -55,7 +56,7 @@ class Scoring:
     ) -> dict[str, Array]:
         """Evaluate one pass on all rows in micro-batches, which have similar lengths if this is configured."""
         sizes, shared = self.algorithm.sizes, INPUTS[each.inputs].shared
-        if sizes.length_buckets > 1 and each.inputs == COMPLETIONS.name:
+        if sizes.by_length and each.inputs == COMPLETIONS.name:
             return map_by_length(
                 lambda prompts: self.read((each,), weights, prompts),
                 lambda reads, micro: self.micro(each, weights, micro, hyper, shared=False, reads=reads),
@@ -105,7 +106,7 @@ class Scoring:
             inputs = INPUTS[each.inputs]
             stride = self.algorithm.sizes.rows_per_prompt if inputs.shared else 1
             rows = _offered(micro, inputs, stride)
-            rows |= {name: micro[name][::stride] for name in ("draw_ids", PROMPT) if name in micro}
+            rows |= {name: micro[name][::stride] for name in ("draw_ids", PROMPT, PACKED) if name in micro}
             scored = self.micro(each, weights, rows, hyper, shared=inputs.shared, dropout=dropout, reads=reads)
             fields, measured = _apart({inputs.prefix + name: _spread(x, inputs, stride) for name, x in scored.items()})
             found |= fields

@@ -80,7 +80,7 @@ class Update:
             return scoring.read(scoring.passes_in_update(self.model), weights, prompts, moment.dropout)
 
         sizes = algorithm.sizes
-        if sizes.length_buckets > 1:
+        if sizes.by_length:
             grads, loss, found = accumulate_by_length(loss_fn, read, trained.params, batch, Buckets.of(sizes, batch))
         else:
             grads, loss, found = accumulate(loss_fn, trained.params, batch, sizes.micro_batch_size)

@@ -16,12 +16,10 @@ from dovetail.devices.mesh import Devices
 from dovetail.devices.spanning import own_copy
 from dovetail.protocols import Weights
 from dovetail.train import in_flight
-from dovetail.train.ahead import InTurn, open_sampling
+from dovetail.train.ahead import Beginning, InTurn, open_sampling
 from dovetail.train.drawing import Message
-from dovetail.train.drawn import Extras
 from dovetail.train.metrics import WAITED, Clock
 from dovetail.train.order import Task
-from dovetail.train.setup import Setup
 
 
 @attrs.define(kw_only=True)
@@ -45,26 +43,18 @@ class Across:
     inner: InTurn | None
 
     @classmethod
-    def open(
-        cls,
-        setup: Setup,
-        extras: Extras,
-        order: tuple[Task, ...],
-        weights: Weights,
-        version: int,
-        cut: in_flight.Cut,
-    ) -> Across:
+    def open(cls, begin: Beginning) -> Across:
         """Open the sampler's program in process 0; see `dovetail.train.ahead.open_sampling`."""
-        own = Devices.own(setup.config.mesh)
-        trained, frozen = (own_copy(each, own.place) for each in weights)
+        own = Devices.own(begin.setup.config.mesh)
+        trained, frozen = (own_copy(each, own.place) for each in begin.weights)
         inner = None
         if processes.is_first():
             with own.use():
-                inner = open_sampling(setup, extras, order, Weights(trained, frozen), version, cut)
+                inner = open_sampling(attrs.evolve(begin, weights=Weights(trained, frozen)))
         return cls(
-            tasks=order,
-            taken=cut.taken,
-            memory=cut.cursor.memory,
+            tasks=begin.tasks,
+            taken=begin.cut.taken,
+            memory=begin.cut.cursor.memory,
             frozen=frozen,
             own=own,
             inner=inner,

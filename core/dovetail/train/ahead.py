@@ -190,7 +190,7 @@ class Ahead(InTurn):
         with progress.of_program(SAMPLER), self.drawing.setup.devices.of(ROLLOUT).use():
             try:
                 for task in self.tasks[first:]:
-                    clock = Clock()
+                    clock = Clock(task.version if task.batch is None else task.batch + 1)
                     progress.begin("waiting", "for weights")
                     if not self._use(task.version):
                         return
@@ -210,30 +210,45 @@ class Ahead(InTurn):
         return not self._stopped.is_set()
 
 
-def open_sampling(
-    setup: Setup,
-    extras: Extras,
-    order: tuple[Task, ...],
-    weights: Weights,
-    version: int,
-    cut: in_flight.Cut,
-) -> InTurn:
-    """Open the sampler's program at the beginning or at the cut of a checkpoint; `weights` are the newest weights."""
+@attrs.frozen(kw_only=True)
+class Beginning:
+    """What the sampler's program begins with.
+
+    Attributes:
+        setup: the run.
+        extras: what is drawn beside the prompts.
+        tasks: all tasks of the program in this run.
+        weights: the newest weights of the policy.
+        version: their number.
+        cut: the state of the channels at the start of the run, or at the checkpoint that it resumes from.
+    """
+
+    setup: Setup
+    extras: Extras
+    tasks: tuple[Task, ...]
+    weights: Weights
+    version: int
+    cut: in_flight.Cut
+
+
+def open_sampling(begin: Beginning) -> InTurn:
+    """Open the sampler's program."""
+    setup, weights, version, cut = begin.setup, begin.weights, begin.version, begin.cut
     if not setup.config.train.staleness:
-        drawing = Drawing.open(setup, extras, setup.hand_over.lend(weights, ROLLOUT), version, cut.cursor)
-        return InTurn(drawing=drawing, tasks=order, taken=cut.taken, cursor=drawing.cursor())
+        drawing = Drawing.open(setup, begin.extras, setup.hand_over.lend(weights, ROLLOUT), version, cut.cursor)
+        return InTurn(drawing=drawing, tasks=begin.tasks, taken=cut.taken, cursor=drawing.cursor())
     published = {
         older: setup.hand_over(Weights(trained, weights.frozen), ROLLOUT) for older, trained in cut.weights.items()
     }
     published[version] = setup.hand_over(weights, ROLLOUT)
     oldest = min(published)
-    drawing = Drawing.open(setup, extras, published[oldest], oldest, cut.cursor)
+    drawing = Drawing.open(setup, begin.extras, published[oldest], oldest, cut.cursor)
     opened = Ahead(
         drawing=drawing,
-        tasks=order,
+        tasks=begin.tasks,
         taken=cut.taken,
         cursor=drawing.cursor(),
-        used=frozenset(task.version for task in order),
+        used=frozenset(task.version for task in begin.tasks),
         published=published,
         pending=deque(Made(message) for message in cut.messages),
     )

@@ -15,6 +15,7 @@ from dovetail.evaluation.evaluate import Evaluation, Evaluator
 from dovetail.host.completer import Completer
 from dovetail.host.refill import refill
 from dovetail.host.sampling import Sampled, Sampler
+from dovetail.host.stored import Stored
 from dovetail.plan.compared import KEPT
 from dovetail.plan.placement import sampler_places
 from dovetail.protocols import Weights
@@ -29,13 +30,17 @@ from dovetail.train.setup import Setup
 
 @attrs.frozen(kw_only=True)
 class Cursor:
-    """The position of the next batch: the state of the stream of prompts, and the curriculum's state by name.
+    """The position of the next batch, empty at the beginning of a run.
 
-    Both are empty at the beginning of a run.
+    Attributes:
+        prompts: the state of the stream of prompts.
+        memory: the curriculum's state by name.
+        over: groups that passed the filter and were not needed yet.
     """
 
     prompts: dict[str, Any] = attrs.field(factory=dict)
     memory: dict[str, Any] = attrs.field(factory=dict)
+    over: Stored | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -71,6 +76,7 @@ class Drawing:
         memory: the curriculum's state by name.
         extras: adds the other fields to those of the completions.
         evaluate: evaluates the engine's current weights.
+        over: groups left over by the last step, in the form of a checkpoint, so that a resumed run has the same.
         version: the version of these weights.
     """
 
@@ -80,6 +86,7 @@ class Drawing:
     memory: dict[str, Any]
     extras: Extras
     evaluate: Evaluator
+    over: Stored | None
     version: int = 0
 
     @classmethod
@@ -107,6 +114,7 @@ class Drawing:
             memory=dict(cursor.memory),
             extras=extras,
             evaluate=setup.evaluator(sampler),
+            over=cursor.over,
         )
         opened.use(weights, version)  # for an engine, the weights with which it is opened are version 0
         return opened
@@ -133,12 +141,14 @@ class Drawing:
 
     def cursor(self) -> Cursor:
         """Return the position of the next batch."""
-        return Cursor(prompts=self.prompts.get_state(), memory=dict(self.memory))
+        return Cursor(prompts=self.prompts.get_state(), memory=dict(self.memory), over=self.over)
 
     def _batch(self, step: int, clock: Clock) -> Batch:
+        self.prompts.metrics = {}  # a step that only uses groups left over has none
         sampled, greedy, filtered = self._sample(step, clock)
         metrics = rollout_metrics(sampled) | self.prompts.metrics
-        if self.setup.config.train.staleness:
+        train = self.setup.config.train
+        if train.staleness or train.oversample is not None:
             metrics |= staleness_metrics(sampled.completions, step)
         return Batch(
             fields=self.extras.batch(sampled, greedy, step),
@@ -159,12 +169,16 @@ class Drawing:
             sampled = self._round(step, 0, clock)
         else:
             reported: Sums = {}
-            sampled, metrics = refill(
+            found = refill(
                 lambda number: self._round(step, number, clock),
                 lambda sampled: self._keep(sampled, step, reported),
+                config.train.prompts,
                 config.train.refill_rounds,
+                self.over and self.over.restore(),
             )
-            metrics |= means(reported)
+            sampled, metrics = found.chosen, found.metrics | means(reported)
+            if config.train.oversample is not None:
+                self.over, metrics = found.over and Stored.of(found.over), metrics | found.counts
         if "greedy_scores" not in algorithm.plan:
             return sampled, None, metrics
         prompts = sampled.completed.asked

@@ -52,7 +52,7 @@ class Prompts:
         config = setup.config
         chosen: Choice | None = config.choices.get("train.curriculum")
         curriculum: Any = chosen.bind() if chosen else None
-        examples, seed, count = setup.train_examples, config.run.seed, config.train.prompts
+        examples, seed, count = setup.train_examples, config.run.seed, config.train.prompts_of_round
         stream = None if curriculum else prompt_stream(examples, seed, count)
         owner = f"{chosen.component.label} of {chosen.component.origin}" if chosen else ""
         return cls(examples=examples, count=count, seed=seed, curriculum=curriculum, owner=owner, stream=stream)
@@ -74,8 +74,8 @@ class Prompts:
         is_index = np.issubdtype(self._last.dtype, np.integer) and self._last.shape == (self.count,)
         if not (is_index and self._last.min() >= 0 and self._last.max() < len(self.examples)):
             raise PluginError(
-                f"{self.owner} chose {shown(str(self._last))}; a round has train.prompts = {self.count} of them, each"
-                f" an index below {len(self.examples)}"
+                f"{self.owner} chose {shown(str(self._last))}; a round has {self.count} of them (train.prompts and"
+                f" train.oversample), each an index below {len(self.examples)}"
             )
         return [self.examples[int(index)] for index in self._last]
 

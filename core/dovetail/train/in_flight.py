@@ -15,6 +15,7 @@ import numpy as np
 
 from dovetail.errors import RunError
 from dovetail.evaluation.evaluate import Evaluation
+from dovetail.host.stored import Stored
 from dovetail.train.drawing import Batch, Cursor, Message
 
 Arrays = dict[str, np.ndarray]
@@ -39,7 +40,8 @@ class Cut:
     @property
     def arrays(self) -> dict[str, Any]:
         """Its arrays, except the curriculum's state."""
-        return {
+        over = {} if self.cursor.over is None else {"over": self.cursor.over.body}
+        return over | {
             "messages": {str(number): arrays_of(message) for number, message in enumerate(self.messages)},
             "weights": {str(version): weights for version, weights in self.weights.items()},
         }
@@ -47,7 +49,9 @@ class Cut:
     @property
     def data(self) -> dict[str, Any]:
         """Everything else, as JSON values."""
-        return {
+        stored = self.cursor.over
+        over = {} if stored is None else {"over": {"values": stored.values, "bytes": stored.body.size}}
+        return over | {
             "taken": self.taken,
             "prompts": self.cursor.prompts,
             "messages": [values_of(message) for message in self.messages],
@@ -67,7 +71,8 @@ def like(data: Mapping[str, Any], params: Any) -> dict[str, Any]:
             " Dovetail do. `dovetail eval` and `dovetail export` can still read it; to train on, resume it with the"
             " version that wrote it"
         )
-    return {
+    over = {"over": np.zeros(data["over"]["bytes"], np.uint8)} if "over" in data else {}
+    return over | {
         "messages": {str(number): empty_like(values) for number, values in enumerate(data["messages"])},
         "weights": {str(version): params for version in data["weights"]},
     }
@@ -75,9 +80,10 @@ def like(data: Mapping[str, Any], params: Any) -> dict[str, Any]:
 
 def restored(data: Mapping[str, Any], arrays: Mapping[str, Any], memory: dict[str, Any]) -> Cut:
     """Return the cut with these JSON values and arrays, and the curriculum's state."""
+    over = Stored(values=data["over"]["values"], body=np.asarray(arrays["over"])) if "over" in data else None
     return Cut(
         taken=data["taken"],
-        cursor=Cursor(prompts=data["prompts"], memory=memory),
+        cursor=Cursor(prompts=data["prompts"], memory=memory, over=over),
         messages=tuple(
             message_of(values, arrays["messages"][str(number)]) for number, values in enumerate(data["messages"])
         ),

@@ -13,7 +13,6 @@ from jaxtyping import Array
 from dovetail import progress
 from dovetail.devices import processes
 from dovetail.devices.compiled import share
-from dovetail.devices.footprint import in_mode
 from dovetail.devices.mesh import to_device, to_host
 from dovetail.evaluation.evaluate import Evaluation
 from dovetail.host.replay import REPLAY, Replaying
@@ -28,11 +27,12 @@ from dovetail.step.parts import Part, Sums, merge, once
 from dovetail.step.update import Trained, Update, mini_batches
 from dovetail.train import in_flight, kept
 from dovetail.train.across import Across
-from dovetail.train.ahead import InTurn, open_sampling
+from dovetail.train.ahead import Beginning, InTurn, open_sampling
 from dovetail.train.beside import Beside
 from dovetail.train.drawing import Batch, Cursor, Message
 from dovetail.train.drawn import Extras, Prompts
 from dovetail.train.metrics import Clock, means
+from dovetail.train.models import in_mode
 from dovetail.train.role_models import RoleModels
 from dovetail.train.session import RL, Run
 
@@ -99,7 +99,9 @@ class Learner:
             sampling = kept.Kept.open(run.replays, run.tasks, cut.taken, cut.cursor)
         else:
             opening = Across.open if processes.several() else open_sampling
-            sampling = opening(setup, extras, run.tasks, weights, first, cut)
+            sampling = opening(
+                Beginning(setup=setup, extras=extras, tasks=run.tasks, weights=weights, version=first, cut=cut)
+            )
         setup.hand_over.timings()  # discards the time of the initial move, which does not belong to a step
         beside = Beside.of(algorithm, graphdefs, setup.devices)
         collector = Collector(algorithm=algorithm, graphdefs=graphdefs, is_scored=beside is not None)
@@ -157,7 +159,7 @@ class Learner:
     def take_evaluations(self, step: int) -> None:
         """Record the evaluations that precede the next batch, and keep some of their completions."""
         while (task := self.sampling.next) is not None and task.batch is None:
-            clock, journal = Clock(), self.run.folder.journal
+            clock, journal = Clock(step), self.run.folder.journal
             found = self._take(clock)
             assert isinstance(found, Evaluation), "a task without a batch is an evaluation"
             self.run.record(RL, task.version, found.metrics, clock.timings(0))

@@ -101,7 +101,7 @@ def reinforce(run: Run, start: Any, profiler: Profiler) -> None:
     with contextlib.closing(learner.sampling):
         learner.take_evaluations(learner.first)
         for step in range(learner.first, total):
-            clock = Clock()
+            clock = Clock(step + 1)
             learner.keep(step)
             with profiler.step(step + 1):
                 batch = learner.take(clock)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-import time
 from typing import Any, Final
 
 import jax
@@ -13,7 +12,9 @@ import numpy as np
 
 from dovetail.host.rewards import means_of
 from dovetail.host.sampling import Sampled
+from dovetail.progress import COMPILED, WORTH_TELLING
 from dovetail.protocols import Completions, Episodes
+from dovetail.spans import TRAINER, Span, note, now
 from dovetail.step.parts import Peak, Sums
 
 
@@ -80,8 +81,11 @@ def _compilations() -> list[float]:
     found: list[float] = []
 
     def heard(event: str, duration_secs: float, **_: str | int) -> None:
-        if event == "/jax/core/compile/backend_compile_duration":
+        if event == COMPILED:
             found.append(duration_secs)
+            if duration_secs > WORTH_TELLING:
+                ended = now()
+                note(Span("compiler", None, "compiling", ended - duration_secs, ended))
 
     jax.monitoring.register_event_duration_secs_listener(heard)
     return found
@@ -94,10 +98,11 @@ WAITED: Final = "channel"
 class Clock:
     """Wall-clock seconds between the marks of one step; the time of a mark is that since the previous mark."""
 
-    def __init__(self) -> None:
-        """Start the clock."""
+    def __init__(self, step: int | None = None) -> None:
+        """Start the clock of a step of reinforcement learning, counted from 1; other clocks have none."""
         self._compiled = len(_compilations())
-        self._began = time.perf_counter()
+        self._step = step
+        self._began = now()
         self._marks: list[tuple[float, str]] = []
         self._watchers: list[threading.Thread] = []
         self._noted: dict[str, float] = {}
@@ -108,7 +113,7 @@ class Clock:
 
     def mark(self, name: str) -> None:
         """Set a mark now."""
-        self._marks.append((time.perf_counter(), name))
+        self._marks.append((now(), name))
 
     def mark_when_ready(self, name: str, arrays: Any) -> None:
         """Set a mark when arrays have been computed, without blocking: the next call can be dispatched meanwhile.
@@ -126,21 +131,23 @@ class Clock:
         self._watchers.append(watcher)
 
     def timings(self, tokens: int, of: str = "time") -> dict[str, float]:
-        """Return the timings of the step.
+        """Return the timings of the step, and record its spans.
 
         The trainer's are `time/*`, including completion tokens per second of the whole step if there are tokens, and
         `compile/*` if something was compiled. Those of another program have its name, `of`, in place of `time`.
         """
+        program = TRAINER if of == "time" else of
         for watcher in self._watchers:
             watcher.join()
         found: dict[str, float] = {}
         last = self._began
         for moment, name in sorted(self._marks):
             found[f"{of}/{name}"] = found.get(f"{of}/{name}", 0.0) + moment - last
+            note(Span(program, self._step, name, last, moment))
             last = moment
-        found[f"{of}/step"] = time.perf_counter() - self._began
+        found[f"{of}/step"] = now() - self._began
         if f"{of}/{WAITED}" in found:
-            found[f"idle/{'trainer' if of == 'time' else of}"] = found[f"{of}/{WAITED}"] / found[f"{of}/step"]
+            found[f"idle/{program}"] = found[f"{of}/{WAITED}"] / found[f"{of}/step"]
         if tokens:
             found["time/tokens_per_second"] = tokens / found["time/step"]
         if of == "time" and (compiled := _compilations()[self._compiled :]):

@@ -15,6 +15,7 @@ from dovetail.config import Choice, Config
 from dovetail.config.schema import MESH
 from dovetail.devices.mesh import Devices, check_divides
 from dovetail.errors import ConfigError, DovetailError
+from dovetail.plan.roles import CRITIC
 from dovetail.protocols import Adapter, ModelMaker, Tokenizer, ValueHead, Weights
 from dovetail.step import keys
 from dovetail.step.forward import ValueModel
@@ -88,6 +89,24 @@ class Models:
             heads = getattr(model, "heads", None)
             check_divides(self.config.mesh_of(role), f"{role}/{MESH}" if own else MESH, model.vocab_size, heads)
 
+    def check_packing(self, roles: Iterable[str]) -> None:
+        """Refuse models of these roles that cannot read several completions in a row.
+
+        Raises:
+            ConfigError: naming the model and why it cannot.
+        """
+        for role in roles:
+            section = role if role == CRITIC or self.has_own(role) else "train"
+            model: Any = self._abstract(section)
+            if not getattr(model, "packs", False):
+                drops = getattr(model, "has_dropout", False)
+                name = self.config.choice(f"{section}.model").component.name
+                why = "draws dropout for whole rows" if drops else "does not take 'texts', the text of each token"
+                raise ConfigError(
+                    f"{section}.model = '{name}': {type(model).__name__} {why}, so it cannot read several completions"
+                    " in a row; set train.packing = False"
+                )
+
     def has_own(self, name: str) -> bool:
         """Return whether a role has a model of its own; otherwise it begins with the policy's weights."""
         return f"{name}.model" in self.config.choices
@@ -140,6 +159,23 @@ def split(model: nnx.Module) -> tuple[Any, Weights]:
     """Return a model's structure and weights; only an adapter's parameters are trained if it has one, otherwise all."""
     graphdef, trained, frozen = nnx.split(model, nnx.LoRAParam if _adapted(model) else nnx.Param, ...)
     return graphdef, Weights(trained, frozen)
+
+
+def in_mode(graphdef: Any, weights: Weights, mode: str | None) -> Any:
+    """Return the structure of a model with another mode."""
+    if mode is None:
+        return graphdef
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), weights)
+    return nnx.graphdef(_changed(nnx.merge(graphdef, *shapes), mode))
+
+
+def _changed(model: Any, mode: str) -> Any:
+    """Set the mode of a model, or of the decoder in a critic."""
+    if hasattr(model, "in_mode"):
+        return model.in_mode(mode)
+    if hasattr(getattr(model, "trunk", None), "in_mode"):
+        model.trunk = model.trunk.in_mode(mode)
+    return model
 
 
 def _with_head(trunk: Any, head: ValueHead | None = None) -> ValueModel:

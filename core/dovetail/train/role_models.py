@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from dovetail.devices.compiled import share
-from dovetail.devices.footprint import in_mode
 from dovetail.devices.hand_over import HandOver
 from dovetail.devices.mesh import to_device, to_host
 from dovetail.devices.population import make_model
@@ -18,6 +17,7 @@ from dovetail.errors import RunError
 from dovetail.protocols import Weights
 from dovetail.step.algorithm import Follow
 from dovetail.step.parts import Floats
+from dovetail.train.models import in_mode
 from dovetail.train.session import RL, Run
 
 

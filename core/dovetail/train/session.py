@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import sys
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ from dovetail.registry.calls import tell
 from dovetail.run.checkpoint import Checkpoints, Saved
 from dovetail.run.folder import RunFolder, follow_folder, open_folder
 from dovetail.run.sources import kept_in
+from dovetail.spans import Span, recorded, span
 from dovetail.train.order import Task, tasks
 from dovetail.train.setup import Setup, set_up
 from dovetail.train.start import overview
@@ -53,6 +55,7 @@ class Run:
     checkpoints: Checkpoints
     sinks: list[Sink]
     resumed: tuple[int, Saved] | None
+    spans: deque[Span]
     replays: Path | None = None
     """The folder of another run, from whose batches this run learns instead of sampling."""
     last: dict[str, float] = attrs.field(factory=dict)
@@ -81,6 +84,7 @@ class Run:
         self.step = max(step, self.step if phase == RL else 0)  # an evaluation's weights may be a few steps old
         self.folder.journal.metrics(phase, step, metrics)
         self.folder.journal.timings(phase, step, timings)
+        self.write_spans(phase, step)
         for sink in self.sinks:
             sink.write(step, metrics | timings)
         told = metrics | timings
@@ -90,6 +94,11 @@ class Run:
         else:
             observe("dovetail_step_end", phase=phase, step=step, metrics=told)
 
+    def write_spans(self, phase: str, step: int) -> None:
+        """Write what any program of the run has done since the last call; another one may be adding to it."""
+        if ended := [self.spans.popleft() for _ in range(len(self.spans))]:
+            self.folder.journal.spans(phase, step, ended)
+
     def checkpoint(self, phase: str, step: int, state: Any, data: dict[str, Any]) -> Path | None:
         """Save the state after `step` steps of a phase; return its folder, or None if it already exists."""
         number = step if phase == SFT else self.config.sft.steps + step
@@ -98,7 +107,8 @@ class Run:
         begin("checkpoint")
         position = self.folder.journal.position()
         saved = Saved(phase=phase, step=step, data=data, journal=position)
-        path = self.checkpoints.save(number, shared(state, self.setup.devices.mesh), saved)
+        with span("checkpoint", step if phase == RL else None):
+            path = self.checkpoints.save(number, shared(state, self.setup.devices.mesh), saved)
         self._saved = number
         observe("dovetail_checkpoint", step=step, folder=path)
         return path
@@ -180,6 +190,7 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Pat
         folder = processes.after_first(lambda: (open_folder if processes.is_first() else follow_folder)(path, config))
         stack.callback(folder.close)
         stack.enter_context(kept_in(folder.path, writes=processes.is_first()))
+        spans = stack.enter_context(recorded())
         checkpoints = Checkpoints(folder.checkpoints, config.run.keep_checkpoints)
         stack.callback(checkpoints.close)
         resumed = checkpoints.newest()
@@ -206,6 +217,7 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Pat
             sinks=sinks,
             resumed=resumed,
             step=start,
+            spans=spans,
             replays=replays,
         )
         if is_watched():
@@ -226,6 +238,8 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Pat
             run.save_good()
             raise
         finally:
+            with contextlib.suppress(RunError):  # a full disk has already ended the run with its own error
+                run.write_spans(RL, run.step)
             observe("dovetail_run_end", status=status, step=run.step)
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Array, Int, Key
 
 from dovetail.devices.compiled import share
-from dovetail.devices.micro_batch import in_warm_start
 from dovetail.errors import DataError
 from dovetail.host.prompts import LengthReport, Limit, Rendered, encode, encode_completions, fit
 from dovetail.protocols import Example, Weights
@@ -19,7 +18,9 @@ from dovetail.step.forward import Model, quantities
 from dovetail.step.gradients import Optimiser, accumulate
 from dovetail.step.parts import Floats, Part, Sums, masked_sum
 from dovetail.step.update import Trained
-from dovetail.train.setup import Setup, prompt_limit
+from dovetail.train.settled import sizing
+from dovetail.train.setup import Setup
+from dovetail.train.texts import prompt_limit
 
 
 def demonstrations(setup: Setup) -> tuple[Any, list[LengthReport]]:
@@ -103,6 +104,6 @@ def compile_sft(setup: Setup, optimiser: Optimiser) -> Any:
         logps=part("field.logps", config.component("field", "logps")),
         optimiser=optimiser,
         micro_batch_size=config.sft.micro_batch_size
-        or in_warm_start(config).choose(setup.graphdef, setup.weights, setup.devices.parts),
+        or sizing(config).warm_start(config, setup.graphdef, setup.weights, setup.devices),
     )
     return share(update, donate=(0,))

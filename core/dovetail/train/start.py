@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from dovetail.devices.micro_batch import memory_of
+from dovetail.devices.mesh import memory_of
 from dovetail.progress import in_bytes
 from dovetail.step.buckets import described
 from dovetail.train.setup import Setup

@@ -1,3 +1,3 @@
-"""The server is a program, and needs its library."""
+"""The servers are programs, and need their libraries."""
 
-collect_ignore = ["server.py"]
+collect_ignore = ["server.py", "environment_server.py"]

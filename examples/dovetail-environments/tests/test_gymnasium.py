@@ -30,7 +30,7 @@ class Echo(gymnasium.Env):
         return self.said[0], {}
 
     def step(self, action):
-        self.said.append(action)
+        self.said.append(f"{action} {random.randrange(1000)}" if action == "draw" else action)
         return " ".join(self.said), float(action == "please"), action == "bye", False, {}
 
 
@@ -83,6 +83,15 @@ def test_texts_go_in_as_they_are_and_global_chance_stays_as_it_is():
     assert steps[0].messages[0]["content"].endswith("please\n")
     assert [step.reward for step in steps] == [1, 0]
     assert steps[1].done
+
+
+def test_what_an_environment_draws_depends_on_its_seed_only():
+    world, other = Gymnasium(id="Echo-v0"), Gymnasium(id="Echo-v0")
+    _, steps = play(world, "draw", "draw", "draw")
+    random.random()
+    play(other, "draw", rng=np.random.default_rng(4))
+    after = other.step(steps[1].state, Turn(text="draw", number=2), None)
+    assert after.messages == steps[2].messages
 
 
 def test_seeds_are_the_prompts():

@@ -25,6 +25,7 @@ class Ran:
         state: the tool's state for its next call.
         lost: the reason to exclude the episode, if the call failed through no fault of the policy.
         stop: the reason why the run cannot continue, if any.
+        reward: the reward of the call.
     """
 
     text: str
@@ -33,6 +34,7 @@ class Ran:
     state: Any = None
     lost: str = ""
     stop: str = ""
+    reward: float = 0.0
 
 
 @attrs.frozen(slots=False)
@@ -62,7 +64,8 @@ class Runner:
         except Exception as error:
             return Ran(_readable(f"error: {error or type(error).__name__}")[: self.longest], True, state=state)
         text, kept = result.text, result.state if has_state(tool) else None
-        return Ran(_readable(text[: self.longest]), result.failed, max(len(text) - self.longest, 0), kept)
+        cut = max(len(text) - self.longest, 0)
+        return Ran(_readable(text[: self.longest]), result.failed, cut, kept, reward=float(result.reward))
 
 
 def _text(tool: Tool, value: Any) -> str:

@@ -73,7 +73,7 @@ def called(tool: Tool, call: Call, state: Any = None) -> Any:
     given = _named(tool, call.arguments, types, wanted.get("required", ()))
     if call.texts:
         given = {name: text if types[name] == "string" else _meant(text) for name, text in given.items()}
-    return tool.function(**given)
+    return tool.function(**given, **({STATE: state} if has_state(tool) else {}))
 
 
 def arguments(tool: Tool, given: Mapping[str, Any], state: Any = None, *, texts: bool = False) -> list[Any]:
@@ -137,7 +137,7 @@ def _named(
 
 def has_state(tool: Tool) -> bool:
     """Tell whether a tool keeps state between calls."""
-    return tool.schema is None and STATE in _positional(tool)
+    return STATE in _positional(tool)
 
 
 def _written(tool: Tool) -> Callable[..., Any]:

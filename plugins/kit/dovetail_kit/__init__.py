@@ -1,7 +1,7 @@
 """Tools for authors of plugins: a scaffold for packages, a doctor, and the conformance suite.
 
-The public interface consists of the commands `dovetail doctor`, `dovetail plugins` and `dovetail plugin`, the pytest
-option `--dovetail-dist` with its hook, and `dovetail_kit.rollout` for tests of a rollout engine.
+The public interface consists of the commands, the pytest option `--dovetail-dist` with its hook, `dovetail_kit.rollout`
+for tests of a rollout engine, and `dovetail_kit.workers`, with which components call a function with a time limit.
 """
 
 from __future__ import annotations
@@ -15,8 +15,18 @@ if TYPE_CHECKING:
 
 
 @hookimpl
-def dovetail_commands(commands: Commands) -> None:
-    """Add `dovetail doctor`, `plugin` and `plugins`."""
-    from dovetail_kit import cli
+def dovetail_devices() -> None:
+    """Warn of a GPU that JAX does not use."""
+    from dovetail_kit.machine.gpus import warn_if_unseen
 
-    cli.add(commands)
+    warn_if_unseen()
+
+
+@hookimpl
+def dovetail_commands(commands: Commands) -> None:
+    """Add the commands on configs, components, plugins and the machine."""
+    from dovetail_kit import cli
+    from dovetail_kit.commands import completion, configs, names
+
+    for group in (configs, names, completion, cli):
+        group.add(commands)

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 @hookimpl
 def dovetail_kinds(register_kind: Callable[..., None]) -> None:
     """Open the kinds of what a sweep is made of."""
-    from dovetail_lab.kinds import EARLY_STOPPING, EXECUTOR, SAMPLER
+    from dovetail_lab.kinds import KINDS
 
-    for kind in (EXECUTOR, EARLY_STOPPING, SAMPLER):
+    for kind in KINDS:
         register_kind(kind)
 
 
@@ -29,9 +29,9 @@ def dovetail_sections(register_section: Callable[..., None]) -> None:
 
 @hookimpl
 def dovetail_commands(commands: Commands) -> None:
-    """Add the commands on one policy (`eval`, `generate`, `play`, `export`), over many runs (`sweep`, `ab`,
-    `report`, `simulate`), and `import-config`."""
-    from dovetail_lab.cli import ab, eval, export, generate, import_config, play, report, simulate, sweep
+    """Add the commands on one policy (`eval`, `generate`, `play`, `export`), on one run (`replay`, `simulate`), over
+    many runs (`sweep`, `ab`, `report`), and `import-config`."""
+    from dovetail_lab.cli import ab, eval, export, generate, import_config, play, replay, report, simulate, sweep
 
-    for group in (eval, generate, play, export, sweep, ab, report, simulate, import_config):
+    for group in (eval, generate, play, export, replay, sweep, ab, report, simulate, import_config):
         group.add(commands)

@@ -18,6 +18,7 @@ from dovetail_lab.ab.design import Arm
 from dovetail_lab.sweep import Store
 from dovetail_lab.sweep.commands import perform
 from dovetail_lab.sweep.export import record
+from dovetail_lab.sweep.request import Request
 
 
 @attrs.frozen(kw_only=True)
@@ -69,7 +70,15 @@ def sweep(
     """
     path, sets = find(str(config)), texts(settings)
     own, choices = load_experiment("sweep", path, [*sets, *_section("sweep", options)])
-    store, _ = perform(path, sets, own, choices, Path(folder or Path("sweeps") / path.stem), extend=extend)
+    request = Request(
+        path=path,
+        overrides=sets,
+        settings=own,
+        choices=choices,
+        folder=Path(folder or Path("sweeps") / path.stem),
+        extend=extend,
+    )
+    store, _ = perform(request)
     return Swept(store=store, metric=own.metric, goal=own.goal)
 
 

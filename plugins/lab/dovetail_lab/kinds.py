@@ -32,6 +32,8 @@ SAMPLER: Final = Kind(
     scaffold="class",
 )
 
+KINDS: Final = (EXECUTOR, EARLY_STOPPING, SAMPLER)
+
 
 @attrs.frozen(kw_only=True)
 class Proposal:

@@ -92,12 +92,14 @@ class Transformer(nnx.Module):
         *,
         prefix: Cache | None = None,
         keys: Key[Array, "seq"] | None = None,
+        texts: Int[Array, "seq token"] | None = None,
     ) -> tuple[Float[Array, "seq token width"], Cache | None]:
         """Return the hidden states of `tokens`, and the cache with their keys and values appended."""
         spec = self.spec
         shared, own = (0 if kept is None else kept.valid.shape[1] for kept in (prefix, cache))
-        how = choose(spec, Shapes(tokens=tokens.shape[1], own=own or tokens.shape[1], prefix=shared))
-        seen = views(spec.layers, spec.head_dim, mask, cache, prefix, keys, how=how)
+        shapes = Shapes(tokens=tokens.shape[1], own=own or tokens.shape[1], prefix=shared, packed=texts is not None)
+        how = choose(spec, shapes)
+        seen = views(spec.layers, spec.head_dim, mask, cache, prefix, keys, texts=texts, how=how)
         x = self.embedding[...][tokens.reshape(-1)].astype(spec.dtype)
         if spec.embedding_scale != 1:
             x = x * jnp.asarray(spec.embedding_scale, spec.dtype)
@@ -137,6 +139,11 @@ class Transformer(nnx.Module):
     def has_dropout(self) -> bool:
         """Whether the model has dropout, so that `keys` change the result."""
         return any(isinstance(module, LowRank) and module.dropout > 0 for _, module in nnx.iter_modules(self))
+
+    @property
+    def packs(self) -> bool:
+        """Whether rows may pack several texts. Dropout is drawn for a row, so with dropout they may not."""
+        return not self.has_dropout
 
     def logits(self, hidden: Float[Array, "*batch width"]) -> Float[Array, "*batch vocab"]:
         """Project hidden states to float32 logits.

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 @hookimpl
 def dovetail_kinds(register_kind: Callable[..., None]) -> None:
     """Open the kind `launcher`, whose components determine where the replicas of an engine run."""
-    from dovetail_rollout.kinds import LAUNCHER
+    from dovetail_rollout.kinds import KINDS
 
-    register_kind(LAUNCHER)
+    for kind in KINDS:
+        register_kind(kind)
 
 
 @hookimpl

@@ -1,4 +1,4 @@
-"""The kind that this package opens: where the replicas of an engine run."""
+"""The kinds that this package opens: where the replicas of an engine run."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ LAUNCHER: Final = Kind(
     protocol="dovetail_rollout.kinds:Launcher",
     scaffold="class",
 )
+
+KINDS: Final = (LAUNCHER,)
 
 
 @attrs.frozen(kw_only=True)

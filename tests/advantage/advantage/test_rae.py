@@ -116,6 +116,7 @@ def test_a_run_remembers_and_resumes_bit_for_bit(games, tmp_path, monkeypatch):
     assert (halves / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_task_without_roles_has_one(tmp_path):
     assert np.isfinite(train(load(None, [*RAE, "train.steps=1"]), tmp_path)["advantage/baseline"])
 

@@ -358,3 +358,48 @@ def test_interface():
     assert dovetail.get("agent_loop", "turns").name == "tool_agent"
     assert dovetail.get("agent_loop", "tool_agent").declares["turns"]
     assert not dovetail.get("agent_loop", "single_turn").declares.get("turns")
+
+
+@attrs.frozen
+class Till:
+    """An environment with tools that act on its state, the sum so far."""
+
+    columns = ()
+
+    def reset(self, example, rng):
+        return 0, ()
+
+    def tools(self):
+        schema = {"description": "Pay.", "parameters": {"properties": {"a": {"type": "integer"}}, "required": ["a"]}}
+        return [
+            Tool(name="pay", function=self.pay, target=Till.pay, schema=schema),
+            Tool(name="owed", function=owed, target=owed),
+        ]
+
+    def pay(self, state, a):
+        return Result(f"paid {a}", state=state + a, reward=0.25)
+
+    def step(self, state, turn, rng):
+        return Step(state=state, reward=float(state == 5), done=True)
+
+
+def owed(state: int) -> Result:
+    """What is owed."""
+    return Result(str(5 - state), state=state)
+
+
+def test_an_environment_may_have_tools_that_act_on_its_state_and_give_rewards():
+    running = begin(interaction=Till(), samples=2)
+    call = '<tool_call>{"name": "%s", "arguments": %s}</tool_call>'
+    assert say(running, call % ("pay", '{"a": 2}') + call % ("pay", '{"a": 3}')) == "[tool:paid 2][tool:paid 3]"
+    assert say(running, ADD) == "[tool:3]"
+    assert say(running, call % ("owed", "{}")) == "[tool:0]"
+    assert say(running, call % ("owed", "{}"), row=1) == "[tool:5]"
+    assert say(running, "That is all.") is None
+    assert say(running, "That is all.", row=1) is None
+    found = end(running)
+    assert found.states == (5, 0)
+    assert found.turn_rewards[:, :4].tolist() == [[0.5, 0, 0, 1], [0, 0, 0, 0]]
+    assert begin(interaction=Till(), examples=({"prompt": [{"role": "user", "content": "?"}]},)).prompts == (
+        "3 tools|?",
+    )

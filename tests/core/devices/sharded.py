@@ -23,6 +23,7 @@ VARIANTS = {
     "full": FULL,
     "lora": (*FULL, "train.adapter=lora", "adapter.lora.rank=2"),
     "sorted by length": (*FULL, "train.length_buckets=2"),
+    "packed": (*FULL, "train.length_buckets=2", "train.packing=True", "train.mini_batch_size=None"),
 }
 PLAIN = ("train.optimizer=sgd", "train.lr=1.0", "train.max_grad_norm=1e9", "train.lr_schedule=constant")
 

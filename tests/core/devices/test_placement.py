@@ -15,11 +15,12 @@ import dovetail
 from dovetail.cli import main
 from dovetail.config import config_id, dump, load
 from dovetail.config.settings import Mesh
-from dovetail.devices.cost import estimate
 from dovetail.devices.mesh import Devices
-from dovetail.devices.population import CURRENT, Population
+from dovetail.devices.population import CURRENT
 from dovetail.errors import ConfigError, PlanError
 from dovetail.train.loop import train
+from dovetail_lab.sweep.population import Population
+from dovetail_memory.cost import estimate
 
 ROOT = Path(__file__).parents[3]
 EIGHT = os.environ | {"XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8"}
@@ -118,6 +119,13 @@ def test_a_population_has_one_placement(tmp_path: Path):
             train(load(None, [*TINY, "rollout/mesh.first=1"]), tmp_path)
     finally:
         CURRENT.reset(token)
+
+
+def test_dropout_is_drawn_for_rows_so_they_are_not_packed():
+    dropout = ("train.packing=True", "critic.adapter=lora", "critic/adapter.lora.dropout=0.1", "train.advantage=gae")
+    said = r"^critic.model = 'decoder': Transformer draws dropout for whole rows, so .* set train.packing = False$"
+    with pytest.raises(ConfigError, match=said):
+        estimate(load(None, [*KL, *dropout]))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from dovetail.evaluation.checks import make_answers, make_checks
 from dovetail.evaluation.evaluate import Evaluator
 from dovetail.host.completer import Completer
 from dovetail.host.sampling import Sampler
-from dovetail.train.setup import make_scorer, prompts
+from dovetail.train.columns import make_scorer
+from dovetail.train.texts import prompts
 from dovetail_lab.evaluation.report import figures
 
 RIGHT, NEAR, WRONG = "<answer>10</answer>", "<answer>{}</answer>", "<answer>7"

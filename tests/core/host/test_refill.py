@@ -1,5 +1,7 @@
 """Rejected groups are replaced within the limit; groups still missing then are left out of everything."""
 
+from functools import partial
+
 import numpy as np
 
 from dovetail.host.completer import Completed
@@ -41,14 +43,19 @@ def keep_labels(*labels):
     return lambda sampled: np.isin(sampled.completed.prompt_tokens[:, 0], labels)
 
 
+def refilled(keep, rounds, **options):
+    found = refill(a_round, keep, 3, rounds, **options)
+    return found.chosen, found.metrics
+
+
 def test_one_round_is_enough_when_all_are_kept():
-    found, metrics = refill(a_round, keep_labels(0, 1, 2), rounds=3)
+    found, metrics = refilled(keep_labels(0, 1, 2), rounds=3)
     assert found.completed.prompt_tokens[:, 0].tolist() == [0, 1, 2]
     assert metrics == {"group_filter/kept": 1.0, "group_filter/rounds": 1.0}
 
 
 def test_further_prompts_replace_rejected_ones_in_order():
-    found, metrics = refill(a_round, keep_labels(1, 10, 12), rounds=3)
+    found, metrics = refilled(keep_labels(1, 10, 12), rounds=3)
     assert found.completed.prompt_tokens[:, 0].tolist() == [1, 10, 12]
     assert found.texts == ("1", "1", "10", "10", "12", "12")
     assert found.scores.total.tolist() == [1, 1, 10, 10, 12, 12]
@@ -57,7 +64,7 @@ def test_further_prompts_replace_rejected_ones_in_order():
 
 
 def test_process_rewards_and_what_they_report_go_with_their_completions():
-    found, _ = refill(a_round, keep_labels(1, 10, 12), rounds=3)
+    found, _ = refilled(keep_labels(1, 10, 12), rounds=3)
     np.testing.assert_array_equal(found.batch()["process_rewards"][:, 0], [1, 1, 10, 10, 12, 12])
     np.testing.assert_array_equal(found.process_metrics["steps"], [1, 1, 10, 10, 12, 12])
     np.testing.assert_array_equal(found.process_metrics["late"], [np.nan, np.nan, 1, 1, 1, 1])
@@ -67,11 +74,41 @@ def test_process_rewards_and_what_they_report_go_with_their_completions():
 
 
 def test_what_the_bound_leaves_missing_is_masked():
-    found, metrics = refill(a_round, keep_labels(11), rounds=1)
+    found, metrics = refilled(keep_labels(11), rounds=1)
     assert found.completed.prompt_tokens[:, 0].tolist() == [11, 0, 1]
     batch = found.batch()
     assert batch["mask"].any(axis=1).tolist() == [True, True, False, False, False, False]
     assert metrics == {"group_filter/kept": 1 / 6, "group_filter/rounds": 2.0}
+
+
+def labels(sampled):
+    return [] if sampled is None else sampled.completed.prompt_tokens[:, 0].tolist()
+
+
+def test_groups_left_over_come_first_in_the_next_step_and_every_group_is_counted():
+    """Three groups are wanted of rounds of five; of the second step's round all but the last are refused."""
+    wide = partial(a_round, prompts=5)
+    first = refill(wide, keep_labels(0, 1, 2, 3, 4), 3, rounds=3)
+    assert [labels(first.chosen), labels(first.over)] == [[0, 1, 2], [3, 4]]
+    later = refill(lambda number: wide(number + 1), keep_labels(14), 3, rounds=3, over=first.over)
+    assert [labels(later.chosen), labels(later.over)] == [[3, 4, 14], []]
+    assert later.chosen.kept.all()
+    counts = [{name.split("/")[1]: count for name, count in each.counts.items()} for each in (first, later)]
+    assert counts == [
+        {"drawn": 5, "used": 3, "over": 2, "refused": 0},
+        {"drawn": 5, "used": 3, "over": 0, "refused": 4},
+    ]
+    assert later.metrics == {"group_filter/kept": 1 / 5, "group_filter/rounds": 1}, (
+        "what is left over was counted before"
+    )
+
+
+def test_a_step_that_earlier_ones_have_left_enough_for_samples_nothing():
+    over = a_round(7, prompts=4)
+    found = refill(a_round, keep_labels(), 3, rounds=3, over=over)
+    assert [labels(found.chosen), labels(found.over)] == [[70, 71, 72], [73]]
+    assert found.metrics == {"group_filter/rounds": 0}
+    assert [found.counts[f"group_filter/{name}"] for name in ("drawn", "used", "over", "refused")] == [0, 3, 1, 0]
 
 
 def test_a_completion_without_a_score_is_masked():

@@ -68,19 +68,18 @@ def close(change, whole):
     np.testing.assert_allclose(change, whole, rtol=1e-5, atol=1e-6 * max(1.0, float(np.abs(whole).max())))
 
 
-def alike(config_of, given, size=5):
-    """Compare a step in sorted micro-batches with the same step in one."""
-    sorted_, whole = (SORTED, f"train.micro_batch_size={size}"), ("train.micro_batch_size=None",)
-    (metrics, change), (expected, whole) = (step.one_step(config_of(*more), given) for more in (sorted_, whole))
+def alike(config_of, given, size=5, how=(SORTED,)):
+    """Compare a step in sorted or packed micro-batches with the same step in one."""
+    split_, whole = (*how, f"train.micro_batch_size={size}"), ("train.micro_batch_size=None",)
+    (metrics, change), (expected, whole) = (step.one_step(config_of(*more), given) for more in (split_, whole))
     assert metrics.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(metrics[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
     jax.tree.map(close, change, whole)
 
 
-@pytest.mark.parametrize(("setting", "kind", "name"), sampled(NAMES, every=100))
-def test_values_and_gradients_are_those_of_whole_rows(setting, kind, name, monkeypatch):
-    monkeypatch.setattr(step, "models", decoders)
+def compare(setting, kind, name, how=(SORTED,)):
+    """Compare a step with the component `name` of a kind, chosen by a setting, and with what it reads."""
     reads = dovetail.get(kind, name).reads
     beside = [line for field, line in NEEDS.items() if field in reads or (kind == "value_loss" and field == "values")]
     value = f"['{name}']" if kind in ("loss_term", "loss_mask") else name
@@ -89,13 +88,19 @@ def test_values_and_gradients_are_those_of_whole_rows(setting, kind, name, monke
     def config_of(*more):
         return load(None, [*SIZES, *TEACHER, *GRADIENT, *coefficients, *beside, f"{setting}={value}", *more])
 
-    alike(config_of, step.episodes(), size=4 if name in WHOLE_GROUPS else 5)
+    alike(config_of, step.episodes(), size=4 if name in WHOLE_GROUPS else 5, how=how)
+
+
+@pytest.mark.parametrize(("setting", "kind", "name"), sampled(NAMES, every=100, slow=5))
+def test_values_and_gradients_are_those_of_whole_rows(setting, kind, name, monkeypatch):
+    monkeypatch.setattr(step, "models", decoders)
+    compare(setting, kind, name)
 
 
 RUNNABLE = [seed for seed in range(100, 108) if not lacking(configured(seed)) | clashing(configured(seed))]
 
 
-@pytest.mark.parametrize("seed", sampled(RUNNABLE, every=100))
+@pytest.mark.parametrize("seed", sampled(RUNNABLE, every=100, slow=3))
 def test_mixtures_are_those_of_whole_rows(seed):
     """With several mini-batches and epochs, filters that leave rows out, estimators with a state, and random draws."""
     together = any(name in overrides_ for overrides_ in overrides(seed) for name in WHOLE_GROUPS)

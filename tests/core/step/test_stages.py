@@ -224,6 +224,7 @@ def test_draws_do_not_depend_on_the_split_and_differ_between_mini_batches_and_ep
 # --- metrics
 
 
+@pytest.mark.slow
 def test_what_any_kind_reports_reaches_the_log():
     def shown(logits):
         """A quantity with a metric."""

@@ -165,6 +165,7 @@ def test_a_policy_loss_learns_through_the_answers_too():
     assert means(metrics)["optimizer/grad_norm"] > 0.01
 
 
+@pytest.mark.slow
 def test_demonstrations_keep_their_weight_where_groups_are_cut_into_mini_batches():
     """The first row of a group has the demonstration, whichever mini-batch the row is in."""
     register("loss_term", own_nll)
@@ -306,6 +307,7 @@ def test_sizes_that_do_not_divide_one_another():
     assert (sizes.mini_batch_size, sizes.micro_batch_size, sizes.rows_per_prompt) == (64, 64, 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mini", "micro"), [(8, 5), (6, 4), (8, 100)])
 def test_an_update_runs_whatever_the_sizes(mini, micro):
     chosen = (f"train.mini_batch_size={mini}", f"train.micro_batch_size={micro}")

@@ -52,7 +52,7 @@ def test_two_processes_compute_the_bits_of_one_with_two_devices(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_a_killed_process_ends_all_and_the_same_command_goes_on_bit_for_bit(tmp_path, victim):
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
     assert [status for status, _ in ended(start_several(undisturbed, 2, KILLED))] == [0, 0]
@@ -76,7 +76,10 @@ def test_a_killed_process_ends_all_and_the_same_command_goes_on_bit_for_bit(tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("later", [{"processes": 1, "devices": 2}, {"processes": 4, "devices": 1}])
+@pytest.mark.parametrize(
+    "later",
+    [{"processes": 1, "devices": 2}, pytest.param({"processes": 4, "devices": 1}, marks=pytest.mark.exhaustive)],
+)
 def test_a_run_goes_on_with_another_number_of_processes_and_another_mesh(tmp_path, later):
     half = (*TINY, "train.steps=4", "train.kl_coef=0.1", "run.checkpoint_every=2")
     assert [status for status, _ in ended(start_several(tmp_path / "run", 2, (*half, "mesh.fsdp=2")))] == [0, 0]

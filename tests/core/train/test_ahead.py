@@ -1,6 +1,7 @@
 """Sampling ahead of the updates: results independent of timing, resuming in every state of the channels, refusals."""
 
 import time
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -12,16 +13,17 @@ from tests.sampled import sampled
 
 import dovetail
 from dovetail.config import load
-from dovetail.devices.cost import estimate
 from dovetail.errors import ConfigError, PlanError, RewardError, RunError
 from dovetail.run.checkpoint import Checkpoints
-from dovetail.run.journal import FILES, Journal
+from dovetail.run.journal import CLOCKED, FILES, Journal
 from dovetail.run.summary import read_lines, series
+from dovetail.spans import Span
 from dovetail.train.ahead import Ahead
 from dovetail.train.drawing import Drawing
 from dovetail.train.learner import Learner
 from dovetail.train.loop import train
 from dovetail.train.order import tasks
+from dovetail_memory.cost import estimate
 from dovetail_rollout.rollout.vanilla import Vanilla
 
 K, STEPS = 2, 6
@@ -39,7 +41,7 @@ BESIDE = (
     "replay.recent.groups=2",
     "train.advantage=remax",
 )
-WRITTEN = tuple(name for name in FILES if name != "timings.jsonl")
+WRITTEN = tuple(name for name in FILES if name not in CLOCKED)
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +86,26 @@ def test_what_ran_when_is_measured_apart_from_what_came_of_it(undisturbed):
     assert [n for n in names - {"phase", "step"} if n not in documented and not n.startswith(known)] == []
 
 
+def test_each_program_records_what_it_does_one_thing_after_the_other(undisturbed):
+    lines = read_lines(undisturbed / "spans.jsonl", "rl")
+    found = [Span(*span) for line in lines for span in line["spans"]]
+    for program in ("sampler", "trainer"):
+        own = sorted((span for span in found if span.program == program), key=lambda span: span.began)
+        assert all(span.began <= span.ended for span in own)
+        assert all(before.ended <= after.began for before, after in pairwise(own)), program
+    steps = {name: [span.step for span in found if span.name == name] for name in ("update", "checkpoint", "eval")}
+    assert steps["update"] == steps["checkpoint"] == [1, 2, 3, 4, 5, 6]
+    assert steps["eval"] == [0, 2, 4, 6]
+    assert sorted({span.step for span in found if span.name == "rollout"}) == [1, 2, 3, 4, 5, 6]
+
+
 def fresher(staleness, versions, mask):
     """A loss mask that reads both fields, and reports them as metrics."""
     age = staleness.astype("float32")
     return 1.0 / (1.0 + age), {"staleness": age, "versions": versions.astype("float32")}
 
 
+@pytest.mark.slow
 def test_components_read_how_old_a_token_is(tmp_path):
     """Half of the groups of a step are from the previous step, and now one step older."""
     dovetail.register("loss_mask", "fresher", fresher)
@@ -216,6 +232,7 @@ def test_a_reward_that_fails_ahead_of_the_trainer_ends_the_run_behind_the_last_b
     assert_same_run(tmp_path, undisturbed)
 
 
+@pytest.mark.slow
 def test_an_interrupted_trainer_saves_what_is_in_the_channels(undisturbed, tmp_path, monkeypatch):
     Pace(monkeypatch, 1)
     learn = Learner.learn

@@ -11,13 +11,13 @@ from tests.core.train.tiny import TINY
 
 import dovetail
 from dovetail.config import load
-from dovetail.devices.population import Population
 from dovetail.errors import PlanError
 from dovetail.kinds import Kind
 from dovetail.registry import Origin, current
 from dovetail.run.journal import Journal
 from dovetail.run.summary import read_lines
 from dovetail.train.loop import train
+from dovetail_lab.sweep.population import Population
 
 COLD = (*TINY, "sft.steps=0", "eval.examples=2")
 TOGETHER = (

@@ -69,4 +69,6 @@ def test_what_a_curriculum_may_not_choose(chosen):
     with pytest.raises(PluginError) as caught:
         made.next(made.init(), step=0, number=0)
     assert str(caught.value).startswith("curriculum.x of acme chose '[")
-    assert str(caught.value).endswith("a round has train.prompts = 2 of them, each an index below 3")
+    assert str(caught.value).endswith(
+        "a round has 2 of them (train.prompts and train.oversample), each an index below 3"
+    )

@@ -11,6 +11,7 @@ from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError
 from dovetail.run.journal import Journal
 from dovetail.run.summary import read_lines
+from dovetail.spans import Span
 from dovetail.train.loop import train
 
 GUESSING = (
@@ -61,6 +62,7 @@ class _Interrupted(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_a_run_leaves_its_episodes_and_goes_on_bit_for_bit(tmp_path, monkeypatch):
     lines = run(tmp_path / "whole")
     for line in lines:
@@ -71,6 +73,11 @@ def test_a_run_leaves_its_episodes_and_goes_on_bit_for_bit(tmp_path, monkeypatch
     sample = next(iter(read_lines(tmp_path / "whole" / "samples.jsonl")))
     assert sample["messages"][0]["role"] == "assistant"
     assert len(sample["turn_rewards"]) == sum(message["role"] == "assistant" for message in sample["messages"])
+    spans = [Span(*span) for line in read_lines(tmp_path / "whole" / "spans.jsonl") for span in line["spans"]]
+    answered = [span for span in spans if span.program == "tools"]
+    sampled = [span for span in spans if span.name in ("rollout", "eval")]
+    assert answered
+    assert all(any(s.began <= span.began and span.ended <= s.ended for s in sampled) for span in answered)
 
     write = Journal.metrics
 

@@ -42,6 +42,7 @@ FAILS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "kept"), [("sampling", 3), ("handing over", 4), ("evaluation", 4), ("update", 0), ("interrupted", 3)]
 )

@@ -33,6 +33,7 @@ def no_engine(*_):
     raise AssertionError("an engine was asked for")
 
 
+@pytest.mark.slow
 def test_a_run_is_trained_again_without_an_engine_byte_for_byte(source, tmp_path, monkeypatch, capsys):
     for name in ("check", "open"):
         monkeypatch.setattr(Vanilla, name, no_engine)
@@ -52,6 +53,7 @@ def changed(content: bytes) -> bytes:
     return content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "last", "damage", "message"),
     [

@@ -106,6 +106,7 @@ def assert_alike(folder: Path, other: Path) -> None:
             np.testing.assert_allclose(line[name], expected[name], rtol=2e-3, atol=2e-4, err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_sampler_and_a_reference_apart_compute_what_they_compute_together(tmp_path: Path) -> None:
     """Each on one device computes the same programs, so that not a bit differs; what moved is timed."""
     together, apart = tmp_path / "together", tmp_path / "apart"

@@ -93,17 +93,20 @@ def observed(tmp_path_factory):
     return folder, seen, fetches
 
 
+@pytest.mark.slow
 def test_a_step_waits_for_the_devices_once(observed):
     *_, fetches = observed
     assert fetches.seen == [["device_get"]] * 4 + [[]]
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_after_the_second_step(observed):
     _, seen, _ = observed
     assert seen.by_step[1] > 0
     assert seen.by_step[4] == seen.by_step[2]
 
 
+@pytest.mark.slow
 def test_the_trace_can_be_opened(observed):
     folder, *_ = observed
     found = [path.suffixes for path in (folder / "profile").rglob("*") if path.is_file()]
@@ -111,6 +114,7 @@ def test_the_trace_can_be_opened(observed):
     assert [".json", ".gz"] in [suffixes[-2:] for suffixes in found]
 
 
+@pytest.mark.slow
 def test_the_summary_says_where_the_time_went(observed):
     folder, *_ = observed
     text = summarise(folder)

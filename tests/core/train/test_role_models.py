@@ -94,6 +94,7 @@ def states(folder: Path) -> dict[int, Any]:
         return {step: manager.restore(step, args=arguments)["state"] for step in manager.all_steps()}
 
 
+@pytest.mark.slow
 def test_every_term_is_reported(finished):
     lines = [line for line in read_lines(finished / "metrics.jsonl") if "reward/mean" in line]
     terms = ("gkd", "reverse_kl", "nll", "near_average")
@@ -103,6 +104,7 @@ def test_every_term_is_reported(finished):
     assert all(line["loss_term/gkd/mean"] > 0 for line in lines)
 
 
+@pytest.mark.slow
 def test_the_average_is_that_of_the_policies_so_far(finished):
     found = states(finished)
     begun = found[2]["params"]  # after the two steps of the warm start
@@ -113,6 +115,7 @@ def test_the_average_is_that_of_the_policies_so_far(finished):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), roles["average"], average)
 
 
+@pytest.mark.slow
 def test_the_reference_is_renewed_every_other_step(finished):
     found = states(finished)
     jax.tree.map(np.testing.assert_array_equal, found[3][3]["reference"], found[2]["params"])
@@ -120,6 +123,7 @@ def test_the_reference_is_renewed_every_other_step(finished):
         jax.tree.map(np.testing.assert_array_equal, found[step][3]["reference"], found[4][0]["params"])
 
 
+@pytest.mark.slow
 def test_what_never_changes_is_not_saved_again(finished):
     assert set(states(finished)[5][3]) == {"average", "reference"}
 

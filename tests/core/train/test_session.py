@@ -1,5 +1,6 @@
 """Observers can tell a training step from an evaluation."""
 
+from collections import deque
 from types import SimpleNamespace
 
 import pytest
@@ -39,7 +40,7 @@ def observer():
 def test_an_observer_of_steps_is_not_told_of_evaluations(observer):
     journal = SimpleNamespace(metrics=lambda *_: None, timings=lambda *_: None)
     nothing = {"setup": None, "checkpoints": None, "resumed": None}
-    run = Run(folder=SimpleNamespace(journal=journal), sinks=[], **nothing)
+    run = Run(folder=SimpleNamespace(journal=journal), sinks=[], spans=deque(), **nothing)
     run.record(SFT, 1, {"sft/loss": 2.0}, {"time/step": 1.0})
     run.record(RL, 0, {"eval/accuracy": 0.25}, {"time/eval": 1.0})
     run.record(RL, 1, {"reward/mean": 2.5}, {"time/step": 1.0})

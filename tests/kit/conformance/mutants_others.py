@@ -431,6 +431,18 @@ class ForgetsThePrefix:
         return _decoder(__call__=call)
 
 
+@caught_by("model", "packing", slow=True)
+@attrs.frozen(kw_only=True)
+class SeesOtherTexts:
+    """The texts that are packed in a row are read as one."""
+
+    def make(self, vocab_size, *, rngs, place):
+        def call(self, tokens, mask, cache=None, *, prefix=None, texts=None):
+            return super(type(self), self).__call__(tokens, mask, cache, prefix=prefix)
+
+        return _decoder(__call__=call)
+
+
 @caught_by("adapter", "begins_as_the_base", slow=True)
 @attrs.frozen(kw_only=True)
 class BeginsElsewhere:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 from tests.kit.conformance.subjects import cases, subject
+from tests.sampled import marks
 
 from dovetail_kit.conformance.verdict import judge, report
 
 COMPILED = ("advantage", "correction", "field", "loss_term", "policy_loss", "process_reward")
-"""Kinds whose checks mostly compile something; the fast suite checks a tenth of their components."""
+"""Kinds whose checks mostly compile something; not every suite checks all of their components."""
 
 TABLE = list(cases())
 NAMES = {kind: sorted({component.name for component, _, _ in TABLE if component.kind == kind}) for kind in COMPILED}
-OFTEN = {name for names in NAMES.values() for name in names[::10]}
+SAMPLED = {(kind, name): marks(i, every=25, slow=4) for kind, names in NAMES.items() for i, name in enumerate(names)}
 TRACKERS = ("sink.mlflow", "sink.trackio", "sink.wandb")
 """What is installed for slow tests alone; their own deprecation warnings are not ours to mend."""
 
@@ -20,7 +21,7 @@ TRACKERS = ("sink.mlflow", "sink.trackio", "sink.wandb")
 def _marks(component, check) -> list[pytest.MarkDecorator]:
     if component.label in TRACKERS:
         return [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
-    return [pytest.mark.slow] * (check.slow or (component.kind in COMPILED and component.name not in OFTEN))
+    return [*[pytest.mark.slow] * check.slow, *SAMPLED.get((component.kind, component.name), [])]
 
 
 CASES = [

@@ -6,9 +6,9 @@ import attrs
 import pytest
 
 from dovetail.cli import main
-from dovetail.devices.presence import Gpu
 from dovetail_kit.machine.advice import findings
 from dovetail_kit.machine.command import described
+from dovetail_kit.machine.gpus import Gpu
 from dovetail_kit.machine.survey import Device, Survey
 
 H100 = Gpu(name="NVIDIA H100", driver="580.1", capability="9.0", total=81_559, used=500)

@@ -12,6 +12,7 @@ from dovetail.train.loop import train
 from dovetail_executor.executor.local import Local
 from dovetail_lab.sweep import Store
 from dovetail_lab.sweep.commands import perform
+from dovetail_lab.sweep.request import Request
 
 SETS = (
     *TINY,
@@ -33,7 +34,10 @@ def test_a_population_is_made_of_the_runs_that_its_members_are_alone(tmp_path, m
     monkeypatch.setattr(Local, "open", lambda self, sweep, jobs: executor.open(sweep, jobs))
     (tmp_path / "mine.gin").write_text("")
     settings, choices = load_experiment("sweep", tmp_path / "mine.gin", SETS)
-    store, counts = perform(tmp_path / "mine.gin", SETS, settings, choices, tmp_path / "s")
+    request = Request(
+        path=tmp_path / "mine.gin", overrides=SETS, settings=settings, choices=choices, folder=tmp_path / "s"
+    )
+    store, counts = perform(request)
     assert counts == {"done": 4, "pruned": 1}
     first, *others = [compiled for _, compiled in executor.jobs]
     assert first

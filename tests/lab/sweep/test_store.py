@@ -9,7 +9,8 @@ from dovetail.cli import main
 from dovetail.config import load
 from dovetail.errors import RunError
 from dovetail_lab.sweep import Planned, Point, Space, Store, Trial
-from dovetail_lab.sweep.store import CLAIM, State
+from dovetail_lab.sweep.state import State
+from dovetail_lab.sweep.store import CLAIM
 
 
 def planned(*values: float, seed: int = 0) -> Planned:

@@ -12,8 +12,8 @@ import pytest
 import dovetail
 from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError
-from dovetail.train.setup import make_scorer
-from dovetail.workers import CallError
+from dovetail.train.columns import make_scorer
+from dovetail_kit.workers import CallError
 from dovetail_reward.reward._own import load_function
 from dovetail_reward.reward.compute_score import ComputeScore
 

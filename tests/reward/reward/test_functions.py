@@ -12,8 +12,8 @@ from tests.core.train.tiny import TINY
 import dovetail
 from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError
+from dovetail.train.columns import make_scorer
 from dovetail.train.loop import train
-from dovetail.train.setup import make_scorer
 
 PATH = str(Path(__file__).with_name("own_functions.py"))
 RECORDS = [{"prompt": "6 * 7?", "answer": "42"}, {"prompt": "1?", "answer": "1"}]

@@ -18,7 +18,7 @@ def drawn(*rows):
     lengths = np.array([len(row) for row in rows])
     zeros = np.zeros(tokens.shape, np.float32)
     never = np.zeros(len(rows), bool)
-    return jax.tree.map(jnp.asarray, Drawn(tokens, zeros, zeros, lengths, never, never))
+    return jax.tree.map(jnp.asarray, Drawn(tokens, zeros, zeros, lengths, never, never, lengths))
 
 
 def test_no_strings_no_watch():

@@ -17,6 +17,7 @@ from tests.rollout.hosted_case import Drawer, case, qwen2
 from dovetail.cli import main
 from dovetail.config import load
 from dovetail.errors import ConfigError, RunError
+from dovetail.spans import recorded
 from dovetail_kit.rollout import CHECKS
 from dovetail_kit.rollout.case import make_keys
 from dovetail_kit.rollout.checks import RANDOM
@@ -110,9 +111,10 @@ def test_a_batch_is_shared_evenly_and_comes_back_in_order(fakes, folder):
     with closing(of(folder, fakes[0]).open()) as alone:
         expected = batch(alone)
     del fakes[0].calls[:]
-    with closing(of(folder, *fakes).open()) as engine:
+    with closing(of(folder, *fakes).open()) as engine, recorded() as spans:
         drawn = batch(engine)
     np.testing.assert_array_equal(drawn.tokens, expected.tokens)
+    assert {(span.program, span.name) for span in spans} == {(f"replica {number}", "sampling") for number in range(3)}
     asked = [seeds(server) for server in fakes]
     assert max(map(len, asked)) - min(map(len, asked)) <= 1
     assert len({seed for each in asked for seed in each}) == 64

@@ -77,6 +77,7 @@ def test_a_run_samples_from_the_server_while_it_trains(fake, tmp_path):
     assert len({call["kwargs"]["folder"] for call in fake.of("/collective_rpc")}) == 2
 
 
+@pytest.mark.slow
 def test_a_server_that_samples_from_another_model_is_refused(drawer, tmp_path):
     """It takes the default base of the rotary positions, as programs do that do not know how transformers 5 spells it."""
     config = {name: value for name, value in QWEN2.items() if name != "rope_theta"}
@@ -277,6 +278,7 @@ def gone(pid: int) -> bool:
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="looks processes up in /proc")
 
 
+@pytest.mark.slow
 @LINUX
 def test_our_server_is_started_restarted_and_ended(folder):
     each = started(folder, sleep=True, flags=("--max-model-len", "64"))
@@ -316,6 +318,7 @@ def test_a_closed_engine_leaves_nothing(folder):
     assert not weights.exists()
 
 
+@pytest.mark.slow
 @LINUX
 def test_a_killed_run_leaves_no_server(folder):
     code = (

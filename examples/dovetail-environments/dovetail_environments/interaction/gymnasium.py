@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import re
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Annotated, Any, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final
 
 import attrs
 import numpy as np
@@ -17,16 +14,9 @@ from dovetail.protocols import Example, Message, Step, Turn
 from dovetail.ranges import in_range
 from dovetail.registry import declares
 
+from dovetail_environments._replay import Opened, Played, Worlds
+
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
-OPEN: Final = 256
-"""Environments that are kept open, those that were used last."""
-
-
-class Played(NamedTuple):
-    """What has been done in an environment: all that there is to know of it, as long as it is deterministic."""
-
-    seed: int
-    actions: tuple[str, ...] = ()
 
 
 @declares(settings={"id": "FrozenLake-v1"})
@@ -60,7 +50,12 @@ class Gymnasium:
     steps: Annotated[int, Ge(1)] = attrs.field(default=16, validator=in_range)
     message: str = "\n{shown}\n"
     unknown: str = "\nno such action\n"
-    _open: OrderedDict[Played, Any] = attrs.field(factory=OrderedDict, init=False, eq=False, repr=False)
+    _worlds: Worlds = attrs.field(
+        default=attrs.Factory(lambda self: Worlds(self._begun, self._acted, _close), takes_self=True),
+        init=False,
+        eq=False,
+        repr=False,
+    )
 
     def __attrs_post_init__(self) -> None:
         """Make the environment once."""
@@ -74,8 +69,8 @@ class Gymnasium:
     def reset(self, example: Example, rng: np.random.Generator) -> tuple[Played, Sequence[Message]]:
         """Begin with a seed, and show the first observation."""
         state = Played(int(rng.integers(2**31)))
-        environment, shown = self._begun(state.seed)
-        self._keep(state, environment)
+        opened, shown = self._worlds.begun(state)
+        self._worlds.keep(state, opened)
         return state, self._said(shown)
 
     def anchor(self, state: Played) -> Played:
@@ -85,19 +80,19 @@ class Gymnasium:
     def step(self, state: Played, turn: Turn, rng: np.random.Generator) -> Step:
         """Act."""
         over = turn.number + 1 >= self.steps
-        environment = self._at(state)
-        if (action := self._action(environment, turn.text)) is None:
-            self._keep(state, environment)
+        opened = self._worlds.at(state)
+        if self._action(opened.world, turn.text) is None:
+            self._worlds.keep(state, opened)
             return Step(state=state, messages=({"role": "user", "content": self.unknown},), done=over)
-        after = Played(state.seed, (*state.actions, turn.text))
-        with _own_chance():
-            observation, reward, ended, cut, _ = environment.step(action)
+        after = state.then(turn.text)
+        with opened.chance() as environment:
+            observation, reward, ended, cut, _ = self._acted(environment, turn.text)
             shown = _shown(environment, observation)
         done = bool(ended or cut or over)
         if done:
-            environment.close()
+            opened.world.close()
         else:
-            self._keep(after, environment)
+            self._worlds.keep(after, opened)
         said = () if done else self._said(shown)
         return Step(state=after, messages=said, reward=float(reward), done=done, metrics={"steps": len(after.actions)})
 
@@ -114,26 +109,13 @@ class Gymnasium:
         found = self.actions.index(words[-1]) if words else numbers[-1] if numbers else None
         return found if found is not None and environment.action_space.contains(found) else None
 
-    def _at(self, state: Played) -> Any:
-        """Return an environment that has done this, and take it away from others."""
-        if state in self._open:
-            return self._open.pop(state)
-        environment, _ = self._begun(state.seed)
-        with _own_chance():
-            for text in state.actions:
-                environment.step(self._action(environment, text))
-        return environment
+    def _begun(self, opened: Opened, state: Played) -> str:
+        opened.world = self._made()
+        observation, _ = opened.world.reset(seed=state.seed)
+        return _shown(opened.world, observation)
 
-    def _keep(self, state: Played, environment: Any) -> None:
-        self._open[state] = environment
-        if len(self._open) > OPEN:
-            self._open.popitem(last=False)[1].close()
-
-    def _begun(self, seed: int) -> tuple[Any, str]:
-        environment = self._made()
-        with _own_chance():
-            observation, _ = environment.reset(seed=seed)
-            return environment, _shown(environment, observation)
+    def _acted(self, environment: Any, text: str) -> Any:
+        return environment.step(self._action(environment, text))
 
     def _made(self) -> Any:
         try:
@@ -154,12 +136,5 @@ def _shown(environment: Any, observation: Any) -> str:
     return _COLOURS.sub("", text).strip("\n")
 
 
-@contextmanager
-def _own_chance() -> Iterator[None]:
-    """Keep the global generators as they are: some environments seed them."""
-    plain, arrays = random.getstate(), np.random.get_state()  # noqa: NPY002
-    try:
-        yield
-    finally:
-        random.setstate(plain)
-        np.random.set_state(arrays)  # noqa: NPY002
+def _close(environment: Any) -> None:
+    environment.close()

@@ -10,8 +10,11 @@ import attrs
 
 from dovetail.errors import ConfigError, RunError
 from dovetail.protocols import Call, Tokenizer, Tool
-from dovetail.workers import LATE, Workers, workers
 from dovetail_agent.runner import Ran, Runner
+from dovetail_kit.workers import LATE, Workers, workers
+
+INTERACTION: Final = ""
+"""The key of the interaction's state among the states of tools; no tool has this name."""
 
 CHARACTERS: Final = 64
 """More characters than almost any token has. Text with more than this per allowed token is cut before it is encoded."""
@@ -38,13 +41,14 @@ def opened(tools: Sequence[Tool]) -> list[Tool]:
 
 @attrs.frozen(kw_only=True, slots=False)
 class Toolbox:
-    """Tools with the limits of their calls; see `ToolAgent`."""
+    """Tools with the limits of their calls; see `ToolAgent`. Those named in `acting` act on the interaction's state."""
 
     tools: tuple[Tool, ...]
     tokenizer: Tokenizer
     max_tokens: int
     processes: int
     time_limit: float
+    acting: frozenset[str] = frozenset()
 
     def run(self, turns: Sequence[Sequence[Call]], states: Sequence[dict[str, Any]]) -> list[list[Ran]]:
         """Run the calls of several turns, those of a turn in the order written, and update the states of its tools.
@@ -55,13 +59,16 @@ class Toolbox:
         results: list[list[Ran]] = [[] for _ in turns]
         for number in range(max((len(calls) for calls in turns), default=0)):
             rows = [row for row, calls in enumerate(turns) if number < len(calls)]
-            asked = [(turns[row][number], states[row].get(turns[row][number].name)) for row in rows]
+            asked = [(turns[row][number], states[row].get(self._key(turns[row][number]))) for row in rows]
             for row, (call, state), ran in zip(rows, asked, self._side_by_side(asked), strict=True):
                 if ran.stop:
                     raise RunError(ran.stop)
-                states[row][call.name] = state if ran.lost else ran.state
+                states[row][self._key(call)] = state if ran.lost else ran.state
                 results[row].append(attrs.evolve(ran, text=self._cut(ran.text, ran.more)))
         return results
+
+    def _key(self, call: Call) -> str:
+        return INTERACTION if call.name in self.acting else call.name
 
     def _side_by_side(self, asked: Sequence[tuple[Call, Any]]) -> list[Ran]:
         if self.processes == 0:

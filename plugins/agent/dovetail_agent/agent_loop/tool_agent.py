@@ -28,7 +28,7 @@ from dovetail.protocols import (
 )
 from dovetail.ranges import in_range
 from dovetail.registry import declares
-from dovetail_agent.agent_loop._toolbox import Toolbox, opened
+from dovetail_agent.agent_loop._toolbox import INTERACTION, Toolbox, opened
 from dovetail_agent.runner import Ran
 from dovetail_agent.signature import schema
 
@@ -49,7 +49,8 @@ class ToolAgent:
     """An episode of several turns, with the output of tools and an environment in between.
 
     After a turn, its calls are run in the order written and the policy reads the results. If the turn has no calls, the
-    interaction responds; without an interaction the episode is over.
+    interaction responds; without an interaction the episode is over. An interaction may offer tools of its own, which
+    act on its state.
 
     The policy reads a message about its own errors (invalid JSON, an unknown tool, arguments of the wrong type, an
     exception that the tool raises). An error that is not its fault (an exception of the interaction, a
@@ -97,7 +98,8 @@ class ToolAgent:
         tool_format: ToolFormat,
     ) -> OpenToolAgent:
         """Return the loop."""
-        tools = opened(tools)
+        acting = list(offered()) if (offered := getattr(interaction, "tools", None)) else []
+        tools = opened([*tools, *acting])
         if interaction is None and not tools:
             raise ConfigError(
                 "train.agent_loop = 'tool_agent' has nothing that could follow a turn; set train.tools or"
@@ -114,6 +116,7 @@ class ToolAgent:
                 max_tokens=self.max_result_tokens,
                 processes=self.processes,
                 time_limit=self.time_limit,
+                acting=frozenset(tool.name for tool in acting),
             ),
             tool_format=tool_format,
             schemas=[schema(tool) for tool in tools],
@@ -243,11 +246,21 @@ class Played:
         most = self.loop.settings.max_calls
         called = [row for row, turn in zip(rows, parsed, strict=True) if turn.calls]
         asked = [turn.calls[:most] for turn in parsed if turn.calls]
-        ran = dict(zip(called, self.loop.toolbox.run(asked, [self.episodes[row].kept for row in called]), strict=True))
+        ran = dict(zip(called, self._run(called, asked), strict=True))
         return [
             self._written(row, ids, self._called(row, turn, ran[row]) if turn.calls else self._answer(row, turn))
             for row, ids, turn in zip(rows, turns, parsed, strict=True)
         ]
+
+    def _run(self, rows: Sequence[int], calls: Sequence[Sequence[Call]]) -> list[list[Ran]]:
+        """Run the calls of turns; those of the interaction's tools change its state."""
+        episodes = [self.episodes[row] for row in rows]
+        for episode in episodes:
+            episode.kept[INTERACTION] = episode.state
+        ran = self.loop.toolbox.run(calls, [episode.kept for episode in episodes])
+        for episode in episodes:
+            episode.state = episode.kept[INTERACTION]
+        return ran
 
     def _written(self, row: int, ids: Sequence[int], messages: Sequence[Message] | None) -> list[int] | None:
         """Return the ids of the messages after a turn; None if there are none."""
@@ -285,6 +298,7 @@ class Played:
             return self._failed(episode, lost)
         episode.calls += len(ran)
         episode.errors += sum(each.at_fault for each in ran)
+        episode.rewards[-1] += sum(each.reward for each in ran)
         results = [self._result(call.name, each.text) for call, each in zip(read.calls, ran, strict=False)]
         if len(read.calls) > len(ran):
             said = f"error: only the first {len(ran)} of {len(read.calls)} calls were run"

@@ -7,8 +7,8 @@ from typing import Final, Literal
 
 import attrs
 
-from dovetail.devices.presence import unseen
 from dovetail.progress import in_bytes
+from dovetail_kit.machine.gpus import unseen
 from dovetail_kit.machine.survey import Survey
 
 Level = Literal["error", "slow", "note"]

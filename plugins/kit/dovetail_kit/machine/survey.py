@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import attrs
 
-from dovetail.devices.presence import Gpu, devices, gpus, smi
+from dovetail.devices.presence import devices
 from dovetail.errors import RunError
+from dovetail_kit.machine.gpus import Gpu, gpus, smi
 
 LIBRARIES: Final = ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu")
 CUDNN: Final = ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13")

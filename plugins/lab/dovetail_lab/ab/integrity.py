@@ -12,7 +12,7 @@ from dovetail_lab.ab.design import changes
 from dovetail_lab.ab.journal import FILE, Journal, digest
 from dovetail_lab.ab.registration import Registration
 from dovetail_lab.sweep import Store
-from dovetail_lab.sweep.store import SETTLED
+from dovetail_lab.sweep.state import SETTLED
 
 CONFIRMING: Final = ("metric", "goal", "window", "min_effect", "seeds", "stop_rule", "alpha", "lost")
 """The settings that an amendment must not change after a look, because the error rate would no longer hold."""

@@ -19,7 +19,7 @@ from dovetail_lab.ab.integrity import doubts
 from dovetail_lab.ab.journal import Journal
 from dovetail_lab.ab.registration import Registration
 from dovetail_lab.sweep import State, Store, Trial
-from dovetail_lab.sweep.store import SETTLED
+from dovetail_lab.sweep.state import SETTLED
 
 Curve = Mapping[int, float]
 """A metric by step."""

@@ -6,14 +6,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from dovetail_lab.ab.analysis import Analysis
+from dovetail_lab.ab.charts import Estimate, forest
 from dovetail_lab.ab.guards import GUARDS, Guard, Watched
 from dovetail_lab.ab.outcomes import Outcome
 from dovetail_lab.ab.paired import Interval
 from dovetail_lab.ab.pictures import behaviour, learning, pairs, prompts
 from dovetail_lab.ab.verdict import Comparison
 from dovetail_lab.ab.words import caveats, doubtful, headline, lengths, sentence, sources
-from dovetail_lab.report import charts
-from dovetail_lab.report.charts import Estimate
 from dovetail_lab.report.numbers import Unit, factor, number, p_value, ratio, share
 from dovetail_lab.report.page import Cell, escape, facts, figure, page, paragraph, section, table
 
@@ -126,7 +125,7 @@ def _comparison(analysis: Analysis) -> str:
         " prompts answers for other prompts, too."
     )
     chart = charts.both(
-        lambda width: charts.forest(
+        lambda width: forest(
             rows,
             unit=unit.of_differences,
             band=design.min_effect,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from dovetail_lab.ab.analysis import Analysis, Prompts, difference_curves
+from dovetail_lab.ab.charts import changes, slopes
 from dovetail_lab.ab.guards import GUARDS, METRICS
 from dovetail_lab.report import charts
 from dovetail_lab.report.charts import Line
@@ -80,7 +81,7 @@ def pairs(analysis: Analysis) -> str:
             if not math.isnan(before.value + after.value)
         ]
         if results:
-            chart = charts.slopes(
+            chart = slopes(
                 results,
                 (design.control.name, arm.name),
                 unit=unit,
@@ -105,7 +106,7 @@ def _prompt_part(analysis: Analysis, arm: str, found: Prompts) -> str:
     design, unit = analysis.registration.design, Unit.of(analysis.registration.design.metric)
     sign = 1.0 if design.goal == "max" else -1.0
     change = [sign * (mine - control) for mine, control in zip(found.arm, found.control, strict=True)]
-    chart = charts.changes(
+    chart = changes(
         change,
         unit=unit.of_differences,
         color_of_gains=[each.name for each in design.arms].index(arm),

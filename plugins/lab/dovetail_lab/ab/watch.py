@@ -13,7 +13,7 @@ from dovetail_lab.ab.integrity import keep
 from dovetail_lab.ab.registration import Registration
 from dovetail_lab.sweep import State, Store, Trial, Watch
 from dovetail_lab.sweep.progress import Display, Lines
-from dovetail_lab.sweep.store import SETTLED
+from dovetail_lab.sweep.state import SETTLED
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

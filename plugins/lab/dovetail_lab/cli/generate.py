@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     config = with_preset(config, "sampling", options.sampling)
     task = _task(options, config)
     prepare()
-    from dovetail.train.setup import prompts
+    from dovetail.train.texts import prompts
     from dovetail_lab.evaluation.generate import Generator
     from dovetail_lab.evaluation.policy import open_policy
 

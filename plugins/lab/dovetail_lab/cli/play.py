@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     _, config = load_policy_config(options)
     config = with_preset(config, "sampling", options.sampling)
     prepare()
-    from dovetail.train.setup import open_loop
+    from dovetail.train.texts import open_loop
     from dovetail_lab.evaluation.play import Person, Shown, example_of, outcome, played
     from dovetail_lab.evaluation.policy import open_policy, open_tokenizer
 

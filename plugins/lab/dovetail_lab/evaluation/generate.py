@@ -14,8 +14,8 @@ from jaxtyping import Int
 from dovetail.host.completer import Completed
 from dovetail.host.prompts import Selected
 from dovetail.protocols import Example, Sampling
-from dovetail.run.lines import Lines, open_lines
 from dovetail.step import keys
+from dovetail_lab.evaluation.lines import Lines, open_lines
 from dovetail_lab.evaluation.policy import Policy
 
 Watch = Callable[[str, int, int], None]
@@ -39,7 +39,7 @@ class Generator:
 
         Args:
             examples: their prompts as the model gets them.
-            out: the file; see `dovetail.run.lines`.
+            out: the file; see `dovetail_lab.evaluation.lines`.
             watch: told of the progress.
 
         Returns:

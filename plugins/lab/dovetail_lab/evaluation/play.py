@@ -14,7 +14,8 @@ from dovetail.host.completer import Completer
 from dovetail.host.sampling import Sampled, Sampler
 from dovetail.protocols import Completions, Example, OpenLoop, RolloutEngine, Sampling, Task, Tokenizer, Weights
 from dovetail.step import keys
-from dovetail.train.setup import make_scorer, prompts
+from dovetail.train.columns import make_scorer
+from dovetail.train.texts import prompts
 
 GOES_ON: Final = "\\"
 """At the end of a line: the turn goes on in the next one."""

@@ -22,7 +22,7 @@ from dovetail.run.folder import CONFIG, IDENTITY
 from dovetail.run.sources import kept_in
 from dovetail.train.models import Models
 from dovetail.train.session import SFT
-from dovetail.train.setup import TOKENIZER, open_loop
+from dovetail.train.texts import TOKENIZER, open_loop
 
 START = "start"
 """The weights that a config begins with."""

@@ -18,7 +18,8 @@ from dovetail.host.prompts import LengthReport
 from dovetail.host.rewards import Scorer
 from dovetail.host.sampling import Sampler
 from dovetail.protocols import Task
-from dovetail.train.setup import make_scorer, prompts
+from dovetail.train.columns import make_scorer
+from dovetail.train.texts import prompts
 from dovetail_lab.evaluation.policy import Policy
 from dovetail_lab.evaluation.statistics import CONFIDENCE, Estimate, estimate
 

@@ -26,6 +26,7 @@ CHART: Final = """
 @media(max-width:760px){.chart.wide{display:none}.chart.narrow{display:block}}
 .chart .axis{stroke:var(--line);fill:none;stroke-width:1.2}.chart .path{fill:none;stroke-width:1.6;opacity:.75}
 .chart .over{paint-order:stroke;stroke:var(--bg);stroke-width:5px;stroke-linejoin:round}
+.chart .lane{fill:var(--panel)}.chart .in{fill:var(--bg);pointer-events:none}
 .chart .bar{stroke-width:2.4;fill:none}.chart .slope{stroke-width:1.8;fill:none;opacity:.85}
 """
 

@@ -20,6 +20,7 @@ from dovetail_lab.report.charts import Line, both, color, lines
 from dovetail_lab.report.curves import smoothed
 from dovetail_lab.report.numbers import Unit, number, share
 from dovetail_lab.report.page import Cell, escape, facts, figure, legend, page, paragraph, section, table
+from dovetail_lab.report.timeline import timelines
 
 RESULTS: Final = ("eval/accuracy", "eval/pass@1", "reward/mean")
 """What is drawn large, where it is recorded."""
@@ -131,6 +132,7 @@ def render(folders: Sequence[Path]) -> str:
         _results(runs),
         _curves(runs),
         _time(runs),
+        timelines([(run.name, run.folder) for run in runs]),
         _samples(runs[0]) if len(runs) == 1 else "",
         _differences(runs),
         *map(_about, runs),

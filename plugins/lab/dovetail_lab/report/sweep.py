@@ -11,9 +11,10 @@ from dovetail_lab.report.curves import mean_curves, smoothed
 from dovetail_lab.report.numbers import Unit
 from dovetail_lab.report.page import SORTING, Cell, figure, legend, page, paragraph, section, table
 from dovetail_lab.report.parameters import importances, parameters, varied
-from dovetail_lab.sweep.driver import count
-from dovetail_lab.sweep.store import State, Store
+from dovetail_lab.sweep.state import State
+from dovetail_lab.sweep.store import Store
 from dovetail_lab.sweep.tables import Setting, ranks, settings_table
+from dovetail_lab.sweep.terms import count
 from dovetail_lab.sweep.trial import Trial
 
 FLATTERED: Final = (

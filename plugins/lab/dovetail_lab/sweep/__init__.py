@@ -20,10 +20,12 @@
 from __future__ import annotations
 
 from dovetail_lab.sweep.distributions import Distribution
-from dovetail_lab.sweep.driver import Quiet, Terms, TrialFailed, Watch, count, drive
+from dovetail_lab.sweep.driver import drive
 from dovetail_lab.sweep.space import Exclusion, Point, Space, parse_axes, parse_random, parse_seeds
+from dovetail_lab.sweep.state import FINAL, State, Status
 from dovetail_lab.sweep.stopping import Stopping
-from dovetail_lab.sweep.store import FINAL, State, Status, Store
+from dovetail_lab.sweep.store import Store
+from dovetail_lab.sweep.terms import Quiet, Terms, TrialFailed, Watch, count
 from dovetail_lab.sweep.trial import Planned, Trial, plan_trials
 from dovetail_lab.sweep.worker import run_job
 

@@ -6,7 +6,7 @@ import argparse
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
@@ -15,15 +15,18 @@ from dovetail.config import Choice, load_experiment
 from dovetail.errors import ConfigError, RunError, printable
 from dovetail.shipped import find
 from dovetail_lab.settings import Sweep
-from dovetail_lab.sweep.driver import Terms, count, drive
+from dovetail_lab.sweep.driver import drive
 from dovetail_lab.sweep.export import export as export_text
 from dovetail_lab.sweep.progress import open_watch
-from dovetail_lab.sweep.searching import about, bound, make_space, open_search, rehearse
+from dovetail_lab.sweep.request import Request
+from dovetail_lab.sweep.searching import open_search, rehearse
 from dovetail_lab.sweep.space import Space, parse_axes, parse_random
+from dovetail_lab.sweep.state import FINAL, Status
 from dovetail_lab.sweep.stopping import Stopping
-from dovetail_lab.sweep.store import FINAL, Status, Store
+from dovetail_lab.sweep.store import Store
 from dovetail_lab.sweep.tables import importance_text, settings_table, status_text, table_text
-from dovetail_lab.sweep.trial import Planned, plan_trials
+from dovetail_lab.sweep.terms import Terms, count
+from dovetail_lab.sweep.trial import Planned
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -32,40 +35,31 @@ def run(options: argparse.Namespace) -> int:
     """Start a sweep, or resume it; status 1 if a trial failed."""
     path = find(options.config)
     settings, choices = read_settings(path, options)
-    folder = options.folder or Path("sweeps") / path.stem
-    if options.dry_run and bound(choices["sweep.sampler"]).learns:
-        print(rehearse(path, options.overrides, settings, choices, folder))
+    request = Request(
+        path=path,
+        overrides=options.overrides,
+        settings=settings,
+        choices=choices,
+        folder=options.folder or Path("sweeps") / path.stem,
+        extend=options.extend,
+    )
+    if options.dry_run and request.sampler().learns:
+        print(rehearse(request))
         return 0
     if options.dry_run:
-        space = make_space(settings, choices["sweep.sampler"])
-        planned = plan_trials(path, options.overrides, space.points(), max_trials=settings.max_trials)
-        print_plan(planned, folder, notes(space, planned))
+        space = request.space()
+        planned = request.plan(space.points(), max_trials=settings.max_trials)
+        print_plan(planned, request.folder, notes(space, planned))
         return 0
-    store, statuses = perform(path, options.overrides, settings, choices, folder, extend=options.extend)
-    print(f"{count(statuses.elements())}   {folder}")
+    store, statuses = perform(request)
+    print(f"{count(statuses.elements())}   {request.folder}")
     print_best(store, settings.metric, settings.goal)
     return 0 if statuses.keys() <= FINAL else 1
 
 
-def perform(
-    path: Path,
-    overrides: Sequence[str],
-    settings: Sweep,
-    choices: Mapping[str, Choice],
-    folder: Path,
-    *,
-    extend: bool = False,
-) -> tuple[Store, Counter[Status]]:
-    """Start a sweep in a folder, or resume it; return how many trials there are of each status at its end.
-
-    Args:
-        path: the gin file.
-        overrides: that all trials have.
-        settings: what is tried, and how it runs.
-        choices: executor and rule for early stopping.
-        folder: the sweep's.
-        extend: allow trials in addition to those that are in the folder.
-    """
+def perform(request: Request) -> tuple[Store, Counter[Status]]:
+    """Start a sweep in a folder, or resume it; return how many trials there are of each status at its end."""
+    settings = request.settings
     terms = Terms(
         jobs=settings.jobs,
         population=settings.vectorize,
@@ -73,23 +67,23 @@ def perform(
         timeout=parse_time(settings.timeout),
         fail_fast=settings.fail_fast,
     )
-    if bound(choices["sweep.sampler"]).learns:
-        search = open_search(path, overrides, settings, choices, folder, extend=extend)
+    if request.sampler().learns:
+        search = open_search(request)
         store, steps, prepare = search.store, search.steps, search.prepare
     else:
         search = None
-        store, planned = _planned_sweep(path, overrides, settings, choices, folder, extend=extend)
+        store, planned = _planned_sweep(request)
         steps = {trial_id: config.train.steps for trial_id, config in planned.configs.items()}
         prepare = lambda trial: store.prepare(trial, planned.configs[trial.id])  # noqa: E731
     watch = open_watch(store, settings.metric, steps)
     try:
         statuses = drive(
             store,
-            choices["sweep.executor"].bind(),  # pyright: ignore[reportArgumentType]
+            request.choices["sweep.executor"].bind(),  # pyright: ignore[reportArgumentType]
             terms,
             watch=watch,
             prepare=prepare,
-            stopping=_stopping(settings, choices, steps),
+            stopping=_stopping(request, steps),
             source=search,
         )
     finally:
@@ -99,25 +93,17 @@ def perform(
     return store, statuses
 
 
-def _planned_sweep(
-    path: Path,
-    overrides: Sequence[str],
-    settings: Sweep,
-    choices: Mapping[str, Choice],
-    folder: Path,
-    *,
-    extend: bool,
-) -> tuple[Store, Planned]:
+def _planned_sweep(request: Request) -> tuple[Store, Planned]:
     """Make, or open again, the folder of a sweep whose trials are all known in advance."""
-    space = make_space(settings, choices["sweep.sampler"])
-    planned = plan_trials(path, overrides, space.points(), max_trials=settings.max_trials)
+    space = request.space()
+    planned = request.plan(space.points(), max_trials=request.settings.max_trials)
     for text in notes(space, planned):
         print(text)
-    return Store.create(folder, planned, about(path, overrides, space, settings), extend=extend), planned
+    return Store.create(request.folder, planned, request.about(space), extend=request.extend), planned
 
 
-def _stopping(settings: Sweep, choices: Mapping[str, Choice], steps: dict[str, int]) -> Stopping | None:
-    rule = choices.get("sweep.early_stopping")
+def _stopping(request: Request, steps: dict[str, int]) -> Stopping | None:
+    rule, settings = request.choices.get("sweep.early_stopping"), request.settings
     return rule and Stopping(rule=rule, metric=settings.metric, goal=settings.goal, steps=steps)
 
 

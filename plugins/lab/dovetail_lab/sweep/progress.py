@@ -7,8 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dovetail_lab.sweep.driver import Watch, count
-from dovetail_lab.sweep.store import SETTLED, State, Store
+from dovetail_lab.sweep.state import SETTLED, State
+from dovetail_lab.sweep.store import Store
+from dovetail_lab.sweep.terms import Watch, count
 from dovetail_lab.sweep.trial import Trial
 
 if TYPE_CHECKING:

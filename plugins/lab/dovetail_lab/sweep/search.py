@@ -22,7 +22,8 @@ from dovetail.errors import ConfigError, RunError
 from dovetail.run.files import records, write_whole
 from dovetail_lab.kinds import Proposal, Result, Study
 from dovetail_lab.sweep.space import Point
-from dovetail_lab.sweep.store import FINAL, Store
+from dovetail_lab.sweep.state import FINAL
+from dovetail_lab.sweep.store import Store
 from dovetail_lab.sweep.trial import Planned, Trial
 
 LOG: Final = "study.jsonl"

@@ -1,121 +1,80 @@
-"""From the settings of a sweep to its space, and to the search of a sampler that learns."""
+"""The search of a sampler that learns: begun, resumed or rehearsed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from pathlib import Path
-from typing import Any, cast
 
 import attrs
 
-from dovetail.config import Choice
 from dovetail.config.types import literal
-from dovetail.errors import ConfigError, RunError
-from dovetail_lab.kinds import Sampler
-from dovetail_lab.settings import Sweep
-from dovetail_lab.sweep.distributions import Distribution
+from dovetail.errors import ConfigError
+from dovetail_lab.kinds import Study
+from dovetail_lab.sweep.request import Request
+from dovetail_lab.sweep.same import refuse_other_space
 from dovetail_lab.sweep.search import Search, planned
-from dovetail_lab.sweep.space import Exclusion, Point, Space, parse_seeds
+from dovetail_lab.sweep.space import Point, Space
 from dovetail_lab.sweep.store import RECORD, Store
-from dovetail_lab.sweep.trial import Planned, plan_trials
+from dovetail_lab.sweep.trial import Planned
 
 
-def about(path: Path, overrides: Sequence[str], space: Space, settings: Sweep) -> dict[str, Any]:
-    """Return what is recorded of a sweep beside its trials."""
-    return {
-        "config": str(path),
-        "set": list(overrides),
-        "space": space.describe(),
-        "metric": settings.metric,
-        "goal": settings.goal,
-    }
+@attrs.frozen
+class _Begun:
+    """A study of a space whose ends have been planned, so that each of its values is allowed."""
+
+    space: Space
+    ends: Planned
+    study: Study
+    seeds: tuple[int, ...]
+
+    @classmethod
+    def of(cls, request: Request) -> _Begun:
+        space = request.space()
+        _check(space, request.sampler_name, request.settings.max_trials)
+        ends = request.plan(_ends(space))
+        config = next(iter(ends.configs.values()))
+        study = request.sampler().open(
+            space.random, draws=space.draws, seed=space.draw_seed, total_steps=config.train.steps
+        )
+        return cls(space, ends, study, space.seeds or (config.run.seed,))
 
 
-def make_space(settings: Sweep, sampler: Choice) -> Space:
-    """Return the space that the settings describe; the draws of a sampler that does not learn are in it."""
-    space = Space(
-        grid=settings.grid,
-        zip=settings.zip,
-        random={key: Distribution.parse(text, key) for key, text in settings.random.items()},
-        draws=settings.draws,
-        draw_seed=settings.draw_seed,
-        seeds=() if settings.seeds is None else parse_seeds(settings.seeds),
-        exclude=tuple(map(Exclusion.parse, settings.exclude)),
-    )
-    if sampler.component.name == "random" or not space.random:
-        return space
-    space = attrs.evolve(space, sampler=described(sampler))
-    if bound(sampler).learns:
-        return space
-    study = bound(sampler).open(space.random, draws=space.draws, seed=space.draw_seed, total_steps=0)
-    asked = [study.ask() for _ in range(space.draws)]
-    return attrs.evolve(space, drawn=tuple(each.values for each in asked if each))
-
-
-def bound(sampler: Choice) -> Sampler:
-    """Return the sampler that was chosen, with its parameters."""
-    return cast("Sampler", sampler.bind())
-
-
-def described(sampler: Choice) -> str:
-    """Return a sampler with its parameters."""
-    values = ", ".join(f"{name}={literal(value)}" for name, value in sorted(sampler.params.items()))
-    return f"{sampler.component.name}({values})"
-
-
-def open_search(
-    path: Path,
-    overrides: Sequence[str],
-    settings: Sweep,
-    choices: Mapping[str, Choice],
-    folder: Path,
-    *,
-    extend: bool = False,
-) -> Search:
+def open_search(request: Request) -> Search:
     """Open the search of a sampler that learns, in a new folder or in one that it has begun in.
 
     Raises:
         ConfigError: if the settings ask for what a sampler does not choose, or a value of the space is not allowed.
         RunError: if the folder belongs to another sweep.
     """
-    space = make_space(settings, choices["sweep.sampler"])
-    _check(space, choices["sweep.sampler"].component.name, settings.max_trials)
-    ends = plan_trials(path, overrides, _ends(space))
-    config = next(iter(ends.configs.values()))
-    record = about(path, overrides, space, settings)
+    begun = _Begun.of(request)
     search = Search(
-        path=folder,
-        study=bound(choices["sweep.sampler"]).open(
-            space.random, draws=space.draws, seed=space.draw_seed, total_steps=config.train.steps
-        ),
-        plan=lambda points: plan_trials(path, overrides, points),
-        seeds=space.seeds or (config.run.seed,),
-        about=record,
-        metric=settings.metric,
-        sign=1.0 if settings.goal == "max" else -1.0,
-        planned=Planned(base=ends.base, trials=(), configs={}, by_point={}),
+        path=request.folder,
+        study=begun.study,
+        plan=request.plan,
+        seeds=begun.seeds,
+        about=request.about(begun.space),
+        metric=request.settings.metric,
+        sign=1.0 if request.settings.goal == "max" else -1.0,
+        planned=Planned(base=begun.ends.base, trials=(), configs={}, by_point={}),
     )
-    if (folder / RECORD).exists():
-        _compare(Store.open(folder), record, extend=extend)
+    if (request.folder / RECORD).exists():
+        refuse_other_space(Store.open(request.folder), search.about, extend=request.extend)
     else:
-        Store.create(folder, search.planned, record)
+        Store.create(request.folder, search.planned, search.about)
     return search
 
 
-def rehearse(path: Path, overrides: Sequence[str], settings: Sweep, choices: Mapping[str, Choice], folder: Path) -> str:
+def rehearse(request: Request) -> str:
     """Plan the ends of the space and the first proposal; return what would happen, in a line."""
-    space = make_space(settings, choices["sweep.sampler"])
-    _check(space, choices["sweep.sampler"].component.name, settings.max_trials)
-    ends = plan_trials(path, overrides, _ends(space))
-    config = next(iter(ends.configs.values()))
-    sampler = bound(choices["sweep.sampler"])
-    first = sampler.open(space.random, draws=space.draws, seed=space.draw_seed, total_steps=config.train.steps).ask()
+    begun = _Begun.of(request)
+    space, first = begun.space, begun.study.ask()
     if first is None:
-        raise ConfigError(f"sampler '{choices['sweep.sampler'].component.name}' proposes nothing")
-    planned(first, space.seeds or (config.run.seed,), lambda points: plan_trials(path, overrides, points))
+        raise ConfigError(f"sampler '{request.sampler_name}' proposes nothing")
+    planned(first, begun.seeds, request.plan)
     seeds = f" over {len(space.seeds)} seeds each" if len(space.seeds) > 1 else ""
-    return f"{space.draws} settings{seeds}, chosen by {space.sampler} as results come in; they would run in {folder}"
+    return (
+        f"{space.draws} settings{seeds}, chosen by {space.sampler} as results come in; they would run in"
+        f" {request.folder}"
+    )
 
 
 def _check(space: Space, name: str, max_trials: int) -> None:
@@ -145,21 +104,3 @@ def _ends(space: Space) -> list[Point]:
         for row in rows
     ]
     return [Point(tuple(f"{key}={literal(value)}" for key, value in row.items())) for row in filled]
-
-
-def _compare(store: Store, record: Mapping[str, Any], *, extend: bool) -> None:
-    """Refuse another space, and more draws where nobody has said so."""
-    there, here = store.record["space"], record["space"]
-    changed = [
-        f"{key}: {there.get(key)} -> {here.get(key)}"
-        for key in dict.fromkeys((*there, *here))
-        if key != "draws" and there.get(key) != here.get(key)
-    ]
-    if changed:
-        raise RunError(
-            f"sweep folder '{store.path}' belongs to another sweep: {'; '.join(changed)}. Choose another --folder, or"
-            " repeat its command to resume it"
-        )
-    if here["draws"] < there["draws"] or (here["draws"] > there["draws"] and not extend):
-        how = "Say --extend to add them" if here["draws"] > there["draws"] else "Choose another --folder"
-        raise RunError(f"sweep folder '{store.path}' has {there['draws']} draws, this command {here['draws']}. {how}")

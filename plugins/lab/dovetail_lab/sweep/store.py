@@ -26,16 +26,18 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import attrs
 
-from dovetail.config import Config, difference, dump, load
-from dovetail.errors import DovetailError, RunError, listing, nearest
+from dovetail.config import Config, dump
+from dovetail.errors import RunError, listing, nearest
 from dovetail.run.files import hold, is_held, read_lines, write_whole
+from dovetail_lab.sweep.same import refuse_other_trials
+from dovetail_lab.sweep.state import State, Status
 from dovetail_lab.sweep.trial import Planned, Trial
 
 FORMAT: Final = 1
@@ -52,34 +54,7 @@ RECORD, BASE, DRIVER, STOP, CLAIM, STATE, LOG, CONFIG, JUDGED, PAUSE, ANCESTOR =
     "pause",
     "ancestor.json",
 )
-SHOWN_DIFFERENCES = 8
 CLAIM_SECONDS = 2.0
-
-Status = Literal[
-    "waiting", "running", "interrupted", "paused", "done", "failed", "timeout", "pruned", "killed", "corrupt"
-]
-FINAL: Final = frozenset({"done", "pruned", "killed"})
-"""What running the command again does not change."""
-SETTLED: Final = FINAL | {"failed", "timeout"}
-"""What ends a trial for this time."""
-
-
-@attrs.frozen(kw_only=True)
-class State:
-    """What became of a trial.
-
-    `waiting`, `running`, `interrupted` (whoever ran it is gone), `paused` (until a sampler decides), `done`,
-    `failed`, `timeout`, `pruned` (stopped early by rule), `killed` (by `sweep kill`), or
-    `corrupt` (its folder cannot be read). `reason` is one line.
-    """
-
-    status: Status = "waiting"
-    attempts: int = 0
-    started: float | None = None
-    ended: float | None = None
-    reason: str = ""
-    host: str = ""
-    pid: int = 0
 
 
 @attrs.frozen
@@ -119,7 +94,7 @@ class Store:
         try:
             path.mkdir(parents=True, exist_ok=True)
             if (path / RECORD).exists():
-                store._compare(planned, about, extend=extend)
+                refuse_other_trials(store, planned, about, base=path / BASE, extend=extend)
             record = {"format": FORMAT, **about, "trials": [attrs.asdict(trial) for trial in planned.trials]}
             if planned.base:
                 write_whole(path / BASE, dump(planned.base))
@@ -129,32 +104,6 @@ class Store:
         except OSError as error:
             raise RunError(f"sweep folder '{path}' cannot be written: {error.strerror or error}") from error
         return store
-
-    def _compare(self, planned: Planned, about: Mapping[str, Any], *, extend: bool) -> None:
-        """Refuse a space that is not the one that is there."""
-        there = {trial.id: trial for trial in self.trials}
-        here = {trial.id: trial for trial in planned.trials}
-        gone = [trial for key, trial in there.items() if key not in here]
-        new = [trial for key, trial in here.items() if key not in there]
-        if not gone and (extend or not new):
-            return
-        if not gone:
-            raise RunError(
-                f"sweep folder '{self.path}' has {len(there)} trials, this command has {len(new)} more:"
-                f" {_some(new)}. Say --extend to add them"
-            )
-        what = [*self._base_difference(planned), *_changes(self.record.get("space", {}), about.get("space", {}))]
-        why = "; ".join(what[:SHOWN_DIFFERENCES]) or "the versions of the plugins differ"
-        raise RunError(
-            f"sweep folder '{self.path}' belongs to another sweep: {why}. {len(gone)} of its {len(there)} trials are"
-            f" not in this one, such as {_some(gone[:1])}. Choose another --folder, or repeat its command to resume it"
-        )
-
-    def _base_difference(self, planned: Planned) -> list[str]:
-        try:
-            return difference(load(self.path / BASE), planned.base) if planned.base else []
-        except DovetailError:
-            return []
 
     def prepare(self, trial: Trial, config: Config) -> None:
         """Make a trial's folder; one that exists stays as it is."""
@@ -377,14 +326,3 @@ class Store:
         except FileNotFoundError:
             return []
         return text.splitlines()[-lines:]
-
-
-def _some(trials: Sequence[Trial], limit: int = 4) -> str:
-    shown = ", ".join(f"{trial.id} ({trial.label})" for trial in trials[:limit])
-    return shown + (f" and {len(trials) - limit} more" if len(trials) > limit else "")
-
-
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Say where two spaces differ."""
-    keys = dict.fromkeys((*before, *after))
-    return [f"{key}: {before.get(key)} -> {after.get(key)}" for key in keys if before.get(key) != after.get(key)]

@@ -10,9 +10,9 @@ from statistics import fmean, stdev
 import attrs
 
 from dovetail.errors import RunError, listing, nearest
-from dovetail_lab.sweep.driver import count
 from dovetail_lab.sweep.progress import latest
 from dovetail_lab.sweep.store import Store
+from dovetail_lab.sweep.terms import count
 from dovetail_lab.sweep.trial import Trial
 
 

@@ -105,7 +105,7 @@ def run_job(sweep: Path, ids: Sequence[str]) -> None:
 
 def run_population(store: Store, trials: Sequence[Trial]) -> None:
     """Train several trials as one, each in a thread. What native code prints goes to the worker's own output."""
-    from dovetail.devices.population import Population
+    from dovetail_lab.sweep.population import Population
 
     population, output = Population(len(trials)), _ByThread(sys.stdout)
     problems: list[BaseException] = []

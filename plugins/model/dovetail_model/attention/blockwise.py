@@ -190,21 +190,24 @@ class _Blocks(NamedTuple):
         keys = Places(
             _filled(sight.keys.at, 1, plan.keys, HIDDEN), None if of_keys is None else _filled(of_keys, 1, plan.keys, 0)
         )
-        met = _met(tokens.at, keys.at.reshape(row, -1, plan.keys), sight.window)
+        met = _met(tokens, jax.tree.map(lambda x: x.reshape(row, -1, plan.keys), keys), sight.window)
         low = jnp.argmax(met, axis=1).astype(jnp.int32)
         high = met.shape[1] - jnp.argmax(met[:, ::-1], axis=1).astype(jnp.int32)
         return cls(tokens, low, jnp.where(met.any(axis=1), high, low), keys)
 
 
-def _met(
-    tokens: Int[Array, "token_block row sample token"], keys: Int[Array, "row key_block key"], window: int | None
-) -> Bool[Array, "token_block key_block"]:
-    """Return, for each block of tokens, which blocks of keys may contain a visible key."""
-    earliest, latest = jnp.min(keys, axis=2), jnp.max(jnp.where(keys < HIDDEN, keys, NOWHERE), axis=2)
-    met = earliest[None] <= jnp.max(tokens, axis=(2, 3))[..., None]
+def _met(tokens: Places, keys: Places, window: int | None) -> Bool[Array, "token_block key_block"]:
+    """Return, for each [row, sample, token] block of tokens, which [row, key] blocks of keys may have a visible key."""
+    is_token, is_key = tokens.at > NOWHERE, keys.at < HIDDEN
+    earliest, latest = jnp.min(keys.at, axis=2), jnp.max(jnp.where(is_key, keys.at, NOWHERE), axis=2)
+    met = earliest[None] <= jnp.max(tokens.at, axis=(2, 3))[..., None]
     if window is not None:
-        first = jnp.min(jnp.where(tokens > NOWHERE, tokens, HIDDEN), axis=(2, 3))
+        first = jnp.min(jnp.where(is_token, tokens.at, HIDDEN), axis=(2, 3))
         met &= first[..., None] - latest[None] < window
+    if tokens.texts is not None and keys.texts is not None:
+        lowest, highest = jnp.where(is_token, tokens.texts, HIDDEN), jnp.where(is_token, tokens.texts, NOWHERE)
+        met &= jnp.min(jnp.where(is_key, keys.texts, HIDDEN), axis=2)[None] <= jnp.max(highest, axis=(2, 3))[..., None]
+        met &= jnp.max(jnp.where(is_key, keys.texts, NOWHERE), axis=2)[None] >= jnp.min(lowest, axis=(2, 3))[..., None]
     return met.any(axis=1)
 
 

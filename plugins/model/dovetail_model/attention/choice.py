@@ -32,11 +32,13 @@ class Shapes:
         tokens: queries of a row.
         own: keys of a row.
         prefix: keys shared with other rows.
+        packed: whether rows pack several texts.
     """
 
     tokens: int
     own: int
     prefix: int = 0
+    packed: bool = False
 
     @property
     def keys(self) -> int:
@@ -67,6 +69,8 @@ def choose(spec: Spec, shapes: Shapes, platform: str | None = None) -> str:
 
 def obstacle(name: str, spec: Spec, shapes: Shapes, platform: str) -> str | None:
     """Return why an implementation cannot be used, or None."""
+    if name in ("cudnn", "splash") and shapes.packed:
+        return "its kernel reads one text in a row, and these rows pack several (train.packing)"
     if name == "cudnn":
         return _cudnn_obstacle(spec, shapes, platform)
     if name == "splash":

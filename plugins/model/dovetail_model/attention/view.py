@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Int, Key
@@ -40,17 +41,26 @@ class Positions(NamedTuple):
     prefix: Int[Array, "prompt key"] | None
 
 
-def positions(mask: Bool[Array, "seq token"], cache: Cache | None, prefix: Cache | None = None) -> Positions:
+def positions(
+    mask: Bool[Array, "seq token"],
+    cache: Cache | None,
+    prefix: Cache | None = None,
+    texts: Int[Array, "seq token"] | None = None,
+) -> Positions:
     """Number the unmasked tokens of each row from 0: prefix, cache, new tokens. Masked ones get a neighbour's number.
+
+    If rows pack several texts, each of them continues the prefix.
 
     >>> positions(jnp.array([[False, True, True]]), None).tokens
     Array([[0, 0, 1]], dtype=int32)
+    >>> positions(jnp.ones((1, 5), bool), None, texts=jnp.array([[0, 0, 1, 1, 1]])).tokens
+    Array([[0, 1, 0, 1, 2]], dtype=int32)
     """
     before = jnp.zeros((len(mask), 1), jnp.int32)
     if prefix is not None:
         lengths = jnp.sum(prefix.valid, axis=1, keepdims=True, dtype=jnp.int32)
         before = jnp.repeat(lengths, len(mask) // len(lengths), axis=0)
-    own = before + _count(mask if cache is None else cache.validity(mask))
+    own = before + _count(mask if cache is None else cache.validity(mask), texts)
     tokens = own
     if cache is not None:
         tokens = before + jnp.sum(cache.valid, axis=1, keepdims=True, dtype=jnp.int32) + _count(mask)
@@ -73,8 +83,13 @@ def _rotation(rope: Rope | None, head_dim: int, at: Positions, width: int) -> Ro
     return rotation(at.tokens.reshape(-1), rope.frequencies(head_dim), rope.magnitude)
 
 
-def _count(mask: Bool[Array, "seq token"]) -> Int[Array, "seq token"]:
-    return jnp.cumsum(mask, axis=1, dtype=jnp.int32) - 1
+def _count(mask: Bool[Array, "seq token"], texts: Int[Array, "seq token"] | None = None) -> Int[Array, "seq token"]:
+    count = jnp.cumsum(mask, axis=1, dtype=jnp.int32) - 1
+    if texts is None:
+        return count
+    begins = jnp.pad(texts[:, 1:] != texts[:, :-1], ((0, 0), (1, 0)))
+    before = count + 1 - mask.astype(jnp.int32)
+    return count - jax.lax.cummax(jnp.where(begins, before, 0), axis=1)
 
 
 def views(
@@ -85,14 +100,16 @@ def views(
     prefix: Cache | None,
     keys: Key[Array, "seq"] | None = None,
     *,
+    texts: Int[Array, "seq token"] | None = None,
     how: str = "dense",
 ) -> dict[Layer, View]:
     """Return the view of each kind of layer; kinds differ in their rotation and window.
 
     With a window of w a token sees itself and the w - 1 unmasked tokens before it, wherever they are stored. A masked
-    token sees no key of its row.
+    token sees no key of its row. If rows pack several texts, a token sees the prefix and its own text.
     """
-    at = positions(mask, cache, prefix)
+    assert texts is None or cache is None, "texts that are packed in a row are not stored in a cache"
+    at = positions(mask, cache, prefix, texts)
     tokens = jnp.where(mask, at.tokens, NOWHERE)
     own = jnp.where(mask if cache is None else cache.validity(mask), at.own, HIDDEN)
     start = None if cache is None else cache.filled
@@ -100,7 +117,8 @@ def views(
 
     def view(layer: Layer) -> View:
         turned = _rotation(layer.rope, head_dim, at, width)
-        sights = [Sight(Places(tokens[:, None]), Places(own), layer.window)]
+        of_tokens = None if texts is None else texts[:, None]
+        sights = [Sight(Places(tokens[:, None], of_tokens), Places(own, texts), layer.window)]
         if prefix is not None and at.prefix is not None:
             held = Places(jnp.where(prefix.valid, at.prefix, HIDDEN))
             rows = len(prefix.valid)

@@ -15,7 +15,7 @@ import attrs
 
 from dovetail.errors import ConfigError, DataError
 from dovetail.extras import needs
-from dovetail.workers import LATE, workers
+from dovetail_kit.workers import LATE, workers
 
 if TYPE_CHECKING:
     import jinja2

@@ -1,4 +1,4 @@
-"""Equality of mathematical answers by the library math-verify, in separate processes (see `dovetail.workers`)."""
+"""Equality of mathematical answers by the library math-verify, in separate processes (see `dovetail_kit.workers`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 
 from dovetail.errors import ConfigError
 from dovetail.extras import needs
-from dovetail.workers import LATE, workers
+from dovetail_kit.workers import LATE, workers
 
 MEMORY: Final = 4 << 30
 """Bytes of address space that a comparison may take."""

@@ -14,7 +14,7 @@ from annotated_types import Ge, Gt
 
 from dovetail.errors import ConfigError
 from dovetail.registry import declares
-from dovetail.workers import LATE, workers
+from dovetail_kit.workers import LATE, workers
 from dovetail_reward.reward._own import check_arguments, load_function
 from dovetail_reward.reward._rate import shared_rate
 

@@ -80,27 +80,31 @@ class Batch:
 
     def _draw(self) -> tuple[Drawn, Any]:
         """Return the completions and the keys and values of the prompts."""
-        self._note("begin", *self.prompts.tokens.shape, self.schedule.samples, self._static)
-        drawn, prompts = _begin(self.graphdef, self.weights, self.prompts, self.numbers, self.fixed, self.cache_dtype)
+        drawn, prompts = self.begin()
         total = self.prompts.keys.size
-        drawn, waiting = self._going(drawn, np.arange(total))
+        drawn, waiting = self.going(drawn, np.arange(total))
         if not len(waiting):
             return drawn, prompts
         layout, going = self.schedule.first(waiting), np.array([], int)
-        slots = self._open(prompts, layout)
+        slots = self.open(prompts, layout, self._cache_length(0))
         waiting = np.setdiff1d(waiting, layout.held)
         while True:
-            drawn, slots = self._extend(drawn, slots, len(waiting))
-            drawn, going = self._going(drawn, slots.layout.held)
+            drawn, slots = self.extend(drawn, slots, len(waiting))
+            drawn, going = self.going(drawn, slots.layout.held)
             so_far(SAMPLING, total - len(going) - len(waiting), total)
             if not len(going) and not len(waiting):
                 return drawn, prompts
             longest = int(np.max(np.asarray(drawn.lengths)[going] - 1, initial=0))
             for layout in self.schedule.moves(slots.layout, going, waiting):
-                slots = self._move(prompts, slots, layout, longest)
+                slots = self.move(prompts, slots, layout, longest, self._cache_length(longest))
                 waiting = np.setdiff1d(waiting, layout.held)
             if slots.filled == slots.length:
-                slots = self._move(prompts, slots, slots.layout, longest)
+                slots = self.move(prompts, slots, slots.layout, longest, self._cache_length(longest))
+
+    def begin(self) -> tuple[Drawn, Any]:
+        """Read the prompts and draw first tokens; also return the keys and values of the prompts."""
+        self.note("begin", *self.prompts.tokens.shape, self.schedule.samples, self.static)
+        return _begin(self.graphdef, self.weights, self.prompts, self.numbers, self.fixed, self.cache_dtype)
 
     def _prepare(self, drawn: Drawn, prompts: Any) -> Drawn:
         """Run once through all numbers of slots that halving leads to, with nothing in them.
@@ -114,28 +118,27 @@ class Batch:
         layouts = list(self.schedule.moves(first, NONE, NONE))
         if all(self._extension(layout.shape, length) in self.compiled for layout in layouts):
             return drawn
-        slots = self._open(prompts, first)
+        slots = self.open(prompts, first, length)
         for layout in layouts:
-            slots = self._move(prompts, slots, layout, 0)
-            drawn, slots = self._extend(drawn, slots, 0)
+            slots = self.move(prompts, slots, layout, 0, length)
+            drawn, slots = self.extend(drawn, slots, 0)
         return drawn
 
-    def _going(self, drawn: Drawn, seqs: Int[np.ndarray, "seq"]) -> tuple[Drawn, Int[np.ndarray, "seq"]]:
+    def going(self, drawn: Drawn, seqs: Int[np.ndarray, "seq"]) -> tuple[Drawn, Int[np.ndarray, "seq"]]:
         """Check stop strings; return which of these completions are unfinished."""
         if self.stops is not None:
             drawn = self.stops.cut(drawn, seqs)
         return drawn, seqs[~np.asarray(drawn.ended)[seqs]]
 
-    def _open(self, prompts: Any, layout: Layout) -> Slots:
+    def open(self, prompts: Any, layout: Layout, length: int) -> Slots:
         """Return slots without tokens of their own."""
-        length = self._cache_length(0)
-        self._note("open", layout.seqs.size, length)
+        self.note("open", layout.seqs.size, length)
         cache = _empty(self.graphdef, self.weights, layout.seqs.size, length, self.cache_dtype)
-        return Slots(layout=layout, prefix=self._prefix(prompts, layout), cache=cache, filled=0, length=length)
+        return Slots(layout=layout, prefix=self.prefix(prompts, layout), cache=cache, filled=0, length=length)
 
-    def _extend(self, drawn: Drawn, slots: Slots, waiting: int) -> tuple[Drawn, Slots]:
+    def extend(self, drawn: Drawn, slots: Slots, waiting: int = 0) -> tuple[Drawn, Slots]:
         """Draw tokens until another completion could use a slot, or the cache is full."""
-        self._note(*self._extension(slots.layout.shape, slots.length))
+        self.note(*self._extension(slots.layout.shape, slots.length))
         steps = slots.length - slots.filled
         if self.stops is not None:
             steps = min(steps, self.stops.every)
@@ -146,7 +149,7 @@ class Batch:
             drawn,
             slots.prefix,
             slots.cache,
-            np.where(slots.layout.seqs < 0, len(drawn.ended), slots.layout.seqs).ravel().astype(np.int32),
+            slots.layout.seqs_or(len(drawn.ended)),
             self.numbers,
             self.fixed,
             np.int32(steps),
@@ -154,10 +157,9 @@ class Batch:
         )
         return drawn, attrs.evolve(slots, cache=cache, filled=slots.filled + int(done))
 
-    def _move(self, prompts: Any, slots: Slots, layout: Layout, longest: int) -> Slots:
+    def move(self, prompts: Any, slots: Slots, layout: Layout, longest: int, length: int) -> Slots:
         """Move completions to their slots in a new layout, and their up to `longest` tokens to the first positions."""
-        length = self._cache_length(longest)
-        self._note("move", slots.layout.seqs.size, slots.length, layout.seqs.size, length)
+        self.note("move", slots.layout.seqs.size, slots.length, layout.seqs.size, length)
         cache = _move(
             slots.cache,
             slots.layout.seqs.size,
@@ -166,14 +168,14 @@ class Batch:
             self.length_axes,
             length,
         )
-        prefix = slots.prefix if layout is slots.layout else self._prefix(prompts, layout)
+        prefix = slots.prefix if layout is slots.layout else self.prefix(prompts, layout)
         return Slots(layout=layout, prefix=prefix, cache=cache, filled=longest, length=length)
 
-    def _prefix(self, prompts: Any, layout: Layout) -> Any:
+    def prefix(self, prompts: Any, layout: Layout) -> Any:
         """Return the keys and values of each row's prompt."""
         if layout.prompts.tolist() == list(range(self.schedule.prompts)):
             return prompts
-        self._note("take", len(layout.prompts), *self.prompts.tokens.shape)
+        self.note("take", len(layout.prompts), *self.prompts.tokens.shape)
         return _take(prompts, self.schedule.prompts, layout.prompts.astype(np.int32))
 
     def _cache_length(self, filled: int) -> int:
@@ -185,13 +187,15 @@ class Batch:
         return min(length, max(1, self.fixed.max_tokens - 2 + slack))
 
     def _extension(self, shape: tuple[int, int], length: int) -> tuple[Any, ...]:
-        return ("extend", *shape, length, self.prompts.tokens.shape[1], self._static)
+        return ("extend", *shape, length, self.prompts.tokens.shape[1], self.static)
 
-    def _note(self, *shape: Any) -> None:
+    def note(self, *shape: Any) -> None:
+        """Record that a program with these sizes is used."""
         self.compiled.add(shape)
 
     @property
-    def _static(self) -> tuple[Any, ...]:
+    def static(self) -> tuple[Any, ...]:
+        """The settings that a change of would compile the programs again."""
         return self.fixed, self.numbers.top_p is None, self.numbers.min_p is None
 
 
@@ -218,12 +222,12 @@ def _begin(
     model, (tokens, mask, keys, refused) = nnx.merge(graphdef, *weights), prompts
     drawn, cache = begin(model, tokens, mask, keys, numbers, fixed)
     drawn = drawn._replace(ended=drawn.ended | refused, failed=drawn.failed | refused)
-    return _whole(drawn), _by_rows(_cast(cache, cache_dtype))
+    return whole(drawn), by_rows(_cast(cache, cache_dtype))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2, 3, 4))
 def _empty(graphdef: Any, weights: Weights, slots: int, length: int, cache_dtype: str | None) -> Any:
-    return _by_rows(_cast(nnx.merge(graphdef, *weights).init_cache(slots, length), cache_dtype))
+    return by_rows(_cast(nnx.merge(graphdef, *weights).init_cache(slots, length), cache_dtype))
 
 
 @compiled(static=(0, 7), donate=(2, 4))
@@ -241,22 +245,22 @@ def _extend(
 ) -> tuple[Drawn, Any, Int[Array, ""]]:
     model = nnx.merge(graphdef, *weights)
     drawn, cache, done = extend(model, drawn, prefix, cache, seqs, numbers, fixed, steps, enough)
-    return _whole(drawn), _by_rows(cache), done
+    return whole(drawn), by_rows(cache), done
 
 
 @functools.partial(jax.jit, static_argnums=(1, 4, 5))
 def _move(
     cache: Any, before: int, slots: Int[Array, "slot"], shift: Int[Array, ""], axes: tuple[int | None, ...], length: int
 ) -> Any:
-    return _by_rows(move(cache, before, slots, shift, axes, length))
+    return by_rows(move(cache, before, slots, shift, axes, length))
 
 
 @functools.partial(jax.jit, static_argnums=1)
 def _take(prompts: Any, before: int, rows: Int[Array, "row"]) -> Any:
-    return _by_rows(jax.tree.map(lambda leaf: take_rows(leaf, before, rows) if leaf.ndim else leaf, prompts))
+    return by_rows(jax.tree.map(lambda leaf: take_rows(leaf, before, rows) if leaf.ndim else leaf, prompts))
 
 
-def _by_rows(cache: Any) -> Any:
+def by_rows(cache: Any) -> Any:
     """Shard a cache by rows if there is a mesh."""
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty:
@@ -270,7 +274,7 @@ def _by_rows(cache: Any) -> Any:
     return jax.tree.map(shard, cache)
 
 
-def _whole(drawn: Drawn) -> Drawn:
+def whole(drawn: Drawn) -> Drawn:
     """Replicate the completions if there is a mesh, since slots may hold any of them."""
     if jax.sharding.get_abstract_mesh().empty:
         return drawn

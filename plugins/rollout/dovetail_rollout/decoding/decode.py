@@ -1,8 +1,9 @@
 """Sampling completions with a key-value cache: the traced functions.
 
 `begin` reads the prompts and draws first tokens; `extend` draws further ones in *slots*, each of which has room for one
-completion. The slots of a row are consecutive and share the prompt in that row of the prefix. The caller decides which
-completion is in which slot (`dovetail_rollout.decoding.slots`), and changes it with `move`.
+completion; `resume` reads what comes between two turns. The slots of a row are consecutive and share the prompt in that
+row of the prefix. The caller decides which completion is in which slot (`dovetail_rollout.decoding.slots`), and changes
+it with `move`.
 
 All slots share one cache with a common write position, so that a step updates it in place; a completion that starts
 late has empty positions before it.
@@ -23,6 +24,9 @@ from dovetail_rollout.decoding.sampling import Numbers, sample
 PREFILL_TOKENS = 8192
 """Prompt tokens read at a time: more are not faster, and their activations take memory."""
 
+BLOCK = 16
+"""Tokens of an observation read at a time; it is padded to a multiple of them."""
+
 
 @attrs.frozen(kw_only=True)
 class Fixed:
@@ -38,7 +42,8 @@ class Drawn(NamedTuple):
     """All completions of a call as far as they have been drawn; zero beyond their `lengths`.
 
     `uniform` holds the random numbers of each token, `support` the ids that it was chosen among, if they are kept. A
-    row has `ended` with an EOS, at the length limit, or because it `failed`: its logits were NaN or infinite.
+    row has `ended` with an EOS, at its length limit in `limits`, or because it `failed`: its logits were NaN or
+    infinite.
     """
 
     tokens: Int[Array, "seq token"]
@@ -47,6 +52,7 @@ class Drawn(NamedTuple):
     lengths: Int[Array, "seq"]
     ended: Bool[Array, "seq"]
     failed: Bool[Array, "seq"]
+    limits: Int[Array, "seq"]
     support: Int[Array, "seq token candidate"] | None = None
 
 
@@ -67,7 +73,7 @@ def begin(
     samples = keys.shape[1]
     seqs = jnp.arange(keys.size, dtype=jnp.int32)
     logits = jnp.repeat(model.logits(hidden), samples, axis=0)
-    return _append(_nothing(keys.reshape(-1), fixed), seqs, logits, numbers, fixed), prefix
+    return _append(nothing(keys.reshape(-1), fixed), seqs, logits, numbers, fixed), prefix
 
 
 def extend(
@@ -97,6 +103,73 @@ def extend(
         return _append(drawn, seqs, model.logits(hidden[:, 0]), numbers, fixed), cache, done + 1
 
     return jax.lax.while_loop(more, step, (drawn, cache, jnp.zeros((), jnp.int32)))
+
+
+def resume(
+    model: LanguageModel,
+    drawn: Drawn,
+    prefix: Any,
+    cache: Any,
+    seqs: Int[Array, "slot"],
+    said: Int[Array, "slot position"],
+    blocks: Int[Array, ""],
+    numbers: Numbers,
+    fixed: Fixed,
+) -> tuple[Drawn, Any]:
+    """Read the last `blocks` blocks of `said` and draw a token after them; -1 is padding, on the left.
+
+    What is read begins with the last token of the turn before, which is not in the cache.
+    """
+
+    def read(number: Int[Array, ""], cache: Any) -> tuple[Float[Array, "slot width"], Any]:
+        first = said.shape[1] - (blocks - number) * BLOCK
+        tokens = jax.lax.dynamic_slice_in_dim(said, first, BLOCK, axis=1)
+        hidden, cache = model(jnp.maximum(tokens, 0), tokens >= 0, cache, prefix=prefix)
+        return hidden[:, -1], cache
+
+    hidden = jax.eval_shape(read, blocks, cache)[0]
+    start = jnp.zeros(hidden.shape, hidden.dtype), cache
+    hidden, cache = jax.lax.fori_loop(0, blocks, lambda number, state: read(number, state[1]), start)
+    return _append(drawn, seqs, model.logits(hidden), numbers, fixed), cache
+
+
+def pick(
+    cache: Any,
+    before: int,
+    places: Int[Array, "slot position"],
+    filled: Int[Array, ""],
+    axes: tuple[int | None, ...],
+) -> Any:
+    """Return a cache in which position j of slot i is position `places[i, j]`, empty if that is -1.
+
+    `axes` says which axis of each array has the positions; an array without any keeps its rows.
+    """
+
+    def leaf(array: Array, axis: int | None) -> Array:
+        if not array.ndim:
+            return filled
+        if axis is None:
+            return array
+        by_slot = array.reshape(before, -1, *array.shape[1:])
+        others = [i for i in range(1, by_slot.ndim) if i != axis + 1]
+        index = jnp.expand_dims(places, others)
+        taken = jnp.take_along_axis(by_slot, jnp.maximum(index, 0), axis=axis + 1)
+        return jnp.where(index >= 0, taken, jnp.zeros((), array.dtype)).reshape(array.shape)
+
+    leaves, structure = jax.tree.flatten(cache)
+    return jax.tree.unflatten(structure, [leaf(array, axis) for array, axis in zip(leaves, axes, strict=True)])
+
+
+def put(wide: Any, narrow: Any, before: int, slots: Int[Array, "slot"]) -> Any:
+    """Return a cache of `before` slots in which `narrow` replaces these slots; a slot of `before` is none of them."""
+
+    def leaf(old: Array, new: Array) -> Array:
+        if not old.ndim:
+            return new
+        by_slot = old.reshape(before, -1, *old.shape[1:])
+        return by_slot.at[slots].set(new.reshape(len(slots), *by_slot.shape[1:]), mode="drop").reshape(old.shape)
+
+    return jax.tree.map(leaf, wide, narrow)
 
 
 def move(
@@ -153,7 +226,8 @@ def _read(
     return hidden.reshape(prompts, -1), join
 
 
-def _nothing(keys: Key[Array, "seq"], fixed: Fixed) -> Drawn:
+def nothing(keys: Key[Array, "seq"], fixed: Fixed) -> Drawn:
+    """Return completions before their first token, with their random numbers."""
     seqs, length = len(keys), fixed.max_tokens
     fold = jax.vmap(jax.vmap(jax.random.fold_in, in_axes=(None, 0)), in_axes=(0, None))
     draw = jax.vmap(jax.vmap(lambda key: jax.random.uniform(key, (2,), jnp.float32)))
@@ -164,6 +238,7 @@ def _nothing(keys: Key[Array, "seq"], fixed: Fixed) -> Drawn:
         lengths=jnp.zeros(seqs, jnp.int32),
         ended=jnp.zeros(seqs, bool),
         failed=jnp.zeros(seqs, bool),
+        limits=jnp.full(seqs, length, jnp.int32),
         support=jnp.full((seqs, length, fixed.top_k or 0), -1, jnp.int32) if fixed.keep_support else None,
     )
 
@@ -181,7 +256,8 @@ def _append(
     uniform = drawn.uniform.at[seqs, at].get(mode="clip")
     tokens, logps, support = sample(logits, uniform, numbers, fixed.top_k, keep_support=fixed.keep_support)
     failed = ~jnp.isfinite(logps)
-    ended = jnp.isin(tokens, jnp.array(fixed.eos_ids, jnp.int32)) | (at + 1 >= fixed.max_tokens) | failed
+    limits = drawn.limits.at[seqs].get(mode="clip")
+    ended = jnp.isin(tokens, jnp.array(fixed.eos_ids, jnp.int32)) | (at + 1 >= limits) | failed
     # Out of range means that nothing is written.
     seqs = jnp.where(_going(drawn, seqs), seqs, len(drawn.ended))
     return Drawn(
@@ -191,5 +267,6 @@ def _append(
         lengths=drawn.lengths.at[seqs].add(1, mode="drop"),
         ended=drawn.ended.at[seqs].set(ended, mode="drop"),
         failed=drawn.failed.at[seqs].set(failed, mode="drop"),
+        limits=drawn.limits,
         support=None if drawn.support is None else drawn.support.at[seqs, at].set(support, mode="drop"),
     )

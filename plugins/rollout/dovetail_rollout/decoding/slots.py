@@ -45,6 +45,10 @@ class Layout:
         """The completions in the slots."""
         return self.seqs[self.seqs >= 0]
 
+    def seqs_or(self, none: int) -> Int[np.ndarray, "slot"]:
+        """Return the completion in each slot, and a number for none in those that are empty."""
+        return np.where(self.seqs < 0, none, self.seqs).ravel().astype(np.int32)
+
     def find(self, seqs: Int[np.ndarray, "row width"]) -> Int[np.ndarray, "slot"]:
         """Return the slot of each of these completions, -1 for those without one."""
         slot = {int(seq): number for number, seq in enumerate(self.seqs.ravel()) if seq >= 0}
@@ -53,12 +57,16 @@ class Layout:
 
 @attrs.frozen(kw_only=True)
 class Schedule:
-    """The layouts of one call: `prompts` times `samples` completions, with at most `slots` of them at a time."""
+    """The layouts of one call: `prompts` times `samples` completions, with at most `slots` of them at a time.
+
+    With `halvings` = 2 a layout has a quarter of the slots of the one before, instead of a half.
+    """
 
     prompts: int
     samples: int
     slots: int
     shrink: bool
+    halvings: int = 1
 
     @property
     def together(self) -> bool:
@@ -101,7 +109,8 @@ class Schedule:
     def _smaller(self, rows: int, width: int) -> Iterator[tuple[int, int]]:
         """Yield the shapes with a half of the slots, a quarter, ...: first fewer slots per row, then fewer rows."""
         while self.shrink and rows * width > SMALLEST:
-            rows, width = (rows, -(-width // 2)) if width > 1 else (-(-rows // 2), 1)
+            for _ in range(self.halvings):
+                rows, width = (rows, -(-width // 2)) if width > 1 else (-(-rows // 2), 1)
             yield rows, width
 
     def _refilled(self, going: Int[np.ndarray, "seq"], waiting: Int[np.ndarray, "seq"]) -> Layout:

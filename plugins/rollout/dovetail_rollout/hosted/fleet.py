@@ -17,6 +17,7 @@ import dovetail
 from dovetail.config.settings import Sampling
 from dovetail.errors import ConfigError, RunError
 from dovetail.progress import SAMPLING, so_far
+from dovetail_rollout.hosted.busy import Busy
 from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Replica, Request
 from dovetail_rollout.hosted.ledger import Ledger, Room, Sending
 from dovetail_rollout.hosted.member import Member, State
@@ -118,11 +119,12 @@ class Fleet:
         ledger = Ledger.of([len(request.prompt) + sampling.max_tokens for request in requests])
         self.outcomes = outcomes = SimpleQueue()
         pool = ThreadPoolExecutor(len(requests), thread_name_prefix=self.name)
-        heard = dict.fromkeys(self.members, time.monotonic())
+        heard, busy = dict.fromkeys(self.members, time.monotonic()), Busy()
 
         def ask(sending: Sending, member: Member, life: int) -> None:
             try:
-                outcome = member.host.share([requests[ordinal] for ordinal in sending.ordinals], sampling, ends)
+                with busy.call(sending.replica):
+                    outcome = member.host.share([requests[ordinal] for ordinal in sending.ordinals], sampling, ends)
             except Exception as error:
                 outcome = error
             outcomes.put((sending, life, outcome))
@@ -139,6 +141,7 @@ class Fleet:
             raise
         finally:
             pool.shutdown(cancel_futures=True)
+        busy.note("sampling")
         return [answer for answer in ledger.answers if answer is not None]
 
     def _rooms(self) -> list[Room]:
@@ -182,8 +185,14 @@ class Fleet:
         with self.condition:
             self.folder = folder
         live = [member for member in self.members.values() if member.state is State.LIVE]
+        busy = Busy()
+
+        def load(member: Member) -> None:
+            with busy.call(member.number):
+                member.load(folder)
+
         with ThreadPoolExecutor(max(1, len(live)), thread_name_prefix=self.name) as pool:
-            loading = {pool.submit(member.load, folder): member for member in live}
+            loading = {pool.submit(load, member): member for member in live}
             asked = time.monotonic()
             while waiting := [member for future, member in loading.items() if not future.done()]:
                 with self.condition:
@@ -192,6 +201,7 @@ class Fleet:
                     asked = time.monotonic()
                     for member in waiting:
                         _ask_health(member)
+        busy.note("loading")
         self._wait(lambda: any(member.routable for member in self.members.values()))
         self._muster()
 

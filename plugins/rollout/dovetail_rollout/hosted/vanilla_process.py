@@ -15,8 +15,9 @@ import attrs
 
 from dovetail.config.settings import Sampling
 from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Request
-from dovetail_rollout.hosted.http import BROKEN, JsonClient, Refused
-from dovetail_rollout.kinds import Place, Program, Running
+from dovetail_rollout.hosted.http import BROKEN, Refused
+from dovetail_rollout.hosted.served import Served
+from dovetail_rollout.kinds import Program
 
 SERVER: Final = "dovetail_rollout.hosted.vanilla_server"
 TOKEN: Final = "DOVETAIL_VANILLA_TOKEN"
@@ -38,7 +39,7 @@ def _environment(token: str) -> dict[str, str]:
 
 
 @attrs.define(kw_only=True, eq=False)
-class VanillaProcess:
+class VanillaProcess(Served):
     """A `Replica` that draws with the engine `vanilla`, from the keys of completions and not from their seeds.
 
     Attributes:
@@ -46,22 +47,17 @@ class VanillaProcess:
         start_seconds: how long a start may take.
     """
 
-    place: Place
     options: dict[str, Any]
     start_seconds: float
     calls: int = 1
     at_once: int | None = None
-    client: JsonClient | None = None
-    process: Running | None = None
 
     def start(self, folder: Path) -> None:
         """Start the process, and wait until it has read the folder."""
         token = secrets.token_hex(16)
         command, environment = partial(_command, json.dumps(self.options)), partial(_environment, token)
         program = Program(name="vanilla", command=command, environment=environment)
-        self.process = self.place.run(program, self.place.see(folder))
-        self.client = JsonClient(self.process.url, "", token)
-        self.process.wait_for(self.healthy, self.start_seconds)
+        self.connect(program, folder, key="", token=token, seconds=self.start_seconds)
 
     def healthy(self) -> bool:
         """Tell whether the process answers; its engine works in another thread of it."""
@@ -96,19 +92,6 @@ class VanillaProcess:
             self._call("/load", {"folder": str(self.place.see(folder))})
         except HostLost as lost:
             raise HostLost(self.epitaph(str(lost))) from lost
-
-    def cut(self) -> None:
-        """Hang up on all calls."""
-        if self.client is not None:
-            self.client.close()
-
-    def stop(self) -> None:
-        """End the process."""
-        self.cut()
-        self.client = None
-        if self.process is not None:
-            self.process.close()
-            self.process = None
 
     def epitaph(self, what: str) -> str:
         """Say what happened, and how the process ended."""

@@ -20,7 +20,8 @@ from dovetail.progress import SAMPLING, so_far
 from dovetail_rollout.hosted.handover import adapted, dtype_of
 from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Request
 from dovetail_rollout.hosted.http import BROKEN, JsonClient, Refused
-from dovetail_rollout.kinds import Place, Program, Running
+from dovetail_rollout.hosted.served import Served
+from dovetail_rollout.kinds import Program
 
 NAME: Final = "policy"
 ADAPTER: Final = "adapter"
@@ -87,7 +88,7 @@ class Serving:
 
 
 @attrs.define(kw_only=True, eq=False)
-class VllmServer:
+class VllmServer(Served):
     """A `Host` that is a server in some place: ours, started as `serving` says, or somebody else's.
 
     Attributes:
@@ -97,13 +98,10 @@ class VllmServer:
     """
 
     serving: Serving
-    place: Place
     sleeps: bool
     calls: int
     request_seconds: float = 3600.0
     at_once: int | None = 1
-    client: JsonClient | None = None
-    process: Running | None = None
     model: str = NAME
     has_worker: bool = False
     asleep: bool = False
@@ -113,15 +111,13 @@ class VllmServer:
         self.asleep = False
         token = secrets.token_hex(16)
         program = Program(name="vllm", command=self.serving.arguments, environment=partial(environment, token))
-        self.process = self.place.run(program, self.place.see(folder))
-        self.client = JsonClient(self.process.url, KEY, token if self.process.ours else None)
-        self.process.wait_for(self.healthy, self.serving.start_seconds)
+        process, client = self.connect(program, folder, key=KEY, token=token, seconds=self.serving.start_seconds)
         self._check_settings()
-        if not self.process.ours or adapted(folder):
+        if not process.ours or adapted(folder):
             try:
                 self.load(folder)
             except HostLost as lost:
-                raise RunError(f"the vLLM server at {self.client.url} does not take the weights: {lost}") from lost
+                raise RunError(f"the vLLM server at {client.url} does not take the weights: {lost}") from lost
 
     def healthy(self) -> bool:
         """Tell whether the server and its engine say that they are."""
@@ -208,11 +204,6 @@ class VllmServer:
         except BROKEN as error:
             raise HostLost(self._broke(error)) from error
 
-    def cut(self) -> None:
-        """Hang up on all requests."""
-        if self.client is not None:
-            self.client.close()
-
     def _one(self, client: JsonClient, request: Request, body: dict[str, Any], ends: Ends) -> Answer | Failure:
         asked = {**body, "prompt": request.prompt, "seed": request.seed}
         try:
@@ -251,14 +242,6 @@ class VllmServer:
         if self.has_worker:
             return {"method": "dovetail_reload", "kwargs": {"folder": str(folder)}}
         return {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
-
-    def stop(self) -> None:
-        """End our server, or disconnect from somebody else's."""
-        self.cut()
-        self.client = None
-        if self.process is not None:
-            self.process.close()
-            self.process = None
 
     def _wake(self) -> None:
         if self.asleep:

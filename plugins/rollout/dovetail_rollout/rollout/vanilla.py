@@ -27,6 +27,7 @@ from dovetail_rollout.decoding.decode import Drawn, Fixed
 from dovetail_rollout.decoding.sampling import SORTED, Numbers
 from dovetail_rollout.decoding.slots import Schedule
 from dovetail_rollout.decoding.stops import Stops
+from dovetail_rollout.decoding.turns import Rounds
 from dovetail_rollout.launcher.urls import Urls
 
 SHORTEST_PROMPT = 64
@@ -166,13 +167,39 @@ class VanillaEngine:
             ConfigError: for shapes that do not match, and for prompts padded on the right.
             RunError: after `close`, or if every completion failed.
         """
-        weights = self._open_weights()
+        batch = self._batch(prompt_tokens, prompt_mask, keys, sampling, keep_support)
+        return self.completions(jax.device_get(batch.run()), batch.stops)
+
+    def turns(
+        self,
+        prompt_tokens: Int[np.ndarray, "prompt position"],
+        prompt_mask: Bool[np.ndarray, "prompt position"],
+        keys: Key[Array, "prompt sample"],
+        sampling: Sampling,
+        max_turn_tokens: int,
+        *,
+        keep_support: bool = False,
+    ) -> VanillaTurns | None:
+        """Return completions of several turns; None if `slots` has no place for all of them.
+
+        Raises:
+            ConfigError, RunError: as for `generate`.
+        """
+        if self.slots is not None and self.slots < keys.size:
+            return None
+        by_turn = attrs.evolve(sampling, max_tokens=min(max_turn_tokens, sampling.max_tokens))
+        batch = self._batch(prompt_tokens, prompt_mask, keys, by_turn, keep_support)
+        schedule = attrs.evolve(batch.schedule, halvings=2)
+        rounds = Rounds.of(attrs.evolve(batch, schedule=schedule), sampling.max_tokens)
+        return VanillaTurns(engine=self, rounds=rounds, sampling=by_turn)
+
+    def _batch(self, prompt_tokens: Any, prompt_mask: Any, keys: Any, sampling: Sampling, keep_support: bool) -> Batch:
+        weights = self.open_weights()
         check_prompts(prompt_tokens, prompt_mask, keys)
         prompts, samples = keys.shape
         tokens, mask = _bucket(np.asarray(prompt_tokens, np.int32), np.asarray(prompt_mask, bool))
         refused = unknown_ids(tokens, mask, self.vocab_size)
-        stops = Stops.of(sampling.stop, self.decode, keys.size)
-        batch = Batch(
+        return Batch(
             graphdef=self.graphdef,
             weights=weights,
             numbers=_numbers(sampling),
@@ -187,7 +214,7 @@ class VanillaEngine:
                 slots=min(self.slots or keys.size, keys.size),
                 shrink=self.shrink,
             ),
-            stops=stops,
+            stops=self.stops(sampling, keys.size),
             prompts=Prompts(
                 tokens=jnp.asarray(np.where(refused[:, None], 0, tokens)),
                 mask=jnp.asarray(mask),
@@ -196,9 +223,8 @@ class VanillaEngine:
             ),
             compiled=self.shapes,
         )
-        return self._completions(jax.device_get(batch.run()), stops)
 
-    def _completions(self, drawn: Drawn, stops: Stops | None) -> Completions:
+    def completions(self, drawn: Drawn, stops: Stops | None) -> Completions:
         """Cut the arrays at the end of each row and say how it ended."""
         if drawn.failed.all():
             raise RunError(
@@ -224,19 +250,64 @@ class VanillaEngine:
             support=None if drawn.support is None else np.asarray(drawn.support),
         )
 
+    def stops(self, sampling: Sampling, seqs: int) -> Stops | None:
+        """Return the stop strings of so many completions, if there are any."""
+        return Stops.of(sampling.stop, self.decode, seqs)
+
     def sync(self, weights: Weights, version: int) -> None:
         """Use these weights from now on."""
-        self._open_weights()
+        self.open_weights()
         self.weights, self.version = weights, version
 
     def close(self) -> None:
         """Release the weights; a second call does nothing."""
         self.weights = None
 
-    def _open_weights(self) -> Weights:
+    def open_weights(self) -> Weights:
+        """Return the weights; there are none after `close`."""
         if self.weights is None:
             raise RunError("this rollout engine is closed; open another one with `Vanilla().open(...)`")
         return self.weights
+
+
+@attrs.frozen(kw_only=True)
+class VanillaTurns:
+    """Completions of several turns; see `dovetail.protocols.Turns`. Their cache lives as long as this object."""
+
+    engine: VanillaEngine
+    rounds: Rounds
+    sampling: Sampling
+
+    def first(self) -> Completions:
+        """Sample the first turns."""
+        return self.engine.completions(jax.device_get(self.rounds.first()), self.rounds.batch.stops)
+
+    def next(self, rows: Sequence[int], observed: Sequence[Sequence[int]], keys: Key[Array, "seq"]) -> Completions:
+        """Sample the next turn of some completions.
+
+        Raises:
+            RunError: if all of them failed, after `close`, and after a `sync`.
+        """
+        if self.engine.open_weights() is not self.rounds.batch.weights:
+            raise RunError("the weights of this rollout engine were replaced in the middle of an episode")
+        chosen, seqs = np.array(rows), len(self.rounds.tokens)
+        known = [all(0 <= token < self.engine.vocab_size for token in ids) for ids in observed]
+        refused = np.zeros(seqs, bool)
+        refused[chosen] = np.logical_not(known)
+        said = [ids if good else () for ids, good in zip(observed, known, strict=True)]
+        stops = self.engine.stops(self.sampling, seqs)
+        drawn = jax.device_get(self.rounds.next(rows, said, _spread(keys, chosen, seqs), refused, stops))
+        if stops is not None:
+            stops = attrs.evolve(stops, found=stops.found[chosen])
+        return self.engine.completions(jax.tree.map(lambda array: array[chosen], drawn), stops)
+
+
+def _spread(keys: Key[Array, "chosen"], rows: Int[np.ndarray, "chosen"], seqs: int) -> Key[Array, "seq"]:
+    """Return a key for each completion, these for the chosen ones."""
+    words = np.asarray(jax.random.key_data(keys))
+    spread = np.zeros((seqs, *words.shape[1:]), words.dtype)
+    spread[rows] = words
+    return jax.random.wrap_key_data(spread, impl=jax.random.key_impl(keys))
 
 
 def _numbers(sampling: Sampling) -> Numbers:

@@ -50,7 +50,17 @@ class _Model:
             _, prefix = merged(tokens[::2, :5], mask[::2, :5], merged.init_cache(ROWS // 2, 5))
             return merged(tokens[:, 5:], mask[:, 5:], prefix=prefix)[0]
 
+        @jax.jit
+        def packed(tokens: Any, mask: Any) -> Any:
+            merged: Any = nnx.merge(graphdef, weights)
+            _, prefix = merged(tokens[::2, :5], mask[::2, :5], merged.init_cache(ROWS // 2, 5))
+            ends, texts = tokens[:, 5:].reshape(ROWS // 2, -1), jnp.repeat(jnp.arange(2), LENGTH - 5)
+            texts = jnp.broadcast_to(texts, ends.shape)
+            hidden, _ = merged(ends, jnp.ones_like(ends, dtype=bool), prefix=prefix, texts=texts)
+            return hidden.reshape(ROWS, LENGTH - 5, -1)
+
         self.whole, self.cached, self.prefixed = whole, cached, prefixed
+        self.packed = packed if getattr(model, "packs", False) else None
 
 
 def _model(subject: Subject) -> _Model:
@@ -148,6 +158,19 @@ def prefix(subject: Subject) -> None:
     model = _model(subject)
     whole, _ = model.whole(tokens, mask)
     same(model.prefixed(tokens, mask), whole[:, 5:], "after a shared prefix: the hidden state", within=WITHIN)
+
+
+@check(
+    "model", slow=True, fix="Let tokens see and count the prefix and those of their own text; or do not set `packs`."
+)
+def packing(subject: Subject) -> None:
+    """If the model `packs`, the two ends of a prompt in one row, as two texts, give the results of whole rows."""
+    tokens, mask = _batch()
+    model = _model(subject)
+    if model.packed is None:
+        raise Inapplicable("the model does not declare that it `packs`")
+    whole, _ = model.whole(tokens, mask)
+    same(model.packed(tokens, mask), whole[:, 5:], "of a text packed with another: the hidden state", within=WITHIN)
 
 
 @check("adapter", slow=True, fix="Initialise the update to zero, and make the new parameters nnx.LoRAParam.")

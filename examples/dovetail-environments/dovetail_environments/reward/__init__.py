@@ -1,0 +1,1 @@
+"""Components of kind reward, one file each."""

@@ -1,0 +1,93 @@
+"""`dovetail explain` and `dovetail config`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from dovetail.cli.options import Commands, add_config
+from dovetail.cli.train import print_notices
+
+if TYPE_CHECKING:
+    from dovetail.config import Config
+
+
+def add(commands: Commands) -> None:
+    """Declare the commands."""
+    summary = "print the plan: what runs at each stage, and the provider and readers of each field"
+    top = commands.add_parser("explain", help=summary)
+    config = commands.add_group("config", help="show, explain or compare configs")
+    shown = config.add_parser("show", help="print every value and where it was set")
+    also = config.add_parser("explain", help="the same as `dovetail explain`")
+    for command, function in ((top, explain), (also, explain), (shown, show)):
+        add_config(command)
+        command.set_defaults(run=function)
+    compared = config.add_parser("diff", help="print the values in which two configs differ; status 1 if there are any")
+    compared.add_argument("first", help="a gin file, or the name of a shipped config")
+    compared.add_argument("second", help="another one")
+    compared.set_defaults(run=diff)
+
+
+def show(options: argparse.Namespace) -> int:
+    """Print every value of a config and where it was set."""
+    from dovetail.config import load, render_show
+    from dovetail.shipped import find
+
+    print(render_show(load(find(options.config), options.overrides)), end="")
+    return 0
+
+
+def diff(options: argparse.Namespace) -> int:
+    """Print the values in which two configs differ; status 1 if there are any."""
+    from dovetail.config import difference, load, render_diff
+    from dovetail.shipped import find
+
+    configs = load(find(options.first)), load(find(options.second))
+    print(render_diff(*configs), end="")
+    return 1 if difference(*configs) else 0
+
+
+def explain(options: argparse.Namespace) -> int:
+    """Print the plan of a config."""
+    from dovetail.config import config_id, load, run_id
+    from dovetail.plan import by_stage, plan_step
+    from dovetail.plan.roles import CRITIC
+    from dovetail.shipped import find
+
+    loaded = load(find(options.config), options.overrides)
+    plan = loaded.plan or plan_step(loaded)
+    print(f"config {config_id(loaded)}   run {run_id(loaded)}\n")
+    if ahead := loaded.train.staleness:
+        print(f"batch n is sampled and scored with the weights of max(0, n - {ahead}) updates, beside the trainer\n")
+    if loaded.train.length_buckets > 1 or loaded.train.packing:
+        from dovetail.step.algorithm import assemble
+        from dovetail.step.buckets import described, expected_fill
+
+        sizes, longest = assemble(loaded).sizes, loaded.sampling.max_tokens
+        filled = f", {expected_fill(sizes, longest):.0%} full if lengths are uniform" if sizes.segments > 1 else ""
+        print(f"completions in an update: {described(sizes, longest) or 'whole'}{filled}\n")
+    _table([("stage", "what runs in it"), *((stage.name, "; ".join(said) or "-") for stage, said in by_stage(plan))])
+    print()
+    rows = [
+        (entry.field, entry.stage, entry.provider, entry.origin, ", ".join(entry.readers)) for entry in plan.entries
+    ]
+    _table([("field", "from stage", "provided by", "of", "read by"), *rows])
+    if models := [_model(role, loaded) for role in plan.roles if role != CRITIC]:
+        print()
+        _table([("model", "after a step", "begins as"), *models])
+    print_notices(loaded)
+    return 0
+
+
+def _model(role: str, config: Config) -> tuple[str, str, str]:
+    """Return a row for a model other than policy and critic: its role, its follower and its initial weights."""
+    own = config.choices.get(f"{role}.model")
+    begins = f"{role}.model = {own.component.spelled}" if own else "the policy when reinforcement learning begins"
+    return role, f"roles.{role} = {config.choice(f'roles.{role}').component.spelled}", begins
+
+
+def _table(rows: list[tuple[str, ...]]) -> None:
+    """Print rows with all columns but the last padded to the same width."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, (*widths, 0), strict=True)).rstrip())

@@ -1,0 +1,198 @@
+"""Run a function in separate processes, with a time limit per call that always holds.
+
+A signal handler would not be enough: it waits for an operation such as 9**9**9 to finish, and runs only in the main
+thread. A process can be ended at any time, here by a watchdog thread in C (`faulthandler`), which needs neither the
+interpreter nor the parent. Each process leads a process group, so that everything the function starts ends with it.
+
+The processes exchange pickled data: they belong to one program with the same privileges, and no other process can write
+to their pipes. Nothing that comes from a file or a network is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import functools
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, BinaryIO, Final
+
+import attrs
+
+
+class _Late:
+    def __repr__(self) -> str:
+        return "LATE"
+
+
+LATE: Final = _Late()
+"""Stands for the result of a call that did not finish in time, or during which its process ended."""
+
+DAY: Final = 86_400
+"""In seconds: the longest time limit, since the watchdog needs a finite one."""
+
+
+class CallError(Exception):
+    """The function raised an exception, which the message describes."""
+
+
+class Workers:
+    """A function in several processes, which start on first use and restart after a late call.
+
+    Args:
+        make: returns the function; called once in each process, without a time limit. It must be picklable.
+        processes: the number of processes.
+
+    >>> with Workers(functools.partial(getattr, int, "__pow__"), processes=1) as workers:
+    ...     workers.map([(2, 3), (9, 9**9), (2, 5)], time_limit=1.0)
+    [8, LATE, 32]
+    """
+
+    def __init__(self, make: Callable[[], Callable[..., Any]], processes: int) -> None:
+        self._workers = [_Worker(make) for _ in range(processes)]
+        self._idle: SimpleQueue[_Worker] = SimpleQueue()
+        for worker in self._workers:
+            self._idle.put(worker)
+
+    def map(self, calls: Sequence[Sequence[Any]], *, time_limit: float) -> list[Any]:
+        """Return the results of calls with these arguments, in order.
+
+        Args:
+            calls: the positional arguments of each call.
+            time_limit: in seconds, for each call; the result of a call that takes longer is `LATE`.
+
+        Raises:
+            CallError: if the function or `make` raised an exception.
+            ValueError: if the time limit is not positive, or longer than a day.
+        """
+        if not 0 < time_limit <= DAY:
+            raise ValueError(f"time_limit is {time_limit} s; it must be positive, and at most a day ({DAY} s)")
+        with ThreadPoolExecutor(len(self._workers)) as threads:
+            return list(threads.map(functools.partial(self._call, time_limit), calls))
+
+    def call(self, *arguments: Any, time_limit: float) -> Any:
+        """Return the result of one call, as `map` does, in this thread."""
+        return self._call(time_limit, arguments)
+
+    def _call(self, time_limit: float, arguments: Sequence[Any]) -> Any:
+        worker = self._idle.get()
+        try:
+            return worker.call(time_limit, arguments)
+        finally:
+            self._idle.put(worker)
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes; a later call restarts them."""
+        for worker in self._workers:
+            worker.close()
+
+
+@functools.cache
+def workers(make: Callable[[], Callable[..., Any]], processes: int) -> Workers:
+    """Return the workers of a function, the same object for the same arguments; they end with the program."""
+    pool = Workers(make, processes)
+    atexit.register(pool.close)
+    return pool
+
+
+@attrs.define
+class _Worker:
+    """The parent's side of one process."""
+
+    make: Callable[[], Callable[..., Any]]
+    process: subprocess.Popen[bytes] | None = None
+
+    def call(self, time_limit: float, arguments: Sequence[Any]) -> Any:
+        if self.process is not None and _has_ended(self.process):  # something else ended it
+            self.close()
+        process = self.process or self._start()
+        try:
+            answer = _ask(process, (time_limit, pickle.dumps(arguments)))
+        except (EOFError, OSError, pickle.UnpicklingError):
+            self.close()
+            return LATE
+        return _value(answer)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        program = f"import sys; sys.path[:] = {sys.path!r}; from dovetail_kit.workers import serve; serve()"
+        process = subprocess.Popen(
+            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        self.process = process
+        try:
+            _value(_ask(process, self.make))
+        except (EOFError, OSError) as error:
+            self.close()
+            raise CallError("its process ended before it was ready") from error
+        except CallError:
+            self.close()
+            raise
+        return process
+
+    def close(self) -> None:
+        process, self.process = self.process, None
+        if process is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a process has ended, without reaping it: until then its id is not reused, and its group can be killed."""
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _ask(process: subprocess.Popen[bytes], question: Any) -> tuple[bool, Any]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(pickle.dumps(question))
+    process.stdin.flush()
+    return pickle.load(process.stdout)
+
+
+def _value(answer: tuple[bool, Any]) -> Any:
+    done, value = answer
+    if not done:
+        raise CallError(value)
+    return value
+
+
+def serve() -> None:
+    """Run as a worker: read calls from stdin and write results to stdout; the function's own output goes to stderr."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
+    questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    made: list[Callable[..., Any]] = []
+    _answer(answers, lambda: made.append(pickle.load(questions)()))
+    with open(os.devnull, "w") as nowhere:
+        while made:
+            try:
+                time_limit, arguments = pickle.load(questions)
+            except EOFError:
+                return
+            faulthandler.dump_traceback_later(time_limit, exit=True, file=nowhere)
+            _answer(answers, lambda: made[0](*pickle.loads(arguments)))  # noqa: B023 - called at once
+
+
+def _answer(answers: BinaryIO, work: Callable[[], Any]) -> None:
+    """Write (True, result), or (False, message) if `work` raises an exception."""
+    try:
+        answer = pickle.dumps((True, work()))
+    except Exception as error:
+        answer = pickle.dumps((False, f"{type(error).__name__}: {error}"))
+    faulthandler.cancel_dump_traceback_later()
+    answers.write(answer)
+    answers.flush()

@@ -1,0 +1,41 @@
+"""`dovetail replay`: a run once more, on the completions that it has recorded."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from dovetail.cli.options import Commands, add_trust
+
+
+def add(commands: Commands) -> None:
+    """Declare the command."""
+    command = commands.add_parser("replay", help="repeat a run on its recorded completions, without an engine")
+    command.add_argument("source", metavar="RUN", type=Path, help="folder of a run with run.keep_messages = True")
+    command.add_argument("--folder", type=Path, help="folder of the new run (default: RUN-replayed)")
+    add_trust(command)
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Repeat a run in another folder, and report whether its metrics are the same."""
+    from dovetail.config import load
+    from dovetail.errors import RunError
+    from dovetail.run.folder import CONFIG
+    from dovetail.run.process import prepare
+    from dovetail.run.summary import summarise
+    from dovetail.train.loop import train
+
+    source: Path = options.source
+    where: Path = options.folder or source.with_name(f"{source.name}-replayed")
+    if not (source / CONFIG).exists():
+        raise RunError(f"'{source}' is not the folder of a run: it has no {CONFIG}")
+    if where.resolve() == source.resolve():
+        raise RunError(f"'{source}' cannot be replayed into itself; choose another --folder")
+    loaded = load(source / CONFIG, ["run.keep_messages=False", "run.folder=None"], trusted=options.trust)
+    prepare()
+    train(loaded, where, replays=source)
+    print(summarise(where))
+    same = (where / "metrics.jsonl").read_bytes() == (source / "metrics.jsonl").read_bytes()
+    print(f"replay       metrics.jsonl is {'the same, byte for byte' if same else 'not the same'} as in {source}")
+    return 0 if same else 1

@@ -1,0 +1,83 @@
+"""A sweep as somebody asks for it, on the command line or in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import attrs
+
+from dovetail.config import Choice
+from dovetail.config.types import literal
+from dovetail_lab.kinds import Sampler
+from dovetail_lab.settings import Sweep
+from dovetail_lab.sweep.distributions import Distribution
+from dovetail_lab.sweep.space import Exclusion, Point, Space, parse_seeds
+from dovetail_lab.sweep.trial import Planned, plan_trials
+
+
+@attrs.frozen(kw_only=True)
+class Request:
+    """What is asked for.
+
+    Attributes:
+        path: the gin file.
+        overrides: settings that all trials have.
+        settings: what is tried, and how it runs.
+        choices: the sampler, the executor, and the rule for early stopping if there is one.
+        folder: the sweep's.
+        extend: allow trials in addition to those that are in the folder.
+    """
+
+    path: Path
+    overrides: tuple[str, ...] = attrs.field(converter=tuple)
+    settings: Sweep
+    choices: Mapping[str, Choice]
+    folder: Path
+    extend: bool = False
+
+    @property
+    def sampler_name(self) -> str:
+        """The name of the sampler."""
+        return self.choices["sweep.sampler"].component.name
+
+    def sampler(self) -> Sampler:
+        """Return the sampler with its parameters."""
+        return cast("Sampler", self.choices["sweep.sampler"].bind())
+
+    def space(self) -> Space:
+        """Return the space that the settings describe; the draws of a sampler that does not learn are in it."""
+        settings, sampler = self.settings, self.choices["sweep.sampler"]
+        space = Space(
+            grid=settings.grid,
+            zip=settings.zip,
+            random={key: Distribution.parse(text, key) for key, text in settings.random.items()},
+            draws=settings.draws,
+            draw_seed=settings.draw_seed,
+            seeds=() if settings.seeds is None else parse_seeds(settings.seeds),
+            exclude=tuple(map(Exclusion.parse, settings.exclude)),
+        )
+        if self.sampler_name == "random" or not space.random:
+            return space
+        values = ", ".join(f"{name}={literal(value)}" for name, value in sorted(sampler.params.items()))
+        space = attrs.evolve(space, sampler=f"{self.sampler_name}({values})")
+        if self.sampler().learns:
+            return space
+        study = self.sampler().open(space.random, draws=space.draws, seed=space.draw_seed, total_steps=0)
+        asked = [study.ask() for _ in range(space.draws)]
+        return attrs.evolve(space, drawn=tuple(each.values for each in asked if each))
+
+    def plan(self, points: Iterable[Point], **options: Any) -> Planned:
+        """Read the config at each point; see `plan_trials`."""
+        return plan_trials(self.path, self.overrides, points, **options)
+
+    def about(self, space: Space) -> dict[str, Any]:
+        """Return what is recorded of the sweep beside its trials."""
+        return {
+            "config": str(self.path),
+            "set": list(self.overrides),
+            "space": space.describe(),
+            "metric": self.settings.metric,
+            "goal": self.settings.goal,
+        }

@@ -1,0 +1,270 @@
+"""Estimates the peak memory of each device in a step, from shapes only."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from dovetail.config import Config
+from dovetail.devices.mesh import Devices
+from dovetail.plan.roles import CRITIC, INPUTS, POLICY, ROLLOUT
+from dovetail.protocols import Settled, Weights
+from dovetail.step.algorithm import Algorithm
+from dovetail.step.forward import LOGITS_PER_CHUNK
+from dovetail.step.gradients import Optimiser, accumulate
+from dovetail.step.scoring import Scoring
+from dovetail.step.update import Trained
+from dovetail.train.models import Models, in_mode
+from dovetail_memory.liveness import Traced, traced
+from dovetail_memory.micro_batch import Work, in_update
+
+PROGRAM: Final = 600 << 20
+"""Bytes that Python and JAX need in a host's memory, which is also the memory of its CPU device."""
+PER_OPERATION: Final = 20 << 10
+"""Bytes of all compiled programs of a run in the host's memory, per operation of its updates (measured, see
+`docs/performance.md`)."""
+
+
+@attrs.frozen
+class Account:
+    """The memory of each device in a step.
+
+    Attributes:
+        resident: bytes that stay throughout the step, by purpose.
+        moments: additional bytes in each part of the step: gradients, activations, logits, the cache.
+        roles: the roles on the device; `rollout` is the sampler.
+    """
+
+    resident: dict[str, int]
+    moments: dict[str, int]
+    roles: tuple[str, ...]
+
+    @property
+    def peak(self) -> int:
+        """The peak bytes on a device."""
+        return sum(self.resident.values()) + max(self.moments.values())
+
+
+def base() -> int:
+    """Return the bytes of the device's memory that a process needs without any arrays."""
+    return PROGRAM if jax.devices()[0].platform == "cpu" else 0
+
+
+@attrs.frozen
+class Footprint:
+    """A step whose memory is planned."""
+
+    config: Config
+    algorithm: Algorithm
+    models: Models
+    devices: Devices
+    known: dict[Settled, dict[tuple[int, ...], Account]] = attrs.field(factory=dict, init=False, eq=False)
+    traces: dict[Settled, dict[str, Traced]] = attrs.field(factory=dict, init=False, eq=False)
+    """A cache of traces, each of which takes seconds for a large model."""
+
+    def account(self, settled: Settled) -> Account:
+        """Return the memory of the fullest devices in a step with this choice."""
+        return max(self.accounts(settled).values(), key=lambda account: account.peak)
+
+    def accounts(self, settled: Settled) -> dict[tuple[int, ...], Account]:
+        """Return the memory of each device, by the indices of the devices with the same roles."""
+        if settled not in self.known:
+            held, moments = self._resident(settled), self._moments(settled)
+            self.known[settled] = {
+                numbers: Account(_joined(held, roles), self._at_once(_joined(moments, roles), roles), roles)
+                for roles, numbers in self._together().items()
+            }
+        return self.known[settled]
+
+    def _together(self) -> dict[tuple[str, ...], tuple[int, ...]]:
+        """Return the devices with the same roles, by these roles."""
+        roles = (*self._updated, *self.algorithm.follow, ROLLOUT)
+        spans = {role: self.devices.of(role).span for role in dict.fromkeys(roles)}
+        found = defaultdict(list)
+        for number in sorted({number for span in spans.values() for number in span}):
+            found[tuple(role for role, span in spans.items() if number in span)].append(number)
+        return {roles: tuple(numbers) for roles, numbers in found.items()}
+
+    def _moments(self, settled: Settled) -> dict[str, dict[str, int]]:
+        """Return the additional bytes of a role's devices, by role and part of the step."""
+        found = {model: {f"update of the {model}": self._updates(settled)[model].peak} for model in self._updated}
+        if self.config.memory.optimizer == "host":
+            found[POLICY][f"update of the {POLICY}"] += self.devices.bytes(self._trained(POLICY)[1])
+        sampling = {"sampling": self._sampling()}
+        if ROLLOUT in self.devices.apart:  # the sampler uses the old weights until the new ones have been copied
+            sampling |= {"new weights": self.devices.of(ROLLOUT).bytes(self._trained(POLICY)[0].trained)}
+        scored = [role for role in self.algorithm.follow if role in self.devices.apart]
+        return (
+            found
+            | {ROLLOUT: sampling}
+            | {role: {f"scoring by the {role}": self._scoring(role, settled)} for role in scored}
+        )
+
+    def _at_once(self, moments: dict[str, int], roles: tuple[str, ...]) -> dict[str, int]:
+        """Add the memory of sampling to that of updates if the sampler runs ahead."""
+        if not (self.config.train.staleness and ROLLOUT in roles):
+            return moments
+        beside = moments["sampling"]
+        return {name: size + beside * name.startswith("update") for name, size in moments.items()}
+
+    def _updates(self, settled: Settled) -> dict[str, Traced]:
+        if settled not in self.traces:
+            self.traces[settled] = {model: self._update(model, settled) for model in self._updated}
+        return self.traces[settled]
+
+    @property
+    def _updated(self) -> tuple[str, ...]:
+        return (POLICY, CRITIC) if self.algorithm.has_critic else (POLICY,)
+
+    def _resident(self, settled: Settled) -> dict[str, dict[str, int]]:
+        """Return the bytes that a role's devices hold throughout a step, by role and purpose."""
+        weights, state = self._trained(POLICY)
+        waits = self.config.memory.optimizer == "host"
+        policy = {"parameters": self.devices.bytes(weights), "optimizer": 0 if waits else self.devices.bytes(state)}
+        found = {POLICY: policy, ROLLOUT: self._sampled_from(weights)}
+        for role in self.algorithm.follow:
+            own = self.models.role_shapes(role)[1] if self._own(role) else weights
+            shares = not self._own(role) and role not in self.devices.apart
+            found[role] = {role: self.devices.of(role).bytes(own.trained if shares else own)}
+        if self.algorithm.has_critic:
+            weights, state = self._trained(CRITIC)
+            there = self.devices.of(CRITIC)
+            found[CRITIC] = {"critic's parameters": there.bytes(weights), "critic's optimizer": there.bytes(state)}
+        if own := base():
+            programs = PER_OPERATION * sum(found.operations for found in self._updates(settled).values())
+            policy |= {"the process itself": own, "compiled programs": programs}
+        return found
+
+    def _sampled_from(self, weights: Weights) -> dict[str, int]:
+        """Return the bytes of the sampler's own copies of weights."""
+        ahead, there = self.config.train.staleness, self.devices.of(ROLLOUT)
+        copies = {"weights in flight": (ahead + 1) * there.bytes(weights.trained)} if ahead else {}
+        if there is self.devices:  # an update reuses the old weights' memory, so a sampler that runs ahead needs copies
+            return copies
+        return {"sampler's parameters": there.bytes(weights.frozen if ahead else weights)} | copies
+
+    def _scoring(self, role: str, settled: Settled) -> int:
+        """Return the bytes of a role's passes over a whole step in micro-batches, in addition to the weights."""
+        graphdef, weights = self.models.role_shapes(role) if self._own(role) else self.models.shapes()
+        parts = self.devices.of(role).parts
+        alone = self._of_one_device(settled, parts)
+        own = {POLICY: in_mode(graphdef, weights, settled.mode)}
+        scoring = Scoring(algorithm=alone.apply(self.algorithm), graphdefs=own)
+        batch = self._batch(alone.micro_batch_size, parts)
+
+        def passes(weights: Any, batch: Any, hyper: Any) -> Any:
+            return scoring.batch({role: weights}, batch, hyper, (role,))
+
+        return traced(passes, weights, batch, self.algorithm.hyper).peak - _bytes(weights)
+
+    def _trained(self, model: str) -> tuple[Weights, Any]:
+        """Return the shapes of a model's weights and of its optimiser's state."""
+        weights = (self.models.shapes() if model == POLICY else self.models.critic_shapes())[1]
+        return weights, jax.eval_shape(_optimiser(self.algorithm, model).init, weights.trained)
+
+    def _update(self, model: str, settled: Settled) -> Traced:
+        """Return the trace of a model's update, without the weights that it reads; gradients are sharded like them."""
+        function, arguments = self.update(model, settled)
+        weights, found = self._trained(model)[0], traced(function, *arguments, donated=1)
+        cut = 1 - self.devices.of(model).bytes(weights.trained) / _bytes(weights.trained)
+        elsewhere = int(cut * 4 * sum(leaf.size for leaf in jax.tree.leaves(weights.trained)))
+        return attrs.evolve(found, peak=found.peak - _bytes(arguments[:3]) - elsewhere)
+
+    def update(self, model: str, settled: Settled) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Return a function like a model's update, whose first argument is donated, and its arguments' shapes."""
+        graphdef = (self.models.shapes() if model == POLICY else self.models.critic_shapes())[0]
+        weights, state = self._trained(model)
+        parts = self.devices.of(model).parts
+        beside = self.algorithm.plan.roles_in_update if model == POLICY else ()
+        alone = self._of_one_device(settled, parts)
+        step = _proxy(alone.apply(self.algorithm), model, in_mode(graphdef, weights, settled.mode))
+        others = {role: self._role_shapes(role) for role in beside}
+        graphdefs = {role: in_mode(*self.models.role_shapes(role), settled.mode) for role in beside if self._own(role)}
+        batch, key = self._batch(alone.micro_batch_size, parts), jax.eval_shape(lambda: jax.random.key(0))
+        given = Trained(weights.trained, state), weights.frozen, others
+        return step(graphdefs), (*given, batch, key, self.algorithm.hyper)
+
+    def _own(self, role: str) -> bool:
+        return self.models.has_own(role)
+
+    def _role_shapes(self, role: str) -> Weights:
+        return self.models.role_shapes(role)[1] if self._own(role) else self.models.shapes()[1]
+
+    def _of_one_device(self, settled: Settled, parts: int) -> Settled:
+        """Return the share of one of the devices that divide a micro-batch; it may be less than a group."""
+        return attrs.evolve(settled, micro_batch_size=max(1, settled.micro_batch_size // parts))
+
+    def _batch(self, micro: int, parts: int) -> dict[str, jax.ShapeDtypeStruct]:
+        """Return the shapes of the fields that models read, for a few micro-batches of one device."""
+        rows = min(max(1, in_update(self.config).rows // parts), 2 * micro)
+        sizes = {"prompt": self.config.train.max_prompt_tokens, "": self.config.sampling.max_tokens}
+        found = {"draw_ids": jax.ShapeDtypeStruct((rows,), jnp.int32)}
+        for inputs in INPUTS.values():
+            for name, field in inputs.fields.items():
+                length = sizes["prompt" if name.startswith("prompt") else ""]
+                found[field] = jax.ShapeDtypeStruct((rows, length), bool if name.endswith("mask") else jnp.int32)
+        return found
+
+    def _sampling(self) -> int:
+        """Return the bytes of the cache, and of the logits of one token per completion."""
+        graphdef, weights = self.models.shapes()
+        model, train = nnx.merge(graphdef, *weights), self.config.train
+        rows = train.prompts_of_round * train.group_size
+        sizes = [(train.prompts_of_round, train.max_prompt_tokens), (rows, self.config.sampling.max_tokens)]
+        caches = [jax.eval_shape(lambda size=size: model.init_cache(*size)) for size in sizes]
+        return (_bytes(caches) + 2 * 4 * rows * model.vocab_size) // self.devices.of(ROLLOUT).parts
+
+    def rough(self, settled: Settled, work: Work) -> int:
+        """Return an upper bound of a step's bytes, from the decoder's bytes per token, without tracing an update."""
+        graphdef, weights = self.models.shapes()
+        trained = 4 * sum(leaf.size for leaf in jax.tree.leaves(weights.trained))
+        ahead = self.config.train.staleness and (self.config.train.staleness + 1) * trained
+        models = 2 + len(self.algorithm.follow) + 2 * self.algorithm.has_critic
+        tokens = (work.prompt_tokens + work.max_tokens) * settled.micro_batch_size // self.devices.parts
+        vocabulary = nnx.merge(graphdef, *weights).vocab_size
+        logits = 4 * max(LOGITS_PER_CHUNK, (settled.positions or 1) * vocabulary)
+        activations = 2 * work.per_token(graphdef, weights) * tokens
+        return base() + ahead + models * _bytes(weights) + 8 * trained + activations + 6 * logits + self._sampling()
+
+
+def _proxy(algorithm: Algorithm, model: str, graphdef: Any) -> Any:
+    """Return a function like an update, with a sum in place of the loss, which needs little memory."""
+
+    def with_roles(graphdefs: Mapping[str, Any]) -> Any:
+        scoring = Scoring(algorithm=algorithm, graphdefs={model: graphdef, POLICY: graphdef, **graphdefs})
+        optimiser = _optimiser(algorithm, model)
+
+        def update(trained: Any, frozen: Any, others: Any, batch: Any, key: Any, hyper: Any) -> Any:
+            def loss(params: Any, micro: Any) -> Any:
+                found, _ = scoring.live(model, others | {model: Weights(params, frozen)}, micro, hyper, key)
+                arrays = [x for x in jax.tree.leaves(found) if jnp.issubdtype(x.dtype, jnp.floating)]
+                return sum((jnp.sum(jnp.sin(x.astype(jnp.float32))) for x in arrays), jnp.float32(0)), {}
+
+            rows = algorithm.sizes.micro_batch_size
+            gradient, total, _ = accumulate(loss, trained.params, batch, rows)
+            step, steps = jnp.int32(0), jnp.int32(1)
+            params, state, _ = optimiser.apply(trained.params, trained.optimiser, gradient, step, steps, hyper)
+            return Trained(params, state), total
+
+        return update
+
+    return with_roles
+
+
+def _joined(by_role: Mapping[str, Mapping[str, int]], roles: tuple[str, ...]) -> dict[str, int]:
+    """Return the memory of devices with some roles."""
+    return {name: size for role in roles for name, size in by_role.get(role, {}).items() if size}
+
+
+def _optimiser(algorithm: Algorithm, model: str) -> Optimiser:
+    return algorithm.optimisers["train" if model == POLICY else model]
+
+
+def _bytes(tree: Any) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

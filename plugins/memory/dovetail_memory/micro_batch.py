@@ -1,0 +1,127 @@
+"""Chooses the number of completions in a forward and backward pass if the config leaves it open.
+
+The size of micro-batches affects only rounding, time and memory. Small ones keep activations in a CPU's caches, and
+large ones keep an accelerator busy; all must fit into memory. The choice depends only on the config, the model's shapes
+and the device's size, never on the memory that happens to be free, so that a resumed run makes the same choice.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, Final
+
+import attrs
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from dovetail.config import Config
+from dovetail.devices.mesh import memory_of
+from dovetail.plan.sizes import mini_batch_size
+from dovetail.protocols import Weights
+
+CPU_TOKENS: Final = 1536
+ACCELERATOR_TOKENS: Final = 16384
+"""The number of tokens that a device processes at a time; `docs/performance.md` has measurements on CPUs."""
+
+MEMORY_SHARE: Final = 0.25
+"""The share of a device's memory that the activations of a micro-batch may use."""
+
+
+@attrs.frozen(kw_only=True)
+class Work:
+    """The completions of a mini-batch at their greatest lengths; each `group_size` of them share a prompt."""
+
+    rows: int
+    group_size: int
+    prompt_tokens: int
+    max_tokens: int
+    whole_groups: bool = False
+
+    def choose(self, graphdef: Any, weights: Weights, devices: int = 1) -> int:
+        """Return the number of rows of a micro-batch whose rows are divided over `devices` devices."""
+        device = jax.devices()[0]
+        tokens = CPU_TOKENS if device.platform == "cpu" else ACCELERATOR_TOKENS
+        per_token = self.per_token(graphdef, weights)
+        return self.fit(min(tokens, int(MEMORY_SHARE * memory_of(device)) // per_token), devices)
+
+    def per_token(self, graphdef: Any, weights: Weights) -> int:
+        """Return the bytes per token that a decoder's forward pass stores for the backward pass."""
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), weights)
+        leaves, structure = jax.tree.flatten(shapes)
+        return _bytes_per_token(graphdef, structure, tuple(leaves), self.prompt_tokens + self.max_tokens)
+
+    def sizes(self, most: int, least: int) -> list[int]:
+        """Return the numbers of rows from `most` down to `least` that keep groups whole or split them evenly.
+
+        >>> Work(rows=32, group_size=8, prompt_tokens=64, max_tokens=64).sizes(16, 2)
+        [16, 8, 4, 2]
+        """
+        together = math.gcd(self.group_size, self.rows)
+        found = [
+            n for n in range(least, most + 1) if n % together == 0 or (together % n == 0 and not self.whole_groups)
+        ]
+        return found[::-1]
+
+    def fit(self, tokens: int, devices: int = 1) -> int:
+        """Return the number of rows, at least one per device, that `tokens` tokens per device allow.
+
+        If a whole group fits, micro-batches have whole groups, so that prompts are shared, in about equal numbers;
+        otherwise they have a divisor of the group size.
+
+        >>> work = Work(rows=128, group_size=8, prompt_tokens=64, max_tokens=64)
+        >>> work.fit(tokens=1536), work.fit(tokens=300), work.fit(tokens=10), work.fit(tokens=10**6)
+        (16, 2, 1, 128)
+        """
+        together = math.gcd(self.group_size, self.rows)
+        groups = self.rows // together
+        at_once = tokens * devices // (self.prompt_tokens + together * self.max_tokens)
+        if at_once or self.whole_groups:
+            at_once = max(at_once, 1)
+            return together * -(-groups // -(-groups // at_once))
+        divisors = [n for n in range(1, together) if together % n == 0]
+        fitting = [n for n in divisors if self.prompt_tokens + n * self.max_tokens <= tokens * devices]
+        return max(fitting, default=min(devices, together))
+
+
+def in_update(config: Config, *, whole_groups: bool = False) -> Work:
+    """Return the work of an update; with `whole_groups`, micro-batches must not split groups."""
+    train = config.train
+    return Work(
+        rows=mini_batch_size(config),
+        group_size=train.group_size,
+        prompt_tokens=train.max_prompt_tokens,
+        max_tokens=config.sampling.max_tokens,
+        whole_groups=whole_groups,
+    )
+
+
+def in_warm_start(config: Config) -> Work:
+    """Return the work of a step on demonstrations, each of which has a prompt of its own."""
+    return Work(
+        rows=config.sft.batch_size,
+        group_size=1,
+        prompt_tokens=config.train.max_prompt_tokens,
+        max_tokens=config.sampling.max_tokens,
+    )
+
+
+@functools.lru_cache(maxsize=16)
+def _bytes_per_token(graphdef: Any, structure: Any, leaves: tuple[jax.ShapeDtypeStruct, ...], length: int) -> int:
+    """Return the bytes per token that the forward pass stores for the backward pass, from shapes only.
+
+    The result is cached, because the trials of a sweep need the same one.
+    """
+    weights = jax.tree.unflatten(structure, leaves)
+
+    def kept(rows: int) -> int:
+        def backward(trained: Any, frozen: Any) -> Any:
+            tokens = jnp.zeros((rows, length), jnp.int32)
+            visible = jnp.ones_like(tokens, dtype=bool)
+            return jax.vjp(lambda t: nnx.merge(graphdef, t, frozen)(tokens, visible)[0], trained)[1]
+
+        leaves = jax.tree.leaves(jax.eval_shape(backward, *weights))
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+
+    return max(1, (kept(2) - kept(1)) // length)

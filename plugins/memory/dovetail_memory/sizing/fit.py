@@ -1,0 +1,192 @@
+"""`fit`: the fastest way to compute a step that fits into memory.
+
+The choice depends only on the config, on traced shapes and on the size of the device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import attrs
+import jax
+from flax import nnx
+
+from dovetail.config import Choice, Config
+from dovetail.devices.mesh import Devices, memory_of
+from dovetail.errors import DovetailError
+from dovetail.progress import in_bytes
+from dovetail.protocols import DoesNotFit, Settled, Weights
+from dovetail.step.algorithm import Algorithm, assemble
+from dovetail.step.forward import LOGITS_PER_CHUNK
+from dovetail.train.models import Models
+from dovetail_memory.footprint import Footprint
+from dovetail_memory.micro_batch import Work, in_update, in_warm_start
+
+SHARE: Final = 0.9
+"""The share of a device's memory that a planned step may use if `memory.limit` is not set."""
+SURELY: Final = 0.25
+"""The share of the limit below which a rough upper bound is enough, so that nothing is traced."""
+
+LEAST_TOKENS: Final = {"cpu": 384}
+LEAST_TOKENS_ELSEWHERE: Final = 4096
+"""The number of tokens in a micro-batch below which a more frugal mode is faster than a smaller micro-batch."""
+
+POSITIONS: Final = {"cpu": 512}
+POSITIONS_ELSEWHERE: Final = 4096
+"""The least number of positions in a chunk of logits: each chunk adds to the gradient of the whole table, which should
+cost little compared with its products."""
+LOGITS_SHARE: Final = 1 / 64
+"""The share of the limit that a chunk of logits may use."""
+
+
+@attrs.frozen(kw_only=True)
+class Fit:
+    """Takes the first of the model's modes in which a step fits into memory, with the largest micro-batch that fits.
+
+    What fits is decided by an estimate of the peak of each device: the weights, optimiser states and gradients by their
+    shapes, activations by the lifetimes of the values in a trace of the update, see `dovetail_memory.liveness`. A step
+    that is far below the limit is not traced. A micro-batch has at most 1,536 tokens on a CPU, whose caches should hold
+    the activations, and 16,384 tokens for each accelerator; it consists of whole groups, or of a divisor of a group, so
+    that prompts are computed once.
+
+    The limit is `memory.limit`, by default nine tenths of the device's memory.
+    """
+
+    def update(self, config: Config, algorithm: Algorithm, models: Models, devices: Devices) -> Settled:
+        """Return the fastest choice that fits.
+
+        Raises:
+            DoesNotFit: if no choice fits; the message says which changes would help.
+        """
+        step = Footprint(config, algorithm, models, devices)
+        found = _choose(step)
+        if found is None:
+            raise _too_large(step)
+        return found
+
+    def warm_start(self, config: Config, graphdef: Any, weights: Weights, devices: Devices) -> int:
+        """Return as many demonstrations as a device should process at a time, each with a prompt of its own."""
+        return in_warm_start(config).choose(graphdef, weights, devices.parts)
+
+
+def limit(config: Config) -> int:
+    """Return the bytes of each device that a step may use."""
+    if config.memory.limit is not None:
+        return int(config.memory.limit * 2**30)
+    return int(SHARE * memory_of(jax.devices()[0]))
+
+
+def _choose(step: Footprint) -> Settled | None:
+    """Return the fastest choice that fits, or None."""
+    graphdef, weights = step.models.shapes()
+    work, allowed = in_update(step.config, whole_groups=step.algorithm.whole_groups), limit(step.config)
+    given = step.config.train.micro_batch_size
+    most = min(given, work.rows) if given else work.choose(graphdef, weights, step.devices.parts)
+    positions = _positions(nnx.merge(graphdef, *weights).vocab_size, allowed)
+    modes = _modes(nnx.merge(graphdef, *weights))
+    first = Settled(mode=modes[0], micro_batch_size=most, positions=positions)
+    bound = step.rough(first, work)
+    if bound < SURELY * allowed:
+        return attrs.evolve(first, planned=bound)
+    if step.account(first).peak > allowed and _frugal(step).planned > allowed:
+        return None
+    for mode in modes:
+        least = most if given else _least(work, step.devices.parts, last=mode == modes[-1])
+        found = _largest(step, Settled(mode=mode, micro_batch_size=most, positions=positions), least, work, allowed)
+        if found:
+            return found
+    return None
+
+
+def _largest(step: Footprint, most: Settled, least: int, work: Work, allowed: int) -> Settled | None:
+    """Return the largest micro-batch that fits, interpolating the memory of the largest and the smallest one."""
+    needed = step.account(most).peak
+    if needed <= allowed or most.micro_batch_size <= least:
+        return attrs.evolve(most, planned=needed) if needed <= allowed else None
+    smallest = attrs.evolve(most, micro_batch_size=least)
+    bottom = step.account(smallest).peak
+    if bottom > allowed:
+        return None
+    slope = (needed - bottom) / (most.micro_batch_size - least)
+    for rows in work.sizes(most.micro_batch_size, least):
+        expected = bottom + slope * (rows - least)
+        if expected <= allowed:
+            return attrs.evolve(most, micro_batch_size=rows, planned=int(expected))
+    return attrs.evolve(smallest, planned=bottom)
+
+
+def _modes(model: Any) -> tuple[str | None, ...]:
+    """Return the modes of a model, from the fastest to the most frugal."""
+    return tuple(getattr(model, "modes", ())) or (None,)
+
+
+def _least(work: Work, parts: int, *, last: bool) -> int:
+    """Return the smallest micro-batch to try before a more frugal mode; in the last mode, the smallest possible one."""
+    platform = jax.devices()[0].platform
+    return work.fit(1 if last else LEAST_TOKENS.get(platform, LEAST_TOKENS_ELSEWHERE), parts)
+
+
+def _positions(vocab_size: int, allowed: int) -> int | None:
+    """Return the number of positions in a chunk of logits if 64 MiB would hold too few, else None."""
+    usual = LOGITS_PER_CHUNK // vocab_size
+    wanted = POSITIONS.get(jax.devices()[0].platform, POSITIONS_ELSEWHERE)
+    wanted = min(wanted, int(LOGITS_SHARE * allowed) // (4 * vocab_size))
+    return wanted if wanted > usual else None
+
+
+def _frugal(step: Footprint) -> Settled:
+    """Return the choice that needs least memory."""
+    graphdef, weights = step.models.shapes()
+    work = in_update(step.config, whole_groups=step.algorithm.whole_groups)
+    rows = step.config.train.micro_batch_size or _least(work, step.devices.parts, last=True)
+    found = Settled(mode=_modes(nnx.merge(graphdef, *weights))[-1], micro_batch_size=rows, positions=None)
+    return attrs.evolve(found, planned=step.account(found).peak)
+
+
+def _too_large(step: Footprint) -> DoesNotFit:
+    """Return an error with the least memory of a step, and single changes of the config with which it would fit."""
+    least, allowed = _frugal(step), limit(step.config)
+    fitting = [found for group in _changes(step.config) if (found := _first_that_fits(step, group))]
+    advice = f"with one of these it fits: {'; '.join(fitting)}" if fitting else "no single change makes it fit"
+    return DoesNotFit(
+        f"a step takes {in_bytes(least.planned)} of each device at least ({least}), and {in_bytes(allowed)} may be used"
+        f"; {advice}. memory.limit, in GiB, says how much may be used",
+        least,
+    )
+
+
+def _first_that_fits(step: Footprint, changes: Iterable[tuple[str, Config]]) -> str | None:
+    """Return the first change with which a step fits when it is computed as frugally as possible."""
+    for text, config in changes:
+        with contextlib.suppress(DovetailError):  # skips changes that are incompatible with the rest of the config
+            other = Footprint(config, assemble(config), attrs.evolve(step.models, config=config), step.devices)
+            if _frugal(other).planned <= limit(config):
+                return text
+    return None
+
+
+def _changes(config: Config) -> Iterator[list[tuple[str, Config]]]:
+    """Yield lists of single changes that save memory, each with its config; only the first that fits is suggested."""
+    train, sampling = config.train, config.sampling
+
+    def changed(choices: Mapping[str, Choice] = MappingProxyType({}), **sections: Any) -> Config:
+        return attrs.evolve(config, sections={**config.sections, **sections}, choices={**config.choices, **choices})
+
+    if train.micro_batch_size is not None:
+        yield [("train.micro_batch_size = None", changed(train=attrs.evolve(train, micro_batch_size=None)))]
+    if "train.adapter" not in config.choices:
+        yield [
+            (
+                f"train.adapter = '{name}'",
+                changed({"train.adapter": config.component("adapter", name)}, train=attrs.evolve(train, adapter=name)),
+            )
+            for name in config.registry.names("adapter")
+        ]
+    yield [
+        (f"sampling.max_tokens = {tokens}", changed(sampling=attrs.evolve(sampling, max_tokens=tokens)))
+        for tokens in (sampling.max_tokens // part for part in (2, 4, 8))
+        if tokens
+    ]

@@ -1,0 +1,63 @@
+"""A host that is a program with an address: started in some place, asked over HTTP, and left."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+import attrs
+
+from dovetail_rollout.hosted.http import JsonClient
+from dovetail_rollout.kinds import Place, Program, Running
+
+
+@attrs.define(kw_only=True, eq=False)
+class Served(ABC):
+    """The connection to a server.
+
+    Attributes:
+        place: where it runs.
+        client: asks it; None before the start and after the end.
+        process: the server itself, if it is running.
+    """
+
+    place: Place
+    client: JsonClient | None = None
+    process: Running | None = None
+
+    @abstractmethod
+    def healthy(self) -> bool:
+        """Tell whether it still answers, in a limited time."""
+
+    def connect(
+        self, program: Program, folder: Path, *, key: str, token: str, seconds: float
+    ) -> tuple[Running, JsonClient]:
+        """Start the program for a folder, and wait until it is healthy.
+
+        Args:
+            program: what to start.
+            folder: the model.
+            key: the environment variable with the key of a server that is not ours; empty if there is none.
+            token: what a server of ours was given to ask for.
+            seconds: how long the start may take.
+
+        Raises:
+            RunError: if that fails.
+        """
+        self.process = process = self.place.run(program, self.place.see(folder))
+        self.client = client = JsonClient(process.url, key, token if process.ours else None)
+        process.wait_for(self.healthy, seconds)
+        return process, client
+
+    def cut(self) -> None:
+        """Hang up on all requests."""
+        if self.client is not None:
+            self.client.close()
+
+    def stop(self) -> None:
+        """End our server, or disconnect from somebody else's; a second call does nothing."""
+        self.cut()
+        self.client = None
+        if self.process is not None:
+            self.process.close()
+            self.process = None

@@ -1,0 +1,145 @@
+"""Processes that work under a time limit."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from dovetail_kit.workers import LATE, CallError, Workers
+
+POW = functools.partial(getattr, int, "__pow__")
+
+
+def identity():
+    return lambda x: x
+
+
+def sleep():
+    return time.sleep
+
+
+def end():
+    return os._exit
+
+
+def loud():
+    return print
+
+
+def process_id():
+    return os.getpid
+
+
+def broken():
+    raise AttributeError("no such function")
+
+
+def test_results_come_in_order_from_several_processes():
+    with Workers(sleep, processes=2) as workers:
+        assert workers.map([(0.2,), (0.0,), (0.1,)], time_limit=30) == [None, None, None]
+    with Workers(POW, processes=3) as workers:
+        assert workers.map([(2, i) for i in range(20)], time_limit=30) == [2**i for i in range(20)]
+        assert workers.map([], time_limit=30) == []
+
+
+def test_a_late_call_ends_by_itself_and_the_next_is_served():
+    with Workers(POW, processes=1) as workers:
+        assert workers.map([(9, 9**9), (2, 2), (9, 9**9), (2, 3)], time_limit=0.5) == [LATE, 4, LATE, 8]
+
+
+def test_a_process_that_dies_is_late():
+    with Workers(end, processes=1) as workers:
+        assert workers.map([(1,), (0,)], time_limit=30) == [LATE, LATE]
+
+
+def test_a_process_that_was_ended_in_between_is_replaced():
+    with Workers(process_id, processes=1) as workers:
+        (first,) = workers.map([()], time_limit=30)
+        os.kill(first, signal.SIGKILL)
+        time.sleep(0.2)
+        (second,) = workers.map([()], time_limit=30)
+        assert second not in (first, LATE)
+
+
+def test_large_texts_pass():
+    with Workers(identity, processes=1) as workers:
+        assert workers.map([("x" * 3_000_000,)], time_limit=30) == ["x" * 3_000_000]
+
+
+def test_what_the_function_prints_does_not_reach_the_answers():
+    with Workers(loud, processes=1) as workers:
+        assert workers.map([("loud",)], time_limit=30) == [None]
+
+
+def test_errors_are_told():
+    with Workers(POW, processes=1) as workers, pytest.raises(CallError, match="TypeError: +expected at most 2"):
+        workers.map([(1, 2, 3, 4)], time_limit=30)
+    with Workers(broken, processes=1) as workers:
+        for _ in range(2):
+            with pytest.raises(CallError, match="AttributeError: no such function"):
+                workers.map([(1,)], time_limit=30)
+    with Workers(functools.partial(os._exit, 1), processes=1) as workers, pytest.raises(CallError, match="its process"):
+        workers.map([(1,)], time_limit=30)
+
+
+@pytest.mark.parametrize("time_limit", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_time_limit_that_is_none(time_limit):
+    with Workers(POW, processes=1) as workers, pytest.raises(ValueError, match="time_limit is"):
+        workers.map([(1, 2)], time_limit=time_limit)
+
+
+def test_closing_twice_and_using_again():
+    workers = Workers(POW, processes=1)
+    workers.close()
+    assert workers.map([(2, 3)], time_limit=30) == [8]
+    workers.close()
+    workers.close()
+    assert workers.map([(2, 3)], time_limit=30) == [8]
+    workers.close()
+
+
+def test_a_program_ends_with_its_workers():
+    program = (
+        "from dovetail_kit.workers import workers\n"
+        "from tests.kit.test_workers import process_id\n"
+        "pool = workers(process_id, 1)\n"
+        "print(pool.map([()], time_limit=30)[0])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stderr == ""
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(done.stdout), 0)
+
+
+def start_another(note, seconds):
+    """Start a process that outlives this one, and write its id to a file."""
+    note.write_text(str(subprocess.Popen(["sleep", "600"]).pid))
+    time.sleep(seconds)
+
+
+def starts_another():
+    return start_another
+
+
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks at /proc")
+@pytest.mark.parametrize("seconds", [600, 0])
+def test_what_a_call_has_started_ends_with_its_process(tmp_path, seconds):
+    """This holds if a call exceeds its time limit, and if its workers are closed."""
+    with Workers(starts_another, processes=1) as workers:
+        workers.map([(tmp_path / "pid", seconds)], time_limit=2.0)
+    while is_running(int((tmp_path / "pid").read_text())):
+        time.sleep(0.01)

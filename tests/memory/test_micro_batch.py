@@ -1,0 +1,72 @@
+"""The automatic micro-batch: whole groups if they fit, even pieces, and always the same choice."""
+
+import attrs
+import jax
+import pytest
+from flax import nnx
+from tests.core.train.tiny import TINY
+
+from dovetail.config import load
+from dovetail.train.models import split
+from dovetail_memory.micro_batch import CPU_TOKENS, MEMORY_SHARE, Work, in_update, in_warm_start
+
+WORK = Work(rows=96, group_size=8, prompt_tokens=100, max_tokens=50)
+
+
+@pytest.mark.parametrize("tokens", [60, 150, 300, 499, 500, 1000, 1700, 2600, 10**7])
+def test_it_fits_and_cuts_groups_only_where_one_is_too_large(tokens):
+    rows = WORK.fit(tokens)
+    groups = -(-rows // WORK.group_size)
+    if rows > 1:
+        assert groups * WORK.prompt_tokens + rows * WORK.max_tokens <= tokens
+    assert rows % WORK.group_size == 0 or WORK.group_size % rows == 0
+    assert rows <= WORK.rows
+
+
+def test_pieces_are_even():
+    """Ten groups become 5 and 5, not 9 and 1."""
+    work = attrs.evolve(WORK, rows=80)
+    assert work.fit(tokens=9 * 500) == 40
+
+
+def test_more_devices_take_more_rows():
+    work = attrs.evolve(WORK, rows=128)
+    assert work.fit(tokens=1000, devices=4) == 4 * work.fit(tokens=1000)
+    assert attrs.evolve(WORK, group_size=1).fit(tokens=1, devices=4) >= 1
+
+
+def test_mini_batches_that_cut_groups():
+    assert attrs.evolve(WORK, rows=12).fit(tokens=10**6) == 12
+    assert attrs.evolve(WORK, rows=7).fit(tokens=10**6) == 7
+
+
+def model(*overrides):
+    config = load(None, [*TINY, *overrides])
+    return config, *split(nnx.eval_shape(lambda: config.choice("train.model").bind().make(100, rngs=nnx.Rngs(0))))
+
+
+def test_a_config_decides_it_together_with_the_model():
+    config, graphdef, weights = model()
+    assert in_update(config) == Work(rows=16, group_size=4, prompt_tokens=12, max_tokens=6)
+    assert in_warm_start(config) == Work(rows=8, group_size=1, prompt_tokens=12, max_tokens=6)
+    assert in_update(config).choose(graphdef, weights) == 16
+    long = attrs.evolve(in_update(config), rows=64, max_tokens=CPU_TOKENS // 8)
+    assert long.choose(graphdef, weights) == 4
+
+
+def test_a_large_model_gets_less(monkeypatch):
+    """Activations use at most a share of the memory, computed from what this model's backward pass keeps."""
+    config, graphdef, weights = model()
+    work = attrs.evolve(in_update(config), rows=64)
+    monkeypatch.setattr("dovetail_memory.micro_batch.memory_of", lambda _: 1 << 20)
+    rows = work.choose(graphdef, weights)
+    assert 1 <= rows < 64
+    config, wide, wide_weights = model("model.decoder.layers=4")
+    assert work.choose(wide, wide_weights) < rows
+
+    def update(trained, tokens):
+        return jax.grad(lambda t: nnx.merge(graphdef, t, weights.frozen)(tokens, tokens >= 0)[0].sum())(trained)
+
+    tokens = jax.ShapeDtypeStruct((rows, 18), "int32")
+    memory = jax.jit(update).lower(weights.trained, tokens).compile().memory_analysis()
+    assert memory.temp_size_in_bytes < 2 * MEMORY_SHARE * (1 << 20)
