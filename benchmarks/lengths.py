@@ -25,7 +25,6 @@ from workloads import COMMON, LONG, SMALL, VOCAB, register
 
 from dovetail.config import Config, load
 from dovetail.devices.mesh import Devices
-from dovetail.devices.micro_batch import in_update
 from dovetail.plan.roles import POLICY, REFERENCE
 from dovetail.step.algorithm import Algorithm, assemble
 from dovetail.step.buckets import Buckets
@@ -33,6 +32,7 @@ from dovetail.step.moment import Moment
 from dovetail.step.scoring import Scoring
 from dovetail.step.update import Trained, Update, mini_batches
 from dovetail.train.models import Models
+from dovetail_memory.micro_batch import in_update
 
 RAGGED = ("train.prompts=4", "train.group_size=8", "train.max_prompt_tokens=64", "sampling.max_tokens=512")
 WORKS = {"W2": (*COMMON, *SMALL), "ragged": (*COMMON, *RAGGED), "long": (*COMMON, *LONG)}
