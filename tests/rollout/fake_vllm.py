@@ -7,6 +7,7 @@ with tokens made up from the seed.
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 import threading
@@ -31,7 +32,7 @@ def made_up(prompt: list[int], asked: Mapping[str, Any]) -> tuple[list[int], lis
 class FakeVllm(ThreadingHTTPServer):
     """The server; `calls` has what it was asked, `answers` replaces answers of routes by (status, body).
 
-    It takes `patience` seconds for an answer, and its prefix cache is in use as often as `busy` says.
+    It takes `patience` seconds for an answer, asks for `key` if there is one, keeps what it was given in `keys`, and its prefix cache is in use as often as `busy` says.
     """
 
     daemon_threads = True
@@ -48,6 +49,8 @@ class FakeVllm(ThreadingHTTPServer):
         self.calls: list[tuple[str, Any]] = []
         self.answers: dict[str, tuple[int, Any]] = {}
         self.patience = 0.0
+        self.key: str | None = None
+        self.keys: set[str | None] = set()
         self.busy = 0
         self.info: dict[str, Any] = {
             "model_config": {"logprobs_mode": "processed_logprobs"},
@@ -103,11 +106,22 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        self.send(*self.server.answer(self.path, None))
+        if self.is_ours():
+            self.send(*self.server.answer(self.path, None))
+
+    def is_ours(self) -> bool:
+        """Refuse whoever lacks the key of the environment, as our addition to vLLM does on every route."""
+        self.server.keys.add(self.headers.get("Authorization"))
+        if self.server.key is None or self.headers.get("Authorization") == f"Bearer {self.server.key}":
+            return True
+        self.send(401, {"error": {"message": "no token"}})
+        return False
 
     def do_POST(self) -> None:
         data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         body = json.loads(data) if data else None
+        if not self.is_ours():
+            return
         time.sleep(self.server.patience)
         status, answer = self.server.answer(self.path, body)
         if body and body.get("stream") and status == 200:
@@ -146,6 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
 if __name__ == "__main__":
     print("fake vLLM with", sys.argv[1:], flush=True)
     server = FakeVllm(int(sys.argv[sys.argv.index("--port") + 1]), host=sys.argv[sys.argv.index("--host") + 1])
+    server.key = os.environ["VLLM_API_KEY"]
     if "--patience" in sys.argv:
         server.patience = float(sys.argv[sys.argv.index("--patience") + 1])
     server.serve_forever()

@@ -1,5 +1,12 @@
 """Real trials in one process compile once, and each has the same result as alone."""
 
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
 import jax.monitoring
 import pytest
 from tests.core.train.tiny import TINY
@@ -88,6 +95,27 @@ def test_what_a_trial_prints_is_in_its_log(swept):
     words = store.last_words(store.trials[0], 100)
     assert words[0].startswith("--- lr=0.01 temperature=1.0 seed=0: attempt 1")
     assert any(line.startswith("folder ") for line in words)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize("together", [1, 2])
+def test_a_worker_that_is_asked_to_end_writes_the_checkpoints_of_its_trials(tmp_path, together):
+    planned = plan_trials(None, [*SETS, "train.steps=3000", "run.checkpoint_every=3000"], POINTS[:together])
+    store = Store.create(tmp_path, planned, {})
+    command = [sys.executable, "-m", "dovetail_lab.sweep.worker", str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as worker:
+        worker.stdin.write(json.dumps([trial.id for trial in store.trials]) + "\n")
+        worker.stdin.flush()
+        while worker.poll() is None and not all(len(store.metrics(trial)) > 4 for trial in store.trials):
+            time.sleep(0.05)
+        worker.terminate()
+        assert worker.wait(60) == 128 + signal.SIGTERM, store.last_words(store.trials[0], 20)
+    for trial in store.trials:
+        assert store.newest_checkpoint(trial) == 2 + store.metrics(trial)[-1]["step"] < 3000, (
+            "after two of the warm start"
+        )
+        assert store.state(trial).status == "interrupted"
 
 
 @pytest.mark.slow

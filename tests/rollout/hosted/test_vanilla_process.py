@@ -3,7 +3,9 @@
 import json
 import os
 import signal
+import threading
 from contextlib import closing
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import attrs
@@ -24,7 +26,8 @@ from dovetail_kit.rollout.case import make_keys
 from dovetail_kit.rollout.checks import RANDOM
 from dovetail_model.model.decoder import Decoder
 from dovetail_rollout.hosted.handover import Handover
-from dovetail_rollout.hosted.vanilla_server import Engine
+from dovetail_rollout.hosted.http import JsonClient, Refused
+from dovetail_rollout.hosted.vanilla_server import Engine, Handler
 
 TINY = Decoder(width=16, layers=2, heads=2, kv_heads=1, ffn=24, init_std=0.4)
 
@@ -95,3 +98,16 @@ def test_a_run_with_replicas_has_the_metrics_of_one_without(tmp_path):
         assert {key: a[key] for key in kept} == {key: b[key] for key in kept}
     status = json.loads(Path(tmp_path / "fleet" / "fleet" / "status.json").read_text())
     assert {each["weights"] for each in status["replicas"].values()} == {"version-3"}
+
+
+def test_who_lacks_the_token_is_refused_before_anything_is_read(monkeypatch):
+    monkeypatch.setenv("DOVETAIL_VANILLA_TOKEN", "secret")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        for key in (None, "other"):
+            for call in (lambda c: c.get("/health", timeout=5.0), lambda c: c.post("/load", {"folder": "/"})):
+                with pytest.raises(Refused, match="401"):
+                    call(JsonClient(url, "", key))
+        assert JsonClient(url, "", "secret").get("/health", timeout=5.0) == {}
+        server.shutdown()

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 import warnings
 from contextlib import closing
 from pathlib import Path
@@ -235,6 +237,20 @@ def test_a_busy_server_is_asked_how_it_is(fake, folder, monkeypatch):
             each.generate(engine, RANDOM)
 
 
+def test_a_server_that_says_it_is_well_and_never_answers(fake, folder):
+    each = of(folder, url=fake.url, restarts=0, request_seconds=0.3)
+    with closing(each.open()) as engine:
+        fake.patience = 30.0
+        with pytest.raises(RunError, match=r"no answer for 0\.3 s \(rollout\.vllm\.request_seconds\)"):
+            each.generate(engine, RANDOM)
+
+
+def test_a_server_that_is_not_ours_gets_the_key_of_the_environment_alone(fake, folder, monkeypatch):
+    monkeypatch.setenv("VLLM_API_KEY", "theirs")
+    of(folder, url=fake.url).open().close()
+    assert fake.keys == {"Bearer theirs"}
+
+
 def started(folder, **params):
     return of(folder, command=FAKE, start_seconds=20.0, **params)
 
@@ -270,6 +286,10 @@ def test_our_server_is_started_restarted_and_ended(folder):
     log = engine.host.process.log
     assert "--logprobs-mode processed_logprobs" in log.read_text()
     assert "--dtype float32" in log.read_text()
+    assert "--middleware dovetail_vllm_guard.TokenOnly" in log.read_text()
+    for path in ("/health", "/collective_rpc"):
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(engine.host.client.url + path, data=b"{}" if "rpc" in path else None)
     assert log.read_text().splitlines()[0].endswith("--enable-sleep-mode --max-model-len 64")
     before = each.generate(engine, RANDOM)
     engine.sync(each.other, version=5)

@@ -4,7 +4,8 @@
 
 reads jobs from stdin, a JSON list of trial ids on each line, and answers each with a line when it has ended. What
 became of the trials is in the sweep's folder. The end of stdin, which is the end of the driver, ends the worker after
-its job.
+its job. SIGTERM and SIGHUP end it now: the trials at hand write their checkpoints, as `dovetail train` does, and go on
+from there in the next worker.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import contextvars
 import io
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -24,6 +26,7 @@ from typing import IO, TextIO
 
 import attrs
 
+from dovetail.cli.terminal import interruptions
 from dovetail.config import load, run_id
 from dovetail.errors import DovetailError, RunError
 from dovetail.hookspecs import hookimpl
@@ -31,6 +34,8 @@ from dovetail.registry import plugin_manager
 from dovetail_lab.sweep.store import CONFIG, LOG, Store
 from dovetail_lab.sweep.trial import Trial
 
+ENDING = threading.Event()
+"""Set when this process was asked to end, for trials in threads of their own, which get no signals."""
 AT_HAND: contextvars.ContextVar[AtHand | None] = contextvars.ContextVar("trial at hand", default=None)
 
 
@@ -73,7 +78,7 @@ class _Listener:
 
     def _look(self) -> None:
         if at_hand := AT_HAND.get():
-            if at_hand.store.all_asked_to_stop or at_hand.store.asked_to_stop(at_hand.trial):
+            if ENDING.is_set() or at_hand.store.all_asked_to_stop or at_hand.store.asked_to_stop(at_hand.trial):
                 raise Asked
             at_hand.end_step()
 
@@ -117,10 +122,19 @@ def run_population(store: Store, trials: Sequence[Trial]) -> None:
     with redirect_stdout(output), redirect_stderr(output):
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        try:
+            _join(threads)
+        except KeyboardInterrupt:
+            ENDING.set()
+            _join(threads)
+            raise
     if problems:
         raise problems[0]
+
+
+def _join(threads: Sequence[threading.Thread]) -> None:
+    for thread in threads:
+        thread.join()
 
 
 class _ByThread(io.TextIOBase):
@@ -204,7 +218,11 @@ def main() -> None:
     # what a trial prints to stdout must never be taken for an answer
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    serve(Path(sys.argv[1]), sys.stdin, answers)
+    with interruptions() as came:
+        try:
+            serve(Path(sys.argv[1]), sys.stdin, answers)
+        except KeyboardInterrupt:
+            sys.exit(128 + (came[0] if came else signal.SIGINT))
 
 
 if __name__ == "__main__":

@@ -75,9 +75,9 @@ class JsonClient:
         with self._answer("POST", path, body, timeout) as answer:
             return _json(_read(answer))
 
-    def stream(self, path: str, body: Any) -> Generator[Any]:
+    def stream(self, path: str, body: Any, *, timeout: float | None = None) -> Generator[Any]:
         """Yield the events of an answer as they come; closing the generator closes the connection. Raises as `post`."""
-        with self._answer("POST", path, body, None) as answer:
+        with self._answer("POST", path, body, timeout) as answer:
             while line := answer.readline(LARGEST):
                 if line.startswith(b"data: ") and line != b"data: [DONE]\n":
                     yield json.loads(line[len(b"data: ") :])

@@ -29,20 +29,23 @@ class Served(ABC):
     def healthy(self) -> bool:
         """Tell whether it still answers, in a limited time."""
 
-    def connect(self, program: Program, folder: Path, *, key: str, seconds: float) -> tuple[Running, JsonClient]:
+    def connect(
+        self, program: Program, folder: Path, *, key: str, token: str, seconds: float
+    ) -> tuple[Running, JsonClient]:
         """Start the program for a folder, and wait until it is healthy.
 
         Args:
             program: what to start.
             folder: the model.
-            key: the environment variable with the server's key; empty if it has none.
+            key: the environment variable with the key of a server that is not ours; empty if there is none.
+            token: what a server of ours was given to ask for.
             seconds: how long the start may take.
 
         Raises:
             RunError: if that fails.
         """
         self.process = process = self.place.run(program, self.place.see(folder))
-        self.client = client = JsonClient(process.url, key)
+        self.client = client = JsonClient(process.url, key, token if process.ours else None)
         process.wait_for(self.healthy, seconds)
         return process, client
 

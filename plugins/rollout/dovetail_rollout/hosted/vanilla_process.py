@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -19,16 +20,22 @@ from dovetail_rollout.hosted.served import Served
 from dovetail_rollout.kinds import Program
 
 SERVER: Final = "dovetail_rollout.hosted.vanilla_server"
+TOKEN: Final = "DOVETAIL_VANILLA_TOKEN"
 ANSWER_SECONDS: Final = 30.0
+REQUEST_SECONDS: Final = 24 * 3600.0
+"""How long a batch may take: a process that hangs ends the run at last."""
 
 
 def _command(options: str, folder: Path, host: str, port: int) -> tuple[str, ...]:
     return (sys.executable, "-m", SERVER, str(folder), host, str(port), options)
 
 
-def _environment() -> dict[str, str]:
-    """Return the environment of the process: it has devices of its own, and need not take all of their memory."""
-    return {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ}
+def _environment(token: str) -> dict[str, str]:
+    """Return the environment of the process: it has devices of its own, and need not take all of their memory.
+
+    It answers those alone who bring the token.
+    """
+    return {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ, TOKEN: token}
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -47,8 +54,10 @@ class VanillaProcess(Served):
 
     def start(self, folder: Path) -> None:
         """Start the process, and wait until it has read the folder."""
-        program = Program(name="vanilla", command=partial(_command, json.dumps(self.options)), environment=_environment)
-        self.connect(program, folder, key="", seconds=self.start_seconds)
+        token = secrets.token_hex(16)
+        command, environment = partial(_command, json.dumps(self.options)), partial(_environment, token)
+        program = Program(name="vanilla", command=command, environment=environment)
+        self.connect(program, folder, key="", token=token, seconds=self.start_seconds)
 
     def healthy(self) -> bool:
         """Tell whether the process answers; its engine works in another thread of it."""
@@ -94,7 +103,7 @@ class VanillaProcess(Served):
         if client is None:
             raise HostLost("it was stopped")
         try:
-            return client.post(path, body)
+            return client.post(path, body, timeout=REQUEST_SECONDS)
         except Refused as refused:
             raise HostLost(f"{path} answers with {refused}") from refused
         except BROKEN as error:

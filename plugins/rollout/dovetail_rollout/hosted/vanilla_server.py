@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hmac
 import itertools
 import json
+import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -16,6 +18,7 @@ import jax
 import numpy as np
 
 from dovetail.config.settings import Sampling
+from dovetail_rollout.hosted.vanilla_process import TOKEN
 from dovetail_rollout.rollout.vanilla import Vanilla
 
 
@@ -82,15 +85,26 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer that the process is alive."""
-        self._answer(200, {})
+        if self._is_ours():
+            self._answer(200, {})
 
     def do_POST(self) -> None:
         """Complete prompts, or read weights."""
+        if not self._is_ours():
+            return
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         try:
             self._answer(200, (self.engine.complete if self.path == "/complete" else self.engine.load)(body))
         except Exception as error:
             self._answer(500, {"error": f"{type(error).__name__}: {error}"})
+
+    def _is_ours(self) -> bool:
+        """Refuse whoever does not bring the token of the environment, before anything of a request is read."""
+        token, given = os.environ.get(TOKEN, ""), self.headers.get("Authorization", "")
+        if token and hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+            return True
+        self._answer(401, {"error": "this server is of one run, which has its token"})
+        return False
 
     def _answer(self, status: int, body: Any) -> None:
         data = json.dumps(body).encode()

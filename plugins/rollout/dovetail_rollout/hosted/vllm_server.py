@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,9 +47,10 @@ SERVING: Final = (
     *("--logprobs-mode", "processed_logprobs"),
     *("--generation-config", "vllm"),
     *("--worker-extension-cls", WORKER),
+    *("--middleware", "dovetail_vllm_guard.TokenOnly"),
 )
-"""Ids in and out, log-probabilities after temperature and cuts, no sampling settings from the model's folder, and our
-way of reading weights."""
+"""Ids in and out, log-probabilities after temperature and cuts, no sampling settings from the model's folder, our way
+of reading weights, and a token on every route: vLLM's own key does not guard those that replace weights."""
 ENVIRONMENT: Final = {
     "VLLM_SERVER_DEV_MODE": "1",
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
@@ -91,11 +94,13 @@ class VllmServer(Served):
     Attributes:
         sleeps: whether the server releases the device's memory after each batch.
         calls: concurrent requests.
+        request_seconds: the longest that a request may stay without an answer, or without more of it.
     """
 
     serving: Serving
     sleeps: bool
     calls: int
+    request_seconds: float = 3600.0
     at_once: int | None = 1
     model: str = NAME
     has_worker: bool = False
@@ -104,8 +109,9 @@ class VllmServer(Served):
     def start(self, folder: Path) -> None:
         """Start a server for the folder, or have somebody else's load it."""
         self.asleep = False
-        program = Program(name="vllm", command=self.serving.arguments, environment=environment)
-        process, client = self.connect(program, folder, key=KEY, seconds=self.serving.start_seconds)
+        token = secrets.token_hex(16)
+        program = Program(name="vllm", command=self.serving.arguments, environment=partial(environment, token))
+        process, client = self.connect(program, folder, key=KEY, token=token, seconds=self.serving.start_seconds)
         self._check_settings()
         if not process.ours or adapted(folder):
             try:
@@ -174,7 +180,7 @@ class VllmServer(Served):
         except Refused as refused:
             raise HostLost(self.epitaph(f"it answers with {refused}")) from refused
         except BROKEN as error:
-            raise HostLost(self.epitaph(f"the connection broke ({type(error).__name__})")) from error
+            raise HostLost(self.epitaph(self._broke(error))) from error
         finally:
             if waiting:
                 self._connected.close()
@@ -196,16 +202,16 @@ class VllmServer(Served):
         except Refused as refused:
             raise HostLost(f"it answers with {refused}") from refused
         except BROKEN as error:
-            raise HostLost(f"the connection broke ({type(error).__name__})") from error
+            raise HostLost(self._broke(error)) from error
 
     def _one(self, client: JsonClient, request: Request, body: dict[str, Any], ends: Ends) -> Answer | Failure:
         asked = {**body, "prompt": request.prompt, "seed": request.seed}
         try:
             if ends.stopped is None:
-                choice = client.post("/v1/completions", asked)["choices"][0]
+                choice = client.post("/v1/completions", asked, timeout=self.request_seconds)["choices"][0]
                 answer = Answer(choice["token_ids"], choice["logprobs"]["token_logprobs"])
             else:
-                answer = _until_stopped(client, asked, ends.stopped)
+                answer = _until_stopped(client, asked, ends.stopped, self.request_seconds)
         except Refused as refused:
             if refused.status not in BAD_REQUEST:
                 raise
@@ -244,11 +250,16 @@ class VllmServer(Served):
 
     def _call(self, path: str, body: Any = None) -> Any:
         try:
-            return self._connected.post(path, body)
+            return self._connected.post(path, body, timeout=self.request_seconds)
         except Refused as refused:
             raise HostLost(self.epitaph(f"{path} answers with {refused}")) from refused
         except BROKEN as error:
-            raise HostLost(self.epitaph(f"{path}: the connection broke ({type(error).__name__})")) from error
+            raise HostLost(self.epitaph(f"{path}: {self._broke(error)}")) from error
+
+    def _broke(self, error: Exception) -> str:
+        if isinstance(error, TimeoutError):
+            return f"no answer for {self.request_seconds:g} s (rollout.vllm.request_seconds)"
+        return f"the connection broke ({type(error).__name__})"
 
     def epitaph(self, what: str) -> str:
         """Say what happened, and how the process ended if it is ours."""
@@ -261,11 +272,13 @@ class VllmServer(Served):
         return self.client
 
 
-def _until_stopped(client: JsonClient, asked: dict[str, Any], stopped: Callable[..., int | None]) -> Answer:
+def _until_stopped(
+    client: JsonClient, asked: dict[str, Any], stopped: Callable[..., int | None], seconds: float
+) -> Answer:
     """Read a completion as it is sampled; at a stop string hang up, which makes the server stop."""
     tokens: list[int] = []
     logps: list[float] = []
-    events = client.stream("/v1/completions", {**asked, "stream": True, "stream_interval": CHUNK})
+    events = client.stream("/v1/completions", {**asked, "stream": True, "stream_interval": CHUNK}, timeout=seconds)
     with closing(events):
         for event in events:
             if "error" in event:
@@ -279,10 +292,10 @@ def _until_stopped(client: JsonClient, asked: dict[str, Any], stopped: Callable[
     return Answer(tokens, logps)
 
 
-def environment() -> dict[str, str]:
-    """Return the environment of our server: this process's, plus vLLM's settings and the path of our additions."""
+def environment(token: str) -> dict[str, str]:
+    """Return the environment of our server: this process's, vLLM's settings, the path of our additions, and a token."""
     path = os.pathsep.join(filter(None, (str(INSIDE), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, **ENVIRONMENT, "PYTHONPATH": path}
+    return {**os.environ, **ENVIRONMENT, "PYTHONPATH": path, KEY: token}
 
 
 def completion_settings(sampling: Sampling, ends: Ends) -> dict[str, Any]:

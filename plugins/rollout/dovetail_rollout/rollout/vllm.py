@@ -72,6 +72,8 @@ class Vllm:
         floor: the least number of replicas, including those being restarted; with fewer the run ends.
         restarts: how often in a run each server may be restarted after it dies.
         start_seconds: time limit for a start, in seconds.
+        request_seconds: time limit for a request, in seconds: for a whole completion, or for the next part of one if
+            there are stop strings. A server that exceeds it is treated as lost.
         probe: the greatest mean difference of log-probabilities, in nats, between a few completions sampled when the
             engine opens and the trainer's scores. None means 0.01 in float32 and 0.25 in 16 bits; 0 skips the check.
 
@@ -94,6 +96,7 @@ class Vllm:
     floor: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
     restarts: Annotated[int, Ge(0)] = attrs.field(default=1, validator=in_range)
     start_seconds: Annotated[float, Gt(0), STATIC] = attrs.field(default=600.0, validator=in_range)
+    request_seconds: Annotated[float, Gt(0), STATIC] = attrs.field(default=3600.0, validator=in_range)
     probe: Annotated[float, Ge(0), STATIC] | None = attrs.field(default=None, validator=in_range)
 
     declares: ClassVar[MappingProxyType[str, Any]] = MappingProxyType(
@@ -167,7 +170,13 @@ class Vllm:
         )
 
         def replica(place: Place) -> VllmServer:
-            return VllmServer(serving=serving, place=place, sleeps=self.sleep, calls=self.connections)
+            return VllmServer(
+                serving=serving,
+                place=place,
+                sleeps=self.sleep,
+                calls=self.connections,
+                request_seconds=self.request_seconds,
+            )
 
         if self.url is not None:
             return replica(Elsewhere(self.url))

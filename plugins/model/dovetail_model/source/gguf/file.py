@@ -7,8 +7,9 @@ https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar, cast
 
@@ -35,6 +36,8 @@ QUANTISED: Final = (
 )
 """The types that are stored in blocks, which the `gguf` package dequantises to float32."""
 ALIGNMENT: Final = 32
+DEEPEST: Final = 8
+"""Lists within lists in the metadata; real files have one."""
 
 _SCALARS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
@@ -108,15 +111,20 @@ def open_gguf(path: Path) -> GgufFile:
     with path.open("rb") as stream:
         reader = _Reader(path, stream, path.stat().st_size)
         tensors, parameters = reader.counts()
-        metadata = {reader.string(): reader.value(reader.scalar("I")) for _ in range(parameters)}
-        described = [reader.described() for _ in range(tensors)]
-        alignment = metadata.get("general.alignment", ALIGNMENT)
+        metadata = reader.once((reader.string(), reader.value(reader.scalar("I"))) for _ in range(parameters))
+        described = reader.once((reader.string(), reader.described()) for _ in range(tensors))
+        alignment, parts = metadata.get("general.alignment", ALIGNMENT), metadata.get("split.count", 1)
+        for key, value in (("general.alignment", alignment), ("split.count", parts)):
+            if type(value) is not int or value < 1:
+                raise ConfigError(f"{path}: {key} = {_shown(value)}; it must be a positive whole number")
         start = -(-stream.tell() // alignment) * alignment
-    if metadata.get("split.count", 1) > 1:
+    if parts > 1:
         raise ConfigError(
             f"{path}: one of {metadata['split.count']} parts of a model; join them with `llama-gguf-split --merge`"
         )
-    found = {name: _tensor(path, name, shape, type_, start + offset) for name, shape, type_, offset in described}
+    found = {
+        name: _tensor(path, name, shape, type_, start + offset) for name, (shape, type_, offset) in described.items()
+    }
     end = max((tensor.start + tensor.bytes for tensor in found.values()), default=0)
     if end > reader.size:
         raise reader.cut_short(end)
@@ -142,10 +150,12 @@ def _tensor(path: Path, name: str, shape: tuple[int, ...], type_: int, start: in
     word = known[type_].name if type_ in known else f"number {type_}"
     if word not in DENSE and word not in QUANTISED:
         raise ConfigError(f"{path}: {name} is of type {word}; supported are {listing([*DENSE, *QUANTISED], 99)}")
+    if not shape or 0 in shape:
+        raise ConfigError(f"{path}: {name} has the shape {list(shape)}, which holds no numbers; is the file damaged?")
     numbers, size = library.GGML_QUANT_SIZES[known[type_]]
     if shape[-1] % numbers:
         raise ConfigError(f"{path}: {name} has rows of {shape[-1]}, and type {word} comes in blocks of {numbers}")
-    return GgufTensor(path, word, shape, start, int(np.prod(shape, dtype=np.int64)) // numbers * size)
+    return GgufTensor(path, word, shape, start, math.prod(shape) // numbers * size)
 
 
 @attrs.define
@@ -174,26 +184,41 @@ class _Reader:
         """Read a string. Bytes that are not UTF-8, such as half a character, are kept as they are."""
         return self.read(self.scalar("Q")).decode("utf-8", "surrogateescape")
 
-    def value(self, type_: int) -> Any:
+    def once(self, pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
+        """Return pairs as a dict; the size of the file bounds their number, whatever it says.
+
+        Raises:
+            ConfigError: if a name comes twice.
+        """
+        found: dict[str, T] = {}
+        for name, value in pairs:
+            if name in found:
+                raise ConfigError(f"{self.path}: {_shown(name)} is there twice; is the file damaged?")
+            found[name] = value
+        return found
+
+    def value(self, type_: int, depth: int = 0) -> Any:
         """Read a value of the metadata; a float32 becomes the shortest number that rounds to it."""
         if type_ == _STRING:
             return self.string()
         if type_ == _ARRAY:
             inner, count = self.scalar("I"), self.scalar("Q")
             if inner in _SCALARS:
-                form = f"<{count}{_SCALARS[inner]}"
-                return list(struct.unpack(form, self.read(struct.calcsize(form))))
-            return [self.value(inner) for _ in range(count)]
+                data = self.read(count * struct.calcsize(f"<{_SCALARS[inner]}"))
+                return list(struct.unpack(f"<{count}{_SCALARS[inner]}", data))
+            if depth == DEEPEST:
+                raise ConfigError(f"{self.path}: a value of its metadata is more than {DEEPEST} lists deep")
+            return [self.value(inner, depth + 1) for _ in range(count)]
         if type_ not in _SCALARS:
             raise ConfigError(f"{self.path}: a value of its metadata is of the unknown type {type_}; is it damaged?")
         value = self.scalar(_SCALARS[type_])
         return float(str(np.float32(value))) if _SCALARS[type_] == "f" else value
 
-    def described(self) -> tuple[str, tuple[int, ...], int, int]:
-        """Read a tensor's name, shape, type and offset; shapes are stored in reverse order."""
-        name, rank = self.string(), self.scalar("I")
+    def described(self) -> tuple[tuple[int, ...], int, int]:
+        """Read a tensor's shape, type and offset, which follow its name; shapes are stored in reverse order."""
+        rank = self.scalar("I")
         shape = struct.unpack(f"<{rank}Q", self.read(8 * rank))
-        return name, shape[::-1], self.scalar("I"), self.scalar("Q")
+        return shape[::-1], self.scalar("I"), self.scalar("Q")
 
     def read(self, count: int) -> bytes:
         """Read `count` bytes."""
