@@ -53,7 +53,7 @@ def kind_of(folder: Path) -> str:
             return kind
     beside = [path.name for path in folder.parent.glob("*") if path.is_dir()] if folder.parent.is_dir() else []
     raise RunError(
-        f"'{folder}' holds no run, sweep or A/B test.{nearest(folder.name, beside)} Folders there: {listing(beside)}"
+        f"'{folder}' holds no run, sweep or A/B test.{nearest(folder.name, {*beside} - {folder.name})} Folders there: {listing(beside)}"
     )
 
 
