@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -22,10 +24,17 @@ LEAST = 0.01
 """What must be left of a step after 300 steps along the same gradient: AdaGrad's is 6 % of the first."""
 
 
-def _walked(subject: Subject, rate: float = 1e-2, steps: int = 6, turning: bool = True, **changed: Any) -> list[Any]:
+def _walked(
+    subject: Subject,
+    rate: float = 1e-2,
+    steps: int = 6,
+    *,
+    turning: bool = True,
+    changed: Mapping[str, Any] = MappingProxyType({}),
+) -> list[Any]:
     """Return the updates of some steps along gradients that turn and get smaller, or that stay the same."""
     with jax.numpy_dtype_promotion("standard"):
-        optimizer = subject.bind(**(subject.floats | changed))(jnp.float32(rate))
+        optimizer = subject.bind(**(subject.floats | dict(changed)))(jnp.float32(rate))
         update = jax.jit(optimizer.update)
         params, state = _quadratic(), optimizer.init(_quadratic())
         found = []
@@ -49,7 +58,9 @@ def every_number_of_an_optimizer_counts(subject: Subject) -> None:
     expected = _walked(subject) if own else []
     for name, value in own.items():
         others = [other for other in _others(value) if other < 1] or list(_others(value))
-        if all(np.array_equal(_walked(subject, **{name: np.float32(x)}), expected, equal_nan=True) for x in others):
+        if all(
+            np.array_equal(_walked(subject, changed={name: np.float32(x)}), expected, equal_nan=True) for x in others
+        ):
             raise Failed(f"'{name}' = {value:g} can be changed to {listing(f'{x:g}' for x in others)} unseen")
 
 
@@ -74,7 +85,8 @@ def neither_swells_nor_fades(subject: Subject) -> None:
     """
     with jax.numpy_dtype_promotion("standard"):
         optimizer = subject.bind(**subject.floats)(jnp.float32(1e-2))
-        params, state = _quadratic(), optimizer.init(_quadratic())
+        params: Any = _quadratic()
+        state = optimizer.init(params)
         for _ in range(3):
             updates, state = optimizer.update(jax.tree.map(jnp.zeros_like, params), state, params)
             params = optax.apply_updates(params, updates)
