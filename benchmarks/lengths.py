@@ -25,7 +25,6 @@ from workloads import COMMON, LONG, SMALL, VOCAB, register
 
 from dovetail.config import Config, load
 from dovetail.devices.mesh import Devices
-from dovetail.devices.micro_batch import in_update
 from dovetail.plan.roles import POLICY, REFERENCE
 from dovetail.step.algorithm import Algorithm, assemble
 from dovetail.step.buckets import Buckets
@@ -33,6 +32,7 @@ from dovetail.step.moment import Moment
 from dovetail.step.scoring import Scoring
 from dovetail.step.update import Trained, Update, mini_batches
 from dovetail.train.models import Models
+from dovetail_memory.micro_batch import in_update
 
 RAGGED = ("train.prompts=4", "train.group_size=8", "train.max_prompt_tokens=64", "sampling.max_tokens=512")
 WORKS = {"W2": (*COMMON, *SMALL), "ragged": (*COMMON, *RAGGED), "long": (*COMMON, *LONG)}
@@ -78,7 +78,7 @@ class Variant:
         update = Update(algorithm=self.algorithm, graphdefs={POLICY: graphdef})
         sizes = self.algorithm.sizes
         self.figures: dict[str, Any] = {"rows": rows_of(self.algorithm, batch)}
-        hyper = self.algorithm.hyper
+        hyper = dict(self.algorithm.hyper)
         (one,) = mini_batches(batch, sizes.mini_batch_size, 1, jax.random.key(0), sizes.rows_per_prompt)
         now = Moment(
             step=jnp.int32(0),
@@ -109,7 +109,8 @@ class Variant:
 
     def _compiled(self, name: str, function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
         compiled = jax.jit(function).lower(*arguments).compile()
-        self.figures[f"{name}_temporary_mib"] = round(compiled.memory_analysis().temp_size_in_bytes / 2**20)
+        memory: Any = compiled.memory_analysis()
+        self.figures[f"{name}_temporary_mib"] = round(memory.temp_size_in_bytes / 2**20)
         return lambda: compiled(*arguments)
 
     def call(self) -> Any:
@@ -153,6 +154,7 @@ def measure(name: str, calls: int) -> dict[str, Any]:
         )
         for variant, more in VARIANTS.items()
     }
+    gradients: dict[str, Any] = {}
     for _ in range(calls):
         gradients = {variant: each.call() for variant, each in made.items()}
     greatest = max(float(jnp.abs(x).max()) for x in jax.tree.leaves(gradients["whole"]))

@@ -77,14 +77,14 @@ def test_the_tutorial_runs_word_for_word(environment):
     assert list((here / "dist").glob("acme_rl-0.1.0-*.whl"))
 
 
-def put(here, text, language):
+def put(here, text, language, package="acme_rl"):
     """Write a file that the page shows, or add to the registrations."""
     named = re.match(r"# (\S+\.(py|gin))\n", text)
     if named:
         (here / named[1]).parent.mkdir(exist_ok=True)
         (here / named[1]).write_text(text.partition("\n")[2])
     elif language == "python":
-        init = here / "acme_rl" / "__init__.py"
+        init = here / package / "__init__.py"
         init.write_text(init.read_text() + text)
 
 

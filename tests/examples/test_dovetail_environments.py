@@ -25,6 +25,15 @@ def test_it_registers_what_the_readme_lists(installed):
     assert set(PROJECT["entry-points"]["dovetail.api"]) == {kind for kind, _ in own}
 
 
+def test_what_the_docs_choose_from_it_is_registered(installed):
+    registry, _ = discover()
+    page = (ROOT / "docs" / "coming_from.md").read_text()
+    chosen = re.findall(r"the (interaction|task|tool|reward)s? `'(dovetail-environments/\w+)'`", page)
+    assert len(chosen) >= 10
+    for kind, name in chosen:
+        assert registry.get(kind, name).origin.distribution == PROJECT["name"]
+
+
 def test_ci_installs_every_library_that_it_brings_over():
     extras = PROJECT["optional-dependencies"]
     (listed,) = re.findall(r"^ENVIRONMENTS \?= (.*)$", (ROOT / "Makefile").read_text(), re.M)

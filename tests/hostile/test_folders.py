@@ -13,7 +13,7 @@ from dovetail.config import load
 from dovetail.errors import ConfigError, RunError
 from dovetail.run.checkpoint import Checkpoints, Saved
 from dovetail.run.folder import open_folder
-from dovetail.run.lines import open_lines
+from dovetail_lab.evaluation.lines import open_lines
 
 RUN = {
     "r/run.json": '{"config_id": "c", "run_id": "c-s0"}',

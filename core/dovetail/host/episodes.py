@@ -242,7 +242,8 @@ def _of_turn(keys: Key[Array, "prompt sample"], turn: int) -> Key[Array, "seq"]:
 
 def take_keys(keys: Key[Array, "seq"], rows: Int[np.ndarray, "chosen"]) -> Key[Array, "chosen"]:
     """Return some keys, without compiling anything for their number."""
-    return jax.random.wrap_key_data(np.asarray(jax.random.key_data(keys))[rows], impl=jax.random.key_impl(keys))
+    chosen = jax.device_put(np.asarray(jax.random.key_data(keys))[rows])
+    return jax.random.wrap_key_data(chosen, impl=jax.random.key_impl(keys))
 
 
 def joined_episodes(parts: Sequence[Episodes]) -> Episodes:

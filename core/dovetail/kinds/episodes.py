@@ -278,6 +278,10 @@ class OpenLoop(Protocol):
     """An agent loop with its tokenizer, tools and environment.
 
     Episodes are independent of one another: each draws its random numbers from generators of its own.
+
+    A loop whose tools may give other results the next time has a method `recording(folder, *, only=False)`. It returns
+    the loop with a record of results in a run's folder: what is there is not asked for again, so a run that is killed
+    and resumed repeats its episodes. With `only`, nothing is asked for at all.
     """
 
     @property

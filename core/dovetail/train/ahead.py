@@ -192,21 +192,23 @@ class Ahead(InTurn):
                 for task in self.tasks[first:]:
                     clock = Clock(task.version if task.batch is None else task.batch + 1)
                     progress.begin("waiting", "for weights")
-                    if not self._use(task.version):
+                    if not self._use(task.version, clock):
                         return
-                    clock.mark(WAITED)
                     message = self.drawing.do(task, clock)
                     self._made.put(Made(message, clock.timings(0, of=SAMPLER)))
                 progress.begin("done")
             except BaseException as error:
                 self._made.put(Failed(error))
 
-    def _use(self, version: int) -> bool:
+    def _use(self, version: int, clock: Clock) -> bool:
         """Wait for the weights of a version and use them; return false if the program must end."""
+        given = None
         while self.drawing.version != version and not self._stopped.is_set():
             given = self._given.get()
             if given is not None and given[0] == version:
+                clock.mark(WAITED)
                 self.drawing.use(given[1], version)
+        clock.mark("sync" if given else WAITED)
         return not self._stopped.is_set()
 
 

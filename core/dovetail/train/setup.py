@@ -107,6 +107,8 @@ def set_up(
         check_answers(config, task)
     tokenizer = processes.after_first(lambda: open_tokenizer(config, task, folder / TOKENIZER))
     loop = open_loop(config, tokenizer)
+    if samples and processes.is_first() and (recording := getattr(loop, "recording", None)):
+        loop = recording(folder)
     train_examples, *reports = prompts(config, task, "train", tokenizer, loop)
     held_out: Sequence[Example] = ()
     if config.eval.every is not None:

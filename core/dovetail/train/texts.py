@@ -10,7 +10,7 @@ import attrs
 
 from dovetail.config import Config
 from dovetail.host.prompts import Checked, LengthReport, Limit, Rendered, Selected, fit
-from dovetail.protocols import AgentLoop, Example, OpenLoop, Split, Task, Tokenizer, Tool
+from dovetail.protocols import Example, OpenLoop, Split, Task, Tokenizer, Tool
 
 TOKENIZER = "tokenizer"
 
@@ -53,13 +53,14 @@ def renderer(tokenizer: Tokenizer, loop: OpenLoop | None) -> Callable[[Example],
 def open_loop(config: Config, tokenizer: Tokenizer) -> OpenLoop | None:
     """Return the agent loop with its tools and interaction; None if there is only a completion."""
     chosen = config.choices.get("train.interaction")
+    interaction: Any = chosen and chosen.bind()
     tools = [
         Tool(name=choice.component.name, function=choice.bind(), target=choice.component.load())
         for choice in config.several("train.tools")
     ]
-    loop: AgentLoop = config.choice("train.agent_loop").bind()
+    loop: Any = config.choice("train.agent_loop").bind()
     tool_format: Any = config.choice("train.tool_format").bind()
-    return loop.open(tokenizer, chosen.bind() if chosen else None, tools, tool_format)
+    return loop.open(tokenizer, interaction, tools, tool_format)
 
 
 def prompt_limit(config: Config, split: str) -> Limit:

@@ -78,6 +78,12 @@ def test_explain_says_where_the_models_beside_the_policy_begin_and_how_they_foll
     assert "begins as" not in capsys.readouterr().out
 
 
+def test_explain_says_how_completions_are_packed(capsys):
+    main(["explain", "quickstart", *sets("train.packing=True", "sampling.max_tokens=64", "train.group_size=8")])
+    said = "up to 4 of a prompt packed in a row, in rows of 63 positions, 82% full if lengths are uniform\n"
+    assert f"completions in an update: {said}" in capsys.readouterr().out
+
+
 def test_explain_warns_of_a_loss_without_gradient(capsys):
     main(["config", "explain", "quickstart", *sets("train.kl=k1", "train.kl_coef=0.1")])
     assert "warning: train.kl = k1 has zero expected gradient" in capsys.readouterr().out

@@ -96,6 +96,8 @@ def test_each_program_records_what_it_does_one_thing_after_the_other(undisturbed
     steps = {name: [span.step for span in found if span.name == name] for name in ("update", "checkpoint", "eval")}
     assert steps["update"] == steps["checkpoint"] == [1, 2, 3, 4, 5, 6]
     assert steps["eval"] == [0, 2, 4, 6]
+    taken = [span.step for span in found if (span.program, span.name) == ("sampler", "sync")]
+    assert taken == [4, 2, 6, 4, 6], "taking weights is not waiting for them"
     assert sorted({span.step for span in found if span.name == "rollout"}) == [1, 2, 3, 4, 5, 6]
 
 

@@ -7,6 +7,7 @@ from tests.core.train.test_loop import assert_same_parameters
 from tests.core.train.tiny import TINY
 
 import dovetail
+from dovetail.cli import main
 from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError
 from dovetail.run.journal import Journal
@@ -62,8 +63,23 @@ class _Interrupted(Exception):
     pass
 
 
+def assert_played_again(folder, capsys):
+    """A recorded episode is played again without the model; a record that says something else is noticed."""
+    play = ["play", "--replay", "--run", str(folder)]
+    assert main(play) == 0
+    assert capsys.readouterr().out.endswith("\nthe same as in the record\n")
+    samples = folder / "samples.jsonl"
+    whole = samples.read_text()
+    samples.write_text(whole.replace('"ended": "', '"ended": "un'))
+    assert main(play) == 1
+    assert "\nended: " in capsys.readouterr().out
+    samples.write_text(whole)
+    assert main([*play, "--index", "99"]) == 1
+    assert "has no episode of this prompt; it has 0, " in capsys.readouterr().err
+
+
 @pytest.mark.slow
-def test_a_run_leaves_its_episodes_and_goes_on_bit_for_bit(tmp_path, monkeypatch):
+def test_a_run_leaves_its_episodes_and_goes_on_bit_for_bit(tmp_path, monkeypatch, capsys):
     lines = run(tmp_path / "whole")
     for line in lines:
         assert 1 < line["episode/turns_mean"] <= 3
@@ -73,6 +89,7 @@ def test_a_run_leaves_its_episodes_and_goes_on_bit_for_bit(tmp_path, monkeypatch
     sample = next(iter(read_lines(tmp_path / "whole" / "samples.jsonl")))
     assert sample["messages"][0]["role"] == "assistant"
     assert len(sample["turn_rewards"]) == sum(message["role"] == "assistant" for message in sample["messages"])
+    assert_played_again(tmp_path / "whole", capsys)
     spans = [Span(*span) for line in read_lines(tmp_path / "whole" / "spans.jsonl") for span in line["spans"]]
     answered = [span for span in spans if span.program == "tools"]
     sampled = [span for span in spans if span.name in ("rollout", "eval")]

@@ -10,6 +10,7 @@ import attrs
 
 from dovetail.errors import ConfigError, RunError
 from dovetail.protocols import Call, Tokenizer, Tool
+from dovetail_agent.record import Record
 from dovetail_agent.runner import Ran, Runner
 from dovetail_kit.workers import LATE, Workers, workers
 
@@ -49,9 +50,14 @@ class Toolbox:
     processes: int
     time_limit: float
     acting: frozenset[str] = frozenset()
+    record: Record | None = None
 
-    def run(self, turns: Sequence[Sequence[Call]], states: Sequence[dict[str, Any]]) -> list[list[Ran]]:
+    def run(
+        self, turns: Sequence[Sequence[Call]], states: Sequence[dict[str, Any]], ids: Sequence[str]
+    ) -> list[list[Ran]]:
         """Run the calls of several turns, those of a turn in the order written, and update the states of its tools.
+
+        With a record, results come from there if it has them; `ids` are the identities of the turns in it.
 
         Raises:
             RunError: if a tool cannot continue for a reason that is not the fault of any episode.
@@ -60,12 +66,24 @@ class Toolbox:
         for number in range(max((len(calls) for calls in turns), default=0)):
             rows = [row for row, calls in enumerate(turns) if number < len(calls)]
             asked = [(turns[row][number], states[row].get(self._key(turns[row][number]))) for row in rows]
-            for row, (call, state), ran in zip(rows, asked, self._side_by_side(asked), strict=True):
+            for row, (call, state), ran in zip(
+                rows, asked, self._results(asked, [ids[row] for row in rows], number), strict=True
+            ):
                 if ran.stop:
                     raise RunError(ran.stop)
                 states[row][self._key(call)] = state if ran.lost else ran.state
                 results[row].append(attrs.evolve(ran, text=self._cut(ran.text, ran.more)))
         return results
+
+    def _results(self, asked: Sequence[tuple[Call, Any]], ids: Sequence[str], number: int) -> list[Ran]:
+        if self.record is None:
+            return self._side_by_side(asked)
+        acting = [call.name in self.acting for call, _ in asked]  # a part of the interaction, which repeats itself
+        own = iter(self._side_by_side([each for each, acts in zip(asked, acting, strict=True) if acts]))
+        others = [(each, name) for each, name, acts in zip(asked, ids, acting, strict=True) if not acts]
+        calls, turns = [each for each, _ in others], [name for _, name in others]
+        recorded = iter(self.record.results(calls, turns, number, self._side_by_side))
+        return [next(own if acts else recorded) for acts in acting]
 
     def _key(self, call: Call) -> str:
         return INTERACTION if call.name in self.acting else call.name

@@ -6,6 +6,7 @@ import functools
 import json
 import warnings
 from collections.abc import Callable, Hashable, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import attrs
@@ -29,6 +30,7 @@ from dovetail.protocols import (
 from dovetail.ranges import in_range
 from dovetail.registry import declares
 from dovetail_agent.agent_loop._toolbox import INTERACTION, Toolbox, opened
+from dovetail_agent.record import FILE, Record
 from dovetail_agent.runner import Ran
 from dovetail_agent.signature import schema
 
@@ -73,6 +75,8 @@ class ToolAgent:
             process, one after another; a call that hangs cannot be ended then.
         time_limit: seconds for a call, if `processes` is not 0. A call that takes longer is ended together with all
             processes that it has started, and the policy reads a message.
+        record: whether a run writes the results of tools to `tools.jsonl` in its folder, so that it can be killed and
+            resumed although they may differ the next time.
 
     Raises:
         ConfigError: when opened, if neither tools nor an interaction is chosen, or the chat template cannot continue
@@ -89,6 +93,7 @@ class ToolAgent:
     instruction: str = ""
     processes: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
     time_limit: Annotated[float, Gt(0)] = attrs.field(default=10.0, validator=in_range)
+    record: bool = True
 
     def open(
         self,
@@ -156,6 +161,12 @@ class OpenToolAgent:
     def max_turn_tokens(self) -> int | None:
         """The maximum number of tokens in a turn."""
         return self.settings.max_turn_tokens
+
+    def recording(self, folder: Path, *, only: bool = False) -> OpenToolAgent:
+        """Return the loop with a record of its tools' results in a folder; with `only` no tool is run."""
+        if not self.settings.record:
+            return self
+        return attrs.evolve(self, toolbox=attrs.evolve(self.toolbox, record=Record(path=folder / FILE, only=only)))
 
     def prompt(self, example: Example) -> str:
         """Return the prompt without the messages that `reset` adds."""
@@ -257,10 +268,16 @@ class Played:
         episodes = [self.episodes[row] for row in rows]
         for episode in episodes:
             episode.kept[INTERACTION] = episode.state
-        ran = self.loop.toolbox.run(calls, [episode.kept for episode in episodes])
+        ran = self.loop.toolbox.run(
+            calls, [episode.kept for episode in episodes], [self._identity(row) for row in rows]
+        )
         for episode in episodes:
             episode.state = episode.kept[INTERACTION]
         return ran
+
+    def _identity(self, row: int) -> str:
+        """Return the identity of an episode's last turn in a run: its generator always draws the same bytes."""
+        return self.generator(row=row, turn=len(self.episodes[row].rewards) - 1).bytes(16).hex()
 
     def _written(self, row: int, ids: Sequence[int], messages: Sequence[Message] | None) -> list[int] | None:
         """Return the ids of the messages after a turn; None if there are none."""

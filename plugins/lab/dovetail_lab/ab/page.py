@@ -13,6 +13,7 @@ from dovetail_lab.ab.paired import Interval
 from dovetail_lab.ab.pictures import behaviour, learning, pairs, prompts
 from dovetail_lab.ab.verdict import Comparison
 from dovetail_lab.ab.words import caveats, doubtful, headline, lengths, sentence, sources
+from dovetail_lab.report.charts import both
 from dovetail_lab.report.numbers import Unit, factor, number, p_value, ratio, share
 from dovetail_lab.report.page import Cell, escape, facts, figure, page, paragraph, section, table
 
@@ -124,7 +125,7 @@ def _comparison(analysis: Analysis) -> str:
         " comparison: with few seeds it is too narrow, and nothing is decided by it. The interval over seeds and"
         " prompts answers for other prompts, too."
     )
-    chart = charts.both(
+    chart = both(
         lambda width: forest(
             rows,
             unit=unit.of_differences,

@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from dovetail.cli.options import Commands, add_config, add_policy
+from dovetail.errors import ConfigError
 
 WHO = {"read": "reads", "written": "writes"}
 
@@ -22,6 +23,11 @@ def add(commands: Commands) -> None:
     add_config(command)
     add_policy(command)
     command.add_argument("--watch", action="store_true", help="the model plays: that of --run, or the config's own")
+    command.add_argument(
+        "--replay",
+        action="store_true",
+        help="play the newest recorded episode of --run and --index again, without a model or a tool, and compare",
+    )
     command.add_argument("--split", choices=("train", "eval"), default="eval", help="(default: eval)")
     command.add_argument("--index", type=int, default=0, help="which prompt of the split (default: 0)")
     command.add_argument(
@@ -39,9 +45,17 @@ def run(options: argparse.Namespace) -> int:
     config = with_preset(config, "sampling", options.sampling)
     prepare()
     from dovetail.train.texts import open_loop
-    from dovetail_lab.evaluation.play import Person, Shown, example_of, outcome, played
+    from dovetail_lab.evaluation.play import Person, Shown, example_of, outcome, played, replayed
     from dovetail_lab.evaluation.policy import open_policy, open_tokenizer
 
+    if options.replay:
+        if options.of is None or options.watch or options.split != "eval":
+            raise ConfigError(
+                "--replay plays an evaluation's episode of a run again: it needs --run, and no --watch or --split"
+            )
+        found, differs = replayed(config, open_tokenizer(config, options.of), options.of, options.index, _show)
+        print(f"\n{outcome(found)}\n" + "\n".join(differs or ["the same as in the record"]))
+        return 1 if differs else 0
     if options.watch:
         policy = open_policy(config, options.of)
         tokenizer, loop = policy.tokenizer, policy.loop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import attrs
@@ -12,10 +13,21 @@ from dovetail.config import Config
 from dovetail.errors import ConfigError, RunError
 from dovetail.host.completer import Completer
 from dovetail.host.sampling import Sampled, Sampler
-from dovetail.protocols import Completions, Example, OpenLoop, RolloutEngine, Sampling, Task, Tokenizer, Weights
+from dovetail.protocols import (
+    ASSISTANT,
+    Completions,
+    Example,
+    OpenLoop,
+    RolloutEngine,
+    Sampling,
+    Task,
+    Tokenizer,
+    Weights,
+)
+from dovetail.run.files import read_lines
 from dovetail.step import keys
 from dovetail.train.columns import make_scorer
-from dovetail.train.texts import prompts
+from dovetail.train.texts import open_loop, prompts
 
 GOES_ON: Final = "\\"
 """At the end of a line: the turn goes on in the next one."""
@@ -68,6 +80,65 @@ class Person:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+class Recited(Person):
+    """A rollout engine that repeats recorded turns; `ask` returns a whole one."""
+
+    def _turn(self, limit: int) -> list[int]:
+        return [*self.tokenizer.encode(self.ask()), self.tokenizer.eos_ids[0]][:limit]
+
+
+def recorded(run: Path, index: int) -> dict[str, Any]:
+    """Return the newest episode of a prompt in a run's `samples.jsonl`.
+
+    Raises:
+        RunError: if there is none; the message says of which prompts there are.
+    """
+    lines = [line for line in read_lines(run / "samples.jsonl", None) if "messages" in line]
+    found = [line for line in lines if line["index"] == index]
+    if not found:
+        there = ", ".join(map(str, sorted({line["index"] for line in lines}))) or "none"
+        raise RunError(f"--index {index}: '{run / 'samples.jsonl'}' has no episode of this prompt; it has {there}")
+    return found[-1]
+
+
+def replayed(
+    config: Config, tokenizer: Tokenizer, run: Path, index: int, show: Callable[[str, str], None]
+) -> tuple[Sampled, list[str]]:
+    """Play a recorded episode again without a model or a tool; also return what came out differently.
+
+    The turns come from `samples.jsonl`, the results of tools from the run's record of them. The environment is asked
+    again.
+
+    Raises:
+        RunError: if the episode or a result is not recorded.
+    """
+    line, loop = recorded(run, index), open_loop(config, tokenizer)
+    if loop is not None and (recording := getattr(loop, "recording", None)):
+        loop = recording(run, only=True)
+    turns = iter([message["content"] for message in line["messages"] if message["role"] == ASSISTANT])
+
+    def told() -> str:
+        try:
+            return next(turns)
+        except StopIteration:
+            raise RunError(
+                f"the episode in '{run / 'samples.jsonl'}' ended here, and it goes on: the run or its"
+                " environment is not the same any more"
+            ) from None
+
+    engine = Shown(inner=Recited(tokenizer=tokenizer, ask=told), tokenizer=tokenizer, show=show, writes=True)
+    example = example_of(config, tokenizer, loop, "eval", index)
+    found = played(config, engine, tokenizer, loop, example, index, line["sample"])
+    episodes = found.completed.episodes
+    assert episodes is not None, "only episodes of a loop have messages"
+    came = {
+        "messages": [dict(message) for message in episodes.conversations[0]],
+        "turn_rewards": episodes.turn_rewards[0][episodes.turn_mask[0]].tolist(),
+        "ended": str(episodes.ends[0]),
+    }
+    return found, [f"{name}: {came[name]}, and in the record {line[name]}" for name in came if came[name] != line[name]]
 
 
 @attrs.define(kw_only=True)
@@ -125,14 +196,20 @@ def example_of(
 
 
 def played(
-    config: Config, engine: RolloutEngine, tokenizer: Tokenizer, loop: OpenLoop | None, example: Example, index: int
+    config: Config,
+    engine: RolloutEngine,
+    tokenizer: Tokenizer,
+    loop: OpenLoop | None,
+    example: Example,
+    index: int,
+    sample: int = 0,
 ) -> Sampled:
     """Complete one example with an engine, and score it as training would."""
     limit = config.train.max_prompt_tokens
     complete = Completer(engine=engine, tokenizer=tokenizer, max_prompt_tokens=limit, loop=loop)
     sampler = Sampler(complete=complete, scorer=make_scorer(config))
-    of_prompts = keys.per_sample(keys.stream(config.run.seed, keys.EVALUATION), index + 1, 1)
-    return sampler([example], of_prompts[index:], config.sampling)
+    of_prompts = keys.per_sample(keys.stream(config.run.seed, keys.EVALUATION), index + 1, sample + 1)
+    return sampler([example], of_prompts[index:, sample:], config.sampling)
 
 
 def outcome(sampled: Sampled) -> str:

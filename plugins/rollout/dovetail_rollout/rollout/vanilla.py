@@ -307,7 +307,7 @@ def _spread(keys: Key[Array, "chosen"], rows: Int[np.ndarray, "chosen"], seqs: i
     words = np.asarray(jax.random.key_data(keys))
     spread = np.zeros((seqs, *words.shape[1:]), words.dtype)
     spread[rows] = words
-    return jax.random.wrap_key_data(spread, impl=jax.random.key_impl(keys))
+    return jax.random.wrap_key_data(jax.device_put(spread), impl=jax.random.key_impl(keys))
 
 
 def _numbers(sampling: Sampling) -> Numbers:
