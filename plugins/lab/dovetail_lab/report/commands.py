@@ -52,9 +52,8 @@ def kind_of(folder: Path) -> str:
         if (folder / record).is_file():
             return kind
     beside = [path.name for path in folder.parent.glob("*") if path.is_dir()] if folder.parent.is_dir() else []
-    raise RunError(
-        f"'{folder}' holds no run, sweep or A/B test.{nearest(folder.name, beside)} Folders there: {listing(beside)}"
-    )
+    near = nearest(folder.name, [name for name in beside if name != folder.name])
+    raise RunError(f"'{folder}' holds no run, sweep or A/B test.{near} Folders there: {listing(beside)}")
 
 
 def _ab(folder: Path, options: argparse.Namespace) -> int:

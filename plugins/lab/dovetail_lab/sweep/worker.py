@@ -4,8 +4,8 @@
 
 reads jobs from stdin, a JSON list of trial ids on each line, and answers each with a line when it has ended. What
 became of the trials is in the sweep's folder. The end of stdin, which is the end of the driver, ends the worker after
-its job. SIGTERM and SIGHUP end it now: the trials at hand write their checkpoints, as `dovetail train` does, and go on
-from there in the next worker.
+its job. SIGTERM and SIGHUP end it now: a trial writes its checkpoint, as `dovetail train` does, and goes on from there
+in the next worker. The trials of a population end after their step, and go on from their last checkpoints.
 """
 
 from __future__ import annotations

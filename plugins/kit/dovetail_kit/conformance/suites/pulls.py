@@ -30,7 +30,7 @@ def every_advantage_counts(subject: Subject) -> None:
     for fields in _selected(on_policy(case.fields())):
         for advantage, other in ((1.0, 2.0), (-1.0, -2.0)):
             before = case.run(_with_advantages(fields, advantage))
-            for token in map(int, np.flatnonzero(fields["mask"][ROW] & ~counts)):
+            for token in np.flatnonzero(fields["mask"][ROW] & ~counts).tolist():
                 after = case.run(_with_advantages(fields, advantage, token, other))
                 pairs = [(after.value, before.value), *((after.gradients[n], g) for n, g in before.gradients.items())]
                 counts[token] = any(not np.allclose(ours, theirs, atol=1e-6) for ours, theirs in pairs)

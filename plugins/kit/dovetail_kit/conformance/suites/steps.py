@@ -28,6 +28,7 @@ def _walked(
     subject: Subject,
     rate: float = 1e-2,
     steps: int = 6,
+    *,
     turning: bool = True,
     changed: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[Any]:
