@@ -91,7 +91,7 @@ def compare(setting, kind, name, how=(SORTED,)):
     alike(config_of, step.episodes(), size=4 if name in WHOLE_GROUPS else 5, how=how)
 
 
-@pytest.mark.parametrize(("setting", "kind", "name"), sampled(NAMES, every=100, slow=5))
+@pytest.mark.parametrize(("setting", "kind", "name"), sampled(NAMES, every=100, slow=10))
 def test_values_and_gradients_are_those_of_whole_rows(setting, kind, name, monkeypatch):
     monkeypatch.setattr(step, "models", decoders)
     compare(setting, kind, name)

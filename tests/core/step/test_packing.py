@@ -33,7 +33,7 @@ WIDE = (PACKING, "train.length_buckets=2")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("setting", "kind", "name"), sampled(NAMES, every=100, slow=5))
+@pytest.mark.parametrize(("setting", "kind", "name"), sampled(NAMES, every=100, slow=10))
 def test_values_and_gradients_are_those_of_whole_rows(setting, kind, name, monkeypatch):
     monkeypatch.setattr(step, "models", decoders)
     compare(setting, kind, name, how=(PACKING,))
