@@ -79,7 +79,9 @@ def test_a_good_distribution_gets_a_stamp_that_its_files_outdate(acme):
 
 def test_a_failure_says_what_it_means_and_how_to_fix_it(acme):
     broken = GOOD.replace("FAILS", "True").replace("-scale * a * x", "-scale * a * x / mask.shape[1]")
-    done = acme("--dovetail-dist=acme-rl", "-k", "plain and (padding or vmap or row_order) and not other_numbers", parts=broken)
+    done = acme(
+        "--dovetail-dist=acme-rl", "-k", "plain and (padding or vmap or row_order) and not other_numbers", parts=broken
+    )
     assert done.returncode == 1
     assert "2 failed, 1 passed" in done.stdout
     for words in (

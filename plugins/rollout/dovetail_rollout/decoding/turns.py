@@ -266,7 +266,7 @@ def cache_lengths(max_tokens: int) -> tuple[int, ...]:
     The longest has room for any completion without holes beside any observation.
 
     >>> cache_lengths(40), cache_lengths(300)
-    ((96,), (128, 256, 624))
+    ((88,), (128, 256, 604))
     """
     most, length, lengths = max_tokens + _in_blocks(max_tokens + 1), SHORTEST, []
     while 2 * length <= most:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dovetail.registry import Component
 from dovetail.step.parts import split_metrics
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.given import GIVEN
@@ -83,7 +84,13 @@ def no_answer_is_none(subject: Subject) -> None:
             raise Failed(f"{text!r} gets the answer {found!r}")
 
 
-@check("process_reward", when=is_pure, fix="`ends` says at which character each token ends: find the token by that.")
+def _reads_texts(component: Component) -> bool:
+    return is_pure(component) and "completions" in component.reads
+
+
+@check(
+    "process_reward", when=_reads_texts, fix="`ends` says at which character each token ends: find the token by that."
+)
 def finds_its_tokens(subject: Subject) -> None:
     """Where tokens are long, credit is not lost: it belongs to tokens, not to as many characters.
 
