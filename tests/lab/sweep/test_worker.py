@@ -12,9 +12,8 @@ import pytest
 from tests.core.train.tiny import TINY
 
 from dovetail.config import load
-from dovetail.devices import population
 from dovetail.train.loop import train
-from dovetail_lab.sweep import Point, Quiet, Store, Terms, drive, plan_trials, run_job
+from dovetail_lab.sweep import Point, Quiet, Store, Terms, drive, plan_trials, population, run_job
 
 SETS = [*TINY, "sft.steps=2", "train.steps=2", "train.kl_coef=0.1"]
 RATES = (1e-2, 1e-3, 1e-4)
