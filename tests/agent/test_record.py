@@ -118,6 +118,7 @@ def test_a_run_killed_in_a_step_with_impure_tools_goes_on_as_if_it_had_not_been(
     killed, undisturbed = tmp_path / "killed", tmp_path / "undisturbed"
     finish(killed, kill=60)
     there = (killed / FILE).read_bytes()
+    there = there[: there.rfind(b"\n") + 1]  # another call may have been writing its line
     assert there.count(b"\n") > 30
     finish(killed)
     assert (killed / FILE).read_bytes().startswith(there)

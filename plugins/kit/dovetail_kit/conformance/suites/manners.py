@@ -28,17 +28,19 @@ COARSE = 16
 """Characters of a long token."""
 
 
+def _in_space(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record whose completion begins and ends with white space, which some functions strip in place."""
+    return record if "ends" in record else record | {"completions": f" {record['completions']}\n"}
+
+
 @check(*TEXTS, when=is_pure, fix="Copy a list before you change it.")
 def leaves_its_arguments(subject: Subject) -> None:
     """It changes none of its arguments: the next reward gets the same lists."""
-    records = _records(subject)
+    records = [_in_space(record) for record in _records(subject)]
     columns = [
         [record[read] if read in record else GIVEN[read](number, record) for number, record in enumerate(records)]
         for read in subject.component.reads
     ]
-    for position, read in enumerate(subject.component.reads):
-        if read == "completions":
-            columns[position] = [f" {text}\n" for text in columns[position]]
     before = copy.deepcopy(columns)
     returned, _ = split_metrics(subject.bind()(*columns))
     list(returned)
