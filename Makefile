@@ -40,7 +40,7 @@ test-vllm: $(VENV)-vllm/.installed  ## the vllm engine with the real vLLM, in an
 test-slow: $(VENV)/.others  ## what is marked slow
 	$(BIN)/pytest -m "slow and not exhaustive" -n 2
 
-test-all: $(VENV)/.others  ## everything, with every case of the large tables: about an hour on two cores
+test-all: $(VENV)/.others  ## everything, with every case of the large tables: more than an hour on two cores
 	$(BIN)/pytest -n 2
 
 test-example: $(STAMP)  ## what is slow of examples/: installed into a clean environment, with its conformance checks and its config
