@@ -1,6 +1,7 @@
 """Run by `test_record.py`: train in a folder with a tool that never gives the same result twice.
 
-`python recorded.py FOLDER KILL` ends itself with SIGKILL in the KILL-th call of the tool, 0 never.
+`python recorded.py FOLDER KILL` ends itself with SIGKILL in the KILL-th call of the tool, 0 never;
+`python recorded.py FOLDER replay` plays an episode of the run's record.
 """
 
 import os
@@ -12,6 +13,7 @@ import attrs
 from tests.core.train.tiny import TINY
 
 import dovetail
+from dovetail.cli import main as command
 from dovetail.config import load
 from dovetail.protocols import Call, Parsed
 from dovetail.train.loop import train
@@ -70,9 +72,11 @@ def register() -> None:
     dovetail.register("reward", "noisy", noisy)
 
 
-def main(folder: str, kill: str) -> None:
-    LEFT[0] = int(kill)
+def main(folder: str, what: str) -> None:
     register()
+    if what == "replay":
+        sys.exit(command(["play", "--replay", "--run", folder]))
+    LEFT[0] = int(what)
     train(load(None, list(SETTINGS)), Path(folder))
 
 

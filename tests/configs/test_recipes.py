@@ -11,6 +11,7 @@ import pytest
 from tests.core.train.test_role_models import exported
 from tests.core.train.tiny import TINY
 from tests.model.gguf_files import tokenizer_metadata, write_folder
+from tests.sampled import sampled
 from tests.tiny_folder import GEMMA2, LLAMA, QWEN2, write
 
 from dovetail.config import load
@@ -52,7 +53,7 @@ def test_a_recipe_with_a_teacher_trains(recipe, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", EPISODES)
+@pytest.mark.parametrize("recipe", sampled(EPISODES, every=len(EPISODES), slow=4))
 def test_a_recipe_of_episodes_trains(recipe, tmp_path):
     own = ("train.task", "train.rewards", "eval.success", "tokenizer")
     small = [override for override in SMALLER if not override.startswith(own)]
@@ -63,7 +64,7 @@ def test_a_recipe_of_episodes_trains(recipe, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", PUBLISHED)
+@pytest.mark.parametrize("recipe", sampled(sorted(PUBLISHED), every=len(PUBLISHED), slow=2))
 def test_a_recipe_of_a_published_model_trains_a_tiny_one(recipe, tmp_path):
     model, data = tmp_path / "model", tmp_path / "gsm8k"
     write(model, PUBLISHED[recipe])
