@@ -81,9 +81,6 @@ CASES = {
         "@dovetail.declares(unbiassed=True)\ndef loss(logps, mask):\n    return logps", "unbiassed"
     ),
     "a plugin that recurses while it is imported": plugin("def f(): f()\nf()\nloss = 1", "RecursionError"),
-    "a plugin that changes the folder": plugin(
-        "import os\nos.chdir('/')\ndef loss(logps, mask):\n    return logps", "", status=0
-    ),
 }
 
 
