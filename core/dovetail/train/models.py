@@ -15,9 +15,10 @@ from dovetail.config import Choice, Config
 from dovetail.config.schema import MESH
 from dovetail.devices.mesh import Devices, check_divides
 from dovetail.errors import ConfigError, DovetailError
-from dovetail.plan.roles import CRITIC
+from dovetail.plan.roles import CRITIC, POLICY
 from dovetail.protocols import Adapter, ModelMaker, Tokenizer, ValueHead, Weights
 from dovetail.step import keys
+from dovetail.step.algorithm import Algorithm
 from dovetail.step.forward import ValueModel
 
 
@@ -76,6 +77,16 @@ class Models:
         self.check_tokenizer(name, tokenizer)
         with _named(name):
             self._abstract(name)
+
+    def check_algorithm(self, algorithm: Algorithm) -> None:
+        """Refuse models that do not fit their meshes, or cannot read rows as the algorithm packs them.
+
+        Raises:
+            ConfigError: naming the setting.
+        """
+        self.check_meshes((POLICY, *algorithm.follow, *self.devices.apart))
+        if algorithm.sizes.segments > 1:
+            self.check_packing((POLICY, *algorithm.follow, *([CRITIC] if algorithm.has_critic else [])))
 
     def check_meshes(self, roles: Iterable[str]) -> None:
         """Refuse meshes that do not divide the models of these roles; see `check_divides`.

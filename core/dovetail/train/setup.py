@@ -22,7 +22,7 @@ from dovetail.host.prompts import LengthReport
 from dovetail.host.rewards import Scorer
 from dovetail.host.sampling import Sampler
 from dovetail.host.speakers import Speakers
-from dovetail.plan.roles import CRITIC, POLICY, ROLLOUT
+from dovetail.plan.roles import ROLLOUT
 from dovetail.protocols import Example, OpenLoop, RolloutEngine, Settled, Task, Tokenizer, Weights
 from dovetail.step.algorithm import Algorithm, assemble, check_roles
 from dovetail.train.columns import check_answers, check_interaction, make_process_scorer, make_scorer, make_speakers
@@ -170,9 +170,7 @@ def _checked_models(config: Config, algorithm: Algorithm, devices: Devices, toke
     for section in ("train", "critic") if algorithm.has_critic else ("train",):
         models.check_tokenizer(section, tokenizer)
     check_roles(models, algorithm.follow, tokenizer)
-    models.check_meshes((POLICY, *algorithm.follow, *devices.apart))
-    if algorithm.sizes.segments > 1:
-        models.check_packing((POLICY, *algorithm.follow, *[CRITIC] * algorithm.has_critic))
+    models.check_algorithm(algorithm)
     return models
 
 

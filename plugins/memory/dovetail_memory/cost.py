@@ -77,9 +77,7 @@ def estimate(config: Config) -> Cost:
     notes: list[str] = []
     devices = Devices.abstract(config.mesh, config.apart)
     models = Models(config=config, devices=devices, vocab_size=_vocabulary(config, notes))
-    models.check_meshes((POLICY, *algorithm.follow, *devices.apart))
-    if algorithm.sizes.segments > 1:
-        models.check_packing((POLICY, *algorithm.follow, *[CRITIC] * algorithm.has_critic))
+    models.check_algorithm(algorithm)
     try:
         settled = sizing(config).update(config, algorithm, models, devices)
     except DoesNotFit as error:
