@@ -12,7 +12,7 @@ from tests.core.train.tiny import TINY
 
 PROGRAM = [sys.executable, "-m", "dovetail"]
 PLAIN = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-SECONDS = 60
+SECONDS = 180
 ENDLESS = ("sft.steps=0", "train.steps=100000", "run.checkpoint_every=100000", "eval.every=None")
 
 CASES = {

@@ -17,8 +17,9 @@ from typing import Any
 
 from dovetail.cli import train
 from dovetail.cli.commands import collect, parser_of
-from dovetail.cli.terminal import flush, interruptions, silence, streams
+from dovetail.cli.terminal import flush, silence, streams
 from dovetail.errors import DovetailError, DovetailWarning, printable
+from dovetail.interruptions import interruptions
 from dovetail.registry import add_file
 
 _FORMAT = warnings.formatwarning

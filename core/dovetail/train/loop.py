@@ -13,6 +13,7 @@ from dovetail.config import Config
 from dovetail.data import prompt_stream
 from dovetail.devices import processes
 from dovetail.errors import ConfigError
+from dovetail.interruptions import stop_if_asked
 from dovetail.step import keys
 from dovetail.step.algorithm import sft_optimiser
 from dovetail.step.update import Trained
@@ -79,6 +80,7 @@ def warm_start(run: Run) -> Any:
         clock = Clock()
         if not processes.several():
             run.keep(SFT, step, policy, stream.get_state())
+        stop_if_asked()
         progress.begin("warm start", total=None)
         examples = next(stream)
         batch = processes.told_arrays(lambda examples=examples: sft.as_batch(examples, setup))
@@ -103,6 +105,7 @@ def reinforce(run: Run, start: Any, profiler: Profiler) -> None:
         for step in range(learner.first, total):
             clock = Clock(step + 1)
             learner.keep(step)
+            stop_if_asked()
             with profiler.step(step + 1):
                 batch = learner.take(clock)
                 metrics = learner.learn(batch, step, clock)

@@ -26,10 +26,10 @@ from typing import IO, TextIO
 
 import attrs
 
-from dovetail.cli.terminal import interruptions
 from dovetail.config import load, run_id
 from dovetail.errors import DovetailError, RunError
 from dovetail.hookspecs import hookimpl
+from dovetail.interruptions import interruptions
 from dovetail.registry import plugin_manager
 from dovetail_lab.sweep.store import CONFIG, LOG, Store
 from dovetail_lab.sweep.trial import Trial

@@ -1,0 +1,67 @@
+"""Signals that ask a program to end: they may come during an import, and where an exception gets lost."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_DEFAULTS = {"SIGINT": signal.default_int_handler, "SIGTERM": signal.SIG_DFL, "SIGHUP": signal.SIG_DFL}
+"""The signals that ask for the end, and what becomes of them where nobody has chosen otherwise, as `nohup` does."""
+
+_HEARD: list[list[int]] = []
+"""The signals that have come, of each `interruptions` that is entered at the moment."""
+
+
+@contextmanager
+def interruptions() -> Iterator[list[int]]:
+    """Make the signals that ask a program to end raise KeyboardInterrupt, and record them in the yielded list.
+
+    They are recorded because a library being imported may turn the interrupt into another error. A terminal that
+    closes, or a scheduler that stops a job, sends several signals: while one is being handled, which may include
+    writing a checkpoint, further ones are ignored, except for Ctrl-C, by which a user says that this takes too long.
+    """
+    came: list[int] = []
+    _HEARD.append(came)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        dealt_with = number != signal.SIGINT and _dealt_with()
+        came.append(number)
+        if not dealt_with:
+            raise KeyboardInterrupt
+
+    changed = {}
+    if threading.current_thread() is threading.main_thread():
+        defaults = {getattr(signal, name): default for name, default in _DEFAULTS.items() if hasattr(signal, name)}
+        changed = {number: default for number, default in defaults.items() if signal.getsignal(number) == default}
+    for number in changed:
+        signal.signal(number, note)
+    try:
+        yield came
+    finally:
+        _HEARD[:] = [heard for heard in _HEARD if heard is not came]
+        for number, default in changed.items():
+            signal.signal(number, default)
+
+
+def stop_if_asked() -> None:
+    """Raise the interrupt that a signal has asked for, at a place where it cannot be lost.
+
+    Python drops an exception that is raised in a destructor or a callback of the garbage collector, and JAX has both.
+
+    Raises:
+        KeyboardInterrupt: if a signal has come since `interruptions` was entered.
+    """
+    if any(_HEARD):
+        raise KeyboardInterrupt
+
+
+def _dealt_with() -> bool:
+    """Tell whether an interrupt is being handled in what a signal has come between."""
+    error = sys.exc_info()[1]
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None

@@ -1,0 +1,65 @@
+"""A signal that comes where Python drops exceptions still ends a run, at its next step."""
+
+import signal
+import sys
+
+import pytest
+from tests.core.train.tiny import TINY
+
+from dovetail.cli import main
+from dovetail.hookspecs import hookimpl
+from dovetail.interruptions import interruptions, stop_if_asked
+from dovetail.registry import plugin_manager
+
+
+class _Dropped:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.fixture
+def lost(monkeypatch):
+    """What Python could only print."""
+    found = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: found.append(unraisable.exc_type))
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        pytest.skip("SIGINT is ignored, as in the background of a script")
+    return found
+
+
+def test_a_lost_interrupt_is_raised_where_it_cannot_be_lost(lost):
+    with interruptions() as came:
+        stop_if_asked()
+        _Dropped()
+        assert (lost, came) == ([KeyboardInterrupt], [signal.SIGINT])
+        with interruptions(), pytest.raises(KeyboardInterrupt):
+            stop_if_asked()
+        with pytest.raises(KeyboardInterrupt):
+            stop_if_asked()
+    stop_if_asked()
+
+
+def test_a_run_ends_at_the_next_step_with_its_state_saved(lost, tmp_path, capsys):
+    class Interrupts:
+        @hookimpl
+        def dovetail_step_end(self, phase, step):
+            if (phase, step) == ("rl", 2):
+                _Dropped()
+
+    sets = [
+        part
+        for override in (*TINY, "sft.steps=0", "train.steps=100", "eval.every=None")
+        for part in ("--set", override)
+    ]
+    (tmp_path / "a.gin").touch()
+    observer = Interrupts()
+    plugin_manager().register(observer)
+    try:
+        status = main(["train", str(tmp_path / "a.gin"), "--folder", str(tmp_path / "run"), *sets])
+    finally:
+        plugin_manager().unregister(observer)
+    assert status == 128 + signal.SIGINT
+    assert lost == [KeyboardInterrupt]
+    assert capsys.readouterr().err.endswith("stopped; run the same command again to go on\n")
+    assert (tmp_path / "run" / "metrics.jsonl").read_text().count("\n") == 2
+    assert (tmp_path / "run" / "checkpoints" / "steps" / "2").is_dir()
