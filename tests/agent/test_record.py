@@ -102,9 +102,6 @@ def finish(folder, what=0, status=0):
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
         "JAX_PLATFORMS": "cpu",
-        "JAX_COMPILATION_CACHE_DIR": str(folder.parent / "xla"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
     command = [sys.executable, "-m", "tests.agent.recorded", str(folder), str(what)]
     done = subprocess.run(command, check=False, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300)

@@ -96,8 +96,7 @@ class Run:
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start it, or go on with it."""
-        environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-        environment |= {
+        environment = os.environ | {
             "JAX_PLATFORMS": "cpu",
             "JAX_COMPILATION_CACHE_DIR": str(self.config.parent / "xla"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tests.core.devices.sharded import MESHES, VARIANTS
 from tests.core.train.tiny import TINY
+from tests.devices import EIGHT
 
 from dovetail.config import load
 from dovetail.config.settings import Mesh
@@ -31,9 +32,8 @@ def variant(request) -> str:
 @pytest.fixture(scope="module")
 def found(variant: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     path = tmp_path_factory.mktemp("mesh") / "found.npz"
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tests.core.devices.sharded", str(path), variant]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
+    done = subprocess.run(command, env=EIGHT, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return dict(np.load(path))
 
@@ -93,7 +93,6 @@ def test_what_waits_on_the_host_changes_nothing(tmp_path: Path) -> None:
 
 def trained(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
     """Train on eight devices in a process of its own."""
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
     sets = [part for override in (*WIDE, *overrides) for part in ("--set", override)]
     command = [
         sys.executable,
@@ -105,7 +104,7 @@ def trained(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
         str(folder),
         *sets,
     ]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=folder.parent)
+    return subprocess.run(command, env=EIGHT, capture_output=True, text=True, check=False, cwd=folder.parent)
 
 
 @pytest.mark.slow

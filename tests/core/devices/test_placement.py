@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.core.train.tiny import TINY
+from tests.devices import EIGHT
 
 import dovetail
 from dovetail.cli import main
@@ -23,7 +23,6 @@ from dovetail_lab.sweep.population import Population
 from dovetail_memory.cost import estimate
 
 ROOT = Path(__file__).parents[3]
-EIGHT = os.environ | {"XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8"}
 KL = (*TINY, "train.kl_coef=0.1")
 AHEAD = ("train.staleness=1", "train.correction=['tis_token']")
 

@@ -35,9 +35,6 @@ def command(folder: Path, more: Sequence[str]) -> list[str]:
 def start(folder: Path, more: Sequence[str]) -> subprocess.Popen[str]:
     environment = os.environ | {
         "JAX_PLATFORMS": "cpu",
-        "JAX_COMPILATION_CACHE_DIR": str(folder.parent / "xla"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
     return subprocess.Popen(
         command(folder, more), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

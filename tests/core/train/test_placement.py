@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -15,12 +14,9 @@ import numpy as np
 import pytest
 from tests.core.train.test_loop import assert_same_parameters
 from tests.core.train.tiny import TINY
+from tests.devices import EIGHT
 
 ROOT = Path(__file__).parents[3]
-EIGHT = os.environ | {
-    "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8",
-    "PYTHONPATH": str(ROOT),
-}
 ALL = (
     *TINY,
     "model.decoder.kv_heads=2",

@@ -1,6 +1,5 @@
 import json
 import math
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from flax import nnx
+from tests.devices import EIGHT
 from tests.model.folders import ARCHITECTURES, FIXTURES, arrays_of, config_of, write
 
 import dovetail
@@ -442,9 +442,8 @@ print("same")
 
 
 def test_tensors_go_straight_to_their_devices():
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", SHARDED, str(FIXTURES / "gemma2")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=EIGHT, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "same", done.stderr
 
 

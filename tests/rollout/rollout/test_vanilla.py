@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 import warnings
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from tests.devices import EIGHT
 
 from dovetail.config import load
 from dovetail.errors import ConfigError, DovetailWarning, RunError
@@ -177,9 +177,8 @@ def test_a_folder_opens_too():
 @pytest.mark.slow
 def test_a_mesh_changes_nothing(tmp_path):
     path = tmp_path / "found.npz"
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-W", "error", "-m", "tests.rollout.sharded", str(path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
+    done = subprocess.run(command, env=EIGHT, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     found = np.load(path)
     np.testing.assert_array_equal(found["4x2:tokens"], found["1x1:tokens"])
