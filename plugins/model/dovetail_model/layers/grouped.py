@@ -31,51 +31,42 @@ def grouped_dot(
     return jax.lax.ragged_dot(x, kernels.astype(x.dtype), sizes)
 
 
-class Block(NamedTuple):
-    """Rows that are multiplied together: their group, the first of them, and the end of the group."""
-
-    group: Int[Array, ""]
-    start: Int[Array, ""]
-    stop: Int[Array, ""]
-
-
 class Blocks(NamedTuple):
-    """The blocks of all groups in order; the last block of a group may reach into the next groups."""
+    """Rows that are multiplied together; the last block of a group may reach into the next groups.
 
-    sizes: Int[Array, "group"]
+    Attributes:
+        number: how many there are; the entries below after so many mean nothing.
+        groups: the group of each.
+        starts: its first row.
+        stops: the end of its group.
+        rows: its rows.
+    """
+
+    number: Int[Array, ""]
+    groups: Int[Array, "block"]
+    starts: Int[Array, "block"]
+    stops: Int[Array, "block"]
     rows: int
 
     @classmethod
     def of(cls, x: Float[Array, "row inputs"], sizes: Int[Array, "group"]) -> Blocks:
-        """Return blocks of about the mean size of a group."""
+        """Return blocks of about the mean size of a group, in the order of the rows."""
         mean = max(len(x) // len(sizes), 1)
-        return cls(sizes, min(max(1 << (mean.bit_length() - 1), SMALLEST), LARGEST))
-
-    @property
-    def _ends(self) -> Int[Array, "group"]:
-        return jnp.cumsum(-(-self.sizes // self.rows))
-
-    @property
-    def number(self) -> Int[Array, ""]:
-        """How many there are."""
-        return self._ends[-1]
-
-    def __getitem__(self, index: Int[Array, ""]) -> Block:
-        """Return one of them."""
-        ends, stops = self._ends, jnp.cumsum(self.sizes)
-        group = jnp.searchsorted(ends, index, side="right").astype(jnp.int32)
-        left = ends[group] - index  # blocks of the group from this one on
-        first = stops[group] - self.sizes[group]
-        count = -(-self.sizes[group] // self.rows)
-        return Block(group, first + (count - left) * self.rows, stops[group])
+        rows = min(max(1 << (mean.bit_length() - 1), SMALLEST), LARGEST)
+        counts = -(-sizes // rows)
+        ends, stops = jnp.cumsum(counts), jnp.cumsum(sizes)
+        index = jnp.arange(len(x) // rows + len(sizes))
+        groups = jnp.searchsorted(ends, index, side="right", method="compare_all").clip(max=len(sizes) - 1)
+        starts = (stops - sizes)[groups] + (index - (ends - counts)[groups]) * rows
+        return cls(ends[-1], groups, starts, stops[groups], rows)
 
     def padded(self, x: Float[Array, "row width"]) -> Float[Array, "more width"]:
         """Return the rows with zeros after them, into which the last block may reach."""
         return jnp.pad(x, ((0, self.rows), (0, 0)))
 
-    def read(self, padded: Float[Array, "more width"], block: Block) -> Float[Array, "rows width"]:
+    def read(self, padded: Float[Array, "more width"], index: Int[Array, ""]) -> Float[Array, "rows width"]:
         """Return the rows of a block in float32."""
-        return jax.lax.dynamic_slice_in_dim(padded, block.start, self.rows).astype(jnp.float32)
+        return jax.lax.dynamic_slice_in_dim(padded, self.starts[index], self.rows).astype(jnp.float32)
 
 
 @jax.custom_vjp
@@ -90,11 +81,10 @@ def _products(formula: str, x: Array, kernels: Array, sizes: Array, outputs: int
     padded = blocks.padded(x)
 
     def add(index: Array, y: Array) -> Array:
-        block = blocks[index]
-        own = kernels[block.group].astype(jnp.float32)
-        product = jnp.einsum(formula, blocks.read(padded, block), own).astype(y.dtype)
+        kernel = kernels[blocks.groups[index]].astype(jnp.float32)
+        product = jnp.einsum(formula, blocks.read(padded, index), kernel).astype(y.dtype)
         # What a block writes beyond its group is overwritten by the next blocks, which come later.
-        return jax.lax.dynamic_update_slice_in_dim(y, product, block.start, 0)
+        return jax.lax.dynamic_update_slice_in_dim(y, product, blocks.starts[index], 0)
 
     return jax.lax.fori_loop(0, blocks.number, add, jnp.zeros((len(padded), outputs), x.dtype))[: len(x)]
 
@@ -115,10 +105,9 @@ def _of_kernels(x: Array, upstream: Array, sizes: Array, kernels: Array) -> Arra
     inputs, outputs = blocks.padded(x), blocks.padded(upstream)
 
     def add(index: Array, total: Array) -> Array:
-        block = blocks[index]
-        is_own = block.start + jnp.arange(blocks.rows) < block.stop
-        own = jnp.where(is_own[:, None], blocks.read(inputs, block), 0.0)
-        return total.at[block.group].add(own.T @ blocks.read(outputs, block))
+        is_own = blocks.starts[index] + jnp.arange(blocks.rows) < blocks.stops[index]
+        own = jnp.where(is_own[:, None], blocks.read(inputs, index), 0.0)
+        return total.at[blocks.groups[index]].add(own.T @ blocks.read(outputs, index))
 
     return jax.lax.fori_loop(0, blocks.number, add, jnp.zeros(kernels.shape, jnp.float32)).astype(kernels.dtype)
 
