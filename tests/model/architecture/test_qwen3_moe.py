@@ -1,10 +1,15 @@
 """Qwen3-MoE beyond what every architecture is tested for: both layouts of experts, gradients, adapters, refusals."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from tests.devices import EIGHT
 from tests.model.folders import FIXTURES, arrays_of, config_of, write
 from tests.model.huggingface.test_export import adapted, load
 
@@ -126,3 +131,12 @@ def test_older_spellings_say_the_same():
 def test_configs_that_cannot_be_read_are_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
         spec_of(**changes)
+
+
+@pytest.mark.slow
+def test_loss_and_gradients_do_not_depend_on_the_mesh():
+    command = [sys.executable, "-m", "tests.model.architecture.sharded_experts"]
+    done = subprocess.run(
+        command, env=EIGHT, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3]
+    )
+    assert done.returncode == 0, done.stderr
