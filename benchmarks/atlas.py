@@ -2,6 +2,9 @@
 
     python benchmarks/atlas.py [--folder atlas] [--families policy_loss advantage loss_agg] [--seeds 8]
 
+All arms and seeds go on from one model, which a supervised warm start has made once in `FOLDER/base`. A seed is that of
+the prompts and of what is sampled.
+
 Each family is a test of its own (`dovetail ab`), with Holm over its arms: `FOLDER/FAMILY/ab.html` has the forest plot,
 the curves and the verdicts, whatever they are, and `FOLDER/atlas.md` lists them. The same command again goes on where
 it stands. What the config cannot plan, such as an estimator
@@ -21,11 +24,29 @@ import dovetail
 from dovetail.config import load
 from dovetail.errors import DovetailError
 from dovetail.registry import current
+from dovetail.train.loop import train
+from dovetail_lab.evaluation.policy import open_policy
 
 CONFIG = Path(__file__).with_name("atlas.gin")
 FAMILIES = {"policy_loss": "grpo", "advantage": "grpo", "loss_agg": "token_mean"}
 """The kinds that are compared, and the control of each."""
 ALPHA = 0.05
+
+
+def base(folder: Path, sets: Sequence[str]) -> list[str]:
+    """Train the warm start, or take the one that is there; return the settings of a run that goes on from it."""
+    exported = (folder / "base-model").resolve()
+    if not exported.exists():
+        config = load(CONFIG, sets)
+        train(config, folder / "base", only_sft=True)
+        open_policy(config, folder / "base").export(exported, adapter=False)
+    tokenizer = str(exported / "tokenizer.model")
+    return [
+        "sft.steps=0",
+        "train.model='pretrained'",
+        f"model.pretrained.path={str(exported)!r}",
+        f"tokenizer.sentencepiece.path={tokenizer!r}",
+    ]
 
 
 def candidates(kind: str, sets: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -59,9 +80,9 @@ def seeds_for(arms: int, least: int) -> int:
     return seeds
 
 
-def family(kind: str, options: argparse.Namespace) -> list[str]:
+def family(kind: str, settings: Sequence[str], options: argparse.Namespace) -> list[str]:
     """Run, or go on with, the test of a family; return its lines of `atlas.md`."""
-    names, left_out = candidates(kind, options.set)
+    names, left_out = candidates(kind, settings)
     if options.only:
         names = [names[0], *(name for name in names[1:] if name in options.only)]
     seeds = options.seeds if options.exactly else seeds_for(len(names) - 1, options.seeds)
@@ -70,7 +91,7 @@ def family(kind: str, options: argparse.Namespace) -> list[str]:
         CONFIG,
         {name: [f"train.{kind}={name!r}"] for name in names},
         folder=options.folder / kind,
-        settings=[*options.set, f"sweep.jobs={options.jobs}"],
+        settings=[*settings, f"sweep.jobs={options.jobs}"],
         seeds=seeds,
         metric="eval/accuracy",
     )
@@ -95,9 +116,10 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
+    settings = [*options.set, *base(options.folder, options.set)]
     lines = ["# Atlas", ""]
     for kind in options.families:
-        lines += family(kind, options)
+        lines += family(kind, settings, options)
         (options.folder / "atlas.md").write_text("\n".join(lines))
     print(options.folder / "atlas.md")
 
