@@ -120,7 +120,7 @@ class Stack(Matrix):
 
     def __call__(self, x: Float[Array, "row inputs"], sizes: Int[Array, "group"]) -> Float[Array, "row outputs"]:
         """Return y; the rows are sorted by group."""
-        y = grouped_dot(x, self.kernel[...], sizes)
+        y = grouped_dot(x, self._dense(), sizes)
         if (change := self.change) is not None:
             y = y + grouped_dot(grouped_dot(x, change.a[...], sizes), change.b[...], sizes) * change.scale
         return y
@@ -149,7 +149,7 @@ class Stack(Matrix):
 
     def of_group(self, group: int, dtype: str | None = None) -> Float[Array, "inputs outputs"]:
         """Return the merged matrix of one group, as `merged` does of all."""
-        matrix = self.kernel[group]
+        matrix = self._dense()[group]
         if self.change is not None:
             product = self.change.scale * (self.change.a[group] @ self.change.b[group])
             matrix = matrix.astype(jnp.float32) + product
