@@ -18,12 +18,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import attrs
 import jax
 from step import machine
-from workloads import COMMON, LONG, SMALL, VOCAB, Numbers, register
+from workloads import COMMON, LONG, SHAPES, SMALL, VOCAB, register
 
-import dovetail
 from dovetail.config import load
 from dovetail.devices.mesh import Devices
 from dovetail.protocols import Settled
@@ -33,25 +31,9 @@ from dovetail.train.models import Models
 from dovetail_memory.cost import estimate
 from dovetail_memory.footprint import Footprint
 
-
-@attrs.frozen(kw_only=True)
-class ManyNumbers(Numbers):
-    """`Numbers` with the vocabulary size of SmolLM2."""
-
-    @property
-    def vocab_size(self) -> int:
-        return 49_152
-
-
 SMOLLM2 = (
     *COMMON,
-    "train.tokenizer=many_numbers",
-    "model.decoder.width=576",
-    "model.decoder.layers=30",
-    "model.decoder.heads=9",
-    "model.decoder.kv_heads=3",
-    "model.decoder.ffn=1536",
-    "model.decoder.tied=True",
+    *SHAPES["SmolLM2-135M"],
     "train.prompts=2",
     "train.group_size=8",
     "sampling.max_tokens=32",
@@ -130,7 +112,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if unknown := set(names) - set(configs):
         parser.error(f"unknown configuration {min(unknown)!r}; there are {', '.join(configs)}")
     register()
-    dovetail.register("tokenizer", "many_numbers", ManyNumbers)
     if options.allocated:
         found = [allocated(name, how) for name in names if name in LENGTHS for how in ("auto", "dense")]
         print(json.dumps(found, indent=2))
