@@ -56,7 +56,8 @@ class Record:
     """The findings, written as they come."""
 
     def __init__(self, out: Path) -> None:
-        self.file = out.open("w")
+        self.out = out
+        out.write_text("")
         self.rates: dict[str, float] = {}
 
     def add(self, finding: dict[str, Any]) -> None:
@@ -65,7 +66,8 @@ class Record:
             self.rates[finding["what"]] = finding["per_s"]
         rate = self.rates.get(finding.get("dtype", ""), 0.0)
         found = printed(finding, rate, self.rates.get("bandwidth", 0.0))
-        print(json.dumps(found), file=self.file, flush=True)
+        with self.out.open("a") as file:
+            print(json.dumps(found), file=file)
         print(row(found), flush=True)
 
 
