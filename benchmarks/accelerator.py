@@ -7,10 +7,11 @@ and together. Each finding is a line of JSON in `--out` and a line on the screen
 interrupted run keeps what it has; what the time did not suffice for is a finding too.
 
 Every model has a process of its own, whose peak memory is therefore its own. Times are those of the fastest of
-`--calls` calls after one that compiles; on CPUs, processor time divided by the number of cores. Operations and bytes are those of `benchmarks/flops.py`: only what is useful
-counts, so recomputing activations lowers the rate. A share of the matrix rate is relative to the rate that was measured
-here, in the type in which the model computes: bfloat16 on accelerators, float32 on CPUs. Decoding is compared with the
-time to read the weights and caches once for each token at the bandwidth that was measured here.
+`--calls` calls after one that compiles; on CPUs, processor time divided by the number of cores. Operations and bytes
+are those of `benchmarks/flops.py`: only what is useful counts, so recomputing activations lowers the rate. A share of
+the matrix rate is relative to the rate that was measured here, in the type in which the model computes: bfloat16 on
+accelerators, float32 on CPUs. Decoding is compared with the time to read the weights and caches once for each token at
+the bandwidth that was measured here.
 """
 
 from __future__ import annotations
