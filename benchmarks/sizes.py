@@ -6,8 +6,8 @@ and AdamW's two moments in float32, GRPO without a reference, 8 prompts with 8 c
 A device may use nine tenths of its memory. Each cell has the longest row, half prompt and half completion, with
 everything recomputed and one completion per device at a time, and the largest micro-batch per device of rows of 2,048
 tokens. Three steps are planned for each row of the table, and memory is taken to be linear in between and beyond: in
-the length from 2,048 and 8,192 tokens, in the micro-batch from one and eight completions. Nothing is computed or
-allocated; programs are traced as on a GPU without cuDNN's kernels.
+the length from 2,048 and 8,192 tokens, in the micro-batch from one and eight completions, by as much on one device as
+on each of eight. Nothing is computed or allocated; programs are traced as on a GPU without cuDNN's kernels.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ STEP = (
 )
 
 
+@functools.cache
 def peak(model: str, trained: str, devices: int, length: int, micro: int) -> int:
     """Return the planned peak bytes of each device, with everything recomputed."""
     sizes = (f"train.max_prompt_tokens={length // 2}", f"sampling.max_tokens={length // 2}", f"mesh.fsdp={devices}")
@@ -59,10 +60,10 @@ def peak(model: str, trained: str, devices: int, length: int, micro: int) -> int
 
 def cells(model: str, trained: str, devices: int) -> list[str]:
     """Return the longest row and the largest micro-batch that fit into each memory."""
-    at = functools.partial(peak, model, trained, devices)
-    least = at(SHORT, 1)
-    per_token = (at(LONG, 1) - least) / (LONG - SHORT)
-    per_row = (at(SHORT, GROUP) - least) / (GROUP - 1)
+    alone = functools.partial(peak, model, trained, 1)
+    per_token = (alone(LONG, 1) - alone(SHORT, 1)) / (LONG - SHORT)
+    per_row = (alone(SHORT, GROUP) - alone(SHORT, 1)) / (GROUP - 1)
+    least = peak(model, trained, devices, SHORT, 1)
     return [fitting(SHARE * gigabytes * 1e9 - least, per_token, per_row, ROWS // devices) for gigabytes in MEMORY]
 
 
