@@ -3,11 +3,12 @@
 The estimate of `dovetail plan` for models in the shapes of Qwen2.5-0.5B, -1.5B and -7B, all parameters or LoRA of rank
 8 on all layers, on one device and on eight (`mesh.fsdp = 8`): weights and activations in bfloat16, masters, gradients
 and AdamW's two moments in float32, GRPO without a reference, 8 prompts with 8 completions each, sampled by `vanilla`.
-A device may use nine tenths of its memory. Each cell has the longest row, half prompt and half completion, with
-everything recomputed and one completion per device at a time, and the largest micro-batch per device of rows of 2,048
-tokens. Three steps are planned for each row of the table, and memory is taken to be linear in between and beyond: in
-the length from 2,048 and 8,192 tokens, in the micro-batch from one and eight completions, by as much on one device as
-on each of eight. Nothing is computed or allocated; programs are traced as on a GPU without cuDNN's kernels.
+A device may use nine tenths of its memory. The step has rows of 2,048 tokens, half prompt and half completion, with
+everything recomputed and one completion per device at a time. With `--longer` each cell has the longest row that fits,
+and the largest micro-batch per device of rows of 2,048 tokens. For that two more steps are planned, and memory is taken
+to be linear in between and beyond: in the length from 2,048 and 8,192 tokens, in the micro-batch from one and eight
+completions, by as much on one device as on each of eight. Nothing is computed or allocated; programs are traced as on a
+GPU without cuDNN's kernels.
 """
 
 from __future__ import annotations
@@ -58,13 +59,21 @@ def peak(model: str, trained: str, devices: int, length: int, micro: int) -> int
     return step.account(Settled(mode=mode, micro_batch_size=micro * devices, positions=None)).peak
 
 
-def cells(model: str, trained: str, devices: int) -> list[str]:
-    """Return the longest row and the largest micro-batch that fit into each memory."""
+def planned(model: str, trained: str, devices: int) -> list[str]:
+    """Return the bytes of a step with short rows, and whether it fits into each memory."""
+    least = peak(model, trained, devices, SHORT, 1)
+    fits = ("fits" if least <= SHARE * gigabytes * 1e9 else "does not fit" for gigabytes in MEMORY)
+    return [f"{least / 1e9:.1f} GB", *fits]
+
+
+def longer(model: str, trained: str, devices: int) -> list[str]:
+    """Return the bytes of a step with short rows, and the longest row and largest micro-batch for each memory."""
     alone = functools.partial(peak, model, trained, 1)
     per_token = (alone(LONG, 1) - alone(SHORT, 1)) / (LONG - SHORT)
     per_row = (alone(SHORT, GROUP) - alone(SHORT, 1)) / (GROUP - 1)
     least = peak(model, trained, devices, SHORT, 1)
-    return [fitting(SHARE * gigabytes * 1e9 - least, per_token, per_row, ROWS // devices) for gigabytes in MEMORY]
+    fits = [fitting(SHARE * gigabytes * 1e9 - least, per_token, per_row, ROWS // devices) for gigabytes in MEMORY]
+    return [f"{least / 1e9:.1f} GB", *fits]
 
 
 def fitting(left: float, per_token: float, per_row: float, rows: int) -> str:
@@ -85,15 +94,17 @@ def fitting(left: float, per_token: float, per_row: float, rows: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=MODELS, metavar="|".join(MODELS))
+    parser.add_argument("--longer", action="store_true", help="also say which rows and micro-batches fit")
     options = parser.parse_args()
     if unknown := set(options.models) - set(SHAPES):
         parser.error(f"unknown model {min(unknown)!r}; there are {', '.join(SHAPES)}")
     register()
+    cells = longer if options.longer else planned
     # only traced, so that it does not matter that there is no such device
     gpu = mock.patch.object(jax, "default_backend", return_value="gpu")
     with gpu, mock.patch.object(footprint, "base", return_value=0):
-        print(f"| model | trained | devices | {' | '.join(f'{each} GB' for each in MEMORY)} |")
-        print("|---" * (3 + len(MEMORY)) + "|")
+        print(f"| model | trained | devices | planned | {' | '.join(f'{each} GB' for each in MEMORY)} |")
+        print("|---" * (4 + len(MEMORY)) + "|")
         for model, trained, devices in itertools.product(options.models, TRAINED, (1, 8)):
             print(f"| {model} | {trained} | {devices} | {' | '.join(cells(model, trained, devices))} |", flush=True)
 
