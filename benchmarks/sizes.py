@@ -1,7 +1,7 @@
 """Say how large a model fits on which hardware: `python benchmarks/sizes.py > sizes.md`.
 
 The estimate of `dovetail plan` for models in the shapes of Qwen2.5-0.5B, -1.5B and -7B, all parameters or LoRA of rank
-8 on all layers, on one device and on eight (`mesh.fsdp = 8`): weights and activations in bfloat16, masters, gradients
+64, its default, on one device and on eight (`mesh.fsdp = 8`): weights and activations in bfloat16, masters, gradients
 and AdamW's two moments in float32, GRPO without a reference, 8 prompts with 8 completions each, sampled by `vanilla`.
 A device may use nine tenths of its memory. The step has rows of 2,048 tokens, half prompt and half completion, with
 everything recomputed and one completion per device at a time. With `--longer` each cell has the longest row that fits,
