@@ -84,8 +84,8 @@ def check_reported(config: Config) -> None:
     if config.sampling.logps == "vocabulary" and found and not choice.declares.get("vocabulary_logps", True):
         raise ConfigError(
             f"{config.origins['sampling.logps']}: sampling.logps = 'vocabulary' with sampling.{found[0]}: rollout"
-            f" '{name}' reports log-probabilities over the support only; use 'support', remove the cut, or use the engine"
-            " 'vanilla'"
+            f" '{name}' reports log-probabilities over the support only; use 'support', remove the cut, or use the"
+            " engine 'vanilla'"
         )
 
 

@@ -70,8 +70,8 @@ def _check_ahead(config: Config, plan: Plan) -> None:
         raise PlanError(
             f"{setting}: sampler and trainer would both have programs that span devices {shared[0]} to {shared[-1]},"
             f" which may deadlock; place the sampler from device {max(trainer) + 1} on"
-            f" ({', '.join(f'{role}/{MESH}.first' for role in sampler_places(config))}), which a run of one process can,"
-            " or set train.staleness = 0"
+            f" ({', '.join(f'{role}/{MESH}.first' for role in sampler_places(config))}), which a run of one process"
+            " can, or set train.staleness = 0"
         )
 
 
