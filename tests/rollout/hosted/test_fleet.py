@@ -23,6 +23,7 @@ from dovetail_kit.rollout.case import make_keys
 from dovetail_kit.rollout.checks import RANDOM
 from dovetail_rollout.hosted.engine import seeds_of
 from dovetail_rollout.hosted.roster import Roster
+from dovetail_rollout.hosted.vllm_server import VllmServer
 from dovetail_rollout.launcher.local import Local
 from dovetail_rollout.launcher.urls import Urls
 
@@ -243,6 +244,15 @@ def test_nobody_answers_at_the_start(folder):
     urls = ("http://127.0.0.1:9", "http://127.0.0.1:10")
     with pytest.warns(RuntimeWarning), pytest.raises(RunError, match="0 of 2 replicas left.*no vLLM server at"):
         case("vllm", folder, QWEN2, launcher=Urls(urls=urls)).open()
+
+
+def test_a_start_that_fails_in_an_unforeseen_way_is_a_loss(fakes, folder, monkeypatch):
+    def start(server, model):
+        raise FileNotFoundError("no such folder")
+
+    monkeypatch.setattr(VllmServer, "start", start)
+    with pytest.warns(RuntimeWarning), pytest.raises(RunError, match="0 of 2 .*replica 1: FileNotFoundError: no such"):
+        of(folder, *fakes[:2]).open()
 
 
 def test_replicas_come_and_go_while_a_run_goes_on(fakes, folder, tmp_path, monkeypatch, capsys):
