@@ -234,8 +234,9 @@ def training(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         train(load(None, [*SETS, *sets]), folder / f"{replicas}")
         timed = [line["time/step"] for line in read_lines(folder / f"{replicas}" / "timings.jsonl", "rl")[2:]]
         found[str(replicas)] = {"steps_per_second": 1.0 / statistics.mean(timed)}
+        print(found, file=sys.stderr, flush=True)
     one = found[str(options.replicas[0])]["steps_per_second"] / options.replicas[0]
-    fitted = fit(folder / f"{options.replicas[0]}")
+    fitted = fit(folder / f"{options.replicas[0]}", trusted=True)
     for engines in (*options.replicas, 8, 64, 512):
         figures = found.setdefault(str(engines), {})
         figures["simulated"] = 1.0 / fitted.forecast(1, engines=engines).step
@@ -320,8 +321,9 @@ def killed(opened: Fleet, work: Callable[[], Any], after: float) -> tuple[float,
         work()
         took = time.perf_counter() - began
         timer.join(2.0)
-        while timer.is_alive():  # a loss that nobody has noticed is noticed with the next work
-            work()
+        while timer.is_alive():
+            if member.life == life:  # a loss that nobody has noticed is noticed with the next work
+                work()
             timer.join(2.0)
     return at[1] - at[0], took
 
