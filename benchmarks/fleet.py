@@ -40,7 +40,7 @@ from typing import Any
 
 from dovetail.config.settings import Sampling
 from dovetail_rollout.hosted.fleet import Fleet
-from dovetail_rollout.hosted.host import Answer, Ends, Failure, Request
+from dovetail_rollout.hosted.host import Answer, Ends, Failure, Overdue, Request
 from dovetail_rollout.hosted.vllm_server import Serving, VllmServer
 from dovetail_rollout.kinds import Place
 from dovetail_rollout.launcher.local import Local
@@ -120,7 +120,7 @@ ASKED: Counter[int] = Counter()
 class Timed(VllmServer):
     """A replica that notes what its requests took beside the server's own time."""
 
-    def share(self, requests: Sequence[Request], sampling: Sampling, ends: Ends) -> list[Answer | Failure]:
+    def share(self, requests: Sequence[Request], sampling: Sampling, ends: Ends) -> list[Answer | Failure | Overdue]:
         """Ask, and note."""
         began = time.perf_counter()
         answers = super().share(requests, sampling, ends)
