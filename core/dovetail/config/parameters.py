@@ -179,7 +179,7 @@ class _ParameterResolver:
         for choice in choices.values():
             for name in choice.component.declares.get("programs", ()):
                 place = choice.origins[name]
-                if place != DEFAULT and not place.startswith("--set "):
+                if choice.params[name] and place != DEFAULT and not place.startswith("--set "):
                     self.problems.add(
                         place,
                         f"{choice.component.label}.{name} = {choice.params[name]!r} names a program to run or a server"

@@ -38,6 +38,18 @@ class Choice:
         """Return the function, or an instance of the class, with its hyperparameters set."""
         return self.component.bind(**{**self.params, **{name: each.bind() for name, each in self.inner.items()}})
 
+    @property
+    def declares(self) -> Mapping[str, Any]:
+        """The component's claims with these hyperparameters: an instance's `claims` replace those of its class."""
+        return {**self.component.declares, **getattr(self.bind(), "claims", {})}
+
+    @property
+    def given(self) -> str:
+        """The hyperparameters that are set somewhere, for messages; empty if there are none."""
+        names = [name for name, place in self.origins.items() if place != DEFAULT]
+        mine = [f"{self.component.label}.{name} = {self.params[name]!r}" for name in names]
+        return ", ".join([*mine, *(each.given for each in self.inner.values() if each.given)])
+
 
 def floats(choice: Choice) -> dict[str, float]:
     """Return the hyperparameters that are traced: floats that the component does not mark static."""

@@ -183,7 +183,8 @@ class Rollout(Protocol):
     A class may declare properties, `declares = {"batch_invariant": True}`, which `dovetail_kit.rollout` checks. An
     engine that declares `versions` may be used with `train.staleness`: it can sample in a separate thread while the
     trainer updates, and samples from the weights of the last `sync`. An engine that declares `placed` samples on the
-    devices of its weights, as set by `rollout/mesh`; its methods are called under their mesh.
+    devices of its weights, as set by `rollout/mesh`; its methods are called under their mesh. If a claim depends on
+    hyperparameters, the class also has a property `claims`, whose values replace those of `declares`.
     """
 
     def check(self) -> None:

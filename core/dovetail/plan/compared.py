@@ -61,9 +61,9 @@ def likened(reads: Iterable[str], like: str | None) -> dict[str, str]:
 
 def unlike(config: Config) -> str:
     """Return an explanation of why the log-probabilities cannot be compared, and the remedies."""
-    (cut, *_), engine = cuts(config.sampling), config.choice("train.rollout").component
+    (cut, *_), choice = cuts(config.sampling), config.choice("train.rollout")
     ways = []
-    if engine.declares.get("vocabulary_logps", True):
+    if choice.declares.get("vocabulary_logps", True):
         ways.append("set sampling.logps = 'vocabulary'")
     if _kept(config):
         ways.append(f"set sampling.top_k to at most {_kept(config)}, so that the engine keeps the support")
@@ -79,15 +79,16 @@ def check_reported(config: Config) -> None:
     Raises:
         ConfigError: with the cut and where it is set.
     """
-    engine, found = config.choice("train.rollout").component, cuts(config.sampling)
-    if config.sampling.logps == "vocabulary" and found and not engine.declares.get("vocabulary_logps", True):
+    choice, found = config.choice("train.rollout"), cuts(config.sampling)
+    name = choice.component.name
+    if config.sampling.logps == "vocabulary" and found and not choice.declares.get("vocabulary_logps", True):
         raise ConfigError(
             f"{config.origins['sampling.logps']}: sampling.logps = 'vocabulary' with sampling.{found[0]}: rollout"
-            f" '{engine.name}' reports log-probabilities over the support only; use 'support', remove the cut, or use"
-            " the engine 'vanilla'"
+            f" '{name}' reports log-probabilities over the support only; use 'support', remove the cut, or use the"
+            " engine 'vanilla'"
         )
 
 
 def _kept(config: Config) -> int:
     """Return the largest top-k whose support the engine keeps."""
-    return config.choice("train.rollout").component.declares.get("keeps_support", 0)
+    return config.choice("train.rollout").declares.get("keeps_support", 0)

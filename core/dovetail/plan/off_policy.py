@@ -39,8 +39,9 @@ def check_off_policy(config: Config, chosen: Sequence[Call]) -> None:
     setting = f"train.staleness = {train.staleness} ({config.origins['train.staleness']})"
     if not corrects:
         raise PlanError(f"{setting} learns from completions of older weights, {_nobody_corrects(config.registry)}")
-    engine = config.choice("train.rollout").component
-    if not engine.declares.get(BESIDE):
+    choice = config.choice("train.rollout")
+    if not choice.declares.get(BESIDE):
+        engine = choice.component
         able = [c.name for c in config.registry.components("rollout") if declares(c, BESIDE)]
         raise PlanError(
             f"{setting} samples while the trainer updates, and rollout {engine.name} of {engine.origin} does not"

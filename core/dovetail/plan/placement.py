@@ -40,7 +40,7 @@ def check_placement(config: Config, plan: Plan) -> None:
 
 def sampler_places(config: Config) -> tuple[str, ...]:
     """Return whose meshes the sampler's program computes on: `rollout`, and then that of rewards which have models."""
-    return (ROLLOUT, *([REWARD] if any(c.component.declares.get(PLACED) for c in config.several(REWARDS)) else []))
+    return (ROLLOUT, *([REWARD] if any(c.declares.get(PLACED) for c in config.several(REWARDS)) else []))
 
 
 def _check_placed(config: Config) -> None:
@@ -49,12 +49,15 @@ def _check_placed(config: Config) -> None:
         if not kind.placed or f"{name}/{MESH}" not in config.sections or kind.path is None:
             continue
         chosen = config.several(kind.path)
-        if not any(choice.component.declares.get(PLACED) for choice in chosen):
+        if not any(choice.declares.get(PLACED) for choice in chosen):
             able = [each.name for each in config.registry.components(name) if declares(each, PLACED)]
             names = ", ".join(choice.component.name for choice in chosen)
+            given = "; ".join(c.given for c in chosen if c.component.declares.get(PLACED))
             raise PlanError(
-                f"{_said(config, name)}: {kind.path} = {names} does not compute with JAX in this process; remove"
-                f" {name}/{MESH}, or choose one that does: {listing(able)}"
+                f"{_said(config, name)}: {kind.path} = {names} does not compute with JAX in this process"
+                + (f" with {given}" if given else "")
+                + f"; remove {name}/{MESH}, or "
+                + ("that setting" if given else f"choose one that does: {listing(able)}")
             )
 
 
@@ -67,7 +70,8 @@ def _check_ahead(config: Config, plan: Plan) -> None:
         raise PlanError(
             f"{setting}: sampler and trainer would both have programs that span devices {shared[0]} to {shared[-1]},"
             f" which may deadlock; place the sampler from device {max(trainer) + 1} on"
-            f" ({', '.join(f'{role}/{MESH}.first' for role in sampler_places(config))}), or set train.staleness = 0"
+            f" ({', '.join(f'{role}/{MESH}.first' for role in sampler_places(config))}), which a run of one process"
+            " can, or set train.staleness = 0"
         )
 
 

@@ -2,7 +2,8 @@
 
 The sampler's program runs only in process 0, with copies of the weights on that process's devices. So the engine does
 not take part in computations of all processes, and may take any time. Its results are broadcast to the others. It does
-not run ahead of the trainer: `train.staleness` is refused on a mesh.
+not run ahead of the trainer: the planner refuses `train.staleness` where trainer and sampler share several devices,
+and `Devices.open` refuses a mesh of the sampler's own.
 """
 
 from __future__ import annotations

@@ -38,6 +38,21 @@ def test_two_processes_train_what_one_does(tmp_path):
 
 
 @pytest.mark.slow
+def test_several_processes_do_not_sample_ahead(tmp_path):
+    ahead = (*TINY, "mesh.fsdp=2", "train.staleness=1", "train.correction=('tis_token',)")
+    for apart, said in (
+        ((), "which a run of one process can, or set train.staleness = 0"),
+        (("rollout/mesh.first=2",), "which a run of 2 processes does not support: all roles share mesh.* there"),
+    ):
+        found = ended(start_several(tmp_path / "run", 2, (*ahead, *apart), devices=2))
+        assert [status for status, _ in found] == [1, 1]
+        for _, error in found:
+            (line,) = error.strip().splitlines()
+            assert line.startswith("error: ")
+            assert line.endswith(said)
+
+
+@pytest.mark.slow
 def test_two_processes_compute_the_bits_of_one_with_two_devices(tmp_path):
     one = start(tmp_path / "one", [], (*TINY, "mesh.fsdp=2"), devices=2)
     found = ended([*start_several(tmp_path / "two", 2, (*TINY, "mesh.fsdp=2")), one])

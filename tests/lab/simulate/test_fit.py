@@ -53,6 +53,16 @@ def test_forecasts_are_the_run_itself_and_its_limits(run):
     assert twice < 2 * found.forecast(0).step
 
 
+def test_a_run_with_servers_of_its_own_is_read_if_it_is_trusted(run, capsys):
+    settings = ["train.prompts=4", "train.group_size=8", "train.rollout=vllm", "rollout.vllm.command='vllm-of-mine'"]
+    (run / "config.gin").write_text(dump(load(None, settings)))
+    assert main(["simulate", str(run)]) == 1
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "rollout.vllm.command = 'vllm-of-mine' names a program to run" in line, "what is not set names none"
+    assert line.endswith("add --trust")
+    assert main(["simulate", str(run), "--trust"]) == 0
+
+
 def test_the_command_prints_a_row_for_each_setting(run, capsys):
     assert main(["simulate", str(run), "--staleness", "0,1", "--engines", "1,2"]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[3:]]

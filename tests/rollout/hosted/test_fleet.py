@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.rollout.fake_vllm import FakeVllm
+from tests.rollout.fake_vllm import FakeVllm, made_up
 from tests.rollout.hosted_case import Drawer, case, qwen2
 
 from dovetail.cli import main
@@ -21,7 +21,9 @@ from dovetail.spans import recorded
 from dovetail_kit.rollout import CHECKS
 from dovetail_kit.rollout.case import make_keys
 from dovetail_kit.rollout.checks import RANDOM
+from dovetail_rollout.hosted.engine import seeds_of
 from dovetail_rollout.hosted.roster import Roster
+from dovetail_rollout.hosted.vllm_server import VllmServer
 from dovetail_rollout.launcher.local import Local
 from dovetail_rollout.launcher.urls import Urls
 
@@ -182,6 +184,33 @@ def test_a_silent_replica_is_given_up(fakes, folder, monkeypatch):
         assert len(seeds(fakes[0])) == 64
 
 
+def test_a_completion_that_is_overdue_is_asked_for_elsewhere_or_fails_alone(fakes, folder):
+    keys = seeds_of(make_keys(0, 16, 4)).ravel().tolist()
+    once, always, asked, done = keys[5], keys[20], Counter(), threading.Event()
+
+    def draw(prompt, body):
+        seed = body["seed"]
+        asked[seed] += 1
+        if seed == always or (seed == once and asked[seed] == 1):
+            done.wait(30)
+        return made_up(prompt, body)
+
+    with closing(of(folder, *fakes[:2], connections=4, request_seconds=2.0, restarts=0).open()) as engine:
+        expected = batch(engine)
+        for server in fakes:
+            server.draw, server.patience = draw, 0.2
+        said = (
+            r"completions \[20\] failed .*: no answer within 2 s \(rollout\.vllm\.request_seconds\), asked of replicas"
+        )
+        with pytest.warns(RuntimeWarning, match=said):
+            drawn = batch(engine)
+        done.set()
+    assert drawn.finish[20] == "error"
+    rest = np.arange(64) != 20
+    np.testing.assert_array_equal(drawn.tokens[rest], expected.tokens[rest])
+    assert asked == Counter(keys) + Counter((once, always))
+
+
 def test_too_few_replicas_end_the_run_with_every_reason(fakes, folder):
     with closing(of(folder, *fakes, restarts=0, floor=2).open()) as engine:
         for server in fakes[:2]:
@@ -215,6 +244,15 @@ def test_nobody_answers_at_the_start(folder):
     urls = ("http://127.0.0.1:9", "http://127.0.0.1:10")
     with pytest.warns(RuntimeWarning), pytest.raises(RunError, match="0 of 2 replicas left.*no vLLM server at"):
         case("vllm", folder, QWEN2, launcher=Urls(urls=urls)).open()
+
+
+def test_a_start_that_fails_in_an_unforeseen_way_is_a_loss(fakes, folder, monkeypatch):
+    def start(server, model):
+        raise FileNotFoundError("no such folder")
+
+    monkeypatch.setattr(VllmServer, "start", start)
+    with pytest.warns(RuntimeWarning), pytest.raises(RunError, match="0 of 2 .*replica 1: FileNotFoundError: no such"):
+        of(folder, *fakes[:2]).open()
 
 
 def test_replicas_come_and_go_while_a_run_goes_on(fakes, folder, tmp_path, monkeypatch, capsys):

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from dovetail_rollout.hosted import http
-from dovetail_rollout.hosted.http import BROKEN, JsonClient, Refused
+from dovetail_rollout.hosted.http import BROKEN, JsonClient, Late, Refused
 from dovetail_rollout.inside import dovetail_sglang_server as sglang
 
 
@@ -85,6 +85,28 @@ def test_a_silent_server_is_given_up():
     with serving(Silent) as url:
         with pytest.raises(BROKEN):
             JsonClient(url, "").get("/", timeout=0.2)
+        done.set()
+
+
+def test_an_answer_that_trickles_has_the_same_time_as_any_other():
+    class Trickling(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            while not done.wait(0.02):
+                self.wfile.write(b" ")
+                self.wfile.flush()
+
+        def log_message(self, *_):
+            pass
+
+    done = threading.Event()
+    with serving(Trickling) as url:
+        with pytest.raises(Late, match=r"no answer within 0\.3 s"):
+            JsonClient(url, "").get("/", timeout=0.3)
+        client = JsonClient(url, "")
+        threading.Timer(0.2, client.close).start()
+        client.get("/", timeout=30)  # what came until it was closed
         done.set()
 
 

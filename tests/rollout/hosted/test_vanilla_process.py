@@ -2,7 +2,10 @@
 
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 import threading
 from contextlib import closing
 from http.server import ThreadingHTTPServer
@@ -14,11 +17,12 @@ import numpy as np
 import pytest
 from flax import nnx
 from tests.core.train.tiny import TINY as SETS
+from tests.devices import EIGHT
 from tests.rollout.hosted.test_fleet import LINUX, batch, pid_of, synced, until
 
 import dovetail
 from dovetail.config import load
-from dovetail.errors import ConfigError
+from dovetail.errors import ConfigError, DovetailError
 from dovetail.run.files import read_lines
 from dovetail.train.loop import train
 from dovetail_kit.rollout import EngineCase, Numbers
@@ -67,22 +71,51 @@ def test_more_at_least_than_there_are():
         load(None, ["rollout.vanilla.replicas=2", "rollout.vanilla.floor=3"])
 
 
+CORRECTED = ("sampling.top_k=5", "train.correction=('tis_token',)")
+
+
+@pytest.mark.parametrize(
+    ("sets", "message"),
+    [
+        (
+            ["rollout.vanilla.replicas=2", "rollout/mesh.first=4"],
+            "does not compute with JAX in this process with rollout.vanilla.replicas = 2; remove rollout/mesh, or that",
+        ),
+        (["launcher.local.devices=('1',)", "rollout/mesh.first=4"], "with launcher.local.devices = ('1',); remove"),
+        (["rollout.vanilla.replicas=2", *CORRECTED], "set sampling.logps = 'vocabulary', or remove the cut"),
+        (["launcher.local.devices=('0,1',)"], "has '0,1': a replica of rollout 'vanilla' computes on one device"),
+    ],
+)
+def test_what_processes_of_their_own_cannot_do_is_refused_when_the_config_is_read(sets, message):
+    with pytest.raises(DovetailError, match=re.escape(message)):
+        load(None, [*SETS, *sets])
+
+
+def test_one_process_of_its_own_where_the_launcher_has_settings():
+    for sets, apart in ([], False), (["launcher.local.devices=('1',)"], True), (["rollout.vanilla.replicas=2"], True):
+        config = load(None, [*SETS, *CORRECTED, *sets, "sampling.logps='vocabulary'"])
+        assert config.choice("train.rollout").bind().apart == apart
+        assert not config.unused
+
+
 @LINUX
 @pytest.mark.slow
 def test_replicas_draw_the_same_tokens_and_survive_sigkill():
     with closing(case().open()) as alone:
         expected = [batch(alone)]
+        cut = attrs.evolve(RANDOM, top_k=3, logps="vocabulary")
+        expected.append(case().generate(alone, cut))
         alone.sync(case().other, 1)
         expected.append(batch(alone))
     each = case(replicas=2, restarts=1)
     with closing(each.open()) as engine:
-        drawn = [batch(engine)]
+        drawn = [batch(engine), each.generate(engine, cut)]
         os.kill(pid_of(engine, 1), signal.SIGKILL)
         with pytest.warns(RuntimeWarning, match="replica 1 is restarted"):
             drawn.append(synced(engine, each.other, 1))
         until(lambda: engine.host.members[1].routable, seconds=120)
         drawn.append(batch(engine))
-    for one, other in zip([*expected, expected[1]], drawn, strict=True):
+    for one, other in zip([*expected, expected[-1]], drawn, strict=True):
         np.testing.assert_array_equal(one.tokens, other.tokens)
         np.testing.assert_allclose(one.logps, other.logps, atol=1e-5)  # a share is a smaller batch: rounding
 
@@ -98,6 +131,22 @@ def test_a_run_with_replicas_has_the_metrics_of_one_without(tmp_path):
         assert {key: a[key] for key in kept} == {key: b[key] for key in kept}
     status = json.loads(Path(tmp_path / "fleet" / "fleet" / "status.json").read_text())
     assert {each["weights"] for each in status["replicas"].values()} == {"version-3"}
+
+
+@pytest.mark.slow
+def test_replicas_of_a_trainer_on_several_devices_sample_as_the_trainer_does(tmp_path):
+    (tmp_path / "empty.gin").touch()
+    said = {}
+    for name, more in (("alone", []), ("fleet", ["rollout.vanilla.replicas=2"])):
+        sets = (*SETS, "train.steps=2", "sft.steps=0", "eval.every=None", "mesh.fsdp=2", "mesh.tp=2", *more)
+        words = [word for each in sets for word in ("--set", each)]
+        command = [sys.executable, "-m", "dovetail", "train", "empty.gin", "--folder", name, *words]
+        done = subprocess.run(command, env=EIGHT, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        said[name] = read_lines(tmp_path / name / "metrics.jsonl")
+    for one, other in zip(said["alone"], said["fleet"], strict=True):
+        kept = {key for key in one if not key.startswith(("time/", "mismatch/", "phase"))}
+        assert {key: one[key] for key in kept} == pytest.approx({key: other[key] for key in kept}, rel=1e-4, abs=1e-6)
 
 
 def test_who_lacks_the_token_is_refused_before_anything_is_read(monkeypatch):

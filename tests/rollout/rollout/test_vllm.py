@@ -241,7 +241,7 @@ def test_a_server_that_says_it_is_well_and_never_answers(fake, folder):
     each = of(folder, url=fake.url, restarts=0, request_seconds=0.3)
     with closing(each.open()) as engine:
         fake.patience = 30.0
-        with pytest.raises(RunError, match=r"no answer for 0\.3 s \(rollout\.vllm\.request_seconds\)"):
+        with pytest.raises(RunError, match=r"no answer within 0\.3 s \(rollout\.vllm\.request_seconds\)"):
             each.generate(engine, RANDOM)
 
 

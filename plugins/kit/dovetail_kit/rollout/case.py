@@ -56,7 +56,7 @@ class EngineCase:
         weights: the weights of version 0.
         other: the weights to sync.
         tokenizer: what the engine reads and writes text with.
-        claims: the claims of the engine's class.
+        claims: the claims of the engine with its hyperparameters.
         tolerance: for log-probabilities, in nats; 1e-4 for float32, about 0.05 for bfloat16.
     """
 
@@ -81,7 +81,7 @@ class EngineCase:
             weights=Weights(weights, frozen),
             other=Weights(theirs, rest),
             tokenizer=tokenizer,
-            claims=getattr(type(rollout), "declares", {}),
+            claims={**getattr(type(rollout), "declares", {}), **getattr(rollout, "claims", {})},
             tolerance=tolerance,
         )
 

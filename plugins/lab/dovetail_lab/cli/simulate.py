@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
-from dovetail.cli.options import Commands
+from dovetail.cli.options import Commands, add_trust
 
 
 def add(commands: Commands) -> None:
@@ -24,6 +24,7 @@ def add(commands: Commands) -> None:
     )
     command.add_argument("--group-size", type=_numbers(1), metavar="G,G", help="(default: the run's)")
     command.add_argument("--engines", type=_numbers(1), default=(1,), metavar="N,N", help="(default: 1)")
+    add_trust(command)
     command.set_defaults(run=run)
 
 
@@ -31,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     """Print a table."""
     from dovetail_lab.simulate.fit import fit
 
-    found = fit(options.run_folder)
+    found = fit(options.run_folder, trusted=options.trust)
     per_position, per_token = found.costs()
     print(
         f"{len(found.tokens)} steps of {found.rows} completions: decoding {found.decoding.mean():.3f} s"

@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 from jaxtyping import Float
 
+from dovetail.config import load
 from dovetail.errors import RunError
 from dovetail.run.files import read_lines
 from dovetail.run.opened import open_run
@@ -83,14 +84,18 @@ class Fitted:
         return simulate(sampling, (self.training * factor)[drawn[1]], k)
 
 
-def fit(folder: Path) -> Fitted:
+def fit(folder: Path, *, trusted: bool = False) -> Fitted:
     """Read a run's `timings.jsonl` and `metrics.jsonl`.
+
+    Args:
+        folder: of the run.
+        trusted: whether its config may name programs to run and servers to call, as those with engines do.
 
     Raises:
         RunError: if too few steps have been recorded that compiled nothing.
     """
-    run = open_run(folder)
-    train, limit = run.config.train, run.config.sampling.max_tokens
+    config = load(open_run(folder).folder / "config.gin", trusted=trusted)
+    train, limit = config.train, config.sampling.max_tokens
     lengths = {line["step"]: line for line in read_lines(folder / "metrics.jsonl", "rl") if MEAN in line}
     timed = [line for line in read_lines(folder / "timings.jsonl", "rl") if "time/update" in line]
     kept = [line for line in timed if "compile/programs" not in line and line["step"] in lengths]

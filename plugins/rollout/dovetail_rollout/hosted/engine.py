@@ -37,6 +37,7 @@ class HostedEngine:
         host: serves `folder`, which has the weights of `version`.
         handover: writes the weights at each sync.
         restarts: how often a lost host may still be restarted.
+        vocabulary_logps: whether the host reports log-probabilities over the whole vocabulary if asked to.
     """
 
     name: str
@@ -48,6 +49,7 @@ class HostedEngine:
     pad_id: int
     decode: Callable[[Sequence[int]], str] = attrs.field(repr=False)
     restarts: int
+    vocabulary_logps: bool = False
     version: int = 0
     closed: bool = False
 
@@ -57,24 +59,18 @@ class HostedEngine:
         prompt_mask: Bool[np.ndarray, "prompt position"],
         keys: Key[Array, "prompt sample"],
         sampling: Sampling,
-        *,
-        keep_support: bool = False,
     ) -> Completions:
         """Sample one completion for each key.
 
         Raises:
-            ConfigError: for shapes that do not match, prompts padded on the right, log-probabilities that the host does
-                not report, or `keep_support`, which no host does.
+            ConfigError: for shapes that do not match, prompts padded on the right, or log-probabilities that the host
+                does not report.
             RunError: after `close`, if the host is lost for good, or if every completion failed.
         """
         self._check_open()
         check_prompts(prompt_tokens, prompt_mask, keys)
-        _check_reported(self.name, sampling)
-        if keep_support:
-            raise ConfigError(
-                f"rollout engine '{self.name}' in processes of its own does not keep the support of sampling.top_k,"
-                f" which a correction reads: set rollout.{self.name}.replicas = 1, or leave out sampling.top_k"
-            )
+        if not self.vocabulary_logps:
+            _check_reported(self.name, sampling)
         mask, seeds = np.asarray(prompt_mask, bool), seeds_of(keys)
         prompts = [row[kept].tolist() for row, kept in zip(np.asarray(prompt_tokens), mask, strict=True)]
         refused = unknown_ids(prompt_tokens, mask, self.vocab_size) | ~mask.any(axis=1)

@@ -18,7 +18,7 @@ from dovetail.config.settings import Sampling
 from dovetail.errors import ConfigError, RunError
 from dovetail.progress import SAMPLING, so_far
 from dovetail_rollout.hosted.busy import Busy
-from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Replica, Request
+from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Overdue, Replica, Request
 from dovetail_rollout.hosted.ledger import Ledger, Room, Sending
 from dovetail_rollout.hosted.member import Member, State
 from dovetail_rollout.hosted.roster import Roster
@@ -29,7 +29,7 @@ TELL_SECONDS: Final = 2.0
 HEALTH_SECONDS: Final = 10.0
 """Seconds of silence after which the health of a replica with outstanding work is checked."""
 
-Outcome = list[Answer | Failure] | Exception
+Outcome = Sequence[Answer | Failure | Overdue] | Exception
 
 
 def chosen_launcher(given: Any) -> Launcher:
@@ -168,7 +168,7 @@ class Fleet:
 
     def _take(self, ledger: Ledger, heard: dict[int, float], sending: Sending, life: int, outcome: Outcome) -> None:
         member = self.members.get(sending.replica)  # None if it was lost, and is not wanted any more
-        if isinstance(outcome, list):
+        if isinstance(outcome, Sequence):
             heard[sending.replica] = time.monotonic()
             ledger.take(sending, outcome)
         elif isinstance(outcome, HostLost):

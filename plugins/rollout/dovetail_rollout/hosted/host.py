@@ -44,6 +44,13 @@ class Failure:
     reason: str
 
 
+@attrs.frozen
+class Overdue:
+    """A completion that did not come in time from a host that answers others; another host may be asked for it."""
+
+    reason: str
+
+
 @attrs.frozen(kw_only=True)
 class Ends:
     """What ends a completion before its limit: an id, or `stopped`, which returns the number of tokens to keep.
@@ -100,7 +107,9 @@ class Replica(Host, Protocol):
     calls: int
     at_once: int | None
 
-    def share(self, requests: Sequence[Request], sampling: Sampling, ends: Ends) -> list[Answer | Failure]:
+    def share(
+        self, requests: Sequence[Request], sampling: Sampling, ends: Ends
+    ) -> Sequence[Answer | Failure | Overdue]:
         """Complete some prompts; called from several threads.
 
         Raises:

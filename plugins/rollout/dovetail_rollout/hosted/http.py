@@ -7,7 +7,8 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Generator, Iterator
+import time
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
@@ -23,10 +24,15 @@ BROKEN: Final = (OSError, http.client.HTTPException)
 LARGEST: Final = 1 << 30
 """Bytes of an answer, and of a line of one that comes in events."""
 LARGEST_ERROR: Final = 100_000
+PART: Final = 1 << 16
 
 
 class TooLarge(OSError):
     """An answer that is larger than any can be."""
+
+
+class Late(OSError):
+    """An answer that did not come, or not all of it, in the time that the caller gives it."""
 
 
 class Refused(Exception):
@@ -36,6 +42,41 @@ class Refused(Exception):
         super().__init__(f"status {status}: {text}")
         self.status = status
         self.text = text
+
+
+@attrs.frozen
+class _Answer:
+    """The body of an answer, of which all parts together have until `end`, in the time of `time.monotonic`."""
+
+    response: http.client.HTTPResponse
+    sock: socket.socket
+    end: float | None
+
+    def read(self) -> bytes:
+        """Return all of it."""
+        parts, size, length = list[bytes](), 0, self.response.length
+        while length is None or size < length:
+            most = PART if length is None else min(PART, length - size)
+            part = self._next(lambda: self.response.read1(most))  # noqa: B023 - called at once
+            if not part:
+                break
+            parts.append(part)
+            size += len(part)
+            if size > LARGEST:
+                raise TooLarge(f"an answer of more than {LARGEST:,} bytes")
+        return b"".join(parts)
+
+    def readline(self) -> bytes:
+        """Return the next line; empty at the end."""
+        return self._next(lambda: self.response.readline(LARGEST))
+
+    def _next(self, read: Callable[[], bytes]) -> bytes:
+        if self.end is not None and not self.response.isclosed():
+            left = self.end - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            self.sock.settimeout(left)
+        return read()
 
 
 def _address(self: JsonClient) -> SplitResult:
@@ -56,29 +97,30 @@ class JsonClient:
     key_variable: str
     key: str | None = attrs.field(default=None, repr=False)
     _address: SplitResult = attrs.field(init=False, repr=False, default=attrs.Factory(_address, takes_self=True))
-    _waiting: set[http.client.HTTPConnection] = attrs.field(factory=set, init=False, repr=False)
+    _waiting: set[socket.socket] = attrs.field(factory=set, init=False, repr=False)
     _lock: Any = attrs.field(factory=threading.Lock, init=False, repr=False)
     _closed: threading.Event = attrs.field(factory=threading.Event, init=False, repr=False)
 
     def get(self, path: str, *, timeout: float) -> Any:
-        """Return the answer to a GET request; `timeout` is in seconds."""
+        """Return the answer to a GET request; `timeout` is in seconds, for all of it."""
         with self._answer("GET", path, None, timeout) as answer:
-            return _json(_read(answer))
+            return _json(answer.read())
 
     def post(self, path: str, body: Any = None, *, timeout: float | None = None) -> Any:
-        """Return the answer to a POST request; `timeout` is the longest silence in seconds, None is any.
+        """Return the answer to a POST request; `timeout` is in seconds, for all of it, and None is any.
 
         Raises:
             Refused: for a status other than 200.
+            Late: if it takes longer than `timeout`.
             OSError, HTTPException: if it cannot connect, the connection breaks, or `close` is called.
         """
         with self._answer("POST", path, body, timeout) as answer:
-            return _json(_read(answer))
+            return _json(answer.read())
 
     def stream(self, path: str, body: Any, *, timeout: float | None = None) -> Generator[Any]:
         """Yield the events of an answer as they come; closing the generator closes the connection. Raises as `post`."""
         with self._answer("POST", path, body, timeout) as answer:
-            while line := answer.readline(LARGEST):
+            while line := answer.readline():
                 if line.startswith(b"data: ") and line != b"data: [DONE]\n":
                     yield json.loads(line[len(b"data: ") :])
 
@@ -86,45 +128,49 @@ class JsonClient:
         """Break all connections that are waiting for an answer, and make no new ones."""
         with self._lock:
             self._closed.set()
-            for connection in self._waiting:
-                if connection.sock is not None:
-                    with suppress(OSError):
-                        connection.sock.shutdown(socket.SHUT_RDWR)
+            for waiting in self._waiting:
+                with suppress(OSError):
+                    waiting.shutdown(socket.SHUT_RDWR)
 
     @contextmanager
-    def _answer(self, method: str, path: str, body: Any, timeout: float | None) -> Iterator[http.client.HTTPResponse]:
-        address = self._address
+    def _answer(self, method: str, path: str, body: Any, timeout: float | None) -> Iterator[_Answer]:
+        address, began = self._address, time.monotonic()
         kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
         assert address.hostname is not None, "checked when it was made"
         connection = kind(address.hostname, address.port, timeout=timeout)
-        with self._lock:
-            self._waiting.add(connection)
         try:
             connection.connect()
+            with self._waits(connection.sock) as sock:
+                data = None if body is None else json.dumps(body).encode()
+                connection.request(method, address.path.rstrip("/") + path, data, self._headers())
+                with connection.getresponse() as answer:  # one that is not read to its end keeps its socket
+                    if answer.status != http.client.OK:
+                        raise Refused(answer.status, _message(answer.read(LARGEST_ERROR)))
+                    yield _Answer(answer, sock, None if timeout is None else began + timeout)
+        except TimeoutError as error:
+            if timeout is None or time.monotonic() - began < timeout:
+                raise  # the network's own, where a machine is gone
+            raise Late(f"no answer within {timeout:g} s") from error
+        finally:
+            connection.close()
+
+    @contextmanager
+    def _waits(self, sock: socket.socket) -> Iterator[socket.socket]:
+        """Let `close` break a connection by its socket, which `http.client` forgets once an answer begins."""
+        with self._lock:
             if self._closed.is_set():
                 raise ConnectionAbortedError("the client is closed")
-            data = None if body is None else json.dumps(body).encode()
-            connection.request(method, address.path.rstrip("/") + path, data, self._headers())
-            with connection.getresponse() as answer:  # one that is not read to its end keeps its socket
-                if answer.status != http.client.OK:
-                    raise Refused(answer.status, _message(answer.read(LARGEST_ERROR)))
-                yield answer
+            self._waiting.add(sock)
+        try:
+            yield sock
         finally:
             with self._lock:
-                self._waiting.discard(connection)
-            connection.close()
+                self._waiting.discard(sock)
 
     def _headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/json", "Connection": "close"}
         key = self.key or os.environ.get(self.key_variable)
         return headers if key is None else {**headers, "Authorization": f"Bearer {key}"}
-
-
-def _read(answer: http.client.HTTPResponse) -> bytes:
-    data = answer.read(LARGEST + 1)
-    if len(data) > LARGEST:
-        raise TooLarge(f"an answer of more than {LARGEST:,} bytes")
-    return data
 
 
 def _json(data: bytes) -> Any:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 import attrs
 
-from dovetail_rollout.hosted.host import Answer, Failure
+from dovetail_rollout.hosted.host import Answer, Failure, Overdue
+
+TRIES: Final = 2
+"""Replicas that are asked for a completion that does not come in time."""
 
 
 @attrs.frozen
@@ -41,6 +45,7 @@ class Ledger:
         answers: the answers by position in the batch; None if there is none yet.
         waiting: positions of the requests that are not with a replica, in order.
         flying: the requests with replicas, by replica and by the number of the sending.
+        overdue: by position, the replicas that did not answer a request in time and are not lost.
 
     >>> ledger = Ledger.of([10, 10, 10])
     >>> rooms = [Room(0, calls=9, at_once=1), Room(1, calls=9, at_once=1)]
@@ -55,6 +60,7 @@ class Ledger:
     answers: list[Answer | Failure | None]
     waiting: list[int]
     flying: dict[int, dict[int, Sending]] = attrs.field(factory=dict)
+    overdue: dict[int, list[int]] = attrs.field(factory=dict)
     sent: int = 0
 
     @classmethod
@@ -87,7 +93,8 @@ class Ledger:
             free = [room for room in rooms if len(self.flying.get(room.replica, {})) < room.calls]
             if not free:
                 break
-            room = min(free, key=lambda room: (tokens[room.replica], room.replica))
+            slow = self.overdue.get(self.waiting[-1], ())
+            room = min(free, key=lambda room: (room.replica in slow, tokens[room.replica], room.replica))
             sending = self._send(room, math.ceil(len(self.waiting) / len(free)))
             tokens[room.replica] += sum(self.costs[ordinal] for ordinal in sending.ordinals)
             sent.append(sending)
@@ -100,14 +107,30 @@ class Ledger:
         self.flying.setdefault(room.replica, {})[sending.number] = sending
         return sending
 
-    def take(self, sending: Sending, answers: Sequence[Answer | Failure]) -> None:
-        """Record the answers of a replica, except for requests that already have an answer."""
+    def take(self, sending: Sending, answers: Sequence[Answer | Failure | Overdue]) -> None:
+        """Record the answers of a replica, except for requests that already have an answer.
+
+        A request that is overdue waits again, for another replica if there is one; at the last of `TRIES`, it fails.
+        """
         late = self.flying.get(sending.replica, {}).pop(sending.number, None) is None
         for ordinal, answer in zip(sending.ordinals, answers, strict=True):
-            if self.answers[ordinal] is None:
+            if isinstance(answer, Overdue):
+                if not late:
+                    self._be_overdue(ordinal, sending.replica, answer)
+            elif self.answers[ordinal] is None:
                 self.answers[ordinal] = answer
         if late:  # from a replica that was given up, so that its requests may be waiting again
             self._wait([ordinal for ordinal in self.waiting if self.answers[ordinal] is None])
+
+    def _be_overdue(self, ordinal: int, replica: int, answer: Overdue) -> None:
+        if self.answers[ordinal] is not None:
+            return
+        asked = self.overdue.setdefault(ordinal, [])
+        asked.append(replica)
+        if len(asked) < TRIES:
+            self._wait([*self.waiting, ordinal])
+        else:
+            self.answers[ordinal] = Failure(f"{answer.reason}, asked of replicas {' and '.join(map(str, asked))}")
 
     def lose(self, replica: int) -> None:
         """Return all requests of a replica to the waiting ones."""

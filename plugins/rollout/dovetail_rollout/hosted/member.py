@@ -107,10 +107,11 @@ class Member:
                 self.host.start(folder)
                 if self._confirm(folder):
                     return
-            except (RunError, HostLost) as error:
+            except Exception as error:  # one that nobody took would leave the replica joining for ever
+                words = str(error) if isinstance(error, (RunError, HostLost)) else f"{type(error).__name__}: {error}"
                 if self.wanted() != folder and not first:  # the folder was removed while it was read
                     self.host.stop()
-                elif not self._may_return(str(error), first=first):
+                elif not self._may_return(words, first=first):
                     return
         self.host.stop()
 

@@ -35,6 +35,7 @@ class Opening:
         handover: where weights are written.
         restarts: how often a lost host is restarted.
         probe: how far its log-probabilities may be from ours; see `Probe.tolerance`.
+        vocabulary_logps: see `HostedEngine`.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Opening:
     handover: str | None
     restarts: int
     probe: float | None
+    vocabulary_logps: bool = False
 
     def open(self, graphdef: Any, weights: Weights, tokenizer: Tokenizer) -> HostedEngine:
         """Write the weights, which are version 0, and start the host with them.
@@ -88,6 +90,7 @@ class Opening:
             pad_id=tokenizer.pad_id,
             decode=tokenizer.decode,
             restarts=self.restarts,
+            vocabulary_logps=self.vocabulary_logps,
         )
         try:
             self.host.start(folder)
@@ -113,5 +116,12 @@ def of_vanilla(vanilla: Any, launcher: Launcher) -> Opening:
         floor=vanilla.floor,
     )
     return Opening(
-        name="vanilla", host=fleet, folder=vanilla.folder, adapter=False, handover=None, restarts=0, probe=None
+        name="vanilla",
+        host=fleet,
+        folder=vanilla.folder,
+        adapter=False,
+        handover=None,
+        restarts=0,
+        probe=None,
+        vocabulary_logps=True,
     )

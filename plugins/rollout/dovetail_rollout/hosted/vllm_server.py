@@ -18,8 +18,8 @@ from dovetail.config.settings import Sampling
 from dovetail.errors import ConfigError, RunError
 from dovetail.progress import SAMPLING, so_far
 from dovetail_rollout.hosted.handover import adapted, dtype_of
-from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Request
-from dovetail_rollout.hosted.http import BROKEN, JsonClient, Refused
+from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Overdue, Request
+from dovetail_rollout.hosted.http import BROKEN, JsonClient, Late, Refused
 from dovetail_rollout.hosted.served import Served
 from dovetail_rollout.kinds import Program
 
@@ -94,7 +94,10 @@ class VllmServer(Served):
     Attributes:
         sleeps: whether the server releases the device's memory after each batch.
         calls: concurrent requests.
-        request_seconds: the longest that a request may stay without an answer, or without more of it.
+        request_seconds: the longest that a completion may take. One that takes longer may be asked for elsewhere; if
+            the server has said nothing of several in this time, it is lost.
+        asked: the completions that it is sampling, each by an object of its own.
+        answered: when it last said something of a completion, in the time of `time.monotonic`.
     """
 
     serving: Serving
@@ -105,6 +108,8 @@ class VllmServer(Served):
     model: str = NAME
     has_worker: bool = False
     asleep: bool = False
+    asked: set[object] = attrs.field(factory=set)
+    answered: float = 0.0
 
     def start(self, folder: Path) -> None:
         """Start a server for the folder, or have somebody else's load it."""
@@ -188,9 +193,10 @@ class VllmServer(Served):
         if self.sleeps:
             self._call("/sleep?level=1")
             self.asleep = True
-        return [future.result() for future in futures]
+        answers = [future.result() for future in futures]
+        return [Failure(answer.reason) if isinstance(answer, Overdue) else answer for answer in answers]
 
-    def share(self, requests: Sequence[Request], sampling: Sampling, ends: Ends) -> list[Answer | Failure]:
+    def share(self, requests: Sequence[Request], sampling: Sampling, ends: Ends) -> list[Answer | Failure | Overdue]:
         """Send requests one after another over the calling thread's connections."""
         check_temperature(sampling)
         client = self.client
@@ -204,19 +210,46 @@ class VllmServer(Served):
         except BROKEN as error:
             raise HostLost(self._broke(error)) from error
 
-    def _one(self, client: JsonClient, request: Request, body: dict[str, Any], ends: Ends) -> Answer | Failure:
-        asked = {**body, "prompt": request.prompt, "seed": request.seed}
+    def _one(
+        self, client: JsonClient, request: Request, body: dict[str, Any], ends: Ends
+    ) -> Answer | Failure | Overdue:
+        asked, began, mine = {**body, "prompt": request.prompt, "seed": request.seed}, time.monotonic(), object()
+        self.asked.add(mine)
         try:
             if ends.stopped is None:
                 choice = client.post("/v1/completions", asked, timeout=self.request_seconds)["choices"][0]
                 answer = Answer(choice["token_ids"], choice["logprobs"]["token_logprobs"])
             else:
-                answer = _until_stopped(client, asked, ends.stopped, self.request_seconds)
+                answer = self._until_stopped(client, asked, ends.stopped)
+        except Late as late:
+            if self.answered < began and len(self.asked) > 1:
+                raise
+            return Overdue(self._broke(late))
         except Refused as refused:
             if refused.status not in BAD_REQUEST:
                 raise
             return Failure(refused.text)
+        finally:
+            self.asked.discard(mine)
+        self.answered = time.monotonic()
         return answer if answer.tokens else Failure("the server returned no token")
+
+    def _until_stopped(self, client: JsonClient, asked: dict[str, Any], stopped: Callable[..., int | None]) -> Answer:
+        """Read a completion as it is sampled; at a stop string hang up, which makes the server stop."""
+        tokens: list[int] = []
+        logps: list[float] = []
+        streamed = {**asked, "stream": True, "stream_interval": CHUNK}
+        with closing(client.stream("/v1/completions", streamed, timeout=self.request_seconds)) as events:
+            for event in events:
+                if "error" in event:
+                    raise Refused(int(event["error"].get("code", 500)), str(event["error"].get("message")))
+                self.answered, seen = time.monotonic(), len(tokens)
+                for choice in event["choices"]:
+                    tokens += choice["token_ids"]
+                    logps += choice["logprobs"]["token_logprobs"]
+                if stopped(tokens, seen) is not None:
+                    break
+        return Answer(tokens, logps)
 
     def load(self, folder: Path) -> None:
         """Have the server read the weights and drop the keys and values computed with the old ones."""
@@ -257,8 +290,8 @@ class VllmServer(Served):
             raise HostLost(self.epitaph(f"{path}: {self._broke(error)}")) from error
 
     def _broke(self, error: Exception) -> str:
-        if isinstance(error, TimeoutError):
-            return f"no answer for {self.request_seconds:g} s (rollout.vllm.request_seconds)"
+        if isinstance(error, Late):
+            return f"no answer within {self.request_seconds:g} s (rollout.vllm.request_seconds)"
         return f"the connection broke ({type(error).__name__})"
 
     def epitaph(self, what: str) -> str:
@@ -270,26 +303,6 @@ class VllmServer(Served):
     def _connected(self) -> JsonClient:
         assert self.client is not None, "it is started"
         return self.client
-
-
-def _until_stopped(
-    client: JsonClient, asked: dict[str, Any], stopped: Callable[..., int | None], seconds: float
-) -> Answer:
-    """Read a completion as it is sampled; at a stop string hang up, which makes the server stop."""
-    tokens: list[int] = []
-    logps: list[float] = []
-    events = client.stream("/v1/completions", {**asked, "stream": True, "stream_interval": CHUNK}, timeout=seconds)
-    with closing(events):
-        for event in events:
-            if "error" in event:
-                raise Refused(int(event["error"].get("code", 500)), str(event["error"].get("message")))
-            seen = len(tokens)
-            for choice in event["choices"]:
-                tokens += choice["token_ids"]
-                logps += choice["logprobs"]["token_logprobs"]
-            if stopped(tokens, seen) is not None:
-                break
-    return Answer(tokens, logps)
 
 
 def environment(token: str) -> dict[str, str]:

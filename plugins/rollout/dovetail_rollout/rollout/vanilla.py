@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
@@ -28,6 +28,8 @@ from dovetail_rollout.decoding.sampling import SORTED, Numbers
 from dovetail_rollout.decoding.slots import Schedule
 from dovetail_rollout.decoding.stops import Stops
 from dovetail_rollout.decoding.turns import Rounds
+from dovetail_rollout.kinds import Launcher
+from dovetail_rollout.launcher.local import Local
 from dovetail_rollout.launcher.urls import Urls
 
 SHORTEST_PROMPT = 64
@@ -60,8 +62,9 @@ class Vanilla:
         shrink: whether the last completions move into fewer slots, which costs compilations; None means yes on CPUs,
             where the cost of a step grows with its rows.
         cache_dtype: the type of keys and values; None means the model's own.
-        replicas: 1 samples in this process. More are processes with their own devices, each with a copy of the
-            weights; a completion has the same tokens wherever it is sampled. See `docs/fleet.md`.
+        replicas: 1 samples in this process, unless the launcher has settings. Otherwise each replica is a process with
+            a device of its own and a copy of the weights; a completion has the same tokens wherever it is sampled.
+            See `docs/fleet.md`.
         launcher: where the replicas run: 'local' or 'ray'.
         floor: the least number of replicas, including those being restarted; with fewer the run ends.
         restarts: how often in a run each replica may be restarted.
@@ -86,26 +89,47 @@ class Vanilla:
             raise ConfigError(
                 f"rollout.vanilla.floor = {self.floor}, and there are {self.replicas} replicas; it can be that at most"
             )
-        if isinstance(self.launcher, Urls):
+        launcher = self._launcher
+        if isinstance(launcher, Urls):
             raise ConfigError("rollout.vanilla.launcher = 'urls': nobody else starts this engine; use 'local' or 'ray'")
+        if isinstance(launcher, Local) and (several := [each for each in launcher.devices if "," in each]):
+            raise ConfigError(
+                f"launcher.local.devices has {several[0]!r}: a replica of rollout 'vanilla' computes on one device;"
+                " name one for each, or use rollout 'vllm'"
+            )
+
+    @property
+    def _launcher(self) -> Launcher:
+        from dovetail_rollout.hosted.fleet import chosen_launcher
+
+        return chosen_launcher(self.launcher)
+
+    @property
+    def apart(self) -> bool:
+        """Whether it samples in processes of its own."""
+        return self.replicas > 1 or self._launcher != Local()
+
+    @property
+    def claims(self) -> Mapping[str, Any]:
+        """What processes of their own do not do: keep the support, and compute on the devices of `rollout/mesh`."""
+        return {"keeps_support": 0, "placed": False} if self.apart else {}
 
     def check(self) -> None:
         """Check the launcher's requirements; without replicas there are none."""
-        if self.replicas > 1:
+        if self.apart:
             self._opening()
 
     def _opening(self) -> Any:
         """Return the opening of the replicas."""
-        from dovetail_rollout.hosted.fleet import chosen_launcher
         from dovetail_rollout.hosted.opening import of_vanilla
 
-        launcher = chosen_launcher(self.launcher)
+        launcher = self._launcher
         launcher.check()
         return of_vanilla(self, launcher)
 
     def open(self, graphdef: Any, weights: Weights, tokenizer: Tokenizer) -> RolloutEngine:
         """Return an engine that samples from `nnx.merge(graphdef, *weights)`; its weights have version 0."""
-        if self.replicas > 1:
+        if self.apart:
             return self._opening().open(graphdef, weights, tokenizer)
         return VanillaEngine(
             slots=self.slots,
@@ -122,7 +146,7 @@ class Vanilla:
 
     def open_folder(self, folder: Path, tokenizer: Tokenizer) -> RolloutEngine:
         """Return an engine that samples from a Hugging Face folder, read by the model `pretrained`."""
-        if self.replicas > 1:
+        if self.apart:
             return self._opening().open_folder(folder, tokenizer)
         maker: Any = dovetail.get("model", "pretrained").bind(path=str(folder))
         model = maker.make(tokenizer.vocab_size, rngs=nnx.Rngs(0), place=lambda axes, shape: None)

@@ -72,8 +72,9 @@ class Vllm:
         floor: the least number of replicas, including those being restarted; with fewer the run ends.
         restarts: how often in a run each server may be restarted after it dies.
         start_seconds: time limit for a start, in seconds.
-        request_seconds: time limit for a request, in seconds: for a whole completion, or for the next part of one if
-            there are stop strings. A server that exceeds it is treated as lost.
+        request_seconds: time limit for a completion, in seconds. A replica that exceeds it while it answers other
+            requests is left alone, and another one is asked; if that exceeds it as well, or there is only one server,
+            the completion fails and is left out. A server that says nothing of several for so long is treated as lost.
         probe: the greatest mean difference of log-probabilities, in nats, between a few completions sampled when the
             engine opens and the trainer's scores. None means 0.01 in float32 and 0.25 in 16 bits; 0 skips the check.
 
