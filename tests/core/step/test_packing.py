@@ -63,10 +63,10 @@ def rows_of(lengths):
 
 
 @functools.cache
-def updates():
+def updates(dropout=0.0):
     """A packed update and one of whole rows, both compiled once: functions of a batch, to the gradient and metrics."""
     options = (*GRADIENT, "train.policy_loss=reinforce", "train.adapter=lora", "adapter.lora.rank=2")
-    options += ("sampling.max_tokens=5",)
+    options += ("sampling.max_tokens=5", f"adapter.lora.dropout={dropout}")
     _, graphdef, weights = make_adapted(*options)
 
     def of(*more):
@@ -102,6 +102,15 @@ def test_the_order_of_the_completions_changes_nothing():
     packed, _ = updates()
     batch, other = rows_of(MIXED), jnp.array([2, 0, 3, 1, 7, 6, 5, 4, 8, 11, 10, 9])
     jax.tree.map(close, packed(batch)[0], packed({name: array[other] for name, array in batch.items()})[0])
+
+
+def test_what_is_dropped_belongs_to_the_token_wherever_it_is_packed():
+    batch = rows_of(MIXED)
+    (packed, _), (whole, _) = (update(batch) for update in updates(dropout=0.5))
+    jax.tree.map(close, packed, whole)
+    without, _ = updates()[1](batch)
+    far = jax.tree.map(lambda x, y: np.abs(x - y).max() / np.abs(y).max(), whole, without)
+    assert min(jax.tree.leaves(far)) > 0.1
 
 
 def test_the_share_of_the_positions_that_are_tokens_is_measured():
