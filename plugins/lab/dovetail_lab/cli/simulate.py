@@ -6,6 +6,7 @@ import argparse
 import itertools
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from dovetail.cli.options import Commands
 
@@ -55,7 +56,8 @@ def run(options: argparse.Namespace) -> int:
     more = f"{'oversample':>11} {'rounds':>7} " if found.drawing else ""
     print(f"{'k':>3} {'group':>6} {'engines':>8} {more}{titles}")
     groups, extra = options.group_size or (found.group_size,), options.oversample or (None,)
-    for group, engines, oversample, k in itertools.product(groups, options.engines, extra, options.staleness):
+    settings: Any = itertools.product(groups, options.engines, extra, options.staleness)
+    for group, engines, oversample, k in settings:
         at = found.forecast(k, group, engines, oversample)
         if drawing is not None:
             said = drawing.more if oversample is None else oversample
