@@ -2,7 +2,8 @@
 
 `plan` runs two training steps of each of six configurations and compares the maximum resident size of the process
 with the estimate of `dovetail plan`. `length` runs one step of one small model with rows of 512 to 8,192 tokens; with
-`--allocated` it only compiles the update and reports the memory that XLA allocates. Every run and every plan has a
+`--allocated` it only compiles the update and reports the memory that XLA allocates. `mesh` runs on eight devices of one
+host, whose memory a process holds together. Every run and every plan has a
 process of its own, without a persistent compilation cache.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -18,12 +20,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import attrs
 import jax
 from step import machine
-from workloads import COMMON, LONG, SMALL, VOCAB, Numbers, register
+from workloads import COMMON, LONG, SHAPES, SMALL, VOCAB, register
 
-import dovetail
 from dovetail.config import load
 from dovetail.devices.mesh import Devices
 from dovetail.protocols import Settled
@@ -33,25 +33,9 @@ from dovetail.train.models import Models
 from dovetail_memory.cost import estimate
 from dovetail_memory.footprint import Footprint
 
-
-@attrs.frozen(kw_only=True)
-class ManyNumbers(Numbers):
-    """`Numbers` with the vocabulary size of SmolLM2."""
-
-    @property
-    def vocab_size(self) -> int:
-        return 49_152
-
-
 SMOLLM2 = (
     *COMMON,
-    "train.tokenizer=many_numbers",
-    "model.decoder.width=576",
-    "model.decoder.layers=30",
-    "model.decoder.heads=9",
-    "model.decoder.kv_heads=3",
-    "model.decoder.ffn=1536",
-    "model.decoder.tied=True",
+    *SHAPES["SmolLM2-135M"],
     "train.prompts=2",
     "train.group_size=8",
     "sampling.max_tokens=32",
@@ -78,7 +62,14 @@ LENGTHS = {
     )
     for n in (512, 1024, 2048, 4096, 8192)
 }
-RUNS = {"plan": (PLANS, 2), "length": (LENGTHS, 1)}
+MESHES = {
+    "W1, fsdp 8": (*PLANS["W1"], "mesh.fsdp=8"),
+    "W1, fsdp 4, tp 2": (*PLANS["W1"], "mesh.fsdp=4", "mesh.tp=2"),
+}
+RUNS = {"plan": (PLANS, 2), "length": (LENGTHS, 1), "mesh": (MESHES, 2)}
+EIGHT = "--xla_force_host_platform_device_count=8"
+OF_PROCESS = ("the process itself", "compiled programs")
+"""Purposes of memory that the devices of one host share."""
 
 
 def one(kind: str, name: str, *, planned: bool) -> dict[str, Any]:
@@ -87,7 +78,9 @@ def one(kind: str, name: str, *, planned: bool) -> dict[str, Any]:
     config = load(None, [*configs[name], f"train.steps={steps}"])
     if planned:
         cost = estimate(config)
-        return {"choice": cost.choice, "planned_mib": cost.peak // 2**20}
+        shared = sum(cost.memory.get(name, 0) for name in OF_PROCESS)
+        planned = shared + len(config.mesh.span) * (cost.peak - shared)
+        return {"choice": cost.choice, "planned_mib": planned // 2**20}
     with tempfile.TemporaryDirectory() as folder:
         train(config, Path(folder))
     return {"measured_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 2**10}
@@ -113,7 +106,10 @@ def compared(kind: str, name: str) -> dict[str, Any]:
 
 def _in_child(kind: str, name: str, what: str) -> dict[str, Any]:
     command = [sys.executable, __file__, kind, name, what]
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.splitlines()[-1])
+    flags = " ".join(filter(None, (os.environ.get("XLA_FLAGS"), EIGHT if kind == "mesh" else None)))
+    environment = os.environ | {"XLA_FLAGS": flags}
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment).stdout
+    return json.loads(printed.splitlines()[-1])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -130,7 +126,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if unknown := set(names) - set(configs):
         parser.error(f"unknown configuration {min(unknown)!r}; there are {', '.join(configs)}")
     register()
-    dovetail.register("tokenizer", "many_numbers", ManyNumbers)
     if options.allocated:
         found = [allocated(name, how) for name in names if name in LENGTHS for how in ("auto", "dense")]
         print(json.dumps(found, indent=2))

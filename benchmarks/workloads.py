@@ -50,6 +50,26 @@ COMMON = (
 )
 SMALL = ("train.prompts=16", "train.group_size=8", "train.max_prompt_tokens=64")
 LONG = ("train.prompts=4", "train.group_size=16", "train.max_prompt_tokens=448", "task.fixed_prompts.length=448")
+SHAPES: dict[str, tuple[str, ...]] = {
+    name: (
+        f"tokenizer.numbers.size={vocabulary}",
+        f"model.decoder.width={width}",
+        f"model.decoder.layers={layers}",
+        f"model.decoder.heads={heads}",
+        f"model.decoder.kv_heads={kv_heads}",
+        f"model.decoder.head_dim={head_dim}",
+        f"model.decoder.ffn={ffn}",
+        f"model.decoder.tied={tied}",
+    )
+    for name, vocabulary, width, layers, heads, kv_heads, head_dim, ffn, tied in (
+        ("tiny", 4096, 64, 2, 4, 2, 16, 128, True),
+        ("SmolLM2-135M", 49_152, 576, 30, 9, 3, 64, 1536, True),
+        ("Qwen2.5-0.5B", 151_936, 896, 24, 14, 2, 64, 4864, True),
+        ("Qwen2.5-1.5B", 151_936, 1536, 28, 12, 2, 128, 8960, True),
+        ("Qwen2.5-7B", 152_064, 3584, 28, 28, 4, 128, 18_944, False),
+    )
+}
+"""Decoders with random weights and the sizes of these models; the biases that Qwen adds in attention are left out."""
 WORKLOADS: dict[str, tuple[str, ...]] = {
     "W1": (*COMMON, *SMALL),
     "W2": (*COMMON, *SMALL, "train.model=stopping_decoder", "tokenizer.numbers.ends=True"),
@@ -77,13 +97,14 @@ class FixedPrompts:
 
 @attrs.frozen(kw_only=True)
 class Numbers:
-    """A tokenizer whose token 17 is the text '17'; `ends` tells whether token 0 ends a completion."""
+    """A tokenizer of `size` tokens, of which token 17 is the text '17'; `ends`: whether token 0 ends a completion."""
 
     ends: bool = False
+    size: int = VOCAB
 
     @property
     def vocab_size(self) -> int:
-        return VOCAB
+        return self.size
 
     @property
     def pad_id(self) -> int:

@@ -24,6 +24,7 @@ ARCHITECTURES = (
     "qwen2",
     "qwen2_yarn",
     "qwen3",
+    "qwen3_moe",
     "smollm3",
 )
 

@@ -9,6 +9,7 @@ import attrs
 
 from dovetail_model.huggingface.names import LLAMA
 from dovetail_model.layers.glu import Activation
+from dovetail_model.layers.mixture import Sparsity
 from dovetail_model.layers.rope import Rope
 
 DType = Literal["float32", "bfloat16"]
@@ -41,6 +42,7 @@ class Spec:
         vocab_size: rows of the embedding.
         width: units of the residual stream.
         ffn: units of the feed-forward layer.
+        sparsity: the experts that some layers have in place of the feed-forward layer; None if no layer has.
         heads: query heads per layer.
         kv_heads: key-value heads per layer; a divisor of `heads`.
         head_dim: units per head, even.
@@ -81,6 +83,7 @@ class Spec:
     layers: tuple[Layer, ...]
     tied: bool
     has_logits: bool = True
+    sparsity: Sparsity | None = None
     activation: Activation = "silu"
     norm_epsilon: float = 1e-6
     norm_offset: float = 0.0

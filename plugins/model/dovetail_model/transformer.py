@@ -18,6 +18,7 @@ from dovetail_model.attention.choice import Shapes, choose
 from dovetail_model.cache import Cache, KeyValues, empty_cache
 from dovetail_model.layers.glu import GLU
 from dovetail_model.layers.low_rank import LowRank
+from dovetail_model.layers.mixture import Mixture
 from dovetail_model.layers.norm import RMSNorm
 from dovetail_model.layers.remat import recomputed
 from dovetail_model.spec import Spec
@@ -35,22 +36,13 @@ POLICIES = {
 class Block(nnx.Module):
     """An attention layer and a feed-forward layer, each normalised before or after and added to the residual stream."""
 
-    def __init__(self, spec: Spec, *, rngs: nnx.Rngs) -> None:
+    def __init__(self, spec: Spec, number: int, *, rngs: nnx.Rngs) -> None:
         self.scale = spec.residual_scale
         self.attention_norm = _norm(spec) if spec.pre_norms else None
         self.attention = Attention(spec, rngs=rngs)
         self.attention_post_norm = _norm(spec) if spec.post_norms else None
         self.ffn_norm = _norm(spec) if spec.pre_norms else None
-        self.ffn = GLU(
-            spec.width,
-            spec.ffn,
-            activation=spec.activation,
-            bias=spec.ffn_bias,
-            std=spec.init_std,
-            out_std=spec.init_std if spec.out_std is None else spec.out_std,
-            param_dtype=spec.param_dtype,
-            rngs=rngs,
-        )
+        self.ffn = _ffn(spec, number, rngs)
         self.ffn_post_norm = _norm(spec) if spec.post_norms else None
 
     def __call__(
@@ -59,7 +51,8 @@ class Block(nnx.Module):
         """Return the residual stream after this block, and the row's own keys and values."""
         mixed, present = self.attention(_normed(x, self.attention_norm), view, past, prefix)
         x = x + self._scaled(_normed(mixed, self.attention_post_norm))
-        gated = self.ffn(_normed(x, self.ffn_norm), view.keys)
+        inputs = _normed(x, self.ffn_norm)
+        gated = self.ffn(inputs) if isinstance(self.ffn, Mixture) else self.ffn(inputs, view.keys)
         return x + self._scaled(_normed(gated, self.ffn_post_norm)), present
 
     def _scaled(self, change: Float[Array, "row width"]) -> Float[Array, "row width"]:
@@ -79,7 +72,7 @@ class Transformer(nnx.Module):
         self.width = spec.width
         self.vocab_size = spec.vocab_size
         self.embedding = nnx.Param(_table(spec, rngs), axes=("vocab", "width"))
-        self.blocks = nnx.List([Block(spec, rngs=rngs) for _ in spec.layers])
+        self.blocks = nnx.List([Block(spec, number, rngs=rngs) for number in range(len(spec.layers))])
         self.norm = _norm(spec)
         has_table = spec.has_logits and not spec.tied
         self.unembedding = nnx.Param(_table(spec, rngs), axes=("vocab", "width")) if has_table else None
@@ -198,6 +191,18 @@ def _called(graphdef: Any, remat: str, *arguments: Any) -> tuple[Float[Array, "r
 
 def _normed(x: Float[Array, "row width"], norm: RMSNorm | None) -> Float[Array, "row width"]:
     return x if norm is None else norm(x)
+
+
+def _ffn(spec: Spec, number: int, rngs: nnx.Rngs) -> GLU | Mixture:
+    out_std = spec.init_std if spec.out_std is None else spec.out_std
+    make = functools.partial(
+        GLU, spec.width, spec.ffn, activation=spec.activation, bias=spec.ffn_bias, param_dtype=spec.param_dtype
+    )
+    if spec.sparsity is not None and number in spec.sparsity.layers:
+        make = functools.partial(
+            Mixture, spec.width, spec.sparsity, activation=spec.activation, param_dtype=spec.param_dtype
+        )
+    return make(std=spec.init_std, out_std=out_std, rngs=rngs)
 
 
 def _norm(spec: Spec) -> RMSNorm:

@@ -154,6 +154,25 @@ SMOLLM3_3B = {
     "tie_word_embeddings": True,
     "vocab_size": 128256,
 }
+QWEN3_30B_A3B = {
+    "model_type": "qwen3_moe",
+    "decoder_sparse_step": 1,
+    "head_dim": 128,
+    "hidden_act": "silu",
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "mlp_only_layers": [],
+    "moe_intermediate_size": 768,
+    "norm_topk_prob": True,
+    "num_attention_heads": 32,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 48,
+    "num_key_value_heads": 4,
+    "rope_theta": 1000000.0,
+    "tie_word_embeddings": False,
+    "vocab_size": 151936,
+}
 OLMO2_1B = {
     "model_type": "olmo2",
     "hidden_act": "silu",
@@ -197,6 +216,7 @@ PHI4_MINI = {
         (PHI4_MINI, 3_836_021_760),
         (SMOLLM3_3B, 3_075_098_624),
         (OLMO2_1B, 1_484_916_736),
+        (QWEN3_30B_A3B, 30_532_122_624),
     ],
     ids=lambda value: value["model_type"] if isinstance(value, dict) else "",
 )

@@ -12,7 +12,7 @@ from flax import nnx
 from dovetail import STATIC
 from dovetail.errors import ConfigError, listing
 from dovetail_model.huggingface.names import module_name
-from dovetail_model.layers.linear import Linear
+from dovetail_model.layers.linear import Matrix
 from dovetail_model.layers.quantised import Format
 from dovetail_model.transformer import decoder_of
 
@@ -32,7 +32,8 @@ class LoRA:
         alpha: α; the change is scaled by α / rank.
         modules: a regular expression that must match a module's full name, such as
             `.*\\.self_attn\\.(q|v)_proj`; names are those of the Hugging Face folder, `model.layers.0.mlp.up_proj`.
-            The default is every matrix except the embeddings.
+            The default is every matrix except the embeddings and the routers of experts. A layer's experts share a
+            name, `model.layers.0.mlp.experts.up_proj`, and each of them gets a change of its own.
         quantise_base: the format of the adapted matrices; None leaves them unquantised.
         dropout: the fraction of the inputs of A that are set to zero in training (the warm start and the update); the
             others are scaled up. Sampling and scoring use no dropout, so if the update reads `old_logps` from another
@@ -76,12 +77,12 @@ class LoRA:
         return model
 
 
-def linears(model: nnx.Module) -> dict[str, Linear]:
+def linears(model: nnx.Module) -> dict[str, Matrix]:
     """Return the matrix products of a decoder under their names in a Hugging Face folder.
 
     Raises:
         ConfigError: if the model does not come from this package.
     """
     decoder = decoder_of(model)
-    products = ((path, module) for path, module in nnx.iter_modules(decoder) if isinstance(module, Linear))
+    products = ((path, module) for path, module in nnx.iter_modules(decoder) if isinstance(module, Matrix))
     return {module_name(decoder.spec.names, path): product for path, product in products}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -19,12 +19,13 @@ from dovetail.errors import ConfigError, DovetailWarning
 from dovetail_model.adapter.lora import linears
 from dovetail_model.huggingface.config import FILE as CONFIG
 from dovetail_model.huggingface.config import HuggingFaceConfig
+from dovetail_model.huggingface.experts import names_of_each
 from dovetail_model.huggingface.fused import stored_together
 from dovetail_model.huggingface.lookup import read_spec
-from dovetail_model.huggingface.names import is_transposed, tensor_name
+from dovetail_model.huggingface.names import swapped, tensor_name
 from dovetail_model.huggingface.safetensors import write_file, write_folder
 from dovetail_model.huggingface.spellings import with_old_spellings
-from dovetail_model.layers.linear import Linear
+from dovetail_model.layers.linear import Matrix, Stack
 from dovetail_model.layers.low_rank import LowRank
 from dovetail_model.source.source import Source
 from dovetail_model.spec import DType, Spec
@@ -47,13 +48,13 @@ class Parameter:
     @classmethod
     def of(cls, like: Any, make: Callable[[], jax.Array], *, transposed: bool) -> Parameter:
         """Return the parameter whose array `make` computes, with the shape and type of `like`."""
-        shape = like.shape[::-1] if transposed else like.shape
+        shape = swapped(like.shape) if transposed else like.shape
         return cls(tuple(shape), np.dtype(like.dtype), make, transposed)
 
     def read(self) -> np.ndarray:
         """Return the array on the host, in the folder's layout."""
         array = np.asarray(self.make())
-        return array.T if self.transposed else array
+        return array.swapaxes(-1, -2) if self.transposed else array
 
 
 def save_pretrained(
@@ -112,14 +113,14 @@ def tensors(model: Transformer, dtype: DType | None = None) -> dict[str, Paramet
 
     They have the type `dtype`, or their own if it is None.
     """
-    products = {path: module for path, module in nnx.iter_modules(model) if isinstance(module, Linear)}
-    kernels = {(*path, "kernel"): linear for path, linear in products.items()}
+    products = {path: module for path, module in nnx.iter_modules(model) if isinstance(module, Matrix)}
     found: dict[str, Parameter] = {}
-    for path, linear in kernels.items():
-        make = partial(linear.merged, dtype)
-        found[tensor_name(model.spec.names, path)] = Parameter.of(
-            jax.eval_shape(make), make, transposed=is_transposed(path)
-        )
+    for path, product in products.items():
+        name = tensor_name(model.spec.names, (*path, "kernel"))
+        found |= {
+            each: Parameter.of(jax.eval_shape(make), make, transposed=True)
+            for each, make in _merged(name, product, dtype)
+        }
     for path, leaf in nnx.to_flat_state(nnx.state(model)):
         inside_linear = any(path[:length] in products for length in range(len(path)))
         if not inside_linear or path[-1] == "bias":
@@ -128,6 +129,15 @@ def tensors(model: Transformer, dtype: DType | None = None) -> dict[str, Paramet
     for whole, parts in stored_together(model.spec):
         found[whole] = _together([found.pop(part) for part in parts])
     return found
+
+
+def _merged(name: str, product: Matrix, dtype: DType | None) -> Iterator[tuple[str, Callable[[], jax.Array]]]:
+    """Yield the name and the maker of each tensor of a matrix; a stack of experts has one for each expert."""
+    if not isinstance(product, Stack):
+        yield name, partial(product.merged, dtype)
+        return
+    for number, each in enumerate(names_of_each(name, product.shape[0])):
+        yield each, partial(product.of_group, number, dtype)
 
 
 def _together(parts: list[Parameter]) -> Parameter:
@@ -149,12 +159,17 @@ def save_adapter(folder: Path, model: nnx.Module, *, base: str) -> list[Path]:
     `base` names the adapted model: a folder, or its name on the hub.
 
     Raises:
-        ConfigError: if the model has no adapter, or its folder fuses adapted matrices.
+        ConfigError: if the model has no adapter, its folder fuses adapted matrices, or experts are adapted.
     """
     changes = {name: linear.change for name, linear in linears(model).items() if linear.change is not None}
     if not changes:
         raise ConfigError("the model has no adapter; write it whole")
     spec = decoder_of(model).spec
+    if stacks := [name for name, product in linears(model).items() if isinstance(product, Stack) and product.change]:
+        raise ConfigError(
+            f"{stacks[0]} and others have an adapter for each expert, which not every reader of PEFT's format knows;"
+            " write the model whole"
+        )
     apart = {part for _, parts in stored_together(spec) for part in parts}
     if found := [name for name in changes if f"{name}.weight" in apart]:
         raise ConfigError(

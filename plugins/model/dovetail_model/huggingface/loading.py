@@ -12,8 +12,9 @@ from flax import nnx
 
 from dovetail.errors import ConfigError, listing
 from dovetail.protocols import Place
+from dovetail_model.huggingface.experts import stacked
 from dovetail_model.huggingface.fused import taken_apart
-from dovetail_model.huggingface.names import is_transposed, tensor_name
+from dovetail_model.huggingface.names import is_transposed, swapped, tensor_name
 from dovetail_model.huggingface.safetensors import Readable
 from dovetail_model.source.source import Source
 from dovetail_model.spec import Spec
@@ -41,7 +42,7 @@ def load(spec: Spec, source: Source, place: Place | None, *, besides: Collection
     parameters = dict(nnx.to_flat_state(state))
     names = {path: tensor_name(spec.names, path) for path in parameters}
     shapes = {names[path]: _stored_shape(path, leaf) for path, leaf in parameters.items()}
-    found = taken_apart(found, spec, shapes)
+    found = stacked(taken_apart(found, spec, shapes), shapes)
     _check(source, shapes, found, spec)
     # The largest first: casting and moving need a second copy of a tensor, and at first little else is in memory.
     for path in sorted(parameters, key=lambda path: -parameters[path].size):
@@ -51,13 +52,13 @@ def load(spec: Spec, source: Source, place: Place | None, *, besides: Collection
 
 
 def _stored_shape(path: Any, leaf: Any) -> tuple[int, ...]:
-    return leaf.shape[::-1] if is_transposed(path) else leaf.shape
+    return swapped(leaf.shape) if is_transposed(path) else leaf.shape
 
 
 def _read(tensor: Readable, transposed: bool, leaf: Any, place: Place | None) -> jax.Array:
     """Read, cast and place one tensor."""
     stored = tensor.read()
-    view = stored.T if transposed else stored
+    view = stored.swapaxes(-1, -2) if transposed else stored
     sharding = None if place is None else place(leaf.get_metadata().get("axes"), view.shape)
     if sharding is None:
         array = jax.device_put(np.asarray(view, leaf.dtype, order="C"))

@@ -40,6 +40,16 @@ PHI3_FUSED: Mapping[str, tuple[str, ...]] = {
 }
 """Phi-3's fused matrices; the parts have Llama's names."""
 
+MIXTURE: Mapping[str, str] = {
+    **LLAMA,
+    "blocks.{}.ffn.router": "model.layers.{}.mlp.gate",
+    **{
+        f"blocks.{{}}.ffn.experts.{name}": f"model.layers.{{}}.mlp.experts.{name}_proj"
+        for name in ("gate", "up", "down")
+    },
+}
+"""Qwen's mixtures of experts; see `dovetail_model.huggingface.experts` for the tensors of each expert."""
+
 LEAVES: Mapping[str, str] = {"kernel": "weight", "scale": "weight", "bias": "bias"}
 
 
@@ -66,9 +76,18 @@ def tensor_name(names: Mapping[str, str], path: ParameterPath) -> str:
 
 
 def is_transposed(path: ParameterPath) -> bool:
-    """Return whether folders store the transpose, which they do for matrices of linear layers: [outputs, inputs].
+    """Return whether folders swap the last two axes, as they do for matrices of linear layers: [outputs, inputs].
 
     >>> is_transposed(("blocks", 3, "ffn", "down", "kernel")), is_transposed(("embedding",))
     (True, False)
     """
     return path[-1] == "kernel"
+
+
+def swapped(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a shape with its last two axes swapped.
+
+    >>> swapped((8, 3, 2))
+    (8, 2, 3)
+    """
+    return (*shape[:-2], shape[-1], shape[-2])

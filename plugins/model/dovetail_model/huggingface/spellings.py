@@ -27,6 +27,8 @@ def with_old_spellings(values: Mapping[str, Any]) -> dict[str, Any]:
         old["torch_dtype"] = values["dtype"]
     if values.get("_sliding_window_pattern") is not None:
         old["sliding_window_pattern"] = values["_sliding_window_pattern"]
+    if values.get("num_local_experts") is not None and "qwen" in str(values.get("model_type")):
+        old["num_experts"] = values["num_local_experts"]
     if values.get("rope_parameters"):
         old |= _rope(values["rope_parameters"])
     return old | {name: value for name, value in values.items() if value is not None or name not in old}

@@ -20,6 +20,8 @@ class LowRank(nnx.Module):
     In training, each entry of x is set to zero with probability `dropout` and divided by 1 - dropout otherwise. The
     draws depend on the token's key and on this change's `number`, not on what else is in the batch.
 
+    With `groups`, there is a pair of matrices for each group, and `Stack` applies them.
+
     *Departures*: the paper draws A from a normal distribution; its authors' code and later libraries draw it uniformly.
 
     >>> change = LowRank(3, 2, 1, axes=(None, None), scale=2.0, rngs=nnx.Rngs(0))
@@ -37,12 +39,14 @@ class LowRank(nnx.Module):
         scale: float,
         dropout: float = 0.0,
         number: int = 0,
+        groups: int | None = None,
         rngs: nnx.Rngs,
     ) -> None:
-        bound = inputs**-0.5
-        a = jax.random.uniform(rngs.params(), (inputs, rank), jnp.float32, -bound, bound)
-        self.a = nnx.LoRAParam(a, axes=(axes[0], None))
-        self.b = nnx.LoRAParam(jnp.zeros((rank, outputs), jnp.float32), axes=(None, axes[1]))
+        bound, several = inputs**-0.5, () if groups is None else (groups,)
+        a = jax.random.uniform(rngs.params(), (*several, inputs, rank), jnp.float32, -bound, bound)
+        self.a = nnx.LoRAParam(a, axes=(*(None for _ in several), axes[0], None))
+        b = jnp.zeros((*several, rank, outputs), jnp.float32)
+        self.b = nnx.LoRAParam(b, axes=(*(None for _ in several), None, axes[1]))
         self.scale, self.dropout, self.number = scale, dropout, number
 
     def __call__(
@@ -58,6 +62,6 @@ class LowRank(nnx.Module):
         draws = jax.vmap(lambda key: jax.random.bernoulli(jax.random.fold_in(key, self.number), kept, (inputs,)))(keys)
         return jnp.where(draws, x / jnp.asarray(kept, x.dtype), jnp.zeros((), x.dtype))
 
-    def product(self) -> Float[Array, "inputs outputs"]:
+    def product(self) -> Float[Array, "*group inputs outputs"]:
         """Return s A B."""
         return self.scale * (self.a[...] @ self.b[...])
