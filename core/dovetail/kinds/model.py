@@ -88,11 +88,12 @@ class LanguageModel(Protocol):
     layers, a mesh that would split a head is refused.
 
     A model that is trained with dropout has an attribute `has_dropout`, which is true; its `__call__` then also takes
-    `keys`, one random key for each row of `tokens`. They are passed only in the forward passes of training.
+    `keys`, a random key for each token, [seq, token]. They are passed only in the forward passes of training. What is
+    dropped at a token must depend on nothing but its key, so that it does not matter where a text is packed.
 
     A model with an attribute `packs`, which is true, reads several texts in a row: its `__call__` then also takes
     `texts`, the number of each token's text, [seq, token]. The tokens of a text are consecutive; they see and count
-    those of the prefix and of their own text. Texts are packed only without `cache` and `keys`.
+    those of the prefix and of their own text. Texts are packed only without `cache`.
 
     A model that can trade speed for memory has an attribute `modes`, names ordered from the fastest mode to the one
     that keeps the fewest activations for the backward pass, and a method `in_mode(mode)`, which returns the model in

@@ -69,17 +69,34 @@ def described(sizes: Sizes, tokens: int) -> str:
 
 
 def expected_fill(sizes: Sizes, tokens: int) -> float:
-    """Return the share of the positions of packed rows that are in use if lengths are uniform in 1 … `tokens`.
+    """Return the expected `fill` of micro-batches if lengths are uniform in 1 … `tokens`.
 
-    >>> packed = Sizes(epochs=1, group_size=8, mini_batch_size=64, micro_batch_size=16, segments=8)
-    >>> round(expected_fill(packed, 64), 2)
+    >>> whole = Sizes(epochs=1, group_size=8, mini_batch_size=64, micro_batch_size=16)
+    >>> round(expected_fill(whole, 64), 1), round(expected_fill(attrs.evolve(whole, length_buckets=8), 64), 1)
+    (0.5, 0.9)
+    >>> round(expected_fill(attrs.evolve(whole, segments=8), 64), 2)
     0.82
     """
     lengths = jax.random.randint(jax.random.key(0), (64 * sizes.rows_per_prompt,), 1, tokens + 1)
     offered = np.array(widths_of(sizes, tokens))
-    used = np.asarray(first_fit(lengths, sizes.rows_per_prompt, int(offered[-1]), sizes.segments).used)
+    used = np.asarray(lengths)
+    if sizes.segments > 1:
+        used = np.asarray(first_fit(lengths, sizes.rows_per_prompt, int(offered[-1]), sizes.segments).used)
     used = used[used > 0]
     return float(used.sum() / offered[np.searchsorted(offered, used)].sum())
+
+
+def fill(micro: Batch) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Return the number of positions of a micro-batch's rows that completions take, and that of all its positions.
+
+    >>> fill({"mask": jnp.array([[True, False, True, False], [True, False, False, False]])})
+    (Array(4., dtype=float32), Array(8., dtype=float32))
+    """
+    if PACKED in micro:
+        taken, positions = jnp.sum(micro[PACKED] >= 0), micro[PACKED].size
+    else:
+        taken, positions = jnp.sum(row_lengths(micro)), micro["mask"].size
+    return taken.astype(jnp.float32), jnp.float32(positions)
 
 
 def row_lengths(batch: Batch) -> Int[Array, "seq"]:

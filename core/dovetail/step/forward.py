@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key, Shaped
 
 from dovetail.arrays import full_precision
 from dovetail.devices.mesh import keep_rows_cut
@@ -50,15 +50,31 @@ Reads = Mapping[str, Read]
 def read_prompts(model: LanguageModel, batch: Mapping[str, Array], dropout: Key[Array, ""] | None = None) -> Read:
     """Process each row's prompt; with a key, dropout depends on the key and the row's `draw_ids`."""
     prompt = batch["prompt_tokens"]
-    keys = _keys(model, batch, dropout)
+    keys = _keys(model, batch, dropout, _columns(prompt))
     hidden, cache = model(prompt, batch["prompt_mask"], model.init_cache(*prompt.shape), **keys)
     return Read(hidden[:, -1:], cache)
 
 
-def _keys(model: LanguageModel, batch: Mapping[str, Array], dropout: Key[Array, ""] | None) -> dict[str, Array]:
+def _keys(
+    model: LanguageModel,
+    batch: Mapping[str, Array],
+    dropout: Key[Array, ""] | None,
+    columns: Int[Array, "row position"],
+    rows: Int[Array, "row position"] | None = None,
+) -> dict[str, Array]:
+    """Return a key for each position: that of a column, counted from the beginning of the prompt, of one of `rows`.
+
+    So what is dropped depends neither on the other rows nor on where a completion is packed.
+    """
     if dropout is None or not getattr(model, "has_dropout", False):
         return {}
-    return {"keys": jax.vmap(jax.random.fold_in, (None, 0))(dropout, batch["draw_ids"])}
+    of_rows = jax.vmap(jax.random.fold_in, (None, 0))(dropout, batch["draw_ids"])
+    keys = of_rows[:, None] if rows is None else of_rows[rows]
+    return {"keys": jax.vmap(jax.vmap(jax.random.fold_in))(jnp.broadcast_to(keys, columns.shape), columns)}
+
+
+def _columns(array: Shaped[Array, "seq position"], begin: int = 0) -> Int[Array, "seq position"]:
+    return jnp.broadcast_to(jnp.arange(begin, begin + array.shape[1], dtype=jnp.int32), array.shape)
 
 
 def hidden_states(
@@ -71,19 +87,19 @@ def hidden_states(
     """Return the hidden state from which each completion token was predicted.
 
     A prompt shared by `rows_per_prompt` consecutive rows is processed once for all of them; with `read`, each row
-    continues a prompt that has already been processed. With a key, the dropout of a row depends on the key and the
-    row's `draw_ids`; that of a shared prompt on its first row's. If completions are packed, `read` is of the packed
-    rows, and all hidden states are in one row in the order of `dovetail.step.packing.predicted`.
+    continues a prompt that has already been processed. With a key, the dropout of a token depends on the key, its
+    row's `draw_ids` and its column; that of a shared prompt on its first row's. If completions are packed, `read` is of
+    the packed rows, and all hidden states are in one row in the order of `dovetail.step.packing.predicted`.
     """
     if PACKED in batch:
         assert read is not None, "packed rows continue prompts that have been processed"
-        return _of_packed(model, batch, read)
-    keys = _keys(model, batch, dropout)
+        return _of_packed(model, batch, read, dropout)
     prompt, completion = batch["prompt_tokens"], batch["tokens"]
     written = jnp.ones_like(completion, dtype=bool)
     if rows_per_prompt == 1 and read is None:
         tokens = jnp.concatenate([prompt, completion], axis=1)
         visible = jnp.concatenate([batch["prompt_mask"], written], axis=1)
+        keys = _keys(model, batch, dropout, _columns(tokens[:, :-1]))
         hidden, _ = model(tokens[:, :-1], visible[:, :-1], **keys)
         return hidden[:, prompt.shape[1] - 1 :]
     if read is None:
@@ -93,14 +109,19 @@ def hidden_states(
         first = read.last
     if completion.shape[1] == 1:
         return first
+    keys = _keys(model, batch, dropout, _columns(completion[:, :-1], prompt.shape[1]))
     hidden, _ = model(completion[:, :-1], written[:, :-1], prefix=read.cache, **keys)
     return jnp.concatenate([first, hidden], axis=1)
 
 
-def _of_packed(model: LanguageModel, batch: Mapping[str, Array], read: Read) -> Float[Array, "1 position width"]:
+def _of_packed(
+    model: LanguageModel, batch: Mapping[str, Array], read: Read, dropout: Key[Array, ""] | None
+) -> Float[Array, "1 position width"]:
     packed, (seq, columns) = batch[PACKED], batch["tokens"].shape
-    tokens = batch["tokens"].reshape(-1)[jnp.maximum(packed, 0)]
-    hidden, _ = model(tokens, packed >= 0, prefix=read.cache, texts=packed // columns)  # pyright: ignore[reportCallIssue]
+    there = jnp.maximum(packed, 0)
+    keys = _keys(model, batch, dropout, batch["prompt_tokens"].shape[1] + there % columns, there // columns)
+    tokens = batch["tokens"].reshape(-1)[there]
+    hidden, _ = model(tokens, packed >= 0, prefix=read.cache, texts=packed // columns, **keys)  # pyright: ignore[reportCallIssue]
     first = jnp.repeat(read.last, seq // len(packed), axis=0)
     return jnp.concatenate([x.reshape(1, -1, x.shape[-1]) for x in (first, hidden)], axis=1)
 

@@ -15,7 +15,7 @@ from dovetail.errors import PluginError
 from dovetail.plan.roles import CRITIC, POLICY, WEIGHTS_OF
 from dovetail.protocols import Weights
 from dovetail.step.algorithm import Algorithm, Term
-from dovetail.step.buckets import Buckets, accumulate_by_length
+from dovetail.step.buckets import Buckets, accumulate_by_length, fill
 from dovetail.step.forward import Reads
 from dovetail.step.gradients import accumulate
 from dovetail.step.mismatch import mismatch
@@ -73,6 +73,7 @@ class Update:
                 found |= stopped(found, algorithm.plan.detached)
             view = View(micro | found | constants | moment.rows(micro), algorithm.fields, hyper)
             loss, measured = self._loss(view, moment, hyper)
+            measured = measured | {"lengths/fill": fill(micro)}
             return loss, merge(measured, merge(reported, view.metrics()))
 
         def read(params: Any, prompts: dict[str, Array]) -> Reads:

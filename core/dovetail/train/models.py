@@ -110,12 +110,10 @@ class Models:
             section = role if role == CRITIC or self.has_own(role) else "train"
             model: Any = self._abstract(section)
             if not getattr(model, "packs", False):
-                drops = getattr(model, "has_dropout", False)
                 name = self.config.choice(f"{section}.model").component.name
-                why = "draws dropout for whole rows" if drops else "does not take 'texts', the text of each token"
                 raise ConfigError(
-                    f"{section}.model = '{name}': {type(model).__name__} {why}, so it cannot read several completions"
-                    " in a row; set train.packing = False"
+                    f"{section}.model = '{name}': {type(model).__name__} does not take 'texts', the text of each token,"
+                    " so it cannot read several completions in a row; set train.packing = False"
                 )
 
     def has_own(self, name: str) -> bool:

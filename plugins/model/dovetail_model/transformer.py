@@ -84,7 +84,7 @@ class Transformer(nnx.Module):
         cache: Cache | None = None,
         *,
         prefix: Cache | None = None,
-        keys: Key[Array, "seq"] | None = None,
+        keys: Key[Array, "seq token"] | None = None,
         texts: Int[Array, "seq token"] | None = None,
     ) -> tuple[Float[Array, "seq token width"], Cache | None]:
         """Return the hidden states of `tokens`, and the cache with their keys and values appended."""
@@ -135,8 +135,8 @@ class Transformer(nnx.Module):
 
     @property
     def packs(self) -> bool:
-        """Whether rows may pack several texts. Dropout is drawn for a row, so with dropout they may not."""
-        return not self.has_dropout
+        """Whether rows may pack several texts."""
+        return True
 
     def logits(self, hidden: Float[Array, "*batch width"]) -> Float[Array, "*batch vocab"]:
         """Project hidden states to float32 logits.

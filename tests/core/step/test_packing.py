@@ -27,6 +27,7 @@ from dovetail.step.algorithm import assemble, warnings
 from dovetail.step.buckets import Buckets
 from dovetail.step.packing import PACKED, first_fit, laid_out, pack, positions, unpack
 from dovetail.step.update import Trained, Update
+from dovetail.train.metrics import means
 
 PACKING = "train.packing=True"
 WIDE = (PACKING, "train.length_buckets=2")
@@ -62,10 +63,10 @@ def rows_of(lengths):
 
 
 @functools.cache
-def updates():
-    """A packed update and one of whole rows, both compiled once: functions of a batch that return the gradient."""
+def updates(dropout=0.0):
+    """A packed update and one of whole rows, both compiled once: functions of a batch, to the gradient and metrics."""
     options = (*GRADIENT, "train.policy_loss=reinforce", "train.adapter=lora", "adapter.lora.rank=2")
-    options += ("sampling.max_tokens=5",)
+    options += ("sampling.max_tokens=5", f"adapter.lora.dropout={dropout}")
     _, graphdef, weights = make_adapted(*options)
 
     def of(*more):
@@ -74,9 +75,9 @@ def updates():
 
         def gradient(batch):
             learner = Trained(weights.trained, algorithm.optimisers["train"].init(weights.trained))
-            after, _ = update(learner, weights.frozen, {}, one_mini_batch(batch), moment(), algorithm.hyper)
+            after, found = update(learner, weights.frozen, {}, one_mini_batch(batch), moment(), algorithm.hyper)
             assert update._cache_size() == 1, "lengths are values: nothing is compiled for them"
-            return jax.tree.map(lambda new, old: new - old, after.params, weights.trained)
+            return jax.tree.map(lambda new, old: new - old, after.params, weights.trained), means(found)
 
         return gradient
 
@@ -94,13 +95,29 @@ MIXED = [5, 1, 2, 3, 0, 1, 1, 1, 4, 4, 2, 5]
 def test_the_gradient_of_an_adapter_is_that_of_whole_rows(lengths):
     packed, whole = updates()
     batch = rows_of(lengths)
-    jax.tree.map(close, packed(batch), whole(batch))
+    jax.tree.map(close, packed(batch)[0], whole(batch)[0])
 
 
 def test_the_order_of_the_completions_changes_nothing():
     packed, _ = updates()
     batch, other = rows_of(MIXED), jnp.array([2, 0, 3, 1, 7, 6, 5, 4, 8, 11, 10, 9])
-    jax.tree.map(close, packed(batch), packed({name: array[other] for name, array in batch.items()}))
+    jax.tree.map(close, packed(batch)[0], packed({name: array[other] for name, array in batch.items()})[0])
+
+
+def test_what_is_dropped_belongs_to_the_token_wherever_it_is_packed():
+    batch = rows_of(MIXED)
+    (packed, _), (whole, _) = (update(batch) for update in updates(dropout=0.5))
+    jax.tree.map(close, packed, whole)
+    without, _ = updates()[1](batch)
+    far = jax.tree.map(lambda x, y: np.abs(x - y).max() / np.abs(y).max(), whole, without)
+    assert min(jax.tree.leaves(far)) > 0.1
+
+
+def test_the_share_of_the_positions_that_are_tokens_is_measured():
+    """A completion of n tokens takes n - 1 of the 4 positions of a row: 4, 2 + 1; none; 4, 3 + 1 and 3 in six rows."""
+    (_, packed), (_, whole) = (update(rows_of(MIXED)) for update in updates())
+    assert packed["lengths/fill"] == 18 / 24
+    assert whole["lengths/fill"] == pytest.approx(sum(MIXED) / 60)
 
 
 def test_rows_are_filled_and_whole():

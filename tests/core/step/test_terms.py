@@ -110,6 +110,7 @@ def test_the_split_of_terms_into_micro_batches_changes_nothing(size):
     same(split, whole)
     expected, found = means(metrics), means(measured)
     assert found.keys() == expected.keys()
+    assert found.pop("lengths/fill") <= expected.pop("lengths/fill")  # a ragged last micro-batch has empty rows
     for name, value in expected.items():
         assert found[name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
 

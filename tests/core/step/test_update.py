@@ -142,6 +142,7 @@ def test_the_gradient_does_not_depend_on_the_micro_batch(overrides):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), expected_change, split)
         expected, found = means(metrics), means(measured)
         assert found.keys() == expected.keys()
+        assert found.pop("lengths/fill") <= expected.pop("lengths/fill")  # a ragged last micro-batch has empty rows
         for name, value in expected.items():
             np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
 

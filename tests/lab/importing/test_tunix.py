@@ -65,6 +65,19 @@ def test_grpo(tmp_path):
     assert "Hugging Face names" in found.left("actor_model_config.lora_config.module_path")
 
 
+def test_steps_off_policy_are_batches_ahead_and_corrected_for(tmp_path):
+    text = (
+        "from tunix.rl.agentic.agentic_grpo_learner import GRPOConfig\nconfig = GRPOConfig(num_generations=4, {more})\n"
+    )
+    found = translated("tunix", tmp_path / "a.py", text.format(more="off_policy_steps=2"))
+    assert found.config.train.staleness == 2
+    assert [each.component.name for each in found.config.several("train.correction")] == ["tis_token"]
+    corrected = text.format(more="off_policy_steps=1, sampler_is='token', sampler_is_threshold=3.0")
+    (chosen,) = translated("tunix", tmp_path / "b.py", corrected).config.several("train.correction")
+    assert chosen.params["upper"] == 3.0
+    assert translated("tunix", tmp_path / "c.py", text.format(more="off_policy_steps=0")).config.train.staleness == 0
+
+
 def test_a_script_overrides_the_file_that_it_names(tmp_path):
     (tmp_path / "examples").mkdir()
     (tmp_path / "examples" / "gemma.yaml").write_text(YAML)

@@ -103,6 +103,24 @@ def test_kl_in_the_reward_and_a_reward_function(tmp_path):
     assert config.train.refill_rounds == 3
 
 
+def test_dynamic_sampling_with_larger_batches_and_without_padding(tmp_path):
+    more = """algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=16 actor_rollout_ref.model.use_remove_padding=True \\
+    algorithm.filter_groups.enable=True algorithm.filter_groups.metric=acc data.gen_batch_size=768 \\
+    algorithm.filter_groups.max_num_gen_batches={most} actor_rollout_ref.actor.use_dynamic_bsz=True {own}"""
+    found = of(tmp_path, more.format(most=10, own=""))
+    train = found.config.train
+    assert (train.prompts, train.oversample, train.refill_rounds, train.packing) == (256, 512, 9, True)
+    assert [each.component.name for each in found.config.several("train.correction")] == ["tis_token"]
+    assert "compares the completions' scores" in found.left("algorithm.filter_groups.metric")
+    assert "train.length_buckets" in found.left("actor_rollout_ref.actor.use_dynamic_bsz")
+    (tmp_path / "own").mkdir()
+    own = "algorithm.rollout_correction.rollout_is=sequence data.gen_batch_size=256"
+    found = of(tmp_path / "own", more.format(most=0, own=own))
+    assert found.config.train.oversample is None
+    assert [each.component.name for each in found.config.several("train.correction")] == ["tis_sequence"]
+    assert "without a limit" in found.left("algorithm.filter_groups.max_num_gen_batches")
+
+
 @pytest.mark.parametrize(
     ("mode", "name"),
     [("vanilla", "ppo"), ("gspo", "gspo"), ("sapo", "sapo"), ("gpg", "reinforce"), ("clip_cov", "clip_cov"),

@@ -69,6 +69,11 @@ def test_the_command_prints_a_row_for_each_setting(run, capsys):
     assert [row[:3] for row in rows] == [["0", "8", "1"], ["1", "8", "1"], ["0", "8", "2"], ["1", "8", "2"]]
 
 
+def test_oversampling_without_a_filter_is_refused(run, capsys):
+    assert main(["simulate", str(run), "--oversample", "4"]) != 0
+    assert "has no train.group_filter" in capsys.readouterr().err
+
+
 def test_too_few_steps_are_refused(run):
     lines = (run / "timings.jsonl").read_text().splitlines(keepends=True)
     (run / "timings.jsonl").write_text("".join(lines[:2]))

@@ -116,9 +116,9 @@ def dropping():
     return train_once(LoRA(rank=4, dropout=0.5).apply(decoder(), rngs=nnx.Rngs(1)))[0]
 
 
-def test_dropout_belongs_to_each_row_s_key(dropping):
+def test_dropout_belongs_to_each_token_s_key(dropping):
     tokens = jnp.concatenate([TOKENS, TOKENS, TOKENS[:, ::-1]])
-    visible, keys = jnp.ones_like(tokens, bool), jax.random.split(jax.random.key(3), 3)
+    visible, keys = jnp.ones_like(tokens, bool), jax.random.split(jax.random.key(3), tokens.shape)
     hidden = nnx.jit(lambda model, *inputs, keys=None: model(*inputs, keys=keys)[0])
     dropped = hidden(dropping, tokens, visible, keys=keys)
     assert dropping.has_dropout

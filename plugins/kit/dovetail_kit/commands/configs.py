@@ -64,8 +64,8 @@ def explain(options: argparse.Namespace) -> int:
         from dovetail.step.buckets import described, expected_fill
 
         sizes, longest = assemble(loaded).sizes, loaded.sampling.max_tokens
-        filled = f", {expected_fill(sizes, longest):.0%} full if lengths are uniform" if sizes.segments > 1 else ""
-        print(f"completions in an update: {described(sizes, longest) or 'whole'}{filled}\n")
+        filled = f"{expected_fill(sizes, longest):.0%} full if lengths are uniform"
+        print(f"completions in an update: {described(sizes, longest) or 'whole'}, {filled}\n")
     _table([("stage", "what runs in it"), *((stage.name, "; ".join(said) or "-") for stage, said in by_stage(plan))])
     print()
     rows = [

@@ -6,6 +6,7 @@ import argparse
 import itertools
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from dovetail.cli.options import Commands, add_trust
 
@@ -25,11 +26,15 @@ def add(commands: Commands) -> None:
     command.add_argument("--group-size", type=_numbers(1), metavar="G,G", help="(default: the run's)")
     command.add_argument("--engines", type=_numbers(1), default=(1,), metavar="N,N", help="(default: 1)")
     add_trust(command)
+    command.add_argument(
+        "--oversample", type=_numbers(0), metavar="M,M", help="(default: the run's; only with train.group_filter)"
+    )
     command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print a table."""
+    from dovetail.errors import RunError
     from dovetail_lab.simulate.fit import fit
 
     found = fit(options.run_folder, trusted=options.trust)
@@ -39,13 +44,27 @@ def run(options: argparse.Namespace) -> int:
         f" ({1e3 * per_position:.3g} ms per position, {1e6 * per_token:.3g} us per token), rewards"
         f" {found.rewards.mean():.3f} s, training {found.training.mean():.3f} s\n"
     )
+    if options.oversample and found.drawing is None:
+        raise RunError(
+            f"'{options.run_folder}' has no train.group_filter, so one round is enough for a step and --oversample"
+            " changes nothing; leave it out"
+        )
+    if (drawing := found.drawing) is not None:
+        print(
+            f"{drawing.passing:.1%} of the groups pass the filter; {found.rounds.mean():.2f} rounds of {drawing.size}\n"
+        )
     titles = f"{'step, s':>10} {'idle trainer':>13} {'idle sampler':>13} {'staleness':>10}"
-    print(f"{'k':>3} {'group':>6} {'engines':>8} {titles}")
-    groups = options.group_size or (found.group_size,)
-    for group, engines, k in itertools.product(groups, options.engines, options.staleness):
-        at = found.forecast(k, group, engines)
+    more = f"{'oversample':>11} {'rounds':>7} " if found.drawing else ""
+    print(f"{'k':>3} {'group':>6} {'engines':>8} {more}{titles}")
+    groups, extra = options.group_size or (found.group_size,), options.oversample or (None,)
+    settings: Any = itertools.product(groups, options.engines, extra, options.staleness)
+    for group, engines, oversample, k in settings:
+        at = found.forecast(k, group, engines, oversample)
+        if drawing is not None:
+            said = drawing.more if oversample is None else oversample
+            more = f"{'-' if said is None else said:>11} {at.rounds:>7.2f} "
         shares = f"{at.idle_trainer:>13.1%} {at.idle_sampler:>13.1%}"
-        print(f"{k:>3} {group:>6} {engines:>8} {at.step:>10.3f} {shares} {at.staleness:>10.2f}")
+        print(f"{k:>3} {group:>6} {engines:>8} {more}{at.step:>10.3f} {shares} {at.staleness:>10.2f}")
     return 0
 
 

@@ -50,6 +50,10 @@ REASONS: Final = {
     r"|use_transformers_.*|transformers_.*|cache_implementation|trust_remote_code": "there is nothing to set",
     r"repetition_penalty|generation_kwargs|chat_template_kwargs": "sampling has temperature, top-k, top-p and min-p",
     r"max_tool_calling_iterations|tools|environment.*": "set train.agent_loop (docs/agents.md)",
+    r"max_staleness|max_inflight_tasks|queue_maxsize|weight_sync_steps": (
+        "train.staleness = k samples at most k batches ahead, with a train.correction (docs/staleness.md)"
+    ),
+    r"token_budget": "train.packing and train.length_buckets spare padding",
     r"lora\.(task_type|bias|inference_mode)": "an adapter is of matrices only",
 }
 

@@ -83,6 +83,11 @@ def _grpo(sheet: Sheet) -> None:
             "rollout_config.total_generation_steps", "loss_agg.sequence_mean_token_scale.normalizer", 768, float
         )
     _kl(sheet, f"{prefix}.kl_loss_mode", f"{prefix}.beta", "kl")
+    ahead = f"{prefix}.off_policy_steps"
+    if sheet.value(ahead, 0) > 0:
+        sheet.carry(ahead, "train.staleness", note="tunix's agentic learner")
+        if sheet.value(f"{prefix}.sampler_is") is None:
+            sheet.put("train.correction", ["tis_token"], "batches are from earlier weights")
     if sheet.value(f"{prefix}.sampler_is") is not None:
         sheet.put("train.correction", ["tis_token"], sheet.said(f"{prefix}.sampler_is"))
         sheet.carry(f"{prefix}.sampler_is_threshold", "correction.tis_token.upper", 2.0)

@@ -41,7 +41,11 @@ REASONS: Final = {
     r"trainer\.(logger|project_name|experiment_name|default_.*|log_.*|resume.*|.*_dir)": (
         "a run has a folder of its own (--folder), in which it resumes; run.sinks chooses where else metrics go"
     ),
-    r".*(micro_batch_size|max_token_len_per_gpu|use_dynamic_bsz).*": "train.micro_batch_size is for every pass",
+    r".*(max_token_len_per_gpu|use_dynamic_bsz).*": (
+        "train.packing and train.length_buckets spare padding; train.micro_batch_size, if not set, fits the memory"
+    ),
+    r".*micro_batch_size.*": "train.micro_batch_size is for every pass",
+    r"async_training\..*": "train.staleness = k samples k batches ahead, with a train.correction (docs/staleness.md)",
     r"actor_rollout_ref\.rollout\.(multi_turn|agent).*": "set train.agent_loop (docs/agents.md)",
     r"actor_rollout_ref\.rollout\.(gpu_mem|max_|enforce_eager|enable_|load_format|engine_kw|free_cache).*": (
         "vLLM's own settings go into rollout.vllm.flags (docs/engines.md)"
@@ -49,6 +53,7 @@ REASONS: Final = {
     r".*(fsdp|megatron|sequence_parallel|tensor_model|pipeline_model|expert|offload|strategy).*": (
         "devices are mesh.fsdp and mesh.tp; memory.reference and memory.optimizer keep things on the host"
     ),
+    r"actor_rollout_ref\.model\.use_remove_padding": "rows of one completion are padded unless train.packing is set",
     r".*(use_remove_padding|use_fused|use_liger|use_torch_compile|trust_remote).*": "there is nothing to set",
     r"reward_model\..*": "a reward model is train.rewards = ['model'] with reward.model.path",
 }
@@ -140,12 +145,29 @@ def _advantages(sheet: Sheet) -> None:
         _critic(sheet)
     if name in ("grpo", "grpo_passk") and not sheet.value("algorithm.norm_adv_by_std_in_grpo", True):
         sheet.put(f"advantage.{name}.scale", "none", sheet.said("algorithm.norm_adv_by_std_in_grpo"))
+    corrected = _correction(sheet)
     if sheet.value("algorithm.filter_groups.enable", False):
-        sheet.put("train.group_filter", "nonzero_variance", sheet.said("algorithm.filter_groups.enable"))
-        rounds = "algorithm.filter_groups.max_num_gen_batches"
-        if sheet.value(rounds):
-            sheet.carry(rounds, "train.refill_rounds", convert=lambda most: max(0, int(most) - 1))
-    _correction(sheet)
+        _dynamic_sampling(sheet, corrected=corrected)
+
+
+def _dynamic_sampling(sheet: Sheet, *, corrected: bool) -> None:
+    """verl drops the groups left over; here they serve the next steps, which needs a correction."""
+    prefix = "algorithm.filter_groups"
+    sheet.put("train.group_filter", "nonzero_variance", sheet.said(f"{prefix}.enable"))
+    if (sheet.value(f"{prefix}.max_num_gen_batches") or 0) > 0:
+        rounds = f"{prefix}.max_num_gen_batches"
+        sheet.carry(rounds, "train.refill_rounds", convert=lambda most: int(most) - 1, note="verl ends with an error")
+    else:
+        sheet.leave(f"{prefix}.max_num_gen_batches", "0 is without a limit; train.refill_rounds has one")
+    sheet.leave(f"{prefix}.metric", "'nonzero_variance' compares the completions' scores, all rewards together")
+    wanted, drawn = sheet.value("data.train_batch_size", 1024), sheet.value("data.gen_batch_size") or 0
+    if drawn <= wanted:
+        sheet.leave("data.gen_batch_size", "a round has at least train.prompts prompts")
+        return
+    note = f"with {wanted} needed; verl drops groups left over, here they serve the next steps"
+    sheet.carry("data.gen_batch_size", "train.oversample", convert=lambda prompts: prompts - wanted, note=note)
+    if not corrected:
+        sheet.put("train.correction", ["tis_token"], "groups left over are from earlier weights")
 
 
 def _critic(sheet: Sheet) -> None:
@@ -182,7 +204,8 @@ def _kl(sheet: Sheet) -> None:
             sheet.leave(name, f"it has no effect: {off}")
 
 
-def _correction(sheet: Sheet) -> None:
+def _correction(sheet: Sheet) -> bool:
+    """Write the correction for the sampler; tell whether there is one."""
     prefix = "algorithm.rollout_correction"
     old, level = f"{ACTOR}.tis_imp_ratio_cap", sheet.value(f"{prefix}.rollout_is")
     if sheet.has(old) and (sheet.value(old) or 0) > 0:
@@ -201,6 +224,7 @@ def _correction(sheet: Sheet) -> None:
     if sheet.value(f"{prefix}.bypass_mode", False):
         sheet.leave(f"{prefix}.bypass_mode", "train.policy_loss = 'rollout_is' has one ratio, to the sampler")
     sheet.value(f"{ROLLOUT}.calculate_log_probs")
+    return any(line.target == "train.correction" for line in sheet.lines)
 
 
 def _sizes(sheet: Sheet) -> None:
@@ -214,6 +238,8 @@ def _sizes(sheet: Sheet) -> None:
     if sheet.value(micro):
         sheet.carry(micro, "train.micro_batch_size", convert=lambda rows: rows * devices, note=f"on {devices} devices")
     sheet.carry(f"{ACTOR}.ppo_epochs", "train.epochs", 1)
+    if group > 1 and sheet.value(f"{MODEL}.use_remove_padding", False):
+        sheet.put("train.packing", True, sheet.said(f"{MODEL}.use_remove_padding"))
     if devices > 1:
         sheet.put("mesh.fsdp", devices, sheet.said("trainer.n_gpus_per_node", 8))
     if sheet.value("trainer.total_training_steps"):

@@ -28,6 +28,7 @@ RESULTS: Final = ("eval/accuracy", "eval/pass@1", "reward/mean")
 BEHAVIOUR: Final = (
     "completion/length_mean",
     "completion/truncated",
+    "lengths/fill",
     "entropy/mean",
     "kl/mean",
     "policy_loss/loss",

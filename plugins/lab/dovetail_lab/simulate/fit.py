@@ -11,10 +11,11 @@ import numpy as np
 from jaxtyping import Float
 
 from dovetail.config import load
+from dovetail.config.settings import Train
 from dovetail.errors import RunError
 from dovetail.run.files import read_lines
 from dovetail.run.opened import open_run
-from dovetail_lab.simulate.programs import Forecast, simulate
+from dovetail_lab.simulate.programs import Forecast, Rounds, simulate
 
 LEAST: Final = 3
 """Steps without compilation that are needed."""
@@ -31,8 +32,10 @@ class Fitted:
     Attributes:
         rows: completions of a step.
         group_size: completions of a prompt.
-        tokens: of all completions.
-        longest: tokens of the longest completion.
+        tokens: of all completions that the step learns from.
+        longest: tokens of the longest of them.
+        rounds: rounds of sampling; one in each step, except with a group filter.
+        drawing: how many rounds a step takes; None without a group filter.
         decoding: seconds of sampling.
         rewards: seconds of rewards and of waiting for prompts.
         training: seconds of scoring and updates, the new weights' way to the engine included.
@@ -45,6 +48,8 @@ class Fitted:
     group_size: int
     tokens: Float[np.ndarray, "step"]
     longest: Float[np.ndarray, "step"]
+    rounds: Float[np.ndarray, "step"]
+    drawing: Rounds | None
     decoding: Float[np.ndarray, "step"]
     rewards: Float[np.ndarray, "step"]
     training: Float[np.ndarray, "step"]
@@ -67,21 +72,48 @@ class Fitted:
         """Return seconds per position and per token: non-negative least squares of decoding on both."""
         from scipy.optimize import nnls
 
-        (per_position, per_token), _ = nnls(np.stack([self.longest, self.tokens], axis=1), self.decoding)
+        sizes = np.stack(self._round(self._share(self.drawing)), axis=1)
+        (per_position, per_token), _ = nnls(sizes * self.rounds[:, None], self.decoding)
         return float(per_position), float(per_token)
 
-    def forecast(self, k: int, group_size: int | None = None, engines: int = 1, seed: int = 0) -> Forecast:
-        """Return what a step would come to: recorded steps, drawn with replacement and scaled."""
-        factor = (group_size or self.group_size) / self.group_size
-        per_position, per_token = self.costs()
+    def forecast(
+        self, k: int, group_size: int | None = None, engines: int = 1, oversample: int | None = None, seed: int = 0
+    ) -> Forecast:
+        """Return what a step would come to: recorded rounds and updates, drawn with replacement and scaled.
+
+        A group of any size is taken to pass the filter as often as those recorded.
+        """
+        factor, rng = (group_size or self.group_size) / self.group_size, np.random.default_rng(seed)
+        drawing, rounds, ages = self.drawing, np.ones(STEPS, int), np.zeros(STEPS)
+        if drawing is not None:
+            drawing = drawing if oversample is None else attrs.evolve(drawing, more=oversample)
+            rounds, ages = drawing.drawn(STEPS, rng)
+        seconds = self._seconds_of_rounds(factor * self._share(drawing), engines)
+        of_steps = np.repeat(np.arange(STEPS), rounds)
+        sampling = np.bincount(of_steps, rng.choice(seconds, len(of_steps)), minlength=STEPS)
+        found = simulate(sampling, rng.choice(self.training * factor, STEPS), k, ages)
+        return attrs.evolve(found, rounds=float(rounds.mean()))
+
+    def _share(self, drawing: Rounds | None) -> float:
+        """Return the groups of a round over those of a step."""
+        return 1.0 if drawing is None else drawing.size / drawing.wanted
+
+    def _round(self, factor: float) -> tuple[Float[np.ndarray, "step"], Float[np.ndarray, "step"]]:
+        """Return the longest completion and the tokens of rounds with `factor` times as many rows as a step."""
         before, after = _expected_greatest(self.rows), _expected_greatest(self.rows * factor)
         longest = np.minimum(self.longest * np.exp(self.spread * (after - before)), self.limit)
-        fitted = per_position * self.longest + per_token * self.tokens
-        changed = per_position * longest + per_token * self.tokens * factor / engines
+        return longest, self.tokens * factor
+
+    def _seconds_of_rounds(self, factor: float, engines: int) -> Float[np.ndarray, "round"]:
+        """Return the seconds of sampling and rewards of the recorded rounds, with `factor` times as many rows."""
+        (per_position, per_token), recorded = self.costs(), self._share(self.drawing)
+        (longest, tokens), (longer, more) = self._round(recorded), self._round(factor)
+        fitted = per_position * longest + per_token * tokens
+        changed = per_position * longer + per_token * more / engines
         decoding = self.decoding * changed / np.where(fitted > 0, fitted, 1.0)
-        drawn = np.random.default_rng(seed).integers(0, len(self.tokens), (2, STEPS))
-        sampling = (decoding + self.rewards * factor)[drawn[0]]
-        return simulate(sampling, (self.training * factor)[drawn[1]], k)
+        there, rewards = self.rounds > 0, self.rewards * factor / recorded
+        each = (decoding[there] + rewards[there]) / self.rounds[there]
+        return np.repeat(each, self.rounds[there].astype(int))
 
 
 def fit(folder: Path, *, trusted: bool = False) -> Fitted:
@@ -112,6 +144,8 @@ def fit(folder: Path, *, trusted: bool = False) -> Fitted:
         group_size=train.group_size,
         tokens=np.array([rows * line[MEAN] for line in found]),
         longest=np.array([line["completion/length_max"] for line in found]),
+        rounds=np.array([line.get(ROUNDS, 1.0) for line in found]),
+        drawing=_drawing(found, train),
         decoding=_sum(kept, f"{of}/rollout"),
         rewards=_sum(kept, f"{of}/reward", f"{of}/waiting"),
         training=_sum(kept, "time/scoring", "time/update", "time/sync"),
@@ -121,6 +155,17 @@ def fit(folder: Path, *, trusted: bool = False) -> Fitted:
 
 
 MEAN: Final = "completion/length_mean"
+ROUNDS: Final = "group_filter/rounds"
+
+
+def _drawing(lines: list[dict[str, Any]], train: Train) -> Rounds | None:
+    """Return how many rounds a step takes, from the share of the sampled groups that the filter kept."""
+    rounds = sum(line.get(ROUNDS, 0.0) for line in lines)
+    if not rounds:
+        return None
+    passed = sum(line[ROUNDS] * line.get("group_filter/kept", 0.0) for line in lines)
+    most = 1 + train.refill_rounds
+    return Rounds(wanted=train.prompts, more=train.oversample, passing=passed / rounds, most=most)
 
 
 def _sum(lines: list[dict[str, Any]], *names: str) -> Float[np.ndarray, "step"]:

@@ -22,14 +22,15 @@ class View:
     """Each token's rotation, which of its row's own keys and of the prefix it sees, and the attention implementation.
 
     `rotation` is None in layers without rotary positions. `start` is the first position of the cache to write to.
-    `keys` are the random keys of dropout, or None without it. `how` is the name of the implementation.
+    `keys` are the random keys of dropout, one for each token, or None without it. `how` is the name of the
+    implementation.
     """
 
     rotation: Rotation | None
     own: Sight
     prefix: Sight | None
     start: Int[Array, ""] | None
-    keys: Key[Array, "seq"] | None
+    keys: Key[Array, "row"] | None
     how: str = struct.field(pytree_node=False, default="dense")
 
 
@@ -98,7 +99,7 @@ def views(
     mask: Bool[Array, "seq token"],
     cache: Cache | None,
     prefix: Cache | None,
-    keys: Key[Array, "seq"] | None = None,
+    keys: Key[Array, "seq token"] | None = None,
     *,
     texts: Int[Array, "seq token"] | None = None,
     how: str = "dense",
@@ -113,6 +114,7 @@ def views(
     tokens = jnp.where(mask, at.tokens, NOWHERE)
     own = jnp.where(mask if cache is None else cache.validity(mask), at.own, HIDDEN)
     start = None if cache is None else cache.filled
+    each = None if keys is None else keys.reshape(-1)
     width = own.shape[1] + (0 if prefix is None else prefix.valid.shape[1])
 
     def view(layer: Layer) -> View:
@@ -128,6 +130,6 @@ def views(
             sights.append(Sight(Places(seeing), held, layer.window))
         if how == "dense":
             sights = [sight.with_mask() for sight in sights]
-        return View(turned, sights[0], sights[1] if sights[1:] else None, start, keys, how)
+        return View(turned, sights[0], sights[1] if sights[1:] else None, start, each, how)
 
     return {layer: view(layer) for layer in dict.fromkeys(layers)}

@@ -47,7 +47,7 @@ class GLU(nnx.Module):
         self.down = linear(ffn, width, axes=("ffn", "width"), std=out_std)
 
     def __call__(
-        self, x: Float[Array, "row width"], keys: Key[Array, "seq"] | None = None
+        self, x: Float[Array, "row width"], keys: Key[Array, "row"] | None = None
     ) -> Float[Array, "row width"]:
         """Return the layer's contribution to the residual stream; `keys` are for dropout."""
         return self.down(ACTIVATIONS[self.activation](self.gate(x, keys)) * self.up(x, keys), keys)

@@ -77,7 +77,7 @@ class Linear(Matrix):
         self.change: LowRank | None = None
 
     def __call__(
-        self, x: Float[Array, "row inputs"], keys: Key[Array, "seq"] | None = None
+        self, x: Float[Array, "row inputs"], keys: Key[Array, "row"] | None = None
     ) -> Float[Array, "row outputs"]:
         """Return y; `keys` are for the adapter's dropout."""
         kernel = self.kernel

@@ -18,7 +18,7 @@ class LowRank(nnx.Module):
     initially zero. Both are float32, with the logical names of the matrix's `axes`.
 
     In training, each entry of x is set to zero with probability `dropout` and divided by 1 - dropout otherwise. The
-    draws depend on the row's key and on this change's `number`, not on what else is in the batch.
+    draws depend on the token's key and on this change's `number`, not on what else is in the batch.
 
     With `groups`, there is a pair of matrices for each group, and `Stack` applies them.
 
@@ -50,17 +50,17 @@ class LowRank(nnx.Module):
         self.scale, self.dropout, self.number = scale, dropout, number
 
     def __call__(
-        self, x: Float[Array, "row inputs"], keys: Key[Array, "seq"] | None = None
+        self, x: Float[Array, "row inputs"], keys: Key[Array, "row"] | None = None
     ) -> Float[Array, "row outputs"]:
-        """Return y. `keys` are given only in training, one per sequence; the rows of x are the sequences' tokens."""
+        """Return y. `keys` are given only in training, one for each token, which is a row of x."""
         if keys is not None and self.dropout:
             x = self._drop(x, keys)
         return times(times(x, self.a[...]), self.b[...]) * self.scale
 
-    def _drop(self, x: Float[Array, "row inputs"], keys: Key[Array, "seq"]) -> Float[Array, "row inputs"]:
-        shape, kept = (len(x) // len(keys), x.shape[1]), 1.0 - self.dropout
-        draws = jax.vmap(lambda key: jax.random.bernoulli(jax.random.fold_in(key, self.number), kept, shape))(keys)
-        return jnp.where(draws.reshape(x.shape), x / jnp.asarray(kept, x.dtype), jnp.zeros((), x.dtype))
+    def _drop(self, x: Float[Array, "row inputs"], keys: Key[Array, "row"]) -> Float[Array, "row inputs"]:
+        inputs, kept = x.shape[1], 1.0 - self.dropout
+        draws = jax.vmap(lambda key: jax.random.bernoulli(jax.random.fold_in(key, self.number), kept, (inputs,)))(keys)
+        return jnp.where(draws, x / jnp.asarray(kept, x.dtype), jnp.zeros((), x.dtype))
 
     def product(self) -> Float[Array, "*group inputs outputs"]:
         """Return s A B."""
