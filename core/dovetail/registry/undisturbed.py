@@ -116,7 +116,7 @@ class _State:
         if isinstance(before, io.TextIOWrapper):
             # the same object is opened again, because logging handlers and others hold it
             errors, encoding = before.errors, before.encoding
-            before.__init__(open(number, "wb", closefd=False), encoding, errors, line_buffering=True)  # noqa: PLC2801, SIM115
+            before.__init__(open(number, "wb", closefd=False), encoding, errors, line_buffering=True)  # noqa: SIM115
         return f"closed {name}"
 
 
