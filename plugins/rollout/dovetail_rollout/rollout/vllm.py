@@ -58,8 +58,8 @@ class Vllm:
         url: a running server, such as `http://host:8000`, that sees the folder `handover` under the same path. It must
             have been started with VLLM_SERVER_DEV_MODE=1, `--skip-tokenizer-init` and `--logprobs-mode
             processed_logprobs`. Nobody else may use it, and it keeps the last weights it was given.
-        flags: further arguments of the server, such as `('--max-model-len', '2048')`, or of `LLM` in this process. Those
-            by which the engine finds its server, such as `--port`, `--api-key` and `--model`, are refused.
+        flags: further arguments of the server, such as `('--max-model-len', '2048')`, or of `LLM` in this process. The
+            engine's own, such as `--port`, `--api-key` and `--model`, are refused.
         folder: the Hugging Face folder that the model comes from, whose `config.json` is used; None if it is a
             `model.decoder`.
         adapter: whether to hand over only the LoRA adapter, while vLLM keeps the base model of `folder`; otherwise the
