@@ -117,7 +117,7 @@ def run_population(store: Store, trials: Sequence[Trial]) -> None:
             problems.append(error)
 
     threads = [threading.Thread(target=run, args=(trial,), name=trial.id) for trial in trials]
-    # a signal interrupts this thread alone; the others see before their next step that it has come, and save their state
+    # a signal interrupts this thread alone; the others see it before their next step, and save their state
     with interruptions(), redirect_stdout(output), redirect_stderr(output):
         for thread in threads:
             thread.start()

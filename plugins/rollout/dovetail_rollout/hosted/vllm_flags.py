@@ -15,8 +15,8 @@ _ADDRESS: Final = "the engine chooses the address; for a server that you start y
 _WEIGHTS: Final = "the server gets the weights of the policy; for its config.json set rollout.vllm.folder"
 _SAMPLES: Final = "the engine trains on log-probabilities at the sampling temperature, of token ids"
 OURS: Final = {
-    "--api-key": "each server gets a token of its own; one that you start yourself is named by rollout.vllm.url, and its"
-    " key by the environment variable VLLM_API_KEY",
+    "--api-key": "each server gets a token of its own; one that you start yourself is named by rollout.vllm.url, and"
+    " its key by the environment variable VLLM_API_KEY",
     "--host": _ADDRESS,
     "--port": _ADDRESS,
     "--uds": _ADDRESS,
@@ -34,7 +34,7 @@ OURS: Final = {
     "--enable-lora": "set rollout.vllm.adapter",
     "--no-enable-lora": "set rollout.vllm.adapter",
 }
-"""The flags that the engine alone sets, and what to do instead. `--middleware` is not among them: vLLM adds each one."""
+"""The flags that the engine alone sets, and what to do instead. `--middleware` is not among them: vLLM adds each."""
 
 
 def check_flags(flags: Sequence[str], *, starts: bool) -> None:
