@@ -14,6 +14,8 @@ _DEFAULTS = {"SIGINT": signal.default_int_handler, "SIGTERM": signal.SIG_DFL, "S
 
 _HEARD: list[list[int]] = []
 """The signals that have come, of each `interruptions` that is entered at the moment."""
+_WHOLE: list[bool] = []
+"""An entry for each `uninterrupted` that is entered at the moment."""
 
 
 @contextmanager
@@ -28,9 +30,10 @@ def interruptions() -> Iterator[list[int]]:
     _HEARD.append(came)
 
     def note(number: int, frame: FrameType | None) -> None:
+        later = _WHOLE and not (number == signal.SIGINT and came)
         dealt_with = number != signal.SIGINT and _dealt_with()
         came.append(number)
-        if not dealt_with:
+        if not (later or dealt_with):
             raise KeyboardInterrupt
 
     changed = {}
@@ -45,6 +48,19 @@ def interruptions() -> Iterator[list[int]]:
         _HEARD[:] = [heard for heard in _HEARD if heard is not came]
         for number, default in changed.items():
             signal.signal(number, default)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Leave an interrupt to the next `stop_if_asked`, unless it is the second Ctrl-C.
+
+    An update takes over the memory of the old parameters: interrupted halfway, it would leave nothing to save.
+    """
+    _WHOLE.append(True)
+    try:
+        yield
+    finally:
+        _WHOLE.pop()
 
 
 def stop_if_asked() -> None:

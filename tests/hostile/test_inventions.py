@@ -81,6 +81,18 @@ CASES = {
         "@dovetail.declares(unbiassed=True)\ndef loss(logps, mask):\n    return logps", "unbiassed"
     ),
     "a plugin that recurses while it is imported": plugin("def f(): f()\nf()\nloss = 1", "RecursionError"),
+    "a plugin that changes the folder": plugin(
+        "import os\nos.chdir('/')\ndef loss(logps, mask):\n    return logps",
+        r"^warning: intrusive plugin own 0\+\w+: '.*/own\.py': while it was imported it changed the working folder \(undone\)",
+        status=0,
+    ),
+    "a plugin that takes over signals and the environment": plugin(
+        "import os, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nos.environ['JAX_ODD'] = '1'\n"
+        "def loss(logps, mask):\n    return logps",
+        r"it changed the handler of SIGINT \(undone\) and set the environment variable 'JAX_ODD' \(left\)",
+        status=0,
+        environment={"JAX_ODD": None},
+    ),
 }
 
 

@@ -14,17 +14,19 @@ from __future__ import annotations
 import importlib
 import inspect
 import typing
+import warnings
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import attrs
 
-from dovetail.errors import PluginError
+from dovetail.errors import DovetailWarning, PluginError
 from dovetail.ranges import bounds, plain, union_of
 from dovetail.registry.declares import misspelt
 from dovetail.registry.places import place_of, raised_at
 from dovetail.registry.renamed import Renamed
+from dovetail.registry.undisturbed import said_of, undisturbed
 
 
 class _Static:
@@ -155,12 +157,16 @@ class Component:
     def _import(self, path: str) -> Callable[..., Any]:
         module, _, attribute = path.partition(":")
         try:
-            target = getattr(importlib.import_module(module), attribute)
+            with undisturbed() as did:
+                target = getattr(importlib.import_module(module), attribute)
         except Exception as error:
             raise PluginError(
                 f"{self.label} of {self.origin.distribution} {self.origin.version} cannot be imported from"
                 f" '{path}': {type(error).__name__}: {error}{raised_at(error)}"
             ) from error
+        # the environment is not looked at: libraries such as torch set variables of their own
+        if said := said_of(did):
+            warnings.warn(f"{self.label} of {self.origin}: {said}", DovetailWarning, stacklevel=3)
         if not callable(target):
             raise PluginError(
                 f"{self.label} of {self.origin}: '{path}' is neither a function nor a class; register"

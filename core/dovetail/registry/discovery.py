@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import os
 import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ from dovetail.registry.one_file import files, imported, version_of
 from dovetail.registry.places import place_of, raised_at
 from dovetail.registry.registry import Problem, Registry, Section, TakenError
 from dovetail.registry.renamed import Renamed
+from dovetail.registry.undisturbed import environment_changes, said_of, undisturbed
 
 GROUP = "dovetail"
 SLOW_IMPORT_SECONDS = 0.5
@@ -156,7 +159,8 @@ def _load(point: metadata.EntryPoint, registry: Registry) -> Plugin | None:
     there = {name for name in HEAVY if name in sys.modules}
     began = time.process_time()
     try:
-        plugin = point.load()
+        with _watched(registry, distribution, version, point.module):
+            plugin = point.load()
     except (Exception, SystemExit) as error:
         reason = f"entry point '{point.name}' = {point.value}: {_say(error)}; mend it, or set {DISABLE}={distribution}"
         registry.problems.append(Problem(distribution, version, reason))
@@ -177,11 +181,26 @@ def _load(point: metadata.EntryPoint, registry: Registry) -> Plugin | None:
 def _load_file(file: Path, registry: Registry, manager: pluggy.PluginManager) -> Plugin | None:
     """Import a single-file plugin; if it raises, record the problem and return None."""
     try:
-        plugin = Plugin(imported(file), file.stem, version_of(file))
+        version = version_of(file)
+        with _watched(registry, file.stem, version, str(file)):
+            plugin = Plugin(imported(file), file.stem, version)
     except (Exception, SystemExit) as error:
         registry.problems.append(Problem(file.stem, "0", f"{file}: {_say(error)}"))
         return None
     return plugin if _guarded(take_kinds, registry, manager, plugin) else None
+
+
+@contextlib.contextmanager
+def _watched(registry: Registry, distribution: str, version: str, module: str) -> Generator[None]:
+    """Undo what a plugin does to the process while it is imported, and record a problem that says what it did.
+
+    Every command imports it, so what it sets would hold for runs that use nothing of it.
+    """
+    variables = dict(os.environ)
+    with undisturbed() as did:
+        yield
+    if said := said_of(did, environment_changes(variables)):
+        registry.problems.append(Problem(distribution, version, f"'{module}': {said}", fatal=False, word="intrusive"))
 
 
 def _guarded(take: Take, registry: Registry, manager: pluggy.PluginManager, plugin: Plugin) -> bool:

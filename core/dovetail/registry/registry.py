@@ -70,7 +70,7 @@ class Problem:
         version: of the plugin.
         reason: what is wrong, in a sentence.
         fatal: whether the plugin could not be loaded; false if it works but should be fixed.
-        word: the problem in one word: `broken`, `incompatible`, `slow` or `incomplete`.
+        word: the problem in one word: `broken`, `incompatible`, `slow`, `intrusive` or `incomplete`.
     """
 
     distribution: str

@@ -14,6 +14,7 @@ import inspect
 import json
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -25,6 +26,8 @@ from dovetail.registry import Component
 from dovetail.run.files import write_whole
 
 CODE: Final = "code.json"
+_PARSING: Final = threading.Lock()
+"""Python 3.11's parser fails with a SystemError if two threads, such as two runs of a population, use it at once."""
 
 
 def claim_code(folder: Path, config: Config) -> None:
@@ -91,7 +94,9 @@ def _file_of(module: str) -> str | None:
 @functools.lru_cache(maxsize=4096)
 def _imports(file: str, changed: int, module: str) -> tuple[str, ...]:
     """Return the names that a module imports from its own package; some may be functions."""
-    return tuple(dict.fromkeys(_imported(ast.parse(Path(file).read_bytes()), file, module)))
+    with _PARSING:
+        tree = ast.parse(Path(file).read_bytes())
+    return tuple(dict.fromkeys(_imported(tree, file, module)))
 
 
 def _imported(tree: ast.Module, file: str, module: str) -> Iterator[str]:

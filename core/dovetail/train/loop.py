@@ -13,7 +13,7 @@ from dovetail.config import Config
 from dovetail.data import prompt_stream
 from dovetail.devices import processes
 from dovetail.errors import ConfigError
-from dovetail.interruptions import stop_if_asked
+from dovetail.interruptions import stop_if_asked, uninterrupted
 from dovetail.step import keys
 from dovetail.step.algorithm import sft_optimiser
 from dovetail.step.update import Trained
@@ -84,13 +84,16 @@ def warm_start(run: Run) -> Any:
         progress.begin("warm start", total=None)
         examples = next(stream)
         batch = processes.told_arrays(lambda examples=examples: sft.as_batch(examples, setup))
-        run.forget()
-        dropout = keys.stream(run.config.run.seed, keys.DROPOUT, step)
-        policy, sums = update(policy, setup.weights.frozen, batch, jnp.int32(step), jnp.int32(total), dropout, hyper)
-        metrics = means(sums)
-        run.stop_if_not_finite(SFT, step, metrics, ("sft/loss", "sft/grad_norm"), batch)
-        clock.mark("update")
-        run.record(SFT, step + 1, metrics, clock.timings(int(batch["mask"].sum())))
+        with uninterrupted():
+            run.forget()
+            dropout = keys.stream(run.config.run.seed, keys.DROPOUT, step)
+            policy, sums = update(
+                policy, setup.weights.frozen, batch, jnp.int32(step), jnp.int32(total), dropout, hyper
+            )
+            metrics = means(sums)
+            run.stop_if_not_finite(SFT, step, metrics, ("sft/loss", "sft/grad_norm"), batch)
+            clock.mark("update")
+            run.record(SFT, step + 1, metrics, clock.timings(int(batch["mask"].sum())))
         if run.due(step + 1, total):
             run.checkpoint(SFT, step + 1, policy, stream.get_state())
     return policy.params
@@ -108,12 +111,14 @@ def reinforce(run: Run, start: Any, profiler: Profiler) -> None:
             stop_if_asked()
             with profiler.step(step + 1):
                 batch = learner.take(clock)
-                metrics = learner.learn(batch, step, clock)
+                with uninterrupted():
+                    metrics = learner.learn(batch, step, clock)
                 try:
                     learner.publish(step + 1, clock)
                 finally:  # the update is complete, whether or not the engine accepts the weights
-                    run.record(RL, step + 1, metrics, clock.timings(batch.tokens) | memory())
-                    learner.keep(step + 1)
+                    with uninterrupted():
+                        run.record(RL, step + 1, metrics, clock.timings(batch.tokens) | memory())
+                        learner.keep(step + 1)
             learner.take_evaluations(step + 1)
             run.forget()
             if run.due(step + 1, total):

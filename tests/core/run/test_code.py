@@ -1,9 +1,12 @@
 """A run is not resumed with code other than the code that it began with."""
 
+import ast
 import importlib
 import json
 import re
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -67,3 +70,23 @@ def test_a_run_of_other_code_is_refused_with_the_ways_out(package, tmp_path):
         claim_code(tmp_path, config)
     (tmp_path / CODE).unlink()
     claim_code(tmp_path, config)
+
+
+def test_threads_do_not_parse_at_the_same_time(package, monkeypatch):
+    """Runs of a population start together, and Python 3.11's parser keeps its depth in one place for all threads."""
+    parse, inside, both = ast.parse, [], threading.Event()
+
+    def watched(source, *others, **more):
+        inside.append(source)
+        if len(inside) > 1:
+            both.set()
+        both.wait(0.1)
+        inside.pop()
+        return parse(source, *others, **more)
+
+    monkeypatch.setattr(ast, "parse", watched)
+    component = dovetail.registry.register("policy_loss", "soft_in_threads", "acme_code.losses.soft:soft")
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(code_of, [component] * 2)
+    assert first == second
+    assert not both.is_set()

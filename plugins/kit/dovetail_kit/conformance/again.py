@@ -35,22 +35,22 @@ def told(subject: Subject) -> list[str]:
             found += [f"{len(examples)} {split} examples", *(f"{split}: {each!r}" for each in shown)]
         return found
     if kind == "tokenizer":
-        from dovetail_kit.conformance.suites.data import TEXTS, _tokenizer
+        from dovetail_kit.conformance.suites.data import TEXTS, tokenizer_of
 
-        tokenizer = _tokenizer(subject)
+        tokenizer = tokenizer_of(subject)
         return [f"{text!r} is encoded as {tokenizer.encode(text)}" for text in TEXTS]
     if kind == "sampler":
-        from dovetail_kit.conformance.suites.sweeps import _play
+        from dovetail_kit.conformance.suites.sweeps import play_study
 
-        return [f"it proposes {each}" for each in _play(subject)]
+        return [f"it proposes {each}" for each in play_study(subject)]
     if kind == "curriculum":
-        from dovetail_kit.conformance.suites.curricula import _generator, _steps
+        from dovetail_kit.conformance.suites.curricula import generator_of, steps_of
 
-        return [f"it chooses {subject.bind().choose(_steps(subject.bind(), 3), 5, _generator()).tolist()}"]
-    from dovetail_kit.conformance.suites.texts import _call, _records
+        return [f"it chooses {subject.bind().choose(steps_of(subject.bind(), 3), 5, generator_of()).tolist()}"]
+    from dovetail_kit.conformance.suites.texts import call_on, records_of
 
-    records = _records(subject)
-    scores = _call(subject, records)
+    records = records_of(subject)
+    scores = call_on(subject, records)
     return [f"{record['completions'][:60]!r} gets {score!r}" for record, score in zip(records, scores, strict=True)]
 
 

@@ -5,7 +5,7 @@
 reads jobs from stdin, a JSON list of trial ids on each line, and answers each with a line when it has ended. What
 became of the trials is in the sweep's folder. The end of stdin, which is the end of the driver, ends the worker after
 its job. SIGTERM and SIGHUP end it now: a trial writes its checkpoint, as `dovetail train` does, and goes on from there
-in the next worker. The trials of a population end after their step, and go on from their last checkpoints.
+in the next worker. The trials of a population end their step first, as signals do not reach their threads.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ from dovetail.registry import plugin_manager
 from dovetail_lab.sweep.store import CONFIG, LOG, Store
 from dovetail_lab.sweep.trial import Trial
 
-ENDING = threading.Event()
-"""Set when this process was asked to end, for trials in threads of their own, which get no signals."""
 AT_HAND: contextvars.ContextVar[AtHand | None] = contextvars.ContextVar("trial at hand", default=None)
 
 
@@ -78,7 +76,7 @@ class _Listener:
 
     def _look(self) -> None:
         if at_hand := AT_HAND.get():
-            if ENDING.is_set() or at_hand.store.all_asked_to_stop or at_hand.store.asked_to_stop(at_hand.trial):
+            if at_hand.store.all_asked_to_stop or at_hand.store.asked_to_stop(at_hand.trial):
                 raise Asked
             at_hand.end_step()
 
@@ -119,13 +117,13 @@ def run_population(store: Store, trials: Sequence[Trial]) -> None:
             problems.append(error)
 
     threads = [threading.Thread(target=run, args=(trial,), name=trial.id) for trial in trials]
-    with redirect_stdout(output), redirect_stderr(output):
+    # a signal interrupts this thread alone; the others see it before their next step, and save their state
+    with interruptions(), redirect_stdout(output), redirect_stderr(output):
         for thread in threads:
             thread.start()
         try:
             _join(threads)
         except KeyboardInterrupt:
-            ENDING.set()
             _join(threads)
             raise
     if problems:

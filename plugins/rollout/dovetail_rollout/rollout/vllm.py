@@ -24,6 +24,7 @@ from dovetail_rollout.hosted.host import Host
 from dovetail_rollout.hosted.http import JsonClient
 from dovetail_rollout.hosted.opening import Opening
 from dovetail_rollout.hosted.process import find_python
+from dovetail_rollout.hosted.vllm_flags import check_flags
 from dovetail_rollout.hosted.vllm_server import KEY, Serving, VllmServer
 from dovetail_rollout.kinds import Place
 from dovetail_rollout.launcher.local import Local
@@ -57,7 +58,8 @@ class Vllm:
         url: a running server, such as `http://host:8000`, that sees the folder `handover` under the same path. It must
             have been started with VLLM_SERVER_DEV_MODE=1, `--skip-tokenizer-init` and `--logprobs-mode
             processed_logprobs`. Nobody else may use it, and it keeps the last weights it was given.
-        flags: further arguments of the server, such as `('--max-model-len', '2048')`, or of `LLM` in this process.
+        flags: further arguments of the server, such as `('--max-model-len', '2048')`, or of `LLM` in this process. The
+            engine's own, such as `--port`, `--api-key` and `--model`, are refused.
         folder: the Hugging Face folder that the model comes from, whose `config.json` is used; None if it is a
             `model.decoder`.
         adapter: whether to hand over only the LoRA adapter, while vLLM keeps the base model of `folder`; otherwise the
@@ -114,6 +116,7 @@ class Vllm:
             raise ConfigError(f"rollout.vllm.mode = 'in_process' does not use {given[0]}; leave it out")
         check_fleet("vllm", self.launcher, self.replicas, self.floor)
         self._check_several()
+        check_flags(self.flags, starts=self.url is None and not isinstance(chosen_launcher(self.launcher), Urls))
         if self.adapter and self.folder is None:
             raise ConfigError("rollout.vllm.adapter = True needs rollout.vllm.folder: the folder of the base model")
 

@@ -14,13 +14,13 @@ from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.texts import (
     REWARDS,
-    _call,
-    _equal,
-    _records,
-    _short,
-    _starts_processes,
+    call_on,
+    equal_within,
     is_alone,
     is_pure,
+    records_of,
+    short,
+    starts_processes,
 )
 
 NUMBERS = (1_373_531, 2_486_420, 3_597_539, 4_606_648)
@@ -62,15 +62,15 @@ def nothing_is_kept(subject: Subject) -> None:
     first, second, third, wrong = NUMBERS
     right_first = [_with(record, answer, first, first), _with(record, answer, first, wrong)]
     right_last = [_with(record, answer, second, wrong), _with(record, answer, second, second)]
-    ours, theirs = _call(subject, right_first), _call(subject, right_last)[::-1]
-    again = _call(subject, right_first + right_first)
+    ours, theirs = call_on(subject, right_first), call_on(subject, right_last)[::-1]
+    again = call_on(subject, right_first + right_first)
     for found, what in ((theirs, "in another order"), (again[:2], "a second time"), (again[2:], "a third time")):
-        if not all(_equal(a, b, 1e-6) for a, b in zip(ours, found, strict=True)):
+        if not all(equal_within(a, b, 1e-6) for a, b in zip(ours, found, strict=True)):
             raise Failed(f"a right and a wrong answer get {ours}, and {what} {found}")
-    by_call = _call(subject, [_with(record, answer, third, wrong)]) + _call(
+    by_call = call_on(subject, [_with(record, answer, third, wrong)]) + call_on(
         subject, [_with(record, answer, third, third)]
     )
-    if not all(_equal(a, b, 1e-6) for a, b in zip(ours[::-1], by_call, strict=True)):
+    if not all(equal_within(a, b, 1e-6) for a, b in zip(ours[::-1], by_call, strict=True)):
         raise Failed(f"a wrong and a right answer get {ours[::-1]} together, and {by_call} in calls of their own")
 
 
@@ -81,7 +81,7 @@ def the_whole_answer(subject: Subject) -> None:
     As a substring, 42 occurs in 421, and in every sufficiently long sequence of digits.
     """
     record, answer = _good(subject)
-    good, *others = _call(
+    good, *others = call_on(
         subject, [_with(record, answer, said, answer) for said in (answer, f"{answer}1", f"1{answer}", f"9{answer}9")]
     )
     for said, score in zip((f"{answer}1", f"1{answer}", f"9{answer}9"), others, strict=True):
@@ -98,9 +98,9 @@ def the_last_answer(subject: Subject) -> None:
     ends_well, ends_badly = (
         record | {"completions": f"{first}\n{last}"} for first, last in ((wrong, right), (right, wrong))
     )
-    better, worse = _call(subject, [ends_well, ends_badly])
+    better, worse = call_on(subject, [ends_well, ends_badly])
     if better is None or worse is None or not better > worse:
-        raise Failed(f"{_short(ends_well['completions'])} gets {better!r}, and the other way round {worse!r}")
+        raise Failed(f"{short(ends_well['completions'])} gets {better!r}, and the other way round {worse!r}")
 
 
 @check(*REWARDS, when=is_pure, fix="Parse numbers and literals; never eval, exec or import what a completion says.")
@@ -109,16 +109,16 @@ def runs_no_code(subject: Subject) -> None:
 
     Policies in training write anything, and evaluated text would run with the privileges of the user.
     """
-    like = _records(subject)[0]
+    like = records_of(subject)[0]
     with tempfile.TemporaryDirectory() as folder:
         sentinel = Path(folder) / "sentinel"
         touch = f"__import__('pathlib').Path({str(sentinel)!r}).touch()"
         code = [touch, f"<answer>{touch}</answer>", rf"\boxed{{{touch}}}", f"#### {touch}", f"```python\n{touch}\n```"]
         environment = dict(os.environ)
-        records = [like | {"completions": text} for text in (code[-1:] if _starts_processes(subject) else code)]
+        records = [like | {"completions": text} for text in (code[-1:] if starts_processes(subject) else code)]
         records += [like | {"answer": touch} for _ in range("answer" in like and isinstance(like["answer"], str))]
         try:
-            _call(subject, records)
+            call_on(subject, records)
         except Inapplicable:
             raise
         except Exception as error:
@@ -136,13 +136,13 @@ def runs_no_code(subject: Subject) -> None:
 )
 def order_of_columns(subject: Subject) -> None:
     """The order in which a record names its columns, or a set its elements, changes nothing."""
-    records = _records(subject)
-    expected = _call(subject, [dict(record) | {"examples": dict(record)} for record in records])
+    records = records_of(subject)
+    expected = call_on(subject, [dict(record) | {"examples": dict(record)} for record in records])
     turned = [dict(reversed(record.items())) for record in records]
-    found = _call(subject, [record | {"examples": record} for record in turned])
+    found = call_on(subject, [record | {"examples": record} for record in turned])
     for record, ours, theirs in zip(records, found, expected, strict=True):
-        if not _equal(ours, theirs, 0.0):
-            raise Failed(f"{_short(record['completions'])} gets {theirs!r}, and with its columns turned round {ours!r}")
+        if not equal_within(ours, theirs, 0.0):
+            raise Failed(f"{short(record['completions'])} gets {theirs!r}, and with its columns turned round {ours!r}")
 
 
 @check("reward_manager", unless="compares", fix="Combine the rewards of each completion by itself.")

@@ -24,7 +24,7 @@ def keeps_within_the_mask(subject: Subject) -> None:
     result = case.run(fields)
     if subject.component.kind == "correction" and len(result.values) != 2:
         raise Failed(f"it returns {len(result.values)} values, not (is_weights, mask to keep)")
-    kept = result.value if subject.component.kind == "completion_filter" else _kept(result, fields)
+    kept = result.value if subject.component.kind == "completion_filter" else kept_tokens(result, fields)
     if kept.dtype != bool:
         raise Failed(f"the mask to keep has type {kept.dtype}")
     if (kept & ~fields["mask"]).any():
@@ -44,7 +44,7 @@ def no_mismatch(subject: Subject) -> None:
     fields = case.fields()
     result = case.run(fields | {"rollout_logps": fields["old_logps"]} if "old_logps" in fields else fields)
     same(result.value, fields["mask"].astype(np.float32), "without mismatch: the weight")
-    same(_kept(result, fields), fields["mask"], "without mismatch: the mask to keep")
+    same(kept_tokens(result, fields), fields["mask"], "without mismatch: the mask to keep")
 
 
 @check("correction", fix="Bound the log-ratio before you exponentiate it.")
@@ -68,7 +68,7 @@ def nan_is_seen(subject: Subject) -> None:
     broken = fields["old_logps"].copy()
     broken[0, 0] = np.nan
     result = case.run(fields | {"rollout_logps": broken})
-    kept = _kept(result, fields)
+    kept = kept_tokens(result, fields)
     if not kept[0, 0]:
         raise Failed("rollout_logps[0, 0] is NaN, but the token is rejected")
     if not np.isnan(result.value[0, 0]) and not (result.value[fields["mask"]] == 1).all():
@@ -107,7 +107,8 @@ def selects(subject: Subject) -> None:
         raise Failed("every weight is zero")
 
 
-def _kept(result: Result, fields: batch.Fields) -> np.ndarray:
+def kept_tokens(result: Result, fields: batch.Fields) -> np.ndarray:
+    """Return which tokens a correction or filter keeps."""
     return result.values[1] if len(result.values) > 1 else fields["mask"]
 
 

@@ -15,8 +15,8 @@ from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.compare import finite, same
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.directions import EPSILON, ROW
-from dovetail_kit.conformance.suites.memory import _apart, _begin, _update
-from dovetail_kit.conformance.suites.numbers import _remembers
+from dovetail_kit.conformance.suites.memory import differ, first_state, next_state
+from dovetail_kit.conformance.suites.numbers import has_state
 
 SINGLE = 3
 """A row of the batch that has a single policy token."""
@@ -91,9 +91,9 @@ def _taught(subject: Subject, fields: batch.Fields, scores: Any, times: int = OF
     lesson = {name: value for name, value in batch.with_scores(fields, scores).items() if name != "state"}
 
     def often(state: Any) -> Any:
-        return jax.lax.fori_loop(0, times, lambda _, kept: _update(subject, kept, lesson), state)
+        return jax.lax.fori_loop(0, times, lambda _, kept: next_state(subject, kept, lesson), state)
 
-    return jax.jit(often)(_begin(subject))
+    return jax.jit(often)(first_state(subject))
 
 
 def _advantages(case: ArrayCase, fields: batch.Fields, state: Any) -> np.ndarray:
@@ -101,7 +101,7 @@ def _advantages(case: ArrayCase, fields: batch.Fields, state: Any) -> np.ndarray
     return np.where(fields["mask"], value, 0)
 
 
-@check("advantage", when=_remembers, reads=["scores"], fix="Subtract what is remembered; keep a decaying mean.")
+@check("advantage", when=has_state, reads=["scores"], fix="Subtract what is remembered; keep a decaying mean.")
 def a_baseline_lowers(subject: Subject) -> None:
     """What it remembers changes the advantages: they are no higher after better scores, and settle where nothing
     changes.
@@ -128,7 +128,7 @@ def a_baseline_lowers(subject: Subject) -> None:
         )
 
 
-@check("advantage", when=_remembers, fix="Keep the state in float32, and return it as it is if no row has a token.")
+@check("advantage", when=has_state, fix="Keep the state in float32, and return it as it is if no row has a token.")
 def keeps_what_it_knows(subject: Subject) -> None:
     """Its state is in full precision, and a batch without policy tokens leaves it as it is.
 
@@ -137,15 +137,15 @@ def keeps_what_it_knows(subject: Subject) -> None:
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
-    state = _update(subject, _begin(subject), fields)
+    state = next_state(subject, first_state(subject), fields)
     for path, leaf in jax.tree.leaves_with_path(state):
         if jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.dtype.itemsize < np.dtype(np.float32).itemsize:
             raise Failed(f"state{jax.tree_util.keystr(path)} is of type {leaf.dtype.name}")
     empty = batch.spoilt(batch.with_mask(fields, np.zeros_like(fields["mask"])), np.nan)
-    after = _update(subject, state, empty)
+    after = next_state(subject, state, empty)
     for leaf, before in zip(jax.tree.leaves(after), jax.tree.leaves(state), strict=True):
         finite(leaf, "after a batch without policy tokens: the state")
         if jnp.issubdtype(leaf.dtype, jnp.floating):
             same(leaf, before, "after a batch without policy tokens: the state")
-    if not _apart(state, _begin(subject)):
+    if not differ(state, first_state(subject)):
         raise Inapplicable("its state does not change: see the check 'learns_to_remember'")

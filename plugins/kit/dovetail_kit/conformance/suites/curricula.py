@@ -18,19 +18,20 @@ PROMPTS, SAMPLES = 7, 4
 State = Mapping[str, np.ndarray]
 
 
-def _generator(seed: int = 0) -> np.random.Generator:
+def generator_of(seed: int = 0) -> np.random.Generator:
+    """Return the generator that a curriculum draws from."""
     return np.random.default_rng(seed)
 
 
 def _scores(chosen: np.ndarray, seed: int) -> np.ndarray:
     """Return scores of the chosen prompts, whose means differ; some scores are missing, and all of some prompts."""
-    scores = (_generator(seed).random((len(chosen), SAMPLES)) * PROMPTS < chosen[:, None]).astype(float)
+    scores = (generator_of(seed).random((len(chosen), SAMPLES)) * PROMPTS < chosen[:, None]).astype(float)
     scores[0, 1:] = np.nan
     scores[-1] = np.nan if seed % 2 else scores[-1]
     return scores
 
 
-def _steps(curriculum: Any, count: int, steps: int = 5) -> State:
+def steps_of(curriculum: Any, count: int, steps: int = 5) -> State:
     """Go through some steps; return the last state.
 
     Raises:
@@ -38,7 +39,7 @@ def _steps(curriculum: Any, count: int, steps: int = 5) -> State:
     """
     state = curriculum.init(PROMPTS)
     for step in range(steps):
-        chosen = np.asarray(curriculum.choose(state, count, _generator(step)))
+        chosen = np.asarray(curriculum.choose(state, count, generator_of(step)))
         is_index = chosen.shape == (count,) and np.issubdtype(chosen.dtype, np.integer)
         if not is_index or chosen.min() < 0 or chosen.max() >= PROMPTS:
             raise Failed(f"asked for {count} of {PROMPTS} prompts, in step {step} it chooses {chosen.tolist()}")
@@ -56,7 +57,7 @@ def chooses(subject: Subject) -> None:
     A step is compiled for one shape, and a small dataset may have fewer prompts than a step.
     """
     for count in (1, PROMPTS - 2, PROMPTS, 2 * PROMPTS + 1):
-        _steps(subject.bind(), count)
+        steps_of(subject.bind(), count)
 
 
 @check("curriculum", fix="Copy an array before you change it, and keep the shapes and types that `init` returns.")
@@ -71,7 +72,7 @@ def state_is_data(subject: Subject) -> None:
     first = shapes(state)
     for step in range(4):
         given = {name: array.copy() for name, array in state.items()}
-        chosen = np.asarray(curriculum.choose(state, 3, _generator(step)))
+        chosen = np.asarray(curriculum.choose(state, 3, generator_of(step)))
         scores = _scores(chosen, step)
         before = scores.copy()
         after, metrics = split_metrics(curriculum.update(state, chosen, scores))
@@ -92,12 +93,12 @@ def resumes_choosing(subject: Subject) -> None:
 
     A run that is killed continues from a checkpoint bit for bit, and the arms of an A/B test share random numbers.
     """
-    state = _steps(subject.bind(), 5)
+    state = steps_of(subject.bind(), 5)
     loaded: State = pickle.loads(pickle.dumps(state))
-    expected = np.asarray(subject.bind().choose(state, 5, _generator(99)))
+    expected = np.asarray(subject.bind().choose(state, 5, generator_of(99)))
     used = subject.bind()
-    _steps(used, 3)
+    steps_of(used, 3)
     for what, curriculum, remembered in (("asked again", used, state), ("from a checkpoint", subject.bind(), loaded)):
-        found = np.asarray(curriculum.choose(remembered, 5, _generator(99)))
+        found = np.asarray(curriculum.choose(remembered, 5, generator_of(99)))
         if not np.array_equal(found, expected):
             raise Failed(f"{what}, it chooses {found.tolist()} instead of {expected.tolist()}")

@@ -18,7 +18,9 @@ MANY = 500
 """How many examples are looked at, at most."""
 
 
-def _task(subject: Subject) -> Any:
+def task_of(subject: Subject) -> Any:
+    """Return the task of a subject; inapplicable if its data cannot be read here."""
+
     def make() -> Any:
         task = subject.bind()
         try:
@@ -33,7 +35,8 @@ def _task(subject: Subject) -> Any:
     return subject.once("task", make)
 
 
-def _first(examples: Sequence[Any], count: int = MANY) -> list[Any]:
+def first_of(examples: Sequence[Any], count: int = MANY) -> list[Any]:
+    """Return the first examples, at most `count`."""
     return [examples[index] for index in range(min(count, len(examples)))]
 
 
@@ -43,12 +46,12 @@ def records(subject: Subject) -> None:
 
     A completion in a training example is an answer that a reward or the prompt could give away.
     """
-    task = _task(subject)
+    task = task_of(subject)
     for split in SPLITS:
         examples = task.examples(split)
         if split == "train" and not len(examples):
             raise Failed("the split train is empty")
-        for number, example in enumerate(_first(examples)):
+        for number, example in enumerate(first_of(examples)):
             where = f"{split}[{number}]"
             if not isinstance(example.get("prompt"), str | Sequence) or not example["prompt"]:
                 raise Failed(f"{where} has the prompt {example.get('prompt')!r}")
@@ -76,12 +79,12 @@ def resumes(subject: Subject) -> None:
 
     After a restart the run asks for number 1,234, and must get the same example as without the restart.
     """
-    task = _task(subject)
+    task = task_of(subject)
     again: Any = pickle.loads(pickle.dumps(task))
     fresh = subject.bind()
     for split in SPLITS:
-        expected = _first(task.examples(split))
-        _first(task.examples(split), 3)
+        expected = first_of(task.examples(split))
+        first_of(task.examples(split), 3)
         for what, other in (("asked again", task), ("after pickling", again), ("in a fresh instance", fresh)):
             examples = other.examples(split)
             if len(examples) != len(task.examples(split)):
@@ -96,10 +99,10 @@ def resumes(subject: Subject) -> None:
 @check("task", fix="Split by a hash of the prompt, or by file, so that no prompt is in two splits.")
 def held_out(subject: Subject) -> None:
     """No prompt of the eval split is trained on."""
-    task = _task(subject)
-    held = {repr(example["prompt"]) for example in _first(task.examples("eval"), 20 * MANY)}
+    task = task_of(subject)
+    held = {repr(example["prompt"]) for example in first_of(task.examples("eval"), 20 * MANY)}
     for split in ("train", "sft"):
-        both = held & {repr(example["prompt"]) for example in _first(task.examples(split), 20 * MANY)}
+        both = held & {repr(example["prompt"]) for example in first_of(task.examples(split), 20 * MANY)}
         if both:
             raise Failed(f"{len(both)} prompts of eval are also in {split}, such as {min(both)}")
 
@@ -107,15 +110,15 @@ def held_out(subject: Subject) -> None:
 @check("task", fix="Return a list of texts, such as the prompts.")
 def corpus(subject: Subject) -> None:
     """It has texts that a tokenizer can be trained on."""
-    texts = _task(subject).corpus()
-    if not len(texts) or not all(isinstance(text, str) and text for text in _first(texts)):
-        raise Failed(f"the corpus begins with {list(_first(texts, 2))!r}")
+    texts = task_of(subject).corpus()
+    if not len(texts) or not all(isinstance(text, str) and text for text in first_of(texts)):
+        raise Failed(f"the corpus begins with {list(first_of(texts, 2))!r}")
 
 
 @check("task", fix="Behave as a list does: examples[-1] is the last one, and what is beyond it an IndexError.")
 def random_access(subject: Subject) -> None:
     """Examples can be read in any order, and their number is finite."""
-    examples = _task(subject).examples("train")
+    examples = task_of(subject).examples("train")
     if examples[len(examples) - 1] != examples[-1]:
         raise Failed("examples[-1] is not the last example")
     try:
@@ -135,7 +138,9 @@ TEXTS = (
 )
 
 
-def _tokenizer(subject: Subject) -> Any:
+def tokenizer_of(subject: Subject) -> Any:
+    """Return the tokenizer of a subject, trained on the texts of this suite."""
+
     def make() -> Any:
         corpus = [
             f"What is {i} + {i * 7 % 13}? It is <answer>{i + i * 7 % 13}</answer>, naïve café." for i in range(400)
@@ -154,7 +159,7 @@ def round_trip(subject: Subject) -> None:
 
     Rewards read decoded text, and demonstrations are trained on as encoded text: a lost space is a wrong answer.
     """
-    tokenizer = _tokenizer(subject)
+    tokenizer = tokenizer_of(subject)
     for text in TEXTS:
         ids = tokenizer.encode(text)
         if not all(0 <= token < tokenizer.vocab_size for token in ids):
@@ -172,7 +177,7 @@ def round_trip(subject: Subject) -> None:
 @check("tokenizer", fix="Save everything that encode and decode depend on.")
 def saved(subject: Subject) -> None:
     """Saved and loaded, it gives the same ids: a resumed run and an export load what was saved."""
-    tokenizer = _tokenizer(subject)
+    tokenizer = tokenizer_of(subject)
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save(Path(folder))
         again = subject.bind().load(Path(folder))
@@ -208,7 +213,7 @@ def saves_its_settings(subject: Subject) -> None:
 @check("tokenizer", fix="List every id that ends a completion in eos_ids, and choose a pad_id within the vocabulary.")
 def special_ids(subject: Subject) -> None:
     """It has an end-of-sequence token, and its padding is an id of the vocabulary."""
-    tokenizer = _tokenizer(subject)
+    tokenizer = tokenizer_of(subject)
     if not tokenizer.eos_ids or not all(0 <= token < tokenizer.vocab_size for token in tokenizer.eos_ids):
         raise Failed(f"eos_ids is {tokenizer.eos_ids}, and vocab_size {tokenizer.vocab_size}")
     if not 0 <= tokenizer.pad_id < tokenizer.vocab_size:

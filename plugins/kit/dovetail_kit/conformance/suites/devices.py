@@ -44,7 +44,7 @@ def sharded(subject: Subject) -> None:
 
     A mean over the rows of each device, or a factor for the number of devices, is wrong on every mesh of more than one.
     """
-    told = _answers("sharded", subject).get(_name(subject))
+    told = answers_of("sharded", subject).get(name_of(subject))
     if not told:
         raise Inapplicable("it cannot be called in a fresh process")
     if "error" in told:
@@ -62,16 +62,17 @@ def import_time(subject: Subject) -> None:
 
     Every process of a sweep, and every reward worker, imports it again.
     """
-    seconds = _answers("imports", subject).get(_name(subject), 0.0)
+    seconds = answers_of("imports", subject).get(name_of(subject), 0.0)
     if seconds > SLOW_IMPORT_SECONDS:
         raise Failed(f"importing it takes {seconds:.1f} s of processor time")
 
 
-def _name(subject: Subject) -> str:
+def name_of(subject: Subject) -> str:
+    """Return the full name of a component, as programs of several components print it."""
     return f"{subject.component.origin.distribution}/{subject.component.label}"
 
 
-def _answers(program: str, subject: Subject) -> dict[str, Any]:
+def answers_of(program: str, subject: Subject) -> dict[str, Any]:
     """Return what a program of `dovetail_kit.conformance` says about each component; it runs once for all of them."""
     crowd = subject.crowd or {"of": [subject]}
     if program not in crowd:
@@ -89,7 +90,7 @@ def _run(program: str, subjects: list[Subject]) -> dict[str, Any] | Inapplicable
         if {"imports": True, "sharded": by_array, "again": component.kind in ASKED_AGAIN}[program]:
             place = f"{target.__module__}:{target.__qualname__}"
             origin = component.origin.distribution
-            asked.append([_name(subject), component.kind, component.name, origin, place, dict(subject.given)])
+            asked.append([name_of(subject), component.kind, component.name, origin, place, dict(subject.given)])
     flags = "--xla_force_host_platform_device_count=2"
     environment = os.environ | {
         "JAX_PLATFORMS": "cpu",

@@ -8,7 +8,7 @@ from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import ArrayCase
 from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.subject import Subject
-from dovetail_kit.conformance.suites.batches import _kept
+from dovetail_kit.conformance.suites.batches import kept_tokens
 
 EPSILON = 1e-4
 FAR_OFF = 12.0
@@ -121,10 +121,10 @@ def corrects(subject: Subject) -> None:
     found = {}
     for gap in (0.05, -0.05, 1.0, -1.0, FAR_OFF, -FAR_OFF):
         result = case.run(fields | {"rollout_logps": (same - np.float32(gap)).astype(np.float32)})
-        found[gap] = (result.value, _kept(result, fields))
+        found[gap] = (result.value, kept_tokens(result, fields))
     spread = np.where(np.arange(batch.TOKENS) % 2, 3.0, -3.0).astype(np.float32) * mask
     mixed = case.run(fields | {"rollout_logps": same + spread})
-    changed = [*found.values(), (mixed.value, _kept(mixed, fields))]
+    changed = [*found.values(), (mixed.value, kept_tokens(mixed, fields))]
     if all(np.allclose(value, agreed.value) and (kept == mask).all() for value, kept in changed):
         raise Failed(f"nothing is corrected, even where log-probabilities differ by {FAR_OFF:g}")
     for gap in (0.05, 1.0, FAR_OFF):

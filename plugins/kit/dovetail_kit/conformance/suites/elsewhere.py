@@ -14,8 +14,8 @@ from unittest import mock
 from dovetail_kit.conformance.again import ERROR, told
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
-from dovetail_kit.conformance.suites.data import _first, _task, opened
-from dovetail_kit.conformance.suites.devices import ASKED_AGAIN, _answers, _name
+from dovetail_kit.conformance.suites.data import first_of, opened, task_of
+from dovetail_kit.conformance.suites.devices import ASKED_AGAIN, answers_of, name_of
 from dovetail_kit.conformance.suites.texts import is_pure
 
 EARLIER = 12
@@ -37,12 +37,12 @@ def same_in_another_process(subject: Subject) -> None:
     Otherwise a resumed run would continue with other examples, and use some twice and others never.
     """
     if subject.component.kind == "task":
-        _task(subject)  # data that cannot be read here is not asked for elsewhere
+        task_of(subject)  # data that cannot be read here is not asked for elsewhere
     if "url" in subject.component.params or "processes" in subject.component.params:
         raise Inapplicable("it asks another program")
     expected, found = (
         told(subject),
-        _answers("again", subject).get(_name(subject), {ERROR: "it is not at the top level"}),
+        answers_of("again", subject).get(name_of(subject), {ERROR: "it is not at the top level"}),
     )
     if isinstance(found, dict):
         raise Inapplicable(f"it cannot be asked in another process: {found[ERROR]}")
@@ -59,9 +59,9 @@ def distinct(subject: Subject) -> None:
 
     Duplicates count twice in every mean, and one of two equal examples may be trained on while the other is held out.
     """
-    task = _task(subject)
+    task = task_of(subject)
     for split in ("train", "eval"):
-        examples = [repr(sorted(example.items(), key=str)) for example in _first(task.examples(split))]
+        examples = [repr(sorted(example.items(), key=str)) for example in first_of(task.examples(split))]
         if len(set(examples)) < DISTINCT * len(examples):
             raise Failed(f"of the first {len(examples)} {split} examples {len(set(examples))} are different")
 

@@ -16,11 +16,11 @@ from dovetail.step.parts import split_metrics
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.states import differing
 from dovetail_kit.conformance.subject import Subject
-from dovetail_kit.conformance.suites.curricula import PROMPTS, SAMPLES, _generator
+from dovetail_kit.conformance.suites.curricula import PROMPTS, SAMPLES, generator_of
 from dovetail_kit.conformance.suites.data import opened
 from dovetail_kit.conformance.suites.elsewhere import JOURNAL
-from dovetail_kit.conformance.suites.replays import _history
-from dovetail_kit.conformance.suites.sweeps import _play
+from dovetail_kit.conformance.suites.replays import history_of
+from dovetail_kit.conformance.suites.sweeps import play_study
 
 ROUNDS = 200
 HOPELESS = -100.0
@@ -30,7 +30,7 @@ def _wandered(curriculum: Any, score: float) -> set[int]:
     """Return the prompts that come where every completion has this score."""
     state, seen = curriculum.init(PROMPTS), set()
     for step in range(ROUNDS):
-        chosen = np.asarray(curriculum.choose(state, 3, _generator(step)))
+        chosen = np.asarray(curriculum.choose(state, 3, generator_of(step)))
         seen |= set(chosen.tolist())
         state, _ = split_metrics(curriculum.update(state, chosen, np.full((3, SAMPLES), score)))
     return seen
@@ -71,8 +71,8 @@ def learns_from_scores_that_are_there(subject: Subject) -> None:
 @check("replay", fix="Put the groups whose scores differ into the buffer, and return them in a later step.")
 def something_joins(subject: Subject) -> None:
     """In six steps whose groups have mixed scores, some group joins a later one."""
-    if not any(earlier["mask"].any() for earlier, _ in _history(subject)):
-        raise Failed(f"nothing has joined in {len(_history(subject))} steps")
+    if not any(earlier["mask"].any() for earlier, _ in history_of(subject)):
+        raise Failed(f"nothing has joined in {len(history_of(subject))} steps")
 
 
 def _left(subject: Subject, records: list[tuple[int, dict[str, float]]]) -> tuple[str, dict[str, bytes]]:
@@ -124,7 +124,7 @@ def sets_what_there_is(subject: Subject) -> None:
 @check("sampler", fix="Let the number of the draw enter into each draw.")
 def tries_other_settings(subject: Subject) -> None:
     """Its proposals differ from one another."""
-    proposals = [tuple(sorted(each.values.items())) for each in _play(subject)]
+    proposals = [tuple(sorted(each.values.items())) for each in play_study(subject)]
     if len(proposals) > 1 and len(set(proposals)) == 1:
         raise Failed(f"all {len(proposals)} proposals are {dict(proposals[0])}")
 

@@ -33,10 +33,10 @@ def every_number_counts(subject: Subject) -> None:
     sweep over it would compare identical runs.
     """
     case = ArrayCase.of(subject)
-    for name, value in _own(subject).items():
-        seen = any(_differs(case, fields, name, other) for fields in _batches(case) for other in _others(value))
+    for name, value in own_numbers(subject).items():
+        seen = any(_differs(case, fields, name, other) for fields in _batches(case) for other in tries(value))
         if not seen and not any(_counts_under(case, option, name, value) for option in _options(subject)):
-            raise Failed(f"'{name}' = {value:g} can be changed to {listing(f'{x:g}' for x in _others(value))} unseen")
+            raise Failed(f"'{name}' = {value:g} can be changed to {listing(f'{x:g}' for x in tries(value))} unseen")
 
 
 @check(*SCHEDULES, *CONTROLLERS, name="every_number_counts", fix=FIX)
@@ -47,9 +47,9 @@ def every_number_of_a_curve_counts(subject: Subject) -> None:
     """
     curve = _curve if subject.component.kind in SCHEDULES else _coefficients
     expected = curve(subject, {})
-    for name, value in _own(subject).items():
-        if all(np.array_equal(curve(subject, {name: np.float32(other)}), expected) for other in _others(value)):
-            raise Failed(f"'{name}' = {value:g} can be changed to {listing(f'{x:g}' for x in _others(value))} unseen")
+    for name, value in own_numbers(subject).items():
+        if all(np.array_equal(curve(subject, {name: np.float32(other)}), expected) for other in tries(value)):
+            raise Failed(f"'{name}' = {value:g} can be changed to {listing(f'{x:g}' for x in tries(value))} unseen")
 
 
 def _options(subject: Subject) -> Iterator[dict[str, Any]]:
@@ -64,17 +64,19 @@ def _counts_under(case: ArrayCase, option: dict[str, Any], name: str, value: flo
     """Tell whether a hyperparameter does something under an option; not compiled, as this is rarely asked."""
     for fields in _batches(case):
         before = case.eager(fields, **option)
-        if any(_unequal(before, case.eager(fields, **option, **{name: np.float32(x)})) for x in _others(value)):
+        if any(_unequal(before, case.eager(fields, **option, **{name: np.float32(x)})) for x in tries(value)):
             return True
     return False
 
 
-def _own(subject: Subject) -> dict[str, Any]:
+def own_numbers(subject: Subject) -> dict[str, Any]:
+    """Return the float hyperparameters that are to do something, with their values."""
     left_out = (*subject.component.common, *subject.declared.get("idle", ()))
     return {name: value for name, value in subject.floats.items() if name not in left_out}
 
 
-def _others(value: Any) -> tuple[float, ...]:
+def tries(value: Any) -> tuple[float, ...]:
+    """Return values other than a given one: nearer, farther, none, and beyond most bounds."""
     return tuple(x for x in (0.5 * value, 2 * value + 0.1, 0.0, 0.9, 30.0) if x != value)
 
 

@@ -105,7 +105,7 @@ def empty_rows(subject: Subject) -> None:
     """
     case = ArrayCase.of(subject)
     if not fits_other_shapes(case):
-        _compare_other_shape(case, _live_rows(case), 0, "without the empty row: the value")
+        _compare_other_shape(case, live_rows(case), 0, "without the empty row: the value")
 
 
 def fits_other_shapes(case: ArrayCase) -> bool:
@@ -113,7 +113,7 @@ def fits_other_shapes(case: ArrayCase) -> bool:
 
     def fits() -> bool:
         try:
-            _compare_other_shape(case, _live_rows(case), 3, "")
+            _compare_other_shape(case, live_rows(case), 3, "")
         except Failed:
             return False
         return True
@@ -121,7 +121,8 @@ def fits_other_shapes(case: ArrayCase) -> bool:
     return case.subject.once("fits other shapes", fits)
 
 
-def _live_rows(case: ArrayCase) -> np.ndarray:
+def live_rows(case: ArrayCase) -> np.ndarray:
+    """Return the rows that have policy tokens."""
     return np.flatnonzero(case.fields()["mask"].any(axis=1))
 
 

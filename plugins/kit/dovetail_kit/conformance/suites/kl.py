@@ -75,7 +75,7 @@ def non_negative(subject: Subject) -> None:
 def unbiased_value(subject: Subject) -> None:
     """The expectation of the estimate over the policy's samples is KL(π || π_ref)."""
     expected, _ = _divergence(subject)
-    value, _ = _expectation(subject)
+    value, _ = expected_kl(subject)
     same(value, expected, "the expected value, by position,", within=1e-3)
 
 
@@ -86,14 +86,14 @@ def unbiased_gradient(subject: Subject) -> None:
     Otherwise, as a loss, it minimises something else: k1 nothing, k3 the divergence in the other direction.
     """
     _, expected = _divergence(subject)
-    _, gradient = _expectation(subject)
+    _, gradient = expected_kl(subject)
     same(gradient, expected, "the expected gradient, by position and logit,", within=1e-3)
 
 
 @check("kl", claim="zero_expected_gradient", fix=f"Drop the claim. {EXACT}")
 def zero_expected_gradient(subject: Subject) -> None:
     """The expectation of the gradient is zero; the engine warns if such an estimator is used as a loss."""
-    _, gradient = _expectation(subject)
+    _, gradient = expected_kl(subject)
     same(gradient, np.zeros_like(gradient), "the expected gradient, by position and logit,", within=1e-4)
 
 
@@ -120,7 +120,7 @@ def _enumerated() -> batch.Fields:
     }
 
 
-def _expectation(subject: Subject) -> tuple[np.ndarray, np.ndarray]:
+def expected_kl(subject: Subject) -> tuple[np.ndarray, np.ndarray]:
     """Return E[k] by position, and its gradient by the logits with the samples held fixed."""
     case = ArrayCase.of(subject)
     known = _enumerated()

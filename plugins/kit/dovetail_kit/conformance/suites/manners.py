@@ -12,15 +12,15 @@ from dovetail.step.parts import split_metrics
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.given import GIVEN
 from dovetail_kit.conformance.subject import Subject
-from dovetail_kit.conformance.suites.hyperparameters import FIX, _others, _own
+from dovetail_kit.conformance.suites.hyperparameters import FIX, own_numbers, tries
 from dovetail_kit.conformance.suites.texts import (
     TEXTS,
-    _call,
-    _equal,
-    _records,
-    _short,
-    _starts_processes,
+    call_on,
+    equal_within,
     is_pure,
+    records_of,
+    short,
+    starts_processes,
 )
 
 LINES = "2 + 3 = 5\n" * 4 + "so the answer is 5.\n\n3 + 3 = 6\n"
@@ -36,7 +36,7 @@ def _in_space(record: dict[str, Any]) -> dict[str, Any]:
 @check(*TEXTS, when=is_pure, fix="Copy a list before you change it.")
 def leaves_its_arguments(subject: Subject) -> None:
     """It changes none of its arguments: the next reward gets the same lists."""
-    records = [_in_space(record) for record in _records(subject)]
+    records = [_in_space(record) for record in records_of(subject)]
     columns = [
         [record[read] if read in record else GIVEN[read](number, record) for number, record in enumerate(records)]
         for read in subject.component.reads
@@ -55,15 +55,15 @@ def every_number_of_a_reward_counts(subject: Subject) -> None:
 
     A sweep over a number without effect would compare identical runs.
     """
-    if _starts_processes(subject) or "url" in subject.component.params:
+    if starts_processes(subject) or "url" in subject.component.params:
         raise Inapplicable("it asks another program, which takes too long to do often")
-    own, records = _own(subject), _records(subject)
-    expected = _call(subject, records) if own else []
+    own, records = own_numbers(subject), records_of(subject)
+    expected = call_on(subject, records) if own else []
     for name, value in own.items():
         found = (
-            _call(subject, records, **{name: other}) for other in _others(float(value)) if _fits(subject, name, other)
+            call_on(subject, records, **{name: other}) for other in tries(float(value)) if _fits(subject, name, other)
         )
-        if all(all(_equal(a, b, 0.0) for a, b in zip(ours, expected, strict=True)) for ours in found):
+        if all(all(equal_within(a, b, 0.0) for a, b in zip(ours, expected, strict=True)) for ours in found):
             raise Failed(f"'{name}' = {value:g} can be changed unseen on {len(records)} completions")
 
 
@@ -81,7 +81,7 @@ def no_answer_is_none(subject: Subject) -> None:
     A vote counts the empty text as an answer like any other, and it may well win.
     """
     for text in ("", " \n"):
-        (found,) = _call(subject, [{"completions": text}])
+        (found,) = call_on(subject, [{"completions": text}])
         if found is not None:
             raise Failed(f"{text!r} gets the answer {found!r}")
 
@@ -98,18 +98,18 @@ def finds_its_tokens(subject: Subject) -> None:
 
     A text of hundreds of characters has tens of tokens; an index into the text is beyond its tokens, or on another one.
     """
-    like = _records(subject)[0]
+    like = records_of(subject)[0]
     pairs = [record["completions"] for pair in subject.declared.get("examples", ()) for record in pair]
     for text in (*pairs, LINES):
         totals = {}
         for width in (1, COARSE):
             ends = [min(end, len(text)) for end in range(width, len(text) + width, width)] + [len(text)]
             record = dict(like) | {"completions": text, "ends": ends, "tokens": list(range(len(ends)))}
-            (value,) = _call(subject, [record | {"logps": [-1.0] * len(ends)}])
+            (value,) = call_on(subject, [record | {"logps": [-1.0] * len(ends)}])
             totals[width] = 0.0 if value is None else float(np.abs(value).sum())
         if totals[1] and not totals[COARSE]:
             raise Failed(
-                f"{_short(text)} gets credit if a token is one character, and none if a token has {COARSE} of them"
+                f"{short(text)} gets credit if a token is one character, and none if a token has {COARSE} of them"
             )
 
 

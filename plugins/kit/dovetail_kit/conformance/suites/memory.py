@@ -20,10 +20,10 @@ from dovetail_kit.conformance.suites.numbers import (
     CONTROLLERS,
     SCHEDULES,
     TOTAL,
-    _curve,
-    _descend,
-    _quadratic,
-    _remembers,
+    curve_of,
+    descend,
+    has_state,
+    quadratic_params,
 )
 
 LONG = 200
@@ -31,32 +31,34 @@ HUGE = 1e6
 NEVER_NEGATIVE = re.compile(r"count|var|std|deviation|square|samples|visits")
 
 
-def _update(subject: Subject, state: Any, fields: batch.Fields) -> Any:
+def next_state(subject: Subject, state: Any, fields: batch.Fields) -> Any:
+    """Return the state that an estimator makes of a state and a batch."""
     known = fields | {"state": state}
     return subject.bind(**subject.floats).update(
         *(jax.tree.map(jnp.asarray, known[name]) for name in subject.component.reads)
     )
 
 
-def _begin(subject: Subject) -> Any:
+def first_state(subject: Subject) -> Any:
+    """Return the state that an estimator begins with."""
     return subject.bind(**subject.floats).init(batch.ROLES)
 
 
-@check("advantage", when=_remembers, fix="Return from update() what init() gave, moved towards the batch.")
+@check("advantage", when=has_state, fix="Return from update() what init() gave, moved towards the batch.")
 def learns_to_remember(subject: Subject) -> None:
     """Its state changes with its inputs and stays finite and bounded; counts and variances are never negative.
 
     A baseline that never changes is useless, and one that diverges swamps the scores.
     """
     case = ArrayCase.of(subject)
-    first = state = _begin(subject)
+    first = state = first_state(subject)
     for seed in range(3):
-        state = _update(subject, state, case.fields(seed))
-    if not _apart(state, first):
+        state = next_state(subject, state, case.fields(seed))
+    if not differ(state, first):
         raise Failed("after three batches it is what it was at first")
 
     def often(state: Any, fields: batch.Fields) -> Any:
-        return jax.lax.fori_loop(0, LONG, lambda _, kept: _update(subject, kept, fields), state)
+        return jax.lax.fori_loop(0, LONG, lambda _, kept: next_state(subject, kept, fields), state)
 
     fields = {name: value for name, value in case.fields().items() if name != "state"}
     later = jax.jit(often)(state, fields)
@@ -69,24 +71,25 @@ def learns_to_remember(subject: Subject) -> None:
             raise Failed(f"after {LONG} batches state{name} is {np.asarray(leaf).min():.6g}")
 
 
-@check("advantage", when=_remembers, fix="Add up over the rows with policy tokens only, and divide by their number.")
+@check("advantage", when=has_state, fix="Add up over the rows with policy tokens only, and divide by their number.")
 def remembers_completions(subject: Subject) -> None:
     """Its state depends neither on the order of completions nor on those without policy tokens."""
     case = ArrayCase.of(subject)
-    fields, first = case.fields(), _begin(subject)
-    expected = _update(subject, first, fields)
-    shuffled = _update(subject, first, batch.take_rows(fields, ORDER))
+    fields, first = case.fields(), first_state(subject)
+    expected = next_state(subject, first, fields)
+    shuffled = next_state(subject, first, batch.take_rows(fields, ORDER))
     live = np.flatnonzero(fields["mask"].any(axis=1))
-    fewer = _update(subject, first, batch.take_rows(fields, live))
+    fewer = next_state(subject, first, batch.take_rows(fields, live))
     for ours, what in ((shuffled, "with completions in another order"), (fewer, "without the empty completion")):
         for leaf, other in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
             same(leaf, other, f"{what}: the state")
     empty = batch.spoilt(batch.with_mask(fields, np.zeros_like(fields["mask"])), np.nan)
-    for leaf in jax.tree.leaves(_update(subject, expected, empty)):
+    for leaf in jax.tree.leaves(next_state(subject, expected, empty)):
         finite(leaf, "after a batch without policy tokens: the state")
 
 
-def _apart(state: Any, other: Any) -> bool:
+def differ(state: Any, other: Any) -> bool:
+    """Tell whether two states differ anywhere."""
     pairs = zip(jax.tree.leaves(state), jax.tree.leaves(other), strict=True)
     return any(not np.array_equal(ours, theirs) for ours, theirs in pairs)
 
@@ -129,7 +132,7 @@ def not_zero_throughout(subject: Subject) -> None:
 
     With a learning rate of zero throughout nothing is trained, although the metrics of the run look normal.
     """
-    if not np.any(_curve(subject, TOTAL)):
+    if not np.any(curve_of(subject, TOTAL)):
         raise Failed(f"it is 0 at every step of {TOTAL}")
 
 
@@ -141,16 +144,16 @@ def keeps_its_state(subject: Subject) -> None:
     """
     with jax.numpy_dtype_promotion("standard"):
         optimizer = subject.bind(**subject.floats)(jnp.float32(1e-2))
-        begun = optimizer.init(_quadratic())
-        once, twice = (optimizer.update(_quadratic(), begun, _quadratic())[0] for _ in range(2))
+        begun = optimizer.init(quadratic_params())
+        once, twice = (optimizer.update(quadratic_params(), begun, quadratic_params())[0] for _ in range(2))
     for name, value in once.items():
         same(twice[name], value, f"asked twice from the same state: the update of '{name}'", within=0.0)
-    _, after = _descend(subject, 1e-2, 3)
+    _, after = descend(subject, 1e-2, 3)
     leaves = [leaf for leaf in jax.tree.leaves(after) if jnp.issubdtype(jnp.result_type(leaf), jnp.floating)]
     half = [leaf.dtype.name for leaf in leaves if leaf.dtype.itemsize < 4 and leaf.ndim]
     if half:
         raise Failed(f"its state has arrays of type {half[0]} for parameters in float32")
-    if jax.tree.leaves(begun) and not _apart(after, begun):
+    if jax.tree.leaves(begun) and not differ(after, begun):
         raise Failed("after three steps its state is what it was at first")
 
 

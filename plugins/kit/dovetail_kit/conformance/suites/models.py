@@ -63,11 +63,13 @@ class _Model:
         self.packed = packed if getattr(model, "packs", False) else None
 
 
-def _model(subject: Subject) -> _Model:
-    return subject.once("model", lambda: _Model(_make(subject)))
+def model_of(subject: Subject) -> _Model:
+    """Return the model of a subject, which is made once."""
+    return subject.once("model", lambda: _Model(make_model(subject)))
 
 
-def _make(subject: Subject, seed: int = 0) -> Any:
+def make_model(subject: Subject, seed: int = 0) -> Any:
+    """Return a new model of a subject; inapplicable if it cannot be made here."""
     try:
         return subject.bind().make(VOCABULARY, rngs=nnx.Rngs(seed), place=lambda axes, shape: None)
     except (DovetailError, OSError) as error:
@@ -79,7 +81,7 @@ def _tiny(vocab_size: int, seed: int = 0) -> Any:
     return maker.make(vocab_size, rngs=nnx.Rngs(seed), place=lambda axes, shape: None)
 
 
-def _batch() -> tuple[np.ndarray, np.ndarray]:
+def token_batch() -> tuple[np.ndarray, np.ndarray]:
     """Return two prompts of five tokens, the second padded on the left, twice each, with different three-token ends."""
     rng = np.random.default_rng(0)
     prompts = np.repeat(rng.integers(0, VOCABULARY, (ROWS // 2, 5)), 2, axis=0)
@@ -95,9 +97,9 @@ def _batch() -> tuple[np.ndarray, np.ndarray]:
 )
 def logits(subject: Subject) -> None:
     """Hidden states have the model's width, and logits are finite float32 numbers, one per id of the vocabulary."""
-    tokens, mask = _batch()
-    hidden, found = _model(subject).whole(tokens, mask)
-    width = _make(subject).width
+    tokens, mask = token_batch()
+    hidden, found = model_of(subject).whole(tokens, mask)
+    width = make_model(subject).width
     if hidden.shape != (ROWS, LENGTH, width):
         raise Failed(f"hidden states have shape {list(hidden.shape)}, not {[ROWS, LENGTH, width]}")
     if found.shape != (ROWS, LENGTH, VOCABULARY) or found.dtype != jnp.float32:
@@ -109,8 +111,8 @@ def logits(subject: Subject) -> None:
 @check("model", slow=True, fix="Mask attention to later positions, and keep rows apart.")
 def causal(subject: Subject) -> None:
     """A token affects neither earlier positions nor other rows."""
-    tokens, mask = _batch()
-    model = _model(subject)
+    tokens, mask = token_batch()
+    model = model_of(subject)
     before, _ = model.whole(tokens, mask)
     changed = tokens.copy()
     changed[1, 6] = (changed[1, 6] + 1) % VOCABULARY
@@ -128,8 +130,8 @@ def cache(subject: Subject) -> None:
 
     Otherwise the policy that samples would not be the policy that is trained.
     """
-    tokens, mask = _batch()
-    model = _model(subject)
+    tokens, mask = token_batch()
+    model = model_of(subject)
     whole, _ = model.whole(tokens, mask)
     same(model.cached(tokens, mask), whole, "with a cache: the hidden state", within=WITHIN, where=mask)
 
@@ -140,8 +142,8 @@ def left_padding(subject: Subject) -> None:
 
     Prompts in a batch have different lengths; with shifted positions, a prompt would be completed by another policy.
     """
-    tokens, mask = _batch()
-    model = _model(subject)
+    tokens, mask = token_batch()
+    model = model_of(subject)
     padded, _ = model.whole(tokens, mask)
     moved = np.roll(tokens, -2, axis=1)
     whole, _ = model.whole(moved, np.roll(mask, -2, axis=1) & (np.arange(LENGTH) < LENGTH - 2))
@@ -154,8 +156,8 @@ def left_padding(subject: Subject) -> None:
 @check("model", slow=True, fix="Let row i of the tokens attend to row i // (rows // prefix rows) of the prefix.")
 def prefix(subject: Subject) -> None:
     """A prompt that is computed once and continued by several rows gives the same results as whole rows."""
-    tokens, mask = _batch()
-    model = _model(subject)
+    tokens, mask = token_batch()
+    model = model_of(subject)
     whole, _ = model.whole(tokens, mask)
     same(model.prefixed(tokens, mask), whole[:, 5:], "after a shared prefix: the hidden state", within=WITHIN)
 
@@ -165,8 +167,8 @@ def prefix(subject: Subject) -> None:
 )
 def packing(subject: Subject) -> None:
     """If the model `packs`, the two ends of a prompt in one row, as two texts, give the results of whole rows."""
-    tokens, mask = _batch()
-    model = _model(subject)
+    tokens, mask = token_batch()
+    model = model_of(subject)
     if model.packed is None:
         raise Inapplicable("the model does not declare that it `packs`")
     whole, _ = model.whole(tokens, mask)
@@ -176,7 +178,7 @@ def packing(subject: Subject) -> None:
 @check("adapter", slow=True, fix="Initialise the update to zero, and make the new parameters nnx.LoRAParam.")
 def begins_as_the_base(subject: Subject) -> None:
     """An adapter changes nothing before it is trained, and what it adds is of type nnx.LoRAParam."""
-    tokens, mask = _batch()
+    tokens, mask = token_batch()
     model = _tiny(VOCABULARY)
     before = np.asarray(model(tokens, mask)[0])
     adapted = subject.bind().apply(model, rngs=nnx.Rngs(1))
@@ -188,7 +190,7 @@ def begins_as_the_base(subject: Subject) -> None:
 @check("adapter", slow=True, fix="Initialise one of the two factors at random, and only the other one to zero.")
 def can_learn(subject: Subject) -> None:
     """Some of what it adds has a gradient that is not zero: with two factors of zero there is none."""
-    tokens, mask = _batch()
+    tokens, mask = token_batch()
     adapted = subject.bind().apply(_tiny(VOCABULARY), rngs=nnx.Rngs(1))
     graphdef, added, rest = nnx.split(adapted, nnx.LoRAParam, ...)
 

@@ -28,7 +28,7 @@ def every_step(subject: Subject) -> None:
     It is not negative, unless declared signed=True.
     """
     for total in (TOTAL, 1):
-        for step, value in enumerate(_curve(subject, total)):
+        for step, value in enumerate(curve_of(subject, total)):
             finite(value, f"at step {step} of {total} the value")
             if value.shape != () or value.dtype != np.float32:
                 raise Failed(
@@ -48,7 +48,7 @@ def schedule_jit(subject: Subject) -> None:
         traces.append(step)
         return subject.bind(**floats)(step, total)
 
-    curve = _curve(subject, TOTAL)
+    curve = curve_of(subject, TOTAL)
     try:
         for step in (0, 7, TOTAL):
             value = compiled(jnp.int32(step), jnp.int32(TOTAL), subject.floats)
@@ -60,7 +60,9 @@ def schedule_jit(subject: Subject) -> None:
         raise Failed(f"it was traced {len(traces)} times")
 
 
-def _curve(subject: Subject, total: int) -> list[np.ndarray]:
+def curve_of(subject: Subject, total: int) -> list[np.ndarray]:
+    """Return the values of a schedule at every step, computed once."""
+
     def curve() -> list[np.ndarray]:
         schedule = subject.bind(**subject.floats)
         return [np.asarray(schedule(jnp.int32(step), jnp.int32(total))) for step in range(total + 1)]
@@ -148,11 +150,12 @@ def _states(subject: Subject, observed: Any) -> list[Any]:
     return states
 
 
-def _remembers(component: Component) -> bool:
+def has_state(component: Component) -> bool:
+    """Tell whether an estimator remembers something from batch to batch."""
     return "state" in component.reads
 
 
-@check("advantage", when=_remembers, fix="Return arrays of the same shapes and types from init() and update().")
+@check("advantage", when=has_state, fix="Return arrays of the same shapes and types from init() and update().")
 def remembered_state(subject: Subject) -> None:
     """Its state keeps its shapes and types, and completions without policy tokens do not move it."""
     from dovetail_kit.conformance import batch
@@ -185,8 +188,8 @@ def optimises(subject: Subject) -> None:
 
     Some optimisers need several steps before they move, or a rate of 1 that they scale themselves.
     """
-    params = _quadratic()
-    after = [_descend(subject, rate, STEPS) for rate in (1e-2, 1.0)]
+    params = quadratic_params()
+    after = [descend(subject, rate, STEPS) for rate in (1e-2, 1.0)]
     for state, _ in after[:1]:
         for name, value in state.items():
             finite(value, f"after {STEPS} steps: '{name}'")
@@ -205,14 +208,15 @@ def at_rest(subject: Subject) -> None:
 
     A schedule may begin at zero, and a step in which every completion was filtered out has no gradient.
     """
-    params = _quadratic()
-    for name, value in _descend(subject, 0.0, 1)[0].items():
+    params = quadratic_params()
+    for name, value in descend(subject, 0.0, 1)[0].items():
         same(value, params[name], f"with learning rate 0: '{name}'", within=1e-7)
-    for name, value in _descend(subject, 1e-2, 2, scale=0.0)[0].items():
+    for name, value in descend(subject, 1e-2, 2, scale=0.0)[0].items():
         finite(value, f"with a zero gradient: '{name}'")
 
 
-def _quadratic() -> Tree:
+def quadratic_params() -> Tree:
+    """Return parameters of several shapes, for a loss that is the sum of their squares."""
     return {"kernel": jnp.array([[1.0, 0.5], [-0.5, 2.0]]), "w": jnp.array([1.0, -2.0]), "b": jnp.array(0.5)}
 
 
@@ -220,7 +224,7 @@ def _loss(params: Tree) -> float:
     return float(sum(jnp.sum(x**2) for x in jax.tree.leaves(params)))
 
 
-def _descend(subject: Subject, rate: float, steps: int, scale: float = 1.0) -> tuple[Tree, Any]:
+def descend(subject: Subject, rate: float, steps: int, scale: float = 1.0) -> tuple[Tree, Any]:
     """Return parameters and state after some steps along the gradient of half the loss, times a factor."""
 
     def make() -> Any:
@@ -236,7 +240,7 @@ def _descend(subject: Subject, rate: float, steps: int, scale: float = 1.0) -> t
                 updates, state = optimizer.update(gradient, state, params)
                 return optax.apply_updates(params, updates), state
 
-            begin = (_quadratic(), optimizer.init(_quadratic()))
+            begin = (quadratic_params(), optimizer.init(quadratic_params()))
             return jax.lax.fori_loop(0, steps, step, begin)
 
         return descend

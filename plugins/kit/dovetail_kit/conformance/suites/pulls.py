@@ -12,7 +12,7 @@ from dovetail_kit.conformance.case import ArrayCase
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.directions import EPSILON, ROW
-from dovetail_kit.conformance.suites.kl import _expectation
+from dovetail_kit.conformance.suites.kl import expected_kl
 from dovetail_kit.conformance.suites.losses import on_policy
 
 OWN = ("old_logps", "rollout_logps", "answer_logps", "demo_logps", "ref_logps", "logps")
@@ -134,6 +134,6 @@ def not_negative_on_average(subject: Subject) -> None:
     """
     if not ArrayCase.of(subject).variables:
         raise Inapplicable("it does not depend on the policy")
-    value, _ = _expectation(subject)
+    value, _ = expected_kl(subject)
     if value.min() < -1e-3:
         raise Failed(f"where the policies differ, its expectation is {value.min():.6g} nats")

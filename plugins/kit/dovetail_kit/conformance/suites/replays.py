@@ -47,7 +47,7 @@ def _step(replay: Any, state: Any, step: int, fresh: Batch) -> tuple[Batch, Any,
     return earlier, after, reported[0] if reported else {}
 
 
-def _history(subject: Subject) -> list[tuple[Batch, Any]]:
+def history_of(subject: Subject) -> list[tuple[Batch, Any]]:
     """What has joined each of some steps, and the state after it."""
 
     def make() -> list[tuple[Batch, Any]]:
@@ -72,10 +72,10 @@ def joins_groups(subject: Subject) -> None:
     """
     groups, fresh = subject.bind().groups, _fresh(0)
     expected = {name: ((groups, *array.shape[1:]), array.dtype.name) for name, array in fresh.items()}
-    for step, (earlier, _) in enumerate(_history(subject)):
+    for step, (earlier, _) in enumerate(history_of(subject)):
         if shapes(earlier) != expected:
             raise Failed(f"in step {step} it returns {shapes(earlier)}, not {expected}")
-    if _history(subject)[0][0]["mask"].any():
+    if history_of(subject)[0][0]["mask"].any():
         raise Failed("in the first step, when there are no earlier completions, it returns some")
 
 
@@ -86,7 +86,7 @@ def as_they_were(subject: Subject) -> None:
     Log-probabilities belong to the tokens that were sampled with them, and scores are compared within their group.
     """
     seen: list[Batch] = []
-    for step, (earlier, _) in enumerate(_history(subject)):
+    for step, (earlier, _) in enumerate(history_of(subject)):
         for group in np.flatnonzero(earlier["mask"].any(axis=(1, 2))):
             names = [name for name in earlier if name != "group_ids"]
             if not any(all(np.array_equal(earlier[n][group], old[n]) for n in names) for old in seen):
@@ -125,7 +125,7 @@ def resumes_replaying(subject: Subject) -> None:
 
     A run that is killed continues from a checkpoint bit for bit.
     """
-    history = _history(subject)
+    history = history_of(subject)
     for step in range(1, STEPS):
         loaded = pickle.loads(pickle.dumps(history[step - 1][1]))
         earlier, after, _ = _step(subject.bind(), loaded, step, _fresh(step))

@@ -10,7 +10,7 @@ from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import ArrayCase, without_key
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
-from dovetail_kit.conformance.suites.invariance import _live_rows
+from dovetail_kit.conformance.suites.invariance import live_rows
 from dovetail_kit.conformance.suites.losses import LOSSES
 from dovetail_kit.conformance.suites.values import ARRAYS
 
@@ -30,7 +30,7 @@ def metrics_of_tokens(subject: Subject) -> None:
     expected = case.run(fields)
     if not expected.metrics:
         raise Inapplicable("it reports no metrics")
-    rows = _live_rows(case)
+    rows = live_rows(case)
     wide = batch.take_rows(batch.widened(fields, 3), rows)
     found = _reduced(case.eager(wide).metrics, wide["mask"])
     for name, value in _reduced(expected.metrics, fields["mask"]).items():

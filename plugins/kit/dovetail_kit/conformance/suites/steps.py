@@ -14,8 +14,8 @@ import optax
 from dovetail.errors import listing
 from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.subject import Subject
-from dovetail_kit.conformance.suites.hyperparameters import FIX, _others, _own
-from dovetail_kit.conformance.suites.numbers import _quadratic
+from dovetail_kit.conformance.suites.hyperparameters import FIX, own_numbers, tries
+from dovetail_kit.conformance.suites.numbers import quadratic_params
 
 HIGHEST = 1e3
 """A factor of the learning rate above which something multiplies without end."""
@@ -36,11 +36,11 @@ def _walked(
     with jax.numpy_dtype_promotion("standard"):
         optimizer = subject.bind(**(subject.floats | dict(changed)))(jnp.float32(rate))
         update = jax.jit(optimizer.update)
-        params, state = _quadratic(), optimizer.init(_quadratic())
+        params, state = quadratic_params(), optimizer.init(quadratic_params())
         found = []
         for step in range(steps):
             factor = np.float32((np.cos(step) + 0.2) * 0.3**step if turning else 1.0)
-            gradient = jax.tree.map(lambda x, factor=factor: factor * x, _quadratic())
+            gradient = jax.tree.map(lambda x, factor=factor: factor * x, quadratic_params())
             updates, state = update(gradient, state, params)
             if turning:
                 params = optax.apply_updates(params, updates)
@@ -54,10 +54,10 @@ def every_number_of_an_optimizer_counts(subject: Subject) -> None:
 
     A momentum that is not kept, or a decay that is not applied, makes a sweep over it compare identical runs.
     """
-    own = _own(subject)
+    own = own_numbers(subject)
     expected = _walked(subject) if own else []
     for name, value in own.items():
-        others = [other for other in _others(value) if other < 1] or list(_others(value))
+        others = [other for other in tries(value) if other < 1] or list(tries(value))
         if all(
             np.array_equal(_walked(subject, changed={name: np.float32(x)}), expected, equal_nan=True) for x in others
         ):
@@ -85,12 +85,12 @@ def neither_swells_nor_fades(subject: Subject) -> None:
     """
     with jax.numpy_dtype_promotion("standard"):
         optimizer = subject.bind(**subject.floats)(jnp.float32(1e-2))
-        params: Any = _quadratic()
+        params: Any = quadratic_params()
         state = optimizer.init(params)
         for _ in range(3):
             updates, state = optimizer.update(jax.tree.map(jnp.zeros_like, params), state, params)
             params = optax.apply_updates(params, updates)
-    for name, value in _quadratic().items():
+    for name, value in quadratic_params().items():
         if (np.abs(params[name]) > np.abs(value) + 1e-6).any():
             raise Failed(f"without a gradient '{name}' grows from {np.asarray(value)} to {np.asarray(params[name])}")
     sizes = np.abs(_walked(subject, steps=LONG, turning=False)).sum(axis=1)

@@ -28,7 +28,7 @@ def _open(subject: Subject, draws: int = DRAWS, seed: int = 0) -> Any:
         raise Inapplicable(f"it cannot be opened here: {error}") from error
 
 
-def _play(subject: Subject, draws: int = DRAWS, seed: int = 0) -> list[Any]:
+def play_study(subject: Subject, draws: int = DRAWS, seed: int = 0) -> list[Any]:
     """Ask as long as there is something, and tell a result of each: one in five fails, the others prefer high rates."""
     from dovetail_lab.kinds import Result
 
@@ -47,9 +47,9 @@ def _play(subject: Subject, draws: int = DRAWS, seed: int = 0) -> list[Any]:
 @check("sampler", fix="Draw from counters or from a generator that `seed` begins, and keep nothing outside the study.")
 def replays(subject: Subject) -> None:
     """Opened, asked and told the same, it proposes the same: that is how a sweep that was killed goes on."""
-    if _play(subject) != _play(subject):
+    if play_study(subject) != play_study(subject):
         raise Failed("the same questions and results gave other proposals the second time")
-    if [each.values for each in _play(subject, seed=1)] == [each.values for each in _play(subject)]:
+    if [each.values for each in play_study(subject, seed=1)] == [each.values for each in play_study(subject)]:
         raise Failed("another seed gives the same settings")
 
 
@@ -57,7 +57,7 @@ def replays(subject: Subject) -> None:
 def stays_in_the_space(subject: Subject) -> None:
     """Each proposal has a value within its distribution for every key; with nothing told, it comes to an end."""
     space, _ = _open(subject)
-    for proposal in _play(subject):
+    for proposal in play_study(subject):
         if proposal.values.keys() != space.keys():
             raise Failed(f"it proposes values of {sorted(proposal.values)}, the space has {sorted(space)}")
         for key, form in space.items():
@@ -74,6 +74,6 @@ def stays_in_the_space(subject: Subject) -> None:
 @check("sampler", fix="Let what is asked depend on the number of draws only by where it ends.")
 def begins_alike(subject: Subject) -> None:
     """What it proposes first does not depend on how many draws there are, so that a sweep can be extended."""
-    few, more = _play(subject), _play(subject, draws=DRAWS + 3)
+    few, more = play_study(subject), play_study(subject, draws=DRAWS + 3)
     if [each.values for each in few[:DRAWS]] != [each.values for each in more[:DRAWS]]:
         raise Failed(f"of {DRAWS + 3} draws the first {DRAWS} are other ones than of {DRAWS}")

@@ -40,7 +40,7 @@ def is_alone(component: Component) -> bool:
     return is_pure(component) and "group_ids" not in component.reads
 
 
-def _records(subject: Subject) -> list[dict[str, Any]]:
+def records_of(subject: Subject) -> list[dict[str, Any]]:
     """Return completions with a value for each column that is read: the examples, and ordinary texts."""
     pairs = [record for pair in subject.declared.get("examples", ()) for record in pair]
     texts = ["42", "", "the answer is 7", "<answer>42</answer>", r"\boxed{42}", "#### 42"]
@@ -54,14 +54,16 @@ def _records(subject: Subject) -> list[dict[str, Any]]:
             f"it reads {', '.join(unknown)}, and the suite cannot know what these columns hold: declare"
             " examples=[({'completions': ..., ...}, {...})]"
         )
-    return pairs + [dict(like) | {"completions": text} for text in texts[: 2 if _starts_processes(subject) else None]]
+    return pairs + [dict(like) | {"completions": text} for text in texts[: 2 if starts_processes(subject) else None]]
 
 
-def _starts_processes(subject: Subject) -> bool:
+def starts_processes(subject: Subject) -> bool:
+    """Tell whether it starts a process for each text, which takes long."""
     return "processes" in subject.component.params
 
 
-def _call(subject: Subject, records: list[dict[str, Any]], **params: Any) -> list[Any]:
+def call_on(subject: Subject, records: list[dict[str, Any]], **params: Any) -> list[Any]:
+    """Return what a component gives for completions with their columns."""
     columns = [
         [record[read] if read in record else GIVEN[read](number, record) for number, record in enumerate(records)]
         for read in subject.component.reads
@@ -85,18 +87,18 @@ def one_for_each(subject: Subject) -> None:
     NaN is neither a score nor an abstention; return None to abstain. The result of a process reward is a list of
     numbers, one for each token of the completion.
     """
-    records = _records(subject)
-    found = _call(subject, records)
+    records = records_of(subject)
+    found = call_on(subject, records)
     if len(found) != len(records):
         raise Failed(f"for {len(records)} completions it returns {found!r}")
     for record, value in zip(records, found, strict=True):
         _fits(subject, value, record["completions"])
     if subject.component.kind == "process_reward":
         empty = dict(records[0]) | {"completions": "", "tokens": [], "logps": [], "ends": []}
-        (nothing,) = _call(subject, [empty])
+        (nothing,) = call_on(subject, [empty])
         if nothing is not None and len(nothing):
             raise Failed(f"a completion without tokens gets {nothing!r}")
-    if len(_call(subject, [])):
+    if len(call_on(subject, [])):
         raise Failed("for no completions it returns results")
 
 
@@ -105,20 +107,21 @@ def _fits(subject: Subject, value: Any, text: str) -> None:
         return
     if subject.component.kind == "answer":
         if not isinstance(value, str | int | float):
-            raise Failed(f"{_short(text)} gets {value!r}")
+            raise Failed(f"{short(text)} gets {value!r}")
         return
     if subject.component.kind == "process_reward":
         numbers = np.asarray(value)
         if numbers.shape != (count_tokens(text),) or numbers.dtype.kind not in "if" or not np.isfinite(numbers).all():
             raise Failed(
-                f"{_short(text)} gets {_short(repr(value))}, not a number for each of {count_tokens(text)} tokens"
+                f"{short(text)} gets {short(repr(value))}, not a number for each of {count_tokens(text)} tokens"
             )
         return
     if not isinstance(value, int | float | np.number | np.bool_) or not math.isfinite(value):
-        raise Failed(f"{_short(text)} gets {value!r}, which is neither a finite number nor None")
+        raise Failed(f"{short(text)} gets {value!r}, which is neither a finite number nor None")
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """Return a text as a message quotes it."""
     return repr(text) if len(text) < 60 else f"{text[:50]!r}... ({len(text)} characters)"
 
 
@@ -132,10 +135,10 @@ def deterministic(subject: Subject) -> None:
 
     Otherwise greedy evaluations could not be compared, and a resumed run would not repeat itself.
     """
-    records = _records(subject)
-    first = _call(subject, records)
+    records = records_of(subject)
+    first = call_on(subject, records)
     for _ in range(2):
-        _compare(records, first, _call(subject, records))
+        _compare(records, first, call_on(subject, records))
 
 
 @check(*TEXTS, when=is_alone, fix="Score each completion by itself, zip(completions, answer); or read group_ids.")
@@ -144,11 +147,11 @@ def by_itself(subject: Subject) -> None:
 
     Batches are split, shuffled and shared among workers, so the score of a completion must not depend on the others.
     """
-    records = _records(subject)
-    first = _call(subject, records)
-    _compare(records[::-1], first[::-1], _call(subject, records[::-1]))
-    for number in range(0, len(records), 3 if _starts_processes(subject) else 1):
-        _compare([records[number]], [first[number]], _call(subject, [records[number]]))
+    records = records_of(subject)
+    first = call_on(subject, records)
+    _compare(records[::-1], first[::-1], call_on(subject, records[::-1]))
+    for number in range(0, len(records), 3 if starts_processes(subject) else 1):
+        _compare([records[number]], [first[number]], call_on(subject, [records[number]]))
 
 
 @check(*REWARDS, when=ranks, fix="Compare with the completions of the same group only, and with all of them.")
@@ -157,17 +160,17 @@ def by_its_group(subject: Subject) -> None:
 
     It is arbitrary which groups share a batch, and in which order.
     """
-    records = [record | {"group_ids": int(number % 3 > 0)} for number, record in enumerate(_records(subject))]
-    first = _call(subject, records)
+    records = [record | {"group_ids": int(number % 3 > 0)} for number, record in enumerate(records_of(subject))]
+    first = call_on(subject, records)
     # a mean of other completions may be rounded otherwise in another order
-    _compare(records[::-1], first[::-1], _call(subject, records[::-1]), ROUNDING)
+    _compare(records[::-1], first[::-1], call_on(subject, records[::-1]), ROUNDING)
     for group in (0, 1):
         rows = [number for number, record in enumerate(records) if record["group_ids"] == group]
         members = [records[number] for number in rows]
-        _compare(members, [first[number] for number in rows], _call(subject, members), ROUNDING)
+        _compare(members, [first[number] for number in rows], call_on(subject, members), ROUNDING)
 
 
-def _equal(ours: Any, theirs: Any, within: float) -> bool:
+def equal_within(ours: Any, theirs: Any, within: float) -> bool:
     """Tell whether two results are the same up to rounding; those that abstain, or are texts, have none."""
     if any(value is None or isinstance(value, str) for value in (ours, theirs)):
         return ours == theirs
@@ -176,8 +179,8 @@ def _equal(ours: Any, theirs: Any, within: float) -> bool:
 
 def _compare(records: list[dict[str, Any]], expected: list[Any], found: list[Any], within: float = 0.0) -> None:
     for record, ours, theirs in zip(records, found, expected, strict=True):
-        if not _equal(ours, theirs, within):
-            raise Failed(f"{_short(record['completions'])} gets {ours!r}, but {theirs!r} before")
+        if not equal_within(ours, theirs, within):
+            raise Failed(f"{short(record['completions'])} gets {ours!r}, but {theirs!r} before")
 
 
 @check(
@@ -191,12 +194,12 @@ def hostile_texts(subject: Subject) -> None:
 
     One completion that keeps a regular expression busy for minutes stalls the run, and one that raises ends it.
     """
-    labels = list(HOSTILE)[:: 8 if _starts_processes(subject) else 1]
-    like = _records(subject)[0]
+    labels = list(HOSTILE)[:: 8 if starts_processes(subject) else 1]
+    like = records_of(subject)[0]
     params = {"time_limit": 0.1} if "time_limit" in subject.component.params else {}
     records: list[dict[str, Any]] = [dict(like) | {"completions": HOSTILE[label]} for label in labels]
     with _limited(SECONDS, "the hostile texts"):
-        found = _call(subject, records, **params)
+        found = call_on(subject, records, **params)
     for label, record, value in zip(labels, records, found, strict=True):
         try:
             _fits(subject, value, record["completions"])
@@ -210,12 +213,12 @@ def odd_answers(subject: Subject) -> None:
 
     A column read from JSON holds whatever its author wrote: 42, "42", "", null.
     """
-    records = _records(subject)
-    if not isinstance(records[0].get("answer"), str) or _starts_processes(subject):
+    records = records_of(subject)
+    if not isinstance(records[0].get("answer"), str) or starts_processes(subject):
         raise Inapplicable("it does not read answers that are text")
     for truth in TRUTHS:
         odd: list[dict[str, Any]] = [record | {"answer": truth} for record in records]
-        for record, value in zip(odd, _call(subject, odd), strict=True):
+        for record, value in zip(odd, call_on(subject, odd), strict=True):
             try:
                 _fits(subject, value, record["completions"])
             except Failed as error:
@@ -226,21 +229,19 @@ def odd_answers(subject: Subject) -> None:
 def examples(subject: Subject) -> None:
     """In every pair of examples the good completion scores higher than the bad one; numbers of tokens are added up."""
     for good, bad in subject.declared["examples"]:
-        best, worst = (value if value is None else np.sum(value) for value in _call(subject, [good, bad]))
+        best, worst = (value if value is None else np.sum(value) for value in call_on(subject, [good, bad]))
         if best is None or worst is None or not best > worst:
-            raise Failed(
-                f"{_short(good['completions'])} gets {best!r}, and {_short(bad['completions'])} gets {worst!r}"
-            )
+            raise Failed(f"{short(good['completions'])} gets {best!r}, and {short(bad['completions'])} gets {worst!r}")
 
 
 @check("reward", claim="range", when=is_pure, fix="Declare the lowest and the highest possible score.")
 def within_range(subject: Subject) -> None:
     """No score is outside the declared range."""
     low, high = subject.declared["range"]
-    records = _records(subject)
-    for record, value in zip(records, _call(subject, records), strict=True):
+    records = records_of(subject)
+    for record, value in zip(records, call_on(subject, records), strict=True):
         if value is not None and not low <= value <= high:
-            raise Failed(f"{_short(record['completions'])} gets {value!r}, outside {low} to {high}")
+            raise Failed(f"{short(record['completions'])} gets {value!r}, outside {low} to {high}")
 
 
 @check("reward_manager", fix="Use np.nansum and the like on the table, and return NaN where a whole row is NaN.")

@@ -13,7 +13,7 @@ from flax import nnx
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.compare import finite, same
 from dovetail_kit.conformance.subject import Subject
-from dovetail_kit.conformance.suites.models import LENGTH, ROWS, VOCABULARY, WITHIN, _batch, _make, _model
+from dovetail_kit.conformance.suites.models import LENGTH, ROWS, VOCABULARY, WITHIN, make_model, model_of, token_batch
 
 PROMPT = 5
 
@@ -35,7 +35,7 @@ def begins_at_random(subject: Subject) -> None:
 
     Layers that begin alike get the same gradients and stay alike, and runs with other seeds would be one run.
     """
-    first, again, other = (_leaves(_make(subject, seed)) for seed in (0, 0, 1))
+    first, again, other = (_leaves(make_model(subject, seed)) for seed in (0, 0, 1))
     for path, leaf in first.items():
         same(again[path], leaf, f"made again from the same seed: {path}", within=0.0)
     drawn = {path: np.asarray(leaf, np.float32) for path, leaf in first.items() if np.ptp(np.asarray(leaf)) > 0}
@@ -53,7 +53,7 @@ def abstract_is_what_is_made(subject: Subject) -> None:
 
     It is used to plan memory, to restore checkpoints and to shard weights.
     """
-    made = {path: (leaf.shape, leaf.dtype.name) for path, leaf in _leaves(_make(subject)).items()}
+    made = {path: (leaf.shape, leaf.dtype.name) for path, leaf in _leaves(make_model(subject)).items()}
     told = _leaves(subject.bind().abstract(VOCABULARY))
     said = {path: (leaf.shape, np.dtype(leaf.dtype).name) for path, leaf in told.items()}
     wrong = sorted(made.items() ^ said.items(), key=str)
@@ -68,8 +68,8 @@ def every_parameter_learns(subject: Subject) -> None:
 
     With a parameter frozen by mistake, training looks normal, but is worse.
     """
-    tokens, mask = _batch()
-    graphdef, params, rest = nnx.split(_make(subject), nnx.Param, ...)
+    tokens, mask = token_batch()
+    graphdef, params, rest = nnx.split(make_model(subject), nnx.Param, ...)
 
     @jax.jit
     def gradient(params: Any) -> Any:
@@ -98,8 +98,8 @@ def prefix_and_cache(subject: Subject) -> None:
 
     Completions are sampled like this: the prompt once, then token by token.
     """
-    tokens, mask = _batch()
-    model = _make(subject)
+    tokens, mask = token_batch()
+    model = make_model(subject)
     graphdef, weights = nnx.split(model)
 
     @jax.jit
@@ -112,7 +112,7 @@ def prefix_and_cache(subject: Subject) -> None:
             parts.append(hidden)
         return jnp.concatenate(parts, axis=1)
 
-    whole, _ = _model(subject).whole(tokens, mask)
+    whole, _ = model_of(subject).whole(tokens, mask)
     same(sampled(tokens, mask), whole[:, PROMPT:], "after a shared prefix, in pieces: the hidden state", within=WITHIN)
 
 
@@ -124,7 +124,7 @@ def logits_in_full_precision(subject: Subject) -> None:
 
     Three digits of a logit of 20 are an error of 0.06 in its logarithm, more than a clip range sees.
     """
-    model = _make(subject)
+    model = make_model(subject)
     if any(leaf.dtype != jnp.float32 for leaf in _leaves(model).values()):
         raise Inapplicable("its parameters are not in float32")
     hidden = jax.random.normal(jax.random.key(0), (4, model.width))
@@ -141,8 +141,8 @@ def learns_through_the_prefix(subject: Subject) -> None:
 
     Updates compute a prompt once for all of its completions; what its part of the weights learns must not be lost.
     """
-    tokens, mask = _batch()
-    graphdef, params, rest = nnx.split(_make(subject), nnx.Param, ...)
+    tokens, mask = token_batch()
+    graphdef, params, rest = nnx.split(make_model(subject), nnx.Param, ...)
 
     def gradient(shared: bool) -> Any:
         def loss(params: Any) -> Any:
