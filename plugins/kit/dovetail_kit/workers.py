@@ -37,6 +37,9 @@ class _NoResult:
     def __repr__(self) -> str:
         return self.name
 
+    def __reduce__(self) -> str:
+        return self.name  # the same object in every process
+
 
 LATE: Final = _NoResult("LATE")
 """Stands for the result of a call that did not finish in time or, without retries, during which its process ended."""
@@ -107,11 +110,11 @@ class Workers:
     def __init__(
         self, make: Make, processes: int, *, retries: int = 0, worker: Callable[[Make], Worker] | None = None
     ) -> None:
-        self._workers = [(worker or _Worker)(make) for _ in range(processes)]
+        self._workers = [(worker or Process)(make) for _ in range(processes)]
         self._retries = retries
         self._idle: SimpleQueue[Worker] = SimpleQueue()
-        for worker in self._workers:
-            self._idle.put(worker)
+        for each in self._workers:
+            self._idle.put(each)
 
     def map(self, calls: Sequence[Sequence[Any]], *, time_limit: float) -> list[Any]:
         """Return the results of calls with these arguments, in order.
@@ -165,8 +168,8 @@ def workers(make: Make, processes: int, *, retries: int = 0, worker: Callable[[M
 
 
 @attrs.define
-class _Worker:
-    """The parent's side of one process."""
+class Process:
+    """The parent's side of one process of this machine, a `Worker`."""
 
     make: Make
     process: subprocess.Popen[bytes] | None = None
@@ -174,6 +177,11 @@ class _Worker:
     """The end of a pipe that closes with the parent, however that ends."""
 
     def call(self, time_limit: float, arguments: Sequence[Any]) -> Any:
+        """Return the result of a call, `LATE` or `LOST`.
+
+        Raises:
+            CallError: if the function or `make` raised an exception.
+        """
         if self.process is not None and _has_ended(self.process):  # something else ended it
             self.close()
         process = self.process or self._start()
@@ -207,6 +215,7 @@ class _Worker:
         return process
 
     def close(self) -> None:
+        """End the process and all that it has started."""
         process, self.process = self.process, None
         if process is not None:
             with suppress(ProcessLookupError, PermissionError):
