@@ -82,8 +82,8 @@ class ToolAgent:
             resumed although they may differ the next time.
 
     Raises:
-        ConfigError: on construction, if both `processes` and `pool` are set; when opened, if neither tools nor an interaction is chosen, or the chat template cannot continue
-            after a turn.
+        ConfigError: on construction, if both `processes` and `pool` are set; when opened, if neither tools nor an
+            interaction is chosen, or the chat template cannot continue after a turn.
     """
 
     max_turns: Annotated[int, Ge(1)] = attrs.field(default=8, validator=in_range)
