@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import pickle
 import sys
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Literal, Protocol
@@ -54,7 +53,7 @@ def packed(function: Callable[..., Any], what: str, setting: str) -> Packed:
         ConfigError: if it cannot be pickled.
     """
     try:
-        return Packed(pickle.dumps(function), tuple(str(file) for file in files() if file.stem in sys.modules))
+        return Packed.of(function, tuple(str(file) for file in files() if file.stem in sys.modules))
     except Exception as error:
         raise ConfigError(f"{what} cannot run in {setting}: it cannot be sent to another process ({error})") from error
 

@@ -83,6 +83,11 @@ class Packed:
     data: bytes
     files: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, function: Callable[..., Any], files: tuple[str, ...] = ()) -> Packed:
+        """Return a function as bytes; raises what `pickle.dumps` raises if it cannot be pickled."""
+        return cls(pickle.dumps(function), files)
+
     def __call__(self) -> Callable[..., Any]:
         """Return the function."""
         from dovetail.registry.one_file import imported

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -95,7 +94,7 @@ class Actors:
             join(ray, self.address, "pool.ray.address")
         asked = dict(self.asked)
         options = {"num_cpus": asked.pop("CPU"), "num_gpus": asked.pop("GPU"), "resources": asked}
-        actor = ray.remote(Seat).options(**options, max_restarts=0).remote(pickle.dumps(make))
+        actor = ray.remote(Seat).options(**options, max_restarts=0).remote(make)
         ready, _ = ray.wait([actor.ready.remote()], timeout=self.wait)
         if not ready:
             missing = self._missing(ray)
@@ -117,8 +116,8 @@ class Actors:
 class Seat:
     """The actor: the function in a process that can be ended without it."""
 
-    def __init__(self, make: bytes) -> None:
-        self._process = Process(pickle.loads(make))
+    def __init__(self, make: Make) -> None:
+        self._process = Process(make)
 
     def ready(self) -> None:
         """Answer once the actor has started."""
