@@ -10,6 +10,7 @@ it; `free` a reward that returns at once, so that what is left is the pool.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import platform
@@ -66,14 +67,15 @@ def main() -> None:
     parser.add_argument("--where", choices=("processes", "ray"), default="processes")
     given = parser.parse_args()
 
+    own = importlib.import_module("pools")  # under the name that workers can import, unlike __main__
     how = "busy" if given.busy else "sleep"
     origin = Origin("benchmarks", "0", "pools")
-    component = Component(kind="reward", name="work", target=work, origin=origin)
+    component = Component(kind="reward", name="work", target=own.work, origin=origin)
     texts = ["a completion of some length " * 20] * given.completions
     rows = []
     for workers in given.workers:
         pool = Processes(workers=workers) if given.where == "processes" else Ray(workers=workers, cpus=0)
-        paid, free = (pool.around(component, Reward(each, how)) for each in (given.milliseconds, 0.0))
+        paid, free = (pool.around(component, own.Reward(each, how)) for each in (given.milliseconds, 0.0))
         start = seconds(lambda paid=paid: paid(texts))
         again = statistics.median(seconds(lambda paid=paid: paid(texts)) for _ in range(given.rounds))
         free(texts)

@@ -24,9 +24,14 @@ Failed = Literal["error", "abstain"] | float
 class _Pool(Protocol):
     """A pool as `around` needs it."""
 
-    seconds: float
-    rows: int
-    failed: Failed
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def failed(self) -> Failed: ...
 
     def open(self, function: Callable[..., Any], what: str) -> Workers: ...
 
