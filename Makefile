@@ -28,7 +28,7 @@ smollm2: $(VENV)/.smollm2  ## a real language model gets better at arithmetic: e
 	$(BIN)/dovetail generate --run runs/smollm2/run --out runs/smollm2/answers.jsonl
 	head -n 5 runs/smollm2/answers.jsonl
 
-atlas: $(STAMP)  ## every policy loss, critic-free estimator and aggregation against GRPO, by A/B tests; hours; resumes
+atlas: $(STAMP)  ## every policy loss, critic-free estimator, aggregation and correction, by A/B tests; hours; resumes
 	$(BIN)/python benchmarks/atlas.py --folder runs/atlas
 
 test: $(STAMP)  ## the whole test suite but what is marked slow

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from tests.core.train.tiny import TINY
 
+from dovetail.registry import _discovered
+from dovetail.registry.one_file import FILES
+
 ATLAS = Path(__file__).parents[2] / "benchmarks" / "atlas.py"
 
 
@@ -20,12 +23,28 @@ def module():
 
 def test_it_compares_what_needs_neither_a_critic_nor_several_turns():
     atlas = module()
-    names, left_out = atlas.candidates("advantage", ())
+    names, left_out = atlas.candidates(atlas.FAMILIES["advantage"], ())
     assert names[0] == "grpo"
     assert {"rloo", "reinforce_plus_plus"} <= set(names)
     assert left_out["gae"] == "it needs a critic"
-    losses, _ = atlas.candidates("policy_loss", ())
+    losses, _ = atlas.candidates(atlas.FAMILIES["policy_loss"], ())
     assert {"ppo", "gspo", "cispo"} <= set(losses)
+
+
+@pytest.fixture
+def no_plugin_is_left(monkeypatch):
+    monkeypatch.setenv(FILES, "")
+    yield
+    _discovered.cache_clear()
+    sys.modules.pop("uncorrected", None)
+
+
+@pytest.mark.usefixtures("no_plugin_is_left")
+def test_corrections_are_compared_with_none_where_the_sampler_is_behind():
+    names, left_out = module().candidates(module().FAMILIES["correction"], ())
+    assert names[0] == "uncorrected"
+    assert {"tis_token", "tis_sequence", "icepop"} <= set(names)
+    assert not left_out
 
 
 def test_a_family_has_as_many_seeds_as_a_verdict_needs():

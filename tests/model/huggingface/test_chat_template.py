@@ -105,7 +105,7 @@ def test_the_sandbox_holds(source):
     ],
 )
 def test_a_program_of_a_stranger_is_stopped(source, reason, monkeypatch):
-    monkeypatch.setattr(module, "SECONDS", 0.5)
+    monkeypatch.setattr(module, "SECONDS", 0.5 if "is not" in reason else 60.0)
     with pytest.raises(DataError, match=rf"the chat template chat\.jinja (?s:.*)(?:{reason})"):
         template(source).render([QUESTION])
     monkeypatch.setattr(module, "SECONDS", 60.0)
