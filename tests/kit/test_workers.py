@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from dovetail_kit.workers import LATE, CallError, Workers
+from dovetail_kit.workers import LATE, LOST, CallError, Workers
 
 POW = functools.partial(getattr, int, "__pow__")
 
@@ -56,6 +56,26 @@ def test_a_late_call_ends_by_itself_and_the_next_is_served():
 def test_a_process_that_dies_is_late():
     with Workers(end, processes=1) as workers:
         assert workers.map([(1,), (0,)], time_limit=30) == [LATE, LATE]
+
+
+def end_once(note):
+    if not note.exists():
+        note.touch()
+        os._exit(1)
+    return "done"
+
+
+def ends_once():
+    return end_once
+
+
+def test_a_call_whose_process_dies_is_tried_again(tmp_path):
+    with Workers(ends_once, processes=1, retries=1) as workers:
+        assert workers.map([(tmp_path / "note",)], time_limit=30) == ["done"]
+    with Workers(end, processes=1, retries=1) as workers:
+        assert workers.map([(1,)], time_limit=30) == [LOST]
+    with Workers(sleep, processes=1, retries=1) as workers:
+        assert workers.map([(60,)], time_limit=0.5) == [LATE]
 
 
 def test_a_process_that_was_ended_in_between_is_replaced():
@@ -141,5 +161,22 @@ def test_what_a_call_has_started_ends_with_its_process(tmp_path, seconds):
     """This holds if a call exceeds its time limit, and if its workers are closed."""
     with Workers(starts_another, processes=1) as workers:
         workers.map([(tmp_path / "pid", seconds)], time_limit=2.0)
+    while is_running(int((tmp_path / "pid").read_text())):
+        time.sleep(0.01)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks at /proc")
+def test_a_program_that_is_killed_takes_its_workers_and_what_they_run_with_it(tmp_path):
+    program = (
+        "from pathlib import Path\n"
+        "from dovetail_kit.workers import workers\n"
+        "from tests.kit.test_workers import starts_another\n"
+        f"workers(starts_another, 1).map([(Path({str(tmp_path / 'pid')!r}), 600)], time_limit=3600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program]) as started:
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            assert started.poll() is None
+            time.sleep(0.01)
+        started.kill()
     while is_running(int((tmp_path / "pid").read_text())):
         time.sleep(0.01)

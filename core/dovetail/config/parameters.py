@@ -211,6 +211,8 @@ class _ParameterResolver:
             return {path: choice}
         params, inner, below = dict(choice.params), dict[str, Choice](), dict[str, Choice]()
         for name, kind in choice.component.chooses.items():
+            if params[name] is None:
+                continue
             given = self._given.get((choice.scope, choice.component, name)) or self._given.get(
                 ("", choice.component, name)
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from dovetail.kinds.kind import Kind
+from dovetail.kinds.kind import Around, Kind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,6 +71,7 @@ REWARD: Final = Kind(
     many=True,
     default=("check_answer",),
     reads="columns",
+    parameters={"pool": Around("pool")},
     placed=True,
 )
 

@@ -16,6 +16,17 @@ from dovetail.errors import PluginError, listing, nearest
 from dovetail.kinds.stages import NAMES, STAGE
 
 
+@attrs.frozen
+class Around:
+    """A hyperparameter that names a component of another kind, which is put around the component; by default None.
+
+    The component that it names has a method `around(component, built)`, which takes the built function or instance and
+    returns what is called in its place.
+    """
+
+    kind: str
+
+
 def _tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
@@ -43,7 +54,7 @@ class Kind:
         corrected: for a term, whether off-policy weights and loss masks multiply it.
         moved: settings that move the call to another stage: `{"train.kl_in": {"reward": "token_rewards"}}`.
         parameters: hyperparameters that every component of the kind has in addition to its own, with their defaults.
-            The engine uses them; components do not see them.
+            The engine uses them; components do not see them. Instead of a default there may be an `Around`.
         protocol: `module:Class` of the protocol that a class must implement; None if a signature is the whole contract.
         scaffold: whether `dovetail plugin new` starts from a function or from a class.
         versions: the versions of the kind's contract that `origin` supports; the last one is current.

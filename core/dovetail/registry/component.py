@@ -22,6 +22,7 @@ from typing import Any
 import attrs
 
 from dovetail.errors import DovetailWarning, PluginError
+from dovetail.kinds.kind import Around
 from dovetail.ranges import bounds, plain, union_of
 from dovetail.registry.declares import misspelt
 from dovetail.registry.places import place_of, raised_at
@@ -43,7 +44,7 @@ a shape."""
 
 @attrs.frozen
 class Chooses:
-    """Marks a hyperparameter that names another component; the instance is passed in place of the name.
+    """Marks a hyperparameter that names another component or none; the instance is passed in place of the name.
 
         inner: Annotated[Any, dovetail.Chooses("rollout")] = "dovetail/vanilla"
 
@@ -225,7 +226,11 @@ class Component:
         """Return the callable that the engine uses: the function, or an instance, with its hyperparameters set."""
         target = self.load()
         own = {name: value for name, value in params.items() if name not in self.common}
-        return _Bound(target, own) if not isinstance(target, type) else target(**own)
+        built = _Bound(target, own) if not isinstance(target, type) else target(**own)
+        for name, value in self.common.items():
+            if isinstance(value, Around) and params.get(name) is not None:
+                built = params[name].around(self, built)
+        return built
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, or instantiate the class, with the same arguments."""
@@ -264,10 +269,12 @@ def _with_common(interface: Interface, common: Mapping[str, Any], owner: str) ->
     taken = [name for name in common if name in interface.params]
     if taken:
         raise PluginError(f"{owner} has a parameter '{taken[0]}', which the engine gives every component of its kind")
-    hints = {name: type(value) for name, value in common.items()}
+    around = {name: value.kind for name, value in common.items() if isinstance(value, Around)}
+    chosen = {name: typing.Annotated[typing.Any, Chooses(kind)] for name, kind in around.items()}
+    hints = {name: type(value) for name, value in common.items()} | chosen
     return Interface(
         reads=interface.reads,
-        params=interface.params | dict(common),
+        params=interface.params | dict(common) | dict.fromkeys(around),
         hints=interface.hints | hints,
         static=interface.static | {name for name, hint in hints.items() if hint is not float},
     )

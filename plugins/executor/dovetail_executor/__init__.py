@@ -1,4 +1,7 @@
-"""What sweeps are made of: executors run the trials, samplers choose them, rules stop some of them early."""
+"""What sweeps are made of, and pools.
+
+Executors run the trials, samplers choose them, rules stop some of them early; pools run rewards and tools.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,21 @@ from dovetail.hookspecs import hookimpl
 
 
 @hookimpl
+def dovetail_kinds(register_kind: Callable[..., None]) -> None:
+    """Open the kind `pool`, whose components determine where rewards and tools run."""
+    from dovetail_executor.kinds import KINDS
+
+    for kind in KINDS:
+        register_kind(kind)
+
+
+@hookimpl
 def dovetail_components(register: Callable[..., None]) -> None:
     """Register the components of this package."""
     register("executor", "local", "dovetail_executor.executor.local:Local")
     register("executor", "ray", "dovetail_executor.executor.ray:Ray")
+    register("pool", "processes", "dovetail_executor.pool.processes:Processes")
+    register("pool", "ray", "dovetail_executor.pool.ray:Ray")
     for name in ("median", "percentile", "successive_halving"):
         register("early_stopping", name, f"dovetail_executor.early_stopping.{name}:{name}")
     for name, made in (

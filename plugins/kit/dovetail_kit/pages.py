@@ -11,7 +11,11 @@ from dovetail.config.types import describe
 from dovetail.errors import UnknownNameError, listing, nearest
 from dovetail.registry import REQUIRED, Component, Registry
 
-COMMON = {"coef": "what the result is multiplied by", "scheduled": "whether `train.schedule` multiplies it, too"}
+COMMON = {
+    "coef": "what the result is multiplied by",
+    "pool": "where it runs: `processes`, `ray`, or None for the trainer's process",
+    "scheduled": "whether `train.schedule` multiplies it, too",
+}
 """Descriptions of the hyperparameters that the engine adds to every component of a kind."""
 SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Departures")
 

@@ -2,7 +2,8 @@
 
 A signal handler would not be enough: it waits for an operation such as 9**9**9 to finish, and runs only in the main
 thread. A process can be ended at any time, here by a watchdog thread in C (`faulthandler`), which needs neither the
-interpreter nor the parent. Each process leads a process group, so that everything the function starts ends with it.
+interpreter nor the parent. Each process leads a process group, so that everything the function starts ends with it; a
+guard in the group ends it if the parent is killed.
 
 The processes exchange pickled data: they belong to one program with the same privileges, and no other process can write
 to their pipes. Nothing that comes from a file or a network is ever unpickled.
@@ -18,22 +19,33 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, Protocol
 
 import attrs
 
 
-class _Late:
+@attrs.frozen
+class _NoResult:
+    name: str
+
     def __repr__(self) -> str:
-        return "LATE"
+        return self.name
+
+    def __reduce__(self) -> str:
+        return self.name  # the same object in every process
 
 
-LATE: Final = _Late()
-"""Stands for the result of a call that did not finish in time, or during which its process ended."""
+LATE: Final = _NoResult("LATE")
+"""Stands for the result of a call that did not finish in time or, without retries, during which its process ended."""
+
+LOST: Final = _NoResult("LOST")
+"""Stands for the result of a call during which its process ended before its time, in each attempt."""
 
 DAY: Final = 86_400
 """In seconds: the longest time limit, since the watchdog needs a finite one."""
@@ -43,30 +55,79 @@ class CallError(Exception):
     """The function raised an exception, which the message describes."""
 
 
+Make = Callable[[], Callable[..., Any]]
+"""Returns the function that workers call."""
+
+
+class Worker(Protocol):
+    """A place where the function is called, such as a process or an actor."""
+
+    def call(self, time_limit: float, arguments: Sequence[Any]) -> Any:
+        """Return a result, `LATE` or `LOST`; after either of these the next call has a new process."""
+        ...
+
+    def close(self) -> None:
+        """End it; a later call starts it again."""
+        ...
+
+
+@attrs.frozen
+class Packed:
+    """A function that goes to another process as bytes; it can be hashed, whatever its parameters are.
+
+    Attributes:
+        data: the pickled function.
+        files: Python files, not on the import path there, that are imported first under their own names.
+    """
+
+    data: bytes
+    files: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], files: tuple[str, ...] = ()) -> Packed:
+        """Return a function as bytes; raises what `pickle.dumps` raises if it cannot be pickled."""
+        return cls(pickle.dumps(function), files)
+
+    def __call__(self) -> Callable[..., Any]:
+        """Return the function."""
+        from dovetail.registry.one_file import imported
+
+        for file in self.files:
+            if Path(file).stem not in sys.modules:
+                imported(Path(file))
+        return pickle.loads(self.data)
+
+
 class Workers:
     """A function in several processes, which start on first use and restart after a late call.
 
     Args:
         make: returns the function; called once in each process, without a time limit. It must be picklable.
         processes: the number of processes.
+        retries: how often a call is tried again, in a new process, if its process ends before its time.
+        worker: makes a worker from `make`; by default one that is a process of this machine.
 
     >>> with Workers(functools.partial(getattr, int, "__pow__"), processes=1) as workers:
     ...     workers.map([(2, 3), (9, 9**9), (2, 5)], time_limit=1.0)
     [8, LATE, 32]
     """
 
-    def __init__(self, make: Callable[[], Callable[..., Any]], processes: int) -> None:
-        self._workers = [_Worker(make) for _ in range(processes)]
-        self._idle: SimpleQueue[_Worker] = SimpleQueue()
-        for worker in self._workers:
-            self._idle.put(worker)
+    def __init__(
+        self, make: Make, processes: int, *, retries: int = 0, worker: Callable[[Make], Worker] | None = None
+    ) -> None:
+        self._workers = [(worker or Process)(make) for _ in range(processes)]
+        self._retries = retries
+        self._idle: SimpleQueue[Worker] = SimpleQueue()
+        for each in self._workers:
+            self._idle.put(each)
 
     def map(self, calls: Sequence[Sequence[Any]], *, time_limit: float) -> list[Any]:
         """Return the results of calls with these arguments, in order.
 
         Args:
             calls: the positional arguments of each call.
-            time_limit: in seconds, for each call; the result of a call that takes longer is `LATE`.
+            time_limit: in seconds, for each call; the result of a call that takes longer is `LATE`. With retries, the
+                result of a call whose process has ended in each attempt is `LOST`.
 
         Raises:
             CallError: if the function or `make` raised an exception.
@@ -84,7 +145,10 @@ class Workers:
     def _call(self, time_limit: float, arguments: Sequence[Any]) -> Any:
         worker = self._idle.get()
         try:
-            return worker.call(time_limit, arguments)
+            result = worker.call(time_limit, arguments)
+            for _ in range(self._retries):
+                result = worker.call(time_limit, arguments) if result is LOST else result
+            return LATE if result is LOST and not self._retries else result
         finally:
             self._idle.put(worker)
 
@@ -101,36 +165,49 @@ class Workers:
 
 
 @functools.cache
-def workers(make: Callable[[], Callable[..., Any]], processes: int) -> Workers:
+def workers(make: Make, processes: int, *, retries: int = 0, worker: Callable[[Make], Worker] | None = None) -> Workers:
     """Return the workers of a function, the same object for the same arguments; they end with the program."""
-    pool = Workers(make, processes)
+    pool = Workers(make, processes, retries=retries, worker=worker)
     atexit.register(pool.close)
     return pool
 
 
 @attrs.define
-class _Worker:
-    """The parent's side of one process."""
+class Process:
+    """The parent's side of one process of this machine, a `Worker`."""
 
-    make: Callable[[], Callable[..., Any]]
+    make: Make
     process: subprocess.Popen[bytes] | None = None
+    lifeline: int = -1
+    """The end of a pipe that closes with the parent, however that ends."""
 
     def call(self, time_limit: float, arguments: Sequence[Any]) -> Any:
+        """Return the result of a call, `LATE` or `LOST`.
+
+        Raises:
+            CallError: if the function or `make` raised an exception.
+        """
         if self.process is not None and _has_ended(self.process):  # something else ended it
             self.close()
         process = self.process or self._start()
+        question, begin = (time_limit, pickle.dumps(arguments)), time.monotonic()
         try:
-            answer = _ask(process, (time_limit, pickle.dumps(arguments)))
+            answer = _ask(process, question)
         except (EOFError, OSError, pickle.UnpicklingError):
             self.close()
-            return LATE
+            return LATE if time.monotonic() - begin >= time_limit else LOST
         return _value(answer)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        program = f"import sys; sys.path[:] = {sys.path!r}; from dovetail_kit.workers import serve; serve()"
-        process = subprocess.Popen(
-            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-        )
+        ours, self.lifeline = os.pipe()
+        program = f"import sys; sys.path[:] = {sys.path!r}; from dovetail_kit.workers import serve; serve({ours})"
+        command = [sys.executable, "-c", program]
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, pass_fds=(ours,)
+            )
+        finally:
+            os.close(ours)
         self.process = process
         try:
             _value(_ask(process, self.make))
@@ -143,11 +220,13 @@ class _Worker:
         return process
 
     def close(self) -> None:
+        """End the process and all that it has started."""
         process, self.process = self.process, None
         if process is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
+            os.close(self.lifeline)
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
@@ -170,19 +249,31 @@ def _value(answer: tuple[bool, Any]) -> Any:
     return value
 
 
-def serve() -> None:
+def _guard(lifeline: int) -> None:
+    """Have a process of this one's group end the group when the parent does; it must start before any thread.
+
+    Only a member of the group can do so safely: the group's id is not reused while it lives.
+    """
+    if os.fork():
+        os.close(lifeline)
+        return
+    os.close(0)
+    os.close(1)  # as long as anybody holds it, the parent would not see that the worker has ended
+    os.read(lifeline, 1)
+    os.killpg(0, signal.SIGKILL)
+
+
+def serve(lifeline: int) -> None:
     """Run as a worker: read calls from stdin and write results to stdout; the function's own output goes to stderr."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
+    _guard(lifeline)
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     made: list[Callable[..., Any]] = []
     _answer(answers, lambda: made.append(pickle.load(questions)()))
     with open(os.devnull, "w") as nowhere:
         while made:
-            try:
-                time_limit, arguments = pickle.load(questions)
-            except EOFError:
-                return
+            time_limit, arguments = pickle.load(questions)  # the guard ends this process before the questions end
             faulthandler.dump_traceback_later(time_limit, exit=True, file=nowhere)
             _answer(answers, lambda: made[0](*pickle.loads(arguments)))  # noqa: B023 - called at once
 

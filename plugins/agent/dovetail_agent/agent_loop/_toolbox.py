@@ -12,7 +12,7 @@ from dovetail.errors import ConfigError, RunError
 from dovetail.protocols import Call, Tokenizer, Tool
 from dovetail_agent.record import Record
 from dovetail_agent.runner import Ran, Runner
-from dovetail_kit.workers import LATE, Workers, workers
+from dovetail_kit.workers import LATE, LOST, Workers, workers
 
 INTERACTION: Final = ""
 """The key of the interaction's state among the states of tools; no tool has this name."""
@@ -50,6 +50,7 @@ class Toolbox:
     processes: int
     time_limit: float
     acting: frozenset[str] = frozenset()
+    pool: Any = None
     record: Record | None = None
 
     def run(
@@ -89,12 +90,14 @@ class Toolbox:
         return INTERACTION if call.name in self.acting else call.name
 
     def _side_by_side(self, asked: Sequence[tuple[Call, Any]]) -> list[Ran]:
-        if self.processes == 0:
+        if self.processes == 0 and self.pool is None:
             return [self._runner(*each) for each in asked]
-        late = f"error: nothing was returned within {self.time_limit:g} seconds"
+        seconds = self.time_limit if self.pool is None else self.pool.seconds
+        late = f"error: nothing was returned within {seconds:g} seconds"
+        said = {LATE: late, LOST: "error: the process of the tool ended"}
         return [
-            Ran(late, at_fault=True, state=state) if ran is LATE else ran
-            for ran, (_, state) in zip(self._pool.map(asked, time_limit=self.time_limit), asked, strict=True)
+            Ran(said[ran], at_fault=True, state=state) if ran in (LATE, LOST) else ran
+            for ran, (_, state) in zip(self.workers.map(asked, time_limit=seconds), asked, strict=True)
         ]
 
     @functools.cached_property
@@ -102,8 +105,14 @@ class Toolbox:
         return Runner(self.tools, CHARACTERS * self.max_tokens)
 
     @functools.cached_property
-    def _pool(self) -> Workers:
-        """Return the processes in which tools run: one pool for all rounds, which ends with the program."""
+    def workers(self) -> Workers:
+        """The processes in which tools run, the same for all rounds; they start when needed, and end with the program.
+
+        Raises:
+            ConfigError: if a tool cannot be sent to a pool.
+        """
+        if self.pool is not None:
+            return self.pool.open(self._runner, "the tools of train.tools")
         return workers(functools.partial(Runner, self.tools, CHARACTERS * self.max_tokens), self.processes)
 
     def _cut(self, text: str, more: int) -> str:

@@ -13,6 +13,7 @@ import attrs
 import numpy as np
 from annotated_types import Ge, Gt
 
+from dovetail import Chooses
 from dovetail.errors import ConfigError, RunError
 from dovetail.protocols import (
     ASSISTANT,
@@ -75,12 +76,14 @@ class ToolAgent:
             process, one after another; a call that hangs cannot be ended then.
         time_limit: seconds for a call, if `processes` is not 0. A call that takes longer is ended together with all
             processes that it has started, and the policy reads a message.
+        pool: where tools run, in place of `processes` and `time_limit`: `processes` or `ray`, with that pool's number
+            of workers and seconds for a call.
         record: whether a run writes the results of tools to `tools.jsonl` in its folder, so that it can be killed and
             resumed although they may differ the next time.
 
     Raises:
-        ConfigError: when opened, if neither tools nor an interaction is chosen, or the chat template cannot continue
-            after a turn.
+        ConfigError: on construction, if both `processes` and `pool` are set; when opened, if neither tools nor an
+            interaction is chosen, or the chat template cannot continue after a turn.
     """
 
     max_turns: Annotated[int, Ge(1)] = attrs.field(default=8, validator=in_range)
@@ -93,7 +96,15 @@ class ToolAgent:
     instruction: str = ""
     processes: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
     time_limit: Annotated[float, Gt(0)] = attrs.field(default=10.0, validator=in_range)
+    pool: Annotated[Any, Chooses("pool")] = None
     record: bool = True
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse two places to run tools in."""
+        if self.processes and self.pool is not None:
+            raise ConfigError(
+                "tools run in `processes` or in a `pool`: set processes to 0, and the workers of the pool"
+            )
 
     def open(
         self,
@@ -111,18 +122,22 @@ class ToolAgent:
                 " train.interaction"
             )
         self.check(tokenizer, interaction, tools, tool_format)
+        toolbox = Toolbox(
+            tools=tuple(tools),
+            tokenizer=tokenizer,
+            max_tokens=self.max_result_tokens,
+            processes=self.processes,
+            time_limit=self.time_limit,
+            acting=frozenset(tool.name for tool in acting),
+            pool=self.pool,
+        )
+        if self.pool is not None:
+            _ = toolbox.workers  # tools that cannot be sent there are refused now
         return self.opened(
             settings=self,
             tokenizer=tokenizer,
             interaction=interaction,
-            toolbox=Toolbox(
-                tools=tuple(tools),
-                tokenizer=tokenizer,
-                max_tokens=self.max_result_tokens,
-                processes=self.processes,
-                time_limit=self.time_limit,
-                acting=frozenset(tool.name for tool in acting),
-            ),
+            toolbox=toolbox,
             tool_format=tool_format,
             schemas=[schema(tool) for tool in tools],
         )

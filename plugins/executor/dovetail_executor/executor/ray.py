@@ -39,27 +39,38 @@ class Ray:
         Raises:
             ConfigError: if Ray is not installed, or there is no cluster at `address`.
         """
-        ray = _import()
-        joined = ray.is_initialized()
-        if not joined:
-            try:
-                ray.init(
-                    address=self.address or "local", include_dashboard=None, log_to_driver=False, logging_level="error"
-                )
-            except (ConnectionError, ValueError, RuntimeError) as error:
-                message = " ".join(str(error).split())
-                raise ConfigError(
-                    f"executor.ray.address = {self.address!r}: no Ray cluster there: {message}"
-                ) from error
+        ray = import_ray("executor 'ray'")
+        joined = join(ray, self.address, "executor.ray.address")
         options = {"num_cpus": self.cpus, "num_gpus": self.gpus, "resources": dict(self.resources)}
-        return RayWorkers(ray=ray, sweep=sweep.absolute(), options=options, owned=not joined)
+        return RayWorkers(ray=ray, sweep=sweep.absolute(), options=options, owned=joined)
 
 
-def _import() -> ModuleType:
+def import_ray(who: str) -> ModuleType:
+    """Return the module `ray`.
+
+    Raises:
+        ConfigError: if it is not installed; the message says who needs it.
+    """
     try:
         return importlib.import_module("ray")
     except ImportError as error:
-        raise ConfigError(needs("executor 'ray'", "Ray", "ray") + f" ({error})") from error
+        raise ConfigError(needs(who, "Ray", "ray") + f" ({error})") from error
+
+
+def join(ray: Any, address: str | None, setting: str) -> bool:
+    """Join the cluster at an address, or start one; return whether that was necessary.
+
+    Raises:
+        ConfigError: if there is no cluster; the message names the setting.
+    """
+    if ray.is_initialized():
+        return False
+    try:
+        ray.init(address=address or "local", include_dashboard=None, log_to_driver=False, logging_level="error")
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        message = " ".join(str(error).split())
+        raise ConfigError(f"{setting} = {address!r}: no Ray cluster there: {message}") from error
+    return True
 
 
 @attrs.frozen(kw_only=True)

@@ -61,7 +61,8 @@ class Subject:
             Inapplicable: if the component cannot be built here, because a library or a file is missing.
         """
         try:
-            inner = {name: current().get(kind, str(self.params[name])) for name, kind in self.component.chooses.items()}
+            chosen = {name: kind for name, kind in self.component.chooses.items() if self.params[name] is not None}
+            inner = {name: current().get(kind, str(self.params[name])) for name, kind in chosen.items()}
             built = {name: Subject(component).bind() for name, component in inner.items()}
             return self.component.bind(**(self.params | built | params))
         except (DovetailError, ImportError) as error:

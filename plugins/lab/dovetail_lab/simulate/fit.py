@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Float
 
 from dovetail.config import load
-from dovetail.config import load
 from dovetail.config.settings import Train
 from dovetail.errors import RunError
 from dovetail.run.files import read_lines

@@ -1,0 +1,1 @@
+"""Pools, one file each."""
