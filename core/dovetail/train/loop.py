@@ -119,6 +119,7 @@ def reinforce(run: Run, start: Any, profiler: Profiler) -> None:
                     with uninterrupted():
                         run.record(RL, step + 1, metrics, clock.timings(batch.tokens) | memory())
                         learner.keep(step + 1)
+            stop_if_asked()
             learner.take_evaluations(step + 1)
             run.forget()
             if run.due(step + 1, total):
