@@ -17,7 +17,7 @@ from dovetail.errors import RunError
 from dovetail_lab.sweep import Store
 
 CONTROL, BETTER, SAME, CRASHES = 0.1, 0.2, 0.3, 0.4
-GAIN = {CONTROL: 0.0, BETTER: 0.12, SAME: 0.0, CRASHES: 0.0}
+GAIN = {BETTER: 0.12}
 LONGER = {BETTER: 1.5}
 LIKE: dict[float, float] = {}
 """Arms that compute the same as another arm."""
@@ -34,7 +34,7 @@ def train(config: Config, folder: Path) -> None:
         raise RunError("policy_loss/loss is nan at rl step 3")
     shared, own = np.random.default_rng(seed), np.random.default_rng([seed, round(1000 * arm)])
     ability, hard = 0.4 + shared.normal(0, 0.06), np.random.default_rng(99).normal(0, 0.15, PROMPTS)
-    level = ability + GAIN[arm] + own.normal(0, 0.015)
+    level = ability + GAIN.get(arm, 0.0) + own.normal(0, 0.015)
     metrics, timings, prompts = [], [], []
     for step in range(total + 1):
         progress = 1 - math.exp(-3 * step / total)

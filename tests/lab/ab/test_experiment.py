@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.lab.ab.stub import ARMS, BETTER, CONTROL, QUICK, SAME, ab, train
+from tests.lab.ab.stub import ARMS, BETTER, CONTROL, GAIN, QUICK, SAME, ab, train
 
 from dovetail.cli import main
 from dovetail.config import load
@@ -331,3 +331,25 @@ def test_equivalence_is_reported_with_its_own_p_value(here, capsys):
     assert ab(*ARMS[:2], "--arm", f"same:train.lr={SAME}", *QUICK, "--seeds", "8", "--min-effect", "0.2") == DECIDED
     p = record()["result"]["arms"]["same"]["equivalence_p"]
     assert f"p of a difference of 20.0 points or more = {p:.2g}" in capsys.readouterr().out
+
+
+def test_many_arms_have_a_row_each_the_best_first(here, capsys, monkeypatch):
+    monkeypatch.setitem(GAIN, BETTER, 0.3)
+    alike = [f"like{index}" for index in range(6)]
+    arms = [part for index, name in enumerate(alike) for part in ("--arm", f"{name}:train.lr={0.5 + index / 100}")]
+    assert ab(*ARMS, *arms, *QUICK, "--seeds", "10") == UNDECIDED
+    page = (FOLDER / "ab.html").read_text()
+    assert "7 arms against base" in page
+    assert page.count('<div class="verdict') == 2, "the better one, and one for all that are undecided"
+    forest = page[page.index('aria-label="differences with intervals"') :].partition("</svg>")[0]
+    labels = re.findall(r'class="end strong">(\w+)<', forest)
+    assert labels[0] == "up"
+    assert sorted(labels) == sorted([*alike, "up"])
+    rows = [re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in page.split("<tr>")]
+    (up,) = [row for row in rows if row[:2] == ["up", "better"]]
+    assert up[2] == "10"
+    assert ["up", "response length"] in [row[:2] for row in rows], "what has changed is listed"
+    assert not [row for row in rows if row[1:2] == ["gradient norm"]]
+    assert len([row for row in rows if len(row) == 11 and row[0] in {"base", "up", *alike}]) == 8, "runs by arm"
+    assert page.count('aria-label="eval/accuracy of ') == 7, "a small chart for each arm"
+    assert (FOLDER / "ab.md").read_text().startswith("# 7 arms against base\n")

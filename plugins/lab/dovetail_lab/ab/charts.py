@@ -5,11 +5,15 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Sequence
+from typing import Final
 
 import attrs
 
 from dovetail_lab.report.charts import DIGIT, WIDTH, Frame, color, spread
 from dovetail_lab.report.numbers import Unit, number
+
+STRONG: Final = 8.0
+"""About the width of a character of a label in strong type."""
 
 
 @attrs.frozen(kw_only=True)
@@ -32,7 +36,7 @@ def forest(rows: Sequence[Estimate], *, unit: Unit, band: float, label: str, x_l
     """
     values = [end for row in rows for end in (row.value, row.low, row.high)]
     x_range = spread([*values, -band, band], zero=True)
-    left = 24 + DIGIT * max(len(row.label) for row in rows)
+    left = 24 + STRONG * max(len(row.label) for row in rows)
     right = 24 + DIGIT * max(len(row.text) for row in rows)
     wide = width == WIDTH
     pace = 30 if wide else 48

@@ -77,13 +77,9 @@ def _best_first(analysis: Analysis) -> list[tuple[str, Comparison]]:
     return sorted(analysis.comparisons.items(), key=lambda item: -item[1].mean)
 
 
-def _estimate(
-    label: str, value: float, interval: Interval, unit: Unit, color: int, *, light: bool = False
-) -> Estimate:
+def _estimate(label: str, value: float, interval: Interval, unit: Unit, color: int, *, light: bool = False) -> Estimate:
     text = f"{unit.difference(value)} [{unit.interval(interval.low, interval.high)}]"
-    return Estimate(
-        label=label, value=value, low=interval.low, high=interval.high, text=text, color=color, light=light
-    )
+    return Estimate(label=label, value=value, low=interval.low, high=interval.high, text=text, color=color, light=light)
 
 
 def _table(analysis: Analysis) -> str:

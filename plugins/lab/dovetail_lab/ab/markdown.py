@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dovetail_lab.ab.analysis import Analysis
-from dovetail_lab.ab.words import PROTECTED, caveats, changed, doubtful, headline, sources
+from dovetail_lab.ab.words import PROTECTED, caveats, changed, doubtful, headline, sources, title
 from dovetail_lab.report.numbers import Unit, p_value, share
 
 
 def render(analysis: Analysis) -> str:
     """Return the report as Markdown."""
     registration, design = analysis.registration, analysis.registration.design
-    lines = [f"# {' and '.join(arm.name for arm in design.treatments)} against {design.control.name}", ""]
+    lines = [f"# {title(design)}", ""]
     lines += [f"**{text}**\n" for text in (*doubtful(analysis), *headline(analysis))]
     lines += [f"* {text}" for arm in design.treatments for text in caveats(analysis, arm.name)]
     for each in registration.amendments:

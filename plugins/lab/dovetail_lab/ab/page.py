@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from dovetail_lab.ab.analysis import Analysis
-from dovetail_lab.ab.charts import Estimate, forest
-from dovetail_lab.ab.guards import GUARDS, Guard, Watched
+from dovetail_lab.ab.comparison import comparison
+from dovetail_lab.ab.fairness import guards
 from dovetail_lab.ab.outcomes import Outcome
-from dovetail_lab.ab.paired import Interval
 from dovetail_lab.ab.pictures import behaviour, learning, pairs, prompts
-from dovetail_lab.ab.verdict import Comparison
-from dovetail_lab.ab.words import caveats, doubtful, headline, lengths, sentence, sources
-from dovetail_lab.report.charts import both
-from dovetail_lab.report.numbers import Unit, factor, number, p_value, ratio, share
-from dovetail_lab.report.page import Cell, escape, facts, figure, page, paragraph, section, table
+from dovetail_lab.ab.words import (
+    caveats,
+    doubtful,
+    has_many_arms,
+    headline,
+    lengths,
+    sentence,
+    sources,
+    title,
+)
+from dovetail_lab.report.numbers import Unit
+from dovetail_lab.report.page import Cell, box, facts, page, paragraph, section, table
 
 LOST_RUNS: Mapping[str, str] = {
     "leave_out": "their pairs are left out",
@@ -55,16 +61,23 @@ def _progress(analysis: Analysis) -> str:
 
 
 def _verdicts(analysis: Analysis) -> list[str]:
-    """The sentences at the top, with what is to be held against them."""
+    """The sentences at the top, with what is to be held against them; many undecided arms share one."""
     if not analysis.look:
         return [box("waiting", "not yet", headline(analysis)[0], [])]
-    boxes = []
+    boxes, undecided = [], []
     for arm in analysis.treatments:
         found = analysis.comparisons.get(arm.name)
         verdict = found.verdict if found else "undecided"
+        if verdict == "undecided" and has_many_arms(analysis.registration.design):
+            undecided.append(arm.name)
+            continue
         against = caveats(analysis, arm.name)
         kind = "warn" if analysis.reds(arm.name) else verdict
         boxes.append(box(kind, verdict, sentence(analysis, arm.name), against))
+    if undecided:
+        control = analysis.registration.design.control.name
+        text = f"The data do not tell whether these are better or worse than {control}: {', '.join(undecided)}."
+        boxes.append(box("undecided", "undecided", text, []))
     return boxes
 
 
@@ -89,11 +102,15 @@ def _runs(analysis: Analysis) -> str:
     """Every run by seed and arm, those without a result with the reason."""
     design, unit = analysis.registration.design, Unit.of(analysis.registration.design.metric)
     shown = set(analysis.seeds)
-    head: list[str | Cell] = [Cell("seed"), *(Cell(arm.name, "n") for arm in design.arms)]
-    rows = [
-        [Cell(str(seed)), *(_run(analysis.runs.outcomes[arm.name, seed], unit, seed in shown) for arm in design.arms)]
+    results = [
+        [_run(analysis.runs.outcomes[arm.name, seed], unit, seed in shown) for arm in design.arms]
         for seed in design.seeds
     ]
+    seeds, arms = [str(seed) for seed in design.seeds], [arm.name for arm in design.arms]
+    if has_many_arms(design):
+        runs = _grid("arm", seeds, arms, zip(*results, strict=True))
+    else:
+        runs = _grid("seed", arms, seeds, results)
     lost = [
         [Cell(f"{each.arm}, seed {each.seed}"), Cell(each.state.status, "bad"), each.state.reason, each.id]
         for each in analysis.lost
@@ -104,7 +121,12 @@ def _runs(analysis: Analysis) -> str:
         crashed.append(
             paragraph(f"Folders that could not be read, kept in set-aside and begun again: {', '.join(aside)}.")
         )
-    return section("Runs", table(head, rows), *crashed)
+    return section("Runs", runs, *crashed)
+
+
+def _grid(what: str, head: Sequence[str], names: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
+    named = [[Cell(name), *row] for name, row in zip(names, rows, strict=True)]
+    return table([Cell(what), *(Cell(name, "n") for name in head)], named)
 
 
 def _run(outcome: Outcome, unit: Unit, looked_at: bool) -> Cell:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import attrs
+
 from dovetail_lab.ab.analysis import Analysis, Prompts, difference_curves
 from dovetail_lab.ab.charts import changes, slopes
 from dovetail_lab.ab.guards import GUARDS, METRICS
+from dovetail_lab.ab.words import has_many_arms
 from dovetail_lab.report import charts
 from dovetail_lab.report.charts import Line
 from dovetail_lab.report.curves import mean_curves, smoothed
@@ -16,8 +19,10 @@ from dovetail_lab.report.page import Cell, escape, figure, legend, section, tabl
 
 
 def learning(analysis: Analysis) -> str:
-    """Learning curves by arm, and the curve of differences."""
+    """Learning curves by arm, and the curve of differences; of many arms, a small chart for each."""
     design, unit = analysis.registration.design, Unit.of(analysis.registration.design.metric)
+    if has_many_arms(design):
+        return _learning_by_arm(analysis)
     curves = _by_arm(analysis, design.metric)
     keys = legend([(arm.name, index) for index, arm in enumerate(design.arms)])
     label = f"{design.metric} by step"
@@ -46,6 +51,25 @@ def learning(analysis: Analysis) -> str:
         "<h3>Difference, points</h3>" if unit.percent else "<h3>Difference</h3>",
         figure(lower, note),
     )
+
+
+def _learning_by_arm(analysis: Analysis) -> str:
+    design = analysis.registration.design
+    control, *others = _by_arm(analysis, design.metric, small=True)
+    drawn = [
+        figure(
+            charts.lines(
+                [control, attrs.evolve(line, color=1)],
+                unit=Unit.of(design.metric),
+                label=f"{design.metric} of {line.label} and {design.control.name} by step",
+                small=True,
+            ),
+            title=line.label,
+        )
+        for line in others
+    ]
+    note = f"Mean over the seeds with its 95 % t interval at each step; grey: {design.control.name}."
+    return section("Learning curves", f'<div class="grid3">{"".join(drawn)}</div>', f'<p class="muted">{note}</p>')
 
 
 def _by_arm(analysis: Analysis, metric: str, *, small: bool = False) -> list[Line]:
@@ -98,8 +122,13 @@ def pairs(analysis: Analysis) -> str:
 
 
 def prompts(analysis: Analysis) -> str:
-    """Which prompts changed, and whether seeds or prompts make the result uncertain."""
-    return section("Prompt by prompt", *(_prompt_part(analysis, arm, found) for arm, found in analysis.prompts.items()))
+    """Which prompts changed, and whether seeds or prompts make the result uncertain; of many arms, those decided."""
+    shown = {
+        arm: found
+        for arm, found in analysis.prompts.items()
+        if not has_many_arms(analysis.registration.design) or analysis.comparisons[arm].verdict != "undecided"
+    }
+    return section("Prompt by prompt", *(_prompt_part(analysis, arm, found) for arm, found in shown.items()))
 
 
 def _prompt_part(analysis: Analysis, arm: str, found: Prompts) -> str:
@@ -143,8 +172,10 @@ def _shares(found: Prompts) -> str:
 
 
 def behaviour(analysis: Analysis) -> str:
-    """The guards that are recorded step by step, as small curves."""
+    """The guards that are recorded step by step, as small curves; nothing for more arms than a curve can show."""
     arms = analysis.registration.design.arms
+    if has_many_arms(analysis.registration.design):
+        return ""
     drawn = []
     for guard in GUARDS:
         metric = next((m for m in guard.metrics if guard.file == METRICS and _recorded(analysis, m)), None)

@@ -14,6 +14,20 @@ from dovetail_lab.ab.symmetry import unseen_rate
 from dovetail_lab.ab.verdict import Comparison
 from dovetail_lab.report.numbers import Unit, p_value, ratio, share
 
+FEW_ARMS = 4
+"""With more arms besides the control, a report has a row for each instead of a box, a chart or columns."""
+
+
+def has_many_arms(design: Design) -> bool:
+    """Return whether there are more arms than a reader can take in one by one."""
+    return len(design.treatments) > FEW_ARMS
+
+
+def title(design: Design) -> str:
+    """Return what is compared with what."""
+    names = " and ".join(arm.name for arm in design.treatments)
+    return f"{f'{len(design.treatments)} arms' if has_many_arms(design) else names} against {design.control.name}"
+
 
 def sentence(analysis: Analysis, arm: str) -> str:
     """Return the verdict on one arm in one plain sentence."""

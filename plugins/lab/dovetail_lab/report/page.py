@@ -121,6 +121,14 @@ def paragraph(text: str, kind: str = "") -> str:
     return f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
 
 
+def box(kind: str, word: str, text: str, notes: Sequence[str]) -> str:
+    """Return a highlighted statement that begins with a strong word, with notes below it."""
+    return (
+        f'<div class="verdict {kind}"><strong>{escape(word.capitalize())}.</strong>{escape(text)}'
+        f"{''.join(paragraph(note) for note in notes)}</div>"
+    )
+
+
 def figure(chart: str, caption: str = "", title: str = "") -> str:
     """Return a chart with what it is called above, and how to read it below."""
     head = f"<b>{escape(title)}</b>" if title else ""
