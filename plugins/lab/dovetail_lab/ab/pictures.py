@@ -92,10 +92,12 @@ def _shown(low: Sequence[float], high: Sequence[float]) -> tuple[Sequence[float]
 
 
 def pairs(analysis: Analysis) -> str:
-    """The slopes of the pairs, one chart for each arm."""
+    """The slopes of the pairs, one chart for each arm; of many arms, for those decided."""
     design, unit = analysis.registration.design, Unit.of(analysis.registration.design.metric)
     drawn = []
     for index, arm in enumerate(design.treatments, 1):
+        if not _is_shown(analysis, arm.name):
+            continue
         outcomes = [
             [analysis.runs.outcomes[name, seed] for name in (design.control.name, arm.name)] for seed in analysis.seeds
         ]
@@ -123,12 +125,15 @@ def pairs(analysis: Analysis) -> str:
 
 def prompts(analysis: Analysis) -> str:
     """Which prompts changed, and whether seeds or prompts make the result uncertain; of many arms, those decided."""
-    shown = {
-        arm: found
-        for arm, found in analysis.prompts.items()
-        if not has_many_arms(analysis.registration.design) or analysis.comparisons[arm].verdict != "undecided"
-    }
+    shown = {arm: found for arm, found in analysis.prompts.items() if _is_shown(analysis, arm)}
     return section("Prompt by prompt", *(_prompt_part(analysis, arm, found) for arm, found in shown.items()))
+
+
+def _is_shown(analysis: Analysis, arm: str) -> bool:
+    """Return whether an arm has pictures of its own: of many arms, only those with a verdict."""
+    found = analysis.comparisons.get(arm)
+    decided = found is not None and found.verdict != "undecided"
+    return decided or not has_many_arms(analysis.registration.design)
 
 
 def _prompt_part(analysis: Analysis, arm: str, found: Prompts) -> str:
