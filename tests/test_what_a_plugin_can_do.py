@@ -106,6 +106,7 @@ def test_its_examples_run():
     assert tried >= 5
 
 
+@pytest.mark.slow
 def test_its_components_conform():
     for component in own():
         subject = Subject(component)

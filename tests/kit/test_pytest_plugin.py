@@ -150,6 +150,7 @@ def ranked(scores, mask):
 '''
 
 
+@pytest.mark.slow
 def test_the_kind_of_another_plugin_is_held_to_what_holds_for_all_that_read_fields(acme):
     (acme.site / "acme" / "__init__.py").write_text(OTHER_KIND)
     done = acme("--dovetail-dist=acme-rl", "-q", "-k", "not sharded", parts=VERIFIERS)

@@ -12,6 +12,7 @@ from dovetail.errors import RunError
 from dovetail.run.join import Meeting, joined
 
 
+@pytest.mark.slow
 def test_processes_that_are_about_to_do_something_else_are_refused(tmp_path):
     found = ended(start_several(tmp_path / "run", 2, (*TINY, "mesh.fsdp=2"), own=[(), ("train.lr=0.5",)]))
     for status, said in found:

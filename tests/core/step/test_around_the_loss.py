@@ -99,6 +99,7 @@ def without_loss_masks(algorithm, stage="loss_masks"):
     return attrs.evolve(algorithm, parts={"policy": {**algorithm.parts["policy"], stage: ()}})
 
 
+@pytest.mark.slow
 def test_a_loss_mask_narrows_any_loss():
     algorithm, graphdef, weights = make(*PLAIN, "train.policy_loss=gspo", "train.loss_mask=top_entropy")
     batch, metrics = collect(algorithm, graphdef, weights, sampled())

@@ -108,6 +108,7 @@ def test_mixtures_are_those_of_whole_rows(seed):
     alike(lambda *more: load(None, [*overrides(seed), *GRADIENT, *more]), step.episodes(), size=4 if together else 5)
 
 
+@pytest.mark.slow
 def test_long_prompts_are_read_a_few_at_a_time_and_dropout_is_that_of_the_row():
     """What is dropped belongs to the row and its prompt, not to the place in a micro-batch."""
     overrides = (*GRADIENT, "train.policy_loss=reinforce", "train.adapter=lora", "adapter.lora.rank=2")

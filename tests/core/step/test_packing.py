@@ -104,6 +104,7 @@ def test_the_order_of_the_completions_changes_nothing():
     jax.tree.map(close, packed(batch)[0], packed({name: array[other] for name, array in batch.items()})[0])
 
 
+@pytest.mark.slow
 def test_what_is_dropped_belongs_to_the_token_wherever_it_is_packed():
     batch = rows_of(MIXED)
     (packed, _), (whole, _) = (update(batch) for update in updates(dropout=0.5))

@@ -70,6 +70,7 @@ def test_looks_that_are_left_keep_the_type_one_error_and_spend_it() -> None:
     assert 0.04 <= rejected.mean() <= 0.05 + ERROR / math.sqrt(3)
 
 
+@pytest.mark.slow
 def test_looks_and_arms_together_keep_the_type_one_error() -> None:
     """Two arms are compared with one control at three looks; any false winner at any look counts."""
     trials, rng, false = 700, np.random.default_rng(1), 0

@@ -95,6 +95,7 @@ def test_a_failure_shows_the_end_of_the_log(tmp_path):
     assert log[-1] == "ValueError: a bug"
 
 
+@pytest.mark.slow
 def test_a_hanging_trial_is_ended_and_counted(tmp_path):
     store, counts = sweep(tmp_path / "s", HANGS, GOOD, timeout=6.0)
     assert counts == {"timeout": 1, "done": 1}
@@ -201,6 +202,7 @@ def test_a_hanging_trial_can_be_killed_too(tmp_path, monkeypatch):
     assert counts == {"killed": 1, "done": 1}
 
 
+@pytest.mark.slow
 def test_the_sweep_can_be_stopped_and_goes_on(tmp_path):
     folder = tmp_path / "s"
     with pytest.raises(KeyboardInterrupt):

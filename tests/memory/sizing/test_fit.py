@@ -53,6 +53,7 @@ def test_where_there_is_room_the_fastest_is_chosen():
     assert found.planned < 10_000 * 2**20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limit", "mode", "rows"),
     [(15, "remat none", 16), (7, "remat dots_no_batch", 8), (6, "remat full", 4)],
@@ -117,6 +118,7 @@ def test_a_large_vocabulary_gets_chunks_of_its_own():
     assert found.apply(algorithm).sizes.positions == 512
 
 
+@pytest.mark.slow
 def test_the_plan_prints_the_choice_and_what_does_not_fit(capsys):
     overrides = [word for override in (*TINY, *WIDE) for word in ("--set", override)]
     assert main(["plan", *overrides]) == 0

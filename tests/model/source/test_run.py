@@ -63,6 +63,7 @@ def test_a_run_goes_on_with_the_model_that_it_began_with_and_exports_it(hub, fol
     assert Pretrained(path=MODEL).spec().layers[0].rope.theta == 77.0
 
 
+@pytest.mark.slow
 def test_a_policy_with_the_tokenizer_of_another_model_is_refused(folder, tmp_path):
     write(tmp_path / "other")
     file = tmp_path / "other" / "tokenizer.json"

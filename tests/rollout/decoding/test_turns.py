@@ -104,6 +104,7 @@ def used(monkeypatch):
     return calls
 
 
+@pytest.mark.slow
 def test_it_equals_rounds_that_begin_again(small, used):
     ended_at = set()
     for seed, settings in enumerate(

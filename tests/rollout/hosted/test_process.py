@@ -84,6 +84,7 @@ LINGERS = (
 )
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_named_as_such_while_its_children_still_run():
     process = GuardedProcess((sys.executable, "-c", LINGERS), os.environ, "test")
     process.wait_for(lambda: len(process.log.read_text().splitlines()) > 2, seconds=20)
