@@ -76,7 +76,9 @@ def _everywhere(array: jax.Array) -> jax.Array:
     if sharding.is_fully_replicated:
         return array
     assert isinstance(sharding, NamedSharding), "what spans processes is cut by the mesh"
-    return jax.jit(_same, out_shardings=NamedSharding(sharding.mesh, PartitionSpec()))(array)
+    # One at a time: with dozens of collectives under way, CPU processes with several devices have waited for each
+    # other for ever, because threads that wait for another process leave none for the device that it waits for.
+    return jax.block_until_ready(jax.jit(_same, out_shardings=NamedSharding(sharding.mesh, PartitionSpec()))(array))
 
 
 def _same(array: jax.Array) -> jax.Array:
