@@ -41,7 +41,11 @@ class Choice:
     @property
     def declares(self) -> Mapping[str, Any]:
         """The component's claims with these hyperparameters: an instance's `claims` replace those of its class."""
-        return {**self.component.declares, **getattr(self.bind(), "claims", {})}
+        declared = self.component.declares
+        if not hasattr(self.component.load(), "claims"):  # building a component may cost, or read files
+            return declared
+        built: Any = self.bind()
+        return {**declared, **built.claims}
 
     @property
     def given(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -180,12 +179,7 @@ class Pooled:
         return [None if self.pool.failed == "abstain" else self.pool.failed] * rows, {"unscored": 1.0}
 
 
-@functools.cache
-def _engine() -> Callable[..., Any]:
+def _metric(value: Any, name: str, rows: int) -> np.ndarray:
     from dovetail.host.rewards import metric  # imports jax, which a worker does not need
 
-    return metric
-
-
-def _metric(value: Any, name: str, rows: int) -> np.ndarray:
-    return _engine()(value, name, rows)
+    return metric(value, name, rows)
