@@ -4,7 +4,8 @@ For each work the reference pass and the update of one GRPO step are compiled in
 figures are the CPU seconds of the fastest of `--calls` calls, those of compiling, the temporary memory of the
 compiled functions, and the greatest difference of the gradient from that of whole rows, relative to its greatest entry.
 
-W2      16 prompts of 64 tokens, 8 completions each, lengths uniform in 4 … 64
+W1      16 prompts of 64 tokens, 8 completions each, all of 64 tokens: nothing to gain
+W2      the same, lengths uniform in 4 … 64
 ragged  4 prompts of 64 tokens, 8 completions each, lengths lognormal with median 64 and sigma 0.9, at most 512
 long    4 prompts of 448 tokens, 16 completions each, lengths uniform in 4 … 64
 """
@@ -35,7 +36,14 @@ from dovetail.train.models import Models
 from dovetail_memory.micro_batch import in_update
 
 RAGGED = ("train.prompts=4", "train.group_size=8", "train.max_prompt_tokens=64", "sampling.max_tokens=512")
-WORKS = {"W2": (*COMMON, *SMALL), "ragged": (*COMMON, *RAGGED), "long": (*COMMON, *LONG)}
+WORKS = {
+    "W1": (*COMMON, *SMALL),
+    "W2": (*COMMON, *SMALL),
+    "ragged": (*COMMON, *RAGGED),
+    "long": (*COMMON, *LONG),
+}
+SPREADS = {"W1": "full", "ragged": "lognormal"}
+"""How the lengths of a work are distributed, if not uniformly."""
 GRADIENT = ("train.optimizer=sgd", "train.lr=1.0", "train.max_grad_norm=1e9")
 VARIANTS = {
     "whole": (),
@@ -47,11 +55,16 @@ VARIANTS = {
 }
 
 
-def sampled(config: Config, ragged: bool) -> dict[str, Any]:
-    """Return what a rollout and its rewards give, with random tokens."""
+def sampled(config: Config, spread: str) -> dict[str, Any]:
+    """Return what a rollout and its rewards give, with random tokens; `spread` of lengths: full, uniform, lognormal."""
     rng, train, longest = np.random.default_rng(0), config.train, config.sampling.max_tokens
     rows = train.prompts * train.group_size
-    lengths = np.exp(rng.normal(np.log(64), 0.9, rows)) if ragged else rng.integers(4, longest + 1, rows)
+    if spread == "full":
+        lengths = np.full(rows, longest)
+    elif spread == "uniform":
+        lengths = rng.integers(4, longest + 1, rows)
+    else:
+        lengths = np.exp(rng.normal(np.log(64), 0.9, rows))
     mask = np.arange(longest) < np.clip(lengths, 1, longest)[:, None]
     prompts = rng.integers(1, VOCAB, (train.prompts, train.max_prompt_tokens)).astype(np.int32)
     prompts = np.repeat(prompts, train.group_size, axis=0)
@@ -141,18 +154,19 @@ def rows_of(algorithm: Algorithm, batch: dict[str, Any]) -> str:
     return f"{done / needed:.2f} positions for each that is needed"
 
 
-def measure(name: str, calls: int) -> dict[str, Any]:
-    """Return the figures of a work in every variant."""
+def measure(name: str, calls: int, variants: list[str]) -> dict[str, Any]:
+    """Return the figures of a work in `whole` and other variants."""
     config = load(None, [*WORKS[name], *GRADIENT])
     models = Models(config=config, devices=Devices.open(config.mesh, config.apart), vocab_size=VOCAB)
     graphdef, weights = models.policy()
     size = in_update(config).choose(graphdef, weights)
-    batch = sampled(config, name == "ragged")
+    batch = sampled(config, SPREADS.get(name, "uniform"))
     made = {
         variant: Variant(
             load(None, [*WORKS[name], *GRADIENT, f"train.micro_batch_size={size}", *more]), weights, graphdef, batch
         )
         for variant, more in VARIANTS.items()
+        if variant in ("whole", *variants)
     }
     gradients: dict[str, Any] = {}
     for _ in range(calls):
@@ -174,11 +188,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("works", nargs="*", default=list(WORKS), metavar="|".join(WORKS))
     parser.add_argument("--calls", type=int, default=4)
+    parser.add_argument("--variants", nargs="*", default=list(VARIANTS), choices=list(VARIANTS))
     options = parser.parse_args()
     if unknown := set(options.works) - set(WORKS):
         parser.error(f"unknown work {min(unknown)!r}; there are {', '.join(WORKS)}")
     register()
-    print(json.dumps([measure(name, options.calls) for name in options.works] + [machine()], indent=2))
+    print(
+        json.dumps([measure(name, options.calls, options.variants) for name in options.works] + [machine()], indent=2)
+    )
 
 
 if __name__ == "__main__":

@@ -126,8 +126,7 @@ class Step:
         graphdef, self.weights = models.policy()
         self.graphdef = in_mode(graphdef, self.weights, self.settled.mode)
         self.work = Work.of(config, self.tokenizer.vocab_size)
-        batch = sampled(config, ragged=False)
-        self.batch = batch | {"mask": jnp.ones_like(batch["mask"])}
+        self.batch = batch = sampled(config, "full")
         self.prompts = np.asarray(batch["prompt_tokens"][:: train.group_size])
 
     def engine(self) -> Callable[[], Any]:

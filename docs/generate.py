@@ -1,6 +1,7 @@
 """Write the pages that are made from code: `python docs/generate.py`.
 
-`docs/components/KIND.md` comes from the docstrings of the built-in components, `docs/cli.md` from the command line,
+`docs/components/KIND.md` comes from the docstrings of the built-in components, `docs/settings.md` from those of the
+sections, `docs/cli.md` from the command line,
 `docs/step.svg` and the tables between `<!-- NAME -->` and `<!-- end -->` from the engine's stages, kinds and fields.
 """
 
@@ -17,6 +18,7 @@ from dovetail.errors import PluginError
 from dovetail.kinds import FIELDS, STAGES, Kind, Stage
 from dovetail.registry import Component, current
 from dovetail_kit.pages import cell, code, page, prose
+from dovetail_kit.settings import settings_page
 
 DOCS = Path(__file__).parent
 PICTURE = runpy.run_path(str(DOCS / "step_picture.py"))
@@ -37,7 +39,8 @@ def pages() -> dict[str, str]:
     found = {f"components/{kind}.md": page(kind, kinds[kind], components) for kind, components in built_in.items()}
     tables = {"fields": fields(), "stages": stages()}
     found |= {name: with_tables((DOCS / name).read_text(encoding="utf-8"), tables) for name in WITH_TABLES}
-    return found | {"components/index.md": index(built_in), "cli.md": command_line(), "step.svg": PICTURE["picture"]()}
+    found |= {"components/index.md": index(built_in), "settings.md": settings_page(registry)}
+    return found | {"cli.md": command_line(), "step.svg": PICTURE["picture"]()}
 
 
 def with_tables(text: str, tables: Mapping[str, str]) -> str:

@@ -18,6 +18,7 @@ from dovetail.errors import ConfigError, PluginError, listing, nearest
 from dovetail.registry import plugin_manager
 from dovetail.registry.calls import Asked, ask_all
 from dovetail.registry.compatibility import ENGINE
+from dovetail.registry.disabled import DISABLE, is_disabled
 
 DEFAULT = "quickstart"
 ENDING = ".gin"
@@ -61,7 +62,10 @@ def find(config: str | None) -> Path:
     if os.path.lexists(path):
         what = "a folder" if path.is_dir() else "a link to nothing" if path.is_symlink() else "not a file"
         raise ConfigError(f"'{config}' is {what}; a config is a gin file, or the name of a shipped config")
-    meant = nearest(config.removesuffix(ENDING), shipped) or nearest(path.stem, shipped)
+    owner = config.rpartition("/")[0]
+    meant = nearest(path.name, (file.name for file in path.parent.glob(f"*{ENDING}")))
+    meant = meant or nearest(config.removesuffix(ENDING), shipped) or nearest(path.stem, shipped)
+    meant = f" {DISABLE} switches off {owner}." if owner and is_disabled(owner) else meant
     raise ConfigError(f"there is no config file '{config}'.{meant} Shipped configs, by name: {listing(shipped)}")
 
 

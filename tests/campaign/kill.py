@@ -172,6 +172,11 @@ def newest(steps: Path) -> dict[str, bytes]:
     return {f"checkpoint {number}{jax.tree_util.keystr(path)}": np.asarray(leaf).tobytes() for path, leaf in leaves}
 
 
+def unlike(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """Return what is in only one of two outcomes, or not the same."""
+    return sorted(key for key in one | other if one.get(key) != other.get(key))
+
+
 def campaign(folder: Path, names: Sequence[str], times: int, seed: int) -> dict[str, dict[str, Any]]:
     """Kill each configuration its share of times; return what was done, and what differs."""
     chance, found = random.Random(seed), {}
@@ -186,16 +191,18 @@ def campaign(folder: Path, names: Sequence[str], times: int, seed: int) -> dict[
         again = Run(name=name, folder=place / "again", config=folder / "empty.gin")
         seconds = again.finish()
         kills = starts = 0
+        done = []
         while kills < share and starts < 3 * share:
             starts += 1
             if killed.kill_after(chance.uniform(0.1, 0.9) * seconds):
                 kills += 1
             else:  # it was done before; from the beginning once more
+                done.append(killed)
                 killed = attrs.evolve(killed, folder=place / f"killed-{starts}")
         killed.finish()
-        expected, other, came = calm.outcome(), again.outcome(), killed.outcome()
-        differs = sorted(key for key in expected | came if expected.get(key) != came.get(key))
-        unlike = sorted(key for key in expected | other if expected.get(key) != other.get(key))
-        found[name] = {"kills": kills, "compared": len(expected), "differs": differs[:10], "differs alone": unlike[:10]}
+        expected = calm.outcome()
+        differs = sorted({key for run in (*done, killed) for key in unlike(expected, run.outcome())})
+        alone = unlike(expected, again.outcome())
+        found[name] = {"kills": kills, "compared": len(expected), "differs": differs[:10], "differs alone": alone[:10]}
         print(f"{name}: {found[name]}", file=sys.stderr, flush=True)
     return found

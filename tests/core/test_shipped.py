@@ -57,6 +57,14 @@ def test_a_command_line_finds_it_by_its_owner_and_name(install, capsys):
     assert f"# {folder()}/grpo.gin:" in shown
 
 
+def test_a_config_of_a_plugin_that_is_switched_off_is_said_to_be_that(monkeypatch):
+    monkeypatch.setattr("dovetail.shipped.is_disabled", lambda owner: owner == "acme-rl")
+    with pytest.raises(
+        ConfigError, match=r"no config file 'acme-rl/recipe'\. DOVETAIL_DISABLE switches off acme-rl\. Shipped"
+    ):
+        find("acme-rl/recipe")
+
+
 def test_an_include_is_beside_the_file_then_in_its_package_then_shipped(install):
     place = install("acme-rl", "acme_ships") / "configs"
     Path("mine.gin").write_text("include 'acme-rl/math/large.gin'\n")

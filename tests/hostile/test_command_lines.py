@@ -1,10 +1,12 @@
 """Command lines with mistakes, and broken environments."""
 
+import argparse
 import sys
 
 import pytest
 from tests.hostile.case import USAGE, Case, attempt
 
+from dovetail.cli import main
 from dovetail.registry import _discovered
 
 EMPTY = {"a.gin": ""}
@@ -28,7 +30,7 @@ def plugin(text: str | bytes, pattern: str, **others) -> Case:
 CASES = {
     # usage
     "nothing": Case("", "the following arguments are required: COMMAND", USAGE),
-    "an unknown command": Case("trian", "invalid choice: 'trian'", USAGE),
+    "an unknown command": Case("trian", "invalid choice: 'trian'.* Did you mean 'train'", USAGE),
     "an unknown option": Case("explain --sett a=1", "unrecognized arguments|ambiguous|--sett", USAGE),
     "an option without its value": Case("explain --set", "expected one argument", USAGE),
     "an argument too many": Case("explain quickstart grpo", "unrecognized arguments: grpo", USAGE),
@@ -37,6 +39,9 @@ CASES = {
     "a choice that is none": Case("report x --goal best", "invalid choice: 'best'", USAGE),
     "a shell that is none": Case("completion tcsh", "invalid choice: 'tcsh'", USAGE),
     "an escape sequence": Case("'\x1b[31mtrain'", "invalid choice", USAGE),
+    "a choice that is nearly one": Case("sweep export d --format cvs", "Did you mean 'csv'", USAGE),
+    "an empty folder": Case("train quickstart --folder ''", "--folder: it is empty", USAGE),
+    "an empty file for a result": Case("generate quickstart --out ''", "--out: it is empty", USAGE),
     # overrides
     "an override without a value": sets("train.steps", "--set train.steps: write section.field=value"),
     "an override of nothing": sets("=3", "--set =3: write section.field=value"),
@@ -98,6 +103,42 @@ CASES = {
         "import dovetail\n@dovetail.hookimpl\ndef dovetail_component(register):\n    pass\n",
         r"mine.*dovetail_component.*Did you mean 'dovetail_components'",
     ),
+    # numbers and times
+    "seeds without end": Case("sweep run a.gin --dry-run --seeds 1000000000", "more than 1,000,000", files=EMPTY),
+    "seeds from here to there": Case("sweep run a.gin --dry-run --seeds 0:99999999999", "more than", files=EMPTY),
+    "a seed in superscript": Case("sweep run a.gin --dry-run --seeds ²", "seeds '²': write a number", files=EMPTY),
+    "a seed of 5,000 digits": Case(f"sweep run a.gin --dry-run --seeds {'9' * 5000}", "write a number", files=EMPTY),
+    "draws in superscript": Case(
+        "sweep run a.gin --dry-run --random ² 'train.lr=uniform(0,1)'", "write a number of draws", files=EMPTY
+    ),
+    "a time that is none": Case(
+        "sweep run a.gin --dry-run --grid train.lr=1e-3 --timeout 5x", "'5x' is not a time", files=EMPTY
+    ),
+    # settings of others
+    "YAML whose aliases multiply": Case(
+        "import-config verl e.yaml",
+        r"e\.yaml: with its aliases written out it has more than 10,000 values",
+        files={
+            "e.yaml": "a0: &a0 [x, x]\n"
+            + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 20))
+        },
+    ),
+    "YAML that contains itself": Case(
+        "import-config verl e.yaml", "aliases written out", files={"e.yaml": "a: &a [*a]\n"}
+    ),
+    "JSON 100,000 deep": Case("import-config tunix e.json", "nested too deeply", files={"e.json": "[" * 100_000}),
+    "JSON that is a list": Case("import-config tunix e.json", "settings are an object", files={"e.json": "[1]"}),
+    "an infinity for a whole number": Case(
+        "import-config verl e.yaml", "", 0, files={"e.yaml": "data:\n  max_response_length: .inf\n"}
+    ),
+    # results
+    "results into a file": Case(
+        "eval a.gin --out f", "folder 'f' cannot be written: File exists", files={**EMPTY, "f": ""}
+    ),
+    "pages into a file": Case("docs dovetail --out f", "folder 'f' cannot be written: File exists", files={"f": ""}),
+    "prompts that are not there": Case(
+        "generate a.gin --prompts p.jsonl --out o", "'p.jsonl' cannot be read", files=EMPTY
+    ),
     # folders
     "a report of nothing": Case("report missing", "missing"),
     "a report of an empty folder": Case("report d", "'?d'?", files={"d": None}),
@@ -125,3 +166,10 @@ def forget_plugins(monkeypatch):
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_command_line(case, tmp_path, capsys, monkeypatch):
     attempt(case, tmp_path, capsys, monkeypatch)
+
+
+def test_an_exit_in_the_midst_of_a_command_is_not_a_success(monkeypatch, capsys):
+    options = argparse.Namespace(run=lambda options: sys.exit(0))
+    monkeypatch.setattr("dovetail.cli.parse", lambda given: options)
+    assert main([]) == 1
+    assert capsys.readouterr().err.startswith("error: a plugin has called sys.exit()")

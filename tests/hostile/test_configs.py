@@ -112,6 +112,9 @@ CASES = {
     "a count of 10,000 digits": gin(f"train.steps = {'9' * 10_000}\n", r"a\.gin:1: "),
     "a learning rate of 400 digits": gin(f"train.lr = {'9' * 400}\n", r"a\.gin:1: "),
     "a number beyond float32": value("train.lr = 1e300", ""),
+    "a base of positions of zero": value("model.decoder.rope_theta = 0.0", "0 < |> 0"),
+    "a width beyond any memory": value("model.decoder.width = 1000000000000", r"1 <= int <= 1e\+06"),
+    "a hundred million layers": value("model.decoder.layers = 100000000", "1 <= int <= 1000"),
     # text
     "brackets without end": gin("train.rewards = [1,\n", r"a\.gin:\d: syntax error"),
     "a quote without end": gin("run.folder = 'x\n", r"a\.gin:1: syntax error"),
@@ -126,6 +129,7 @@ CASES = {
     "YAML": gin("train:\n  steps: 3\n", r"a\.gin:2: syntax error"),
     "JSON": gin('{"train": {"steps": 3}}\n', r"a\.gin:1: syntax error"),
     "a dict with a list as key": gin("train.rewards = {[]: 1}\n", r"a\.gin:1: "),
+    "mistakes without end": gin("".join(f"M{i} = {i}\n" for i in range(500)), r"and 480 more$", lines=21),
     "indented": gin("  train.steps = 3\n\ttrain.lr = 0.1\n", "", status=0),
     "odd dedents": gin("a:\n    b = 1\n  c = 2\n", r"a\.gin:\d: "),
     "a null byte": gin(b"train.steps = 3\x00\n", r"a\.gin:1: "),

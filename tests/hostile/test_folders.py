@@ -12,7 +12,9 @@ from dovetail.cli import main
 from dovetail.config import load
 from dovetail.errors import ConfigError, RunError
 from dovetail.run.checkpoint import Checkpoints, Saved
+from dovetail.run.files import read_lines
 from dovetail.run.folder import open_folder
+from dovetail.train.settled import _kept
 from dovetail_lab.evaluation.lines import open_lines
 
 RUN = {
@@ -47,6 +49,22 @@ CASES = {
     "metrics without a step": damaged(r"r/metrics\.jsonl:1: .*'step'", metrics__jsonl='{"phase": "rl"}\n'),
     "metrics of a step that is text": damaged(
         r"r/metrics\.jsonl:1: .*'step'", metrics__jsonl='{"phase": "rl", "step": "<b>"}\n'
+    ),
+    "metrics of a step beyond counting": damaged(
+        r"r/metrics\.jsonl:1: 'step' is 10{21}, not a whole number",
+        metrics__jsonl='{"phase": "rl", "step": 1%s}\n' % ("0" * 21),
+    ),
+    "metrics whose differences are infinite": Case(
+        "report r",
+        "",
+        status=0,
+        files=RUN
+        | {
+            "r/metrics.jsonl": "".join(
+                json.dumps({"phase": "rl", "step": step, "eval/accuracy": value}) + "\n"
+                for step, value in enumerate([1.7e308, -1.7e308, 0.5])
+            )
+        },
     ),
     "metrics that are text": damaged(
         r"r/metrics\.jsonl:1: 'loss' is 'low', not a number",
@@ -173,14 +191,44 @@ def config(tmp_path):
         ("run.json", '{"run_id": "other"}', "belongs to run other"),
         ("environment.json", "{", "environment.json' is not a list in JSON"),
         ("environment.json", "3", "environment.json' is not a list in JSON"),
+        ("code.json", "[]", "code.json' does not hold an object"),
+        ("code.json", "[" * 100_000, "code.json' cannot be read: not valid JSON"),
     ],
 )
 def test_a_folder_that_is_resumed(name, content, pattern, config, tmp_path):
     open_folder(tmp_path / "r", config).close()
+    (tmp_path / "r" / "checkpoints").mkdir()
+    (tmp_path / "r" / "metrics.jsonl").write_text('{"phase": "rl", "step": 1}\n')
     (tmp_path / "r" / name).write_text(content)
     before = contents(tmp_path / "r")
     attempt_call(lambda: open_folder(tmp_path / "r", config), RunError, pattern)
     assert contents(tmp_path / "r") == before
+
+
+@pytest.mark.parametrize("name", ["config.gin", "metrics.jsonl", "samples.jsonl"])
+def test_a_folder_of_something_else_is_not_overwritten(name, config, tmp_path):
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / name).write_text("mine\n")
+    attempt_call(lambda: open_folder(tmp_path / "r", config), RunError, f"'.*r' has a file {name} but no run.json")
+    assert (tmp_path / "r" / name).read_text() == "mine\n"
+
+
+def test_a_start_that_was_killed_between_two_files_is_repeated(config, tmp_path):
+    open_folder(tmp_path / "r", config).close()
+    (tmp_path / "r" / "run.json").unlink()
+    open_folder(tmp_path / "r", config).close()
+
+
+def test_a_run_whose_checkpoints_are_gone_does_not_begin_again_over_its_records(config, tmp_path):
+    open_folder(tmp_path / "r", config).close()
+    (tmp_path / "r" / "metrics.jsonl").write_text("{}\n")
+    attempt_call(lambda: open_folder(tmp_path / "r", config), RunError, "metrics.jsonl but no folder checkpoints")
+    (tmp_path / "r" / "checkpoints").mkdir()
+    open_folder(tmp_path / "r", config).close()
+
+
+def test_a_folder_whose_name_has_a_null_byte(config, tmp_path):
+    attempt_call(lambda: open_folder(tmp_path / "r\0", config), RunError, "cannot be written: embedded null byte")
 
 
 def test_a_folder_that_is_a_file(config, tmp_path):
@@ -219,6 +267,17 @@ def test_the_note_beside_a_file_of_lines(text, tmp_path):
     assert path.read_text() == '{"b": 2}\n'
 
 
+@pytest.mark.parametrize("text", ["{", "[]", '{"remat": "full"}', "[" * 100_000])
+def test_the_sizes_with_which_a_run_began(text, tmp_path):
+    (tmp_path / "memory.json").write_text(text)
+    attempt_call(lambda: _kept(tmp_path / "memory.json"), RunError, r"memory\.json' .*choose another folder")
+
+
+def test_records_that_are_a_pipe_are_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    attempt_call(lambda: read_lines(tmp_path / "metrics.jsonl"), RunError, "is not a file")
+
+
 def test_an_opened_run_whose_identity_is_gone(tmp_path):
     (tmp_path / "run.json").write_text("{}")
     attempt_call(lambda: open_run(tmp_path).id, RunError, "run.json' has no 'run_id'")
@@ -242,5 +301,10 @@ def test_a_checkpoint(damage, tmp_path):
         number, _ = opened.newest() or (0, None)
         opened.restore(number, state)
 
-    attempt_call(resume, RunError, r"checkpoint '.*steps/1' cannot be read .*; move it away")
+    def read_part():
+        opened.newest()
+        opened.restore_part(1, ("w",), state["w"])
+
+    for attempted in (resume, read_part):
+        attempt_call(attempted, RunError, r"checkpoint '.*steps/1' cannot be read .*; move it away")
     opened.close()

@@ -119,6 +119,13 @@ CONFIGS = {
     "10^18 layers": planned(QWEN2 | {"num_hidden_layers": 10**18}, "num_hidden_layers"),
     "10^30 words": planned(QWEN2 | {"vocab_size": 10**30}, "vocab_size"),
     "architectures of a number": planned(QWEN2 | {"architectures": 3}, "architectures = 3"),
+    "positions of base 0": planned(QWEN2 | {"rope_theta": 0}, r"m/config\.json: rope_theta = 0\.0; it must be above 0"),
+    "positions divided by 0": planned(
+        QWEN2 | {"rope_scaling": {"rope_type": "linear", "factor": 0.0}}, r"m/config\.json: factor = 0\.0; it must be above 0"
+    ),
+    "positions that are a number": planned(
+        QWEN2 | {"rope_parameters": {"full_attention": 3}}, r"m/config\.json: full_attention = 3; it must be of type dict"
+    ),
     "an epsilon of NaN": planned(QWEN2 | {"rms_norm_eps": float("nan")}, "rms_norm_eps = nan"),
 }  # fmt: skip
 

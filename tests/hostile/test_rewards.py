@@ -9,7 +9,9 @@ import pytest
 from tests.core.host.test_rewards import EXAMPLES, scorer
 from tests.hostile.case import attempt_call
 
-from dovetail.errors import RewardError
+from dovetail.errors import ConfigError, RewardError
+from dovetail_reward.reward.compute_score import ComputeScore
+from dovetail_reward.reward.functions import Functions
 
 COMPLETIONS = ["2", "4"]
 
@@ -76,6 +78,46 @@ CASES = {
 @pytest.mark.parametrize(("function", "pattern"), CASES.values(), ids=CASES)
 def test_a_reward(function, pattern):
     attempt_call(lambda: scorer(function)(EXAMPLES, COMPLETIONS), RewardError, pattern)
+
+
+OWN = {
+    "too few": ("return [1.0]", "f returned 1 scores for 2"),
+    "too many": ("return [1.0] * 3", "f returned more than 2 scores"),
+    "scores without end": ("import itertools; return itertools.repeat(1.0)", "f returned more than 2 scores"),
+    "a number as text": ("return ['1.0', 1.0]", "f gave '1.0'"),
+    "text for a list": ("return '10'", "f returned '10'; return a list"),
+    "a dict for a list": ("return {'a': 1.0, 'b': 2.0}", "f returned {'a': 1.0, 'b': 2.0}; return a list"),
+}
+
+
+@pytest.mark.parametrize(("body", "pattern"), OWN.values(), ids=OWN)
+def test_a_reward_from_a_file(body, pattern, tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text(f"def f(completions, **others): {body}\ndef g(data_sources, **others): {body}\n")
+    asked = (COMPLETIONS, ["a", "b"], [{"answer": "2"}] * 2, [[1], [2]])
+    with pytest.raises(RewardError, match=pattern):
+        Functions(path=str(file), name="f")(*asked)
+    columns = {"data_source_column": None, "ground_truth_column": "answer", "extra_info_column": None}
+    batched = ComputeScore(path=str(file), name="g", batched=True, **columns)
+    with pytest.raises(
+        (TypeError, ValueError), match=pattern.replace("f returned", "g returned").replace("f gave", "gave")
+    ):
+        batched(COMPLETIONS, [{"answer": "2"}] * 2)
+
+
+def test_functions_of_a_file_do_not_share_lists(tmp_path):
+    (tmp_path / "own.py").write_text(
+        "def f(completions):\n    completions.clear()\n    return [0.0, 0.0]\n"
+        "def g(completions):\n    return [float(len(completion)) for completion in completions]\n"
+    )
+    reward = Functions(path=str(tmp_path / "own.py"), name=("f", "g"))
+    assert reward(COMPLETIONS, ["a", "b"], [{}, {}], [[1], [2]])[0] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("text", ["import sys\nsys.exit(0)\n", "def (:\n", "1 / 0\n", "import no_such_module_here\n"])
+def test_a_file_of_rewards_that_cannot_be_run(text, tmp_path):
+    (tmp_path / "own.py").write_text(text)
+    attempt_call(lambda: Functions(path=str(tmp_path / "own.py"), name="f"), ConfigError, r"own\.py cannot be run: ")
 
 
 def test_a_reward_that_empties_what_it_is_given_takes_nothing_from_the_next():

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 
 import pytest
 from tests.hostile.case import attempt_call
@@ -98,7 +99,23 @@ def test_a_place_where_no_task_is(path, tmp_path, monkeypatch):
     attempt_call(
         lambda: Records(path=path).examples("train")[0],
         DovetailError,
-        r"missing\.jsonl' cannot be read|unknown suffix|no data|null character",
+        r"missing\.jsonl' cannot be read|is a folder|no data|null character",
+    )
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "t.jsonl")
+    attempt_call(lambda: Records(path=str(tmp_path / "t.jsonl")).examples("train"), DovetailError, "is not a file")
+
+
+@pytest.mark.parametrize("name", ["t.jsonl", "t.csv"])
+def test_a_line_that_memory_does_not_hold(name, tmp_path, monkeypatch):
+    monkeypatch.setattr("dovetail_task._text_files.LONGEST", 1000)
+    (tmp_path / name).write_bytes(bytes(10_000))
+    attempt_call(
+        lambda: Records(path=str(tmp_path / name)).examples("train"),
+        DovetailError,
+        ":1: a line of more than 1,000 bytes",
     )
 
 

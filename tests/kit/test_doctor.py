@@ -62,7 +62,7 @@ def test_a_sound_plugin_has_notes_at_most(sick, tmp_path):
         ({"source": GOOD.replace("times scale: L = scale·log π", "L = log π")}, "warning: policy_loss.soft: its docstring does not mention scale (check 'docstring') ["),
         ({"source": GOOD.replace("scale: float", "scale")}, "warning: policy_loss.soft: no annotation of scale: a config could set any value"),
         ({"source": GOOD.replace('"""A loss', 'f"""A loss')}, "warning: policy_loss.soft: it has no docstring, which is what `dovetail describe` prints"),
-        ({"what": '"policy_loss", "gspo", "acme_sick.losses:soft"'}, "warning: policy_loss.gspo: dovetail has a policy_loss 'gspo' too, so every config must say which: 'acme-sick/gspo' or 'dovetail/gspo'"),
+        ({"what": '"policy_loss", "gspo", "acme_sick.losses:soft"'}, "warning: policy_loss.gspo: dovetail has the policy_loss 'gspo' too, so a config of yours must say which: 'acme-sick/gspo' or 'dovetail/gspo'"),
         ({"what": '"policy_los", "soft", "acme_sick.losses:soft"'}, "error: broken: component 'soft' of acme-sick has the unknown kind 'policy_los'"),
         ({"init": INIT.replace("components", "component").format(what="")}, "error: broken: plugin acme-sick implements the unknown hook 'dovetail_component'"),
         ({"init": "import vllm\n" + INIT.format(what='"policy_loss", "soft", "acme_sick.losses:soft"')}, "warning: heavy import: 'acme_sick' imports vllm and takes "),

@@ -183,3 +183,56 @@ def test_pytest_without_the_option_imports_nothing_heavy(acme):
     done = acme("test_light.py", "-W", "error")
     assert done.returncode == 0, done.stdout
     assert importlib.util.find_spec("dovetail.config") is not None
+
+
+ALONE = """
+import dovetail
+
+
+@dovetail.hookimpl
+def dovetail_components(register):
+    register("reward", "square", "alone:square")
+
+
+def square(completions):
+    \"\"\"A score for each of the completions: its length, squared.\"\"\"
+    return [float(len(text) ** 2) for text in completions]
+"""
+
+
+@pytest.mark.parametrize("how", ["option", "environment"])
+def test_a_single_file_is_checked(acme, how):
+    (acme.work / "alone.py").write_text(ALONE)
+    named = {"option": ("--dovetail-dist=alone.py", ""), "environment": ("--dovetail-dist=alone", "alone.py")}
+    run = acme(
+        named[how][0],
+        "-q",
+        "-k",
+        "square and (one_for_each or docstring) or registration",
+        "-n",
+        "0",
+        DOVETAIL_PLUGINS=named[how][1],
+    )
+    assert "3 passed" in run.stdout, run.stdout + run.stderr
+
+
+def test_what_cannot_be_called_is_reported_once(acme):
+    parts = FINE.replace(
+        "def square(",
+        "import attrs\n\n\n@attrs.frozen(kw_only=True)\nclass Square:\n    def open(self, folder): ...\n\n\ndef unused(",
+    )
+    (acme.site / "acme" / "__init__.py").write_text(
+        INIT.replace('"reward", "square", "acme.parts:square"', '"sink", "square", "acme.parts:Square"')
+    )
+    run = acme("--dovetail-dist=acme-rl", "-q", "-k", "square or registration", "-n", "0", parts=parts)
+    assert "its open(folder) cannot be called as kind 'sink' calls it" in run.stdout, run.stdout
+    assert "1 failed" in run.stdout
+
+
+def test_what_is_raised_everywhere_is_explained_once(acme):
+    parts = FINE.replace("return [float(", "raise KeyError('key of mine')\n    return [float(")
+    chosen = "square and (one_for_each or by_itself)"
+    # without pytest's summary, which repeats whole messages where `CI` is set
+    run = acme("--dovetail-dist=acme-rl", "-q", "-rN", "-k", chosen, "-n", "0", parts=parts)
+    assert run.stdout.count("fix:     See to what it raises; then: ") == 1, run.stdout
+    assert "seen:    it raises as in 'by_itself': KeyError: 'key of mine'" in run.stdout

@@ -81,6 +81,16 @@ def test_every_package_passes_its_tests_and_conforms(packages):
     assert len(re.findall(r"conforms to dovetail", done.stdout)) == len(KINDS)
 
 
+@pytest.mark.slow
+def test_every_package_passes_a_type_checker_in_standard_mode(packages):
+    (packages.parent / "pyrightconfig.json").write_text(
+        f'{{"typeCheckingMode": "standard", "include": ["{packages.name}"]}}'
+    )
+    command = [sys.executable, "-m", "basedpyright", "-p", str(packages.parent), "--pythonpath", sys.executable]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1].startswith("0 errors"), done.stdout[-5000:]
+
+
 def test_the_command_says_what_to_do_next(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["plugin", "new", "acme-rl", "policy_loss", "gspo"]) == 0
@@ -88,7 +98,7 @@ def test_the_command_says_what_to_do_next(tmp_path, monkeypatch, capsys):
     assert "acme-rl has 9 files" in out
     assert "cd acme-rl\n  pip install -e '.[dev]'\n  pytest" in out
     assert "The formula goes into acme_rl/gspo.py" in out
-    assert "dovetail has a policy_loss 'gspo' too; with both installed, every config must say which" in out
+    assert "dovetail has the policy_loss 'gspo' too; with both installed, a config of yours must say which" in out
     assert "train.policy_loss = 'acme-rl/gspo'" in (tmp_path / "acme-rl" / "README.md").read_text()
 
 

@@ -137,7 +137,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
     [
         ("none.jsonl", "'.*none.jsonl' cannot be read: No such file or directory"),
         ("data.xlsx", r"unknown suffix '\.xlsx'; known: \.csv, \.jsonl, \.parquet"),
-        ("folder.jsonl", "'.*folder.jsonl' cannot be read: Is a directory"),
+        ("folder.jsonl", "'.*folder.jsonl' is a folder"),
     ],
 )
 def test_a_file_that_cannot_be_read(tmp_path, name, message):

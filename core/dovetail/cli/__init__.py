@@ -18,9 +18,11 @@ from typing import Any
 from dovetail.cli import train
 from dovetail.cli.commands import collect, parser_of
 from dovetail.cli.terminal import flush, silence, streams
-from dovetail.errors import DovetailError, DovetailWarning, printable
+from dovetail.errors import DovetailError, DovetailWarning, RunError, printable
 from dovetail.interruptions import interruptions
-from dovetail.registry import add_file
+from dovetail.registry import add_file, current
+from dovetail.registry.compatibility import ENGINE
+from dovetail.registry.places import blamed
 
 _FORMAT = warnings.formatwarning
 TRACEBACK, FLAG = "DOVETAIL_TRACEBACK", "--traceback"
@@ -52,7 +54,7 @@ def _run(given: Sequence[str], traceback: bool, interrupted: list[int]) -> int:
         options = parse(given)
         for file in getattr(options, "plugins", ()):
             add_file(file)
-        status = options.run(options) or 0
+        status = _status(options)
         flush()
         return status
     except BrokenPipeError:
@@ -69,8 +71,26 @@ def _run(given: Sequence[str], traceback: bool, interrupted: list[int]) -> int:
             print(f"error: {printable(error)}", file=sys.stderr)
             return 1
         said = f"{type(error).__name__}: {error}".replace("\n", " ")
-        print(f"error: unforeseen, {printable(said)}; {FLAG} shows where", file=sys.stderr)
+        print(f"error: unforeseen,{_blamed(error)} {printable(said)}; {FLAG} shows where", file=sys.stderr)
         return 1
+
+
+def _status(options: argparse.Namespace) -> int:
+    """Execute the command; a `sys.exit()` in a plugin must not look like success."""
+    try:
+        return options.run(options) or 0
+    except SystemExit as error:
+        if error.code:
+            raise
+        raise RunError(f"a plugin has called sys.exit() in the middle of the command; {FLAG} shows where") from error
+
+
+def _blamed(error: Exception) -> str:
+    """Return ` in NAME of DISTRIBUTION [FILE:LINE]:` if a third party's component raised it."""
+    with suppress(Exception):  # the registry itself may be what raised
+        whose = blamed(error, [each for each in current().components() if each.origin.distribution != ENGINE])
+        return f"{whose}:" if whose else ""
+    return ""
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import pluggy
 
-from dovetail.cli.options import Command, Commands
+from dovetail.cli.options import Command, Commands, Parser
 from dovetail.errors import PluginError
 from dovetail.registry import plugin_manager
 from dovetail.registry.calls import ask_all
@@ -58,7 +58,7 @@ def _contested(first: Command, second: Command) -> Command:
 
 def parser_of(commands: Commands) -> argparse.ArgumentParser:
     """Return the parser of all commands."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="dovetail",
         description="Reinforcement-learning post-training of language models from named, replaceable components.",
     )

@@ -6,14 +6,33 @@ A module of commands, whether the engine's or a plugin's, has a function `add(co
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 
 from dovetail.cli.complete import completed, configs, overrides
-from dovetail.errors import PluginError
+from dovetail.errors import PluginError, nearest
+
+CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)$")
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that gives the nearest choice, such as the command that a misspelt one was meant to be."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and the message, and exit with status 2."""
+        choice = CHOICE.search(message)
+        super().error(message + (nearest(choice[1], re.findall(r"[\w-]+", choice[2])) if choice else ""))
+
+
+def given_path(text: str) -> Path:
+    """Read the path of a result; an empty one would be the current folder, and is mostly a shell variable not set."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty; '.' is the folder where you are")
+    return Path(text)
 
 
 @attrs.define
@@ -57,7 +76,7 @@ class Commands:
             raise PluginError(f"the command '{self.prog} {name}' is added twice")
         if not name or name.startswith("-") or len(name.split()) != 1:
             raise PluginError(f"'{name}' cannot be the name of a command; use one word")
-        parser = argparse.ArgumentParser(prog=f"{self.prog} {name}", description=description or help, **options)
+        parser = Parser(prog=f"{self.prog} {name}", description=description or help, **options)
         parser.set_defaults(run=_nothing_to_run)
         self.members[name] = Command(name, help, parser, (self.owner,))
         return parser

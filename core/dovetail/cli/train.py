@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dovetail.cli.options import Commands, add_config
+from dovetail.cli.options import Commands, add_config, given_path
 
 if TYPE_CHECKING:
     from dovetail.config import Config
@@ -21,7 +21,7 @@ def add(commands: Commands) -> None:
         command = commands.add_parser(name, help=summary)
         add_config(command)
         command.add_argument(
-            "--folder", type=Path, help="run folder (default: runs/CONFIG-RUNID); resumes a run that has begun"
+            "--folder", type=given_path, help="run folder (default: runs/CONFIG-RUNID); resumes a run that has begun"
         )
         command.set_defaults(run=train_command, only_sft=name == "sft", profile=None)
         _add_processes(command)

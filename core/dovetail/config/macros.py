@@ -43,7 +43,9 @@ def expand(bindings: Sequence[Binding], problems: Problems, sections: Mapping[st
 def _meant(name: str, classes: Mapping[str, type[Any]]) -> str:
     """Suggest the settings that an unused macro may have been meant for, if it has their name."""
     sections = [section for section, cls in classes.items() if name in attrs.fields_dict(cls)]
-    return f" Did you mean {' or '.join(f'{section}.{name}' for section in sections)}?" if sections else ""
+    if not sections:
+        return f" A setting is written SECTION.NAME; `dovetail search {name}` looks for one."
+    return f" Did you mean {' or '.join(f'{section}.{name}' for section in sections)}?"
 
 
 DEPTH, USES = 100, 1000

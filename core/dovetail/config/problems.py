@@ -10,6 +10,9 @@ import attrs
 
 from dovetail.errors import ConfigError, DovetailWarning
 
+SHOWN = 20
+"""How many errors are printed: a file that is not a config has one in every line."""
+
 
 @attrs.define
 class Problems:
@@ -40,11 +43,13 @@ class Problems:
         """Raise all errors at once, sorted by file and line.
 
         Raises:
-            ConfigError: with one line for each error.
+            ConfigError: with one line for each error, for the first `SHOWN` of them.
         """
         if self._found:
             found = sorted(self._found, key=lambda problem: _position(problem[0]))
-            raise ConfigError("\n".join(f"{place}: {text}" for place, text in found))
+            lines = [f"{place}: {text}" for place, text in found[:SHOWN]]
+            more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
+            raise ConfigError("\n".join(lines + more))
 
     def warn_if_any(self) -> None:
         """Issue a `DovetailWarning` for each warning."""

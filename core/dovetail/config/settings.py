@@ -29,7 +29,32 @@ def chosen(kind: str, default: Any = attrs.NOTHING, *, scope: str = "") -> Any:
 
 @attrs.frozen(kw_only=True)
 class Train:
-    """The training loop: which components make up the algorithm, and the sizes of a step."""
+    """The training loop: which components make up the algorithm, and the sizes of a step.
+
+    Attributes:
+        answer_column: the task's column with the right answers, for components that read the log-probability of these.
+        role_column: the task's column with the role that writes a completion, for components that read `role_ids`.
+        refill_rounds: how often a step samples again, at most, for groups that `group_filter` has dropped (dynamic
+            sampling).
+        oversample: prompts sampled in addition to `prompts`, whose groups serve the next steps if they are not needed.
+        kl_coef: coefficient of the KL penalty towards the reference model; 0 leaves the reference model out.
+        kl_in: where the KL penalty goes: into the loss, or into the rewards.
+        entropy_coef: coefficient of the entropy bonus.
+        steps: training steps, each of which samples `prompts` x `group_size` completions and trains on them.
+        staleness: batches by which sampling may be ahead of training: 0 is synchronous, 1 is one step off-policy.
+        prompts: prompts in a step (the batch size in prompts).
+        group_size: completions sampled for each prompt (the number of generations).
+        epochs: passes over a step's completions (PPO epochs, GRPO iterations).
+        mini_batch_size: completions in one update of the optimiser; None takes all of a step.
+        micro_batch_size: completions in one forward and backward pass, over all devices (gradient accumulation); None
+            takes as many as fit into the memory. It does not change the result.
+        length_buckets: lengths to which completions are padded in an update, at most; 1 pads all to the longest.
+        packing: whether several completions share a row (remove padding).
+        max_prompt_tokens: maximum length of a prompt, in tokens.
+        long_prompts: what happens to longer prompts: refuse the run, keep their end, or leave them out.
+        lr: peak learning rate of the policy.
+        max_grad_norm: the global norm to which gradients are clipped.
+    """
 
     # the settings of the kinds, `train.policy_loss` and so on, are added from the registry
     answer_column: str = "answer"
@@ -65,7 +90,14 @@ class Train:
 
 @attrs.frozen(kw_only=True)
 class Critic:
-    """The critic, which is trained only if a chosen component reads `values`."""
+    """The critic, which is trained only if a chosen component reads `values`.
+
+    Attributes:
+        init_from_policy: whether the critic begins with the policy's weights, if both are the same component.
+        lr: peak learning rate of the critic.
+        max_grad_norm: the global norm to which its gradients are clipped.
+        warmup_steps: steps at the beginning in which only the critic is trained.
+    """
 
     model: str = chosen("model", "decoder", scope="critic")
     adapter: str | None = chosen("adapter", None, scope="critic")
@@ -81,7 +113,19 @@ class Critic:
 
 @attrs.frozen(kw_only=True)
 class Sft:
-    """The supervised warm start on a task's demonstrations; skipped if `steps` is 0."""
+    """The supervised warm start on a task's demonstrations; skipped if `steps` is 0.
+
+    Attributes:
+        steps: steps of the warm start.
+        batch_size: demonstrations in a step.
+        lr: peak learning rate.
+        max_grad_norm: the global norm to which gradients are clipped.
+        micro_batch_size: demonstrations in one forward and backward pass (gradient accumulation); None takes as many
+            as fit into the memory.
+        long_completions: what happens to demonstrations that are longer than `max_tokens`.
+        max_tokens: the length to which demonstrations are padded, with their end included; None takes that of sampling.
+            Shorter rows cost less where demonstrations are shorter than completions may become.
+    """
 
     steps: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
     batch_size: Annotated[int, Ge(1)] = attrs.field(default=64, validator=in_range)
@@ -90,6 +134,7 @@ class Sft:
     lr_schedule: str = chosen("lr_schedule", "warmup_cosine", scope="sft")
     max_grad_norm: Annotated[float, Gt(0)] = attrs.field(default=1.0, validator=in_range)
     micro_batch_size: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
+    max_tokens: Annotated[int, Ge(2)] | None = attrs.field(default=None, validator=in_range)
     long_completions: Literal["error", "truncate", "filter"] = "error"
 
 
@@ -100,7 +145,17 @@ def _no_empty_string(_: Any, attribute: attrs.Attribute[Any], strings: tuple[str
 
 @attrs.frozen(kw_only=True)
 class Sampling:
-    """How completions are sampled; `temperature` 0 is greedy. A preset provides the values that are not set here."""
+    """How completions are sampled; `temperature` 0 is greedy. A preset provides the values that are not set here.
+
+    Attributes:
+        temperature: the softmax temperature; all log-probabilities are at this temperature.
+        top_k: sample from the k most probable tokens only; None turns it off.
+        top_p: sample from the most probable tokens with this probability together (nucleus); None turns it off.
+        min_p: sample from tokens with at least this share of the highest probability; None turns it off.
+        max_tokens: maximum length of a completion; in an episode, of all turns and observations together.
+        stop: texts that end a completion.
+        logps: whether the sampler's log-probabilities are over the tokens that the cuts leave, or the whole vocabulary.
+    """
 
     preset: str | None = chosen("sampling_preset", None)
     temperature: Annotated[float, Interval(ge=0, lt=math.inf)] = attrs.field(default=1.0, validator=in_range)
@@ -118,10 +173,30 @@ class Eval:
 
     With `every = None` there is no evaluation. Each prompt is completed greedily, and by `samples` further completions
     drawn with the preset, temperature and cuts set here.
+
+    Attributes:
+        task: the task that is evaluated; None takes that of training.
+        every: steps between evaluations; None turns evaluation off.
+        at_start: whether one comes before training.
+        examples: prompts in an evaluation, the first ones of the split; None takes all.
+        batch_size: prompts completed at a time.
+        samples: completions for each prompt beside the greedy one, for pass@k and maj@k.
+        pass_at: the k of pass@k.
+        majority_at: the k of maj@k, the majority vote.
+        answer: finds the answers that vote.
+        temperature: the temperature of these samples.
+        top_k: as in `sampling`.
+        top_p: as in `sampling`.
+        success: the reward that says whether a completion succeeds (`eval/accuracy`); None takes the score.
+        success_at: a completion succeeds if this reward is at least so high.
+        partial: a reward that is more than 0 for what is nearly right (`eval/partial_accuracy`).
+        format: a reward that is more than 0 for the right format (`eval/format_accuracy`).
+        saved_samples: completions of each evaluation that are kept in `samples.jsonl`.
     """
 
     task: str | None = chosen("task", None, scope="eval")
     every: Annotated[int, Ge(1)] | None = attrs.field(default=20, validator=in_range)
+    at_start: bool = True
     examples: Annotated[int, Ge(1)] | None = attrs.field(default=256, validator=in_range)
     batch_size: Annotated[int, Ge(1)] = attrs.field(default=128, validator=in_range)
     samples: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
@@ -141,7 +216,16 @@ class Eval:
 
 @attrs.frozen(kw_only=True)
 class Run:
-    """How and where a run happens; not part of the config id."""
+    """How and where a run happens; not part of the config id.
+
+    Attributes:
+        seed: the seed of everything random.
+        folder: the run folder; `--folder` overrides it.
+        checkpoint_every: steps between checkpoints (save steps).
+        keep_checkpoints: checkpoints to keep; older ones are removed.
+        sinks: where metrics go in addition to the run folder (`wandb`, `mlflow`, `tensorboard`, ...).
+        keep_messages: whether everything that the trainer gets from the sampler is kept, for `dovetail replay`.
+    """
 
     seed: int = 0
     folder: str | None = None
@@ -157,6 +241,11 @@ class Mesh:
 
     There are `fsdp` times `tp` devices, from number `first` on. The rows of a batch are sharded over `fsdp` devices.
     Parameters are sharded over `fsdp` by their `width`, and over `tp` by heads, feed-forward units and vocabulary.
+
+    Attributes:
+        fsdp: devices over which parameters and the rows of a batch are sharded (data parallelism).
+        tp: devices over which heads, feed-forward units and vocabulary are sharded (tensor parallelism).
+        first: the number of the first device.
     """
 
     fsdp: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
@@ -189,6 +278,11 @@ class Memory:
 
     `limit` is the memory that a step may use on each device, in GiB; None means nine tenths of the device's memory.
     `sizing` chooses how a step is computed, so that it fits.
+
+    Attributes:
+        reference: where the reference model's weights are kept (offloading).
+        optimizer: where the optimiser's state is kept (offloading).
+        limit: GiB of each device that a step may take.
     """
 
     reference: Literal["device", "host"] = "device"

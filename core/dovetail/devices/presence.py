@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from dovetail.errors import RunError
@@ -17,7 +18,6 @@ def devices() -> list[Any]:
 
     try:
         return jax.devices()
-    except RuntimeError as error:
-        raise RunError(
-            f"JAX cannot start a platform: {' '.join(str(error).split())}; `dovetail doctor` says what is there"
-        ) from error
+    except (RuntimeError, AssertionError) as error:  # AssertionError: of all the platforms asked for, JAX has none
+        said = " ".join(str(error).split()) or f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')} names none it has"
+        raise RunError(f"JAX cannot start a platform: {said}; `dovetail doctor` says what is there") from error

@@ -28,7 +28,7 @@ class Outcomes:
         answers: the answer in each completion, or None; empty if answers are not extracted.
         passed: for each check, by name, which completions pass it.
         scores: the total scores; NaN where every reward abstained.
-        rewards: for each reward, by name, its scores; NaN where it abstained.
+        rewards: for each reward, by name, its scores, and as `REWARD/METRIC` what it logs; NaN where there is none.
         lengths: the number of policy tokens, including the EOS.
         finish: why each completion ended, a `dovetail.protocols.Finish`.
         played: for multi-turn episodes, why each one ended, the rewards of its turns, and its messages; otherwise
@@ -60,7 +60,8 @@ class Outcomes:
             answers=tuple(answers(sampled.texts)) if answers else (),
             passed={check.name: table(check(sampled)) for check in checks},
             scores=table(scores.total),
-            rewards={name: table(column) for name, column in zip(scores.names, scores.table.T, strict=True)},
+            rewards={name: table(column) for name, column in zip(scores.names, scores.table.T, strict=True)}
+            | {name: table(values) for name, values in scores.metrics.items()},
             lengths=table(drawn.mask.sum(axis=1)),
             finish=table(drawn.finish),
             played=() if (episodes := sampled.completed.episodes) is None else _played(episodes),
@@ -72,7 +73,10 @@ class Outcomes:
 
         def together(tables: Sequence[Any]) -> Any:
             if isinstance(tables[0], Mapping):
-                return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+                names = dict.fromkeys(name for table in tables for name in table)  # a batch may lack a metric
+                missing = [np.full(part.scores.shape, np.nan) for part in parts]
+                each = list(zip(tables, missing, strict=True))
+                return {name: np.concatenate([table.get(name, none) for table, none in each]) for name in names}
             if isinstance(tables[0], tuple):
                 return tuple(item for table in tables for item in table)
             return np.concatenate(tables)

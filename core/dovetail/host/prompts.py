@@ -85,7 +85,8 @@ class Rendered(_Seen):
         return {**example, "prompt": self.render(example)}
 
     def _part(self, which: slice) -> Sequence[Example]:
-        return Rendered(self.examples[which], self.render)
+        # the task's own sequence is asked for single examples only, which is what a lazy one can give
+        return Selected(self, np.arange(*which.indices(len(self))))
 
 
 @attrs.frozen

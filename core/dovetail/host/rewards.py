@@ -169,7 +169,8 @@ def check_columns(
     `built` are the built rewards, if they are available.
     """
     for part, function in zip(parts, built or (None,) * len(parts), strict=True):
-        missing = [name for name in _columns(part, function) if name not in (*always, *columns)]
+        there = {*always, *columns}
+        missing = [name for name in _columns(part, function) if there.isdisjoint((name, name.partition(".")[0]))]
         if missing:
             what = f"the column '{missing[0]}'" if len(missing) == 1 else f"the columns {', '.join(missing)}"
             chosen = [name for name, value in _column_settings(part) if value in missing]
@@ -213,7 +214,7 @@ def _columns(part: Part, built: Any) -> tuple[str, ...]:
 
 
 def _column_settings(part: Part) -> list[tuple[str, str]]:
-    """Return the hyperparameters that name a column, each with the name of the column."""
+    """Return the hyperparameters that name a column, or `column.key` inside of a column of dicts, with the names."""
     named = [(name, value) for name, value in part.statics.items() if name.endswith("_column") and value is not None]
     return named if EXAMPLES in part.component.reads else []
 

@@ -83,7 +83,7 @@ def tell(manager: pluggy.PluginManager, hook: str, **what: Any) -> None:
         getattr(manager.hook, hook)(**what)
     except DovetailError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         codes = {frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)}
         for each in getattr(manager.hook, hook).get_hookimpls():
             if getattr(each.function, "__code__", None) in codes:

@@ -222,8 +222,8 @@ class Component:
         """The first line of the docstring."""
         return self.doc.split("\n", 1)[0]
 
-    def bind(self, **params: Any) -> Callable[..., Any]:
-        """Return the callable that the engine uses: the function, or an instance, with its hyperparameters set."""
+    def bind(self, **params: Any) -> Any:
+        """Return what the engine uses: the function, or an instance of the class, with its hyperparameters set."""
         target = self.load()
         own = {name: value for name, value in params.items() if name not in self.common}
         built = _Bound(target, own) if not isinstance(target, type) else target(**own)

@@ -35,18 +35,25 @@ class Claims(TypedDict, total=False):
     non_negative: bool
     sums_to_one: bool
     leaves_out: bool
+    neither_mean_nor_sum: bool
     scales: bool
     constant: bool
     signed: bool
     undefined_at_rest: bool
+    noisy: bool
+    scheduled: bool
+    absolute: bool
     needs_all: bool
     compares: bool
     range: tuple[float, float]
     examples: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+    abstains: bool
+    any_answer: bool
     last_answer: bool
     deterministic: bool
     repeats: bool
     elsewhere: bool
+    newest_only: bool
     loaded: bool
     turns: bool
     batch_invariant: bool

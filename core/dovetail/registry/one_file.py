@@ -30,8 +30,8 @@ FILES: Final = "DOVETAIL_PLUGINS"
 
 
 def files() -> tuple[Path, ...]:
-    """Return the files that the environment variable lists."""
-    return tuple(Path(name) for name in os.environ.get(FILES, "").split(os.pathsep) if name)
+    """Return the files that the environment variable lists, as full paths."""
+    return tuple(Path(name).absolute() for name in os.environ.get(FILES, "").split(os.pathsep) if name)
 
 
 def add_to_environment(path: str) -> Path:

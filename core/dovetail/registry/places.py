@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pluggy
+
+if TYPE_CHECKING:
+    from dovetail.registry.component import Component
 
 _MACHINERY = tuple(str(Path(module).parent) for module in (__file__, importlib.__file__, pluggy.__file__))
 """Folders whose stack frames are of no use to a plugin's author: they import plugins and call their hooks."""
@@ -50,6 +54,26 @@ def raised_in(target: Callable[..., Any], error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if root in (Path(frame.filename), *Path(frame.filename).parents)]
     return f" [{own[-1].filename}:{own[-1].lineno}]" if own else ""
+
+
+def blamed(error: BaseException, components: Iterable[Component]) -> str:
+    """Return which of the components raised an error: ` in KIND.NAME of DISTRIBUTION VERSION [file:line]`, or nothing.
+
+    The component is named if the file is that of a single one. Components that were never imported are not looked at.
+    """
+    files = [(each, _file_of(each.origin.module)) for each in components]
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        here = [each for each, file in files if file and _in_one_package(frame.filename, file)]
+        if here:
+            single = [each for each, file in files if file == frame.filename]
+            label = f"{single[0].label} of " if len(single) == 1 else ""
+            origin = here[0].origin
+            return f" in {label}{origin.distribution} {origin.version} [{frame.filename}:{frame.lineno}]"
+    return ""
+
+
+def _file_of(module: str) -> str | None:
+    return getattr(sys.modules.get(module), "__file__", None)
 
 
 def first_line(error: BaseException) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -101,16 +102,16 @@ class Checkpoints:
             RunError: if the checkpoint cannot be read.
         """
         arguments = ocp.args.Composite(state=ocp.args.StandardRestore(_abstract(like)))
+        _hush_later_errors()
         try:
             return self._manager.restore(number, args=arguments)["state"]
         except Exception as error:
             raise self._unreadable(number, error) from error
 
     def _unreadable(self, number: int, error: Exception) -> RunError:
-        why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         return RunError(
-            f"checkpoint '{self._folder / 'steps' / str(number)}' cannot be read ({why}); move it away to go on from"
-            " the one before"
+            f"checkpoint '{self._folder / 'steps' / str(number)}' cannot be read ({_said(error)}); move it away to go"
+            " on from the one before"
         )
 
     @_one_at_a_time
@@ -118,11 +119,22 @@ class Checkpoints:
         """Return one part of the state saved as `number`, such as the policy's parameters; the rest is not read.
 
         Raises:
-            RunError: if the part has other shapes than `like`.
+            RunError: if the part has other shapes than `like`, or cannot be read.
         """
+        try:
+            return self._restore_part(number, path, like)
+        except RunError:
+            raise
+        except Exception as error:
+            raise self._unreadable(number, error) from error
+
+    def _restore_part(self, number: int, path: tuple[int | str, ...], like: Any) -> Any:
         folder = self._folder / "steps" / str(number) / "state"
         with ocp.PyTreeCheckpointer() as checkpointer:
-            saved = checkpointer.metadata(folder).item_metadata.tree
+            described = checkpointer.metadata(folder).item_metadata
+            if described is None:
+                raise ValueError("it does not say what arrays it holds")
+            saved = described.tree
             wanted = _abstract(like)
             item = jax.tree.map(lambda _: ocp.PLACEHOLDER, saved, is_leaf=_is_array)
             *parents, last = path
@@ -145,16 +157,40 @@ class Checkpoints:
 
     @_one_at_a_time
     def restore_start(self, like: Any) -> Any | None:
-        """Return the weights with which RL began, or None if they have not been saved yet."""
-        if not (self._folder / START).exists():
+        """Return the weights with which RL began, or None if they have not been saved yet.
+
+        Raises:
+            RunError: if they cannot be read.
+        """
+        folder = self._folder / START
+        if not folder.exists():
             return None
-        with ocp.StandardCheckpointer() as checkpointer:
-            return checkpointer.restore(self._folder / START, _abstract(like))
+        try:
+            with ocp.StandardCheckpointer() as checkpointer:
+                return checkpointer.restore(folder, _abstract(like))
+        except Exception as error:
+            raise RunError(f"'{folder}' cannot be read ({_said(error)}); no other copy is kept") from error
 
     @_one_at_a_time
     def close(self) -> None:
         """Wait until pending checkpoints have been written."""
         self._manager.close()
+
+
+@functools.cache
+def _hush_later_errors() -> None:
+    """When an array cannot be read, tensorstore prints a traceback for every other one, which nobody awaits then."""
+    print_it = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, where: Any) -> None:
+        if kind is not RuntimeError or str(error) != "Event loop is closed":
+            print_it(kind, error, where)
+
+    sys.excepthook = hook
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def _is_array(leaf: Any) -> bool:

@@ -23,7 +23,7 @@ from dovetail.config import Config
 from dovetail.config.ids import what_is_computed_by
 from dovetail.errors import RunError
 from dovetail.registry import Component
-from dovetail.run.files import write_whole
+from dovetail.run.files import read_record, write_whole
 
 CODE: Final = "code.json"
 _PARSING: Final = threading.Lock()
@@ -41,7 +41,7 @@ def claim_code(folder: Path, config: Config) -> None:
     if not file.exists():
         write_whole(file, json.dumps(mine, indent=2) + "\n")
         return
-    noted = json.loads(file.read_text())
+    noted = read_record(file)
     for name, component in components.items():
         if noted.get(name, mine[name]) != mine[name]:
             raise RunError(

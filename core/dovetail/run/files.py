@@ -62,6 +62,18 @@ def is_held(path: Path) -> bool:
     return False
 
 
+def make_folder(path: Path) -> None:
+    """Create a folder for results, before the work whose results it will hold.
+
+    Raises:
+        RunError: if it is not a folder, or cannot be written.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:  # ValueError: a null byte
+        raise RunError(f"folder '{path}' cannot be written: {getattr(error, 'strerror', None) or error}") from error
+
+
 def write_whole(path: Path, text: str) -> None:
     """Write a text file atomically: readers see the old text or the new one, even if the process is killed."""
     aside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
@@ -104,6 +116,8 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
     Raises:
         RunError: at a line that is not a record, with the number of the line.
     """
+    if path.exists() and not path.is_file():  # to open a pipe would be to wait for who writes to it
+        raise RunError(f"'{path}' is not a file; move it away")
     try:
         file = path.open("rb")
     except FileNotFoundError:

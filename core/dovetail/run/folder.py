@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import sys
 import time
 from collections import Counter
@@ -15,16 +16,16 @@ from typing import IO, Any
 
 import attrs
 
-from dovetail.config import Config, config_id, difference, dump, load, run_id
+from dovetail.config import Config, config_id, dump, run_id
 from dovetail.config.dump import filled, parameters
 from dovetail.config.types import literal
 from dovetail.devices.presence import devices
 from dovetail.errors import RunError
 from dovetail.registry import current
 from dovetail.registry.compatibility import engine_version
-from dovetail.run.code import claim_code, codes
+from dovetail.run.code import CODE, claim_code, codes
 from dovetail.run.files import hold, read_record, write_whole
-from dovetail.run.journal import MESSAGES, Journal, Silent
+from dovetail.run.journal import FILES, MESSAGES, Journal, Silent
 
 LIBRARIES = (
     "jax",
@@ -38,6 +39,7 @@ LIBRARIES = (
 LIBRARIES += ("flax", "optax", "orbax-checkpoint", "grain", "numpy", "sentencepiece")
 """The numerical libraries to record, including those of accelerators if they are installed."""
 CONFIG, IDENTITY, ENVIRONMENT, LOCK = "config.gin", "run.json", "environment.json", "lock"
+CHECKPOINTS = "checkpoints"
 SHOWN_DIFFERENCES = 8
 
 
@@ -54,7 +56,7 @@ class RunFolder:
     @property
     def checkpoints(self) -> Path:
         """The folder of the checkpoints."""
-        return self.path / "checkpoints"
+        return self.path / CHECKPOINTS
 
     def close(self) -> None:
         """Close the journal and release the folder."""
@@ -85,8 +87,9 @@ def open_folder(path: Path, config: Config) -> RunFolder:
             journal = Journal(path, *([MESSAGES] if config.run.keep_messages else []))
             undo.pop_all()
         return RunFolder(path=path, config_id=config_id(config), run_id=run_id(config), journal=journal, lock=lock)
-    except OSError as error:
-        raise RunError(f"run folder '{path}' cannot be written: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        reason = getattr(error, "strerror", None) or error
+        raise RunError(f"run folder '{path}' cannot be written: {reason}") from error
 
 
 def follow_folder(path: Path, config: Config) -> RunFolder:
@@ -103,29 +106,100 @@ def follow_folder(path: Path, config: Config) -> RunFolder:
     return RunFolder(path=path, config_id=config_id(config), run_id=run_id(config), journal=Silent())
 
 
+def branch_folder(source: Path, path: Path, config: Config) -> None:
+    """Make the folder of a run that goes on from what another one has come to: its checkpoints and its records.
+
+    What a kill left of an earlier attempt is made again.
+    """
+    shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
+    shutil.copytree(source / CHECKPOINTS, path / CHECKPOINTS)
+    for file in (*source.glob("*.jsonl"), *source.glob("*.bin")):
+        shutil.copy2(file, path)
+    _sign(path, config)
+
+
 def _claim(path: Path, config: Config) -> None:
     identity = path / IDENTITY
-    mine = {"config_id": config_id(config), "run_id": run_id(config)}
+    mine = run_id(config)
     if not identity.exists():
-        write_whole(path / CONFIG, dump(config))
-        write_whole(identity, json.dumps(mine, indent=2) + "\n")
-        return
-    theirs = read_record(identity, run_id=str)
-    if theirs["run_id"] != mine["run_id"]:
+        _see_that_new(path, dump(config))
+    elif read_record(identity, run_id=str)["run_id"] == mine:
+        _see_that_whole(path)
+    elif _has_begun(path):
+        theirs = read_record(identity, run_id=str)
         raise RunError(
-            f"run folder '{path}' belongs to run {theirs['run_id']}, this one is {mine['run_id']}:"
+            f"run folder '{path}' belongs to run {theirs['run_id']}, this one is {mine}:"
             f" {_what_differs(path, config)}. Choose another --folder, or repeat the command of that run to resume it"
+        )
+    else:
+        _forget(path)
+    if not identity.exists():
+        _sign(path, config)
+
+
+def _sign(path: Path, config: Config) -> None:
+    """Write whose folder this is; `run.json` last, since it says that the rest is there."""
+    write_whole(path / CONFIG, dump(config))
+    mine = {"config_id": config_id(config), "run_id": run_id(config)}
+    write_whole(path / IDENTITY, json.dumps(mine, indent=2) + "\n")
+
+
+def _has_begun(path: Path) -> bool:
+    """Tell whether a run has recorded or saved anything; one that was refused at its start has not."""
+    records = (path / name for name in (*FILES, MESSAGES, "tools.jsonl"))
+    return any(path.glob("checkpoints/steps/*")) or any(file.exists() and file.stat().st_size for file in records)
+
+
+def _forget(path: Path) -> None:
+    """Remove what a run writes before its first step, so that another one may have the folder."""
+    shutil.rmtree(path / "tokenizer", ignore_errors=True)
+    for name in (CONFIG, CODE, ENVIRONMENT, "sources.json", "memory.json", IDENTITY):  # this one last, if it is killed
+        (path / name).unlink(missing_ok=True)
+
+
+def _see_that_whole(path: Path) -> None:
+    """Refuse a run whose checkpoints are gone: it would begin again and overwrite its records."""
+    if not (path / CHECKPOINTS).exists() and (lost := _records(path)):
+        raise RunError(
+            f"run folder '{path}' has a file {lost} but no folder {CHECKPOINTS}, and the run would begin again and"
+            " overwrite it; put the checkpoints back, or choose another --folder"
         )
 
 
+def _see_that_new(path: Path, text: str) -> None:
+    """Refuse a folder whose files a new run would overwrite or cut; a start that was killed has left its own config."""
+    config = path / CONFIG
+    overwritten = config.exists() and config.read_bytes() != text.encode()
+    if found := CONFIG if overwritten else _records(path):
+        raise RunError(
+            f"folder '{path}' has a file {found} but no {IDENTITY}, so it is not the folder of a run, and a run in it"
+            " would overwrite that file; choose another --folder"
+        )
+
+
+def _records(path: Path) -> str | None:
+    """Return the name of a file of records that is not empty."""
+    return next((name for name in FILES if (path / name).exists() and (path / name).stat().st_size), None)
+
+
 def _what_differs(path: Path, config: Config) -> str:
+    """Compare the texts of the configs, since to resolve the folder's would be to run the programs that it names."""
     try:
-        lines = difference(load(path / CONFIG, trusted=False), config)
-    except Exception as error:
+        theirs, mine = _lines((path / CONFIG).read_text(encoding="utf-8")), _lines(dump(config))
+    except (OSError, UnicodeDecodeError) as error:
         return f"its config cannot be read ({error})"
+    keys = dict.fromkeys((*theirs, *mine))
+    pairs = [(key, theirs.get(key, "(none)"), mine.get(key, "(none)")) for key in keys]
+    lines = [f"{key} = {before} -> {after}" for key, before, after in pairs if before != after]
     shown = "; ".join(lines[:SHOWN_DIFFERENCES])
     more = f"; and {len(lines) - SHOWN_DIFFERENCES} more" if len(lines) > SHOWN_DIFFERENCES else ""
     return shown + more if lines else "the configs are equal, but the versions of the plugins differ"
+
+
+def _lines(text: str) -> dict[str, str]:
+    """Return the values of a dumped config, as they are written."""
+    pairs = (line.partition(" = ") for line in text.splitlines() if not line.startswith("#"))
+    return {key: value for key, _, value in pairs if value}
 
 
 def _version(distribution: str) -> str | None:

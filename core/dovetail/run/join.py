@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import attrs
 
+from dovetail.devices.presence import devices
 from dovetail.devices.processes import client, wait_for
 from dovetail.errors import DovetailError, RunError, printable
 from dovetail.run import aborts
@@ -80,6 +81,7 @@ def joined(meeting: Meeting | None, identity: Callable[[], Mapping[str, Any]]) -
         RunError: if the other processes do not come, cannot be reached, or are about to do something else.
     """
     if meeting is None or meeting.processes == 1:
+        devices()
         yield
         return
     aborts.translate_from_now_on()

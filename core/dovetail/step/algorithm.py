@@ -279,6 +279,12 @@ def warnings(config: Config) -> list[str]:
             f"train.kl = {kl.name} has zero expected gradient: in the loss it adds noise and pulls nowhere; set"
             " train.kl_in = 'reward', or choose an estimator with a gradient"
         )
+    advantage = config.choice("train.advantage").component
+    if config.train.group_size == 1 and {"shift_invariant", "zero_mean"} & {*advantage.declares}:
+        found.append(
+            f"train.group_size = 1: advantage '{advantage.name}' compares the completions of a group, so with one each"
+            " no reward has any effect"
+        )
     plan = config.plan or plan_step(config)
     schedule = config.setting("train.schedule")
     scheduled = any(choice.params.get("scheduled") for choice in config.several("train.loss_terms"))

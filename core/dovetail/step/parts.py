@@ -87,7 +87,7 @@ class Part:
             yield
         except DovetailError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             where = raised_in(self.component.load(), error)
             raise PluginError(
                 f"{self.component.label} of {self.component.origin} raised {first_line(error)}{where}"

@@ -120,8 +120,13 @@ def check_shape(part: Part, what: str, value: Any, wanted: tuple[int, ...] | Non
     Raises:
         PluginError: naming the component that returned it.
     """
+    component = part.component
+    if wanted is not None and isinstance(value, list | tuple):
+        raise PluginError(
+            f"{component.label} of {component.origin} gives {what} as a {type(value).__name__} of {len(value)}; return"
+            f" one array, or the array and a dict of metrics{component.place}"
+        )
     if wanted is not None and jnp.shape(value) != wanted:
-        component = part.component
         raise PluginError(
             f"{component.label} of {component.origin} gives {what} the shape {jnp.shape(value)}; it has"
             f" {wanted} here, one number for each {'token' if len(wanted) > 1 else 'completion'}{component.place}"

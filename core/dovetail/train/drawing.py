@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import attrs
@@ -11,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Key
 
 from dovetail import progress
+from dovetail.errors import DovetailWarning
 from dovetail.evaluation.evaluate import Evaluation, Evaluator
 from dovetail.host.completer import Completer
 from dovetail.host.refill import refill
@@ -147,6 +149,9 @@ class Drawing:
         self.prompts.metrics = {}  # a step that only uses groups left over has none
         sampled, greedy, filtered = self._sample(step, clock)
         metrics = rollout_metrics(sampled) | self.prompts.metrics
+        if metrics.get("reward/unscored") == 1:
+            said = "every reward abstained on every completion of a step, which then learns nothing (reward/unscored)"
+            warnings.warn(said, DovetailWarning, stacklevel=2)  # a server of rewards that is gone, for example
         train = self.setup.config.train
         if train.staleness or train.oversample is not None:
             metrics |= staleness_metrics(sampled.completions, step)

@@ -115,8 +115,10 @@ class Extras:
         """
         from dovetail.train.sft import demonstrations
 
-        wanted = "demonstrations" in setup.algorithm.plan.inputs
-        return cls(setup=setup, demonstrations=demonstrations(setup)[0] if wanted else ())
+        if "demonstrations" not in setup.algorithm.plan.inputs:
+            return cls(setup=setup, demonstrations=())
+        most = setup.config.sampling.max_tokens
+        return cls(setup=setup, demonstrations=demonstrations(setup, "sampling.max_tokens", most)[0])
 
     @property
     def _plan(self) -> Plan:

@@ -67,7 +67,7 @@ def warm_start(run: Run) -> Any:
         return setup.weights.trained
     optimiser, hyper = sft_optimiser(run.config)
     policy = Trained(setup.weights.trained, optimiser.init(setup.weights.trained))
-    found, reports = sft.demonstrations(setup)
+    found, reports = sft.demonstrations(setup, *sft.longest(run.config))
     stream = prompt_stream(found, run.config.run.seed, run.config.sft.batch_size)
     first = 0
     if saved := run.resumes(SFT):

@@ -143,7 +143,9 @@ class Run:
     def evaluates(self, step: int, total: int) -> bool:
         """Return whether an evaluation is due after `step` steps of reinforcement learning, including step 0."""
         every = self.config.eval.every
-        return every is not None and (step == total or step % every == 0)
+        if every is None or (step == 0 and not self.config.eval.at_start):
+            return False
+        return step == total or step % every == 0
 
     @property
     def tasks(self) -> tuple[Task, ...]:

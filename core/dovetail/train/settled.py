@@ -13,7 +13,7 @@ from dovetail.config import Choice, Config
 from dovetail.devices.mesh import Devices
 from dovetail.errors import RunError
 from dovetail.protocols import DoesNotFit, Settled, Sizing
-from dovetail.run.files import write_whole
+from dovetail.run.files import read_record, write_whole
 from dovetail.step.algorithm import Algorithm
 from dovetail.train.models import Models
 
@@ -39,7 +39,7 @@ def settle(
     """
     kept = folder / FILE
     if kept.exists():
-        return Settled(**json.loads(kept.read_text()))
+        return _kept(kept)
     try:
         found = sizing(config).update(config, algorithm, models, devices)
     except DoesNotFit as error:
@@ -49,6 +49,20 @@ def settle(
     _check(found, config.choice(SETTING), algorithm, models)
     write_whole(kept, json.dumps(attrs.asdict(found), indent=2) + "\n")
     return found
+
+
+def _kept(file: Path) -> Settled:
+    """Read the choice with which a run began.
+
+    Raises:
+        RunError: if the file holds something else.
+    """
+    noted = read_record(file)
+    try:
+        return Settled(**noted)
+    except TypeError as error:
+        expected = ", ".join(attrs.fields_dict(Settled))
+        raise RunError(f"'{file}' does not hold {expected}; restore it, or choose another folder") from error
 
 
 def _check(found: Settled, choice: Choice, algorithm: Algorithm, models: Models) -> None:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key
 
+from dovetail.config import Config
 from dovetail.devices.compiled import share
 from dovetail.errors import DataError
 from dovetail.host.prompts import LengthReport, Limit, Rendered, encode, encode_completions, fit
@@ -23,8 +24,20 @@ from dovetail.train.setup import Setup
 from dovetail.train.texts import prompt_limit
 
 
-def demonstrations(setup: Setup) -> tuple[Any, list[LengthReport]]:
-    """Return the demonstrations that fit, and reports of those that do not.
+def longest(config: Config) -> tuple[str, int]:
+    """Return the setting that limits the demonstrations of the warm start, and its value."""
+    if config.sft.max_tokens:
+        return "sft.max_tokens", config.sft.max_tokens
+    return "sampling.max_tokens", config.sampling.max_tokens
+
+
+def demonstrations(setup: Setup, setting: str, most: int) -> tuple[Any, list[LengthReport]]:
+    """Return the demonstrations of at most so many tokens, and reports of those that do not fit.
+
+    Args:
+        setup: what the run is made of.
+        setting: the setting that limits them, for messages.
+        most: its value, tokens of a completion with its end.
 
     Raises:
         DataError: if the task does not have demonstrations.
@@ -39,8 +52,8 @@ def demonstrations(setup: Setup) -> tuple[Any, list[LengthReport]]:
     completions = Limit(
         split="sft",
         column="completion",
-        tokens=config.sampling.max_tokens - 1,
-        setting="sampling.max_tokens - 1",
+        tokens=most - 1,
+        setting=f"{setting} - 1",
         action=config.sft.long_completions,
         action_setting="sft.long_completions",
     )
@@ -50,12 +63,13 @@ def demonstrations(setup: Setup) -> tuple[Any, list[LengthReport]]:
 
 
 def as_batch(examples: list[Example], setup: Setup) -> dict[str, np.ndarray]:
-    """Return demonstrations as the fields of a batch."""
+    """Return demonstrations as the fields of a batch of the warm start."""
     config = setup.config
+    _, width = longest(config)
     prompt_tokens, prompt_mask = encode(
         [e["prompt"] for e in examples], setup.tokenizer, config.train.max_prompt_tokens
     )
-    tokens, mask = encode_completions([e["completion"] for e in examples], setup.tokenizer, config.sampling.max_tokens)
+    tokens, mask = encode_completions([e["completion"] for e in examples], setup.tokenizer, width)
     return {"prompt_tokens": prompt_tokens, "prompt_mask": prompt_mask, "tokens": tokens, "mask": mask}
 
 

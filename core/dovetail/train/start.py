@@ -29,14 +29,29 @@ def overview(setup: Setup) -> list[str]:
     return [
         f"device    {device.device_kind} x {len(setup.devices.span)} of {jax.device_count()} ({device.platform})"
         + (f"; policy {config.mesh.numbers}, {', '.join(apart)}" if apart else ""),
-        f"model     {everything / 1e6:,.1f} M parameters, {trained / 1e6:,.1f} M of them trained; stored as"
+        f"model     {_counted(everything)} parameters, {_counted(trained)} of them trained; stored as"
         f" {' and '.join(stored)}, computed in {_compute_dtype(setup)}",
+        f"data      {len(setup.train_examples):,} prompts, each used"
+        f" {config.train.steps * config.train.prompts / max(len(setup.train_examples), 1):.3g} times in"
+        f" {config.train.steps:,} steps; {len(setup.eval_examples):,} in an evaluation",
         f"step      {config.train.prompts} prompts x {config.train.group_size} completions of at most"
         f" {longest} tokens; {rows} completions in mini-batches of {sizes.mini_batch_size},"
         f" micro-batches of {sizes.micro_batch_size}" + (f", {cut}" if (cut := described(sizes, longest)) else ""),
         f"memory    {in_bytes(setup.settled.planned)} planned of {in_bytes(memory_of(device))} on each device;"
         f" {setup.settled}",
     ]
+
+
+def _counted(number: int) -> str:
+    """Return a number of parameters with its unit.
+
+    >>> _counted(81), _counted(20_480), _counted(1_540_000_000)
+    ('81', '20.5 K', '1.54 B')
+    """
+    for unit, size, digits in (("B", 1e9, 2), ("M", 1e6, 1), ("K", 1e3, 1)):
+        if number >= size:
+            return f"{number / size:,.{digits}f} {unit}"
+    return str(number)
 
 
 def _compute_dtype(setup: Setup) -> str:

@@ -61,11 +61,19 @@ class Runner:
             return Ran("", lost=f"tool {tool.name}: {error}", state=state)
         except DovetailError as error:
             return Ran("", stop=str(error))
-        except Exception as error:
-            return Ran(_readable(f"error: {error or type(error).__name__}")[: self.longest], True, state=state)
+        except (Exception, SystemExit) as error:
+            return Ran(_readable(f"error: {said(error)}")[: self.longest], True, state=state)
         text, kept = result.text, result.state if has_state(tool) else None
         cut = max(len(text) - self.longest, 0)
         return Ran(_readable(text[: self.longest]), result.failed, cut, kept, reward=float(result.reward))
+
+
+def said(error: BaseException) -> str:
+    """Return an error's message; its type if it has none, or none that can be read."""
+    try:
+        return f"{error}" or type(error).__name__
+    except Exception:
+        return type(error).__name__
 
 
 def _text(tool: Tool, value: Any) -> str:

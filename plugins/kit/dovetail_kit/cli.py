@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dovetail.cli.complete import completed, kinds
-from dovetail.cli.options import Commands
+from dovetail.cli.options import Commands, given_path
 
 if TYPE_CHECKING:
     from dovetail_kit.installed import Installed
@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
     pages = commands.add_parser("docs", help=summary)
     completed(pages.add_argument("distribution", help="whose components"), distributions)
     place = "where to write KIND.md for each kind (default: docs/components)"
-    pages.add_argument("--out", type=Path, metavar="FOLDER", default=Path("docs/components"), help=place)
+    pages.add_argument("--out", type=given_path, metavar="FOLDER", default=Path("docs/components"), help=place)
     pages.set_defaults(run=docs)
     summary = "write a new plugin, or examine an installed one"
     actions = commands.add_group("plugin", help=summary)
@@ -41,7 +41,9 @@ def _add_new(actions: Commands) -> None:
     new.add_argument("distribution", help="its name for pip: acme-rl")
     completed(new.add_argument("kind", help="kind of the component: policy_loss, advantage, reward, ..."), kinds)
     new.add_argument("name", help="name of the component in a config: soft_clip")
-    new.add_argument("--out", type=Path, metavar="FOLDER", help="where to write it (default: a folder with its name)")
+    new.add_argument(
+        "--out", type=given_path, metavar="FOLDER", help="where to write it (default: a folder with its name)"
+    )
     new.set_defaults(run=new_plugin)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from dovetail.config.types import describe
 from dovetail.errors import UnknownNameError, listing, nearest
 from dovetail.registry import REQUIRED, Component, Registry
+from dovetail.run.files import make_folder
 
 COMMON = {
     "coef": "what the result is multiplied by",
@@ -32,7 +33,7 @@ def write_pages(distribution: str, registry: Registry, folder: Path) -> list[Pat
         raise UnknownNameError(
             f"no plugin '{distribution}' has components.{nearest(distribution, owners)} Plugins: {listing(owners)}"
         )
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     written = []
     for kind in sorted({component.kind for component in own}):
         file = folder / f"{kind}.md"
@@ -85,9 +86,10 @@ def split(doc: str) -> tuple[str, str, dict[str, str]]:
 
 
 def arguments(text: str) -> dict[str, str]:
-    """Return the description of each name in a section `Args`."""
-    entries = re.split(r"^(\w+): ", text, flags=re.MULTILINE)
-    return {name: " ".join(told.split()) for name, told in zip(entries[1::2], entries[2::2], strict=True)}
+    """Return the description of each name in a section `Args`; several names may share one: `low, high: the range`."""
+    entries = re.split(r"^(\w+(?:, \w+)*): ", text, flags=re.MULTILINE)
+    each = zip(entries[1::2], entries[2::2], strict=True)
+    return {name: " ".join(told.split()) for names, told in each for name in names.split(", ")}
 
 
 def markdown(text: str) -> Iterator[str]:

@@ -93,8 +93,8 @@ class NewPackage:
         ]
         if owners:
             yield (
-                f"note: {' and '.join(owners)} has a {self.kind.name} '{self.name}' too; with both installed, every"
-                f" config must say which, '{self.distribution}/{self.name}' or '{owners[0]}/{self.name}'"
+                f"note: {' and '.join(owners)} has the {self.kind.name} '{self.name}' too; with both installed, a"
+                f" config of yours must say which, '{self.distribution}/{self.name}' or '{owners[0]}/{self.name}'"
             )
 
     def write(self, folder: Path | None) -> Path:

@@ -103,7 +103,7 @@ def in_warm_start(config: Config) -> Work:
         rows=config.sft.batch_size,
         group_size=1,
         prompt_tokens=config.train.max_prompt_tokens,
-        max_tokens=config.sampling.max_tokens,
+        max_tokens=config.sft.max_tokens or config.sampling.max_tokens,
     )
 
 

@@ -15,8 +15,10 @@ def dovetail_components(register: Callable[..., None]) -> None:
         register(kind, name, f"dovetail_optim.{kind}.{name}:{attribute or name}", aliases=aliases)
 
     add("lr_schedule", "constant")
+    add("lr_schedule", "inverse_sqrt")
     add("lr_schedule", "warmup_cosine", aliases=("cosine",))
     add("lr_schedule", "warmup_linear", aliases=("linear",))
+    add("lr_schedule", "warmup_stable_decay", aliases=("wsd",))
     add("optimizer", "adafactor")
     add("optimizer", "adamw", aliases=("adam_w",))
     add("optimizer", "lion")

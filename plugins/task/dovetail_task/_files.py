@@ -147,6 +147,8 @@ def source_of(path: Path) -> Source:
     """
     if "\0" in str(path):
         raise DataError(f"{str(path)!r} is not a path: it holds a null character")
+    if path.exists() and not path.is_file():  # to open a pipe would be to wait for who writes to it
+        raise DataError(f"'{path}' is {'a folder' if path.is_dir() else 'not a file'}")
     if path.suffix not in FORMATS:
         raise DataError(f"'{path}' has an unknown suffix {path.suffix!r}; known: {listing(FORMATS)}")
     return FORMATS[path.suffix](path)

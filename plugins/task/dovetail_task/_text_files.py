@@ -19,6 +19,8 @@ from dovetail.errors import DataError
 
 Record = dict[str, Any]
 
+LONGEST = 1 << 28
+"""Bytes of a line."""
 GZIP = b"\x1f\x8b"
 """The first bytes of a gzip file."""
 
@@ -80,7 +82,7 @@ class JsonLines(TextFile):
 
     def _records(self, file: BinaryIO) -> Iterator[tuple[int, int, int, Record]]:
         end = 0
-        for line, raw in enumerate(file, 1):
+        for line, raw in enumerate(_lines(file, self.path), 1):
             start, end = end, end + len(raw)
             if raw.strip():
                 yield line, start, end, self._parse(raw, f"{self.path}:{line}")
@@ -129,7 +131,7 @@ class Csv(TextFile):
     _header: list[str] = attrs.field(factory=list, init=False)
 
     def _records(self, file: BinaryIO) -> Iterator[tuple[int, int, int, Record]]:
-        lines = _CountedLines(file, self.path)
+        lines = _CountedLines(_lines(file, self.path), self.path)
         rows = self._rows(lines)
         self._header = next(rows, [])
         self._check_header()
@@ -171,7 +173,7 @@ class Csv(TextFile):
 class _CountedLines:
     """The decoded lines of a file, with a count of the lines and bytes read."""
 
-    file: BinaryIO
+    file: Iterator[bytes]
     path: Path
     lines_read: int = 0
     bytes_read: int = 0
@@ -184,6 +186,20 @@ class _CountedLines:
         self.lines_read += 1
         self.bytes_read += len(raw)
         return _decode(raw, f"{self.path}:{self.lines_read}")
+
+
+def _lines(file: BinaryIO, path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file, none of which may be longer than memory.
+
+    Raises:
+        DataError: at a line of more than `LONGEST` bytes.
+    """
+    number = 0
+    while line := file.readline(LONGEST + 1):
+        number += 1
+        if len(line) > LONGEST:
+            raise DataError(f"{path}:{number}: a line of more than {LONGEST:,} bytes; is it a text file?")
+        yield line
 
 
 def _decode(raw: bytes, place: str) -> str:

@@ -89,6 +89,14 @@ def test_explain_warns_of_a_loss_without_gradient(capsys):
     assert "warning: train.kl = k1 has zero expected gradient" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("advantage", "warned"), [("rloo", True), ("maxrl", True), ("opo", True), ("reinforce", False)]
+)
+def test_explain_warns_of_a_group_of_one(advantage, warned, capsys):
+    main(["explain", "quickstart", *sets("train.group_size=1", f"train.advantage={advantage}")])
+    assert (f"advantage '{advantage}' compares the completions of a group" in capsys.readouterr().out) == warned
+
+
 def test_show_says_where_values_come_from(capsys):
     assert main(["config", "show", "quickstart", *sets("train.lr=1e-5")]) == 0
     lines = {line.split(" = ")[0]: line for line in capsys.readouterr().out.splitlines() if " = " in line}
@@ -161,6 +169,12 @@ def test_a_field_that_nobody_provides_is_refused_before_anything_is_loaded(empty
     dovetail.register("policy_loss", "sum_of_squares", sum_of_squares)
     assert main(["train", empty, *sets("train.policy_loss=sum_of_squares")]) == 1
     assert "reads the field 'pi_squared', which nobody provides" in capsys.readouterr().err
+
+
+def test_a_missing_config_may_be_a_file_here(capsys, tmp_path):
+    (tmp_path / "mine.gin").write_text("")
+    assert main(["train", str(tmp_path / "minee.gin")]) == 1
+    assert "minee.gin'. Did you mean 'mine.gin'?" in capsys.readouterr().err
 
 
 def test_a_missing_config_names_the_shipped_ones(capsys):

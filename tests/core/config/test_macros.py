@@ -32,7 +32,9 @@ def test_an_unknown_macro_is_named_with_the_nearest(complaints: Complaints):
 
 
 def test_an_unused_macro_is_refused(complaints: Complaints):
-    assert complaints("rate = 1.0\n") == ["x.gin:1: macro 'rate' is used nowhere."]
+    assert complaints("rate = 1.0\n") == [
+        "x.gin:1: macro 'rate' is used nowhere. A setting is written SECTION.NAME; `dovetail search rate` looks for one."
+    ]
 
 
 def test_a_setting_without_its_section_is_understood(complaints: Complaints):

@@ -117,6 +117,26 @@ def test_without_a_success_reward_the_total_score_decides():
     assert evaluator(lambda _: 2, "eval.success=None", "eval.success_at=1.5")().metrics["eval/accuracy"] == 0
 
 
+def test_what_a_reward_logs_is_evaluated_too_even_if_a_batch_has_none_of_it(tmp_path):
+    """Batches have two prompts; `seen` is logged for those that begin with 2 or 3, which are the second batch."""
+    (tmp_path / "mine.py").write_text(
+        "def one(completions): return [1.0 for _ in completions]\n"
+        "def two(completions, prompts, log_extra):\n"
+        "    if prompts[0][0] == '2': log_extra('seen', [int(p[0]) for p in prompts])\n"
+        "    return [0.5 for _ in completions]\n"
+    )
+    mine = (f"reward.functions.path={str(tmp_path / 'mine.py')!r}", "reward.functions.name=['one', 'two']")
+    found = evaluator(lambda _: 2, "train.rewards=['functions']", *mine)()
+    parts = {name.rpartition("/")[2]: value for name, value in found.metrics.items() if "reward/functions/" in name}
+    assert parts == {"one": 1.0, "two": 0.5, "seen": 2.5}
+    assert found.records[0]["rewards"] == {
+        "functions": 1.5,
+        "functions/one": 1.0,
+        "functions/two": 0.5,
+        "functions/seen": None,
+    }
+
+
 def test_every_batch_has_one_shape_and_every_prompt_is_scored():
     made = evaluator(lambda _: 2)
     assert made().metrics["eval/accuracy"] == 1

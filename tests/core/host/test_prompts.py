@@ -136,6 +136,22 @@ def test_prompts_are_rendered_where_they_leave_their_task():
     assert report.longest == 3
 
 
+class OneByOne:
+    """What a lazy task may give: a length, and single examples."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return {"prompt": {0: "a", 1: "b", 2: "c", 3: "d"}[index]}
+
+
+def test_a_task_is_asked_for_single_examples_only():
+    examples = Rendered(OneByOne(), lambda example: example["prompt"].upper())
+    assert [e["prompt"] for e in examples[1:3]] == ["B", "C"]
+    assert [e["prompt"] for e in examples[-1:]] == ["D"]
+
+
 class Bridged(Letters):
     def bridge(self, messages):
         return [7] * len(messages)

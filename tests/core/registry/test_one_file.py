@@ -53,6 +53,14 @@ def test_a_broken_one_of_the_environment_is_named_with_its_line(file, monkeypatc
         current()
 
 
+def test_a_relative_path_is_that_of_the_module_which_python_finds(file, monkeypatch):
+    monkeypatch.chdir(file.parent)
+    monkeypatch.syspath_prepend(str(file.parent))
+    monkeypatch.setenv(FILES, "acme_single.py")
+    _discovered.cache_clear()
+    assert current().get("policy_loss", "acme_single/mine").origin.distribution == "acme_single"
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -83,3 +91,36 @@ def test_what_is_not_a_plugin_is_refused(tmp_path, monkeypatch, capsys, name, re
         (tmp_path / name).touch()
     assert main(["explain", "--plugin", str(tmp_path / name)]) == 1
     assert f"error: --plugin {tmp_path / name}: {reason}" in capsys.readouterr().err
+
+
+ENGINE = """
+import attrs
+import dovetail
+
+
+@dovetail.hookimpl
+def dovetail_components(register):
+    register("sink", "mine", "acme_single:Mine")
+
+
+@attrs.frozen(kw_only=True)
+class Mine:
+    def open(self, folder, total_steps, start_step):
+        return {}["key of mine"]
+"""
+
+
+def test_what_an_object_of_a_third_party_raises_is_said_to_be_its_own(file, tmp_path, capsys):
+    file.write_text(ENGINE)
+    small = ["sft.steps=0", "train.steps=1", "model.decoder.width=16", "model.decoder.layers=1", "train.prompts=2"]
+    words = [
+        word
+        for setting in [*small, "train.micro_batch_size=None", "run.sinks=('mine',)"]
+        for word in ("--set", setting)
+    ]
+    folder = str(tmp_path / "run")
+    assert main(["train", "quickstart", "--plugin", str(file), "--folder", folder, *words]) == 1
+    said = capsys.readouterr().err
+    assert re.search(
+        r"unforeseen, in sink\.mine of acme_single 0\S+ \[.*acme_single\.py:14\]: KeyError: 'key of mine'", said
+    ), said

@@ -10,7 +10,7 @@ import pytest
 from dovetail.errors import PluginError
 from dovetail.registry import Component, Origin
 from dovetail.step.parts import Part
-from dovetail.step.view import View, run_stage
+from dovetail.step.view import View, check_shape, run_stage
 from dovetail.train.metrics import means
 
 ORIGIN = Origin("acme", "1", "acme")
@@ -181,3 +181,23 @@ def test_readers_of_one_key_draw_different_numbers_and_each_the_same_again():
     first, second = (float(part(function)(fields, {})[0]) for function in (draws, draws_too))
     assert first != second
     assert float(part(draws)(fields, {})[0]) == first
+
+
+def quits(mask):
+    """A field that ends the process, or tries to."""
+    raise SystemExit(0)
+
+
+def pair(mask):
+    """A field that returns two values for one field."""
+    return mask, mask
+
+
+def test_a_component_that_calls_exit_is_an_error_and_not_an_end():
+    with pytest.raises(PluginError, match="quits of acme 1.* raised SystemExit"):
+        view(part(quits))["quits"]
+
+
+def test_a_tuple_is_not_one_field():
+    with pytest.raises(PluginError, match="pair of acme 1.* gives .* as a tuple of 2; return one array"):
+        check_shape(part(pair), "the loss", (jnp.ones(2), 3), (2, 3))

@@ -11,7 +11,7 @@ from tests.core.train.tiny import TINY
 
 import dovetail
 from dovetail.config import load
-from dovetail.errors import PlanError
+from dovetail.errors import DovetailWarning, PlanError
 from dovetail.kinds import Kind
 from dovetail.registry import Origin, current
 from dovetail.run.journal import Journal
@@ -180,3 +180,16 @@ def test_the_members_of_a_population_have_curricula_and_replays_of_their_own(tmp
             assert one.keys() == other.keys()
             for name in ("curriculum/seen", "replay/groups", "group_filter/rounds", "reward/mean"):
                 assert one[name] == other[name], (seed, name)
+
+
+def abstaining(completions):
+    """Abstain always."""
+    return [None for _ in completions]
+
+
+def test_a_step_that_no_reward_has_scored_is_told(tmp_path):
+    dovetail.register("reward", "abstaining", abstaining)
+    overrides = ("train.rewards=['abstaining']", "eval.every=None", "sft.steps=0", "train.steps=1")
+    with pytest.warns(DovetailWarning, match="every reward abstained on every completion of a step"):
+        last = train(load(None, [*TINY, *overrides]), tmp_path)
+    assert last["reward/unscored"] == 1

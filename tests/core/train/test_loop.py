@@ -207,6 +207,11 @@ def test_evaluation_can_be_turned_off(tmp_path):
     assert (tmp_path / "eval.jsonl").read_text() == ""
 
 
+def test_the_evaluation_before_training_can_be_left_out(tmp_path):
+    run(tmp_path, "eval.at_start=False", "eval.every=1", "sft.steps=0", "train.steps=1")
+    assert [step for step, _ in series(tmp_path, "eval/accuracy")] == [1]
+
+
 def test_a_finished_run_does_nothing_when_repeated(finished, tmp_path):
     folder = shutil.copytree(finished, tmp_path / "copy")
     run(folder, *EVERYTHING)

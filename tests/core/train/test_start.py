@@ -28,7 +28,8 @@ def test_the_first_step_is_not_silent_and_a_quick_one_is(tmp_path, capsys):
     assert "compiling update" in told
     assert told.count("update") == 1, "of the first step; the second is over before a line is worth it"
     assert re.search(r"^device +\S.* x 1 of \d+ \(cpu\)$", err, re.MULTILINE)
-    assert re.search(r"^model +0\.0 M parameters, .* stored as float32, computed in float32$", err, re.MULTILINE)
+    assert re.search(r"^model +[\d.]+ K parameters, .* stored as float32, computed in float32$", err, re.MULTILINE)
+    assert re.search(r"^data +\S+ prompts, each used \S+ times in 2 steps; \d+ in an evaluation$", err, re.MULTILINE)
     assert "16 completions in mini-batches of 16, micro-batches of 8" in err
     assert re.search(r"^memory +\d+\.\d [MG]B planned of \d+\.\d GB on each device; remat none, ", err, re.MULTILINE)
     assert [line.split()[0] for line in out.splitlines()] == ["phase=rl", "phase=rl"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import attrs
@@ -50,6 +51,76 @@ def above_the_mean_of_its_group(completions, answer, group_ids):
     scores = [len(text) / 7 + 100.0 * (text == truth) for text, truth in zip(completions, answer, strict=True)]
     groups = {group: [s for s, g in zip(scores, group_ids, strict=True) if g == group] for group in group_ids}
     return [score - sum(groups[group]) / len(groups[group]) for score, group in zip(scores, group_ids, strict=True)]
+
+
+@right("reward")
+@dovetail.declares(examples=ANSWER, any_answer=True)
+def the_answer_among_others(completions, answer):
+    """Whether the answer is one of the words of completions."""
+    return [float(truth in text.split()) for text, truth in zip(completions, answer, strict=True)]
+
+
+@right("reward")
+def near_an_answer_that_is_a_number(completions, answer):
+    """How near completions, if they are numbers, are to the answer; its author has only numbers there."""
+    return [1.0 / (1.0 + abs(len(text) - float(truth))) for text, truth in zip(completions, answer, strict=True)]
+
+
+@right("tool")
+@dovetail.declares(deterministic=False)
+def throw(sides: int) -> int:
+    """Throw dice.
+
+    Args:
+        sides: how many a die has.
+    """
+    return random.randint(1, max(1, sides))
+
+
+@right("tool")
+def look_up(key: str, *, most: int = 5) -> str:
+    """Look a word up, of which there are few.
+
+    Args:
+        key: the word.
+        most: results at most.
+    """
+    return "; ".join({"word": ["some", "of", "many"]}.get(key, [])[:most]) or "nothing is found"
+
+
+@right("curriculum")
+@attrs.frozen(kw_only=True)
+class OneAfterTheOther:
+    """Prompts in order; it remembers where it is, and no scores."""
+
+    def init(self, examples: int) -> dict[str, np.ndarray]:
+        return {"next": np.zeros((), np.int64), "examples": np.array(examples)}
+
+    def choose(self, state: Any, count: int, rng: Any) -> Any:
+        return (state["next"] + np.arange(count)) % state["examples"]
+
+    def update(self, state: Any, chosen: Any, scores: Any) -> Any:
+        return state | {"next": np.asarray((state["next"] + len(chosen)) % state["examples"])}
+
+
+@right("loss_agg")
+@dovetail.declares(neither_mean_nor_sum=True)
+def over_the_root_of_the_count(mask):
+    """w = 1 / √count on the mask."""
+    return mask / jnp.sqrt(jnp.maximum(jnp.sum(mask, dtype=jnp.float32), 1.0))
+
+
+@right("policy_loss")
+@dovetail.declares(regularised=True)
+def within_a_band_of_entropy(
+    logps, old_logps, entropy, advantages, mask, *, entropy_low: float = 0.5, entropy_high: float = 2.0
+):
+    """advantages · logps, less how far entropy is below entropy_low or above entropy_high; on the mask; old_logps."""
+    x = jnp.where(mask, (logps - old_logps).astype(jnp.float32), 0.0)
+    a = jnp.where(mask, advantages.astype(jnp.float32), 0.0)
+    h = jnp.where(mask, entropy.astype(jnp.float32), 0.0)
+    outside = jnp.maximum(entropy_low - h, 0.0) + jnp.maximum(h - entropy_high, 0.0)
+    return jnp.where(mask, outside - a * jnp.tanh(x), 0.0)
 
 
 @right("advantage")
@@ -148,6 +219,89 @@ class FindsItsRate:
 
     def __call__(self, lr: Any) -> Any:
         return optax.contrib.prodigy(lr)
+
+
+@right("field")
+def most_likely(logits):
+    """The id of the likeliest token: argmax of the logits."""
+    return jnp.argmax(logits, axis=-1)
+
+
+@right("loss_term")
+@dovetail.declares(settings={"floor": 9.0})
+def entropy_floor(entropy, mask, *, floor: float = 0.1):
+    """max(floor - entropy, 0) on the mask: nothing where the entropy is high enough."""
+    return jnp.where(mask, jnp.maximum(floor - jnp.where(mask, entropy.astype(jnp.float32), 0.0), 0.0), 0.0)
+
+
+@right("lr_schedule")
+def inverse_square_root(step, *, warmup: float = 100.0):
+    """w = sqrt(warmup / (step + warmup)), however long the run is."""
+    return jnp.sqrt(warmup / (step.astype(jnp.float32) + warmup))
+
+
+@right("optimizer")
+@dovetail.declares(noisy=True)
+@attrs.frozen(kw_only=True)
+class Shaken:
+    """Gradient descent with noise from a key in its state."""
+
+    def __call__(self, lr: Any) -> Any:
+        return optax.noisy_sgd(lr, eta=1e-4, key=0)
+
+
+@right("optimizer")
+@dovetail.declares(scheduled=True)
+@attrs.frozen(kw_only=True)
+class SlowStart:
+    """Adam whose first steps are small."""
+
+    def __call__(self, lr: Any) -> Any:
+        grows = optax.scale_by_schedule(lambda step: jnp.minimum(1.0, (step + 1) / 10))
+        return optax.chain(optax.scale_by_adam(), grows, optax.scale_by_learning_rate(lr))
+
+
+@right("curriculum")
+@attrs.frozen(kw_only=True)
+class InOrder:
+    """The prompts in the order of the data, again and again."""
+
+    def init(self, examples: int) -> Any:
+        return {"at": np.zeros((), np.int64), "count": np.asarray(examples)}
+
+    def choose(self, state: Any, count: int, rng: Any) -> Any:
+        return (state["at"] + np.arange(count)) % state["count"]
+
+    def update(self, state: Any, chosen: Any, scores: Any) -> Any:
+        return {**state, "at": np.asarray((state["at"] + len(chosen)) % state["count"])}
+
+
+@right("early_stopping")
+@dovetail.declares(absolute=True)
+def below_a_floor(curve, others, *, floor: float = 0.05):
+    """Whether the last three values of a curve are below the floor, whatever the others do."""
+    return len(curve) > 2 and all(value < floor for _, value in curve[-3:])
+
+
+@right("sink")
+@dovetail.declares(newest_only=True)
+@attrs.frozen(kw_only=True)
+class Status:
+    """The newest record, in a file that is replaced each time."""
+
+    def open(self, folder: Any, total_steps: int, start_step: int) -> Any:
+        return OpenStatus(file=folder / "status.txt")
+
+
+@attrs.frozen(kw_only=True)
+class OpenStatus:
+    file: Any
+
+    def write(self, step: int, metrics: Any) -> None:
+        self.file.write_text(f"{step} {dict(metrics)}")
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def test_the_trial_has_controls():

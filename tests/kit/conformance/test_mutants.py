@@ -9,6 +9,7 @@ import pytest
 from tests.kit.conformance import (
     mutants_answers,
     mutants_batches,
+    mutants_bounds,
     mutants_data,
     mutants_directions,
     mutants_episodes,
@@ -19,6 +20,7 @@ from tests.kit.conformance import (
     mutants_pulls,
     mutants_reports,
     mutants_sampling,
+    mutants_settings,
     mutants_sizings,
     mutants_slow_import,
     mutants_sweeps,
@@ -37,6 +39,7 @@ from dovetail_kit.conformance.verdict import judge, report
 MODULES = (
     mutants_answers,
     mutants_batches,
+    mutants_bounds,
     mutants_data,
     mutants_directions,
     mutants_episodes,
@@ -47,6 +50,7 @@ MODULES = (
     mutants_pulls,
     mutants_reports,
     mutants_sampling,
+    mutants_settings,
     mutants_sizings,
     mutants_slow_import,
     mutants_sweeps,

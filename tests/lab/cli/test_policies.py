@@ -1,5 +1,6 @@
 """The commands that use a trained policy (`eval`, `generate`, `export`), and `sft`, which trains one."""
 
+import argparse
 import json
 import os
 import signal
@@ -12,7 +13,9 @@ import pytest
 from tests.core.train.tiny import TINY
 
 from dovetail.cli import main
+from dovetail.config import load
 from dovetail.run.summary import read_lines
+from dovetail_lab.cli import generate
 from dovetail_model.huggingface.safetensors import open_folder
 
 ROOT = Path(__file__).parents[3]
@@ -125,6 +128,17 @@ def test_generate_survives_a_kill(trained, prompts, tmp_path):
     assert out.read_bytes()
     assert main(command[3:]) == 0
     assert len(read_lines(out)) == len(completions(out)) == 80
+
+
+@pytest.mark.parametrize(("given", "said"), [(None, ["Add.", "0 + 1="]), ("", ["0 + 1="]), ("No.", ["No.", "0 + 1="])])
+def test_generate_says_what_the_task_has_said_in_training(given, said, prompts):
+    config = load(
+        None,
+        ["train.task='records'", "task.records.path='x.jsonl'", "task.records.system='Add.'", "task.records.chat=True"],
+    )
+    options = argparse.Namespace(prompts=prompts, prompt_column="prompt", chat=True, system=given)
+    prompt = generate._task(options, config).examples("eval")[0]["prompt"]
+    assert [message["content"] for message in prompt] == said
 
 
 def test_generate_takes_conversations_and_presets(trained, tmp_path, capsys):

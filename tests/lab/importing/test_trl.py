@@ -120,8 +120,39 @@ def test_what_cannot_be_carried_is_said_with_place_and_reason(tmp_path):
     assert "computed in the script" in found.left("temperature")
     assert found.config.sampling.temperature == 1.0
     assert "after every step" in found.left("sync_ref_model")
-    assert "task.records" in found.left("trainer.reward_funcs")
+    assert "reward.functions.name = ('mine',)" in found.left("trainer.reward_funcs")
+    assert "task.records" in found.left("trainer.train_dataset")
     assert "of its own" in found.left("output_dir")
+
+
+def test_a_run_s_own_settings(tmp_path):
+    """TRL counts updates, of which there are two for each generation, and so for each of our steps."""
+    more = "steps_per_generation=8, lr_scheduler_type='cosine', warmup_steps=10, save_steps=50, save_total_limit=3,"
+    more += " eval_strategy='steps', eval_steps=100, report_to=['wandb', 'trackio'], project='sums', bf16=True"
+    config = of(tmp_path, more).config
+    assert config.choice("train.lr_schedule").params["warmup_steps"] == 5
+    assert (config.run.checkpoint_every, config.run.keep_checkpoints, config.eval.every) == (25, 3, 50)
+    assert not config.eval.at_start
+    assert config.run.sinks == ("console", "wandb", "trackio")
+    assert config.several("run.sinks")[1].params["project"] == "sums"
+    assert config.choice("train.model").params["dtype"] == "bfloat16"
+
+
+def test_shares_and_none(tmp_path):
+    found = of(tmp_path, "warmup_steps=0.1, warmup_ratio=0.2, eval_strategy='no', eval_steps=5, save_strategy='no'")
+    assert found.config.choice("train.lr_schedule").params["warmup_ratio"] == 0.1
+    assert found.config.eval.every is None
+    assert "overrides it" in found.left("warmup_ratio")
+
+
+@pytest.mark.parametrize(
+    ("targets", "modules"),
+    [("['q_proj', 'v_proj']", r".*\.(q_proj|v_proj)"), ("'all-linear'", ".*"), ("r'.*q_proj'", ".*q_proj")],
+)
+def test_target_modules_are_a_regular_expression(targets, modules, tmp_path):
+    text = SCRIPT.format(more="") + f"\nLoraConfig(r=8, target_modules={targets})\n"
+    found = translated("trl", tmp_path / "train.py", text)
+    assert found.config.choice("train.adapter").params["modules"] == modules
 
 
 def test_yaml_with_numbers_that_yaml_takes_for_texts(tmp_path):

@@ -47,12 +47,34 @@ def test_ppo_with_a_critic(tmp_path):
     assert "rollout.vllm.flags" in found.left("actor_rollout_ref.rollout.gpu_memory_utilization")
 
 
+def test_data_rewards_and_turns(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "def compute_score(data_source, solution_str, ground_truth, extra_info): return 1\n"
+    )
+    more = f"""data.val_files=['a.parquet','b.parquet'] custom_reward_function.path={tmp_path}/mine.py \\
+    actor_rollout_ref.rollout.multi_turn.enable=True actor_rollout_ref.rollout.multi_turn.max_assistant_turns=5 \\
+    actor_rollout_ref.rollout.multi_turn.tool_config_path=tools.yaml actor_rollout_ref.actor.optim.lr_warmup_steps=10 \\
+    trainer.logger='["console","wandb"]' trainer.project_name=sums"""
+    found = of(tmp_path, more)
+    config = found.config
+    task = config.choice("train.task")
+    assert (task.component.name, task.params["path"]) == ("records", "~/data/gsm8k/train.parquet")
+    assert task.params["prompt_column"] == "prompt"
+    assert config.choice("train.rewards[0]").params["ground_truth_column"] == "reward_model.ground_truth"
+    assert config.choice("train.agent_loop").params["max_turns"] == 5
+    assert "dovetail-environments/verl" in found.left("actor_rollout_ref.rollout.multi_turn.tool_config_path")
+    assert "reads one file" in found.left("data.val_files")
+    assert config.choice("train.lr_schedule").params["warmup_steps"] == 10
+    assert config.run.sinks == ("console", "wandb")
+
+
 def test_grpo_with_kl_in_the_loss_on_several_devices(tmp_path):
     more = """algorithm.adv_estimator=grpo algorithm.norm_adv_by_std_in_grpo=False actor_rollout_ref.rollout.n=5 \\
     actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.actor.kl_loss_type=low_var_kl \\
     actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum-norm actor_rollout_ref.actor.clip_ratio_high=0.28 \\
-    trainer.n_gpus_per_node=8 trainer.nnodes=2 trainer.total_training_steps=100 trainer.test_freq=5 """
+    trainer.n_gpus_per_node=8 trainer.nnodes=2 trainer.total_training_steps=100 trainer.test_freq=5 trainer.val_before_train=False """
     config = of(tmp_path, more).config
+    assert (config.eval.every, config.eval.at_start) == (5, False)
     assert (config.train.group_size, config.train.mini_batch_size, config.train.micro_batch_size) == (5, 320, 64)
     assert config.mesh.fsdp == 16
     assert config.choice("train.advantage").params["scale"] == "none"

@@ -60,6 +60,9 @@ def test_settings_that_are_equal_as_written_are_ties():
     assert table.count(">1=<") == 2
     assert ">3<" in table
     assert '<th scope="col">setting</th>' in table
+    two = [setting(0.80001, lr=1e-3, b2=0.9), setting(0.80002, lr=1e-4, b2=0.9), setting(0.5, lr=1e-5, b2=0.99)]
+    page = parameters(two, "eval/accuracy", "max", UNIT)
+    assert page.count("opacity:.35") == 2, "one of three is pale, once for wide and once for narrow screens"
 
 
 def test_importance_finds_the_parameter_that_matters():

@@ -158,8 +158,10 @@ def test_another_space_is_refused(whole, capsys):
 
 def test_a_copy_of_what_has_gone_on_is_refused(tmp_path):
     store, _ = stub.sweep(tmp_path / "s", 0.1, 0.11)
+    first, second = store.trials
+    planned, _ = stub.plan(0.1, 0.11)
     with pytest.raises(RunError, match=r"begins with checkpoint 3 of .*, whose newest is 0"):
-        store.branch(store.trials[0], store.trials[1], 3)
+        store.branch(first, second, planned.configs[second.id], 3)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 
 import dovetail
 from dovetail.config import load
-from dovetail.errors import ConfigError, PlanError
+from dovetail.errors import ConfigError, PlanError, RewardError
 from dovetail.train.columns import make_scorer
 from dovetail_kit.workers import CallError
 from dovetail_reward.reward._own import load_function
@@ -59,6 +59,20 @@ def test_columns_of_other_names_or_none():
     columns = {"data_source_column": None, "ground_truth_column": "answer", "extra_info_column": None}
     reward: Any = dovetail.get("reward", "compute_score").bind(path=PATH, **columns)
     assert reward(["42", "43"], [{"answer": "42"}] * 2)[0] == [1.0, 0.0]
+
+
+def test_an_entry_of_a_column_as_in_data_made_for_verl():
+    columns = {"ground_truth_column": "reward_model.ground_truth", "extra_info_column": None}
+    record = {"data_source": "s", "reward_model": {"style": "rule", "ground_truth": "42"}}
+    reward: Any = dovetail.get("reward", "compute_score").bind(path=PATH, **columns)
+    assert reward(["It is 42"], [record])[0] == [1.0]
+    with pytest.raises(RewardError, match="the column 'reward_model' has no entry 'ground_truth'. It has: style"):
+        reward(["It is 42"], [record | {"reward_model": {"style": "rule"}}])
+    settings = [f"reward.compute_score.{name}={value!r}" for name, value in columns.items()]
+    config = load(None, ["train.rewards=['compute_score']", f"reward.compute_score.path={PATH!r}", *settings])
+    make_scorer(config).check_columns(("data_source", "reward_model"), "records")
+    with pytest.raises(PlanError, match="reads the column 'reward_model.ground_truth'"):
+        make_scorer(config).check_columns(("data_source",), "records")
 
 
 def test_the_columns_that_a_task_lacks_are_all_named_with_their_settings():

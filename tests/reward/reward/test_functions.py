@@ -11,7 +11,7 @@ from tests.core.train.tiny import TINY
 
 import dovetail
 from dovetail.config import load
-from dovetail.errors import ConfigError, PlanError
+from dovetail.errors import ConfigError, PlanError, RewardError
 from dovetail.train.columns import make_scorer
 from dovetail.train.loop import train
 
@@ -64,6 +64,25 @@ def test_a_function_that_cannot_be_used(params, message):
         dovetail.get("reward", "functions").bind(path=PATH, **params)
     assert message in str(refused.value)
     assert "own_functions.py" in str(refused.value) or "weights" in params
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("return [c / 2 for c in completions]", "mine.py: wrong raised TypeError: unsupported operand"),
+        ("return [c / 2 for c in completions]", "mine.py:2]"),
+        ("return 1.0", "mine.py: wrong returned 1.0; return a list with a number for each of the 2 completions"),
+        ("return [1.0]", "mine.py: wrong returned 1 scores for 2 completions"),
+        ("return ['1', '2']", "mine.py: wrong gave '1'; return a number"),
+        ("return [c[0]['content'] for c in completions]", "set reward.functions.conversational = True"),
+    ],
+)
+def test_a_function_that_goes_wrong_is_named_with_its_file(source, message, tmp_path):
+    (tmp_path / "mine.py").write_text(f"def wrong(completions, **columns):\n    {source}\n")
+    reward: Any = dovetail.get("reward", "functions").bind(path=str(tmp_path / "mine.py"), name="wrong")
+    with pytest.raises(RewardError) as caught:
+        reward(["42", ""], ["a", "b"], RECORDS, [[1], [2]])
+    assert message in str(caught.value)
 
 
 def settings(name: str) -> list[str]:

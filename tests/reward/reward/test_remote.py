@@ -135,7 +135,7 @@ def test_no_server_makes_it_abstain(server):
         ((200, b"oops"), r"answers b'oops', which is not \{\"scores\": \[...\]\} with 2 numbers"),
         ((200, {"scores": [1]}), "1 scores for 2 completions"),
         ((200, {"score": [1, 2]}), "KeyError"),
-        ((200, {"scores": [1, "good"]}), "could not convert string to float: 'good'"),
+        ((200, {"scores": [1, "good"]}), "it gave 'good'; return a number"),
         ((200, [1, 2]), "TypeError"),
     ],
 )

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import attrs
 
-from dovetail.errors import ConfigError, WorkerLost
-from dovetail.extras import needs
+from dovetail.errors import WorkerLost
+from dovetail_kit.ray_cluster import import_ray, join
 
 
 @attrs.frozen(kw_only=True)
@@ -43,34 +41,6 @@ class Ray:
         joined = join(ray, self.address, "executor.ray.address")
         options = {"num_cpus": self.cpus, "num_gpus": self.gpus, "resources": dict(self.resources)}
         return RayWorkers(ray=ray, sweep=sweep.absolute(), options=options, owned=joined)
-
-
-def import_ray(who: str) -> ModuleType:
-    """Return the module `ray`.
-
-    Raises:
-        ConfigError: if it is not installed; the message says who needs it.
-    """
-    try:
-        return importlib.import_module("ray")
-    except ImportError as error:
-        raise ConfigError(needs(who, "Ray", "ray") + f" ({error})") from error
-
-
-def join(ray: Any, address: str | None, setting: str) -> bool:
-    """Join the cluster at an address, or start one; return whether that was necessary.
-
-    Raises:
-        ConfigError: if there is no cluster; the message names the setting.
-    """
-    if ray.is_initialized():
-        return False
-    try:
-        ray.init(address=address or "local", include_dashboard=None, log_to_driver=False, logging_level="error")
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        message = " ".join(str(error).split())
-        raise ConfigError(f"{setting} = {address!r}: no Ray cluster there: {message}") from error
-    return True
 
 
 @attrs.frozen(kw_only=True)

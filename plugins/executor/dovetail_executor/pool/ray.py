@@ -14,8 +14,8 @@ from dovetail import STATIC
 from dovetail.errors import RunError
 from dovetail.ranges import in_range
 from dovetail.registry import Component
-from dovetail_executor.executor.ray import import_ray, join
 from dovetail_executor.pooled import Failed, Pooled, around, packed
+from dovetail_kit.ray_cluster import import_ray, join
 from dovetail_kit.workers import DAY, LATE, LOST, CallError, Make, Process, Workers, workers
 
 GRACE: Final = 60.0

@@ -1,13 +1,11 @@
-"""`dovetail names` and `describe`."""
+"""`dovetail names`, `describe` and `search`."""
 
 from __future__ import annotations
 
 import argparse
-import warnings
 
 from dovetail.cli.complete import completed, component_names, kinds
 from dovetail.cli.options import Commands
-from dovetail.errors import DovetailWarning
 
 
 def add(commands: Commands) -> None:
@@ -18,13 +16,17 @@ def add(commands: Commands) -> None:
         names.add_argument("kind", nargs="?", help="policy_loss, advantage, reward, ... (default: every kind)"), kinds
     )
     names.set_defaults(run=list_names)
-    summary = "print the formula, the fields, the parameters and the origin of a component"
+    summary = "say what a setting, a section, a kind or a component is, with its defaults, formula and origin"
     described = commands.add_parser("describe", help=summary)
-    completed(described.add_argument("kind", help="policy_loss, advantage, reward, ..."), kinds)
-    completed(
-        described.add_argument("name", help="name or alias of a component, or distribution/name"), component_names
-    )
+    what = "policy_loss gspo, or one word: train.lr, train, policy_loss, gspo, policy_loss.gspo.epsilon_low"
+    completed(described.add_argument("kind", help=what), kinds)
+    named = described.add_argument("name", nargs="?", help="name or alias of a component, or distribution/name")
+    completed(named, component_names)
     described.set_defaults(run=describe)
+    summary = "find settings and components by words of their names and descriptions; knows the words of TRL and verl"
+    searched = commands.add_parser("search", help=summary)
+    searched.add_argument("words", nargs="+", help="such as: learning rate, num_generations, entropy")
+    searched.set_defaults(run=search)
 
 
 def list_names(options: argparse.Namespace) -> int:
@@ -45,26 +47,22 @@ def list_names(options: argparse.Namespace) -> int:
 
 
 def describe(options: argparse.Namespace) -> int:
-    """Print the docstring of a component, what it reads, its parameters, its aliases and old names, and its origin."""
-    from dovetail.config.types import describe as allowed
-    from dovetail.registry import REQUIRED, current
+    """Print what is known about a setting, a section, a kind or a component."""
+    from dovetail.registry import current
+    from dovetail_kit.lookup import found
 
-    component = current().get(options.kind, options.name)
-    notice = current().notice(options.kind, options.name)
-    if notice:
-        warnings.warn(notice, DovetailWarning, stacklevel=1)
-    print(f"{component.label}\n")
-    print(component.doc + "\n")
-    print(f"reads:   {', '.join(component.reads) or '(nothing)'}")
-    for index, (parameter, default) in enumerate(component.params.items()):
-        shown = "(required)" if default is REQUIRED else f"= {default!r}"
-        compile_time = "  [compile-time]" if parameter in component.static else ""
-        range_ = allowed(component.hints[parameter])
-        print(f"{'params:  ' if index == 0 else '         '}{parameter} {shown}  ({range_}){compile_time}")
-    if component.aliases:
-        print(f"aliases: {', '.join(component.aliases)}")
-    for old in component.renamed:
-        new = old.to or component.name
-        print(f"was:     {old.old}, called {new} since {old.since} and refused from {old.removed_in} on")
-    print(f"origin:  {component.origin}")
+    print(found(current(), *(word for word in (options.kind, options.name) if word is not None)))
     return 0
+
+
+def search(options: argparse.Namespace) -> int:
+    """Print the settings and components in which all of the words occur, the best first; status 1 if there are none."""
+    from dovetail.registry import current
+    from dovetail_kit.lookup import hits
+
+    lines = hits(current(), options.words)
+    print(
+        "\n".join(lines)
+        or f"nothing has all of these words: {' '.join(options.words)}; try fewer, or docs/coming_from.md"
+    )
+    return 0 if lines else 1

@@ -21,7 +21,7 @@ CLAIMS: Final[dict[str, Claim]] = {
         (), "checks that it is known to fail, each with the reason; one that passes is an error"
     ),
     "excludes": Claim((), "kinds of which a config may choose none beside it, because it does their work itself"),
-    "idle": Claim((), "float hyperparameters that change nothing but in cases that the checks do not have"),
+    "idle": Claim((), "hyperparameters that are numbers and change nothing but in cases that the checks do not have"),
     "programs": Claim(
         (),
         "hyperparameters that name programs to run or servers to call, which the config of a run folder sets only with"
@@ -64,11 +64,17 @@ CLAIMS: Final[dict[str, Claim]] = {
         " a higher reward may give a lower score",
     ),
     "leaves_out": Claim(("loss_agg",), "gives some policy tokens no weight"),
+    "neither_mean_nor_sum": Claim(
+        ("loss_agg",), "twice as many tokens, or completions, neither leave the total of the weights nor double it"
+    ),
     "scales": Claim(("correction",), "weights are not 1 where sampler and trainer agree"),
     "undefined_at_rest": Claim(
         ("optimizer",), "is not a number at a learning rate of zero or a gradient of zero, so a config must avoid both"
     ),
     "signed": Claim(("lr_schedule", "schedule"), "may give negative numbers"),
+    "noisy": Claim(("optimizer",), "its steps contain noise of its own, drawn with a key in its state"),
+    "scheduled": Claim(("optimizer",), "its method has a schedule of its own, such as a slow start"),
+    "absolute": Claim(("early_stopping",), "judges a trial by its own curve, and may stop the only one"),
     "needs_all": Claim(("reward_manager",), "a completion on which any reward abstained has no score"),
     "compares": Claim(
         ("reward_manager", "group_filter"),
@@ -77,6 +83,7 @@ CLAIMS: Final[dict[str, Claim]] = {
     "repeats": Claim(("task",), "the same example may come more than once"),
     "loaded": Claim(("model",), "weights are read, so that no seed decides them"),
     "elsewhere": Claim(("sink",), "writes neither into the folder nor to the console"),
+    "newest_only": Claim(("sink",), "shows the newest figures, which replace the earlier ones"),
     "keeps_support": Claim(("rollout",), "the largest `sampling.top_k` for which it keeps the support; 0 if none"),
     "constant": Claim(
         ("kl_controller", "entropy_controller", "follower"), "the coefficient, or the weights, never change"
@@ -86,9 +93,12 @@ CLAIMS: Final[dict[str, Claim]] = {
         ("reward", "process_reward"),
         "pairs of records, each a dict of columns: the first scores higher than the second",
     ),
+    "abstains": Claim(("reward",), "gives no score where the column `answer` is None"),
+    "any_answer": Claim(("reward",), "a completion with several answers is right if one of them is"),
     "last_answer": Claim(("reward",), "where a completion gives several answers, the last one counts"),
     "deterministic": Claim(
-        ("reward", "process_reward"), "unless False, a completion always gets the same score, whatever the others are"
+        ("reward", "process_reward", "tool"),
+        "unless False, a completion always gets the same score, whatever the others are, or a call the same answer",
     ),
     "turns": Claim(("agent_loop",), "an episode may go on after a turn, so that there are the fields of turns"),
     "batch_invariant": Claim(("rollout",), "a completion does not depend on the rest of the batch"),

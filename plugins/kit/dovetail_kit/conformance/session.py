@@ -16,11 +16,12 @@ from dovetail.errors import listing, nearest
 from dovetail.registry import Component, Registry, current
 from dovetail.registry.compatibility import owner_of
 from dovetail.registry.discovery import GROUP
+from dovetail.registry.one_file import add_to_environment, files
 from dovetail_kit.conformance import stamp
 from dovetail_kit.conformance.check import Check, applicable
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.verdict import judge, report
-from dovetail_kit.doctor import examine
+from dovetail_kit.doctor import examine, examine_methods
 
 PROPERTY = "dovetail_conformance"
 
@@ -94,6 +95,7 @@ class Conformance:
 
     def __init__(self, config: pytest.Config, distributions: tuple[str, ...]) -> None:
         self.config = config
+        distributions = tuple(add_to_environment(name).stem if name.endswith(".py") else name for name in distributions)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the item `registration` says what is wrong with a plugin
             self.registry = current()
@@ -139,7 +141,7 @@ class Conformance:
                 yield item
 
     def _components(self, distribution: str) -> list[Component]:
-        """Return the components that can be imported; the item `registration` reports the others."""
+        """Return the components that can be called as their kind is; the item `registration` reports the others."""
         loadable = []
         for component in self.registry.components():
             if component.origin.distribution == owner_of(distribution):
@@ -147,7 +149,8 @@ class Conformance:
                     component.load()
                 except Exception:
                     continue
-                loadable.append(component)
+                if not any(examine_methods(component, self.registry)):
+                    loadable.append(component)
         return loadable
 
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
@@ -173,7 +176,7 @@ class Conformance:
         for distribution, tally in self.tallies.items():
             if tally.outcomes["failed"]:
                 stamp.forget(distribution)
-            elif tally.ran and tally.ran == tally.expected:
+            elif tally.ran and tally.ran == tally.expected and distribution not in _single_files():
                 self.records.append(
                     stamp.write(
                         distribution,
@@ -193,11 +196,13 @@ class Conformance:
 
 
 def _known(name: str) -> str:
-    """Return a distribution's name as its metadata spells it.
+    """Return a distribution's name as its metadata spells it, or that of a single-file plugin.
 
     Raises:
         UsageError: if it announces nothing in the entry-point group `dovetail`.
     """
+    if name in _single_files():
+        return name
     announced = {point.dist.name for point in metadata.entry_points(group=GROUP) if point.dist}
     for distribution in sorted(announced):
         if canonicalize_name(distribution) == canonicalize_name(name):
@@ -206,3 +211,7 @@ def _known(name: str) -> str:
         f"--dovetail-dist={name}: no installed distribution of that name has an entry point in the group '{GROUP}'."
         f"{nearest(name, announced)} Installed: {listing(announced)}"
     )
+
+
+def _single_files() -> set[str]:
+    return {file.stem for file in files()}

@@ -19,7 +19,7 @@ def shapes(state: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], str]]:
     odd = {name: value for name, value in state.items() if not isinstance(value, np.ndarray) or not value.size}
     if odd:
         name, value = next(iter(odd.items()))
-        raise Failed(f"'{name}' is {value!r}, not a numpy array with elements")
+        raise Failed(f"'{name}' is {value!r}, not a numpy array with elements; np.asarray makes one of a number")
     return {name: (array.shape, array.dtype.name) for name, array in state.items()}
 
 

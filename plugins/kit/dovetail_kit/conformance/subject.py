@@ -24,12 +24,14 @@ class Subject:
         component: the component.
         given: hyperparameters that replace its defaults.
         memory: results that checks share, by keys of their own.
+        raised: what it raised, with the first check that saw it.
         crowd: the subjects that are checked together with it, and results that are computed once for all of them.
     """
 
     component: Component
     given: Mapping[str, Any] = attrs.field(factory=dict)
     memory: dict[Any, Any] = attrs.field(factory=dict, repr=False)
+    raised: dict[str, str] = attrs.field(factory=dict, repr=False)
     crowd: dict[str, Any] = attrs.field(factory=dict, repr=False)
 
     @property

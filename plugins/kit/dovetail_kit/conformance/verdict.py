@@ -16,10 +16,14 @@ Outcome = Literal["passed", "failed", "known", "skipped"]
 
 @attrs.frozen(kw_only=True)
 class Verdict:
-    """The outcome of a check, with the figures seen or the reason; `known` is a failure that the component declares."""
+    """The outcome of a check, with the figures seen or the reason; `known` is a failure that the component declares.
+
+    `raised` is true if the component raised an exception, so that nothing can be said about the claim.
+    """
 
     outcome: Outcome
     seen: str = ""
+    raised: bool = False
 
 
 def judge(check: Check, subject: Subject) -> Verdict:
@@ -32,7 +36,7 @@ def judge(check: Check, subject: Subject) -> Verdict:
     except Exception as error:
         if reason is not None:
             return Verdict(outcome="known", seen=f"declared: {reason}")
-        return Verdict(outcome="failed", seen=_seen(error, subject))
+        return Verdict(outcome="failed", seen=_seen(error, subject), raised=not isinstance(error, Failed))
     if reason is not None:
         return Verdict(
             outcome="failed",
@@ -44,10 +48,14 @@ def judge(check: Check, subject: Subject) -> Verdict:
 def report(check: Check, subject: Subject, verdict: Verdict) -> str:
     """Return a report of a failed check: the claim, the figures seen, their meaning, and how to fix the component."""
     component = subject.component
-    lines = [f"{component.label} of {component.origin.distribution} {component.origin.version} fails '{check.name}'"]
-    lines += [f"  claimed: {check.summary}", f"  seen:    {verdict.seen}"]
+    head = f"{component.label} of {component.origin.distribution} {component.origin.version} fails '{check.name}'"
+    if verdict.raised and subject.raised.setdefault(verdict.seen, check.name) != check.name:
+        # what would fix this check may not be what is wrong, and it was said once
+        return f"{head}\n  seen:    it raises as in '{subject.raised[verdict.seen]}': {verdict.seen}"
+    lines = [head, f"  claimed: {check.summary}", f"  seen:    {verdict.seen}"]
     lines += [f"  means:   {check.meaning}"] if check.meaning else []
-    lines += [f"  fix:     {check.fix}", f"  where:  {place_of(component.load())}"]
+    first = "See to what it raises; then: " if verdict.raised else ""
+    lines += [f"  fix:     {first}{check.fix}", f"  where:  {place_of(component.load())}"]
     return "\n".join(lines)
 
 

@@ -33,8 +33,8 @@ def _shared_names(component: Component, registry: Registry) -> Iterator[Finding]
             yield Finding(
                 "warning",
                 component.label,
-                f"{other.origin.distribution} has a {component.kind} '{shared[0]}' too, so every config must say which:"
-                f" '{component.origin.distribution}/{shared[0]}' or '{other.origin.distribution}/{shared[0]}'",
+                f"{other.origin.distribution} has the {component.kind} '{shared[0]}' too, so a config of yours must say"
+                f" which: '{component.origin.distribution}/{shared[0]}' or '{other.origin.distribution}/{shared[0]}'",
             )
 
 

@@ -22,6 +22,7 @@ from dovetail.registry.compatibility import (
 )
 from dovetail.registry.disabled import is_disabled
 from dovetail.registry.discovery import GROUP, SLOW_IMPORT_SECONDS
+from dovetail.registry.one_file import files
 from dovetail_kit.doctor.component import examine_component
 from dovetail_kit.doctor.finding import LEVELS, Finding
 from dovetail_kit.doctor.imports import import_costs
@@ -29,26 +30,43 @@ from dovetail_kit.installed import third_parties
 
 
 def examine(name: str, registry: Registry) -> list[Finding]:
-    """Return the errors in a distribution, followed by suggestions.
+    """Return the errors in a distribution or in a single-file plugin, followed by suggestions.
 
     Raises:
         UnknownNameError: if it is not installed.
     """
+    if name in {file.stem for file in files()}:
+        return _ordered(_registered(name, registry))
     distribution = _installed(name)
     findings = list(_metadata(distribution))
     owner = owner_of(distribution.name)
-    own = [component for component in registry.components() if component.origin.distribution == owner]
+    own = _components(owner, registry)
     problems = [problem for problem in registry.problems if problem.distribution == owner]
-    findings += [Finding("error", problem.word, problem.reason) for problem in problems if problem.fatal]
+    findings += _registered(owner, registry)
     if is_disabled(owner):
         findings.append(Finding("warning", "disabled", "DOVETAIL_DISABLE names it, so none of it is loaded"))
     if not any(problem.word == "incompatible" for problem in problems):
         findings += _imports(distribution)
         findings += _contracts(distribution, own, registry)
-    for component in own:
-        findings += examine_component(component, registry)
     findings += _files(distribution, own)
     findings += _stamp(distribution)
+    return _ordered(findings)
+
+
+def _components(owner: str, registry: Registry) -> list[Component]:
+    return [component for component in registry.components() if component.origin.distribution == owner]
+
+
+def _registered(owner: str, registry: Registry) -> list[Finding]:
+    """Return what is wrong with the plugin's registrations, and with its components."""
+    problems = [problem for problem in registry.problems if problem.distribution == owner and problem.fatal]
+    findings = [Finding("error", problem.word, problem.reason) for problem in problems]
+    for component in _components(owner, registry):
+        findings += examine_component(component, registry)
+    return findings
+
+
+def _ordered(findings: list[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 
 

@@ -36,7 +36,8 @@ def render(analysis: Analysis) -> str:
         f"{design.metric}, {'higher' if design.goal == 'max' else 'lower'} is better · mean of {design.window.text} ·"
         f" {registration.config}, {lengths(registration)} · {_progress(analysis)}"
     )
-    doubts = [box("warn", "not confirmatory", text.partition(": ")[2], []) for text in doubtful(analysis)]
+    reasons = [text.partition(": ")[2] for text in doubtful(analysis)]
+    doubts = [box("warn", "not confirmatory", why[:1].upper() + why[1:], []) for why in reasons]
     content = [*doubts, *_verdicts(analysis), *_amended(analysis)]
     if analysis.look:
         content += [

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from dovetail.cli.options import Commands, add_config
+from dovetail.cli.options import Commands, add_config, given_path
 
 
 def add(commands: Commands) -> None:
@@ -49,7 +48,9 @@ def _add_design(command: argparse.ArgumentParser) -> None:
 
 def _add_terms(command: argparse.ArgumentParser) -> None:
     terms = command.add_argument_group("how it runs, as for `dovetail sweep`")
-    terms.add_argument("--folder", type=Path, help="folder of the test (default: ab/CONFIG); goes on if it has begun")
+    terms.add_argument(
+        "--folder", type=given_path, help="folder of the test (default: ab/CONFIG); goes on if it has begun"
+    )
     terms.add_argument("--dry-run", action="store_true", help="read and plan every run, print the power, start none")
     terms.add_argument("--jobs", type=int, metavar="N", help="runs at a time (default: 1)")
     terms.add_argument("--retry", type=int, metavar="N", help="begin a failed run N times more, from its checkpoint")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from dovetail.cli.options import Commands, add_config, add_policy
+from dovetail.cli.options import Commands, add_config, add_policy, given_path
 
 
 def add(commands: Commands) -> None:
@@ -27,7 +26,7 @@ def add(commands: Commands) -> None:
     )
     command.add_argument("--examples", type=int, help="how many prompts to use, from the first on (default: all)")
     command.add_argument(
-        "--out", type=Path, help="folder for the results (default: evaluations/WEIGHTS in the run folder)"
+        "--out", type=given_path, help="folder for the results (default: evaluations/WEIGHTS in the run folder)"
     )
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(run=run)
@@ -35,6 +34,7 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Evaluate, print the report and write it."""
+    from dovetail.run.files import make_folder
     from dovetail.run.process import prepare
     from dovetail_lab.cli.policies import load_policy_config, run_folder, with_preset
     from dovetail_lab.cli.progress import progress
@@ -46,6 +46,8 @@ def run(options: argparse.Namespace) -> int:
     from dovetail_lab.evaluation.policy import open_policy
     from dovetail_lab.evaluation.report import evaluate
 
+    if options.out:
+        make_folder(options.out)
     policy = open_policy(config, options.of)
     with progress() as watch:
         report = evaluate(policy, limit=options.examples, watch=watch)

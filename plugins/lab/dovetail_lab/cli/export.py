@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dovetail.cli.options import Commands, add_overrides, add_trust
+from dovetail.cli.options import Commands, add_overrides, add_trust, given_path
 from dovetail.errors import RunError
 
 
@@ -14,7 +14,7 @@ def add(commands: Commands) -> None:
     summary = "write the model of a run as a Hugging Face folder, with its tokenizer and chat template"
     command = commands.add_parser("export", help=summary)
     command.add_argument("of", metavar="RUN", type=Path, help="run folder; the newest checkpoint is exported")
-    command.add_argument("--out", type=Path, required=True, help="folder to write, new or empty")
+    command.add_argument("--out", type=given_path, required=True, help="folder to write, new or empty")
     command.add_argument(
         "--adapter", action="store_true", help="write only the adapter (default: merge it into the model)"
     )

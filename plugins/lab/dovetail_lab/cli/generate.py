@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dovetail.cli.options import Commands, add_config, add_policy
+from dovetail.cli.options import Commands, add_config, add_policy, given_path
 from dovetail.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,8 +30,10 @@ def add(commands: Commands) -> None:
     command.add_argument("--prompts", type=Path, help=".jsonl, .csv or .parquet (default: the config's eval split)")
     command.add_argument("--prompt-column", default="prompt", help="the column with text or messages (default: prompt)")
     command.add_argument("--chat", action="store_true", help="render text prompts with the tokenizer's chat template")
-    command.add_argument("--system", help="with --chat: the system message")
-    command.add_argument("--out", type=Path, required=True, help="file to write, in JSON lines")
+    command.add_argument(
+        "--system", help="with --chat: the system message (default: that of the config's task, if it has one)"
+    )
+    command.add_argument("--out", type=given_path, required=True, help="file to write, in JSON lines")
     command.add_argument("-n", "--samples", type=int, default=1, help="completions per prompt (default: 1)")
     command.add_argument(
         "--sampling", metavar="PRESET", help="how to sample: greedy, standard, liberal, ... (default: as in the config)"
@@ -52,6 +54,7 @@ def run(options: argparse.Namespace) -> int:
     _, config = load_policy_config(options)
     config = with_preset(config, "sampling", options.sampling)
     task = _task(options, config)
+    task.examples("eval")  # a file that cannot be read is refused before a model is loaded
     prepare()
     from dovetail.train.texts import prompts
     from dovetail_lab.evaluation.generate import Generator
@@ -78,10 +81,11 @@ def _task(options: argparse.Namespace, config: Config) -> Any:
         return config.choice("eval.task").bind()
     file = str(options.prompts)
     reader = config.component("task", PROMPT_FILES).component
+    of_the_task = config.choice("train.task").params.get("system") if options.chat else None
     return reader.bind(
         path=file,
         eval_path=file,
         prompt_column=options.prompt_column,
         chat=options.chat,
-        system=options.system,
+        system=(of_the_task if options.system is None else options.system) or None,
     )

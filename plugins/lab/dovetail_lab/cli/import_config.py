@@ -6,7 +6,7 @@ import argparse
 import importlib
 from pathlib import Path
 
-from dovetail.cli.options import Commands
+from dovetail.cli.options import Commands, given_path
 from dovetail.errors import ConfigError
 
 PEERS = ("trl", "verl", "tunix")
@@ -22,7 +22,7 @@ def add(commands: Commands) -> None:
     command = commands.add_parser("import-config", help=summary, description=description)
     command.add_argument("peer", choices=PEERS, help="whose settings they are")
     command.add_argument("file", type=Path, help="where they are")
-    command.add_argument("--out", type=Path, help="the gin file to write (default: FILE's name, ending in .gin)")
+    command.add_argument("--out", type=given_path, help="the gin file to write (default: FILE's name, ending in .gin)")
     command.set_defaults(run=run)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dovetail.cli.options import Commands, add_trust
+from dovetail.cli.options import Commands, add_trust, given_path
 
 
 def add(commands: Commands) -> None:
     """Declare the command."""
     command = commands.add_parser("replay", help="repeat a run on its recorded completions, without an engine")
     command.add_argument("source", metavar="RUN", type=Path, help="folder of a run with run.keep_messages = True")
-    command.add_argument("--folder", type=Path, help="folder of the new run (default: RUN-replayed)")
+    command.add_argument("--folder", type=given_path, help="folder of the new run (default: RUN-replayed)")
     add_trust(command)
     command.set_defaults(run=run)
 

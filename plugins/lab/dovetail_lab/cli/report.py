@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dovetail.cli.options import Commands
+from dovetail.cli.options import Commands, given_path
 
 
 def add(commands: Commands) -> None:
@@ -14,7 +14,7 @@ def add(commands: Commands) -> None:
     description = f"{summary}: one HTML file that makes no requests."
     command = commands.add_parser("report", help=summary, description=description)
     command.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="run folders, or one other folder")
-    command.add_argument("--output", type=Path, help="the file (default: report.html in the folder, or here)")
+    command.add_argument("--output", type=given_path, help="the file (default: report.html in the folder, or here)")
     command.add_argument("--metric", help="of a sweep: what is compared (default: that of the sweep)")
     command.add_argument("--goal", choices=("max", "min"), help="of a sweep: whether higher is better")
     command.add_argument("--watch", action="store_true", help="serve the page on this machine, up to date at each look")

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from dovetail.cli.options import Commands, add_config
+from dovetail.cli.options import Commands, add_config, given_path
 
 
 def _command(name: str) -> Callable[[argparse.Namespace], int]:
@@ -45,7 +45,7 @@ def add(commands: Commands) -> None:
             each.add_argument("--goal", choices=("max", "min"), help="whether higher is better")
         if name == "export":
             each.add_argument("--format", choices=("csv", "json", "html"), default="csv")
-            each.add_argument("--output", type=Path, help="a file (default: stdout)")
+            each.add_argument("--output", type=given_path, help="a file (default: stdout)")
 
 
 def _add_space(run: argparse.ArgumentParser) -> None:
@@ -76,7 +76,7 @@ def _add_space(run: argparse.ArgumentParser) -> None:
 def _add_terms(run: argparse.ArgumentParser) -> None:
     terms = run.add_argument_group("how it runs")
     terms.add_argument(
-        "--folder", type=Path, help="the sweep's folder (default: sweeps/CONFIG); goes on if it has begun"
+        "--folder", type=given_path, help="the sweep's folder (default: sweeps/CONFIG); goes on if it has begun"
     )
     terms.add_argument("--extend", action="store_true", help="allow trials in addition to those that are in the folder")
     terms.add_argument("--dry-run", action="store_true", help="read and plan every trial, print them, start none")

@@ -71,7 +71,7 @@ class Person:
 
     def _line(self) -> str:
         try:
-            return self.ask()
+            return self.ask().encode(errors="surrogateescape").decode(errors="replace")  # a pipe may bring any bytes
         except EOFError:
             raise RunError("the input ended before the episode did") from None
 

@@ -18,6 +18,7 @@ from dovetail.host.prompts import LengthReport
 from dovetail.host.rewards import Scorer
 from dovetail.host.sampling import Sampler
 from dovetail.protocols import Task
+from dovetail.run.files import make_folder
 from dovetail.train.columns import make_scorer
 from dovetail.train.texts import prompts
 from dovetail_lab.evaluation.policy import Policy
@@ -50,7 +51,7 @@ class Report:
 
     def write(self, folder: Path) -> None:
         """Write `report.json` and `samples.jsonl`."""
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         lines = (json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in self.records)
         (folder / SAMPLES).write_text("".join(lines), encoding="utf-8")
         (folder / REPORT).write_text(self.json() + "\n", encoding="utf-8")

@@ -15,6 +15,7 @@ from dovetail_lab.importing.sheet import Given
 OVERRIDE: Final = re.compile(r"""(?<![\w./-])[+~]{0,2}([A-Za-z_]\w*(?:\.\w+)*)=("[^"]*"|'[^']*'|[^\s\\;|&]+)""")
 """A word `a.b.c=value` of a command line."""
 ASSIGNMENT: Final = re.compile(r"""^\s*(?:export\s+)?([A-Za-z_]\w*)=("[^"]*"|'[^']*'|[^\s;]*)\s*(?:;|$)""")
+MOST: Final = 10_000
 VARIABLE: Final = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}|\$(\w+)")
 
 
@@ -37,6 +38,8 @@ def read(path: Path, calls: Mapping[str, str], *, base: str | None = None) -> di
         found = dict(readers[path.suffix](text, path.name, calls))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path}: it is nested too deeply") from error
     except (SyntaxError, ValueError) as error:
         raise ConfigError(f"{path}: {' '.join(str(error).split())}") from error
     if base is not None and base in found:
@@ -59,17 +62,39 @@ def _yaml(text: str, name: str, _: Mapping[str, str]) -> Iterator[tuple[str, Giv
     import yaml
 
     if name.endswith(".json"):
-        yield from _flat(json.loads(text), name)
+        values = json.loads(text)
+        if not isinstance(values, dict):
+            raise ValueError(f"settings are an object, {{...}}, not {type(values).__name__}")
+        yield from _flat(values, name)
         return
     loader = yaml.SafeLoader(text)
     try:
         node = loader.get_single_node()
         if isinstance(node, yaml.MappingNode):
+            _see_that_small(node)
             yield from _nodes(loader, node, name, "")
     except yaml.YAMLError as error:
         raise ValueError(error) from error
     finally:
         loader.dispose()
+
+
+def _see_that_small(node: Any) -> None:
+    """Refuse aliases that multiply, or that contain themselves.
+
+    Raises:
+        ValueError: if a file has more than `MOST` values when its aliases are written out.
+    """
+    left = [node]
+    for _ in range(MOST):
+        if not left:
+            return
+        node = left.pop()
+        if isinstance(node, tuple):  # a key and its value
+            left += node
+        elif isinstance(node.value, list):
+            left += node.value
+    raise ValueError(f"with its aliases written out it has more than {MOST:,} values")
 
 
 def _nodes(loader: Any, node: Any, name: str, prefix: str) -> Iterator[tuple[str, Given]]:
@@ -93,7 +118,7 @@ def _flat(values: Mapping[str, Any], place: str, prefix: str = "") -> Iterator[t
 
 
 def _shell(text: str, name: str, _: Mapping[str, str]) -> Iterator[tuple[str, Given]]:
-    variables: dict[str, str] = {}
+    variables = {"HOME": "~"}
     for number, line in enumerate(text.splitlines(), start=1):
         code = re.sub(r"(^|\s)#.*", "", line)
         if assigned := ASSIGNMENT.match(code):

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import attrs
 
+SINKS: Final = ("tensorboard", "wandb", "mlflow", "trackio")
+"""The sinks that have the same name everywhere."""
 NOTHING: Final = object()
 UNKNOWN: Final = "this translation does not know it"
 
@@ -98,6 +100,17 @@ class Sheet:
         said = self.said(name, None if default is NOTHING else default)
         self.put(target, convert(value), f"{said}; {note}" if note else said)
 
+    def sinks(self, name: str, projects: Mapping[str, str]) -> None:
+        """Write where metrics go; `projects` has the peer's setting for each parameter of a sink, `wandb.project`."""
+        given = self.value(name)
+        chosen = [sink for sink in SINKS if sink in (given if isinstance(given, list | tuple) else (given,))]
+        if not chosen:
+            return
+        self.put("run.sinks", ["console", *chosen], self.said(name))
+        for target, source in projects.items():
+            if target.partition(".")[0] in chosen:
+                self.carry(source, f"sink.{target}", convert=str)
+
     def leave(self, name: str, why: str) -> None:
         """Give a reason why a setting is not carried; nothing happens where the file does not have it."""
         if name in self.given:
@@ -128,5 +141,5 @@ def _fitted(value: Any, default: Any) -> Any:
         if isinstance(default, float):
             return float(value)
         return value if isinstance(value, bool) or (isinstance(value, str) and not value.isdigit()) else int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # OverflowError: an infinity for a whole number
         return NOTHING

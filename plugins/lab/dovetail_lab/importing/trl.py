@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,11 +39,11 @@ REASONS: Final = {
     r"output_dir|run_name|report_to|logging_.*|log_.*|num_completions_to_print|push_to_hub|hub_.*|project|trackio_.*": (
         "a run has a folder of its own (--folder) and logs all metrics there; run.sinks chooses where else"
     ),
-    r"save_.*|eval_strategy|load_best_model_at_end|metric_for_best_model|greater_is_better": (
+    r"save_.*|load_best_model_at_end|metric_for_best_model|greater_is_better": (
         "checkpoints count steps: run.checkpoint_every, run.keep_checkpoints, eval.every"
     ),
-    r"bf16|fp16|tf32|torch_dtype|model_init_kwargs|attn_implementation": (
-        "types are model.pretrained.dtype and model.pretrained.param_dtype"
+    r"fp16|tf32|torch_dtype|model_init_kwargs|attn_implementation": (
+        "types are model.pretrained.dtype and model.pretrained.param_dtype, float32 or bfloat16"
     ),
     r"deepspeed|fsdp.*|ds3_.*|ddp_.*|dataloader_.*|parallelism_config|local_rank": "devices are mesh.fsdp and mesh.tp",
     r"vllm_.*": "vLLM's own settings go into rollout.vllm.flags (docs/engines.md)",
@@ -75,6 +76,8 @@ def translate(path: Path) -> Sheet:
     _sampling(sheet)
     sheet.heading("The optimiser")
     _optimiser(sheet)
+    sheet.heading("The run")
+    _run(sheet)
     sheet.heading("The model")
     _model(sheet)
     sheet.finish(REASONS)
@@ -152,8 +155,16 @@ def _advantages(sheet: Sheet) -> None:
     if weights is not None and not summed:
         sheet.put("advantage.gdpo.weights", tuple(map(float, weights)), sheet.said("reward_weights"))
     elif weights is not None:
-        why = "weights are by name here: reward_manager.weighted_sum.weights, or reward.functions.weights of functions"
-        sheet.leave("reward_weights", why)
+        own = f"reward.functions.weights = {tuple(map(float, weights))} for functions of a file"
+        sheet.leave(
+            "reward_weights", f"{own}; weights are by name here: reward_manager.weighted_sum.weights for others"
+        )
+    if "trainer.reward_funcs" in sheet.given:
+        names = re.findall(r"\w+", str(sheet.given["trainer.reward_funcs"].value))
+        why = (
+            f"train.rewards = ['functions'], reward.functions.path = THEIR_FILE, reward.functions.name = {tuple(names)}"
+        )
+        sheet.leave("trainer.reward_funcs", why)
     sheet.carry("beta", "train.kl_coef", 0.0)
     corrected = sheet.value("use_bias_correction_kl", False)
     sheet.put("train.kl", "k3_corrected" if corrected else "k3", sheet.said("use_bias_correction_kl", False))
@@ -196,12 +207,41 @@ def _sizes(sheet: Sheet) -> None:
     sheet.put("train.epochs", epochs, sheet.said("num_iterations", 1))
     steps = sheet.value("max_steps", -1)
     if steps > 0:
-        updates = max(1, generated // update) * epochs
+        updates = _updates(sheet)
         note = f"; {updates} updates for each generation" if updates > 1 else ""
         sheet.put("train.steps", -(-steps // updates), sheet.said("max_steps") + note)
+        sheet.leave("num_train_epochs", "max_steps overrides it")
     else:
         sheet.leave("num_train_epochs", "train.steps = epochs x prompts of the data / train.prompts")
-    sheet.carry("eval_steps", "eval.every", convert=int)
+
+
+def _updates(sheet: Sheet) -> int:
+    """Return the number of updates that TRL makes from one generation; its steps are updates, ours are generations."""
+    device, accumulated = sheet.value("per_device_train_batch_size", 8), sheet.value("gradient_accumulation_steps", 1)
+    generated = sheet.value("generation_batch_size") or device * (sheet.value("steps_per_generation") or accumulated)
+    return max(1, generated // (device * accumulated)) * sheet.value("num_iterations", 1)
+
+
+def _run(sheet: Sheet) -> None:
+    """Checkpoints, evaluations and metrics; TRL counts updates."""
+    updates = _updates(sheet)
+
+    def steps(count: float) -> int:
+        return max(1, round(count / updates))
+
+    note = f"{updates} updates for each generation" if updates > 1 else ""
+    saved, evaluated = sheet.value("save_strategy", "steps"), sheet.value("eval_strategy")
+    if saved == "steps" and (sheet.value("save_steps") or 0) >= 1:
+        sheet.carry("save_steps", "run.checkpoint_every", convert=steps, note=note)
+    sheet.carry("save_total_limit", "run.keep_checkpoints", convert=int)
+    if evaluated == "no":
+        sheet.put("eval.every", None, sheet.said("eval_strategy"))
+        sheet.leave("eval_steps", "it has no effect: eval_strategy = 'no'")
+    elif (sheet.value("eval_steps") or 0) >= 1:
+        sheet.carry("eval_steps", "eval.every", convert=steps, note=note)
+        sheet.carry("eval_on_start", "eval.at_start", default=False)
+    sheet.sinks("report_to", {"wandb.project": "project", "trackio.project": "project"})
+    sheet.carry("seed", "run.seed", 42)
 
 
 def _sampling(sheet: Sheet) -> None:
@@ -262,17 +302,16 @@ def _correction(sheet: Sheet, *, cut: bool) -> None:
 def _optimiser(sheet: Sheet) -> None:
     sheet.carry("learning_rate", "train.lr", 1e-6)
     schedules = {"linear": "warmup_linear", "cosine": "warmup_cosine", "constant": "constant"}
+    schedules |= {"inverse_sqrt": "inverse_sqrt", "warmup_stable_decay": "warmup_stable_decay"}
     kind = str(sheet.value("lr_scheduler_type", "linear")).removesuffix("_with_warmup")
     if kind in schedules:
         name = schedules[kind]
         sheet.put("train.lr_schedule", name, sheet.said("lr_scheduler_type", "linear"))
-        sheet.carry("warmup_ratio", f"lr_schedule.{name}.warmup_ratio", 0.0)
-        if name != "constant":
+        _warmup(sheet, name)
+        if name in ("warmup_linear", "warmup_cosine"):
             sheet.put(f"lr_schedule.{name}.end", 0.0)
     else:
         sheet.leave("lr_scheduler_type", f"there are {', '.join(sorted(schedules.values()))}")
-    if sheet.value("warmup_steps"):
-        sheet.leave("warmup_steps", "a warm-up is a share of the steps: lr_schedule.NAME.warmup_ratio")
     if "adamw" in str(sheet.value("optim", "adamw_torch")):
         sheet.put("train.optimizer", "adamw", sheet.said("optim", "adamw_torch"))
         betas = {"adam_beta1": ("b1", 0.9), "adam_beta2": ("b2", 0.999), "adam_epsilon": ("eps", 1e-8)}
@@ -281,7 +320,21 @@ def _optimiser(sheet: Sheet) -> None:
     else:
         sheet.leave("optim", "see `dovetail names optimizer`")
     sheet.carry("max_grad_norm", "train.max_grad_norm", 1.0)
-    sheet.carry("seed", "run.seed", 42)
+
+
+def _warmup(sheet: Sheet, schedule: str) -> None:
+    """TRL's `warmup_steps` below 1 are a share, and override `warmup_ratio`."""
+    updates, steps = _updates(sheet), sheet.value("warmup_steps") or 0
+    if not steps:
+        sheet.carry("warmup_ratio", f"lr_schedule.{schedule}.warmup_ratio", 0.0)
+    elif steps < 1:
+        sheet.carry("warmup_steps", f"lr_schedule.{schedule}.warmup_ratio", convert=float)
+    else:
+        note = f"{updates} updates for each generation" if updates > 1 else ""
+        target = f"lr_schedule.{schedule}.warmup_steps"
+        sheet.carry("warmup_steps", target, convert=lambda count: max(1, round(count / updates)), note=note)
+    if steps:
+        sheet.leave("warmup_ratio", "warmup_steps overrides it")
 
 
 def _model(sheet: Sheet) -> None:
@@ -291,6 +344,8 @@ def _model(sheet: Sheet) -> None:
         for target in ("model.pretrained.path", "tokenizer.huggingface.path"):
             sheet.put(target, str(sheet.value(model)))
         sheet.put("train.tokenizer", "huggingface")
+        if sheet.value("bf16", False):
+            sheet.put("model.pretrained.dtype", "bfloat16", f"{sheet.said('bf16')}; the weights stay in float32")
         if sheet.value("gradient_checkpointing", True):
             sheet.put("model.pretrained.remat", "full", sheet.said("gradient_checkpointing", True))
     names = {"r": ("lora.r", "lora_r"), "lora_alpha": ("lora.lora_alpha", "lora_alpha")}
@@ -302,4 +357,16 @@ def _model(sheet: Sheet) -> None:
             if used[key]:
                 sheet.carry(str(used[key]), f"adapter.lora.{target}", convert=int if key == "r" else float)
     for name in ("lora.target_modules", "lora_target_modules"):
-        sheet.leave(name, "adapter.lora.modules is a regular expression of whole names, by default every matrix")
+        if sheet.has(name):
+            sheet.carry(name, "adapter.lora.modules", convert=_modules)
+
+
+def _modules(targets: Any) -> str:
+    """Return PEFT's `target_modules` as a regular expression of whole names.
+
+    >>> _modules(["q_proj", "v_proj"]), _modules("all-linear")
+    ('.*\\\\.(q_proj|v_proj)', '.*')
+    """
+    if isinstance(targets, str):
+        return ".*" if targets == "all-linear" else targets
+    return rf".*\.({'|'.join(map(str, targets or ()))})" if targets else ".*"

@@ -176,6 +176,8 @@ def _optimiser(sheet: Sheet, role: str, section: str, scope: str) -> None:
     kind = sheet.value(f"{prefix}.schedule_type", "warmup_cosine_decay_schedule")
     if "cosine" in str(kind):
         sheet.put(f"{section}.lr_schedule", "warmup_cosine", sheet.said(f"{prefix}.schedule_type", kind))
+        if (sheet.value(f"{prefix}.warmup_steps") or 0) >= 1:
+            sheet.carry(f"{prefix}.warmup_steps", f"{scope}lr_schedule.warmup_cosine.warmup_steps", convert=int)
         sheet.carry(f"{prefix}.warmup_ratio", f"{scope}lr_schedule.warmup_cosine.warmup_ratio", 0.1)
         sheet.put(f"{scope}lr_schedule.warmup_cosine.end", 0.0, "end_value of tunix is a rate, not a factor")
     else:

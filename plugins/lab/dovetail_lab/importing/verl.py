@@ -41,6 +41,13 @@ REASONS: Final = {
     r"trainer\.(logger|project_name|experiment_name|default_.*|log_.*|resume.*|.*_dir)": (
         "a run has a folder of its own (--folder), in which it resumes; run.sinks chooses where else metrics go"
     ),
+    r".*\.(tool_config_path|interaction_config_path)": (
+        "examples/dovetail-environments has verl's tools and interactions as they are: the tool and the interaction"
+        " 'dovetail-environments/verl' (docs/coming_from.md)"
+    ),
+    r"actor_rollout_ref\.rollout\.mode": "train.staleness says how far sampling may be ahead",
+    r"reward_model\.reward_manager": "rewards are components (train.rewards); docs/coming_from.md has each manager",
+    r"critic\.model\.enable.*": "critic/model.pretrained.NAME; without it as model.pretrained.NAME",
     r".*(max_token_len_per_gpu|use_dynamic_bsz).*": (
         "train.packing and train.length_buckets spare padding; train.micro_batch_size, if not set, fits the memory"
     ),
@@ -75,7 +82,8 @@ def translate(path: Path) -> Sheet:
     _sizes(sheet)
     sheet.heading("Sampling")
     _sampling(sheet)
-    sheet.heading("Rewards")
+    sheet.heading("Data and rewards")
+    _data(sheet)
     _rewards(sheet)
     sheet.heading("The optimiser")
     _optimiser(sheet, ACTOR, "train", "", 1e-6)
@@ -232,7 +240,13 @@ def _sizes(sheet: Sheet) -> None:
     sheet.carry("data.train_batch_size", "train.prompts", 1024)
     sheet.carry(f"{ROLLOUT}.n", "train.group_size", 1)
     mini = f"{ACTOR}.ppo_mini_batch_size"
-    sheet.carry(mini, "train.mini_batch_size", 256, lambda prompts: prompts * group, f"{group} completions each")
+    sheet.carry(
+        mini,
+        "train.mini_batch_size",
+        256,
+        lambda prompts: prompts * group,
+        f"of {group} completion{'s' * (group > 1)} each",
+    )
     devices = sheet.value("trainer.n_gpus_per_node", 8) * sheet.value("trainer.nnodes", 1)
     micro = f"{ACTOR}.ppo_micro_batch_size_per_gpu"
     if sheet.value(micro):
@@ -246,9 +260,13 @@ def _sizes(sheet: Sheet) -> None:
         sheet.carry("trainer.total_training_steps", "train.steps")
     else:
         sheet.leave("trainer.total_epochs", "train.steps = epochs x prompts of the data / train.prompts")
+    sheet.sinks(
+        "trainer.logger", {"wandb.project": "trainer.project_name", "mlflow.experiment": "trainer.project_name"}
+    )
     for source, target in (("trainer.test_freq", "eval.every"), ("trainer.save_freq", "run.checkpoint_every")):
         if (sheet.value(source) or -1) > 0:
             sheet.carry(source, target)
+    sheet.carry("trainer.val_before_train", "eval.at_start")
 
 
 def _sampling(sheet: Sheet) -> None:
@@ -265,15 +283,41 @@ def _sampling(sheet: Sheet) -> None:
     sheet.leave(
         f"{ROLLOUT}.name", "train.rollout = 'vllm' samples with vLLM (docs/engines.md), 'vanilla' in this process"
     )
+    turns = f"{ROLLOUT}.multi_turn"
+    if sheet.value(f"{turns}.enable", False):
+        sheet.put("train.agent_loop", "tool_agent", f"{sheet.said(f'{turns}.enable')}; choose train.tools")
+        sheet.carry(f"{turns}.max_assistant_turns", "agent_loop.tool_agent.max_turns", convert=int)
+        if sheet.value(f"{turns}.format", "hermes") == "hermes":
+            sheet.put("train.tool_format", "hermes", sheet.said(f"{turns}.format", "hermes"))
+        else:
+            sheet.leave(f"{turns}.format", "see `dovetail names tool_format`")
     values = f"{ROLLOUT}.val_kwargs"
     if sheet.value(f"{values}.do_sample", False):
         sheet.carry(f"{values}.n", "eval.samples", 1)
         sheet.carry(f"{values}.temperature", "eval.temperature", 0.0)
 
 
+def _data(sheet: Sheet) -> None:
+    """Data made for verl: conversations under `prompt`, the right answer in `reward_model`."""
+    for source, target in (("data.train_files", "path"), ("data.val_files", "eval_path")):
+        files = sheet.given[source].value if sheet.has(source) else None
+        file = files[0] if isinstance(files, list | tuple) and len(files) == 1 else files
+        if not isinstance(file, str):
+            sheet.leave(source, "task.records reads one file: task.records.path, task.records.eval_path")
+            continue
+        if target == "path":
+            sheet.put("train.task", "records")
+        sheet.value(source)
+        sheet.put(f"task.records.{target}", file, sheet.said(source))
+    if any(line.target == "train.task" for line in sheet.lines):
+        sheet.carry("data.prompt_key", "task.records.prompt_column", "prompt")
+
+
 def _rewards(sheet: Sheet) -> None:
     if sheet.value("custom_reward_function.path"):
         sheet.put("train.rewards", ["compute_score"], "called as verl calls it")
+        where = "reward.compute_score.ground_truth_column"
+        sheet.put(where, "reward_model.ground_truth", "where data made for verl has it")
         sheet.carry("custom_reward_function.path", "reward.compute_score.path")
         sheet.carry("custom_reward_function.name", "reward.compute_score.name", "compute_score")
     prefix = "reward_model.overlong_buffer"
@@ -294,9 +338,7 @@ def _optimiser(sheet: Sheet, source: str, section: str, scope: str, lr: float) -
     if name == "warmup_cosine":
         sheet.carry(f"{source}.optim.min_lr_ratio", f"{scope}lr_schedule.warmup_cosine.end", 0.0)
     if (sheet.value(f"{source}.optim.lr_warmup_steps") or -1) > 0:
-        sheet.leave(
-            f"{source}.optim.lr_warmup_steps", "a warm-up is a share of the steps: lr_schedule.NAME.warmup_ratio"
-        )
+        sheet.carry(f"{source}.optim.lr_warmup_steps", f"{scope}lr_schedule.{name}.warmup_steps", convert=int)
     sheet.carry(f"{source}.optim.weight_decay", f"{scope}optimizer.adamw.weight_decay", 0.01)
     sheet.put(f"{scope}optimizer.adamw.decay", "all", "PyTorch's AdamW decays norms and biases, too")
     clip = f"{source}.grad_clip" if sheet.has(f"{source}.grad_clip") else f"{source}.optim.clip_grad"

@@ -22,6 +22,8 @@ DIGIT: Final = 7.0
 """About the width of a character of a tick's label."""
 
 Point = tuple[float, float]
+LARGEST: Final = 1e300
+"""Greater values are left out of a chart as infinities are: the differences of two might be infinite."""
 
 
 def color(index: int) -> str:
@@ -143,7 +145,7 @@ def spread(values: Iterable[float], *, margin: float = 0.06, zero: bool = False)
     >>> spread([1.0, 2.0], margin=0.5), spread([0.0, 2.0, math.inf], margin=0.5), spread([0.0])
     ((0.5, 2.5), (0.0, 3.0), (0.0, 1.0))
     """
-    finite = [value for value in values if math.isfinite(value)] + ([0.0] if zero else [])
+    finite = [value for value in values if abs(value) < LARGEST] + ([0.0] if zero else [])
     low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
     room = margin * (high - low) or 0.5 * abs(high) or 1.0
     return (low - room if low < 0 else max(low - room, 0.0)), high + room

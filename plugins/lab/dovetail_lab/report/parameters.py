@@ -207,7 +207,10 @@ def _parallel(
     marks = [((tick - low) / (high - low), unit.axis(tick)) for tick in ticks(low, high)]
     axes.append(_axis(frame, len(scales), metric, marks))
     ordered = sorted(rows, key=lambda row: row.mean or 0.0, reverse=goal == "min")
-    for rank, row in enumerate(ordered):
+    # as written, so that of equal settings all are in colour or none
+    quarter = ordered[-max(1, len(ordered) // 4) :]
+    best = {unit.value(row.mean) for row in quarter if row.mean is not None}
+    for row in ordered:
         assert row.mean is not None, "those without are left out"
         points = []
         for place, (key, scale) in enumerate(scales.items()):
@@ -215,7 +218,7 @@ def _parallel(
             value = row.trials[0].settings.get(key)
             points.append((place, 0.0 if value is None else (scale.at(value) - first) / (last - first)))
         points.append((len(scales), (row.mean - low) / (high - low)))
-        good = rank >= 0.75 * len(ordered)
+        good = unit.value(row.mean) in best
         style = f"stroke:{color(1 if good else 0)}" + ("" if good else ";opacity:.35")
         title = f"{row.label}: {unit.value(row.mean)}"
         drawn.append(

@@ -16,7 +16,7 @@ from dovetail.errors import DovetailError, RunError
 from dovetail.protocols import ASSISTANT
 from dovetail.run.files import read_lines, read_record, records
 from dovetail_lab.evaluation.statistics import estimate
-from dovetail_lab.report.charts import Line, both, color, lines
+from dovetail_lab.report.charts import LARGEST, Line, both, color, lines
 from dovetail_lab.report.curves import smoothed
 from dovetail_lab.report.numbers import Unit, number, share
 from dovetail_lab.report.page import Cell, escape, facts, figure, legend, page, paragraph, section, table
@@ -112,8 +112,9 @@ def _figures(file: Path) -> list[dict[str, Any]]:
     """
     found = list(records(file))
     for place, line in enumerate(found, 1):
-        if type(line.get("step")) is not int:
-            raise RunError(f"{file}:{place}: 'step' is {line.get('step')!r}, not a whole number; restore the file")
+        step = line.get("step")
+        if type(step) is not int or not 0 <= step < 1 << 53:
+            raise RunError(f"{file}:{place}: 'step' is {step!r}, not a whole number from 0 on; restore the file")
         odd = [key for key, value in line.items() if key != "phase" and not isinstance(value, int | float | None)]
         if odd:
             raise RunError(f"{file}:{place}: {odd[0]!r} is {line[odd[0]]!r}, not a number or null; restore the file")
@@ -192,7 +193,7 @@ def _curves(runs: Sequence[Recorded]) -> str:
 def _chart(runs: Sequence[Recorded], metric: str, *, small: bool = False) -> str:
     drawn = []
     for run in runs:
-        curve = {step: value for step, value in run.curve(metric).items() if math.isfinite(value)}
+        curve = {step: value for step, value in run.curve(metric).items() if abs(value) < LARGEST}
         if not small and len(smoothed(curve)) < len(curve):
             drawn.append(Line(label=run.name, color=run.color, points=sorted(curve.items()), thin=True))
         drawn.append(Line(label=run.name, color=run.color, points=sorted(smoothed(curve).items())))

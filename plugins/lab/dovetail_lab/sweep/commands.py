@@ -43,6 +43,7 @@ def run(options: argparse.Namespace) -> int:
         folder=options.folder or Path("sweeps") / path.stem,
         extend=options.extend,
     )
+    parse_time(settings.timeout)  # refused also in a dry run
     if options.dry_run and request.sampler().learns:
         print(rehearse(request))
         return 0

@@ -205,7 +205,8 @@ class Search:
     def _copy(self, proposal: Proposal, trial: Trial) -> None:
         assert proposal.copies is not None, "the caller has looked"
         source = self.asked[proposal.copies]
-        self.store.branch(source.trials[0], trial, int(self._until(source, source.trials[0])))
+        checkpoint = int(self._until(source, source.trials[0]))
+        self.store.branch(source.trials[0], trial, self.planned.configs[trial.id], checkpoint)
 
     def _replace(self, asked: Asked) -> None:
         """End a run that is replaced, unless it has come to an end of its own."""

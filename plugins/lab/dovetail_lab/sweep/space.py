@@ -240,7 +240,7 @@ def parse_random(texts: Sequence[str]) -> tuple[int, dict[str, Distribution]]:
         ConfigError: if it is something else.
     """
     count, *axes = texts or [""]
-    if not count.isdigit() or not int(count) or not axes:
+    if not (count.isdecimal() and len(count) < 19 and int(count)) or not axes:
         raise ConfigError(f"--random {' '.join(texts)}: write a number of draws, then key=distribution, one or more")
     found = {}
     for text in axes:
@@ -265,13 +265,16 @@ def parse_seeds(text: str | int | Iterable[int]) -> tuple[int, ...]:
     if isinstance(text, str):
         first, colon, last = text.partition(":")
         numbers = [part.strip() for part in ((first, last) if colon else text.strip().strip(",").split(","))]
-        if not all(number.isdigit() for number in numbers):
+        if not all(number.isdecimal() and len(number) < 19 for number in numbers):
             raise ConfigError(f"seeds '{text}': write a number of seeds, first:end, or a list such as 0,7")
         whole = [int(number) for number in numbers]
         alone = not colon and "," not in text
-        seeds = tuple(range(whole[0]) if alone else range(*whole) if colon else whole)
+        seeds = range(whole[0]) if alone else range(*whole) if colon else whole
     else:
-        seeds = tuple(range(text)) if isinstance(text, int) else tuple(text)
+        seeds = range(text) if isinstance(text, int) else text
+    if isinstance(seeds, range) and seeds.stop - seeds.start > MAX_POINTS:
+        raise ConfigError(f"seeds '{text}': these are more than {MAX_POINTS:,}")
+    seeds = tuple(seeds)
     if not seeds or any(seed < 0 for seed in seeds):
         raise ConfigError(f"seeds '{text}': there are none, or negative ones")
     if len(set(seeds)) < len(seeds):

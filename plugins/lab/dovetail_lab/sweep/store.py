@@ -23,7 +23,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -36,6 +35,7 @@ import attrs
 from dovetail.config import Config, dump
 from dovetail.errors import RunError, listing, nearest
 from dovetail.run.files import hold, is_held, read_lines, write_whole
+from dovetail.run.folder import branch_folder
 from dovetail_lab.sweep.same import refuse_other_trials
 from dovetail_lab.sweep.state import State, Status
 from dovetail_lab.sweep.trial import Planned, Trial
@@ -280,10 +280,16 @@ class Store:
         folder = self.folder(trial) / "checkpoints" / "steps"
         return max((int(each.name) for each in folder.glob("*") if each.name.isdigit()), default=0)
 
-    def branch(self, parent: Trial, child: Trial, checkpoint: int) -> None:
+    def branch(self, parent: Trial, child: Trial, config: Config, checkpoint: int) -> None:
         """Let a trial begin with what another has come to: its weights, its optimiser, its records.
 
         It is done once; what a kill left of it is made again.
+
+        Args:
+            parent: whose state is copied.
+            child: the trial that begins with it.
+            config: the child's config.
+            checkpoint: the checkpoint to begin with, which is to be the parent's newest.
 
         Raises:
             RunError: if the other has gone on from that checkpoint.
@@ -296,10 +302,7 @@ class Store:
                 f"trial {child.id} begins with checkpoint {checkpoint} of {parent.id}, whose newest is"
                 f" {self.newest_checkpoint(parent)}: begin the sweep in another folder"
             )
-        shutil.rmtree(target / "checkpoints", ignore_errors=True)
-        shutil.copytree(source / "checkpoints", target / "checkpoints")
-        for file in (*source.glob("*.jsonl"), *source.glob("*.bin")):
-            shutil.copy2(file, target)
+        branch_folder(source, target, config)
         write_whole(target / ANCESTOR, json.dumps({"trial": parent.id, "checkpoint": checkpoint}) + "\n")
 
     def set_aside(self, trial: Trial) -> Path:

@@ -34,7 +34,7 @@ def gemma(config: HuggingFaceConfig) -> Spec:
         embedding_scale=spec.width**0.5,
         qkv_bias=bias,
         out_bias=bias,
-        query_scale=config.get("query_pre_attn_scalar", float, 256.0) ** -0.5,
+        query_scale=config.positive("query_pre_attn_scalar", 256.0) ** -0.5,
         attention_cap=config.optional("attn_logit_softcapping", float),
         logit_cap=config.optional("final_logit_softcapping", float),
     )

@@ -49,7 +49,7 @@ def _positions(config: HuggingFaceConfig, head_dim: int) -> Rope:
     turned = int(head_dim * share)
     if not 0 < share <= 1 or turned < 2 or turned % 2:
         raise config.refuse(f"partial_rotary_factor = {share}; it must turn an even number of the {head_dim} units")
-    rope = Rope(theta=given.get("rope_theta", float, 10_000.0), share=share)
+    rope = Rope(theta=given.positive("rope_theta", 10_000.0), share=share)
     if config.one_of("rope_type", kind, {"default": False, "longrope": True, "su": True}):
         return _long(config, given, rope, turned // 2)
     return rope

@@ -88,6 +88,13 @@ class HuggingFaceConfig:
             raise self.refuse(f"{name} = {value!r}; it must be finite")
         return cast("T", value)
 
+    def positive(self, name: str, default: float = _MISSING) -> float:
+        """Return a number above 0, such as one that is divided by."""
+        value = self.get(name, float, default)
+        if value < 1e-30:  # float32 has nothing much smaller
+            raise self.refuse(f"{name} = {value}; it must be above 0")
+        return value
+
     def optional(self, name: str, kind: type[T]) -> T | None:
         """Return a value, or None."""
         return self.get(name, kind) if self.has(name) else None
@@ -187,7 +194,7 @@ def rope(config: HuggingFaceConfig, kind: str = FULL, *, default_theta: float = 
     given = {MAXIMUM: outside[MAXIMUM], "rope_theta": config.get("rope_theta", float, default_theta)}
     if config.has("rope_parameters"):
         parameters = config.get("rope_parameters", dict)
-        given |= parameters.get(kind, parameters)
+        given |= HuggingFaceConfig(config.file, parameters).get(kind, dict, parameters)
     else:
         given |= config.get("rope_scaling", dict, {})
     given[ORIGINAL] = outside[ORIGINAL] or given.get(ORIGINAL) or outside[MAXIMUM]
@@ -200,14 +207,14 @@ def _rope(config: HuggingFaceConfig, parameters: Mapping[str, Any]) -> Rope:
     reader = config.one_of("rope_type", kind, _ROPES)
     if given.get("partial_rotary_factor", float, 1.0) != 1 or config.get("partial_rotary_factor", float, 1.0) != 1:
         raise config.refuse("partial_rotary_factor is not 1; only whole heads can be rotated")
-    return reader(given, given.get("rope_theta", float))
+    return reader(given, given.positive("rope_theta"))
 
 
 def _llama3(given: HuggingFaceConfig, theta: float) -> Rope:
     stretch = Stretch(
-        factor=given.get("factor", float),
-        low=given.get("low_freq_factor", float),
-        high=given.get("high_freq_factor", float),
+        factor=given.positive("factor"),
+        low=given.positive("low_freq_factor"),
+        high=given.positive("high_freq_factor"),
         original=given.size(ORIGINAL),
     )
     return Rope(theta=theta, stretch=stretch)
@@ -221,8 +228,8 @@ def _yarn(given: HuggingFaceConfig, theta: float) -> Rope:
     stretch = Yarn(
         factor=factor,
         original=original,
-        fast=given.get("beta_fast", float, 32.0) or 32.0,
-        slow=given.get("beta_slow", float, 1.0) or 1.0,
+        fast=given.positive("beta_fast", 32.0),
+        slow=given.positive("beta_slow", 1.0),
         whole=given.get("truncate", bool, True),
     )
     return Rope(theta=theta, stretch=stretch, magnitude=given.get("attention_factor", float, _magnitude(given, factor)))
@@ -238,7 +245,7 @@ def _magnitude(given: HuggingFaceConfig, factor: float) -> float:
 
 _ROPES: dict[str, Callable[[HuggingFaceConfig, float], Rope]] = {
     "default": lambda _, theta: Rope(theta=theta),
-    "linear": lambda given, theta: Rope(theta=theta, factor=given.get("factor", float)),
+    "linear": lambda given, theta: Rope(theta=theta, factor=given.positive("factor")),
     # up to the original length the frequencies are not scaled
     "dynamic": lambda given, theta: Rope(theta=theta, limit=given.size(ORIGINAL)),
     "llama3": _llama3,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import attrs
+from annotated_types import Ge, Gt, Interval
 from flax import nnx
 
 from dovetail import STATIC
@@ -15,6 +16,8 @@ from dovetail_model.huggingface.export import save_pretrained
 from dovetail_model.layers.rope import Rope
 from dovetail_model.spec import Attention, DType, Layer, Remat, Spec
 from dovetail_model.transformer import Transformer
+
+Units = Annotated[int, Interval(ge=1, le=1_000_000)]
 
 
 @attrs.frozen(kw_only=True)
@@ -59,18 +62,18 @@ class Decoder:
     (1, 3, 50)
     """
 
-    width: int = 128
-    layers: int = 4
-    heads: int = 4
-    kv_heads: int = 2
-    head_dim: int | None = None
-    ffn: int | None = None
-    rope_theta: Annotated[float, STATIC] = 10_000.0
-    norm_epsilon: Annotated[float, STATIC] = 1e-6
+    width: Units = 128
+    layers: Annotated[int, Interval(ge=1, le=1_000)] = 4
+    heads: Units = 4
+    kv_heads: Units = 2
+    head_dim: Units | None = None
+    ffn: Units | None = None
+    rope_theta: Annotated[float, Gt(0), STATIC] = 10_000.0
+    norm_epsilon: Annotated[float, Ge(0), STATIC] = 1e-6
     tied: bool = True
     dtype: DType = "float32"
     param_dtype: DType = "float32"
-    init_std: Annotated[float, STATIC] = 0.02
+    init_std: Annotated[float, Ge(0), STATIC] = 0.02
     remat: Remat = "auto"
     attention: Attention = "auto"
 

@@ -102,7 +102,9 @@ class SentencePiece:
         file = path / FILE if path.is_dir() else path
         source = read_source(file.parent, chat_template, TEMPLATE_SETTING)
         try:
-            return self._open(file.read_bytes(), source, moment)
+            if not (proto := file.read_bytes()):
+                raise DataError(f"{file}: it is empty, where a sentencepiece model should be")
+            return self._open(proto, source, moment)
         except (OSError, RuntimeError) as error:
             raise DataError(f"{file}: it does not hold a readable sentencepiece model: {error}") from error
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from annotated_types import Interval
 from jaxtyping import Array, Float, Int
 
-from dovetail_optim.lr_schedule._warmup import warmup
+from dovetail_optim.lr_schedule._warmup import Share, Steps, warmup, warmup_length
 
 
 def constant(
-    step: Int[Array, ""], total_steps: Int[Array, ""], *, warmup_ratio: Annotated[float, Interval(ge=0, le=1)] = 0.0
+    step: Int[Array, ""], total_steps: Int[Array, ""], *, warmup_ratio: Share = 0.0, warmup_steps: Steps = None
 ) -> Float[Array, ""]:
-    """Factor 1 after a linear warm-up over the first `warmup_ratio` of the steps.
+    """Factor 1 after a linear warm-up.
+
+    Args:
+        step: steps done, from 0.
+        total_steps: total number of steps.
+        warmup_ratio: fraction of the steps spent warming up.
+        warmup_steps: number of steps spent warming up, in place of `warmup_ratio`.
 
     >>> import jax.numpy as jnp
     >>> constant(jnp.int32(0), jnp.int32(10), warmup_ratio=0.2).item()
     0.5
     """
-    return warmup(step, total_steps, warmup_ratio)
+    return warmup(step, warmup_length(total_steps, warmup_ratio, warmup_steps))

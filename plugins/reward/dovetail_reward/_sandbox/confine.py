@@ -25,6 +25,7 @@ _FILE_RIGHTS: Final = (13, 14, 15, 15, 16)
 """The number of file access rights in each version of Landlock, from the first; later versions have as many as the
 last one listed."""
 _TCP, _SCOPES = 0b11, 0b11
+_INSTALLED: Final = ("site-packages", "dist-packages")
 _SHARED: Final = (
     *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo"),
     *("/dev/null", "/dev/urandom"),
@@ -71,14 +72,21 @@ def confine(folder: str) -> tuple[str, ...]:
     libc.prctl(_DUMPABLE, 0, 0, 0, 0)
     if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
         return ()
-    held = ["landlock"] if _landlock(libc, (folder, f"{sys.base_prefix}/lib", *_SHARED)) else []
+    held = ["landlock"] if _landlock(libc, (folder, *_library(), *_SHARED), os.path.dirname(os.__file__)) else []
     _drop_capabilities(libc, _CAPSET[machine])
     steps = syscalls.program(machine, os.getpid())
     installed = libc.prctl(_SECCOMP, _SECCOMP_FILTER, ctypes.byref(_Filter(len(steps) // 8, steps)), 0, 0)
     return (*held, "seccomp") if installed == 0 else tuple(held)
 
 
-def _landlock(libc: ctypes.CDLL, readable: Sequence[str]) -> bool:
+def _library() -> list[str]:
+    """Return what is in Python's own library, without the packages that are installed in it: they may hold answers."""
+    with os.scandir(os.path.dirname(os.__file__)) as modules, os.scandir(f"{sys.base_prefix}/lib") as beside:
+        own = [entry.path for entry in modules if entry.name not in _INSTALLED]
+        return [*own, *(entry.path for entry in beside if ".so" in entry.name)]
+
+
+def _landlock(libc: ctypes.CDLL, readable: Sequence[str], listed: str) -> bool:
     version = libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
     if version < 1:
         return False
@@ -87,14 +95,15 @@ def _landlock(libc: ctypes.CDLL, readable: Sequence[str]) -> bool:
     ruleset = libc.syscall(_CREATE_RULESET, ctypes.byref(handled), ctypes.c_size_t(size), 0)
     if ruleset < 0:
         return False
-    allowed = all(_allow(libc, ruleset, path) for path in readable if os.path.exists(path))
+    allowed = _allow(libc, ruleset, listed, _READ_DIR)  # Python looks for modules in a list of the folder
+    allowed &= all(_allow(libc, ruleset, path, _READ_FILE | _EXECUTE) for path in readable if os.path.exists(path))
     done = allowed and libc.syscall(_RESTRICT, ruleset, 0) == 0
     os.close(ruleset)
     return done
 
 
-def _allow(libc: ctypes.CDLL, ruleset: int, path: str) -> bool:
-    rights = _READ_FILE | _EXECUTE | (_READ_DIR if os.path.isdir(path) else 0)
+def _allow(libc: ctypes.CDLL, ruleset: int, path: str, rights: int) -> bool:
+    rights |= _READ_DIR if os.path.isdir(path) else 0
     place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     rule = _Beneath(rights, place)
     done = libc.syscall(_ADD_RULE, ruleset, 1, ctypes.byref(rule), 0) == 0

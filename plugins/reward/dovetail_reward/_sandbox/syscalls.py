@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import struct
+from collections.abc import Sequence
 from typing import Final
 
 ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -118,7 +119,9 @@ _FCNTL, _IOCTL = (72, 25), (16, 29)
 _FOR_WRITING: Final = 0o1103
 """O_WRONLY, O_RDWR, O_CREAT and O_TRUNC."""
 _CLONE_THREAD: Final = 0x10000
-_F_SETOWN, _F_SETOWN_EX = 8, 15
+_FCNTL_COMMANDS: Final = (0, 1, 2, 3, 4, 1030)
+"""F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL and F_DUPFD_CLOEXEC; others lock files that programs share, hold leases
+on them, watch folders, or enlarge pipes at the cost of all the user's programs."""
 _TCGETS, _FIOCLEX, _FIONCLEX = 0x5401, 0x5451, 0x5450
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -158,12 +161,15 @@ def _conditions(pid: int) -> list[tuple[tuple[int, int], list[Step]]]:
         (_CLONE, [_argument(0), (_ANY_BIT, 0, 1, _CLONE_THREAD), yes, no]),
         (_TGKILL, [_argument(0), (_EQUAL, 0, 1, pid), yes, no]),
         (_PRLIMIT, [_argument(2), (_EQUAL, 0, 3, 0), _argument(2, high=True), (_EQUAL, 0, 1, 0), yes, no]),
-        (_FCNTL, [_argument(1), (_EQUAL, 2, 0, _F_SETOWN), (_EQUAL, 1, 0, _F_SETOWN_EX), yes, no]),
-        (
-            _IOCTL,
-            [_argument(1), (_EQUAL, 2, 0, _TCGETS), (_EQUAL, 1, 0, _FIOCLEX), (_EQUAL, 0, 1, _FIONCLEX), yes, no],
-        ),
+        (_FCNTL, [_argument(1), *_one_of(_FCNTL_COMMANDS), yes, no]),
+        (_IOCTL, [_argument(1), *_one_of((_TCGETS, _FIOCLEX, _FIONCLEX)), yes, no]),
     ]
+
+
+def _one_of(values: Sequence[int]) -> list[Step]:
+    """Return the instructions that go on after the last of them if a value is there, and skip one more if none is."""
+    last = len(values) - 1
+    return [(_EQUAL, last - index, index == last, value) for index, value in enumerate(values)]
 
 
 def _argument(index: int, *, high: bool = False) -> Step:

@@ -1,12 +1,13 @@
-"""Load a function from a user's file."""
+"""Load a function from a user's file, and read what it returns."""
 
 from __future__ import annotations
 
 import functools
 import importlib.util
 import inspect
+import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def load_function(path: str, name: str) -> Callable[..., Any]:
     sys.modules[module_name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[module_name]
         raise ConfigError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
     function = getattr(module, name, None)
@@ -46,3 +47,38 @@ def check_arguments(function: Callable[..., Any], label: str, names: Sequence[st
         signature.bind(**dict.fromkeys(names))
     except TypeError as error:
         raise ConfigError(f"{label}{signature} is called with {', '.join(names)}: {error}") from error
+
+
+def numbers_of(returned: Any, count: int, who: str) -> list[float | None]:
+    """Return what a function gave for a batch as one number for each completion, None where it abstains.
+
+    Raises:
+        TypeError: if it is not a list of numbers; a text is none, though Python would read it.
+        ValueError: if it has another length, or never ends.
+    """
+    return [number_of(score, who) for score in as_many(returned, count, who)]
+
+
+def as_many(returned: Any, count: int, who: str) -> list[Any]:
+    """Return the list that a function gave, which must be as long as its batch; a generator may never end."""
+    if isinstance(returned, str | bytes | Mapping | Set) or not isinstance(returned, Iterable):
+        said = shown(returned)
+        raise TypeError(f"{who} returned {said}; return a list with a number for each of the {count} completions")
+    scores = list(itertools.islice(returned, count + 1))
+    if len(scores) != count:
+        many = f"more than {count}" if len(scores) > count else str(len(scores))
+        raise ValueError(f"{who} returned {many} scores for {count} completions")
+    return scores
+
+
+def number_of(score: Any, who: str) -> float | None:
+    """Return a score as a number, or None."""
+    if isinstance(score, str | bytes):
+        raise TypeError(f"{who} gave {shown(score)}; return a number, or None to abstain")
+    return None if score is None else float(score)
+
+
+def shown(value: Any) -> str:
+    """Return a value for a message, cut off where it is long."""
+    text = repr(value)
+    return f"{text[:60]}..." if len(text) > 60 else text

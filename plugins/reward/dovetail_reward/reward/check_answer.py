@@ -12,6 +12,7 @@ from dovetail_reward._numbers import Truth, number, spelled
 
 
 @declares(
+    abstains=True,
     range=(-1, 3),
     examples=[
         (

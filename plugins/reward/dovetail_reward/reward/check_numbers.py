@@ -10,6 +10,7 @@ from dovetail_reward._numbers import Truth, first_number, number, spelled
 
 
 @declares(
+    abstains=True,
     range=(0, 1.5),
     examples=[
         ({"completions": "<answer>42</answer>", "answer": "42"}, {"completions": "<answer>7</answer>", "answer": "42"})

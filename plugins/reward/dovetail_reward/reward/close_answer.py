@@ -15,6 +15,7 @@ from dovetail_reward._numbers import Truth, number, spelled
 
 
 @declares(
+    abstains=True,
     range=(0, 1),
     examples=[
         ({"completions": "<answer>40</answer>", "answer": "42"}, {"completions": "<answer>7</answer>", "answer": "42"})

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Final
 import attrs
 from annotated_types import Ge, Gt
 
-from dovetail.errors import ConfigError
+from dovetail.errors import ConfigError, RewardError, listing
 from dovetail.registry import declares
 from dovetail_kit.workers import LATE, workers
-from dovetail_reward.reward._own import check_arguments, load_function
+from dovetail_reward.reward._own import as_many, check_arguments, load_function, number_of
 from dovetail_reward.reward._rate import shared_rate
 
 _GIVEN: Final = ("data_source", "solution_str", "ground_truth", "extra_info")
@@ -33,17 +33,18 @@ class ComputeScore:
     The function is called as verl calls its `custom_reward_function`: with these four by name, and `reward_kwargs`. It
     returns a number, a bool, a sequence that begins with one, a dict with one under `score`, or None to abstain. Other
     numbers in the dict are logged. The arguments other than the completion are columns of the task, which the settings
-    `..._column` name: `ground_truth_column = 'answer'` for most tasks of Dovetail; verl keeps it in the column
-    `reward_model`. If a setting is None, the function gets None. The file is executed with your privileges: use only
-    one that you trust. For functions with TRL's signature, use the reward `functions`.
+    `..._column` name: `ground_truth_column = 'answer'` for most tasks of Dovetail, and for data made for verl
+    `'reward_model.ground_truth'`, which is the entry `ground_truth` of the column `reward_model`. If a setting is None,
+    the function gets None. The file is executed with your privileges: use only one that you trust. For functions with
+    TRL's signature, use the reward `functions`.
 
     It is called in one of these ways:
 
     * by default, for one completion after another, in this process; an error stops the run.
     * with `time_limit`, in several processes, so that no call can hold up the run: verl's `prime` manager.
     * with `batched`, once for all completions, with lists as arguments of plural names (`solution_strs`): verl's
-    `batch`. * an `async` function, for several completions concurrently, as for requests to a server: verl's
-    `rate_limited`.
+      `batch`.
+    * an `async` function, for several completions concurrently, as for requests to a server: verl's `rate_limited`.
 
     Args:
         completions: texts without special tokens, given as `solution_str`.
@@ -51,7 +52,7 @@ class ComputeScore:
         path: the file, relative to the folder in which the run starts; `~` is the home folder.
         name: the function in it.
         data_source_column, ground_truth_column, extra_info_column: the columns whose values are passed, unchanged,
-            under these names.
+            under these names, or `column.key` for an entry of a column of dicts.
         reward_kwargs: further arguments, by name.
         batched: whether the function takes lists and returns a list.
         time_limit: seconds for one completion. An `async` function is cancelled when it next awaits something.
@@ -64,6 +65,7 @@ class ComputeScore:
 
     Raises:
         ConfigError: on construction, if the file or the function cannot be used.
+        RewardError: if a record lacks an entry that `column.key` names.
 
     Departures:
         verl's `prime` and `rate_limited` managers score 0 for a call that is late or raises an exception; here the
@@ -110,13 +112,13 @@ class ComputeScore:
         """Return one score per completion, and metrics."""
         function, extra = load_function(self.path, self.name), self.reward_kwargs or {}
         data_source, ground_truth, extra_info = (
-            [None if name is None else example[name] for example in examples]
+            [None if name is None else _entry(example, name) for example in examples]
             for name in (self.data_source_column, self.ground_truth_column, self.extra_info_column)
         )
         columns = (data_source, completions, ground_truth, extra_info)
         if self.batched:
             returned = function(**dict(zip(_GIVEN_BATCHED, map(list, columns), strict=True)), **extra)
-            return _together([_result(each) for each in returned])
+            return _together([_result(each) for each in as_many(returned, len(completions), self.name)])
         calls = [dict(zip(_GIVEN, given, strict=True)) | extra for given in zip(*columns, strict=True)]
         if inspect.iscoroutinefunction(function):
             return _together(self._awaited(function, calls))
@@ -162,6 +164,22 @@ class _Scorer:
         return lambda arguments: _result(function(**arguments))
 
 
+def _entry(example: Mapping[str, Any], name: str) -> Any:
+    """Return a column, or the entry of a column of dicts.
+
+    >>> _entry({"reward_model": {"ground_truth": "7"}}, "reward_model.ground_truth")
+    '7'
+    """
+    column, _, key = name.partition(".")
+    if name in example or not key:
+        return example[name]
+    inside = example[column]
+    if not isinstance(inside, Mapping) or key not in inside:
+        found = listing(list(inside)) if isinstance(inside, Mapping) else repr(inside)
+        raise RewardError(f"'{name}': the column '{column}' has no entry '{key}'. It has: {found}")
+    return inside[key]
+
+
 def _result(returned: Any) -> Result:
     score, metrics = returned, {}
     if isinstance(returned, Mapping):
@@ -170,7 +188,7 @@ def _result(returned: Any) -> Result:
         metrics = {str(name): float(value) for name, value in numbers.items() if name != "score"}
     elif isinstance(returned, Sequence) and not isinstance(returned, str):
         score = returned[0]
-    return (None if score is None else float(score)), metrics
+    return number_of(score, "the function"), metrics
 
 
 def _together(results: Sequence[Result]) -> tuple[list[float | None], dict[str, list[float]]]:

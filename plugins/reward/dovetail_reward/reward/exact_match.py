@@ -10,6 +10,7 @@ from dovetail_reward._numbers import Truth, number, spelled
 
 
 @declares(
+    abstains=True,
     range=(0, 1),
     last_answer=True,
     examples=[

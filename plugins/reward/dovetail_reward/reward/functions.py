@@ -11,9 +11,10 @@ from typing import Any, Final
 
 import attrs
 
-from dovetail.errors import ConfigError
+from dovetail.errors import ConfigError, RewardError
 from dovetail.registry import declares
-from dovetail_reward.reward._own import load_function
+from dovetail.registry.places import first_line, raised_in
+from dovetail_reward.reward._own import load_function, numbers_of
 
 Parameter = inspect.Parameter
 Metrics = dict[str, list[float]]
@@ -59,6 +60,7 @@ class Functions:
 
     Raises:
         ConfigError: on construction, if the file or a function cannot be used.
+        RewardError: if a function raises an exception, or does not return a number or None for each completion.
 
     Departures:
         There is no `trainer_state`; a function that needs one is refused. The prompt of a conversation is the text that
@@ -116,17 +118,27 @@ class Functions:
             "log_extra": lambda name, values: logged.update(_numbers(name, values)),
             **(self.reward_kwargs or {}),
         }
-        found = {name: self._scores(name, offered) for name in self.names}
+        found = {name: self._scores(name, offered, len(completions)) for name in self.names}
         if len(found) > 1:
             logged |= {name: [math.nan if score is None else score for score in each] for name, each in found.items()}
         weights = self.weights or (1.0,) * len(found)
         return [_sum(scores, weights) for scores in zip(*found.values(), strict=True)], logged
 
-    def _scores(self, name: str, offered: Mapping[str, Any]) -> list[float | None]:
+    def _scores(self, name: str, offered: Mapping[str, Any], count: int) -> list[float | None]:
         parameters = self._parameters(name)
         taken = {key: value for key, value in offered.items() if _takes_all(parameters) or key in parameters}
-        returned = _called(load_function(self.path, name), taken)
-        return [None if score is None else float(score) for score in returned]
+        # lists of its own: what it does to them must not reach the next function
+        own = {key: list(value) if isinstance(value, list) else value for key, value in taken.items()}
+        function, label = load_function(self.path, name), f"{self.path}: {name}"
+        try:
+            returned = _called(function, own)
+        except Exception as error:
+            hint = "" if self.conversational else _conversational(error)
+            raise RewardError(f"{label} raised {first_line(error)}{raised_in(function, error)}{hint}") from error
+        try:
+            return numbers_of(returned, count, label)
+        except (TypeError, ValueError) as error:
+            raise RewardError(str(error)) from error
 
     def _parameters(self, name: str) -> Mapping[str, inspect.Parameter]:
         return inspect.signature(load_function(self.path, name)).parameters
@@ -153,6 +165,13 @@ class Functions:
 
 def _takes_all(parameters: Mapping[str, inspect.Parameter]) -> bool:
     return any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
+
+
+def _conversational(error: Exception) -> str:
+    """Return a hint for a function that reads a text as a list of messages: `completion[0]["content"]`."""
+    if "indices must be integers" not in str(error):
+        return ""
+    return "; completions and prompts are texts: for lists of messages set reward.functions.conversational = True"
 
 
 def _called(function: Callable[..., Any], taken: dict[str, Any]) -> Any:

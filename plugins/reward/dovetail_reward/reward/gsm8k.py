@@ -17,6 +17,7 @@ _VERL_READS = 300
 
 
 @declares(
+    abstains=True,
     range=(0, 1),
     last_answer=True,
     examples=[({"completions": "#### 42", "answer": "42"}, {"completions": "#### 7", "answer": "42"})],

@@ -18,6 +18,7 @@ from annotated_types import Ge, Gt
 
 from dovetail.errors import ConfigError, RewardError
 from dovetail.registry import declares
+from dovetail_reward.reward._own import numbers_of
 from dovetail_reward.reward._rate import shared_rate
 
 _PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -178,9 +179,7 @@ def _json(question: dict[str, Any], url: str) -> bytes:
 def _read_scores(body: bytes, size: int, url: str) -> list[float | None]:
     try:
         scores = json.loads(body)["scores"]
-        if len(scores) != size:
-            raise ValueError(f"{len(scores)} scores for {size} completions")
-        return [None if score is None else float(score) for score in scores]
+        return numbers_of(scores, size, "it")
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise RewardError(
             f'{url} answers {body[:200]!r}, which is not {{"scores": [...]}} with {size} numbers'

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any, Final, Literal
 
 import attrs
 from annotated_types import Ge, Gt
 
 from dovetail import STATIC
-from dovetail.errors import ConfigError, RunError
-from dovetail.extras import needs
+from dovetail.errors import RunError
 from dovetail.ranges import in_range
+from dovetail_kit.ray_cluster import import_ray, join
 from dovetail_rollout.kinds import Program
 from dovetail_rollout.launcher._keeper import Keeper
 
@@ -59,7 +57,7 @@ class Ray:
 
     def check(self) -> None:
         """Refuse a missing Ray."""
-        _import()
+        import_ray("launcher 'ray'")
 
     def open(self, replicas: int) -> RayPlaces:
         """Join the cluster or start one, and reserve a bundle for each replica.
@@ -68,10 +66,8 @@ class Ray:
             ConfigError: if Ray is not installed, or there is no cluster at the address.
             RunError: if the resources are not there in time, saying which.
         """
-        ray = _import()
-        owned = not ray.is_initialized()
-        if owned:
-            self._join(ray)
+        ray = import_ray("launcher 'ray'")
+        owned = join(ray, self.address, "launcher.ray.address")
         group = ray.util.placement_group([self.bundle] * replicas, strategy=self.strategy)
         ready, _ = ray.wait([group.ready()], timeout=self.seconds)
         places = RayPlaces(
@@ -91,22 +87,6 @@ class Ray:
 
     def _options(self) -> dict[str, Any]:
         return {"num_cpus": self.cpus, "num_gpus": self.gpus, "resources": dict(self.resources), "max_restarts": 0}
-
-    def _join(self, ray: Any) -> None:
-        try:
-            ray.init(
-                address=self.address or "local", include_dashboard=None, log_to_driver=False, logging_level="error"
-            )
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            message = " ".join(str(error).split())
-            raise ConfigError(f"launcher.ray.address = {self.address!r}: no Ray cluster there: {message}") from error
-
-
-def _import() -> ModuleType:
-    try:
-        return importlib.import_module("ray")
-    except ImportError as error:
-        raise ConfigError(needs("launcher 'ray'", "Ray", "ray") + f" ({error})") from error
 
 
 def _missing(ray: Any, bundle: Mapping[str, float], replicas: int, strategy: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import ArrayCase
 from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.compare import same
@@ -38,3 +39,38 @@ def normaliser(subject: Subject) -> None:
         mask = fields["mask"] if seed == 0 else fields["mask"][::-1].copy()
         total = case.run(fields | {"mask": mask}).value.sum()
         same(total, 1.0, "the sum of the weights")
+
+
+@check(
+    "loss_agg",
+    unless="neither_mean_nor_sum",
+    fix="Divide by the count itself, guarded by jnp.maximum(count, 1), not by count + 1 or its root.",
+)
+def mean_or_sum(subject: Subject) -> None:
+    """If all completions come twice, or have their tokens twice, the total of the weights stays, or it doubles.
+
+    A mean stays, a sum doubles. Anything between them changes the learning rate with the size of the batch.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    once = float(case.run(fields).value.sum())
+    twice = {"completions": _repeated(fields, 0), "tokens": _repeated(fields, 1)}
+    for what, more in twice.items():
+        ratio = float(case.eager(more).value.sum()) / once
+        if min(abs(ratio - 1), abs(ratio - 2)) > 1e-3:
+            raise Failed(f"with all {what} twice, the total of the weights is {ratio:.5g} times what it was")
+
+
+def _repeated(fields: batch.Fields, axis: int) -> batch.Fields:
+    """Return fields in which every completion, or every token of a completion, comes twice; groups are distinct."""
+    label = int(np.abs(batch.GROUP_IDS).max()) + 1
+    found = {}
+    for name, value in fields.items():
+        if axis == 0 and batch.is_array(value):
+            again = value + np.int32(2 * label) if name == "group_ids" else value
+            found[name] = np.concatenate([value, again])
+        elif axis == 1 and batch.has_tokens(value):
+            found[name] = np.concatenate([value, value], axis=1)
+        else:
+            found[name] = 2 * value if axis == 1 and name == "lengths" else value
+    return found

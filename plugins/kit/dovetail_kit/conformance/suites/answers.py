@@ -76,17 +76,50 @@ def nothing_is_kept(subject: Subject) -> None:
 
 @check("reward", claim="examples", when=is_alone, fix="Compare whole answers: 42 is not the answer 421.")
 def the_whole_answer(subject: Subject) -> None:
-    """A number that contains the answer is not the answer.
+    """A number that contains the answer is not the answer, and neither is the beginning of the answer.
 
     As a substring, 42 occurs in 421, and in every sufficiently long sequence of digits.
     """
     record, answer = _good(subject)
-    good, *others = call_on(
-        subject, [_with(record, answer, said, answer) for said in (answer, f"{answer}1", f"1{answer}", f"9{answer}9")]
-    )
-    for said, score in zip((f"{answer}1", f"1{answer}", f"9{answer}9"), others, strict=True):
+    wrong = [f"{answer}1", f"1{answer}", f"9{answer}9", *([answer[:-1]] if len(answer) > 1 else [])]
+    good, *others = call_on(subject, [_with(record, answer, said, answer) for said in (answer, *wrong)])
+    for said, score in zip(wrong, others, strict=True):
         if score is not None and good is not None and not np.sum(score) < np.sum(good):
             raise Failed(f"the answer is {answer}, and {said} gets {score!r} as well")
+
+
+@check(
+    "reward",
+    claim="examples",
+    unless="any_answer",
+    when=is_alone,
+    fix="Decide which answer counts, the last one say, and compare that one alone; or declare any_answer=True.",
+)
+def one_answer_counts(subject: Subject) -> None:
+    """A completion with a right and a wrong answer is not right in both orders.
+
+    Otherwise a policy learns to write down several answers, which costs it nothing.
+    """
+    record, answer = _good(subject)
+    texts = [record["completions"], _with(record, answer, NUMBERS[0], answer)["completions"]]
+    right, *scores = call_on(
+        subject,
+        [record, *(record | {"completions": f"{first}\n{last}"} for first, last in (texts, texts[::-1]))],
+    )
+    if right is not None and all(score is not None and score >= right for score in scores):
+        raise Failed(f"{short(texts[0])} gets {right!r}, and with a wrong answer before or after it {scores}")
+
+
+@check("reward", claim="abstains", when=is_pure, fix="Return None where the answer is None.")
+def no_answer_no_score(subject: Subject) -> None:
+    """Where an example has no answer (None), it abstains.
+
+    A missing answer that counts as a wrong one teaches the policy that all its answers to that question are bad.
+    """
+    records: list[dict[str, Any]] = [record | {"answer": None} for record in records_of(subject)]
+    for record, found in zip(records, call_on(subject, records), strict=True):
+        if found is not None:
+            raise Failed(f"where the answer is None, {short(record['completions'])} gets {found!r}")
 
 
 @check("reward", claim="last_answer", when=is_alone, fix="Take the last match, not the first: re.findall(...)[-1].")
@@ -116,7 +149,8 @@ def runs_no_code(subject: Subject) -> None:
         code = [touch, f"<answer>{touch}</answer>", rf"\boxed{{{touch}}}", f"#### {touch}", f"```python\n{touch}\n```"]
         environment = dict(os.environ)
         records = [like | {"completions": text} for text in (code[-1:] if starts_processes(subject) else code)]
-        records += [like | {"answer": touch} for _ in range("answer" in like and isinstance(like["answer"], str))]
+        if subject.declared.get("examples") and isinstance(like.get("answer"), str):
+            records.append(like | {"answer": touch})
         try:
             call_on(subject, records)
         except Inapplicable:

@@ -10,6 +10,9 @@ from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.compare import Result, finite, same
 from dovetail_kit.conformance.subject import Subject
 
+FLAWS = ("truncated", "void_turns")
+"""Fields that say what went wrong in a completion."""
+
 
 @check(
     "completion_filter",
@@ -80,7 +83,8 @@ def whole_groups(subject: Subject) -> None:
     """A group is kept or excluded as a whole."""
     case = ArrayCase.of(subject)
     fields = case.fields()
-    for scores in (np.arange(batch.ROWS) % 2, np.arange(batch.ROWS) > 3, np.linspace(0, 1, batch.ROWS)):
+    at_the_mean = np.array([0, 1, 0, 0, 1, 0.5, 0, 1])  # the largest group, whose third row is empty, has 0, ½ and 1
+    for scores in (np.arange(batch.ROWS) % 2, np.arange(batch.ROWS) > 3, np.linspace(0, 1, batch.ROWS), at_the_mean):
         kept = case.run(batch.with_scores(fields, scores)).value
         live = fields["mask"].any(axis=1)
         for group in np.unique(fields["group_ids"]):
@@ -96,6 +100,29 @@ def whole_completions(subject: Subject) -> None:
     kept, mask = case.run(fields).value, fields["mask"]
     if (kept.any(axis=1) & (kept != mask).any(axis=1)).any():
         raise Failed("of a completion some policy tokens are kept and others are not")
+
+
+@check(
+    "completion_filter",
+    "loss_mask",
+    when=lambda component: bool({*FLAWS} & {*component.reads}),
+    fix="Keep where the flag is false: mask & ~truncated[:, None].",
+)
+def flaws_do_not_help(subject: Subject) -> None:
+    """A completion that was cut off, or has turns without usable text, is not kept for that reason.
+
+    With the condition inverted, a run learns from failures of this kind and from nothing else.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    for name in FLAWS:
+        if name in fields:
+            with_it, without = (
+                case.run(fields | {name: np.full_like(fields[name], flag)}).value for flag in (True, False)
+            )
+            more = (with_it > without) & fields["mask"]
+            if more.any():
+                raise Failed(f"with '{name}' true {more.sum()} tokens are kept, or weigh more, that are not without it")
 
 
 @check("completion_filter", "loss_mask", fix="Compare with a bound that some token passes.")

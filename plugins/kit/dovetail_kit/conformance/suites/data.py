@@ -174,6 +174,19 @@ def round_trip(subject: Subject) -> None:
             )
 
 
+@check("tokenizer", fix="Put what the model expects before the prompt, and strip nothing.")
+def renders_the_whole_prompt(subject: Subject) -> None:
+    """A prompt that is a text is rendered as it is, with white space at its ends, whatever comes before or after it.
+
+    A prompt that ends with a line break or a space asks for something else than one without.
+    """
+    tokenizer = tokenizer_of(subject)
+    for text in ("3 + 4 =", "3 + 4 = ", "\n 3 + 4?\n\n"):
+        shown = tokenizer.render(text)
+        if text not in shown:
+            raise Failed(f"the prompt {text!r} is rendered as {shown!r}")
+
+
 @check("tokenizer", fix="Save everything that encode and decode depend on.")
 def saved(subject: Subject) -> None:
     """Saved and loaded, it gives the same ids: a resumed run and an export load what was saved."""

@@ -7,6 +7,7 @@ import numpy as np
 from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import ArrayCase
 from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.compare import finite
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.batches import kept_tokens
 
@@ -43,6 +44,34 @@ def more_is_better(subject: Subject) -> None:
             raise Failed(f"with a score of 1 instead of 0 the advantages of completion {row} fall by {-gains[-1]:.6g}")
     if max(gains) < EPSILON:
         raise Failed("a score of 1 instead of 0 raises the advantage of no completion")
+
+
+@check(
+    "advantage",
+    reads=["score_table"],
+    fix="Leave out what is NaN: jnp.where(jnp.isnan(table), 0.0, table), and counts.",
+)
+def abstentions(subject: Subject) -> None:
+    """Where a reward abstained, which is NaN in score_table, advantages are finite, for the whole group."""
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    for rows in ([ROW], list(range(batch.ROWS))):
+        table = fields["score_table"].copy()
+        table[rows, 0] = np.nan
+        finite(np.where(fields["mask"], case.run(fields | {"score_table": table}).value, 0), "the advantage")
+
+
+@check("advantage", reads=["score_table"], fix="Combine all columns of the table: it has one for each reward.")
+def every_column_counts(subject: Subject) -> None:
+    """Each reward, not only one of them, changes some advantages."""
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    before = case.run(fields).value
+    for column in range(batch.REWARDS):
+        table = fields["score_table"].copy()
+        table[:, column] = table[::-1, column]
+        if np.allclose(case.run(fields | {"score_table": table}).value, before, atol=1e-6):
+            raise Failed(f"other numbers in column {column} of score_table change nothing")
 
 
 @check(
@@ -130,6 +159,11 @@ def corrects(subject: Subject) -> None:
     for gap in (0.05, 1.0, FAR_OFF):
         (more, kept), (less, also) = found[gap], found[-gap]
         both = kept & also
+        if (less[also] > agreed.value[also] + EPSILON).any():
+            raise Failed(
+                f"a token that the sampler draws {np.exp(gap):.3g} times too often weighs {less[also].max():.6g}, more"
+                f" than {agreed.value[also].max():.6g}, where they agree"
+            )
         if (more[both] < less[both] - EPSILON).any():
             raise Failed(
                 f"a token that the sampler draws {np.exp(gap):.3g} times too often weighs"
@@ -139,7 +173,8 @@ def corrects(subject: Subject) -> None:
 
 @check("group_filter", reads=["scores"], fix="Keep the groups whose scores differ: those are what can be learnt from.")
 def keeps_what_differs(subject: Subject) -> None:
-    """A group of equal scores is kept only if groups whose scores differ are kept too, and some of the latter are kept.
+    """A group of equal scores is kept only if groups whose scores differ are kept too; some of the latter are kept, and
+    some group is left out.
 
     Equal scores have no advantages. An inverted filter discards exactly the groups with a learning signal.
     """
@@ -147,17 +182,22 @@ def keeps_what_differs(subject: Subject) -> None:
     fields = case.fields()
     ids = fields["group_ids"] if "group_ids" in fields else np.array(batch.GROUP_IDS)
     live = fields["mask"].any(axis=1)
-    ever = False
+    ever = dropped = False
     for low, high in ((0.0, 1.0), (-1.0, 1.0), (0.2, 0.9)):
         for equal in (low, high):
             scores = np.where(ids == 5, np.where(np.arange(batch.ROWS) == 0, low, high), equal)
             kept = case.run(batch.with_scores(fields, scores)).value
             differing, constant = kept[live & (ids == 5)].all(), kept[live & (ids != 5)].any()
             ever |= bool(differing)
+            dropped |= not kept[live].all()
             if constant and not differing:
                 raise Failed(f"groups of {equal:g} alone are kept, and one of {low:g} and {high:g} is not")
     if not ever:
         raise Failed("no group whose scores differ is kept")
+    for equal in () if dropped else (-100.0, 100.0):
+        dropped |= not case.run(batch.with_scores(fields, np.full(batch.ROWS, equal))).value[live].all()
+    if not dropped:
+        raise Failed("every group is kept, whatever its scores are")
 
 
 @check("reward_shaping", reads=["token_rewards"], fix="Return token_rewards and what is added to them.")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import copy
 import json
+import random
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from dovetail.errors import DovetailError
 from dovetail.kinds.data import ASSISTANT
-from dovetail.protocols import Call, Parsed, Step, Tool, Turn
+from dovetail.protocols import Call, Parsed, Result, Step, Tool, Turn
+from dovetail.ranges import plain
 from dovetail.registry import current
-from dovetail_agent.signature import schema
+from dovetail_agent.signature import arguments, schema
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
 
@@ -23,7 +25,11 @@ CALLS = (
     Call("set_up", {"on": True, "share": 0.25, "note": None}),
 )
 TEXTS = ("", "1", "It is 3.", "7 or 8?", "left", "\x00", "x" * 10_000, "\N{SNOWMAN}", '{"name": 1}', "[]", "<a>")
-TURNS = 4
+TURNS = 12
+STEADY: Final = ("sky", "1 + 2", "3")
+"""Texts that arguments may hold."""
+ANSWERS: Final = (str, int, float, list, dict, Result)
+"""What a tool may return; a bool is an int."""
 
 
 @check("tool_format", fix="Escape in `write` what `parse` would take for the end of a value, and keep the order.")
@@ -65,7 +71,7 @@ def reads_anything(subject: Subject) -> None:
 
 @check("tool_format", fix="Find all of the calls; return Parsed(error=...) where only one is allowed.")
 def reads_all_calls(subject: Subject) -> None:
-    """Two calls in a turn are read as two, or as an error, and never as one of them.
+    """Two calls in a turn are read as two, in the order written, or as an error, and never as one of them.
 
     A call that is dropped without a word looks to the policy like a tool that does not answer.
     """
@@ -73,8 +79,36 @@ def reads_all_calls(subject: Subject) -> None:
     for first, second in ((CALLS[0], CALLS[2]), (CALLS[2], CALLS[1])):
         text = f"{format_.write(first)}\n{format_.write(second)}"
         found = format_.parse(text)
-        if found.error is None and len(found.calls) == 1:
-            raise Failed(f"{text[:200]!r} is read as a single call, of {found.calls[0].name}")
+        names = [call.name for call in found.calls]
+        if found.error is None and len(names) == 1:
+            raise Failed(f"{text[:200]!r} is read as a single call, of {names[0]}")
+        if len(names) == 2 and names != [first.name, second.name]:
+            raise Failed(f"{text[:200]!r} is read as calls of {names[0]} and {names[1]}, in this order")
+
+
+@check("tool_format", fix="Return Parsed(error=...) where a call begins that cannot be read; do not pass over it.")
+def tells_of_a_broken_call(subject: Subject) -> None:
+    """Of the ways to cut a written call short, one at least is read as an error.
+
+    A call that is passed over ends the turn: the policy is not told what was wrong, and waits for no answer.
+    """
+    format_ = subject.bind()
+    whole = format_.write(CALLS[0])
+    if all(format_.parse(whole[:end]).error is None for end in range(1, len(whole))):
+        raise Failed(f"no beginning of {whole!r} is read as an error")
+
+
+@check("tool_format", fix="Use the hyperparameter in `write` and in `parse`, or take it out.")
+def every_text_counts(subject: Subject) -> None:
+    """Another text as a hyperparameter changes how a call is written.
+
+    A marker that is written into the code looks like a setting, and none of its values changes anything.
+    """
+    for name, value in subject.params.items():
+        if isinstance(value, str) and plain(subject.component.hints[name]) is str:
+            written = [subject.bind(**{name: text}).write(CALLS[0]) for text in (value, f"{value}_or")]
+            if written[0] == written[1]:
+                raise Failed(f"'{name}' = {value!r} can be changed to '{value}_or' unseen")
 
 
 def _broken(format_: Any) -> Iterator[str]:
@@ -92,9 +126,7 @@ def can_be_told_of(subject: Subject) -> None:
 
     The chat template passes it to the model, which could not call the tool without it.
     """
-    tool = Tool(name=subject.component.name, function=subject.bind(), target=subject.component.load())
-    if hasattr(tool.function, "tools"):
-        raise Inapplicable("it stands for the tools of a server, which says what they are")
+    tool = _tool_of(subject)
     try:
         told = schema(tool)["function"]
     except DovetailError as error:
@@ -102,6 +134,71 @@ def can_be_told_of(subject: Subject) -> None:
     if not told["description"]:
         raise Failed("its docstring does not begin with a sentence")
     json.dumps(told)
+
+
+def _example_of(said: Mapping[str, Any], text: str) -> Any:
+    """Return a value of a JSON schema's type."""
+    if "enum" in said:
+        return said["enum"][len(text) % len(said["enum"])]
+    plain = {"string": text, "integer": len(text), "number": 0.5 * len(text), "boolean": True, "object": {"a": text}}
+    return (
+        [_example_of(said.get("items", {"type": "string"}), text)] if said["type"] == "array" else plain[said["type"]]
+    )
+
+
+def _tool_of(subject: Subject) -> Tool:
+    tool = Tool(name=subject.component.name, function=subject.bind(), target=subject.component.load())
+    if hasattr(tool.function, "tools"):
+        raise Inapplicable("it stands for the tools of a server, which says what they are")
+    return tool
+
+
+def _called(tool: Tool, text: str) -> Any:
+    """Return what a tool answers, or the exception whose message the model reads.
+
+    Raises:
+        Failed: if it changes its arguments.
+    """
+    try:
+        types = schema(tool)["function"]["parameters"]["properties"]
+        given = arguments(tool, {name: _example_of(said, text) for name, said in types.items()})
+    except (DovetailError, ValueError) as error:
+        raise Inapplicable(f"it cannot be called with made-up arguments: {error}") from error
+    before = copy.deepcopy(given)
+    try:
+        answer = tool.function(*given)
+    except (DovetailError, ConnectionError) as error:
+        raise Inapplicable(f"it cannot be called here: {error}") from error
+    except Exception as error:  # the model reads its message
+        answer = error
+    if given != before:
+        raise Failed(f"it changes its arguments from {before} to {given}")
+    return answer
+
+
+@check(
+    "tool",
+    when=lambda component: component.declares.get("deterministic", True),
+    fix="Keep what an episode must remember in a Result's state, not in the module, and take no clock; or declare"
+    " deterministic=False. Return a text, a number, a list, a dict or a Result.",
+)
+def answers_alike(subject: Subject) -> None:
+    """The same first call of an episode gets the same answer whatever was asked before, and changes no argument.
+
+    Episodes are resumed, branched and played again, beside others in the same process. What is neither a text, a
+    number, a list, a dict nor a `Result` the model cannot read.
+    """
+    tool = _tool_of(subject)
+    before = random.getstate(), repr(np.random.get_state())  # noqa: NPY002
+    first = [_called(tool, text) for text in STEADY]
+    for text, answer in zip(STEADY, first, strict=True):
+        if not isinstance(answer, (*ANSWERS, Exception)):
+            raise Failed(f"called with {text!r} it returns {answer!r}, of type {type(answer).__name__}")
+        again = _called(tool, text)
+        if repr(again) != repr(answer):
+            raise Failed(f"called with {text!r} it answers {answer!r}, and later {again!r}")
+    if before != (random.getstate(), repr(np.random.get_state())):  # noqa: NPY002
+        raise Failed("it draws from a random number generator of the whole process")
 
 
 @check(
@@ -115,12 +212,32 @@ def is_a_function(subject: Subject) -> None:
     Otherwise episodes could be neither resumed nor branched, and no run with them would be repeatable.
     """
     interaction = subject.bind()
+    generators = random.getstate(), repr(np.random.get_state())  # noqa: NPY002
     for number, text in enumerate(TEXTS):
         state, said = interaction.reset(_example(interaction), np.random.default_rng(number))
         again = interaction.reset(_example(interaction), np.random.default_rng(number))
         if (state, tuple(said)) != (again[0], tuple(again[1])):
             raise Failed("reset with the same generator gives another state or other messages")
         _walk(interaction, state, text)
+    if generators != (random.getstate(), repr(np.random.get_state())):  # noqa: NPY002
+        raise Failed("it draws from a random number generator of the whole process, not from the one that it is given")
+
+
+def played(subject: Subject) -> list[str]:
+    """What an interaction says and rewards in some episodes."""
+    interaction: Any = subject.bind()
+    found = []
+    for text in TEXTS:
+        rng = np.random.default_rng(0)
+        state, said = interaction.reset(_example(interaction), rng)
+        found.append(repr(said))
+        for turn in range(3 * TURNS):
+            step = interaction.step(state, Turn(text=text, number=turn), rng)
+            found.append(repr((step.messages, step.reward, step.done)))
+            if step.done:
+                break
+            state = step.state
+    return found
 
 
 def _walk(interaction: Any, state: Any, text: str) -> None:
@@ -149,6 +266,8 @@ def _can_go_on(step: Step, text: str) -> None:
     roles = [message.get("role") for message in step.messages]
     if ASSISTANT in roles:
         raise Failed(f"it answers {text[:40]!r} in the role '{ASSISTANT}', which is the policy's")
+    if not np.isfinite(step.reward):
+        raise Failed(f"it answers {text[:40]!r} with a reward of {step.reward}")
     if not step.done and not roles:
         raise Failed(
             f"it answers {text[:40]!r} with no message, although the episode goes on: there is nothing to read"

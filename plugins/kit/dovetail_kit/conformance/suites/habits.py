@@ -20,9 +20,13 @@ from dovetail_kit.conformance.suites.curricula import PROMPTS, SAMPLES, generato
 from dovetail_kit.conformance.suites.data import opened
 from dovetail_kit.conformance.suites.elsewhere import JOURNAL
 from dovetail_kit.conformance.suites.replays import history_of
-from dovetail_kit.conformance.suites.sweeps import play_study
+from dovetail_kit.conformance.suites.sweeps import open_study, play_study
 
 ROUNDS = 200
+LEARNT = 40
+LESSONS = 20
+RECORDS = 30
+CLEAR = 0.02
 HOPELESS = -100.0
 
 
@@ -64,8 +68,9 @@ def learns_from_scores_that_are_there(subject: Subject) -> None:
     for name, array in after.items():
         if array.dtype.kind == "f" and (np.isnan(array) & ~np.isnan(state[name])).any():
             raise Failed(f"after scores of which some are NaN, '{name}' has NaN")
-    if first and not differing(after, first):
-        raise Failed("after two updates its state is what it was at first")
+    few, _ = split_metrics(curriculum.update(first, everything[:3], some[:3]))  # as one that counts to the end sees it
+    if first and not differing(after, first) and not differing(few, first):
+        raise Failed("after updates with all prompts, and with three, its state is what it was at first")
 
 
 @check("replay", fix="Put the groups whose scores differ into the buffer, and return them in a later step.")
@@ -91,14 +96,38 @@ def _left(subject: Subject, records: list[tuple[int, dict[str, float]]]) -> tupl
     return printed.getvalue(), files
 
 
-@check("sink", unless="elsewhere", fix="Write each record when it comes, or gather them until close().")
+@check(
+    "sink",
+    unless="elsewhere",
+    fix="Write each record when it comes, or gather them until close(); declare newest_only=True if that is meant.",
+)
 def keeps_every_record(subject: Subject) -> None:
-    """What is left after six records is not what is left after the last of them alone."""
+    """What is left after six records is not what is left after the last of them alone, unless declared newest_only."""
+    if subject.declared.get("newest_only"):
+        raise Inapplicable("it declares newest_only")
     records = [
         (step, {"reward/mean": step / 7, "loss": 2.0 - step / 5, "eval/accuracy": step / 9}) for step in range(1, 7)
     ]
     if _left(subject, records) == _left(subject, records[-1:]):
         raise Failed("it leaves the same after six records as after the last one alone")
+
+
+@check("sink", unless="elsewhere", fix="Write each figure as the float that it is, and the step that it belongs to.")
+def tells_records_apart(subject: Subject) -> None:
+    """Other figures, or the same ones of other steps, leave something else.
+
+    Figures that are cut to whole numbers, or rows without their step, look well-formed and say nothing.
+    """
+    names = ("reward/mean", "loss", "eval/accuracy", "kl/mean", "entropy/mean")
+
+    def records(shift: float, later: int) -> list[tuple[int, dict[str, float]]]:
+        return [(step + later, dict.fromkeys(names, shift + step / 100)) for step in range(1, RECORDS + 1)]
+
+    before = _left(subject, records(0.0, 0))
+    if _left(subject, records(0.3, 0)) == before:
+        raise Failed("it leaves the same whether figures are 0.01 to 0.3 or 0.31 to 0.6")
+    if _left(subject, records(0.0, 2)) == before:
+        raise Failed(f"it leaves the same for the steps 1 to {RECORDS} and for the steps 3 to {RECORDS + 2}")
 
 
 @check("sampling_preset", fix="Name settings of `sampling` as they are spelt, with values that it allows.")
@@ -135,6 +164,67 @@ def _asked(subject: Subject, curve: Any, others: Any) -> bool:
         return bool(subject.bind()(*(offered[name] for name in subject.component.reads)))
     except ConfigError as error:
         raise Inapplicable(f"it cannot be asked here: {error}") from error
+
+
+@check("curriculum", fix="Let what `update` has learnt decide what `choose` draws.")
+def chooses_by_what_it_learns(subject: Subject) -> None:
+    """If its state depends on the scores, so do its choices.
+
+    A curriculum that keeps scores and draws at random looks like one in every record, and is none.
+    """
+    curriculum: Any = subject.bind()
+    first = np.arange(PROMPTS) < PROMPTS // 2
+    histories = (np.where(first, 1.0, 0.0), np.where(first, 0.5, 1.0), np.where(first, 0.0, 0.5), 0.0 * first)
+    states = [_taught(curriculum, rates) for rates in histories]
+    if not any(differing(states[0], other) for other in states[1:]):
+        raise Inapplicable("its state does not depend on the scores")
+    drawn = [
+        [np.asarray(curriculum.choose(state, 3, generator_of(seed))).tolist() for seed in range(ROUNDS)]
+        for state in states
+    ]
+    if all(each == drawn[0] for each in drawn):
+        raise Failed(f"in {ROUNDS} draws it chooses the same, whatever the scores of the prompts were")
+
+
+def _taught(curriculum: Any, rates: np.ndarray) -> Any:
+    """Return the state after some steps in which these shares of the completions of each prompt succeed."""
+    state = curriculum.init(PROMPTS)
+    for _ in range(LESSONS):
+        scores = np.arange(SAMPLES) < SAMPLES * rates[:, None]
+        state, _ = split_metrics(curriculum.update(state, np.arange(PROMPTS), scores.astype(float)))
+    return state
+
+
+def _climbed(subject: Subject, sign: float) -> float:
+    """Return the mean height of the later proposals where the results rise or fall with all settings."""
+    from dovetail_lab.kinds import Result
+
+    space, study = open_study(subject, LEARNT)
+    heights: list[float] = []
+    while len(heights) < LEARNT and (proposal := study.ask()) is not None:
+        places = []
+        for key, form in space.items():
+            low, high = (np.log(x) if form.form.startswith("log") else float(x) for x in form.arguments)
+            value = proposal.values[key]
+            places.append(((np.log(value) if form.form.startswith("log") else value) - low) / (high - low))
+        heights.append(float(np.mean(places)))
+        value = sign * heights[-1]
+        study.tell(len(heights) - 1, Result(value=value, curve=((1, value),)))
+    return float(np.mean(heights[LEARNT // 2 :]))
+
+
+@check("sampler", when=lambda component: getattr(component.load(), "learns", False), slow=True, fix="Higher is better.")
+def learns_upwards(subject: Subject) -> None:
+    """What it proposes late is higher where high settings do well than where low ones do.
+
+    A sampler that follows the worst result tries everything but what the sweep is looking for.
+    """
+    up, down = (_climbed(subject, sign) for sign in (1.0, -1.0))
+    if up < down - CLEAR:
+        raise Failed(
+            f"on a scale of 0 to 1, late proposals are at {up:.3g} where high settings do well, and at {down:.3g} where"
+            " low ones do"
+        )
 
 
 @check("early_stopping", fix="Compare with all of the others, in any order, at the step that the trial has reached.")

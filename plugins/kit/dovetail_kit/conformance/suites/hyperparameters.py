@@ -9,30 +9,37 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dovetail.errors import listing
-from dovetail.ranges import plain
+from dovetail.errors import DovetailError, listing
+from dovetail.ranges import bounds, plain, union_of
+from dovetail.registry import Component
 from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import ArrayCase, on_batch
-from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.compare import Result
 from dovetail_kit.conformance.subject import Subject
-from dovetail_kit.conformance.suites.numbers import CONTROLLERS, SCHEDULES, TOTAL
+from dovetail_kit.conformance.suites.numbers import CONTROLLERS, SCHEDULES, TOTAL, schedule_of
 from dovetail_kit.conformance.suites.values import ARRAYS
 
 FIX = "Use the hyperparameter, or take it out; declare idle=('name',) if it matters only in cases that are rare."
+ROUNDING = 1e-5
 FAR = 3.0
 """What fields are multiplied by, so that bounds are met."""
 
 
 @check(*ARRAYS, when=on_batch, name="every_number_counts", fix=FIX)
 def every_number_counts(subject: Subject) -> None:
-    """Another value of any float hyperparameter changes a value or a gradient (without gradients, also a metric) on
-    some of the batches.
+    """Another value of any hyperparameter that is a number changes a value or a gradient (without gradients, also a
+    metric) on some of the batches.
 
     A discount that is never applied, or an upper bound that is used in place of the lower one, would go unnoticed: a
     sweep over it would compare identical runs.
     """
     case = ArrayCase.of(subject)
+    whole = {name: value for name, value in numbers_of(subject).items() if name not in subject.floats}
+    for name, value in whole.items():
+        tried = others(subject.component, name, value)
+        if tried and not any(_counts_as(case, name, other) for other in tried):
+            raise Failed(f"'{name}' = {value} can be changed to {listing(map(str, tried))} unseen")
     for name, value in own_numbers(subject).items():
         seen = any(_differs(case, fields, name, other) for fields in _batches(case) for other in tries(value))
         if not seen and not any(_counts_under(case, option, name, value) for option in _options(subject)):
@@ -60,6 +67,14 @@ def _options(subject: Subject) -> Iterator[dict[str, Any]]:
         yield from ({name: word} for word in words if word != value and name not in subject.component.common)
 
 
+def _counts_as(case: ArrayCase, name: str, other: Any) -> bool:
+    """Tell whether a whole number, which is not traced, does something as another one; not compiled."""
+    try:
+        return any(_unequal(case.eager(fields), case.eager(fields, **{name: other})) for fields in _batches(case))
+    except (DovetailError, Inapplicable, ValueError):
+        return False  # this value does not go with the others
+
+
 def _counts_under(case: ArrayCase, option: dict[str, Any], name: str, value: float) -> bool:
     """Tell whether a hyperparameter does something under an option; not compiled, as this is rarely asked."""
     for fields in _batches(case):
@@ -73,6 +88,27 @@ def own_numbers(subject: Subject) -> dict[str, Any]:
     """Return the float hyperparameters that are to do something, with their values."""
     left_out = (*subject.component.common, *subject.declared.get("idle", ()))
     return {name: value for name, value in subject.floats.items() if name not in left_out}
+
+
+def numbers_of(subject: Subject) -> dict[str, Any]:
+    """Return the hyperparameters that are whole or real numbers and are to do something, with their values."""
+    component = subject.component
+    left_out = (*component.common, *subject.declared.get("idle", ()))
+    return {
+        name: value
+        for name, value in subject.params.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and name not in left_out
+    }
+
+
+def others(component: Component, name: str, value: Any) -> tuple[Any, ...]:
+    """Return other values of a number that its annotation allows."""
+    hint = component.hints[name]
+    if isinstance(value, int) and float not in {plain(option) for option in union_of(plain(hint))}:
+        found: tuple[Any, ...] = tuple(dict.fromkeys((value + 1, 2 * value + 3, value // 2, 1, 2, 30, 0)))
+    else:
+        found = tries(value)
+    return tuple(x for x in found if x != value and all(bound.holds(x) for bound in bounds(hint)))
 
 
 def tries(value: Any) -> tuple[float, ...]:
@@ -107,7 +143,14 @@ def _unequal(before: Result, after: Result) -> bool:
     if not before.gradients:  # a bound that only a metric counts with leaves a loss without it
         pairs += [(before.metrics[key], after.metrics[key]) for key in before.metrics]
     pairs += [(before.gradients[key], after.gradients[key]) for key in before.gradients]
-    return not all(np.array_equal(ours, theirs, equal_nan=ours.dtype.kind == "f") for ours, theirs in pairs)
+    return not all(_alike(ours, theirs) for ours, theirs in pairs)
+
+
+def _alike(ours: np.ndarray, theirs: np.ndarray) -> bool:
+    """Tell whether two arrays are the same up to what rounding does where a factor cancels out, and but for NaN."""
+    if ours.dtype.kind != "f":
+        return np.array_equal(ours, theirs)
+    return bool((np.isclose(ours, theirs, rtol=ROUNDING, atol=0.0) | ~np.isfinite(theirs)).all())
 
 
 def _remembers_otherwise(case: ArrayCase, fields: batch.Fields, name: str, value: float) -> bool:
@@ -122,7 +165,7 @@ def _remembers_otherwise(case: ArrayCase, fields: batch.Fields, name: str, value
 
 
 def _curve(subject: Subject, changed: dict[str, Any]) -> np.ndarray:
-    schedule = subject.bind(**(subject.floats | changed))
+    schedule = schedule_of(subject, subject.floats | changed)
     return np.array([schedule(jnp.int32(step), jnp.int32(TOTAL)) for step in range(0, TOTAL + 1, 3)])
 
 

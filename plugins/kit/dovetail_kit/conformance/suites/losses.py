@@ -18,7 +18,11 @@ STEP = 2e-3
 """Step of finite differences, in nats: large enough for float32, small against any clip range."""
 
 
-@check(*LOSSES, fix="Apply the mask once, at the end; check the sign of what is clipped.")
+@check(
+    *LOSSES,
+    fix="Apply the mask once, at the end; check the sign of what is clipped. A term that acts only beyond a bound"
+    " declares settings={...} with a bound that ordinary numbers pass.",
+)
 def learns_from_policy_tokens(subject: Subject) -> None:
     """The gradient is exactly zero outside the mask, and somewhere inside it is not."""
     case = ArrayCase.of(subject)

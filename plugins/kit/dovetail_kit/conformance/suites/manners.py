@@ -9,18 +9,15 @@ import numpy as np
 
 from dovetail.registry import Component
 from dovetail.step.parts import split_metrics
-from dovetail_kit.conformance.check import Failed, Inapplicable, check
+from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.given import GIVEN
 from dovetail_kit.conformance.subject import Subject
-from dovetail_kit.conformance.suites.hyperparameters import FIX, own_numbers, tries
 from dovetail_kit.conformance.suites.texts import (
     TEXTS,
     call_on,
-    equal_within,
     is_pure,
     records_of,
     short,
-    starts_processes,
 )
 
 LINES = "2 + 3 = 5\n" * 4 + "so the answer is 5.\n\n3 + 3 = 6\n"
@@ -47,31 +44,6 @@ def leaves_its_arguments(subject: Subject) -> None:
     for read, ours, theirs in zip(subject.component.reads, columns, before, strict=True):
         if ours != theirs:
             raise Failed(f"after the call its argument '{read}' is another")
-
-
-@check("reward", "process_reward", name="every_number_counts", claim="examples", when=is_pure, fix=FIX)
-def every_number_of_a_reward_counts(subject: Subject) -> None:
-    """Another value of any float hyperparameter changes the score of an example or of an ordinary text.
-
-    A sweep over a number without effect would compare identical runs.
-    """
-    if starts_processes(subject) or "url" in subject.component.params:
-        raise Inapplicable("it asks another program, which takes too long to do often")
-    own, records = own_numbers(subject), records_of(subject)
-    expected = call_on(subject, records) if own else []
-    for name, value in own.items():
-        found = (
-            call_on(subject, records, **{name: other}) for other in tries(float(value)) if _fits(subject, name, other)
-        )
-        if all(all(equal_within(a, b, 0.0) for a, b in zip(ours, expected, strict=True)) for ours in found):
-            raise Failed(f"'{name}' = {value:g} can be changed unseen on {len(records)} completions")
-
-
-def _fits(subject: Subject, name: str, value: float) -> bool:
-    """Tell whether a number is within the range of a hyperparameter."""
-    from dovetail.ranges import bounds
-
-    return all(bound.holds(value) for bound in bounds(subject.component.hints[name]))
 
 
 @check("answer", fix="Return None where nothing is found, not an empty text.")

@@ -27,6 +27,7 @@ from dovetail_kit.conformance.suites.numbers import (
 )
 
 LONG = 200
+START = 0.1
 HUGE = 1e6
 NEVER_NEGATIVE = re.compile(r"count|var|std|deviation|square|samples|visits")
 
@@ -98,7 +99,8 @@ def differ(state: Any, other: Any) -> bool:
 def reacts(subject: Subject) -> None:
     """Its coefficient reacts: for KL it rises if the KL is high, for entropy if the entropy is low.
 
-    It stays finite and is never negative, however long it is pushed in one direction. An inverted controller diverges.
+    It stays finite and is never negative, however long it is pushed in one direction, and comes back when it is pushed
+    in the other. An inverted controller diverges.
     """
     low, high = (_pushed(subject, value) for value in (0.0, 50.0))
     for value, coefficients in ((0.0, low), (50.0, high)):
@@ -113,17 +115,21 @@ def reacts(subject: Subject) -> None:
         raise Failed(
             f"where 50 is observed the coefficient goes to {high[-1]:.6g}, where 0 is observed to {low[-1]:.6g}"
         )
+    back = _pushed(subject, *((50.0, 0.0) if rises is high else (0.0, 50.0)))
+    if not back[-1] < back.max():
+        raise Failed(f"it never comes down again from {back.max():.6g}, whatever is observed then")
 
 
-def _pushed(subject: Subject, observed: float) -> np.ndarray:
-    """Return the coefficients where the same is observed again and again."""
+def _pushed(subject: Subject, *observed: float) -> np.ndarray:
+    """Return the coefficients where the same is observed again and again, and then something else if that is given."""
     controller = subject.bind(**subject.floats)
 
-    def step(state: Any, _: Any) -> Any:
-        state = controller.update(state, jnp.float32(observed), jnp.int32(64))
+    def step(state: Any, value: Any) -> Any:
+        state = controller.update(state, value, jnp.int32(64))
         return state, controller.coef(state)
 
-    return np.asarray(jax.lax.scan(step, controller.init(0.1), None, LONG)[1])
+    scan = subject.once("pushed", lambda: jax.jit(lambda values: jax.lax.scan(step, controller.init(START), values)[1]))
+    return np.asarray(scan(jnp.repeat(jnp.array((observed * 2)[:2], jnp.float32), LONG)))
 
 
 @check(*SCHEDULES, fix="Check for a division of whole numbers, and where the curve begins and ends.")

@@ -76,7 +76,8 @@ def make_model(subject: Subject, seed: int = 0) -> Any:
         raise Inapplicable(f"it cannot be made here: {error}") from error
 
 
-def _tiny(vocab_size: int, seed: int = 0) -> Any:
+def tiny_model(vocab_size: int, seed: int = 0) -> Any:
+    """Return a model of the built-in architecture."""
     maker: Any = current().get("model", "decoder").bind(**TINY)
     return maker.make(vocab_size, rngs=nnx.Rngs(seed), place=lambda axes, shape: None)
 
@@ -162,6 +163,24 @@ def prefix(subject: Subject) -> None:
     same(model.prefixed(tokens, mask), whole[:, 5:], "after a shared prefix: the hidden state", within=WITHIN)
 
 
+@check("model", slow=True, fix="Give each array of the cache the rows first, and one scalar: the slots in use.")
+def cache_by_rows(subject: Subject) -> None:
+    """In an empty cache the first axis of each array is the rows, all zeros, and the only scalar is the slots in use.
+
+    Decoding copies the rows of a finished completion and gives their place to another.
+    """
+    model = make_model(subject)
+    small, large = (jax.tree.leaves(model.init_cache(rows, LENGTH)) for rows in (ROWS, 2 * ROWS))
+    scalars = [leaf for leaf in small if not np.ndim(leaf)]
+    if len(scalars) != 1 or not jnp.issubdtype(jnp.result_type(scalars[0]), jnp.integer):
+        raise Failed(f"the cache has {len(scalars)} scalars, not the number of slots in use alone")
+    for few, many in zip(small, large, strict=True):
+        if np.ndim(few) and many.shape != (2 * few.shape[0], *few.shape[1:]):
+            raise Failed(f"for {ROWS} rows an array is {list(few.shape)}, and for {2 * ROWS} rows {list(many.shape)}")
+        if np.asarray(few).any():
+            raise Failed("an empty cache has numbers other than zero")
+
+
 @check(
     "model", slow=True, fix="Let tokens see and count the prefix and those of their own text; or do not set `packs`."
 )
@@ -179,7 +198,7 @@ def packing(subject: Subject) -> None:
 def begins_as_the_base(subject: Subject) -> None:
     """An adapter changes nothing before it is trained, and what it adds is of type nnx.LoRAParam."""
     tokens, mask = token_batch()
-    model = _tiny(VOCABULARY)
+    model = tiny_model(VOCABULARY)
     before = np.asarray(model(tokens, mask)[0])
     adapted = subject.bind().apply(model, rngs=nnx.Rngs(1))
     same(adapted(tokens, mask)[0], before, "with the adapter: the hidden state", within=WITHIN, where=mask)
@@ -191,7 +210,7 @@ def begins_as_the_base(subject: Subject) -> None:
 def can_learn(subject: Subject) -> None:
     """Some of what it adds has a gradient that is not zero: with two factors of zero there is none."""
     tokens, mask = token_batch()
-    adapted = subject.bind().apply(_tiny(VOCABULARY), rngs=nnx.Rngs(1))
+    adapted = subject.bind().apply(tiny_model(VOCABULARY), rngs=nnx.Rngs(1))
     graphdef, added, rest = nnx.split(adapted, nnx.LoRAParam, ...)
 
     @jax.jit
@@ -231,7 +250,7 @@ ENGINE_FIXES = {
 def _engine_case(subject: Subject) -> rollout.EngineCase:
     def make() -> rollout.EngineCase:
         numbers: Any = rollout.Numbers()
-        first, second = (_tiny(numbers.vocab_size, seed) for seed in (0, 1))
+        first, second = (tiny_model(numbers.vocab_size, seed) for seed in (0, 1))
         case = rollout.EngineCase.of(subject.bind(), first, second, numbers)
         try:
             case.open().close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -124,6 +125,63 @@ def comes_back(subject: Subject) -> None:
                     f"a value that was 1 from its return, and is {1 + away:g} from it now, has the gradient"
                     f" {side * pull[row, token]:.6g}"
                 )
+
+
+@check("value_loss", reads=["values", "returns"], fix="Take the error of every policy token.")
+def every_value_is_pulled(subject: Subject) -> None:
+    """A value that has not moved since collection, and is far from its return, is pulled towards it: at every token.
+
+    A critic that learns at the first tokens alone tells nothing about the others, whose advantages it decides.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    returns = (fields["values"] - np.float32(1.5)).astype(np.float32)
+    own = {name: fields["values"] for name in ("old_values",) if name in fields}
+    gradient = case.run(fields | own | {"returns": returns}).gradients["values"]
+    idle = fields["mask"] & ~(gradient > EPSILON)
+    if idle.any():
+        row, token = np.argwhere(idle)[0]
+        raise Failed(f"values[{row}, {token}] is 1.5 above its return, and has the gradient {gradient[row, token]:.6g}")
+
+
+RATIO = re.compile(r"eps|clip|ratio")
+"""In names of hyperparameters, that they bound a ratio."""
+
+
+def _sided(component: Component) -> list[tuple[str, int]]:
+    """Return the float hyperparameters that are bounds of one side, with the side of the ratio."""
+    floats = [name for name in component.params if RATIO.search(name) and name not in component.common]
+    pairs = [(name, name.removesuffix("_low") + "_high") for name in floats if name.endswith("_low")]
+    return [side for low, high in pairs if high in floats for side in ((low, -1), (high, 1))]
+
+
+@check(
+    "policy_loss",
+    reads=["logps", "old_logps"],
+    when=lambda component: bool(_sided(component)),
+    fix="Bound the ratio by 1 - ..._low from below and by 1 + ..._high from above.",
+)
+def bounds_of_one_side(subject: Subject) -> None:
+    """A number called `..._low` matters only where ratios are below 1, and `..._high` only where they are above.
+
+    With the two exchanged, a config that lets ratios rise further, as DAPO's does, lets them fall further instead.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    away = np.linspace(0.05, 1.5, batch.TOKENS, dtype=np.float32)
+    for name, side in _sided(subject.component):
+        if name not in subject.floats:
+            continue
+        moved = {"logps": (fields["old_logps"] - np.float32(side) * away).astype(np.float32)}
+        moved |= {other: fields["old_logps"] for other in ("rollout_logps",) if other in fields}
+        value = subject.floats[name]
+        changed = subject.floats | {name: np.float32(0.5 * value)}
+        before, after = case.run(fields | moved), case.run(fields | moved, changed)
+        if not np.allclose(after.value, before.value, atol=1e-6):
+            raise Failed(
+                f"where every ratio is {'below' if side > 0 else 'above'} 1, '{name}' = {0.5 * value:g} instead of"
+                f" {value:g} changes the loss"
+            )
 
 
 @check("kl", fix="Subtract ref_logps from logps, not the other way round; check the sign of the result.")

@@ -65,6 +65,9 @@ def quantity_extremes(subject: Subject) -> None:
     """Logits of ±10⁴, as from a model that is certain, give finite values and gradients."""
     arguments = [value * 1e4 if jnp.issubdtype(value.dtype, jnp.floating) else value for value in _arguments(subject)]
     floats = tuple(i for i, value in enumerate(arguments) if jnp.issubdtype(value.dtype, jnp.floating))
-    finite(subject.bind()(*arguments), "the value")
+    value = subject.bind()(*arguments)
+    finite(value, "the value")
+    if not jnp.issubdtype(value.dtype, jnp.floating):  # an id, or a place: nothing learns from it
+        return
     for gradient in jax.grad(lambda *all_: jnp.sum(subject.bind()(*all_)), argnums=floats)(*arguments):
         finite(gradient, "a gradient")

@@ -23,7 +23,7 @@ def _fresh(step: int) -> Batch:
     rng = np.random.default_rng(1000 + step)
     mask = np.arange(TOKENS) < rng.integers(1, TOKENS + 1, (FRESH, ROWS))[..., None]
     mask[-1] = False
-    scores = np.tile(np.arange(ROWS, dtype=np.float32) % 2, (FRESH, 1))
+    scores = np.tile(np.arange(ROWS, dtype=np.float32) % 2, (FRESH, 1)) * (1 + rng.random((FRESH, 1), np.float32))
     return {
         "prompt_tokens": rng.integers(1, 99, (FRESH, ROWS, PROMPT)).astype(np.int32),
         "prompt_mask": np.ones((FRESH, ROWS, PROMPT), bool),

@@ -14,7 +14,8 @@ MANY = 200
 """More proposals than any sampler has use for in so small a study."""
 
 
-def _open(subject: Subject, draws: int = DRAWS, seed: int = 0) -> Any:
+def open_study(subject: Subject, draws: int = DRAWS, seed: int = 0) -> Any:
+    """Return a space, and a study of it."""
     from dovetail_lab.sweep import Distribution
 
     space = {
@@ -32,7 +33,7 @@ def play_study(subject: Subject, draws: int = DRAWS, seed: int = 0) -> list[Any]
     """Ask as long as there is something, and tell a result of each: one in five fails, the others prefer high rates."""
     from dovetail_lab.kinds import Result
 
-    _, study = _open(subject, draws, seed)
+    _, study = open_study(subject, draws, seed)
     proposals: list[Any] = []
     while (proposal := study.ask()) is not None:
         number = len(proposals)
@@ -56,7 +57,7 @@ def replays(subject: Subject) -> None:
 @check("sampler", fix="Return values of every key, within its distribution, and None once there are no more draws.")
 def stays_in_the_space(subject: Subject) -> None:
     """Each proposal has a value within its distribution for every key; with nothing told, it comes to an end."""
-    space, _ = _open(subject)
+    space, _ = open_study(subject)
     for proposal in play_study(subject):
         if proposal.values.keys() != space.keys():
             raise Failed(f"it proposes values of {sorted(proposal.values)}, the space has {sorted(space)}")
@@ -65,7 +66,7 @@ def stays_in_the_space(subject: Subject) -> None:
             value = proposal.values[key]
             if not low <= value <= high or (form.form == "int" and type(value) is not int):
                 raise Failed(f"it proposes {key} = {value!r}, which is not in {form}")
-    _, study = _open(subject)
+    _, study = open_study(subject)
     asked = sum(study.ask() is not None for _ in range(MANY))
     if asked != DRAWS:
         raise Failed(f"with no result told, it proposes {asked} settings of {DRAWS}")

@@ -21,6 +21,7 @@ from dovetail_kit.conformance.subject import Subject
 TEXTS = ("answer", "process_reward", "reward")
 REWARDS = ("process_reward", "reward")
 ROUNDING = 1e-6
+MADE_UP = "42"
 SECONDS = 20
 """Processor time for all hostile texts together; careful code takes far less than one second."""
 
@@ -49,12 +50,26 @@ def records_of(subject: Subject) -> list[dict[str, Any]]:
         (*like, *GIVEN, "completions") if pairs else (*(name for name in GIVEN if name != "examples"), "completions")
     )
     unknown = [read for read in subject.component.reads if read not in known]
-    if unknown:
+    if unknown == ["answer"] and subject.once("made-up answer", lambda: _takes_an_answer(subject)):
+        like = {"answer": MADE_UP}
+    elif unknown:
         raise Inapplicable(
             f"it reads {', '.join(unknown)}, and the suite cannot know what these columns hold: declare"
             " examples=[({'completions': ..., ...}, {...})]"
         )
     return pairs + [dict(like) | {"completions": text} for text in texts[: 2 if starts_processes(subject) else None]]
+
+
+def _takes_an_answer(subject: Subject) -> bool:
+    """Tell whether the column `answer`, which its author may have meant otherwise, may hold a number as text."""
+    texts = ("", MADE_UP, "7", "is it?")
+    try:
+        found = call_on(subject, [{"completions": text, "answer": MADE_UP} for text in texts])
+    except Inapplicable:
+        raise
+    except Exception:
+        return False
+    return len(found) == len(texts)
 
 
 def starts_processes(subject: Subject) -> bool:
@@ -207,7 +222,12 @@ def hostile_texts(subject: Subject) -> None:
             raise Failed(f"'{label}': {error}") from None
 
 
-@check("reward", when=is_pure, fix="Convert with care: try float(...), and abstain (None) where the answer is None.")
+@check(
+    "reward",
+    claim="examples",
+    when=is_pure,
+    fix="Convert with care: try float(...), and abstain (None) where the answer is None.",
+)
 def odd_answers(subject: Subject) -> None:
     """Numbers, texts, the empty text and None in the dataset column `answer` get a finite score or an abstention.
 

@@ -1,0 +1,89 @@
+"""TRL's scoring and update of works of `benchmarks/lengths.py`: `python benchmarks/trl/lengths.py W1 ragged`.
+
+The model has the shape of ours, the completions have the lengths of `lengths.py` (the same seed), and `GRPOTrainer`
+runs its own loop: padding, reference pass, loss, gradients in micro-batches, SGD step. Only sampling is replaced, by
+completions that are there already. The figures are the CPU seconds of the fastest of `--steps` steps for each
+micro-batch size.
+"""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import trl
+from common import VOCAB, Clock, dataset, numbers, save_model, settings, show
+from transformers import PreTrainedTokenizerFast
+
+GROUP, PROMPT = 8, 64
+WORKS = {"W1": (16, 64), "ragged": (4, 512)}
+"""The prompts of each work, and the longest completion."""
+
+
+class Given(trl.GRPOTrainer):
+    """The trainer with completions of given lengths in place of sampled ones."""
+
+    lengths: Any = None
+
+    def _generate(self, prompts: list[str]) -> tuple[Any, ...]:
+        read = [self.processing_class(prompt)["input_ids"] for prompt in prompts]
+        rng = np.random.default_rng(1)
+        written = [rng.integers(1, VOCAB, size).tolist() for size in self.lengths]
+        texts = self.processing_class.batch_decode(written)
+        return read, written, None, texts, None, {}, None, None
+
+
+def measure(work: str, folder: Path, size: int, steps: int) -> dict[str, Any]:
+    """Return the figures of one micro-batch size."""
+    prompts, longest = WORKS[work]
+    rows = prompts * GROUP
+    lengths = np.full(rows, longest)
+    if work == "ragged":
+        lengths = np.exp(np.random.default_rng(0).normal(np.log(64), 0.9, rows))
+        lengths = np.clip(lengths, 1, longest).astype(int)
+    rng, clock = np.random.default_rng(2), Clock()
+    trainer = Given(
+        model=str(folder),
+        reward_funcs=lambda completions, **_: rng.normal(size=len(completions)).tolist(),
+        args=settings(
+            folder / "out",
+            per_device_train_batch_size=size,
+            gradient_accumulation_steps=rows // size,
+            num_generations=GROUP,
+            max_completion_length=longest,
+            max_steps=steps,
+            beta=0.04,
+            optim="sgd",
+            learning_rate=1.0e-6,
+        ),
+        train_dataset=dataset([{"prompt": text} for text in numbers(prompts * steps, PROMPT)]),
+        processing_class=PreTrainedTokenizerFast.from_pretrained(folder),
+        callbacks=[clock],
+    )
+    trainer.lengths = lengths
+    trainer.train()
+    positions = rows * int(lengths.max()) / int(np.maximum(lengths - 1, 0).sum())
+    return {"both_cpu_s": round(min(clock.seconds), 3), "steps": clock.seconds, "positions": round(positions, 2)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("works", nargs="*", default=list(WORKS), metavar="|".join(WORKS))
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--micro-batches", type=int, nargs="+", default=[8, 16, 32])
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as name:
+        save_model(Path(name))
+        for work in options.works:
+            found = {size: measure(work, Path(name), size, options.steps) for size in options.micro_batches}
+            show(work, {"micro_batches": found})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""Run folders: whose they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from dovetail.config import load
+from dovetail.errors import RunError
+from dovetail.run.folder import branch_folder, open_folder
+
+
+def config(tmp_path, *overrides):
+    """A config that names a program, which a run folder's config may not do unless it is trusted."""
+    (tmp_path / "a.gin").write_text("train.rewards = ['functions']\nreward.functions.name = 'all_right'\n")
+    (tmp_path / "mine.py").write_text("def all_right(completions):\n    return [1.0 for _ in completions]\n")
+    return load(tmp_path / "a.gin", [f"reward.functions.path='{tmp_path}/mine.py'", *overrides])
+
+
+def test_a_run_that_never_began_leaves_its_folder_to_another(tmp_path):
+    open_folder(tmp_path / "r", config(tmp_path)).close()
+    (tmp_path / "r" / "tokenizer").mkdir()
+    (tmp_path / "r" / "notes.txt").write_text("mine")
+    (tmp_path / "r" / "checkpoints" / "steps").mkdir(parents=True)
+    other = open_folder(tmp_path / "r", config(tmp_path, "train.lr=0.5"))
+    other.close()
+    assert load(tmp_path / "r" / "config.gin").train.lr == 0.5
+    assert not (tmp_path / "r" / "tokenizer").exists(), "it may be another tokenizer"
+    assert (tmp_path / "r" / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("kept", ["metrics.jsonl", "tools.jsonl", "checkpoints/steps/1"])
+def test_a_run_that_has_begun_keeps_its_folder(kept, tmp_path):
+    open_folder(tmp_path / "r", config(tmp_path)).close()
+    (tmp_path / "r" / kept).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "r" / kept).write_text("{}\n")
+    said = "this one is .*: train.lr = 0.0001 -> 0.5. Choose another --folder"
+    with pytest.raises(RunError, match=said):
+        open_folder(tmp_path / "r", config(tmp_path, "train.lr=0.5"))
+
+
+def test_a_run_goes_on_from_a_copy_of_another(tmp_path):
+    mine = config(tmp_path, "train.lr=0.5")
+    (tmp_path / "a" / "checkpoints" / "steps" / "2").mkdir(parents=True)
+    (tmp_path / "a" / "metrics.jsonl").write_text("{}\n")
+    for _ in range(2):  # the second one as after a kill
+        branch_folder(tmp_path / "a", tmp_path / "b", mine)
+    open_folder(tmp_path / "b", mine).close()
+    assert (tmp_path / "b" / "metrics.jsonl").read_text() == "{}\n"
+    assert [each.name for each in (tmp_path / "b" / "checkpoints" / "steps").iterdir()] == ["2"]

@@ -1,0 +1,72 @@
+"""`dovetail describe` and `search`: what a word of a config means."""
+
+from __future__ import annotations
+
+import pytest
+
+from dovetail.errors import UnknownNameError
+from dovetail.registry import current
+from dovetail_kit.lookup import PEERS, found, hits
+from dovetail_kit.settings import sections, settings
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("train.kl_coef",), "train.kl_coef = 0.0  (float >= 0)\n\ncoefficient of the KL penalty"),
+        (("train", "kl_coef"), "train.kl_coef = 0.0"),
+        (("sampling",), "sampling.top_p = None"),
+        (("train.lr_schedule",), "one of `dovetail names lr_schedule`: constant, "),
+        (("lr_schedule",), "chosen by train.lr_schedule or critic.lr_schedule or sft.lr_schedule"),
+        (("gspo",), "policy_loss.gspo\n\nGroup sequence policy optimisation"),
+        (("policy_loss", "gspo"), "origin:  dovetail"),
+        (("policy_loss.gspo",), "origin:  dovetail"),
+        (("policy_loss.gspo.epsilon_low",), "policy_loss.gspo.epsilon_low = 0.0003  (float >= 0)\n\nε_low"),
+    ],
+)
+def test_every_word_of_a_config_can_be_looked_up(words, said):
+    assert said in found(current(), *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("train.stpes",), "no setting 'train.stpes'. Did you mean 'steps'? `dovetail search stpes`"),
+        (("gpso",), "no setting, section, kind or component 'gpso'. Did you mean 'gspo'?"),
+        (("trian", "lr"), "no section or kind 'trian'. Did you mean 'train'?"),
+        (("policy_loss.gspo.epsilonlow",), "has no parameter 'epsilonlow'. Did you mean 'epsilon_low'?"),
+    ],
+)
+def test_a_word_that_means_nothing(words, said):
+    with pytest.raises(UnknownNameError) as caught:
+        found(current(), *words)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        ("learning_rate", "train.lr "),
+        ("num_generations", "train.group_size "),
+        ("gradient_accumulation_steps", "train.micro_batch_size "),
+        ("gradient checkpointing", "model.pretrained.remat "),
+        ("save_steps", "run.checkpoint_every "),
+        ("report_to", "run.sinks "),
+        ("dual clip", "policy_loss.ppo.clip_c "),
+        ("max_completion_length", "sampling.max_tokens "),
+    ],
+)
+def test_other_libraries_words_are_found(words, first):
+    assert hits(current(), words.split())[0].startswith(first)
+
+
+def test_nothing_is_found_if_a_word_is_missing():
+    assert hits(current(), ["learning", "xylophone"]) == []
+
+
+def test_every_setting_says_what_it_is_for():
+    registry = current()
+    every = [each for section in sections(registry) for each in settings(registry, section)]
+    assert [each.path for each in every if not each.meaning] == []
+    paths = {each.path for each in every}
+    assert {path for path in PEERS if path.split(".")[0] in sections(registry)} <= paths
