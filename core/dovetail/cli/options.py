@@ -15,6 +15,7 @@ import attrs
 
 from dovetail.cli.complete import completed, configs, overrides
 from dovetail.errors import PluginError, nearest
+from dovetail.run.best import BEST, NEWEST
 
 CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)$")
 
@@ -191,9 +192,20 @@ def add_policy(command: argparse.ArgumentParser) -> None:
         dest="of",
         type=Path,
         metavar="FOLDER",
-        help="run folder: use its newest checkpoint, and its config unless another is given",
+        help="run folder: use its weights, and its config unless another is given",
     )
+    add_checkpoint(command)
     add_trust(command)
+
+
+def add_checkpoint(command: argparse.ArgumentParser) -> None:
+    """Add the argument for which weights of a run are used: `options.checkpoint`."""
+    command.add_argument(
+        "--checkpoint",
+        default=NEWEST,
+        metavar="STEP",
+        help=f"a step of the run, {NEWEST} (the default), or {BEST} (see run.keep_best)",
+    )
 
 
 def add_trust(command: argparse.ArgumentParser) -> None:

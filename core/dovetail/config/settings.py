@@ -223,6 +223,9 @@ class Run:
         folder: the run folder; `--folder` overrides it.
         checkpoint_every: steps between checkpoints (save steps).
         keep_checkpoints: checkpoints to keep; older ones are removed.
+        keep_best: a metric of the evaluations, such as `eval/accuracy`; the checkpoint with its greatest value is kept
+            in addition to the newest ones, and `--checkpoint best` finds it. `eval.every` must be a multiple of
+            `run.checkpoint_every`.
         sinks: where metrics go in addition to the run folder (`wandb`, `mlflow`, `tensorboard`, ...).
         keep_messages: whether everything that the trainer gets from the sampler is kept, for `dovetail replay`.
     """
@@ -231,6 +234,7 @@ class Run:
     folder: str | None = None
     checkpoint_every: Annotated[int, Ge(1)] = attrs.field(default=20, validator=in_range)
     keep_checkpoints: Annotated[int, Ge(1)] = attrs.field(default=2, validator=in_range)
+    keep_best: str | None = None
     keep_messages: bool = False
     sinks: tuple[str, ...] = chosen("sink", ("console", "tensorboard"))
 

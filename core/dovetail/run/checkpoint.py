@@ -1,4 +1,8 @@
-"""Checkpoints with orbax: one folder per step, written under another name and renamed; only the newest are kept."""
+"""Checkpoints with orbax: one folder per step, written under another name and renamed; the newest are kept.
+
+The best one can be kept, too, which is known only later: sampling may run ahead, so that an evaluation of some weights
+ends after steps that follow them.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,18 @@ import functools
 import logging
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
 import attrs
 import jax
 import orbax.checkpoint as ocp
+from orbax.checkpoint.checkpoint_managers import preservation_policy
 
 from dovetail.errors import RunError
+from dovetail.run.best import best_of
 
 START = "start"
 
@@ -45,6 +52,26 @@ class Saved:
     journal: dict[str, int]
 
 
+@attrs.frozen
+class _NewestAndBest(preservation_policy.PreservationPolicy):
+    """Keeps the newest checkpoints and, among those that are still there, the one with the greatest score."""
+
+    keep: int | None
+    scores: Mapping[int, float]
+
+    def should_preserve(
+        self,
+        checkpoints: Sequence[preservation_policy.PolicyCheckpointInfo],
+        *,
+        context: preservation_policy.PreservationContext,
+    ) -> Sequence[bool]:
+        numbers = [checkpoint.step for checkpoint in checkpoints]
+        kept = set(numbers if self.keep is None else numbers[-self.keep :])
+        if (best := best_of(numbers, self.scores)) is not None:
+            kept.add(best)
+        return [number in kept for number in numbers]
+
+
 class Checkpoints:
     """The checkpoints of one run.
 
@@ -53,19 +80,37 @@ class Checkpoints:
     """
 
     @_one_at_a_time
-    def __init__(self, folder: Path, keep: int | None) -> None:
-        """Open `folder`, keeping the `keep` newest checkpoints; None keeps all."""
+    def __init__(self, folder: Path, keep: int | None, scores: Mapping[int, float] = MappingProxyType({})) -> None:
+        """Open `folder`.
+
+        Args:
+            folder: the folder of the checkpoints.
+            keep: how many of the newest are kept; None keeps all.
+            scores: the values of evaluated checkpoints by number, which may grow; the one with the greatest is kept.
+        """
         logging.getLogger("absl").setLevel(logging.ERROR)
         self._folder = folder.absolute()
-        options = ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=False)
+        kept = _NewestAndBest(keep, scores)
+        options = ocp.CheckpointManagerOptions(preservation_policy=kept, enable_async_checkpointing=False)
         self._manager = ocp.CheckpointManager(self._folder / "steps", options=options)
 
-    @_one_at_a_time
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of the checkpoints that are there, in order."""
+        return sorted(self._manager.all_steps())
+
     def newest(self) -> tuple[int, Saved] | None:
         """Return the number and metadata of the newest checkpoint, if there is one."""
         number = self._manager.latest_step()
-        if number is None:
-            return None
+        return None if number is None else (number, self.metadata(number))
+
+    @_one_at_a_time
+    def metadata(self, number: int) -> Saved:
+        """Return the metadata of a checkpoint.
+
+        Raises:
+            RunError: if it cannot be read.
+        """
         try:
             meta = self._manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))["meta"]
         except Exception as error:  # orbax passes on its storage's errors, which have many types
@@ -76,7 +121,7 @@ class Checkpoints:
                 f"checkpoint '{self._folder / 'steps' / str(number)}' does not say its {' and '.join(missing)}: it is"
                 " not one of this version of Dovetail"
             )
-        return number, Saved(**{name: meta[name] for name in names})  # an older version may have stored more
+        return Saved(**{name: meta[name] for name in names})  # an older version may have stored more
 
     @_one_at_a_time
     def save(self, number: int, state: Any, saved: Saved) -> Path:

@@ -24,7 +24,9 @@ from dovetail.progress import Watcher, begin, is_watched, watched_by
 from dovetail.protocols import Sink, SinkMaker
 from dovetail.registry import plugin_manager
 from dovetail.registry.calls import tell
+from dovetail.run.best import check_best, scores
 from dovetail.run.checkpoint import Checkpoints, Saved
+from dovetail.run.files import read_lines
 from dovetail.run.folder import RunFolder, follow_folder, open_folder
 from dovetail.run.sources import kept_in
 from dovetail.spans import Span, recorded, span
@@ -58,6 +60,8 @@ class Run:
     spans: deque[Span]
     replays: Path | None = None
     """The folder of another run, from whose batches this run learns instead of sampling."""
+    evaluated: dict[int, float] = attrs.field(factory=dict)
+    """The values of `run.keep_best`, by the number of the checkpoint."""
     last: dict[str, float] = attrs.field(factory=dict)
     step: int = 0
     _good: Good | None = None
@@ -81,6 +85,8 @@ class Run:
     def record(self, phase: str, step: int, metrics: dict[str, float], timings: dict[str, float]) -> None:
         """Write one step to the journal, the sinks and the observers."""
         self.last |= metrics
+        if phase == RL:
+            self.evaluated |= scores(self.config, [{"step": step, **metrics}])
         self.step = max(step, self.step if phase == RL else 0)  # an evaluation's weights may be a few steps old
         self.folder.journal.metrics(phase, step, metrics)
         self.folder.journal.timings(phase, step, timings)
@@ -188,12 +194,14 @@ def observe(hook: str, **what: Any) -> None:
 @contextmanager
 def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Path | None = None) -> Iterator[Run]:
     """Open the folder and build the pieces of a run; everything is closed at the end, whatever happens."""
+    check_best(config)
     with ExitStack() as stack:
         folder = processes.after_first(lambda: (open_folder if processes.is_first() else follow_folder)(path, config))
         stack.callback(folder.close)
         stack.enter_context(kept_in(folder.path, writes=processes.is_first()))
         spans = stack.enter_context(recorded())
-        checkpoints = Checkpoints(folder.checkpoints, config.run.keep_checkpoints)
+        evaluated: dict[int, float] = {}
+        checkpoints = Checkpoints(folder.checkpoints, config.run.keep_checkpoints, evaluated)
         stack.callback(checkpoints.close)
         resumed = checkpoints.newest()
         start = resumed[1].step if resumed and resumed[1].phase == RL else 0
@@ -201,6 +209,8 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Pat
 
         def open_sinks() -> None:
             folder.journal.rewind(resumed[1].journal if resumed else {})
+            if processes.is_first():  # which alone removes checkpoints
+                evaluated.update(scores(config, read_lines(path / "metrics.jsonl", RL)))
             for choice in config.several("run.sinks") if processes.is_first() else ():
                 maker = cast("SinkMaker", choice.bind())
                 sink = maker.open(path, config.train.steps, start)
@@ -218,6 +228,7 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Pat
             checkpoints=checkpoints,
             sinks=sinks,
             resumed=resumed,
+            evaluated=evaluated,
             step=start,
             spans=spans,
             replays=replays,

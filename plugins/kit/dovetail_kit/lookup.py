@@ -43,6 +43,7 @@ PEERS: Final = {
     "train.staleness": "async",
     "sampling.max_tokens": "max_completion_length max_response_length max_new_tokens",
     "run.checkpoint_every": "save_steps save_freq",
+    "run.keep_best": "load_best_model_at_end metric_for_best_model",
     "run.keep_checkpoints": "save_total_limit",
     "run.sinks": "report_to logger wandb mlflow tensorboard trackio",
     "eval.every": "eval_steps test_freq eval_strategy",

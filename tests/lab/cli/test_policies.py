@@ -40,6 +40,16 @@ def trained(tmp_path_factory, empty) -> Path:
     return folder
 
 
+def test_a_checkpoint_is_chosen_by_its_step(trained, tmp_path, capsys):
+    export = ["export", str(trained), "--out", str(tmp_path / "out")]
+    assert main([*export, "--checkpoint", "0"]) == 0
+    assert "weights  sft-1" in capsys.readouterr().out
+    assert main(["export", str(trained), "--out", str(tmp_path / "other"), "--checkpoint", "7"]) == 1
+    assert "has no checkpoint '7'. There: newest, best, 0, 1" in capsys.readouterr().err
+    assert main(["eval", "quickstart", "--checkpoint", "best"]) == 1
+    assert "--checkpoint best is of a run: name its folder with --run" in capsys.readouterr().err
+
+
 @pytest.fixture
 def prompts(tmp_path):
     path = tmp_path / "prompts.jsonl"

@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
 
     if options.out:
         make_folder(options.out)
-    policy = open_policy(config, options.of)
+    policy = open_policy(config, options.of, options.checkpoint)
     with progress() as watch:
         report = evaluate(policy, limit=options.examples, watch=watch)
     out = options.out or run_folder(options, config, path) / "evaluations" / report.at

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dovetail.cli.options import Commands, add_overrides, add_trust, given_path
+from dovetail.cli.options import Commands, add_checkpoint, add_overrides, add_trust, given_path
 from dovetail.errors import RunError
 
 
@@ -13,7 +13,8 @@ def add(commands: Commands) -> None:
     """Declare the command."""
     summary = "write the model of a run as a Hugging Face folder, with its tokenizer and chat template"
     command = commands.add_parser("export", help=summary)
-    command.add_argument("of", metavar="RUN", type=Path, help="run folder; the newest checkpoint is exported")
+    command.add_argument("of", metavar="RUN", type=Path, help="run folder")
+    add_checkpoint(command)
     command.add_argument("--out", type=given_path, required=True, help="folder to write, new or empty")
     command.add_argument(
         "--adapter", action="store_true", help="write only the adapter (default: merge it into the model)"
@@ -37,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     prepare()
     from dovetail_lab.evaluation.policy import open_policy
 
-    policy = open_policy(config, options.of)
+    policy = open_policy(config, options.of, options.checkpoint)
     files = policy.export(options.out, adapter=options.adapter, dtype=options.dtype)
     size = sum(file.stat().st_size for file in files)
     print(f"weights  {policy.at}, {size / 1e6:,.1f} MB in {len(files)} file{'s' * (len(files) != 1)}")

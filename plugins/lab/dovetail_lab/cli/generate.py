@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     from dovetail_lab.evaluation.generate import Generator
     from dovetail_lab.evaluation.policy import open_policy
 
-    policy = open_policy(config, options.of)
+    policy = open_policy(config, options.of, options.checkpoint)
     examples, lengths = prompts(config, task, "eval", policy.tokenizer, policy.loop)
     if lengths.too_long:
         print(lengths)

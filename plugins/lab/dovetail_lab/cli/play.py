@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"\n{outcome(found)}\n" + "\n".join(differs or ["the same as in the record"]))
         return 1 if differs else 0
     if options.watch:
-        policy = open_policy(config, options.of)
+        policy = open_policy(config, options.of, options.checkpoint)
         tokenizer, loop = policy.tokenizer, policy.loop
         example = example_of(config, tokenizer, loop, options.split, options.index)
         with policy.engine() as inner:

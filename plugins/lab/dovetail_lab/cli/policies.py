@@ -20,8 +20,10 @@ def load_policy_config(options: argparse.Namespace, also: Sequence[str] = ()) ->
 
     Raises:
         RunError: if the folder is not a run's.
+        ConfigError: if a checkpoint is named, but no run.
     """
     from dovetail.config import load
+    from dovetail.run.best import NEWEST
     from dovetail.run.folder import CONFIG
     from dovetail.shipped import find
 
@@ -30,6 +32,8 @@ def load_policy_config(options: argparse.Namespace, also: Sequence[str] = ()) ->
     if options.of is not None and options.config is None:
         path = options.of / CONFIG
         return path, load(path, [*options.overrides, *also], trusted=options.trust)
+    if options.of is None and options.checkpoint != NEWEST:
+        raise ConfigError(f"--checkpoint {options.checkpoint} is of a run: name its folder with --run")
     path = find(options.config)
     return path, load(path, [*options.overrides, *also])
 

@@ -16,6 +16,7 @@ from dovetail.devices.mesh import Devices
 from dovetail.errors import RunError
 from dovetail.host.completer import Completer
 from dovetail.protocols import OpenLoop, RolloutEngine, Task, Tokenizer, Weights
+from dovetail.run.best import NEWEST, find
 from dovetail.run.checkpoint import Checkpoints
 from dovetail.run.files import read_record
 from dovetail.run.folder import CONFIG, IDENTITY
@@ -77,15 +78,16 @@ class Policy:
         return files
 
 
-def open_policy(config: Config, run: Path | None) -> Policy:
-    """Make or load the model that a config begins with, or take the one of a run's newest checkpoint.
+def open_policy(config: Config, run: Path | None, checkpoint: str = NEWEST) -> Policy:
+    """Make or load the model that a config begins with, or take one of a run's checkpoints.
 
     Args:
         config: of the run, or one whose model has the same shapes.
         run: the run's folder, which may be training: nothing in it is changed. None: the config's own model.
+        checkpoint: a step of the run, `newest`, or `best`, which is that of `run.keep_best`.
 
     Raises:
-        RunError: if the folder holds no checkpoint, or one of another model.
+        RunError: if the folder does not hold this checkpoint, or one of another model.
     """
     tokenizer = open_tokenizer(config, run)
     devices = Devices.open(config.mesh)
@@ -95,7 +97,7 @@ def open_policy(config: Config, run: Path | None) -> Policy:
         graphdef, weights = models.policy()
     at, owner = START, config_id(config)
     if run is not None:
-        weights, at = _restored(run, weights)
+        weights, at = _restored(run, config, weights, checkpoint)
         owner = read_record(_existing(run / IDENTITY, run), run_id=str)["run_id"]
     return Policy(
         config=config,
@@ -124,13 +126,11 @@ def _sources(run: Path | None) -> AbstractContextManager[None]:
     return nullcontext() if run is None else kept_in(run, writes=False)
 
 
-def _restored(run: Path, weights: Weights) -> tuple[Weights, str]:
+def _restored(run: Path, config: Config, weights: Weights, checkpoint: str) -> tuple[Weights, str]:
     steps = _existing(run / "checkpoints", run)
     with closing(Checkpoints(steps, keep=None)) as checkpoints:
-        newest = checkpoints.newest()
-        if newest is None:
-            raise RunError(f"run folder '{run}' holds no checkpoint yet")
-        number, saved = newest
+        number = find(checkpoint, config, run, checkpoints)
+        saved = checkpoints.metadata(number)
         path = ("params",) if saved.phase == SFT else (0, "params")
         trained = checkpoints.restore_part(number, path, weights.trained)
     return Weights(trained, weights.frozen), f"{saved.phase}-{saved.step}"

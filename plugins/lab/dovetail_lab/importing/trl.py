@@ -40,7 +40,7 @@ REASONS: Final = {
         "a run has a folder of its own (--folder) and logs all metrics there; run.sinks chooses where else"
     ),
     r"save_.*|load_best_model_at_end|metric_for_best_model|greater_is_better": (
-        "checkpoints count steps: run.checkpoint_every, run.keep_checkpoints, eval.every"
+        "checkpoints count steps: run.checkpoint_every, run.keep_checkpoints, run.keep_best, eval.every"
     ),
     r"fp16|tf32|torch_dtype|model_init_kwargs|attn_implementation": (
         "types are model.pretrained.dtype and model.pretrained.param_dtype, float32 or bfloat16"
