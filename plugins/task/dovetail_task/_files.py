@@ -6,8 +6,9 @@ import hashlib
 import json
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -18,6 +19,8 @@ from dovetail_task._parquet import Parquet
 from dovetail_task._text_files import Csv, JsonLines
 
 Record = dict[str, Any]
+DATA_SOURCE: Final = "data_source"
+"""The column by which evaluations are reported apart, as in the data made for verl."""
 Check = Callable[[Record], str | None]
 """Returns what is wrong with a record, or None."""
 
@@ -37,6 +40,51 @@ class Source(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int, /) -> Record: ...
+
+
+@attrs.frozen
+class Joined:
+    """The records of several files, one file after the other.
+
+    A column that only some of the files have is None in the records of the others. `data_source` says which file a
+    record is from, unless its file has such a column itself.
+    """
+
+    sources: tuple[Source, ...]
+    labels: tuple[str, ...]
+    """The value of `data_source` for each of the sources."""
+
+    @property
+    def name(self) -> str:
+        """The names of all."""
+        return ", ".join(source.name for source in self.sources)
+
+    @cached_property
+    def _missing(self) -> tuple[Record, ...]:
+        """What the records of each source do not have."""
+        columns = [first_columns(source) for source in self.sources]
+        every = dict.fromkeys(name for of_one in columns for name in of_one)
+        return tuple(
+            {name: None for name in every if name not in of_one}
+            | ({} if DATA_SOURCE in of_one else {DATA_SOURCE: label})
+            for of_one, label in zip(columns, self.labels, strict=True)
+        )
+
+    def scan(self) -> Iterator[tuple[str, Record]]:
+        """Yield each record with its place."""
+        for source, missing in zip(self.sources, self._missing, strict=True):
+            for place, record in source.scan():
+                yield place, _with(record, missing)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.sources))
+
+    def __getitem__(self, index: int, /) -> Record:
+        for source, missing in zip(self.sources, self._missing, strict=True):
+            if index < len(source):
+                return _with(source[index], missing)
+            index -= len(source)
+        raise IndexError(index)
 
 
 FORMATS: dict[str, Callable[[Path], Source]] = {
@@ -152,6 +200,27 @@ def source_of(path: Path) -> Source:
     if path.suffix not in FORMATS:
         raise DataError(f"'{path}' has an unknown suffix {path.suffix!r}; known: {listing(FORMATS)}")
     return FORMATS[path.suffix](path)
+
+
+def _with(record: Record, missing: Record) -> Record:
+    """Return the record, with the missing columns after its own."""
+    return record | {name: value for name, value in missing.items() if name not in record}
+
+
+def sources_of(paths: str | Sequence[str]) -> Source:
+    """Return the records of one file or of several; see `source_of` and `Joined`.
+
+    Raises:
+        DataError: for a file that cannot be read, or that is named twice.
+    """
+    files = [Path(path).expanduser() for path in ([paths] if isinstance(paths, str) else paths)]
+    if len(files) == 1:
+        return source_of(files[0])
+    if again := next((file for file in files if files.count(file) > 1), None):
+        raise DataError(f"'{again}' is named twice")
+    stems = [file.stem for file in files]
+    labels = [stem if stems.count(stem) == 1 else str(file) for stem, file in zip(stems, files, strict=True)]
+    return Joined(tuple(map(source_of, files)), tuple(labels))
 
 
 def _check_columns(name: str, columns: tuple[str, ...], text: Mapping[str, str]) -> None:

@@ -63,7 +63,7 @@ def test_data_rewards_and_turns(tmp_path):
     assert config.choice("train.rewards[0]").params["ground_truth_column"] == "reward_model.ground_truth"
     assert config.choice("train.agent_loop").params["max_turns"] == 5
     assert "dovetail-environments/verl" in found.left("actor_rollout_ref.rollout.multi_turn.tool_config_path")
-    assert "reads one file" in found.left("data.val_files")
+    assert task.params["eval_path"] == ("a.parquet", "b.parquet")
     assert config.choice("train.lr_schedule").params["warmup_steps"] == 10
     assert config.run.sinks == ("console", "wandb")
 

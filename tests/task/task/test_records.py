@@ -181,3 +181,60 @@ def test_the_system_needs_a_conversation():
         ConfigError, match=r"task\.records\.system needs a conversation: set task\.records\.chat = True"
     ):
         Records(system="Be brief.")
+
+
+@pytest.fixture
+def two(path, tmp_path):
+    """Two files, of which only the first has tags, and only the second a source of its own."""
+    other = tmp_path / "other.csv"
+    other.write_text("query,answer,solution,hint\nwhy?,1,because,think\nhow?,2,so,think\n")
+    return (str(path), str(other))
+
+
+def test_several_files_are_one_task(two):
+    task = Records(path=two, prompt_column="query", eval_path=two[1])
+    train = task.examples("train")
+    assert len(train) == 42
+    assert train[39] == {
+        "prompt": "question 39",
+        "query": "question 39",
+        "solution": "so 39",
+        "answer": 39,
+        "tags": ["a"],
+        "hint": None,
+        "data_source": "train",
+    }
+    assert train[-1] == {
+        "prompt": "how?",
+        "query": "how?",
+        "solution": "so",
+        "answer": "2",
+        "tags": None,
+        "hint": "think",
+        "data_source": "other",
+    }
+    assert task.columns == ("query", "solution", "answer", "hint"), "those of the evaluation, too"
+    assert Records(path=two, prompt_column="query").columns[-2:] == ("hint", "data_source")
+    held = Records(path=two, prompt_column="query", eval_share=0.5)
+    assert len(held.examples("train")) + len(held.examples("eval")) == 42
+
+
+def test_files_of_one_name_are_told_apart_and_a_source_of_their_own_stays(tmp_path):
+    paths = []
+    for folder, extra in (("a", {}), ("b", {}), ("c", {"data_source": "mine"})):
+        (tmp_path / folder).mkdir()
+        paths.append(str(tmp_path / folder / "train.jsonl"))
+        (tmp_path / folder / "train.jsonl").write_text(json.dumps({"prompt": folder, **extra}) + "\n")
+    task = Records(path=tuple(paths), eval_path=paths[0])
+    assert [example["data_source"] for example in task.examples("train")] == [paths[0], paths[1], "mine"]
+
+
+def test_what_is_wrong_with_one_of_several_files(two, tmp_path):
+    with pytest.raises(DataError, match="train.jsonl' is named twice"):
+        Records(path=(two[0], two[0]), prompt_column="query").examples("train")
+    (tmp_path / "third.jsonl").write_text('{"query": "x"}\n{"answer": 3}\n')
+    with pytest.raises(DataError, match="third.jsonl:2: lacks the column 'query'"):
+        Records(path=(*two, str(tmp_path / "third.jsonl")), prompt_column="query").examples("train")
+    (tmp_path / "third.jsonl").write_text('{"question": "x"}\n')
+    with pytest.raises(DataError, match="third.jsonl:1: column 'query' holds null, not text"):
+        Records(path=(*two, str(tmp_path / "third.jsonl")), prompt_column="query").examples("train")

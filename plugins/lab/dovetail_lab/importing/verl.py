@@ -301,14 +301,15 @@ def _data(sheet: Sheet) -> None:
     """Data made for verl: conversations under `prompt`, the right answer in `reward_model`."""
     for source, target in (("data.train_files", "path"), ("data.val_files", "eval_path")):
         files = sheet.given[source].value if sheet.has(source) else None
-        file = files[0] if isinstance(files, list | tuple) and len(files) == 1 else files
-        if not isinstance(file, str):
-            sheet.leave(source, "task.records reads one file: task.records.path, task.records.eval_path")
+        if isinstance(files, list | tuple):
+            files = files[0] if len(files) == 1 else tuple(files)
+        if not isinstance(files, str | tuple):
+            sheet.leave(source, f"name a file, or several: task.records.{target}")
             continue
         if target == "path":
             sheet.put("train.task", "records")
         sheet.value(source)
-        sheet.put(f"task.records.{target}", file, sheet.said(source))
+        sheet.put(f"task.records.{target}", files, sheet.said(source))
     if any(line.target == "train.task" for line in sheet.lines):
         sheet.carry("data.prompt_key", "task.records.prompt_column", "prompt")
 

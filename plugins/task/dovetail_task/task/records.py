@@ -1,14 +1,13 @@
-"""Prompts from your own file: jsonl, csv or parquet."""
+"""Prompts from your own files: jsonl, csv or parquet."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import ClassVar
 
 import attrs
 
 from dovetail.errors import DataError
-from dovetail_task._files import Source, source_of
+from dovetail_task._files import Source, sources_of
 from dovetail_task._prompts import Prompts
 
 
@@ -21,12 +20,14 @@ class Records(Prompts):
     (parquet: in memory, as Arrow columns), so a large file is not a problem.
 
     Columns: those of the file's first record, whatever their type; every record must have them. With an `eval_path`,
-    those that both files have.
+    those that both files have. With several files, those that any of them has, with None in the records of the others,
+    and `data_source`, the name of a record's file without its suffix, unless the file has such a column. Prompts are
+    drawn from all their records alike.
 
     Args:
-        path: the file to train on.
-        eval_path: the file for evaluation. None holds out `eval_share` of the records of `path`, chosen by a hash of
-            the prompt.
+        path: the file to train on, or several.
+        eval_path: the file for evaluation, or several. None holds out `eval_share` of the records of `path`, chosen by
+            a hash of the prompt.
         prompt_column: the column with the prompt: text, or a conversation as a list of
             `{"role": ..., "content": ...}`. If a conversation ends with the assistant's words, these are not part of
             the prompt but the demonstration.
@@ -43,13 +44,13 @@ class Records(Prompts):
 
     NAME: ClassVar[str] = "records"
 
-    path: str | None = None
-    eval_path: str | None = None
+    path: str | tuple[str, ...] | None = None
+    eval_path: str | tuple[str, ...] | None = None
 
     def _train_source(self) -> Source:
         if not self.path:
             raise DataError("task records has no data: name a file with --set task.records.path=FILE")
-        return source_of(Path(self.path).expanduser())
+        return sources_of(self.path)
 
     def _eval_source(self) -> Source | None:
-        return source_of(Path(self.eval_path).expanduser()) if self.eval_path else None
+        return sources_of(self.eval_path) if self.eval_path else None
