@@ -104,7 +104,8 @@ def ab(
         **options: settings of the section `ab`: `seeds=8`, `metric`, `min_effect=0.05`, `window`, `sequential`.
 
     Returns:
-        What `ab.html` shows: `comparisons[arm].verdict`, and why it may confirm nothing in `runs.doubts`.
+        What `ab.html` shows: the verdicts in sentences (`print` it), `comparisons[arm].verdict`, and why it may confirm
+        nothing in `runs.doubts`.
 
     Raises:
         ConfigError: before any run starts, with one line for each thing that is wrong.

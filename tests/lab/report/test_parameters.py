@@ -55,7 +55,9 @@ def test_no_label_of_an_axis_leaves_its_picture():
 
 def test_settings_that_are_equal_as_written_are_ties():
     rows = [setting(0.80001, lr=1e-3), setting(0.80002, lr=1e-4), setting(0.5, lr=1e-5)]
-    assert "Tied so far, eval/accuracy 80.0\u00a0%: lr=0.001; lr=0.0001." in _best(rows, "eval/accuracy", UNIT)
+    for ended, words in ((False, "Tied so far, "), (True, "Tied, ")):
+        text = f"{words}eval/accuracy 80.0\u00a0%: lr=0.001; lr=0.0001."
+        assert text in _best(rows, "eval/accuracy", UNIT, ended=ended)
     table = _settings(rows, UNIT)
     assert table.count(">1=<") == 2
     assert ">3<" in table

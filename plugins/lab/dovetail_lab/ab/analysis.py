@@ -64,6 +64,12 @@ class Analysis:
     prompts: Mapping[str, Prompts]
     over: bool
 
+    def __str__(self) -> str:
+        """Return the verdicts in sentences."""
+        from dovetail_lab.ab.words import found  # which reads analyses
+
+        return found(self)
+
     @property
     def registration(self) -> Registration:
         """The registration of the test."""

@@ -20,7 +20,7 @@ from dovetail_lab.ab.journal import Journal
 from dovetail_lab.ab.metric import check_metric
 from dovetail_lab.ab.outcomes import Runs
 from dovetail_lab.ab.registration import FILE, Registration
-from dovetail_lab.ab.words import caveats, counted, doubtful, headline, plan
+from dovetail_lab.ab.words import counted, plan
 from dovetail_lab.settings import AB
 from dovetail_lab.sweep import Planned, Store, Terms, parse_seeds, plan_trials
 from dovetail_lab.sweep.commands import parse_time
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"{len(test.planned.trials)} runs would be made in {folder}")
         return 0
     analysis = test.perform(registration, folder, extend=bool(options.amend))
-    print("\n".join([*found(analysis), "", *(str(folder / name) for name in experiment.FILES)]))
+    print("\n".join(["", str(analysis), "", *(str(folder / name) for name in experiment.FILES)]))
     return DECIDED if analysis.decided and not analysis.runs.doubts else UNDECIDED
 
 
@@ -237,17 +237,6 @@ def introduction(registration: Registration, planned: Planned, deviation: float 
 def _in_both(differences: Sequence[str]) -> list[str]:
     """Leave out the parameters of components that only one of two arms chooses."""
     return [line for line in differences if not line.endswith("-> (none)") and " = (none) -> " not in line]
-
-
-def found(analysis: Analysis) -> list[str]:
-    """Return the verdicts, for the terminal."""
-    lines = ["", *doubtful(analysis)]
-    sentences = headline(analysis)
-    if not analysis.look:
-        return [*lines, *sentences]
-    for arm, text in zip(analysis.treatments, sentences, strict=True):
-        lines += [text, *(f"  {note}" for note in caveats(analysis, arm.name))]
-    return lines
 
 
 def report(folder: Path) -> list[Path]:

@@ -164,6 +164,16 @@ def headline(analysis: Analysis) -> list[str]:
     return [sentence(analysis, arm.name) for arm in design.treatments]
 
 
+def found(analysis: Analysis) -> str:
+    """Return the verdicts with what is to be held against them, for the terminal and for notebooks."""
+    lines, sentences = doubtful(analysis), headline(analysis)
+    if not analysis.look:
+        return "\n".join([*lines, *sentences])
+    for arm, text in zip(analysis.treatments, sentences, strict=True):
+        lines += [text, *(f"  {note}" for note in caveats(analysis, arm.name))]
+    return "\n".join(lines)
+
+
 def counted(count: int, noun: str) -> str:
     """Write a number of things.
 

@@ -11,7 +11,7 @@ from dovetail_lab.report.curves import mean_curves, smoothed
 from dovetail_lab.report.numbers import Unit
 from dovetail_lab.report.page import SORTING, Cell, figure, legend, page, paragraph, section, table
 from dovetail_lab.report.parameters import importances, parameters, varied
-from dovetail_lab.sweep.state import State
+from dovetail_lab.sweep.state import SETTLED, State
 from dovetail_lab.sweep.store import Store
 from dovetail_lab.sweep.tables import Setting, ranks, settings_table
 from dovetail_lab.sweep.terms import count
@@ -39,7 +39,7 @@ def render(store: Store, metric: str, goal: str) -> str:
         f" {len(states)} trials: {count(state.status for state in states.values())}"
     )
     content = [
-        _best(rows, metric, unit),
+        _best(rows, metric, unit, ended=all(state.status in SETTLED for state in states.values())),
         parameters(rows, metric, goal, unit),
         importances(rows, goal) if varied(rows) else "",
         _curves(store, rows, metric, unit),
@@ -50,7 +50,8 @@ def render(store: Store, metric: str, goal: str) -> str:
     return page(f"Sweep {store.path.absolute().name}", subtitle, content)
 
 
-def _best(rows: Sequence[Setting], metric: str, unit: Unit) -> str:
+def _best(rows: Sequence[Setting], metric: str, unit: Unit, *, ended: bool) -> str:
+    far = "" if ended else " so far"
     if not rows or rows[0].mean is None:
         return '<div class="verdict waiting">No trial has ended yet.</div>'
     best, seeds = rows[0], len(rows[0].last)
@@ -58,10 +59,10 @@ def _best(rows: Sequence[Setting], metric: str, unit: Unit) -> str:
     if len(tied) > 1:
         names = "; ".join(row.label for row in tied[:SHOWN_TIES])
         more = f" and {len(tied) - SHOWN_TIES} more" if len(tied) > SHOWN_TIES else ""
-        text = f"Tied so far, {metric} {unit.value(rows[0].mean)}: {names}{more}."
+        text = f"Tied{far}, {metric} {unit.value(rows[0].mean)}: {names}{more}."
         return f'<div class="verdict equivalent">{paragraph(text)}{paragraph(FLATTERED, "muted")}</div>'
     over = f"mean of {seeds} seeds" if seeds > 1 else "one seed, so that nobody knows how much of it is chance"
-    text = f"Best so far: {best.label}, {metric} {unit.value(rows[0].mean)}, {over}."
+    text = f"Best{far}: {best.label}, {metric} {unit.value(rows[0].mean)}, {over}."
     left = (
         f" {best.pruned} of its {len(best.trials)} seeds were stopped early and are not in the mean, which is that of"
         " the better ones."
