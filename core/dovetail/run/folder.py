@@ -113,7 +113,7 @@ def branch_folder(source: Path, path: Path, config: Config) -> None:
     """
     shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
     shutil.copytree(source / CHECKPOINTS, path / CHECKPOINTS)
-    for file in (*source.glob("*.jsonl"), *source.glob("*.bin")):
+    for file in _kept(source):
         shutil.copy2(file, path)
     _sign(path, config)
 
@@ -146,8 +146,12 @@ def _sign(path: Path, config: Config) -> None:
 
 def _has_begun(path: Path) -> bool:
     """Tell whether a run has recorded or saved anything; one that was refused at its start has not."""
-    records = (path / name for name in (*FILES, MESSAGES, "tools.jsonl"))
-    return any(path.glob("checkpoints/steps/*")) or any(file.exists() and file.stat().st_size for file in records)
+    return any(path.glob(f"{CHECKPOINTS}/steps/*")) or any(file.stat().st_size for file in _kept(path))
+
+
+def _kept(path: Path) -> list[Path]:
+    """Return the files to which a run appends, its plugins' included."""
+    return [*path.glob("*.jsonl"), *path.glob("*.bin")]
 
 
 def _forget(path: Path) -> None:
