@@ -32,7 +32,7 @@ def made_up(prompt: list[int], asked: Mapping[str, Any]) -> tuple[list[int], lis
 class FakeVllm(ThreadingHTTPServer):
     """The server; `calls` has what it was asked, `answers` replaces answers of routes by (status, body).
 
-    It takes `patience` seconds for an answer, asks for `key` if there is one, keeps what it was given in `keys`, and its prefix cache is in use as often as `busy` says.
+    It takes `patience` seconds for an answer and `pace` for each part of one that it streams, asks for `key` if there is one, keeps what it was given in `keys`, and its prefix cache is in use as often as `busy` says.
     """
 
     daemon_threads = True
@@ -49,6 +49,7 @@ class FakeVllm(ThreadingHTTPServer):
         self.calls: list[tuple[str, Any]] = []
         self.answers: dict[str, tuple[int, Any]] = {}
         self.patience = 0.0
+        self.pace = 0.0
         self.key: str | None = None
         self.keys: set[str | None] = set()
         self.busy = 0
@@ -145,6 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             for start in range(0, len(tokens), every):
                 cut = slice(start, start + every)
+                time.sleep(self.server.pace)
                 part = {"choices": [{"token_ids": tokens[cut], "logprobs": {"token_logprobs": logps[cut]}}]}
                 self.wfile.write(f"data: {json.dumps(part)}\n\n".encode())
                 self.wfile.flush()

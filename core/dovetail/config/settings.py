@@ -42,6 +42,8 @@ class Train:
         entropy_coef: coefficient of the entropy bonus.
         steps: training steps, each of which samples `prompts` x `group_size` completions and trains on them.
         staleness: batches by which sampling may be ahead of training: 0 is synchronous, 1 is one step off-policy.
+        in_flight: whether completions that are being sampled go on under newer weights as soon as there are some. It
+            needs `staleness`; what is sampled then depends on how fast sampling and training are.
         prompts: prompts in a step (the batch size in prompts).
         group_size: completions sampled for each prompt (the number of generations).
         epochs: passes over a step's completions (PPO epochs, GRPO iterations).
@@ -68,6 +70,7 @@ class Train:
     # the sizes of a step
     steps: Annotated[int, Ge(0)] = attrs.field(default=100, validator=in_range)
     staleness: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
+    in_flight: bool = False
     prompts: Annotated[int, Ge(1)] = attrs.field(default=16, validator=in_range)
     group_size: Annotated[int, Ge(1)] = attrs.field(default=8, validator=in_range)
     epochs: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import attrs
 import jax.numpy as jnp
@@ -82,14 +84,12 @@ class Completer:
         examples: Sequence[Example],
         keys: Key[Array, "prompt sample"],
         sampling: Sampling,
-        *,
-        keep_support: bool = False,
+        options: Mapping[str, Any] = MappingProxyType({}),
     ) -> Completed:
         """Sample a completion or play an episode for each key.
 
-        With `keep_support`, the completions also have the ids among which each token was chosen.
+        The options of `RolloutEngine.generate` are only taken by engines that declare them.
         """
-        options = {"keep_support": True} if keep_support else {}  # only engines that declare this option accept it
         if self.loop is None:
             tokens, mask = encode([e["prompt"] for e in examples], self.tokenizer, self.max_prompt_tokens)
             drawn = self.engine.generate(tokens, mask, keys, sampling, **options)

@@ -52,7 +52,7 @@ class Tape:
     mask: Bool[np.ndarray, "seq token"]
     observed: Bool[np.ndarray, "seq token"]
     turns: Int[np.ndarray, "seq token"]
-    versions: Int[np.ndarray, "seq"]
+    versions: Int[np.ndarray, "seq token"]
     finish: np.ndarray
     filled: Int[np.ndarray, "seq"]
     support: Int[np.ndarray, "seq token candidate"] | None = None
@@ -67,7 +67,7 @@ class Tape:
             mask=np.zeros(shape, bool),
             observed=np.zeros(shape, bool),
             turns=np.zeros(shape, np.int32),
-            versions=np.zeros(rows, np.int32),
+            versions=np.zeros(shape, np.int32),
             finish=np.full(rows, "length", "<U6"),
             filled=np.zeros(rows, np.int32),
             support=None if drawn.support is None else np.full((*shape, drawn.support.shape[2]), -1, np.int32),
@@ -85,7 +85,8 @@ class Tape:
         self.logps[row, place] = drawn.logps[index, :count]
         self.mask[row, place] = True
         self.turns[row, place] = turn
-        self.versions[row] = drawn.versions[index]
+        self.versions[row, place] = drawn.versions[index, :count]
+        self.versions[row, place.stop :] = drawn.versions[index, max(count, 1) - 1]
         if self.support is not None and drawn.support is not None:
             self.support[row, place] = drawn.support[index, :count]
         self.finish[row] = drawn.finish[index] if count == drawn.mask[index].sum() else "length"

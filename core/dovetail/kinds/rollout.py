@@ -45,6 +45,12 @@ Finish = Literal["eos", "stop", "length", "error"]
 """Why a completion ended: with an EOS, with a stop string in its text, at `max_tokens`, or with an error."""
 
 
+def _of_each_token(versions: Any, completions: Any) -> Any:
+    import numpy as np
+
+    return versions if versions.ndim > 1 else np.repeat(versions[:, None], completions.tokens.shape[1], axis=1)
+
+
 @attrs.frozen(kw_only=True)
 class Completions:
     """The completions that an engine returns.
@@ -60,7 +66,7 @@ class Completions:
             the draws. With `sampling.logps = 'vocabulary'` they are over the whole vocabulary, as the trainer's are.
             Without such a cut the two are the same. At temperature 0 they are over the vocabulary at temperature 1.
         finish: why each row ended, a `Finish`.
-        versions: the version of the weights that sampled each row.
+        versions: the version of the weights that sampled each token; it may be given as one for each row.
         observed: true on tokens between the policy's turns: the output of tools and environments, and the text that a
             chat template adds around it. None of them is in the mask.
         turns: which turn a token belongs to; an observation belongs to the turn that it follows.
@@ -72,7 +78,7 @@ class Completions:
     mask: Bool[np.ndarray, "seq token"]
     logps: Float[np.ndarray, "seq token"]
     finish: Shaped[np.ndarray, "seq"]
-    versions: Int[np.ndarray, "seq"]
+    versions: Int[np.ndarray, "seq token"] = attrs.field(converter=attrs.Converter(_of_each_token, takes_self=True))
     observed: Bool[np.ndarray, "seq token"] = attrs.field(
         default=attrs.Factory(lambda self: self.mask & False, takes_self=True)
     )
@@ -157,6 +163,11 @@ class RolloutEngine(Protocol):
         An engine whose class declares `keeps_support = K` also takes `keep_support=True`, with a `sampling.top_k` of at
         most K, and then returns `Completions.support`.
 
+        An engine whose class declares `in_flight` also takes `newer`, a function without arguments that returns the
+        newest weights with their version if they are newer than those that it returned last, and otherwise None. The
+        engine calls it from the thread that called `generate`, as often as it likes. It samples with the weights that
+        it gets from the next token on that it can, and `Completions.versions` says which tokens these are.
+
         Args:
             prompt_tokens: ids of the prompts, padded on the left.
             prompt_mask: true on the tokens of the prompts.
@@ -182,7 +193,8 @@ class Rollout(Protocol):
 
     A class may declare properties, `declares = {"batch_invariant": True}`, which `dovetail_kit.rollout` checks. An
     engine that declares `versions` may be used with `train.staleness`: it can sample in a separate thread while the
-    trainer updates, and samples from the weights of the last `sync`. An engine that declares `placed` samples on the
+    trainer updates, and samples from the weights of the last `sync`. With `in_flight` it can also take newer weights in
+    the middle of completions (`train.in_flight`). An engine that declares `placed` samples on the
     devices of its weights, as set by `rollout/mesh`; its methods are called under their mesh. If a claim depends on
     hyperparameters, the class also has a property `claims`, whose values replace those of `declares`.
     """

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 BESIDE: Final = "versions"
 """The claim of an engine that it can sample while the trainer updates."""
+IN_FLIGHT: Final = "in_flight"
+"""The claim of an engine that it can take newer weights in the middle of completions."""
 
 
 def check_off_policy(config: Config, chosen: Sequence[Call]) -> None:
@@ -34,19 +36,44 @@ def check_off_policy(config: Config, chosen: Sequence[Call]) -> None:
         )
     if train.oversample is not None:
         _check_oversampling(config, chosen, corrects)
+    if train.in_flight:
+        _check_in_flight(config)
     if not train.staleness:
         return
     setting = f"train.staleness = {train.staleness} ({config.origins['train.staleness']})"
     if not corrects:
         raise PlanError(f"{setting} learns from completions of older weights, {_nobody_corrects(config.registry)}")
-    choice = config.choice("train.rollout")
-    if not choice.declares.get(BESIDE):
-        engine = choice.component
-        able = [c.name for c in config.registry.components("rollout") if declares(c, BESIDE)]
+    _check_engine(config, BESIDE, f"{setting} samples while the trainer updates", "train.staleness = 0")
+
+
+def _check_in_flight(config: Config) -> None:
+    """Refuse newer weights in the middle of completions without any to wait for, or with an engine that takes none.
+
+    Raises:
+        PlanError: naming what is missing.
+    """
+    setting = f"train.in_flight = True ({config.origins['train.in_flight']})"
+    if not config.train.staleness:
         raise PlanError(
-            f"{setting} samples while the trainer updates, and rollout {engine.name} of {engine.origin} does not"
-            f" declare '{BESIDE}', that it can; set train.staleness = 0, or train.rollout to one that does:"
-            f" {listing(able)}"
+            f"{setting} gives newer weights to completions that are being sampled, and with train.staleness = 0 there"
+            " are none while the trainer updates; set it to 1"
+        )
+    _check_engine(config, IN_FLIGHT, f"{setting} replaces weights in the middle of completions", "it to False")
+
+
+def _check_engine(config: Config, claim: str, why: str, instead: str) -> None:
+    """Refuse an engine that does not make a claim.
+
+    Raises:
+        PlanError: with the engines that do.
+    """
+    choice = config.choice("train.rollout")
+    if not choice.declares.get(claim):
+        engine = choice.component
+        able = [c.name for c in config.registry.components("rollout") if declares(c, claim)]
+        raise PlanError(
+            f"{why}, and rollout {engine.name} of {engine.origin} does not declare '{claim}', that it can; set"
+            f" {instead}, or train.rollout to one that does: {listing(able)}"
         )
 
 

@@ -8,6 +8,9 @@ trainer:  for each step n:     take batch n; update; publish weights n + 1
 Each program reads the messages of the other from a channel, waits if there are none yet, and never looks at a clock.
 Such a Kahn process network (Kahn 1974) computes the same messages however fast its programs are. With k = 0 they take
 turns in one thread.
+
+With `train.in_flight` the sampler's program does look for newer weights while it draws a batch, and then its messages
+depend on how fast the trainer is. They are still at most k updates old, and evaluations still have the weights of v.
 """
 
 from __future__ import annotations
@@ -109,6 +112,8 @@ class Ahead(InTurn):
 
     used: frozenset[int]
     published: dict[int, Weights] = attrs.field(factory=dict)
+    _arrived: dict[int, Weights] = attrs.field(factory=dict)
+    """The weights that the sampler's program has received and may still need, by version."""
     pending: deque[Made | Failed] = attrs.field(factory=deque)
     _given: queue.SimpleQueue[tuple[int, Weights] | None] = attrs.field(factory=queue.SimpleQueue)
     _made: queue.SimpleQueue[Made | Failed] = attrs.field(factory=queue.SimpleQueue)
@@ -189,10 +194,12 @@ class Ahead(InTurn):
         """Run the sampler's program, beginning with task number `first`."""
         with progress.of_program(SAMPLER), self.drawing.setup.devices.of(ROLLOUT).use():
             try:
+                if self.drawing.setup.config.train.in_flight:
+                    self.drawing.newer = self._newer
                 for task in self.tasks[first:]:
                     clock = Clock(task.version if task.batch is None else task.batch + 1)
                     progress.begin("waiting", "for weights")
-                    if not self._use(task.version, clock):
+                    if not self._use(task, clock):
                         return
                     message = self.drawing.do(task, clock)
                     self._made.put(Made(message, clock.timings(0, of=SAMPLER)))
@@ -200,16 +207,33 @@ class Ahead(InTurn):
             except BaseException as error:
                 self._made.put(Failed(error))
 
-    def _use(self, version: int, clock: Clock) -> bool:
-        """Wait for the weights of a version and use them; return false if the program must end."""
-        given = None
-        while self.drawing.version != version and not self._stopped.is_set():
-            given = self._given.get()
-            if given is not None and given[0] == version:
-                clock.mark(WAITED)
-                self.drawing.use(given[1], version)
-        clock.mark("sync" if given else WAITED)
-        return not self._stopped.is_set()
+    def _use(self, task: Task, clock: Clock) -> bool:
+        """Wait for the weights of a task and use them; return false if the program must end."""
+        version, before = task.version, self.drawing.version
+        if task.batch is not None and self.drawing.newer is not None:
+            version = max(version, before)
+        while version not in self._arrived and version != before and not self._stopped.is_set():
+            self._arrive(self._given.get())
+        if self._stopped.is_set():
+            return False
+        if version != before:
+            clock.mark(WAITED)
+            self.drawing.use(self._arrived[version], version)
+        for older in [older for older in self._arrived if older < task.version]:
+            del self._arrived[older]
+        clock.mark(WAITED if version == before else "sync")
+        return True
+
+    def _newer(self) -> tuple[Weights, int] | None:
+        """Return the newest weights that have arrived, if they are newer than those in use."""
+        while not self._given.empty():
+            self._arrive(self._given.get())
+        newest = max(self._arrived, default=0)
+        return (self._arrived[newest], newest) if newest > self.drawing.version else None
+
+    def _arrive(self, given: tuple[int, Weights] | None) -> None:
+        if given is not None:
+            self._arrived[given[0]] = given[1]
 
 
 @attrs.frozen(kw_only=True)

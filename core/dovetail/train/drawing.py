@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -65,6 +66,7 @@ class Batch:
 
 
 Message = Batch | Evaluation
+Newer = Callable[[], tuple[Weights, int] | None]
 
 
 @attrs.define(kw_only=True)
@@ -78,6 +80,8 @@ class Drawing:
         memory: the curriculum's state by name.
         extras: adds the other fields to those of the completions.
         evaluate: evaluates the engine's current weights.
+        newer: returns newer weights with their version, if they may be used in the middle of completions; None if they
+            may not.
         over: groups left over by the last step, in the form of a checkpoint, so that a resumed run has the same.
         version: the version of these weights.
     """
@@ -90,6 +94,7 @@ class Drawing:
     evaluate: Evaluator
     over: Stored | None
     version: int = 0
+    newer: Newer | None = None
 
     @classmethod
     def open(cls, setup: Setup, extras: Extras, weights: Weights, version: int, cursor: Cursor) -> Drawing:
@@ -202,13 +207,23 @@ class Drawing:
         per_sample = keys.per_sample(self._key(step), len(examples), samples, first)
         progress.begin(progress.SAMPLING, total=len(examples) * samples)
         kept = KEPT in self.setup.algorithm.plan
-        completed = self.sampler.complete(examples, per_sample, config.sampling, keep_support=kept)
+        options = {"keep_support": True} if kept else {}
+        if self.newer is not None:
+            options |= {"newer": self._newer}
+        completed = self.sampler.complete(examples, per_sample, config.sampling, options)
         clock.mark("rollout")
         progress.begin("rewards")
         sampled = self.sampler.score(completed, tokens_too=True)
         self.memory |= self.prompts.observe(self.memory, sampled.scores.total)
         clock.mark("reward")
         return sampled
+
+    def _newer(self) -> tuple[Weights, int] | None:
+        """Return newer weights, which the engine then has."""
+        assert self.newer is not None, "only given to an engine if there is one"
+        if found := self.newer():
+            self.version = found[1]
+        return found
 
     def _key(self, step: int) -> Key[Array, ""]:
         return keys.stream(self.setup.config.run.seed, keys.SAMPLING, step)

@@ -132,7 +132,7 @@ class Extras:
             batch["greedy_scores"] = np.nan_to_num(baseline)
             batch["mask"] = batch["mask"] & ~np.isnan(baseline)[:, None]  # without a score there is no baseline
         if "versions" in self._plan or "staleness" in self._plan:
-            batch["versions"] = np.broadcast_to(sampled.completions.versions[:, None], batch["tokens"].shape)
+            batch["versions"] = sampled.completions.versions
         if "role_ids" in self._plan:
             batch["role_ids"] = self.setup.speakers.ids(sampled.examples)
         if "answers" in self._plan.inputs:

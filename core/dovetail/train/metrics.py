@@ -40,8 +40,8 @@ def rollout_metrics(sampled: Sampled) -> dict[str, float]:
 
 def staleness_metrics(drawn: Completions, step: int) -> dict[str, float]:
     """Return metrics of the number of updates between the weights that sampled a token and those of the step."""
-    tokens, age = drawn.mask.sum(axis=1), step - drawn.versions
-    mean = float((age * tokens).sum() / max(1, tokens.sum()))
+    age = (step - drawn.versions) * drawn.mask
+    mean = float(age.sum() / max(1, drawn.mask.sum()))
     return {"staleness/mean": mean, "staleness/max": float(age.max())}
 
 

@@ -169,7 +169,7 @@ def test_a_folder_opens_too():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         opened = Vanilla().open_folder(folder, tokenizer)
-    assert set(generate(opened).versions) == {0}
+    assert set(generate(opened).versions.flat) == {0}
     with pytest.raises(ConfigError, match="is not a folder"):
         Vanilla().open_folder(folder / "nowhere", tokenizer)
 

@@ -77,6 +77,90 @@ def test_a_run_samples_from_the_server_while_it_trains(fake, tmp_path):
     assert len({call["kwargs"]["folder"] for call in fake.of("/collective_rpc")}) == 2
 
 
+def after(seconds, *weights):
+    """Newer weights that come one after another, so many seconds after the last."""
+    waiting, since = list(weights), [time.monotonic()]
+
+    def newer():
+        if not waiting or time.monotonic() - since[0] < seconds:
+            return None
+        since[0] = time.monotonic()
+        return waiting.pop(0)
+
+    return newer
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("stop", [(), ("nothing",)])
+def test_completions_go_on_under_newer_weights(replicas, stop, fake, folder):
+    fake.pace = 0.2
+    where = {"url": fake.url}
+    if replicas > 1:
+        where = {
+            "launcher": dovetail.get("launcher", "urls").bind(
+                urls=(fake.url, fake.url.replace("127.0.0.1", "localhost"))
+            ),
+            "connections": 4,
+        }
+    each, sampling = of(folder, **where), attrs.evolve(RANDOM, max_tokens=56, stop=stop)
+    with closing(each.open()) as engine:
+        prompts, keys = each.prompts(), make_keys()
+        whole = engine.generate(*prompts, keys, sampling)
+        del fake.calls[:]
+        drawn = engine.generate(*prompts, keys, sampling, newer=after(0.3, (each.other, 1), (each.weights, 2)))
+        assert set(engine.generate(*prompts, keys, sampling).versions.flat) == {2}
+    assert set(drawn.finish) <= {"eos", "length"}
+    lengths = drawn.mask.sum(axis=1)
+    assert np.all(drawn.mask == (np.arange(56) < lengths[:, None]))
+    assert np.all(np.diff(drawn.versions, axis=1) >= 0)
+    of_two = [row for row in range(len(lengths)) if len(set(drawn.versions[row][drawn.mask[row]])) > 1]
+    assert of_two, "some were in the middle"
+    before = drawn.versions == 0
+    np.testing.assert_array_equal(drawn.tokens[before & drawn.mask], whole.tokens[before & drawn.mask])
+    asked = fake.of("/v1/completions")
+    longest = max(len(row) for row in prompts[0])
+    assert all(len(call["prompt"]) + call["max_tokens"] <= longest + 56 for call in asked), (
+        "the limit is that of all parts"
+    )
+    seeds = [call["seed"] for call in asked]
+    assert len(set(seeds)) > len(lengths), "a part has random numbers of its own"
+
+
+def test_a_completion_that_has_not_begun_is_broken_off_too(fake, folder):
+    fake.patience = 1.0
+    each = of(folder, url=fake.url)
+    with closing(each.open()) as engine:
+        fake.patience = 30.0
+        taken = after(0.2, (each.other, 1))
+
+        def newer():
+            if found := taken():
+                fake.patience = 0.0
+            return found
+
+        began = time.monotonic()
+        drawn = engine.generate(*each.prompts(), make_keys(), RANDOM, newer=newer)
+    assert time.monotonic() - began < 25, "nobody waited for the answers to the first requests"
+    assert set(drawn.versions.flat) == {1}
+
+
+@pytest.mark.slow
+def test_a_run_with_weights_in_flight(fake, tmp_path):
+    fake.pace = 0.05
+    ahead = ("sft.steps=0", "train.steps=6", "train.staleness=2", "train.in_flight=True", "eval.every=3")
+    more = ("train.correction=['tis_token']", "sampling.max_tokens=40", "run.keep_messages=True", "eval.at_start=False")
+    engine = ("train.rollout=vllm", f"rollout.vllm.url='{fake.url}'", "rollout.vllm.probe=0.0")
+    train(load(None, [*TINY, "model.decoder.head_dim=8", *engine, *ahead, *more]), tmp_path / "run")
+    assert max(value for _, value in series(tmp_path / "run", "staleness/max")) <= 2
+    means = [value for _, value in series(tmp_path / "run", "staleness/mean")]
+    assert len(means) == 6
+    assert any(value % 1 > 0 for value in means), "some tokens of a batch are newer than others"
+    config = load(tmp_path / "run" / "config.gin", ["run.keep_messages=False"])
+    train(config, tmp_path / "again", replays=tmp_path / "run")
+    again, first = (tmp_path / name / "metrics.jsonl" for name in ("again", "run"))
+    assert again.read_bytes() == first.read_bytes()
+
+
 @pytest.mark.slow
 def test_a_server_that_samples_from_another_model_is_refused(drawer, tmp_path):
     """It takes the default base of the rotary positions, as programs do that do not know how transformers 5 spells it."""
@@ -297,7 +381,7 @@ def test_our_server_is_started_restarted_and_ended(folder):
     with pytest.warns(RuntimeWarning, match=r"restarted: .*was killed \(SIGKILL\)"):
         again = each.generate(engine, RANDOM)
     np.testing.assert_array_equal(before.tokens, again.tokens)
-    assert set(again.versions) == {5}
+    assert set(again.versions.flat) == {5}
     assert "version-5" in engine.host.process.log.read_text(), "it serves the newest weights"
     os.kill(process_of(engine), signal.SIGKILL)
     with pytest.raises(RunError, match=r"(?s)'vllm' is lost: .*fake vLLM with") as lost:

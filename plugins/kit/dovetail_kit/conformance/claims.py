@@ -102,6 +102,10 @@ CLAIMS: Final[dict[str, Claim]] = {
     ),
     "turns": Claim(("agent_loop",), "an episode may go on after a turn, so that there are the fields of turns"),
     "batch_invariant": Claim(("rollout",), "a completion does not depend on the rest of the batch"),
+    "in_flight": Claim(
+        ("rollout",),
+        "takes newer weights in the middle of completions, and says of each token which ones sampled it",
+    ),
     "versions": Claim(
         ("rollout",),
         "may sample while the trainer updates, each completion with the weights whose version it carries",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 import numpy as np
@@ -46,8 +46,8 @@ def check_shapes_and_types(case: EngineCase) -> None:
     """Arrays are numpy arrays with one row per completion; `logps` is float32."""
     drawn = case.generate(case.open(), RANDOM)
     rows = PROMPTS * SAMPLES
-    assert drawn.tokens.shape == drawn.mask.shape == drawn.logps.shape == (rows, MAX_TOKENS)
-    assert drawn.finish.shape == drawn.versions.shape == (rows,)
+    assert drawn.tokens.shape == drawn.mask.shape == drawn.logps.shape == drawn.versions.shape == (rows, MAX_TOKENS)
+    assert drawn.finish.shape == (rows,)
     assert drawn.support is None, "nobody has asked for it"
     assert all(isinstance(array, np.ndarray) for array in attrs.astuple(drawn) if array is not None)
     assert [array.dtype.kind for array in (drawn.tokens, drawn.mask, drawn.versions)] == ["i", "b", "i"]
@@ -194,11 +194,11 @@ def check_sync(case: EngineCase) -> None:
     """
     engine = case.open()
     before = case.generate(engine, RANDOM)
-    assert set(before.versions) == {0}
+    assert set(before.versions.flat) == {0}
     engine.sync(case.other, version=7)
     after = case.generate(engine, RANDOM)
-    assert set(before.versions) == {0}, "a sync relabels completions that were drawn before it"
-    assert set(after.versions) == {7}
+    assert set(before.versions.flat) == {0}, "a sync relabels completions that were drawn before it"
+    assert set(after.versions.flat) == {7}
     assert np.any(after.tokens != before.tokens)
     _assert_reported(case, after, RANDOM, case.other)
     engine.sync(case.weights, version=8)
@@ -214,9 +214,30 @@ def check_another_thread(case: EngineCase) -> None:
     with ThreadPoolExecutor(1) as other:
         assert_same(case, here, other.submit(case.generate, engine, RANDOM).result())
         other.submit(engine.sync, case.other, 3).result()
-        assert set(other.submit(case.generate, engine, RANDOM).result().versions) == {3}
+        assert set(other.submit(case.generate, engine, RANDOM).result().versions.flat) == {3}
         other.submit(engine.sync, case.weights, 4).result()
     assert_same(case, case.generate(engine, RANDOM), here)
+
+
+def check_in_flight(case: EngineCase) -> None:
+    """What takes newer weights in the middle of completions (`in_flight`) says of each token which ones sampled it."""
+    if not case.claims.get("in_flight"):
+        return
+    engine, waiting = cast("Any", case.open()), [(case.other, 5)]
+    drawn = engine.generate(*case.prompts(), make_keys(), RANDOM, newer=lambda: waiting.pop() if waiting else None)
+    assert not waiting, "newer weights were not asked for"
+    assert set(drawn.versions[drawn.mask]) <= {0, 5}
+    assert np.all(np.diff(np.where(drawn.mask, drawn.versions, 5), axis=1) >= 0), "older weights after newer ones"
+    for version, weights in ((0, case.weights), (5, case.other)):
+        theirs = drawn.mask & (drawn.versions == version)
+        expected = expected_logps(case.logits(drawn, weights), drawn.tokens, RANDOM)
+        np.testing.assert_allclose(
+            drawn.logps[theirs],
+            expected[theirs],
+            atol=case.tolerance,
+            err_msg=f"log-probabilities of the tokens said to be of version {version}",
+        )
+    assert set(case.generate(engine, RANDOM).versions.flat) == {5}
 
 
 def check_failing_prompt(case: EngineCase) -> None:

@@ -18,8 +18,9 @@ from dovetail.errors import ConfigError, RunError
 from dovetail.protocols import Completions, Weights
 from dovetail_rollout.checks import check_prompts, unknown_ids
 from dovetail_rollout.decoding.stops import first_stop
+from dovetail_rollout.hosted.draft import Draft
 from dovetail_rollout.hosted.handover import Handover
-from dovetail_rollout.hosted.host import Answer, Ends, Failure, Host, HostLost, Request
+from dovetail_rollout.hosted.host import Answer, Ends, Failure, Host, HostLost, Interrupt, Request
 
 T = TypeVar("T")
 SHOWN_FAILURES: Final = 3
@@ -59,8 +60,9 @@ class HostedEngine:
         prompt_mask: Bool[np.ndarray, "prompt position"],
         keys: Key[Array, "prompt sample"],
         sampling: Sampling,
+        newer: Callable[[], tuple[Weights, int] | None] | None = None,
     ) -> Completions:
-        """Sample one completion for each key.
+        """Sample one completion for each key; with `newer`, under newer weights as soon as there are some.
 
         Raises:
             ConfigError: for shapes that do not match, prompts padded on the right, or log-probabilities that the host
@@ -81,17 +83,43 @@ class HostedEngine:
             if not refused[p]
         ]
         ends = Ends(eos_ids=self.eos_ids, stopped=stopped(sampling.stop, self.decode) if sampling.stop else None)
-        answers = iter(self._with_restarts(lambda: self.host.complete(requests, sampling, ends)) if requests else ())
+        version, drawn = self.version, self._drawn(requests, sampling, ends, newer) if requests else []
+        answers = iter(drawn)
         unfit = Failure(f"a prompt is empty, or has ids outside the vocabulary of {self.vocab_size:,}")
         drawn = [unfit if refused[p] else next(answers) for p, _ in np.ndindex(*keys.shape)]
-        return self._completions(drawn, sampling, ends)
+        return self._completions(drawn, sampling, ends, version)
 
-    def _completions(self, drawn: list[Answer | Failure], sampling: Sampling, ends: Ends) -> Completions:
+    def _drawn(
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        ends: Ends,
+        newer: Callable[[], tuple[Weights, int] | None] | None,
+    ) -> Sequence[Answer | Failure]:
+        """Have the host complete the requests; those that newer weights break off go on under these."""
+        if newer is None:
+            return self._with_restarts(lambda: self.host.complete(requests, sampling, ends))
+        drafts = [Draft(request, lambda tokens: ends.are_met(tokens, sampling.max_tokens)) for request in requests]
+        while left := [draft for draft in drafts if draft.answer is None]:
+            interrupt = Interrupt(newer)
+            until = attrs.evolve(ends, interrupt=interrupt)
+            rests = [draft.rest() for draft in left]
+            parts = self._with_restarts(lambda r=rests, u=until: self.host.complete(r, sampling, u))
+            for draft, part in zip(left, parts, strict=True):
+                draft.take(part, self.version)
+            if interrupt.found is not None:
+                self.sync(*interrupt.found)
+        return [draft.answer for draft in drafts if draft.answer is not None]
+
+    def _completions(
+        self, drawn: Sequence[Answer | Failure], sampling: Sampling, ends: Ends, version: int
+    ) -> Completions:
         """Put answers into arrays, cut at a stop string, and say how each one ended."""
         self._report_failures(drawn)
         shape = (len(drawn), sampling.max_tokens)
         tokens, lengths = np.full(shape, self.pad_id, np.int32), np.zeros(len(drawn), np.int32)
         logps, finish = np.zeros(shape, np.float32), np.full(len(drawn), "length", "<U6")
+        versions = np.full(shape, version, np.int32)
         for row, answer in enumerate(drawn):
             if isinstance(answer, Failure):
                 finish[row] = "error"
@@ -99,6 +127,9 @@ class HostedEngine:
             end = ends.stopped(answer.tokens) if ends.stopped else None
             length = lengths[row] = len(answer.tokens) if end is None else end
             tokens[row, :length], logps[row, :length] = answer.tokens[:length], answer.logps[:length]
+            if answer.versions:
+                versions[row, :length] = answer.versions[:length]
+                versions[row, length:] = answer.versions[length - 1]
             if end is not None:
                 finish[row] = "stop"
             elif answer.tokens[-1] in self.eos_ids:
@@ -108,10 +139,10 @@ class HostedEngine:
             mask=np.arange(sampling.max_tokens) < lengths[:, None],
             logps=logps,
             finish=finish,
-            versions=np.full(len(drawn), self.version, np.int32),
+            versions=versions,
         )
 
-    def _report_failures(self, drawn: list[Answer | Failure]) -> None:
+    def _report_failures(self, drawn: Sequence[Answer | Failure]) -> None:
         failed = {row: answer.reason for row, answer in enumerate(drawn) if isinstance(answer, Failure)}
         reasons = "; ".join(sorted(set(failed.values()))[:SHOWN_FAILURES])
         if len(failed) == len(drawn):

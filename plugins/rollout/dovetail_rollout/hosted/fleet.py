@@ -28,6 +28,8 @@ TELL_SECONDS: Final = 2.0
 """Seconds between two reports of the number of finished completions."""
 HEALTH_SECONDS: Final = 10.0
 """Seconds of silence after which the health of a replica with outstanding work is checked."""
+LOOK_SECONDS: Final = 0.05
+"""Seconds between two looks for newer weights."""
 
 Outcome = Sequence[Answer | Failure | Overdue] | Exception
 
@@ -135,7 +137,7 @@ class Fleet:
                     member = self.members[sending.replica]
                     heard.setdefault(sending.replica, time.monotonic())
                     pool.submit(ask, sending, member, member.life)
-                self._next(ledger, heard)
+                self._next(ledger, heard, ends)
         except BaseException:
             self._cut()
             raise
@@ -148,12 +150,16 @@ class Fleet:
         members = [member for _, member in sorted(self.members.items()) if member.routable]
         return [Room(member.number, member.host.calls, member.host.at_once) for member in members]
 
-    def _next(self, ledger: Ledger, heard: dict[int, float]) -> None:
+    def _next(self, ledger: Ledger, heard: dict[int, float], ends: Ends) -> None:
         """Wait for the next event and process it; check the health of replicas that have been silent for long."""
         try:
-            event = self.outcomes.get(timeout=min(TELL_SECONDS, HEALTH_SECONDS))
+            look = min(TELL_SECONDS, HEALTH_SECONDS) if ends.interrupt is None else LOOK_SECONDS
+            event = self.outcomes.get(timeout=look)
         except Empty:
             event = None
+        if ends.interrupt is not None and not ends.interrupted and ends.interrupt.poll():
+            for member in self.members.values():
+                member.host.hang_up()
         self._check()
         if event is not None:
             self._take(ledger, heard, *event)

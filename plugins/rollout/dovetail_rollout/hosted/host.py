@@ -9,6 +9,7 @@ from typing import Protocol
 import attrs
 
 from dovetail.config.settings import Sampling
+from dovetail.protocols import Weights
 
 
 class HostLost(Exception):
@@ -22,19 +23,28 @@ class Request:
     Attributes:
         seed: 63 bits made from the completion's key.
         key: the words of the key itself, for hosts that draw as we do.
+        drawn: how many tokens at the end of the prompt are the completion's own, sampled by earlier weights.
     """
 
     prompt: list[int]
     seed: int
     key: tuple[int, ...] = ()
+    drawn: int = 0
 
 
 @attrs.frozen
 class Answer:
-    """A completion as sampled, including its end."""
+    """A completion as sampled, including its end.
+
+    Attributes:
+        cut: whether it was broken off by an interrupt, and has no end yet.
+        versions: the version of the weights that sampled each token; None is that of the call.
+    """
 
     tokens: list[int]
     logps: list[float]
+    cut: bool = False
+    versions: list[int] | None = None
 
 
 @attrs.frozen
@@ -51,15 +61,47 @@ class Overdue:
     reason: str
 
 
+@attrs.define(eq=False)
+class Interrupt:
+    """Breaks off a host's completions as soon as there are newer weights.
+
+    Attributes:
+        newer: returns newer weights with their version, or None; called from one thread only.
+        found: what it returned; hosts look at this from any thread.
+    """
+
+    newer: Callable[[], tuple[Weights, int] | None]
+    found: tuple[Weights, int] | None = None
+
+    def poll(self) -> bool:
+        """Look for newer weights, and return whether the completions are to be broken off."""
+        if self.found is None:
+            self.found = self.newer()
+        return self.found is not None
+
+
 @attrs.frozen(kw_only=True)
 class Ends:
     """What ends a completion before its limit: an id, or `stopped`, which returns the number of tokens to keep.
 
-    It takes the tokens, and how many of them are known not to contain a stop string; none, if that is left out.
+    It takes the tokens, and how many of them are known not to contain a stop string; none, if that is left out. With an
+    `interrupt` the host polls it from the thread of the call, and then returns what it has, as cut.
     """
 
     eos_ids: tuple[int, ...]
     stopped: Callable[..., int | None] | None
+    interrupt: Interrupt | None = None
+
+    def are_met(self, tokens: Sequence[int], most: int) -> bool:
+        """Return whether tokens are a whole completion, of `most` tokens at most."""
+        if len(tokens) >= most or (tokens and tokens[-1] in self.eos_ids):
+            return True
+        return self.stopped is not None and self.stopped(tokens) is not None
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether completions are to be broken off."""
+        return self.interrupt is not None and self.interrupt.found is not None
 
 
 class Host(Protocol):
@@ -123,6 +165,10 @@ class Replica(Host, Protocol):
 
     def cut(self) -> None:
         """Break off all calls that are waiting for an answer."""
+        ...
+
+    def hang_up(self) -> None:
+        """Break off completions that were interrupted, even those of which nothing has been sampled yet."""
         ...
 
     def epitaph(self, what: str) -> str:

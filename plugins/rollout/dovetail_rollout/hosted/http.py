@@ -101,6 +101,10 @@ class JsonClient:
     _lock: Any = attrs.field(factory=threading.Lock, init=False, repr=False)
     _closed: threading.Event = attrs.field(factory=threading.Event, init=False, repr=False)
 
+    def anew(self) -> JsonClient:
+        """Return another client of the same server, with connections of its own."""
+        return JsonClient(self.url, self.key_variable, self.key)
+
     def get(self, path: str, *, timeout: float) -> Any:
         """Return the answer to a GET request; `timeout` is in seconds, for all of it."""
         with self._answer("GET", path, None, timeout) as answer:
@@ -120,8 +124,10 @@ class JsonClient:
     def stream(self, path: str, body: Any, *, timeout: float | None = None) -> Generator[Any]:
         """Yield the events of an answer as they come; closing the generator closes the connection. Raises as `post`."""
         with self._answer("POST", path, body, timeout) as answer:
-            while line := answer.readline():
-                if line.startswith(b"data: ") and line != b"data: [DONE]\n":
+            while (line := answer.readline()) != b"data: [DONE]\n":
+                if not line:  # a connection that is shut down does not fail, but has no more lines
+                    raise ConnectionResetError("an answer without its end")
+                if line.startswith(b"data: "):
                     yield json.loads(line[len(b"data: ") :])
 
     def close(self) -> None:

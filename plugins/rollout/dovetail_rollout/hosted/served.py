@@ -18,11 +18,13 @@ class Served(ABC):
     Attributes:
         place: where it runs.
         client: asks it; None before the start and after the end.
+        streams: asks it for what may be broken off, on connections of its own.
         process: the server itself, if it is running.
     """
 
     place: Place
     client: JsonClient | None = None
+    streams: JsonClient | None = None
     process: Running | None = None
 
     @abstractmethod
@@ -46,18 +48,26 @@ class Served(ABC):
         """
         self.process = process = self.place.run(program, self.place.see(folder))
         self.client = client = JsonClient(process.url, key, token if process.ours else None)
+        self.streams = client.anew()
         process.wait_for(self.healthy, seconds)
         return process, client
 
     def cut(self) -> None:
         """Hang up on all requests."""
-        if self.client is not None:
-            self.client.close()
+        for client in (self.client, self.streams):
+            if client is not None:
+                client.close()
+
+    def hang_up(self) -> None:
+        """Hang up on the streams alone, so that other requests and later streams are not affected."""
+        if self.streams is not None:
+            hung_up, self.streams = self.streams, self.streams.anew()
+            hung_up.close()
 
     def stop(self) -> None:
         """End our server, or disconnect from somebody else's; a second call does nothing."""
         self.cut()
-        self.client = None
+        self.client = self.streams = None
         if self.process is not None:
             self.process.close()
             self.process = None

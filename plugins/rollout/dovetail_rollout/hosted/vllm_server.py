@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import closing
 from functools import partial
@@ -31,6 +31,8 @@ TELL_SECONDS: Final = 2.0
 """Between two reports of how many completions are there."""
 HEALTH_SECONDS: Final = 10.0
 """Between two health checks of a busy server."""
+LOOK_SECONDS: Final = 0.05
+"""Between two looks for newer weights."""
 ANSWER_SECONDS: Final = 30.0
 """How long a server may take to answer a request that needs no computation."""
 INSIDE: Final = Path(__file__).parents[1] / "inside"
@@ -171,8 +173,11 @@ class VllmServer(Served):
         waiting = set(futures)
         try:
             asked = time.monotonic()
+            look = min(TELL_SECONDS, HEALTH_SECONDS) if ends.interrupt is None else LOOK_SECONDS
             while waiting:
-                done, waiting = wait(waiting, min(TELL_SECONDS, HEALTH_SECONDS), FIRST_EXCEPTION)
+                done, waiting = wait(waiting, look, FIRST_EXCEPTION)
+                if ends.interrupt is not None and not ends.interrupted and ends.interrupt.poll():
+                    self.hang_up()
                 so_far(SAMPLING, len(futures) - len(waiting), len(futures))
                 for future in done:
                     future.result()
@@ -214,13 +219,14 @@ class VllmServer(Served):
         self, client: JsonClient, request: Request, body: dict[str, Any], ends: Ends
     ) -> Answer | Failure | Overdue:
         asked, began, mine = {**body, "prompt": request.prompt, "seed": request.seed}, time.monotonic(), object()
+        asked["max_tokens"] -= request.drawn
         self.asked.add(mine)
         try:
-            if ends.stopped is None:
+            if ends.stopped is None and ends.interrupt is None:
                 choice = client.post("/v1/completions", asked, timeout=self.request_seconds)["choices"][0]
                 answer = Answer(choice["token_ids"], choice["logprobs"]["token_logprobs"])
             else:
-                answer = self._until_stopped(client, asked, ends.stopped)
+                answer = self._streamed(client, asked, ends)
         except Late as late:
             if self.answered < began and len(self.asked) > 1:
                 raise
@@ -232,24 +238,40 @@ class VllmServer(Served):
         finally:
             self.asked.discard(mine)
         self.answered = time.monotonic()
-        return answer if answer.tokens else Failure("the server returned no token")
+        return answer if answer.tokens or answer.cut else Failure("the server returned no token")
 
-    def _until_stopped(self, client: JsonClient, asked: dict[str, Any], stopped: Callable[..., int | None]) -> Answer:
-        """Read a completion as it is sampled; at a stop string hang up, which makes the server stop."""
-        tokens: list[int] = []
-        logps: list[float] = []
+    def _streamed(self, client: JsonClient, asked: dict[str, Any], ends: Ends) -> Answer:
+        """Read a completion as it is sampled; at a stop string hang up, which makes the server stop.
+
+        Newer weights break it off, even while the server lets it wait for its turn (`hang_up`).
+        """
+        answer = Answer([], [])
+        streams = client if ends.interrupt is None else self.streams
         streamed = {**asked, "stream": True, "stream_interval": CHUNK}
-        with closing(client.stream("/v1/completions", streamed, timeout=self.request_seconds)) as events:
-            for event in events:
-                if "error" in event:
-                    raise Refused(int(event["error"].get("code", 500)), str(event["error"].get("message")))
-                self.answered, seen = time.monotonic(), len(tokens)
-                for choice in event["choices"]:
-                    tokens += choice["token_ids"]
-                    logps += choice["logprobs"]["token_logprobs"]
-                if stopped(tokens, seen) is not None:
-                    break
-        return Answer(tokens, logps)
+        if ends.interrupted or streams is None:
+            return attrs.evolve(answer, cut=True)
+        try:
+            with closing(streams.stream("/v1/completions", streamed, timeout=self.request_seconds)) as events:
+                self._read(events, answer, ends)
+        except Late:
+            raise
+        except BROKEN:
+            if not ends.interrupted:
+                raise
+            return attrs.evolve(answer, cut=True)
+        return answer
+
+    def _read(self, events: Iterable[Any], answer: Answer, ends: Ends) -> None:
+        """Append what a server sends, up to a stop string."""
+        for event in events:
+            if "error" in event:
+                raise Refused(int(event["error"].get("code", 500)), str(event["error"].get("message")))
+            self.answered, seen = time.monotonic(), len(answer.tokens)
+            for choice in event["choices"]:
+                answer.tokens.extend(choice["token_ids"])
+                answer.logps.extend(choice["logprobs"]["token_logprobs"])
+            if ends.stopped is not None and ends.stopped(answer.tokens, seen) is not None:
+                return
 
     def load(self, folder: Path) -> None:
         """Have the server read the weights and drop the keys and values computed with the old ones."""

@@ -6,6 +6,7 @@ import importlib.util
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final, Literal
@@ -103,8 +104,18 @@ class Vllm:
     probe: Annotated[float, Ge(0), STATIC] | None = attrs.field(default=None, validator=in_range)
 
     declares: ClassVar[MappingProxyType[str, Any]] = MappingProxyType(
-        {"vocabulary_logps": False, "versions": True, "programs": ("python", "command", "url", "flags")}
+        {
+            "vocabulary_logps": False,
+            "versions": True,
+            "in_flight": True,
+            "programs": ("python", "command", "url", "flags"),
+        }
     )
+
+    @property
+    def claims(self) -> Mapping[str, Any]:
+        """What vLLM in this process does not do: take newer weights in the middle of completions."""
+        return {"in_flight": False} if self.mode == "in_process" else {}
 
     def __attrs_post_init__(self) -> None:
         given = [name for name in ("python", "command", "url") if getattr(self, name) is not None]

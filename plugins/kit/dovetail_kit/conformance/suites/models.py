@@ -238,6 +238,8 @@ ENGINE_FIXES = {
     "eos_is_kept": "Count the end-of-sequence token in; clear the mask only behind it.",
     "length_limit": "Stop after max_tokens tokens, and give 'length' as the `finish` of what has not ended.",
     "stop_strings": "Look for stop strings in the decoded text, and keep the token that completes one.",
+    "in_flight": "Cut what is being sampled, load the weights, go on with the tokens so far as part of the prompt, and"
+    " write each part's version into `versions`; or do not declare in_flight.",
     "another_thread": "Keep nothing by thread, and lock what the trainer shares; or do not declare versions.",
     "sync": "Replace the weights before the next call, and write the version into `versions`.",
     "failing_prompt": "Catch what a single prompt raises; give its rows an empty mask and 'error' as their `finish`.",
