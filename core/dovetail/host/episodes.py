@@ -216,9 +216,9 @@ class Rounds:
         """Call `then` and append its observations; return those of the episodes that continue."""
         asked = [index for index, row in enumerate(active) if tape.finish[row] != "error"]
         rows = [active[index] for index in asked]
-        full[rows] |= [tape.finish[row] == "length" and tape.room(row) == 0 for row in rows]
         if not rows:
             return {}
+        full[rows] |= [tape.finish[row] == "length" and tape.room(row) == 0 for row in rows]
         with span("tools", program="tools"):
             answers = then(rows, [turns[index] for index in asked], [str(tape.finish[row]) for row in rows])
         if len(answers) != len(rows):

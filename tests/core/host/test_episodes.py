@@ -145,6 +145,22 @@ def test_an_episode_that_failed_has_no_token_of_the_policy():
     assert drawn.mask.any(axis=1).tolist() == [False, True]
 
 
+@attrs.define
+class FailsLater(Echo):
+    """An engine in which every turn after the first fails."""
+
+    def generate(self, *asked):
+        later = bool(self.asked)
+        drawn = super().generate(*asked)
+        return attrs.evolve(drawn, mask=drawn.mask & False, finish=np.full(4, "error")) if later else drawn
+
+
+def test_a_round_in_which_every_episode_fails_is_the_last():
+    drawn, full = play(until([1, 2, 2, 3]), engine=FailsLater())
+    assert drawn.finish.tolist() == ["eos", "error", "error", "error"]
+    assert not full.any()
+
+
 def test_generators_are_of_the_sample_and_the_turn_and_resets_of_the_prompt():
     keys = jax.random.split(jax.random.key(0), (2, 3))
     make = Generators.of(keys)
