@@ -56,6 +56,16 @@ def _observations(case: EngineCase, unknown: int | None = None) -> Then:
     return then
 
 
+def _only(row: int, then: Then) -> Then:
+    """Return an agent that ends all episodes but one after their first turns."""
+
+    def only(rows: list[int], turns: list[list[int]], finish: list[str]) -> list[list[int] | None]:
+        answers = then(rows, turns, finish)
+        return [answer if index == row else None for index, answer in zip(rows, answers, strict=True)]
+
+    return only
+
+
 def play(
     case: EngineCase,
     engine: Any,
@@ -138,7 +148,9 @@ def check_failing_observation(case: EngineCase) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tape, _ = play(case, engine, then=_observations(case, unknown=row))
+        last, _ = play(case, engine, then=_only(row, _observations(case, unknown=row)))
     rows = np.arange(len(tape.tokens))
+    np.testing.assert_array_equal(last.finish == "error", rows == row, err_msg="if it is the last that goes on")
     np.testing.assert_array_equal(tape.finish == "error", rows == row, err_msg="episodes that failed")
     if case.claims.get("batch_invariant"):
         np.testing.assert_array_equal(tape.tokens[rows != row], whole.tokens[rows != row], err_msg="the others' tokens")
