@@ -43,6 +43,10 @@ class RunError(DovetailError):
     """A run cannot start or continue (folder, disk, non-finite loss); everything it has saved is kept."""
 
 
+class CompletionsFailed(RunError):
+    """A rollout engine could not sample any of the completions that it was asked for, and may be asked for others."""
+
+
 class WorkerLost(DovetailError):
     """A process that ran a sweep's trials has ended unexpectedly; the message gives the cause, if known."""
 

@@ -6,7 +6,7 @@ import pytest
 from flax import nnx
 
 import dovetail
-from dovetail_kit.rollout import CHECKS, EngineCase, Numbers
+from dovetail_kit.rollout import CHECKS, EngineCase, Numbers, episodes
 from dovetail_model.model.decoder import Decoder
 
 TINY = Decoder(width=16, layers=2, heads=2, kv_heads=1, ffn=24, init_std=0.4)
@@ -20,7 +20,11 @@ def case(name):
     return EngineCase.of(dovetail.get("rollout", name).bind(), *models, Numbers())
 
 
-LONG = ("check_batch_does_not_matter", "check_cuts_draw_from_the_support")
+LONG = {
+    "check_batch_does_not_matter",
+    "check_cuts_draw_from_the_support",
+    *(check.__name__ for check in episodes.CHECKS),
+}
 CASES = [
     pytest.param(check, id=check.__name__, marks=[pytest.mark.slow] * (check.__name__ in LONG)) for check in CHECKS
 ]

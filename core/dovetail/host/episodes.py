@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Int, Key
 
-from dovetail.errors import PluginError
+from dovetail.errors import CompletionsFailed, PluginError
 from dovetail.host.rewards import joined
 from dovetail.protocols import Completions, Episodes, RolloutEngine, Sampling, Turns
 from dovetail.spans import span
@@ -194,7 +195,14 @@ class Rounds:
             if not following:
                 return tape, full
             active, turn = list(following), turn + 1
-            drawn = turns.next(active, list(following.values()), take_keys(_of_turn(keys, turn), np.array(active)))
+            try:
+                drawn = turns.next(active, list(following.values()), take_keys(_of_turn(keys, turn), np.array(active)))
+            except CompletionsFailed as error:
+                if len(active) == keys.size:
+                    raise
+                warnings.warn(f"episodes {active} failed and are left out: {error}", RuntimeWarning, stacklevel=2)
+                tape.finish[active] = "error"
+                return tape, full
 
     def _turns(self, prompt_tokens: Any, prompt_mask: Any, keys: Any, sampling: Sampling) -> Turns:
         """Return the engine's own turns, or calls of `generate` that amount to them."""
@@ -217,9 +225,9 @@ class Rounds:
         """Call `then` and append its observations; return those of the episodes that continue."""
         asked = [index for index, row in enumerate(active) if tape.finish[row] != "error"]
         rows = [active[index] for index in asked]
-        full[rows] |= [tape.finish[row] == "length" and tape.room(row) == 0 for row in rows]
         if not rows:
             return {}
+        full[rows] |= [tape.finish[row] == "length" and tape.room(row) == 0 for row in rows]
         with span("tools", program="tools"):
             answers = then(rows, [turns[index] for index in asked], [str(tape.finish[row]) for row in rows])
         if len(answers) != len(rows):

@@ -129,7 +129,8 @@ class Turns(Protocol):
             The next turns, in this order.
 
         Raises:
-            RunError: if all of them failed, or the engine is closed or has other weights than for the first turns.
+            CompletionsFailed: if all of them failed; other episodes may have ended before, and the run goes on.
+            RunError: if the engine is closed or has other weights than for the first turns.
         """
         ...
 
@@ -175,7 +176,8 @@ class RolloutEngine(Protocol):
             sampling: temperature, cuts, length limit and stop strings.
 
         Raises:
-            RunError: if every completion failed, or the engine is closed.
+            CompletionsFailed: if every completion failed.
+            RunError: if the engine is closed.
         """
         ...
 

@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 
-from dovetail.errors import DataError, PluginError
+from dovetail.errors import CompletionsFailed, DataError, PluginError
 from dovetail.host.completer import Completer
 from dovetail.host.episodes import Generators, Rounds, empty_episodes
 from dovetail.protocols import Completions, Sampling
@@ -143,6 +143,46 @@ def test_an_episode_that_failed_has_no_token_of_the_policy():
     drawn = tape.completions(np.array([True, False]))
     assert drawn.finish.tolist() == ["error", "eos"]
     assert drawn.mask.any(axis=1).tolist() == [False, True]
+
+
+@attrs.define
+class FailsLater(Echo):
+    """An engine in which every turn after the first fails."""
+
+    def generate(self, *asked):
+        later = bool(self.asked)
+        drawn = super().generate(*asked)
+        return attrs.evolve(drawn, mask=drawn.mask & False, finish=np.full(4, "error")) if later else drawn
+
+
+def test_a_round_in_which_every_episode_fails_is_the_last():
+    drawn, full = play(until([1, 2, 2, 3]), engine=FailsLater())
+    assert drawn.finish.tolist() == ["eos", "error", "error", "error"]
+    assert not full.any()
+
+
+@attrs.define
+class Refuses(Echo):
+    """An engine that can sample nothing in a call with few rows."""
+
+    def generate(self, *asked):
+        drawn = super().generate(*asked)
+        if len(drawn.tokens) < self.count:
+            raise CompletionsFailed("every completion failed: the prompt is too long")
+        return drawn
+
+
+def test_the_last_episode_may_fail_by_itself():
+    with pytest.warns(RuntimeWarning, match=r"episodes \[2\] failed and are left out: .* too long"):
+        drawn, full = play(until([1, 1, 2, 1]), engine=Refuses())
+    assert drawn.finish.tolist() == ["eos", "eos", "error", "eos"]
+    assert drawn.mask.any(axis=1).tolist() == [True, True, False, True]
+    assert not full.any()
+
+
+def test_if_every_episode_fails_at_once_the_run_ends():
+    with pytest.raises(CompletionsFailed, match="too long"):
+        play(until([2, 2, 2, 2]), engine=Refuses(count=9))
 
 
 def test_generators_are_of_the_sample_and_the_turn_and_resets_of_the_prompt():

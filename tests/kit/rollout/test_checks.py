@@ -12,8 +12,9 @@ import pytest
 from flax import nnx
 
 from dovetail.errors import RunError
-from dovetail_kit.rollout import CHECKS, EngineCase, Numbers
+from dovetail_kit.rollout import EngineCase, Numbers
 from dovetail_kit.rollout.case import make_keys
+from dovetail_kit.rollout.checks import CHECKS
 from dovetail_model.model.decoder import Decoder
 from dovetail_rollout.rollout.vanilla import Vanilla
 

@@ -1,6 +1,9 @@
 """Turns that continue the cache equal those that process the episode again, and no token is processed twice."""
 
 import collections
+import subprocess
+import sys
+import threading
 import types
 
 import attrs
@@ -8,11 +11,15 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
+from tests.devices import EIGHT
 
+import dovetail
 from dovetail.errors import RunError
 from dovetail.host.episodes import Rounds
 from dovetail.protocols import Sampling, Weights
 from dovetail_kit.rollout import Numbers
+from dovetail_lab.sweep import population
+from dovetail_lab.sweep.population import Population
 from dovetail_model.model.decoder import Decoder
 from dovetail_rollout.decoding import batching, slots, turns
 from dovetail_rollout.decoding.turns import cache_lengths
@@ -33,9 +40,13 @@ class Again:
         return self.engine.generate(*arguments, **options)
 
 
-def opened(seed=0, spec=SPEC, **settings):
+def policy(seed, spec=SPEC):
     graphdef, trained, frozen = nnx.split(spec.make(Numbers().vocab_size, rngs=nnx.Rngs(seed)), nnx.Param, ...)
-    return Vanilla(**settings).open(graphdef, Weights(trained, frozen), Numbers())
+    return graphdef, Weights(trained, frozen)
+
+
+def opened(seed=0, spec=SPEC, **settings):
+    return Vanilla(**settings).open(*policy(seed, spec), Numbers())
 
 
 def says(seed, most_turns=4, longest=7):
@@ -189,6 +200,89 @@ def test_an_observation_with_unknown_ids_fails_alone(small):
     with pytest.warns(RuntimeWarning, match="completions"):
         tape, _ = play(small, agent=lambda _: then)
     assert (tape.finish == "error").tolist() == [row == 3 for row in range(8)]
+
+
+def adapted(seed, spec=SPEC):
+    """Return a model with a random adapter, of which only the adapter is trained."""
+    model = spec.make(Numbers().vocab_size, rngs=nnx.Rngs(0))
+    model = dovetail.get("adapter", "lora").bind(rank=2, alpha=4.0).apply(model, rngs=nnx.Rngs(seed))
+    key = jax.random.key(seed)
+    drawn = jax.tree.map(lambda leaf: 0.3 * jax.random.normal(key, leaf.shape), nnx.state(model, nnx.LoRAParam))
+    nnx.update(model, drawn)
+    graphdef, trained, frozen = nnx.split(model, nnx.LoRAParam, ...)
+    return graphdef, Weights(trained, frozen)
+
+
+@pytest.mark.slow
+def test_adapters_are_in_the_cache_too():
+    engines = [Vanilla(shrink=True).open(*adapted(seed), Numbers()) for seed in (1, 2)]
+    first, second = (assert_same(engine, seed=1) for engine in engines)
+    assert (first.tokens != second.tokens).any(), "the adapter changes nothing"
+    engines[0].sync(Weights(*engines[1].weights), 1)
+    np.testing.assert_array_equal(assert_same(engines[0], seed=1).tokens, second.tokens)
+
+
+def assert_in_a_population(policies, vectorised):
+    """Compare episodes of engines in threads, whose calls are combined, with each engine's own rounds."""
+    runs, found = Population(len(policies)), {}
+
+    def member(number):
+        with runs.member():
+            engine = Vanilla(shrink=True).open(*policies[number], Numbers())
+            found[number] = play(engine, seed=number)[0]
+            runs.align()
+
+    threads = [threading.Thread(target=member, args=(number,), daemon=True) for number in range(len(policies))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(300)
+        assert not thread.is_alive(), "the population is stuck"
+    assert vectorised["_resume"], "no later turn of two runs was drawn in one call"
+    for number, policy in enumerate(policies):
+        expected, _ = play(Again(Vanilla(shrink=True).open(*policy, Numbers())), seed=number)
+        np.testing.assert_array_equal(found[number].tokens, expected.tokens)
+        np.testing.assert_array_equal(found[number].mask, expected.mask)
+        np.testing.assert_allclose(found[number].logps, expected.logps, atol=1e-5)
+
+
+@pytest.fixture
+def vectorised(monkeypatch):
+    """Count the programs that are combined, by the name of their function."""
+    counts, made = collections.Counter(), population._vectorised
+
+    def counted(program):
+        counts[program.function.function.__name__] += 1
+        return made(program)
+
+    monkeypatch.setattr(population, "_vectorised", counted)
+    return counts
+
+
+@pytest.mark.slow
+def test_runs_of_a_population_get_what_each_gets_alone(vectorised):
+    assert_in_a_population([policy(seed) for seed in (0, 1)], vectorised)
+
+
+@pytest.mark.slow
+def test_adapters_of_a_population_share_their_base(vectorised):
+    graphdef, first = adapted(1)
+    assert_in_a_population([(graphdef, first), (graphdef, Weights(adapted(2)[1].trained, first.frozen))], vectorised)
+
+
+@pytest.mark.slow
+def test_a_mesh_changes_nothing(tmp_path):
+    path = tmp_path / "drawn.npz"
+    command = [sys.executable, "-W", "error", "-m", "tests.rollout.sharded_turns", str(path)]
+    done = subprocess.run(command, check=False, env=EIGHT, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = np.load(path)
+    for way in ("1x1:cached", "4x2:cached", "4x2:by_rounds", "4x2:adapted", "4x2:adapted_by_rounds"):
+        expected = "1x1:adapted_by_rounds" if "adapted" in way else "1x1:by_rounds"
+        for name in ("tokens", "mask", "turns", "finish"):
+            np.testing.assert_array_equal(found[f"{way}:{name}"], found[f"{expected}:{name}"], err_msg=f"{way}, {name}")
+        np.testing.assert_allclose(found[f"{way}:logps"], found[f"{expected}:logps"], atol=1e-5, err_msg=way)
+    assert found["4x2:cached:turns"].max() == 3
 
 
 def test_with_fewer_slots_than_completions_every_round_begins_again():

@@ -6,7 +6,9 @@ DOVETAIL_VLLM_PYTHON=/path/to/venv/bin/python pytest -m slow tests/rollout/test_
 import importlib.util
 import json
 import os
+import re
 import signal
+import urllib.request
 from contextlib import closing
 
 import attrs
@@ -20,10 +22,12 @@ from tests.rollout.rollout.test_vllm import process_of
 
 import dovetail
 from dovetail.config import load
+from dovetail.host.episodes import Rounds
 from dovetail.train.loop import train
 from dovetail_kit.rollout import CHECKS, EngineCase, Numbers, check_close, expected_logps
 from dovetail_kit.rollout.case import make_keys
 from dovetail_kit.rollout.checks import RANDOM, check_reported_logps, check_sync
+from dovetail_kit.rollout.episodes import TURNS
 from dovetail_model.model.pretrained import Pretrained
 
 HERE = importlib.util.find_spec("vllm") is not None
@@ -78,6 +82,51 @@ def test_the_prefix_cache_does_not_outlive_the_weights(opened):
         engine.sync(weights, version)
         assert off_by(each, engine, weights, prompt) < 1e-4
         assert off_by(each, engine, weights, prompt) < 1e-4
+
+
+def prefix_tokens(engine):
+    """Return how many tokens the server has looked up in its prefix cache so far, and how many it found there."""
+    client = engine.host.client
+    asked = urllib.request.Request(f"{client.url}/metrics", headers={"Authorization": f"Bearer {client.key}"})
+    with urllib.request.urlopen(asked, timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    counts = [re.search(rf"^vllm:prefix_cache_{name}_total{{.*}} (\S+)", "\n".join(lines), re.M) for name in COUNTED]
+    return np.array([float(count[1]) for count in counts])
+
+
+COUNTED = ("queries", "hits")
+
+
+def test_within_an_episode_the_prefix_cache_is_kept_and_with_other_weights_it_is_not(opened):
+    """A prompt of 200 tokens fills one block of 128, and the second block is full in the second turn of an episode."""
+    each, engine = opened
+    prompt = np.random.default_rng(0).integers(2, 13, (1, 200))
+    rounds = Rounds(engine=engine, pad_id=0, max_turn_tokens=6)
+    sampling = attrs.evolve(RANDOM, max_tokens=54)
+    for version, weights in enumerate((each.weights, each.other, each.weights)):
+        engine.sync(weights, version)
+        found = [prefix_tokens(engine)]
+
+        def then(rows, turns, finish, found=found):
+            found.append(prefix_tokens(engine))
+            return [[5, 4, 3, 2]] * len(rows) if len(found) <= TURNS else [None] * len(rows)
+
+        tape, _ = rounds(prompt, prompt > 0, make_keys(version, 1, 1), sampling, then)
+        (_, first), *later = np.diff(found, axis=0)
+        assert first == 0, "the first turn after a sync found keys and values of other weights"
+        assert len(later) == TURNS - 1
+        assert all(hits >= 128 for _, hits in later), later
+        assert far_off(each, weights, prompt, tape) < 1e-4
+
+
+def far_off(each, weights, prompt, tape):
+    """Return how far reported log-probabilities are from those of the model, which reads each episode at once."""
+    rows = len(tape.tokens) // len(prompt)
+    whole = np.concatenate([np.repeat(prompt, rows, axis=0), tape.tokens], axis=1)
+    read = np.concatenate([np.ones((len(tape.tokens), prompt.shape[1]), bool), tape.mask | tape.observed], axis=1)
+    model = nnx.merge(each.graphdef, *weights)
+    logits = np.asarray(model.logits(model(whole, read)[0]))[:, prompt.shape[1] - 1 : -1]
+    return np.abs(np.where(tape.mask, tape.logps - expected_logps(logits, tape.tokens, RANDOM), 0)).max()
 
 
 def test_a_server_that_dies_is_started_again_with_the_newest_weights(opened):

@@ -16,7 +16,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from dovetail.config.settings import Sampling
-from dovetail.protocols import Completions, Rollout, RolloutEngine, Tokenizer, Weights
+from dovetail.protocols import Completions, Rollout, RolloutEngine, Tokenizer, Turns, Weights
 
 PROMPTS: Final = 4
 SAMPLES: Final = 8
@@ -93,7 +93,7 @@ class EngineCase:
 
         def view() -> RolloutEngine:
             engine.sync(self.weights, 0)
-            return _View(engine)
+            return _TurnsView(engine) if hasattr(engine, "turns") else _View(engine)
 
         return attrs.evolve(self, open=view)
 
@@ -144,6 +144,16 @@ class _View:
 
     def close(self) -> None:
         """Leave it open."""
+
+
+@attrs.frozen
+class _TurnsView(_View):
+    """An open engine that continues episodes, and stays open when it is closed."""
+
+    def turns(self, *arguments: Any, **options: Any) -> Turns | None:
+        """Ask the engine."""
+        engine: Any = self.engine
+        return engine.turns(*arguments, **options)
 
 
 def make_keys(seed: int = 0, prompts: int = PROMPTS, samples: int = SAMPLES) -> Key[Array, "prompt sample"]:

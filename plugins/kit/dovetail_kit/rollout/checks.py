@@ -284,4 +284,4 @@ def _refusal(use: Callable[[], Any]) -> str:
 
 
 CHECKS: Final = tuple(value for name, value in sorted(globals().items()) if name.startswith("check_"))
-"""All checks; each takes an `EngineCase`."""
+"""All checks of this module; `dovetail_kit.rollout.CHECKS` are all there are."""

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Key
 
 from dovetail.config.settings import Sampling
-from dovetail.errors import ConfigError, RunError
+from dovetail.errors import CompletionsFailed, ConfigError, RunError
 from dovetail.protocols import Completions, Weights
 from dovetail_rollout.checks import check_prompts, unknown_ids
 from dovetail_rollout.decoding.stops import first_stop
@@ -67,7 +67,8 @@ class HostedEngine:
         Raises:
             ConfigError: for shapes that do not match, prompts padded on the right, or log-probabilities that the host
                 does not report.
-            RunError: after `close`, if the host is lost for good, or if every completion failed.
+            CompletionsFailed: if every completion failed.
+            RunError: after `close`, or if the host is lost for good.
         """
         self._check_open()
         check_prompts(prompt_tokens, prompt_mask, keys)
@@ -146,7 +147,7 @@ class HostedEngine:
         failed = {row: answer.reason for row, answer in enumerate(drawn) if isinstance(answer, Failure)}
         reasons = "; ".join(sorted(set(failed.values()))[:SHOWN_FAILURES])
         if len(failed) == len(drawn):
-            raise RunError(f"every completion failed: {reasons}")
+            raise CompletionsFailed(f"every completion failed: {reasons}")
         if failed:
             warnings.warn(
                 f"completions {list(failed)} failed and are left out: {reasons}", RuntimeWarning, stacklevel=4

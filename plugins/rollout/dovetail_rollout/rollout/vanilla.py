@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Int, Key
 
 import dovetail
 from dovetail import Chooses
-from dovetail.errors import ConfigError, RunError
+from dovetail.errors import CompletionsFailed, ConfigError, RunError
 from dovetail.protocols import Completions, RolloutEngine, Sampling, Tokenizer, Weights
 from dovetail.ranges import in_range
 from dovetail_rollout.checks import check_prompts, unknown_ids
@@ -189,7 +189,8 @@ class VanillaEngine:
 
         Raises:
             ConfigError: for shapes that do not match, and for prompts padded on the right.
-            RunError: after `close`, or if every completion failed.
+            CompletionsFailed: if every completion failed.
+            RunError: after `close`.
         """
         batch = self._batch(prompt_tokens, prompt_mask, keys, sampling, keep_support)
         return self.completions(jax.device_get(batch.run()), batch.stops)
@@ -251,7 +252,7 @@ class VanillaEngine:
     def completions(self, drawn: Drawn, stops: Stops | None) -> Completions:
         """Cut the arrays at the end of each row and say how it ended."""
         if drawn.failed.all():
-            raise RunError(
+            raise CompletionsFailed(
                 "every completion failed: the policy's logits are NaN or infinite, or the prompts have ids outside its"
                 f" vocabulary of {self.vocab_size}"
             )
@@ -310,7 +311,8 @@ class VanillaTurns:
         """Sample the next turn of some completions.
 
         Raises:
-            RunError: if all of them failed, after `close`, and after a `sync`.
+            CompletionsFailed: if all of them failed.
+            RunError: after `close`, and after a `sync`.
         """
         if self.engine.open_weights() is not self.rounds.batch.weights:
             raise RunError("the weights of this rollout engine were replaced in the middle of an episode")

@@ -245,6 +245,10 @@ ENGINE_FIXES = {
     "failing_prompt": "Catch what a single prompt raises; give its rows an empty mask and 'error' as their `finish`.",
     "close": "Free what the engine holds once, and raise RunError when it is asked again.",
     "prompts_are_padded_on_the_left": "Refuse a prompt_mask that is true before it is false.",
+    "logps_of_episodes": "Read all of an observation, at the positions after the turn, before drawing the next token.",
+    "turns_equal_rounds": "Draw a turn as `generate` does after the episode so far, with its key, limits and stops.",
+    "turns_keep_their_weights": "In `Turns.next`, raise RunError if the weights are not those of the first turns.",
+    "failing_observation": "Give the row of an observation that cannot be read 'error', and draw the others.",
 }
 """How to mend what a check of engines finds; `dovetail_kit.rollout` runs it on a tiny model of your own."""
 
