@@ -66,7 +66,7 @@ def test_one_turn_is_what_the_engine_draws():
     assert drawn.mask.sum(axis=1).tolist() == [3] * 4
     assert not drawn.observed.any()
     assert not full.any()
-    assert drawn.versions.tolist() == [3] * 4
+    assert set(drawn.versions.flat) == {3}
 
 
 def test_a_turn_reads_all_that_was_before_and_observations_are_in_no_mask():

@@ -284,6 +284,16 @@ class Alone(Vanilla):
             PlanError,
             r"rollout alone of .* does not declare 'versions'.* vanilla",
         ),
+        (
+            ["train.in_flight=True"],
+            PlanError,
+            r"train.in_flight = True \(--set train.in_flight=True\) gives newer weights .* train.staleness = 0 .* set it to 1",
+        ),
+        (
+            ["train.in_flight=True", "train.staleness=1"],
+            PlanError,
+            r"rollout vanilla of .* does not declare 'in_flight'.* set it to False, .* one that does: vllm",
+        ),
         (["train.staleness=1", "mesh.fsdp=2"], PlanError, "programs that span devices 0 to 1"),
     ],
 )

@@ -18,7 +18,7 @@ import pytest
 from flax import nnx
 from tests.core.train.tiny import TINY
 from tests.rollout.hosted_case import case, models, qwen2
-from tests.rollout.rollout.test_vllm import process_of
+from tests.rollout.rollout.test_vllm import after, process_of
 
 import dovetail
 from dovetail.config import load
@@ -126,7 +126,25 @@ def far_off(each, weights, prompt, tape):
     read = np.concatenate([np.ones((len(tape.tokens), prompt.shape[1]), bool), tape.mask | tape.observed], axis=1)
     model = nnx.merge(each.graphdef, *weights)
     logits = np.asarray(model.logits(model(whole, read)[0]))[:, prompt.shape[1] - 1 : -1]
-    return np.abs(np.where(tape.mask, tape.logps - expected_logps(logits, tape.tokens, RANDOM), 0)).max()
+    return np.nanmax(np.abs(np.where(tape.mask, tape.logps - expected_logps(logits, tape.tokens, RANDOM), 0)))
+
+
+def test_every_token_in_flight_is_of_the_weights_that_it_names(opened):
+    each, engine = opened
+    engine.sync(each.weights, 0)
+    endless, prompt = attrs.evolve(engine, eos_ids=()), np.random.default_rng(0).integers(2, 13, (4, 20))
+    drawn = endless.generate(
+        prompt,
+        np.ones_like(prompt, bool),
+        make_keys(0, 4, 2),
+        attrs.evolve(RANDOM, max_tokens=200),
+        newer=after(0.5, (each.other, 1), (each.weights, 2)),
+    )
+    assert set(drawn.versions[drawn.mask]) == {0, 1, 2}
+    assert max(len(set(row)) for row in drawn.versions) > 1, "no completion was in the middle"
+    for version, weights in enumerate((each.weights, each.other, each.weights)):
+        own = attrs.evolve(drawn, logps=np.where(drawn.versions == version, drawn.logps, np.nan))
+        assert far_off(each, weights, prompt, own) < 1e-4
 
 
 def test_a_server_that_dies_is_started_again_with_the_newest_weights(opened):
