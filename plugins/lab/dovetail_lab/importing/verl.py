@@ -52,8 +52,9 @@ REASONS: Final = {
         "train.packing and train.length_buckets spare padding; train.micro_batch_size, if not set, fits the memory"
     ),
     r".*micro_batch_size.*": "train.micro_batch_size is for every pass",
-    r"async_training\..*": "train.staleness = k samples k batches ahead, with a train.correction, and train.in_flight is partial_rollout"
-    " (docs/staleness.md)",
+    r"async_training\..*": (
+        "train.staleness = k samples k batches ahead, with a train.correction; train.in_flight is partial_rollout"
+    ),
     r"actor_rollout_ref\.rollout\.(multi_turn|agent).*": "set train.agent_loop (docs/agents.md)",
     r"actor_rollout_ref\.rollout\.(gpu_mem|max_|enforce_eager|enable_|load_format|engine_kw|free_cache).*": (
         "vLLM's own settings go into rollout.vllm.flags (docs/engines.md)"
