@@ -157,7 +157,7 @@ class Fleet:
             event = self.outcomes.get(timeout=look)
         except Empty:
             event = None
-        if ends.interrupt is not None and not ends.interrupted and ends.interrupt.poll():
+        if ends.interrupts_now():
             for member in self.members.values():
                 member.host.hang_up()
         self._check()

@@ -103,6 +103,10 @@ class Ends:
         """Whether completions are to be broken off."""
         return self.interrupt is not None and self.interrupt.found is not None
 
+    def interrupts_now(self) -> bool:
+        """Poll the interrupt, if there is one, and return whether this is when it begins."""
+        return self.interrupt is not None and not self.interrupted and self.interrupt.poll()
+
 
 class Host(Protocol):
     """Serves a model whose weights can be replaced."""

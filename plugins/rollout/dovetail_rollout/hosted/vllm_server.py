@@ -176,9 +176,10 @@ class VllmServer(Served):
             look = min(TELL_SECONDS, HEALTH_SECONDS) if ends.interrupt is None else LOOK_SECONDS
             while waiting:
                 done, waiting = wait(waiting, look, FIRST_EXCEPTION)
-                if ends.interrupt is not None and not ends.interrupted and ends.interrupt.poll():
+                if ends.interrupts_now():
                     self.hang_up()
-                so_far(SAMPLING, len(futures) - len(waiting), len(futures))
+                if done or ends.interrupt is None:
+                    so_far(SAMPLING, len(futures) - len(waiting), len(futures))
                 for future in done:
                     future.result()
                 if done:
@@ -193,7 +194,7 @@ class VllmServer(Served):
             raise HostLost(self.epitaph(self._broke(error))) from error
         finally:
             if waiting:
-                self._connected.close()
+                self.cut()
             pool.shutdown(cancel_futures=True)
         if self.sleeps:
             self._call("/sleep?level=1")
@@ -246,10 +247,10 @@ class VllmServer(Served):
         Newer weights break it off, even while the server lets it wait for its turn (`hang_up`).
         """
         answer = Answer([], [])
-        streams = client if ends.interrupt is None else self.streams
-        streamed = {**asked, "stream": True, "stream_interval": CHUNK}
+        streams = client if ends.interrupt is None else self.streams  # before the look: these are those hung up on
         if ends.interrupted or streams is None:
             return attrs.evolve(answer, cut=True)
+        streamed = {**asked, "stream": True, "stream_interval": CHUNK}
         try:
             with closing(streams.stream("/v1/completions", streamed, timeout=self.request_seconds)) as events:
                 self._read(events, answer, ends)
