@@ -4,7 +4,9 @@ from typing import Any, Literal
 
 import pytest
 
-from dovetail.errors import ConfigError
+import dovetail
+from dovetail.config import load
+from dovetail.errors import ConfigError, PluginError
 from dovetail.protocols import Tool
 from dovetail_agent.signature import arguments, schema
 
@@ -78,3 +80,19 @@ def test_a_parameter_without_a_type_that_json_has_is_refused():
         schema(tool(bare))
     with pytest.raises(ConfigError, match="tool odd: its parameter 'query' is annotated typing.Any, which a model"):
         schema(tool(odd))
+
+
+def test_defaults_that_neither_a_config_nor_a_model_can_write_are_refused():
+    def unspelt(query: str, *, corpus: object = object()) -> str:
+        """Do."""
+
+    def given(query: str, limit: int = 3) -> str:
+        """Do."""
+
+    dovetail.register("tool", "unspelt", unspelt)
+    with pytest.raises(ConfigError, match=r"default of tool.unspelt.corpus .* <object object .*> is not a gin value"):
+        load(None, ["train.agent_loop=tool_agent", "train.tools=['unspelt']"])
+    with pytest.raises(
+        PluginError, match=r"'limit' a default; .* in a tool annotate what a model may leave out with '\| "
+    ):
+        dovetail.register("tool", "given", given)

@@ -303,8 +303,9 @@ class _FunctionReader:
                 keyword_only[parameter.name] = parameter.default
             elif parameter.default is not parameter.empty:
                 raise self._broken(
-                    f"gives the positional parameter '{parameter.name}' a default; positional parameters are fields it"
-                    " reads; put '*' before hyperparameters"
+                    f"gives the positional parameter '{parameter.name}' a default; positional parameters are given in"
+                    " every call: put '*' before hyperparameters, and in a tool annotate what a model may leave out"
+                    " with '| None'"
                 )
             else:
                 reads.append(parameter.name)
