@@ -130,6 +130,10 @@ CONFIGS = {
     "positions that are a number": planned(
         QWEN2 | {"rope_parameters": {"full_attention": 3}}, r"m/config\.json: full_attention = 3; it must be of type dict"
     ),
+    "positions that turn 1e308 times": planned(
+        QWEN2 | {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 64, "beta_fast": 1e308}},
+        r"m/config\.json: beta_fast = 1e\+308; it must be at most 1e30",
+    ),
     "an epsilon of NaN": planned(QWEN2 | {"rms_norm_eps": float("nan")}, "rms_norm_eps = nan"),
 }  # fmt: skip
 
