@@ -69,6 +69,19 @@ CASES = {
     ),
     "a loss that reads what it makes": plugin("def loss(mine, mask):\n    return mine", "mine"),
     "a loss of *args": plugin("def loss(*fields):\n    return 0", "mine"),
+    "a task that is a function": Case(
+        "explain a.gin --plugin own.py --set train.task=mine",
+        r"--set train\.task=mine: task\.mine has no columns.*, which kind 'task' needs \[.*own\.py:8\]",
+        files={
+            **EMPTY,
+            "own.py": LOSS.format(name="mine", body="def loss():\n    return None").replace("policy_loss", "task"),
+        },
+    ),
+    "a parameter without its kind": Case(
+        "explain a.gin --set gspo.high=3",
+        r"unknown section 'gspo'\. Did you mean policy_loss\.gspo\.high\?",
+        files=EMPTY,
+    ),
     "a loss that is a number": plugin("loss = 3", "mine"),
     "a loss that is a lambda with a default": plugin("loss = lambda logps, mask=None: logps", "mine"),
     "a loss with an annotation that is not there": plugin(

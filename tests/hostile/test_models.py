@@ -1,6 +1,9 @@
 """Model folders that are truncated, inconsistent or of another format: refused before a tensor is read."""
 
 import json
+import os
+import random
+from pathlib import Path
 
 import pytest
 from tests.hostile.case import Case, attempt, attempt_call
@@ -8,6 +11,7 @@ from tests.hostile.case import Case, attempt, attempt_call
 from dovetail.errors import DovetailError
 from dovetail_model.huggingface.safetensors import INDEX, SINGLE, open_folder
 from dovetail_model.tokenizer.huggingface import HuggingFace
+from dovetail_model.tokenizer.sentencepiece import SentencePiece
 
 ONE = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
 
@@ -126,6 +130,10 @@ CONFIGS = {
     "positions that are a number": planned(
         QWEN2 | {"rope_parameters": {"full_attention": 3}}, r"m/config\.json: full_attention = 3; it must be of type dict"
     ),
+    "positions that turn 1e308 times": planned(
+        QWEN2 | {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 64, "beta_fast": 1e308}},
+        r"m/config\.json: beta_fast = 1e\+308; it must be at most 1e30",
+    ),
     "an epsilon of NaN": planned(QWEN2 | {"rms_norm_eps": float("nan")}, "rms_norm_eps = nan"),
 }  # fmt: skip
 
@@ -133,6 +141,44 @@ CONFIGS = {
 @pytest.mark.parametrize("case", CONFIGS.values(), ids=CONFIGS)
 def test_a_config(case, tmp_path, capsys, monkeypatch):
     attempt(case, tmp_path, capsys, monkeypatch)
+
+
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+END = {
+    "id": 3,
+    "content": "<e>",
+    "single_word": False,
+    "lstrip": False,
+    "rstrip": False,
+    "normalized": False,
+    "special": True,
+}
+BPE = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}
+TOKENIZER = {"version": "1.0", "added_tokens": [END], "pre_tokenizer": BYTES, "decoder": BYTES, "model": BPE}
+SETTINGS = {"eos_token": "<e>"}
+TENFOLD = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
+NOWHERE = {
+    "type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "<zz>", "type_id": 0}}],
+    "pair": [],
+    "special_tokens": {},
+}
+
+
+def words(tokenizer: object = TOKENIZER, settings: object = SETTINGS, **others: object) -> dict[str, bytes]:
+    """Return the files of a tokenizer; `generation_config={...}` adds `generation_config.json`."""
+    found = {"tokenizer": tokenizer, "tokenizer_config": settings, **others}
+    return {
+        f"{name}.json": each if isinstance(each, bytes) else json.dumps(each).encode() for name, each in found.items()
+    }
+
+
+def ending(**generation: object) -> dict[str, bytes]:
+    return words(TOKENIZER, {}, generation_config=generation)
+
+
+def template(of: object) -> dict[str, bytes]:
+    return words(TOKENIZER, SETTINGS | {"chat_template": of})
 
 
 TOKENIZERS = {
@@ -143,11 +189,42 @@ TOKENIZERS = {
     "bytes": ({"tokenizer.json": b"\xff" * 64}, r"tokenizer\.json"),
     "brackets 100,000 deep": ({"tokenizer.json": b"[" * 100_000}, r"tokenizer\.json"),
     "an unknown kind": ({"tokenizer.json": b'{"model": {"type": "no"}}'}, r"tokenizer\.json"),
-    "settings that are a list": (
-        {"tokenizer.json": b'{"model": {"type": "BPE", "vocab": {}, "merges": []}}', "tokenizer_config.json": b"[]"},
-        r"tokenizer_config\.json",
+    "an id of 2^40": (words(TOKENIZER | {"model": BPE | {"vocab": {"a": 2**40}, "merges": []}}), "tokenizer.json: .*readable"),
+    "a negative id": (words(TOKENIZER | {"model": BPE | {"vocab": {"a": -1}, "merges": []}}), "tokenizer.json: .*readable"),
+    "a merge of what is not there": (words(TOKENIZER | {"model": BPE | {"merges": ["x y"]}}), "tokenizer.json: .*`x`"),
+    "an unknown token that is unknown": (words(TOKENIZER | {"model": BPE | {"unk_token": "<u>"}}), "tokenizer.json: it cannot encode .*<u>"),
+    "words without one for the rest": (
+        words(TOKENIZER | {"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "<u>"}}), "it cannot encode"
     ),
-}
+    "a panic while it is read": (
+        words(TOKENIZER | {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}}), "readable.*charsmap"
+    ),
+    "a panic at an empty text": (words(TOKENIZER | {"post_processor": NOWHERE}, SETTINGS | {"bos_token": "<e>"}), "empty text"),
+    "a text that grows a billion times": (
+        words(TOKENIZER | {"normalizer": {"type": "Sequence", "normalizers": [TENFOLD] * 9}}), "more than 100,000 characters of one"
+    ),
+    "a decoder that does": (words(TOKENIZER | {"decoder": {"type": "Sequence", "decoders": [TENFOLD] * 9}}), "of its decoder"),
+    "settings that are a list": (words(TOKENIZER, []), r"tokenizer_config\.json holds a JSON list"),
+    "settings 100,000 deep": (words(TOKENIZER, b'{"a":' * 100_000), r"tokenizer_config\.json: not valid JSON"),
+    "settings of bytes": (words(special_tokens_map=b"\xff\xfe"), r"special_tokens_map\.json: not valid JSON"),
+    "no end": (words(TOKENIZER, {}), "does not say which token ends a completion"),
+    "an end that is a number": (words(TOKENIZER, {"eos_token": 5}), "does not say which token ends a completion"),
+    "an end that is not there": (words(TOKENIZER, {"eos_token": "<f>"}), r"tokenizer_config\.json: the token '<f>'.*Did you mean '<e>'"),
+    "half a character": (words(TOKENIZER, b'{"eos_token": "\\ud800"}'), r"tokenizer_config\.json: the token"),
+    "a beginning that is not there": (words(TOKENIZER, SETTINGS | {"bos_token": "<f>", "add_bos_token": True}), "the token '<f>'"),
+    "an end out of range": (ending(eos_token_id=4), r"eos_token_id = 4 is no id of its tokenizer\.json, which has 4"),
+    "a negative end": (ending(eos_token_id=-1), "eos_token_id = -1 is no id"),
+    "an end beyond 64 bits": (ending(eos_token_id=2**70), "eos_token_id = 1180591620717411303424 is no id"),
+    "an end in quotes": (ending(eos_token_id="3"), "eos_token_id = '3' is no id"),
+    "an end of a fraction": (ending(eos_token_id=3.0), r"eos_token_id = 3\.0 is no id"),
+    "an end of a truth": (ending(eos_token_id=True), "eos_token_id = True is no id"),
+    "ends in a list of lists": (ending(eos_token_id=[[3]]), r"eos_token_id = \[3\] is no id"),
+    "a template of a number": (template(5), r"tokenizer_config\.json: chat_template is 5; it must be a text"),
+    "a template of an object": (template({"default": "x"}), "chat_template is {'default': 'x'}; it must be a text"),
+    "a named template without text": (template([{"name": "default"}]), "chat_template is {'name': 'default'}; it must be"),
+    "a template of bytes": (words() | {"chat_template.jinja": b"\xff\xfe"}, r"chat_template\.jinja: not UTF-8 text"),
+    "a template that is no jinja": (template("{% if %}"), r"the chat template .*tokenizer_config\.json, line 1: "),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("files", "pattern"), TOKENIZERS.values(), ids=TOKENIZERS)
@@ -155,3 +232,70 @@ def test_a_tokenizer(files, pattern, tmp_path):
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
     attempt_call(lambda: HuggingFace(path=str(tmp_path)).make([]), DovetailError, pattern)
+
+
+@pytest.mark.parametrize("listed", [-1, 10**6, True, "3", None])
+def test_a_padding_id_that_is_none_is_not_used(listed, tmp_path):
+    """Padding is masked, but an id beyond the embedding makes NaN of it; some models have -1."""
+    for name, content in ending(eos_token_id=3, pad_token_id=listed).items():
+        (tmp_path / name).write_bytes(content)
+    assert HuggingFace(path=str(tmp_path)).make([]).pad_id == 3
+
+
+def test_a_tokenizer_gives_a_text_the_same_ids_every_time(tmp_path):
+    for name, content in words(TOKENIZER | {"model": BPE | {"dropout": 0.5}}).items():
+        (tmp_path / name).write_bytes(content)
+    tokenizer = HuggingFace(path=str(tmp_path)).make([])
+    assert {tuple(tokenizer.encode("ab" * 20)) for _ in range(5)} == {(2,) * 20}
+
+
+def test_a_pattern_that_takes_for_ever_is_given_up(tmp_path):
+    split = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+    for name, content in words(TOKENIZER | {"pre_tokenizer": split}).items():
+        (tmp_path / name).write_bytes(content)
+    tokenizer = HuggingFace(path=str(tmp_path)).make([])
+    attempt_call(
+        lambda: tokenizer.encode("a" * 40 + "b"), DovetailError, r"tokenizer\.json: it cannot encode 'a+b': .*limit"
+    )
+
+
+def noisy(proto: bytes, seed: int) -> bytes:
+    chance, changed = random.Random(seed), bytearray(proto)
+    changed[chance.randrange(len(proto))] = chance.randrange(256)
+    return bytes(changed)
+
+
+@pytest.fixture(scope="module")
+def proto():
+    return SentencePiece(vocab_size=300).make(["what is 12 + 34? <answer>46</answer>"]).proto
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        *[lambda proto, part=part: proto[: int(part * len(proto))] for part in (0, 0.01, 0.5, 0.999)],
+        *[lambda proto, seed=seed: noisy(proto, seed) for seed in range(20)],
+        lambda _: bytes(100),
+        lambda _: b"hello world" * 10,
+        lambda proto: proto.replace(b"</s>", b"</t>"),
+    ],
+)
+def test_a_sentencepiece_model(spoil, proto, tmp_path):
+    """One that can be used although a byte is wrong may be; any other is refused in a line."""
+    (tmp_path / "tokenizer.model").write_bytes(spoil(proto))
+    try:
+        tokenizer = SentencePiece(path=str(tmp_path)).make([])
+    except DovetailError as error:
+        refused = error
+    else:
+        assert tokenizer.eos_ids
+        tokenizer.decode([*tokenizer.encode("12 + 1 ☃"), 10**9, -1])
+        return
+    assert "\n" not in str(refused)
+    assert str(tmp_path) in str(refused)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_a_sentencepiece_model_that_is_no_file(make, tmp_path):
+    make(tmp_path / "m")
+    attempt_call(lambda: SentencePiece(path=str(tmp_path / "m")).make([]), DovetailError, "m: it|m/tokenizer.model: it")

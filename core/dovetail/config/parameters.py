@@ -236,16 +236,17 @@ class _ParameterResolver:
     def _check_instances(self, choices: Mapping[str, Choice]) -> None:
         """Instantiate each class, so that its validators check the parameters, alone and in combination."""
         for path, choice in choices.items():
-            if inspect.isclass(choice.component.load()):
+            instance = choice.component.load()
+            if inspect.isclass(instance):
                 try:
                     instance = choice.bind()
                 except (ValueError, TypeError, DovetailError) as error:
                     places = [origin for origin in dict.fromkeys(choice.origins.values()) if origin != DEFAULT]
                     message = error.args[0] if error.args else repr(error)
                     self.problems.add(", ".join(places) or path, f"{choice.component.label}: {message}")
-                else:
-                    if missing := lacking(choice.component, self.registry.kinds[choice.component.kind], instance):
-                        self.problems.add(self.chosen[path].place if path in self.chosen else path, missing)
+                    continue
+            if missing := lacking(choice.component, self.registry.kinds[choice.component.kind], instance):
+                self.problems.add(self.chosen[path].place if path in self.chosen else path, missing)
 
     def _check_distinct(self) -> None:
         """Refuse two components with the same name and scope: a binding could not tell them apart."""

@@ -101,10 +101,15 @@ class _SectionResolver:
             choose = f"{' or '.join(slots)} = NAME to choose one, " if slots else ""
             return f"'{section}' is a kind: write {choose}{section}.NAME.PARAMETER = value to set a parameter"
         known = [*self.schema.sections, *self.registry.kinds]
-        hint = nearest(section, known)
+        hint = nearest(section, known) or self._of_component(section, field)
         if not hint and field in attrs.fields_dict(RoleModel) and not is_taken(section, self.registry):
             hint = f" {ROLES}.{section} = 'frozen' would open the model role '{section}'."
         return f"unknown section '{section}'.{hint} Sections: {listing(self.schema.sections)}; {FORMS}"
+
+    def _of_component(self, name: str, field: str) -> str:
+        """Return a hint if a component has this name."""
+        kinds = [kind for kind in self.registry.kinds if name in self.registry.names(kind)]
+        return f" Did you mean {kinds[0]}.{name}.{field}?" if kinds else ""
 
     def resolve(self, section: str, field: attrs.Attribute[Any], hint: Any, binding: Binding | None) -> None:
         """Check the value of one setting, or its default, and look up the components that it names."""

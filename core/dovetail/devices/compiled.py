@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, Final
 
@@ -17,6 +18,9 @@ NUMBERS: Final = {"numbers": True}
 KEPT = 64
 """The number of compiled functions that a process caches."""
 
+_SHARING: Final = threading.Lock()
+"""Runs of a population that ask at the same moment get the same function; the cache alone would make each its own."""
+
 
 def share(owner: Callable[..., Any], *, donate: tuple[int, ...] = ()) -> Compiled:
     """Return an attrs instance's `__call__`, compiled: one function for all instances that differ only in numbers.
@@ -29,7 +33,8 @@ def share(owner: Callable[..., Any], *, donate: tuple[int, ...] = ()) -> Compile
         donate: positions of arguments whose buffers may be reused.
     """
     bare = _without_numbers(owner)
-    return _compiled(_Same(bare, _value(bare)), donate)
+    with _SHARING:
+        return _compiled(_Same(bare, _value(bare)), donate)
 
 
 @attrs.frozen(eq=False)

@@ -14,8 +14,10 @@ def asked_of(component: Component, kind: Kind) -> dict[str, Any]:
     contract = kind.load_protocol()
     # Where components read fields, the protocol is only for those with state.
     applies = kind.reads != "fields" or "state" in component.reads
-    if contract is None or not inspect.isclass(component.load()) or not applies:
+    if contract is None or not applies:
         return {}
+    if "__call__" in methods_of(contract) and not inspect.isclass(component.load()):
+        return {}  # a function is all that is called
     # `__call__` is the component's own signature: it reads as many fields as it needs.
     return {name: method for name, method in methods_of(contract).items() if name != "__call__"}
 

@@ -1,14 +1,17 @@
 """Rewrites JAX's message to one line when `jax.distributed` ends a process because another one is gone.
 
-JAX aborts the process from another thread, and no Python code runs after that. Therefore the process's stderr goes
-through a small separate process (`python aborts.py`), which forwards everything and rewrites that message.
+JAX aborts the process from another thread. A handler makes that end with status 1, like any other failure; nothing else
+of Python runs after it. Therefore the process's stderr goes through a small separate process (`python aborts.py`), which
+forwards everything and rewrites that message.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,6 +32,17 @@ def translate_from_now_on() -> None:
     assert beside.stdin is not None, "it was asked for"
     os.dup2(beside.stdin.fileno(), 2)
     beside.stdin.close()
+    # Python's own handlers do not run in an abort
+    ctypes.CDLL(None).signal(signal.SIGABRT, _FAIL)
+
+
+def _fail(_: int) -> None:
+    """End the process as any other failure does, instead of as a crash."""
+    os._exit(1)
+
+
+_FAIL: Final = ctypes.CFUNCTYPE(None, ctypes.c_int)(_fail)
+"""Kept here, since it must live as long as the process."""
 
 
 def know(**what: object) -> None:

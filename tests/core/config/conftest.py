@@ -14,12 +14,21 @@ from dovetail.config.schema import fields_of, schema
 from dovetail.errors import ConfigError
 from dovetail.kinds import KINDS
 from dovetail.registry import STATIC, Origin, Registry, Section
+from dovetail.registry.contract import methods_of
 
 DOVETAIL = Origin("dovetail", "0.1.0", "tests")
 
 
 def stub(mask: Any) -> Any:
     return mask
+
+
+def stub_of(protocol: type[Any] | None) -> Any:
+    """Return a function, or a class where a function alone would lack the methods of a protocol."""
+    names = methods_of(protocol) if protocol else {}
+    if "__call__" in names or not names:
+        return stub
+    return attrs.frozen(type("Stub", (), {name: () if isinstance(names[name], property) else stub for name in names}))
 
 
 def grpo(logps: Any, mask: Any, *, epsilon_low: float = 0.2, epsilon_high: float = 0.2) -> Any:
@@ -144,7 +153,8 @@ def registry(bare: Registry) -> Registry:
             default = (field.default,) if isinstance(field.default, str) else field.default
             for name in default or () if "kind" in field.metadata else ():
                 if not made.has(field.metadata["kind"], name):
-                    made.add(field.metadata["kind"], name, stub, origin=DOVETAIL)
+                    kind = field.metadata["kind"]
+                    made.add(kind, name, stub_of(made.kinds[kind].load_protocol()), origin=DOVETAIL)
     return made
 
 

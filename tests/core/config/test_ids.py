@@ -1,6 +1,7 @@
 import re
 from collections.abc import Callable
 
+import attrs
 import pytest
 
 from dovetail.config import Config, config_id, dump, run_id, versions
@@ -44,11 +45,17 @@ def test_a_path_is_part_of_the_id(load_text: LoadText):
     assert len(ids) == 2
 
 
+@attrs.frozen
+class Sink:
+    def open(self, folder, total_steps, start_step):
+        raise NotImplementedError
+
+
 def test_versions_of_the_owners_are_part_of_the_id(load_text: LoadText, registry: Registry):
     config = load_text(PLAIN)
     assert config_id(config, lambda _: {"dovetail": "1"}) != config_id(config, lambda _: {"dovetail": "2"})
     assert set(versions(config)) == {"dovetail"}
-    registry.add("sink", "mine", lambda mask: mask, origin=Origin("acme-sinks", "3.0", "tests"))
+    registry.add("sink", "mine", Sink, origin=Origin("acme-sinks", "3.0", "tests"))
     registry.add("policy_loss", "theirs", lambda mask: mask, origin=Origin("acme-rl", "2.0", "tests"))
     assert versions(load_text("train.policy_loss = theirs\nrun.sinks = mine\n"))["acme-rl"] == "2.0"
     assert "acme-sinks" not in versions(load_text("train.policy_loss = theirs\nrun.sinks = mine\n"))

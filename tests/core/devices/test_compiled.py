@@ -1,11 +1,14 @@
 """Runs that differ only in numbers share compiled programs, and no compiled program can contain such a number."""
 
+import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import attrs
 import jax.numpy as jnp
 import pytest
 
+from dovetail.devices import compiled as module
 from dovetail.devices.compiled import NUMBERS, share
 
 
@@ -38,6 +41,16 @@ def test_instances_that_differ_in_numbers_share_one_function_and_one_executable(
     assert float(first(jnp.float32(5), jnp.float32(2))) == 10
     assert float(second(jnp.float32(5), jnp.float32(3))) == 15
     assert first.alone._cache_size() == 1
+
+
+def test_runs_in_threads_that_ask_at_the_same_moment_get_the_same_function(monkeypatch):
+    """A population stacks calls of the same function only, so it must not be chance whether the runs share it."""
+    monkeypatch.setattr(module, "Compiled", lambda *parts: time.sleep(0.05) or parts)
+    owners = [scale(float(number), power=7) for number in range(4)]
+    with ThreadPoolExecutor(len(owners)) as threads:
+        found = list(threads.map(share, owners))
+    module._compiled.cache_clear()
+    assert all(each is found[0] for each in found)
 
 
 @pytest.mark.parametrize(

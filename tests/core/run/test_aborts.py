@@ -1,6 +1,10 @@
 """JAX's last words, as JAX 0.10.2 writes them, become one line."""
 
 import json
+import subprocess
+import sys
+
+import pytest
 
 from dovetail.run.aborts import KNOWN, rewritten
 
@@ -41,3 +45,10 @@ def test_what_jax_may_say_one_day_is_passed_on():
 def test_errors_of_the_run_itself_stay_as_they_are():
     lines = ["error: a\n", "Traceback (most recent call last):\n", "1\n", "E: not ours\n"]
     assert [*rewritten(lines)] == lines
+
+
+@pytest.mark.parametrize("how", ["abort()", "threading.Thread(target=abort).start(); time.sleep(60)"])
+def test_an_abort_ends_as_a_failure_does(how):
+    code = "import ctypes, threading, time\nfrom dovetail.run.aborts import translate_from_now_on\n"
+    code += f"abort = ctypes.CDLL(None).abort\ntranslate_from_now_on()\n{how}"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 1

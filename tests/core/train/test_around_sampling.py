@@ -161,7 +161,7 @@ def test_the_members_of_a_population_have_curricula_and_replays_of_their_own(tmp
     population, failed = Population(2), []
 
     def member(seed: int) -> None:
-        with population.member():
+        with population.member(seed):
             try:
                 run(tmp_path / f"member-{seed}", *TOGETHER, f"run.seed={seed}")
             except Exception as error:

@@ -1,6 +1,7 @@
 """Runs in threads whose calls are combined into one: each gets the same results as alone."""
 
 import threading
+import time
 
 import jax.numpy as jnp
 import numpy as np
@@ -45,7 +46,7 @@ def together(*runs):
 
     def member(i):
         try:
-            with population.member():
+            with population.member(i):
                 results[i] = runs[i](population)
         except Exception as error:
             results[i] = error
@@ -91,6 +92,25 @@ def test_calls_are_stacked_and_give_what_each_gives_alone():
     traced = len(CALLS)
     assert_same(found, [each(_Alone) for each in runs])
     assert traced == 1, "one trace, of all runs at once"
+
+
+def test_calls_are_stacked_in_the_order_of_the_runs_whoever_comes_first(monkeypatch):
+    """The place in a stack may change the last bit of a result, so chance must not choose it."""
+    noted, made = [], module._vectorised
+
+    def note(program):
+        return lambda taken, lent, common: (
+            noted.append([float(row[-1]) for row in lent]) or made(program)(taken, lent, common)
+        )
+
+    monkeypatch.setattr(module, "_vectorised", note)
+
+    def late(seconds, steps):
+        return lambda population: time.sleep(seconds) or steps(population)
+
+    base = jnp.float32(1)
+    together(*(late(0.2 - 0.1 * i, run(float(i), base, times=2)) for i in range(3)))
+    assert noted == [[0.0, 1.0, 2.0]] * 2
 
 
 def test_what_all_runs_have_in_common_is_not_stacked():

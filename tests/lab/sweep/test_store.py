@@ -153,3 +153,47 @@ def test_a_strangers_labels_do_not_reach_the_terminal(store, capsys):
     shown = capsys.readouterr().out
     assert "owned" in shown
     assert not {"\x1b", "\x07"} & set(shown)
+
+
+def checkpoints(store: Store, trial: Trial, *numbers: int) -> None:
+    for number in numbers:
+        (store.folder(trial) / "checkpoints" / "steps" / str(number)).mkdir(parents=True)
+
+
+def numbers(store: Store, trial: Trial) -> list[int]:
+    return sorted(int(each.name) for each in store.folder(trial).glob("checkpoints/steps/*"))
+
+
+def attempt(store: Store) -> None:
+    for trial in store.trials:
+        with store.claim(trial):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("there", "left"),
+    [
+        (([3, 6], [3]), ([3], [3])),
+        (([3, 6], [3, 6]), ([3, 6], [3, 6])),
+        (([3], []), ([], [])),
+        (([6, 9], [3]), ([6, 9], [3])),
+        (([6, 9], []), ([6, 9], [])),
+    ],
+)
+def test_trials_that_are_trained_as_one_go_on_from_the_same_checkpoint(store, there, left):
+    """So that a kill between their checkpoints does not change what is stacked with what."""
+    for trial, each in zip(store.trials, there, strict=True):
+        checkpoints(store, trial, *each)
+    attempt(store)
+    store.level(store.trials, lambda trial: store.prepare(trial, load(None)))
+    assert tuple(numbers(store, trial) for trial in store.trials) == left
+    assert all((store.folder(trial) / "config.gin").exists() for trial in store.trials)
+
+
+def test_a_trial_that_joins_others_takes_nothing_from_them(store):
+    first, _ = store.trials
+    checkpoints(store, first, 3)
+    with store.claim(first):
+        pass
+    store.level(store.trials, lambda trial: None)
+    assert numbers(store, first) == [3]

@@ -214,7 +214,7 @@ class _Driver:
         if not seat.job:
             self._refill(prepare)
         if not seat.job and self.waiting and self._has_place():
-            self._hand_out(seat)
+            self._hand_out(seat, prepare)
         elif not seat.job and not (self.source and any(other.job for other in self.seats)):
             seat.dismiss()  # what it holds, another worker may be waiting for
 
@@ -223,13 +223,15 @@ class _Driver:
         others = {(self.states[trial].host, self.states[trial].pid) for trial in self.elsewhere}
         return len(others) + sum(bool(seat.job) for seat in self.seats) < self.terms.jobs
 
-    def _hand_out(self, seat: _Seat) -> None:
-        seat.job = self._choose(seat)
-        for trial in seat.job:
+    def _hand_out(self, seat: _Seat, prepare: Prepare) -> None:
+        seat.job = job = self._choose(seat)
+        if not self.source:  # a source decides itself where its trials go on
+            self.store.level(job, prepare)
+        for trial in job:
             self.waiting.remove(trial)
-        seat.group = seat.job[0].group
+        seat.group = job[0].group
         seat.worker = seat.worker or self.workers.open_worker(seat.number)
-        seat.worker.start([trial.id for trial in seat.job])
+        seat.worker.start([trial.id for trial in job])
         seat.handed_out = time.time()
 
     def _choose(self, seat: _Seat) -> tuple[Trial, ...]:

@@ -10,6 +10,7 @@ have fallen behind, for example to sample another round, are served alone until 
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -36,9 +37,13 @@ class _Call:
 
     function: Compiled | None
     arguments: tuple[Any, ...]
+    member: int
     done: bool = False
     result: Any = None
     error: BaseException | None = None
+
+
+_MEMBER: contextvars.ContextVar[int] = contextvars.ContextVar("number in the population", default=0)
 
 
 class Population:
@@ -52,24 +57,25 @@ class Population:
         self._frozen: list[Any] = []
 
     @contextlib.contextmanager
-    def member(self) -> Iterator[None]:
-        """Return a context in which the current thread's run belongs to the population."""
-        token = CURRENT.set(self)
+    def member(self, number: int) -> Iterator[None]:
+        """Return a context in which the current thread's run belongs to the population, in its place among the runs."""
+        tokens = CURRENT.set(self), _MEMBER.set(number)
         try:
             yield
         finally:
-            CURRENT.reset(token)
+            CURRENT.reset(tokens[0])
+            _MEMBER.reset(tokens[1])
             with self._changed:
                 self._alive -= 1
                 self._run_if_all_wait()
 
     def call(self, function: Compiled, arguments: tuple[Any, ...]) -> Any:
         """Call a function together with the other runs that call it."""
-        return self._wait(_Call(function, arguments))
+        return self._wait(_Call(function, arguments, _MEMBER.get()))
 
     def align(self) -> None:
         """Wait for the other runs at the end of a step."""
-        self._wait(_Call(None, ()))
+        self._wait(_Call(None, (), _MEMBER.get()))
 
     def _wait(self, call: _Call) -> Any:
         with self._changed:
@@ -83,6 +89,8 @@ class Population:
     def _run_if_all_wait(self) -> None:
         if not self._waiting or len(self._waiting) < self._alive:
             return
+        # the place in a stack may decide about the last bit, and which thread comes first is chance
+        self._waiting.sort(key=lambda call: call.member)
         calls = [call for call in self._waiting if call.function is not None]
         served = calls or self._waiting
         self._waiting = [call for call in self._waiting if call not in served]

@@ -23,9 +23,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -277,8 +278,39 @@ class Store:
 
     def newest_checkpoint(self, trial: Trial) -> int:
         """Return the number of a trial's newest whole checkpoint; 0 if there is none."""
+        return max(self._checkpoints(trial), default=0)
+
+    def level(self, trials: Sequence[Trial], prepare: Callable[[Trial], None]) -> None:
+        """Take trials that are about to be trained as one back to the newest checkpoint that all of them have.
+
+        A kill may come when only some have written a checkpoint. From different steps their calls would be stacked
+        otherwise than before, and the last bits of the results would be others. If one was killed before its first
+        checkpoint, those that have written only their first are set aside and prepared anew. Trials that have none in
+        common otherwise stay as they are.
+        """
+        there = {trial: self._checkpoints(trial) for trial in trials}
+        common = max(set.intersection(*there.values()), default=0)
+        if common:
+            for trial in trials:
+                for number in there[trial]:
+                    if number > common:
+                        self._remove_checkpoint(trial, number)
+        elif all(self._written(trial).attempts for trial in trials) and not all(there.values()):
+            for trial in [trial for trial in trials if len(there[trial]) == 1]:
+                self.set_aside(trial)
+                prepare(trial)
+
+    def _checkpoints(self, trial: Trial) -> set[int]:
+        """Return the numbers of a trial's whole checkpoints."""
         folder = self.folder(trial) / "checkpoints" / "steps"
-        return max((int(each.name) for each in folder.glob("*") if each.name.isdigit()), default=0)
+        return {int(each.name) for each in folder.glob("*") if each.name.isdigit()}
+
+    def _remove_checkpoint(self, trial: Trial, number: int) -> None:
+        """Rename it first, so that a kill leaves no part of one."""
+        undone = self.folder(trial) / "undone"
+        shutil.rmtree(undone, ignore_errors=True)
+        (self.folder(trial) / "checkpoints" / "steps" / str(number)).rename(undone)
+        shutil.rmtree(undone)
 
     def branch(self, parent: Trial, child: Trial, config: Config, checkpoint: int) -> None:
         """Let a trial begin with what another has come to: its weights, its optimiser, its records.

@@ -108,15 +108,15 @@ def run_population(store: Store, trials: Sequence[Trial]) -> None:
     population, output = Population(len(trials)), _ByThread(sys.stdout)
     problems: list[BaseException] = []
 
-    def run(trial: Trial) -> None:
+    def run(number: int, trial: Trial) -> None:
         try:
-            with population.member(), (store.folder(trial) / LOG).open("a", buffering=1) as log:
+            with population.member(number), (store.folder(trial) / LOG).open("a", buffering=1) as log:
                 output.of_thread.set(log)
                 run_trial(store, trial, population.align)
         except BaseException as error:
             problems.append(error)
 
-    threads = [threading.Thread(target=run, args=(trial,), name=trial.id) for trial in trials]
+    threads = [threading.Thread(target=run, args=each, name=each[1].id) for each in enumerate(trials)]
     # a signal interrupts this thread alone; the others see it before their next step, and save their state
     with interruptions(), redirect_stdout(output), redirect_stderr(output):
         for thread in threads:
@@ -166,6 +166,7 @@ def run_trial(store: Store, trial: Trial, end_step: Callable[[], None] = lambda:
                 raise Paused  # it had been made when the process was killed
             train(config, folder)
             print(summarise(folder), flush=True)
+            end_step()  # nobody of a population is done before all have written their last checkpoint
             store.settle(trial, "done")
         except Paused:
             store.settle(trial, "paused", f"at checkpoint {store.newest_checkpoint(trial)}")

@@ -89,10 +89,12 @@ class HuggingFaceConfig:
         return cast("T", value)
 
     def positive(self, name: str, default: float = _MISSING) -> float:
-        """Return a number above 0, such as one that is divided by."""
+        """Return a number above 0, such as one that is divided by, of a size that float32 can compute with."""
         value = self.get(name, float, default)
         if value < 1e-30:  # float32 has nothing much smaller
             raise self.refuse(f"{name} = {value}; it must be above 0")
+        if value > 1e30:
+            raise self.refuse(f"{name} = {value}; it must be at most 1e30")
         return value
 
     def optional(self, name: str, kind: type[T]) -> T | None:

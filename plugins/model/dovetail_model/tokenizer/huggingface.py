@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 FILE: Final = "tokenizer.json"
 CONFIG, SPECIAL, GENERATION = "tokenizer_config.json", "special_tokens_map.json", "generation_config.json"
 MODEL: Final = "config.json"
+MOST_GROWTH: Final = 100_000
+"""The number of characters that the replacements of a tokenizer may make of one."""
+LARGEST_ID: Final = 2**32
 PROBE: Final = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "\u2042"}]
 
 
@@ -92,7 +96,7 @@ class HuggingFace:
             template=template,
             eos_ids=eos_ids,
             pad_id=_pad_id(vocabulary, tokens, settings.get(GENERATION, {}), eos_ids),
-            bos=tokens.get("bos_token", "") if _sets_bos(vocabulary, tokens, settings.get(CONFIG, {})) else "",
+            bos=_bos(vocabulary, tokens, settings.get(CONFIG, {}), f"{source.name}/{CONFIG}"),
         )
 
     def _template(self, source: Source, replacement: str | None, config: Mapping[str, Any]) -> tuple[str, str | None]:
@@ -100,8 +104,8 @@ class HuggingFace:
         if (found := read_source(None, replacement, "tokenizer.huggingface.chat_template")) is not None:
             return found
         if (own := source.text(TEMPLATE)) is not None:
-            return f"{source.name}/{TEMPLATE}", own.decode()
-        return f"{source.name}/{CONFIG}", _of_config(config)
+            return f"{source.name}/{TEMPLATE}", _text(f"{source.name}/{TEMPLATE}", own)
+        return f"{source.name}/{CONFIG}", _of_config(f"{source.name}/{CONFIG}", config)
 
     def _eos_ids(
         self,
@@ -116,10 +120,10 @@ class HuggingFace:
         found = [_id(vocabulary, tokens["eos_token"], f"{name}/{CONFIG}")] if "eos_token" in tokens else []
         listed = generation.get("eos_token_id")
         found += listed if isinstance(listed, list) else [] if listed is None else [listed]
-        strange = [number for number in found if vocabulary.id_to_token(number) is None]
+        strange = [number for number in found if not _is_id(vocabulary, number)]
         if strange:
             raise DataError(
-                f"'{name}': eos_token_id = {strange[0]} is no id of its {FILE}, which has"
+                f"'{name}': eos_token_id = {strange[0]!r} is no id of its {FILE}, which has"
                 f" {vocabulary.get_vocab_size():,}; is that the tokenizer of another model?"
             )
         if not found:
@@ -162,12 +166,13 @@ class HuggingFaceTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text. Special tokens spelt out in it become special tokens; no others are added."""
-        return self._processor.encode(text, add_special_tokens=False).ids
+        return _encoded(self._processor, text, FILE)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of some ids without special tokens and ids out of range."""
         size = self.vocab_size
-        return self._processor.decode([int(token) for token in ids if 0 <= token < size], skip_special_tokens=True)
+        with _failures(f"{FILE}: it cannot decode {listing(map(str, ids), 8)}"):
+            return self._processor.decode([int(token) for token in ids if 0 <= token < size], skip_special_tokens=True)
 
     def render(self, prompt: str | Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None) -> str:
         """Return a plain prompt with its beginning-of-sequence token, or a conversation in the chat template.
@@ -222,30 +227,76 @@ def _open(data: bytes, place: str) -> Tokenizer:
         from tokenizers import Tokenizer
     except ImportError as error:
         raise ConfigError(needs("tokenizer.huggingface", "the tokenizers library", "hf")) from error
-    try:
+    with _failures(f"{place}: it does not hold a readable tokenizer"):
         opened = Tokenizer.from_buffer(data)
-    except Exception as error:  # the library raises bare exceptions
-        raise DataError(f"{place}: it does not hold a readable tokenizer: {error}") from error
-    opened.no_truncation()
-    opened.no_padding()
+        opened.no_truncation()
+        opened.no_padding()
+    settings = _json(place, data)
+    _check_growth(place, settings)
+    if (settings.get("model") or {}).get("dropout"):  # chance would give a text other ids every time
+        opened.model.dropout = None
+    _encoded(opened, PROBE[1]["content"], place)
     return opened
+
+
+@contextlib.contextmanager
+def _failures(what: str) -> Iterator[None]:
+    """Say what could not be done: the library raises bare exceptions, and its panics are not even exceptions."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise DataError(f"{what}: {' '.join(str(error).split())}") from error
+
+
+def _encoded(tokenizer: Tokenizer, text: str, place: str) -> list[int]:
+    """Return the ids of a text; a model without an unknown token, for example, cannot encode every text."""
+    with _failures(f"{place}: it cannot encode {text[:80]!r}"):
+        return tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def _check_growth(place: str, settings: Mapping[str, Any]) -> None:
+    """Refuse replacements that make a short text fill the memory."""
+    for stage, several in (("normalizer", "normalizers"), ("decoder", "decoders")):
+        chosen = settings.get(stage) or {}
+        growth = 1
+        for part in chosen.get(several, [chosen]):
+            growth *= 1 + len(str(part.get("content", part.get("prepend", ""))))
+        if growth > MOST_GROWTH:
+            raise DataError(
+                f"{place}: the replacements of its {stage} can make more than {MOST_GROWTH:,} characters of one"
+            )
+
+
+def _text(place: str, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{place}: not UTF-8 text: {error}") from error
 
 
 def _json(place: str, data: bytes) -> dict[str, Any]:
     try:
         found = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{place}: not valid JSON: {error}") from error
     if not isinstance(found, dict):
         raise DataError(f"{place} holds a JSON {type(found).__name__}, not an object")
     return found
 
 
-def _of_config(config: Mapping[str, Any]) -> str | None:
+def _of_config(place: str, config: Mapping[str, Any]) -> str | None:
     """Return the template in a `tokenizer_config.json`: a text, or the default in a list of named templates."""
     template = config.get("chat_template")
     if isinstance(template, list):
-        return next((each["template"] for each in template if each.get("name") == "default"), None)
+        named = [each for each in template if isinstance(each, Mapping) and each.get("name") == "default"]
+        template = named[0].get("template", named[0]) if named else None if all(template) else template
+    if template is not None and not isinstance(template, str):
+        raise DataError(
+            f"{place}: chat_template is {template!r:.80}; it must be a text, or a list of"
+            " {'name': ..., 'template': ...}"
+        )
     return template
 
 
@@ -261,7 +312,7 @@ def _special_tokens(*settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _id(vocabulary: Tokenizer, token: str, place: str) -> int:
-    found = vocabulary.token_to_id(token)
+    found = vocabulary.token_to_id(token) if _is_unicode(token) else None
     if found is None:
         added = [each.content for each in vocabulary.get_added_tokens_decoder().values()]
         raise ConfigError(
@@ -279,24 +330,42 @@ def _end_of_turn(vocabulary: Tokenizer, template: ChatTemplate | None, eos_ids: 
         rest = template.render(PROBE, add_generation_prompt=False).partition(PROBE[1]["content"])[2]
     except DataError:  # a template for conversations of another kind
         return []
-    written = vocabulary.encode(rest, add_special_tokens=False).ids
+    written = _encoded(vocabulary, rest, FILE)
     return [token for token in written if token in eos_ids][:1]
 
 
 def _pad_id(
     vocabulary: Tokenizer, tokens: Mapping[str, str], generation: Mapping[str, Any], eos_ids: Sequence[int]
 ) -> int:
-    """Return the padding id; without a padding token any id will do, because padding is always masked."""
-    named = vocabulary.token_to_id(tokens["pad_token"]) if "pad_token" in tokens else None
-    listed = generation.get("pad_token_id")
-    return next(found for found in (named, listed, eos_ids[0]) if isinstance(found, int))
+    """Return the padding id; without one that exists any id will do, because padding is always masked."""
+    token = tokens.get("pad_token", "")
+    named = vocabulary.token_to_id(token) if _is_unicode(token) else None
+    listed: Any = generation.get("pad_token_id")  # some models have -1 here
+    if named is not None:
+        return named
+    return listed if _is_id(vocabulary, listed) else eos_ids[0]
 
 
-def _sets_bos(vocabulary: Tokenizer, tokens: Mapping[str, str], config: Mapping[str, Any]) -> bool:
-    """Return whether texts begin with BOS: the config decides, or else what the tokenizer itself does."""
-    if "bos_token" not in tokens:
-        return False
+def _is_id(vocabulary: Tokenizer, number: Any) -> bool:
+    """Return whether a JSON value is the id of a token."""
+    is_number = isinstance(number, int) and not isinstance(number, bool)
+    return is_number and 0 <= number < LARGEST_ID and vocabulary.id_to_token(number) is not None
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether a text has no half of a surrogate pair, which JSON can hold."""
+    return text.encode(errors="replace").decode() == text
+
+
+def _bos(vocabulary: Tokenizer, tokens: Mapping[str, str], config: Mapping[str, Any], place: str) -> str:
+    """Return the text with which texts begin: the config decides, or else what the tokenizer itself does."""
+    token = tokens.get("bos_token", "")
+    if not token:
+        return ""
     if isinstance(said := config.get("add_bos_token"), bool):
-        return said
-    done = vocabulary.encode("", add_special_tokens=True).ids
-    return done[:1] == [vocabulary.token_to_id(tokens["bos_token"])]
+        if said:
+            _id(vocabulary, token, place)
+        return token if said else ""
+    with _failures(f"{FILE}: it cannot encode an empty text"):
+        done = vocabulary.encode("", add_special_tokens=True).ids
+    return token if done and done[0] == _id(vocabulary, token, place) else ""

@@ -45,7 +45,7 @@ class SentencePiece:
     Raises:
         ConfigError: if the vocabulary cannot hold the bytes, the symbols and the corpus's characters, a symbol is
             unusable, or one of `eos_tokens` is not a piece.
-        DataError: if the corpus is empty, or `path` cannot be read.
+        DataError: if the corpus is empty, or `path` cannot be read or has no piece that ends a completion.
 
     *Departures* from sentencepiece's defaults: no normalisation, no dummy space in front, white space kept, byte
     fallback; and U+2581, the character that sentencepiece uses for a space, survives too.
@@ -100,12 +100,14 @@ class SentencePiece:
 
     def _read(self, path: Path, chat_template: str | None, moment: str) -> SentencePieceTokenizer:
         file = path / FILE if path.is_dir() else path
+        if file.exists() and not file.is_file():  # a pipe would be read for ever
+            raise DataError(f"{file}: it is not a file, where a sentencepiece model should be")
         source = read_source(file.parent, chat_template, TEMPLATE_SETTING)
         try:
             if not (proto := file.read_bytes()):
                 raise DataError(f"{file}: it is empty, where a sentencepiece model should be")
             return self._open(proto, source, moment)
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, UnicodeDecodeError) as error:
             raise DataError(f"{file}: it does not hold a readable sentencepiece model: {error}") from error
 
     def _open(self, proto: bytes, source: tuple[str, str] | None, moment: str) -> SentencePieceTokenizer:
@@ -113,6 +115,11 @@ class SentencePiece:
         for token in self.eos_tokens:
             if model.id_to_piece(model.piece_to_id(token)) != token:
                 raise ConfigError(f"tokenizer.sentencepiece.eos_tokens: {token!r} is not a piece of the model")
+        if not self.eos_tokens and model.eos_id() < 0:
+            raise DataError(
+                f"'{self.path}': its sentencepiece model has no piece that ends a completion; name one with"
+                " --set tokenizer.sentencepiece.eos_tokens=('PIECE',)"
+            )
         names = {"bos_token": model.bos_id(), "eos_token": model.eos_id(), "unk_token": model.unk_id()}
         tokens = {name: model.id_to_piece(number) for name, number in names.items() if number >= 0}
         template = None
@@ -191,11 +198,10 @@ class SentencePieceTokenizer:
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
-        """The ids that end a sequence; empty if a loaded model has none."""
+        """The ids that end a sequence."""
         if self.eos_tokens:
             return tuple(self._processor.piece_to_id(list(self.eos_tokens)))
-        eos = self._processor.eos_id()
-        return (eos,) if eos >= 0 else ()
+        return (self._processor.eos_id(),)
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text without adding special tokens; those in it are split, except a leading `bos`."""
