@@ -52,6 +52,25 @@ def of_whole_scores(scores, group_ids, mask):
     return per_token(Groups.of(group_ids, mask).deviations(jnp.round(scores)), mask)
 
 
+@caught_by("advantage", "every_value_counts")
+def less_the_value_of_the_prompt(token_rewards, old_values, mask):
+    first = jnp.take_along_axis(masked(old_values, mask), jnp.argmax(mask, axis=1)[:, None], axis=1)
+    returns = returns_to_go(masked(token_rewards, mask), mask, 1.0)
+    return masked(returns - first, mask), returns
+
+
+@caught_by("policy_loss", "every_advantage_counts")
+def of_whole_advantages(logps, old_logps, advantages, mask):
+    ratio = jnp.exp(bounded(log_ratio(logps, old_logps, mask)))
+    return -jnp.trunc(masked(advantages, mask)) * ratio
+
+
+@right("policy_loss")
+def of_bounded_advantages(logps, old_logps, advantages, mask, *, bound: float = 0.7):
+    """L = -clip(advantages, -bound, bound)·exp(logps - old_logps) on the mask."""
+    return -jnp.clip(masked(advantages, mask), -bound, bound) * jnp.exp(bounded(log_ratio(logps, old_logps, mask)))
+
+
 @right("advantage")
 @attrs.frozen(kw_only=True)
 class StateInTheMiddle:

@@ -17,6 +17,7 @@ from dovetail_kit.conformance.suites.batches import kept_tokens
 from dovetail_kit.conformance.suites.directions import EPSILON, FAR_OFF, ROW
 
 APART = 3.0
+VALUES = frozenset({"values", "old_values"})
 DISCOUNT = re.compile(r"gamma|discount")
 CAP = re.compile(r"(upper|cap|ceiling|highest)(_|$)|^max(imum)?_")
 COST = re.compile(r"(^|_)(cost|penalty)$")
@@ -91,6 +92,29 @@ def a_larger_discount_reaches_further(subject: Subject) -> None:
                 f"a reward of 5 on the last token moves the first advantage by {reach[0]:.6g} with '{name}' = 0.5, and"
                 f" by {reach[1]:.6g} with 0.9"
             )
+
+
+@check(
+    "advantage",
+    when=lambda component: bool(VALUES & {*component.reads}) and "turns" not in component.reads,
+    fix="Take the value of each token, not of one for all: jnp.where(mask, values, 0.0).",
+)
+def every_value_counts(subject: Subject) -> None:
+    """The critic's value at any policy token changes an advantage of its completion.
+
+    With the value of the prompt for all tokens, a critic learns what nothing reads.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    for token in np.flatnonzero(fields["mask"][ROW]):
+        found = []
+        for value in (3.0, -3.0):
+            changed = {name: fields[name].copy() for name in VALUES & fields.keys()}
+            for values in changed.values():
+                values[ROW, token] = value
+            found.append(case.run(fields | changed).value[ROW])
+        if np.allclose(*found, atol=1e-6):
+            raise Failed(f"a value of 3 or of -3 at [{ROW}, {token}] makes no difference to any advantage")
 
 
 @check(
