@@ -40,6 +40,7 @@ class Claims(TypedDict, total=False):
     constant: bool
     signed: bool
     undefined_at_rest: bool
+    unnormalised: bool
     noisy: bool
     scheduled: bool
     absolute: bool

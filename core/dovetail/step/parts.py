@@ -78,7 +78,9 @@ class Part:
         """Return the next state of a component that reads `state`: the result of its `update` on the same fields."""
         arguments = self._arguments(fields)
         with self._named():
-            return self.build(hyper.get(self.role, {})).update(*arguments)
+            return self.build(hyper.get(self.role, {})).update(
+                **dict(zip(self.component.reads, arguments, strict=True))
+            )
 
     @contextmanager
     def _named(self) -> Iterator[None]:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from tests.kit.conformance import mutants_loops, mutants_manners, mutants_pulls
+from tests.kit.conformance import mutants_contrasts, mutants_loops, mutants_manners, mutants_pulls
 from tests.kit.conformance.mutants import CONTROLS, right
 from tests.kit.conformance.mutants_batches import alive, group_mean, spread
 
@@ -305,8 +305,8 @@ class OpenStatus:
 
 
 def test_the_trial_has_controls():
-    modules = {module.__name__ for module in (mutants_loops, mutants_manners, mutants_pulls)}
-    assert {target.__module__ for _, target in CONTROLS} == {__name__, *modules}
+    modules = (mutants_contrasts, mutants_loops, mutants_manners, mutants_pulls)
+    assert {target.__module__ for _, target in CONTROLS} == {__name__, *(module.__name__ for module in modules)}
 
 
 @pytest.mark.parametrize(("kind", "target"), [pytest.param(*each, id=each[1].__name__) for each in CONTROLS])

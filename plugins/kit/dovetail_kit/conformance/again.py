@@ -23,7 +23,8 @@ ERROR = "error"
 
 def told(subject: Subject) -> list[str]:
     """Return what a component gives, as text: the first examples of each split of a task, the ids of a tokenizer that
-    was trained, the proposals of a sampler, the choices of a curriculum, or the scores or answers of texts.
+    was trained, the proposals of a sampler, the choices of a curriculum, the episodes of an interaction, or the scores
+    or answers of texts.
     """
     kind = subject.component.kind
     if kind == "task":
@@ -47,6 +48,10 @@ def told(subject: Subject) -> list[str]:
         from dovetail_kit.conformance.suites.curricula import generator_of, steps_of
 
         return [f"it chooses {subject.bind().choose(steps_of(subject.bind(), 3), 5, generator_of()).tolist()}"]
+    if kind == "interaction":
+        from dovetail_kit.conformance.suites.episodes import episodes_of
+
+        return [f"it plays {each}" for each in episodes_of(subject.bind(), states=True)]
     from dovetail_kit.conformance.suites.texts import call_on, records_of
 
     records = records_of(subject)

@@ -53,8 +53,9 @@ class ArrayCase:
         if "state" in self.component.reads:
             bound = self.subject.bind()
             earlier = batch.known_fields(seed + 100)
-            names = list(inspect.signature(bound.update).parameters)[1:]
-            state = bound.update(bound.init(batch.ROLES), *(jnp.asarray(batch.field(name, earlier)) for name in names))
+            first = {"state": bound.init(batch.ROLES)}
+            names = inspect.signature(bound.update).parameters
+            state = bound.update(*(first[name] if name in first else _known(name, earlier) for name in names))
             fields["state"] = jax.tree.map(np.asarray, state)
         return fields
 
@@ -93,10 +94,10 @@ class ArrayCase:
         self.first()
         fields = batch.spoilt(self.fields(), np.nan)
         before = {name: np.array(value) for name, value in fields.items() if batch.is_array(value)}
-        generators = _generators()
+        generators = global_generators()
         values, metrics = self.call(fields, self.subject.floats)
         changed = [f"its argument {n}" for n, v in before.items() if fields[n].tobytes() != v.tobytes()]
-        changed += ["a global random number generator"] if generators != _generators() else []
+        changed += ["a global random number generator"] if generators != global_generators() else []
         return _numpy(values, metrics, {}), changed
 
     def announced(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -184,12 +185,16 @@ def without_key(component: Component) -> bool:
     return on_batch(component) and "key" not in component.reads
 
 
+def _known(name: str, earlier: Fields) -> Any:
+    return jnp.asarray(batch.field(name, earlier))
+
+
 def _is_differentiable(name: str) -> bool:
     quantity = quantity_in(name, current())
     return name == "values" or (quantity is not None and quantity.live)
 
 
-def _generators() -> tuple[Any, str]:
+def global_generators() -> tuple[Any, str]:
     """The states of Python's and numpy's global generators, which third parties may use."""
     return random.getstate(), repr(np.random.get_state())  # noqa: NPY002
 

@@ -68,6 +68,7 @@ CLAIMS: Final[dict[str, Claim]] = {
         ("loss_agg",), "twice as many tokens, or completions, neither leave the total of the weights nor double it"
     ),
     "scales": Claim(("correction",), "weights are not 1 where sampler and trainer agree"),
+    "unnormalised": Claim(("field",), "depends on the level of the logits, not on the probabilities alone"),
     "undefined_at_rest": Claim(
         ("optimizer",), "is not a number at a learning rate of zero or a gradient of zero, so a config must avoid both"
     ),

@@ -95,3 +95,8 @@ class Subject:
             f" dovetail.declares(settings={{'{name}': ...}}), or return one from the hook pytest_dovetail_settings in a"
             " conftest.py"
         )
+
+
+def allows(component: Component, name: str, value: float) -> bool:
+    """Tell whether the annotation of a hyperparameter allows a value."""
+    return all(bound.holds(value) for bound in bounds(component.hints[name]))

@@ -102,7 +102,7 @@ def shift_invariance(subject: Subject) -> None:
     case = ArrayCase.of(subject)
     fields = case.fields()
     base = np.linspace(-1, 1, batch.ROWS) ** 3
-    shift = np.where(fields["group_ids"] == 40, 2.0, -1.0)
+    shift = np.where(fields["group_ids"] == 40, 2.3, -0.9)
     before = case.run(batch.with_scores(fields, base)).value
     after = case.run(batch.with_scores(fields, base + shift)).value
     same(after, before, "with a constant added to the scores: the advantage", within=1e-4)

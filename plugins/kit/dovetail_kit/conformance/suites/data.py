@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import random
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from dovetail.errors import ConfigError, DovetailError, listing
 from dovetail.ranges import plain
+from dovetail_kit.conformance.case import global_generators
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
 
@@ -80,6 +82,8 @@ def resumes(subject: Subject) -> None:
     After a restart the run asks for number 1,234, and must get the same example as without the restart.
     """
     task = task_of(subject)
+    if _moves_generators(subject):
+        raise Failed("it seeds or draws from a global random number generator, which others use too")
     again: Any = pickle.loads(pickle.dumps(task))
     fresh = subject.bind()
     for split in SPLITS:
@@ -94,6 +98,19 @@ def resumes(subject: Subject) -> None:
             for number in reversed(range(len(expected))):
                 if examples[number] != expected[number]:
                     raise Failed(f"{what}, {split}[{number}] is {examples[number]!r} instead of {expected[number]!r}")
+
+
+def _moves_generators(subject: Subject) -> bool:
+    """Tell whether a task seeds a global generator, or draws from it."""
+    kept = random.getstate()
+    try:
+        random.seed(20_26)  # where it cannot be just after the task has seeded it
+        before = global_generators()
+        for split in SPLITS:
+            first_of(subject.bind().examples(split))
+        return global_generators() != before
+    finally:
+        random.setstate(kept)
 
 
 @check("task", fix="Split by a hash of the prompt, or by file, so that no prompt is in two splits.")
@@ -185,6 +202,21 @@ def renders_the_whole_prompt(subject: Subject) -> None:
         shown = tokenizer.render(text)
         if text not in shown:
             raise Failed(f"the prompt {text!r} is rendered as {shown!r}")
+
+
+@check("tokenizer", fix="Apply the chat template, or raise a DataError where there is none.")
+def renders_conversations(subject: Subject) -> None:
+    """A conversation is rendered with its texts, not as Python would print it, or refused with a DataError.
+
+    A prompt with brackets and quotation marks in it is one that no model was trained on.
+    """
+    said = [{"role": "user", "content": "What is 3 + 4?"}]
+    try:
+        shown = tokenizer_of(subject).render(said)
+    except DovetailError:
+        return
+    if "What is 3 + 4?" not in shown or repr(said[0])[1:8] in shown:
+        raise Failed(f"the conversation {said} is rendered as {shown!r}")
 
 
 @check("tokenizer", fix="Save everything that encode and decode depend on.")

@@ -20,7 +20,7 @@ from dovetail_kit.conformance.compare import Result, same_results
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.values import ARRAYS
 
-ASKED_AGAIN = ("answer", "curriculum", "process_reward", "reward", "sampler", "task", "tokenizer")
+ASKED_AGAIN = ("answer", "curriculum", "interaction", "process_reward", "reward", "sampler", "task", "tokenizer")
 """Kinds whose components are asked the same in a process in which texts have other hashes."""
 SLOW_IMPORT_SECONDS = 3.0
 """Processor time for what a component's module imports beyond jax, flax and optax, which the engine imports anyway."""

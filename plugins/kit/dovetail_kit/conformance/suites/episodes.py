@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import copy
 import json
 import random
@@ -10,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dovetail.errors import DovetailError
+from dovetail.errors import DovetailError, listing
 from dovetail.kinds.data import ASSISTANT
 from dovetail.protocols import Call, Parsed, Result, Step, Tool, Turn
 from dovetail.ranges import plain
@@ -25,6 +26,7 @@ CALLS = (
     Call("set_up", {"on": True, "share": 0.25, "note": None}),
 )
 TEXTS = ("", "1", "It is 3.", "7 or 8?", "left", "\x00", "x" * 10_000, "\N{SNOWMAN}", '{"name": 1}', "[]", "<a>")
+MARK = "dovetail_has_run_it"
 TURNS = 12
 STEADY: Final = ("sky", "1 + 2", "3")
 """Texts that arguments may hold."""
@@ -96,6 +98,22 @@ def tells_of_a_broken_call(subject: Subject) -> None:
     whole = format_.write(CALLS[0])
     if all(format_.parse(whole[:end]).error is None for end in range(1, len(whole))):
         raise Failed(f"no beginning of {whole!r} is read as an error")
+
+
+@check("tool_format", fix="Read values with json.loads or ast.literal_eval, which run nothing; never with eval.")
+def runs_nothing(subject: Subject) -> None:
+    """A call whose arguments are code is read, not run.
+
+    What the policy writes is not trusted: it may read the answers, or end the process.
+    """
+    format_ = subject.bind()
+    text = format_.write(Call("add", {"a": "VALUE"}))
+    code = f"__import__('builtins').__dict__.setdefault('{MARK}', 1)"
+    for written in (text.replace('"VALUE"', code), text.replace("'VALUE'", code), text.replace("VALUE", code)):
+        format_.parse(written)
+        if hasattr(builtins, MARK):
+            delattr(builtins, MARK)
+            raise Failed(f"parsing {written!r} runs the code in it")
 
 
 @check("tool_format", fix="Use the hyperparameter in `write` and in `parse`, or take it out.")
@@ -213,6 +231,7 @@ def is_a_function(subject: Subject) -> None:
     """
     interaction = subject.bind()
     generators = random.getstate(), repr(np.random.get_state())  # noqa: NPY002
+    first = episodes_of(interaction)
     for number, text in enumerate(TEXTS):
         state, said = interaction.reset(_example(interaction), np.random.default_rng(number))
         again = interaction.reset(_example(interaction), np.random.default_rng(number))
@@ -221,16 +240,55 @@ def is_a_function(subject: Subject) -> None:
         _walk(interaction, state, text)
     if generators != (random.getstate(), repr(np.random.get_state())):  # noqa: NPY002
         raise Failed("it draws from a random number generator of the whole process, not from the one that it is given")
+    for earlier, later in zip(first, episodes_of(interaction), strict=False):
+        if earlier != later:
+            raise Failed(
+                f"after other episodes it gives {later[:120]}, and {earlier[:120]} at first: it keeps something"
+            )
+
+
+@check("interaction", fix="Name every column that reset reads in `columns`; what has a default is not there otherwise.")
+def announces_its_columns(subject: Subject) -> None:
+    """It looks at no column of an example that `columns` does not announce.
+
+    A column that is not announced is not asked of the task: with another one, all episodes begin with the default.
+    """
+    interaction: Any = subject.bind()
+    seen: set[str] = set()
+    interaction.reset(_Watched(_example(interaction), seen), np.random.default_rng(0))
+    unannounced = seen - {"prompt", *interaction.columns}
+    if unannounced:
+        raise Failed(f"reset looks at {listing(map(repr, unannounced))}, and `columns` is {interaction.columns}")
+
+
+class _Watched(dict[str, Any]):
+    """An example that notes which columns are looked at by name."""
+
+    def __init__(self, example: Mapping[str, Any], seen: set[str]) -> None:
+        super().__init__(example)
+        self._seen = seen
+
+    def __getitem__(self, name: str) -> Any:
+        self._seen.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self._seen.add(name)
+        return super().get(name, default)
 
 
 def played(subject: Subject) -> list[str]:
     """What an interaction says and rewards in some episodes."""
-    interaction: Any = subject.bind()
+    return episodes_of(subject.bind())
+
+
+def episodes_of(interaction: Any, *, states: bool = False) -> list[str]:
+    """What an interaction says and rewards in some episodes, and the states that they begin in, if they are numbers."""
     found = []
     for text in TEXTS:
         rng = np.random.default_rng(0)
         state, said = interaction.reset(_example(interaction), rng)
-        found.append(repr(said))
+        found.append(repr((state, said) if states and isinstance(state, int | float | str) else said))
         for turn in range(3 * TURNS):
             step = interaction.step(state, Turn(text=text, number=turn), rng)
             found.append(repr((step.messages, step.reward, step.done)))
@@ -282,7 +340,7 @@ def _example(interaction: Any) -> Mapping[str, Any]:
     """
     wanted = set(interaction.columns)
     if not wanted:
-        return {"prompt": ""}
+        return {"prompt": "Begin."}
     for name in current().names("task"):
         try:
             task: Any = current().get("task", name).bind()

@@ -130,6 +130,25 @@ def tells_records_apart(subject: Subject) -> None:
         raise Failed(f"it leaves the same for the steps 1 to {RECORDS} and for the steps 3 to {RECORDS + 2}")
 
 
+@check("sink", unless="elsewhere", fix="Take what each record has; a zero is a figure, and a name may come later.")
+def takes_what_each_record_has(subject: Subject) -> None:
+    """A figure that is zero is told from one that is absent, and one that the first record lacked is written too.
+
+    Most steps have no evaluation, and an accuracy of zero is what some begin with.
+    """
+    names = ("reward/mean", "eval/accuracy", "entropy/mean")
+    before: dict[str, float] = {"loss": 0.5}
+
+    def left(*later: dict[str, float]) -> Any:
+        return _left(subject, [(1, before), *((2 + number, before | each) for number, each in enumerate(later))])
+
+    low, high = (left(dict.fromkeys(names, figure)) for figure in (0.25, 0.75))
+    if low == high:
+        raise Failed(f"it leaves the same whatever the figures of {listing(names)} are, which the first record lacks")
+    if left(dict.fromkeys(names, 0.0)) == left({}):
+        raise Failed(f"it leaves the same whether {listing(names)} are zero or absent")
+
+
 @check("sampling_preset", fix="Name settings of `sampling` as they are spelt, with values that it allows.")
 def sets_what_there_is(subject: Subject) -> None:
     """Its values are those of existing sampling settings, and within their ranges.

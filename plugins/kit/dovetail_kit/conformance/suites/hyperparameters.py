@@ -155,9 +155,9 @@ def _alike(ours: np.ndarray, theirs: np.ndarray) -> bool:
 
 def _remembers_otherwise(case: ArrayCase, fields: batch.Fields, name: str, value: float) -> bool:
     """Tell whether what an estimator remembers depends on a hyperparameter."""
-    arguments = [jax.tree.map(jnp.asarray, fields[read]) for read in case.component.reads]
+    arguments = {read: jax.tree.map(jnp.asarray, fields[read]) for read in case.component.reads}
     states = [
-        case.subject.bind(**(case.subject.floats | changed)).update(*arguments)
+        case.subject.bind(**(case.subject.floats | changed)).update(**arguments)
         for changed in ({}, {name: np.float32(value)})
     ]
     leaves = [jax.tree.leaves(state) for state in states]

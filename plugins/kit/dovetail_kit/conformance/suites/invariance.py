@@ -166,11 +166,14 @@ def row_order(subject: Subject) -> None:
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
-    shuffled = case.run(batch.take_rows(fields, ORDER))
-    for ours, theirs in zip(shuffled.values, case.run(fields).values, strict=True):
-        moved = theirs[ORDER] if theirs.ndim and theirs.shape[0] == batch.ROWS else theirs
-        seen = fields["mask"][ORDER] if moved.shape[:2] == fields["mask"].shape else True
-        same(ours, moved, "with rows in another order: the value", where=seen)
+    tied = batch.with_scores(fields, np.arange(batch.ROWS) > batch.ROWS // 2)
+    given = [(fields, ORDER, "")] + [(tied, ORDER[::-1], " and equal scores")] * ("scores" in fields)
+    for each, order, what in given:  # among equal scores none comes first
+        shuffled = case.run(batch.take_rows(each, order))
+        for ours, theirs in zip(shuffled.values, case.run(each).values, strict=True):
+            moved = theirs[order] if theirs.ndim and theirs.shape[0] == batch.ROWS else theirs
+            seen = fields["mask"][order] if moved.shape[:2] == fields["mask"].shape else True
+            same(ours, moved, f"with rows in another order{what}: the value", where=seen)
 
 
 @check(

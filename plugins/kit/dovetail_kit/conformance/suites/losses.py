@@ -8,7 +8,7 @@ from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import LEARNT, ArrayCase
 from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.compare import Result, finite, same
-from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.subject import Subject, allows
 from dovetail_kit.conformance.suites.invariance import fits_other_shapes
 
 LOSSES = tuple(kind for kind in LEARNT if kind != "kl")
@@ -53,9 +53,19 @@ def micro_batches(subject: Subject) -> None:
     case = ArrayCase.of(subject)
     fields = case.fields()
     result = case.run(fields)
+    _alone(case, fields)
+    _alone(case, near_on_policy(fields))  # where no bound hides what a sum over the batch does
+    if fits_other_shapes(case):  # then fewer rows have given the same already
+        return
+    rows = [0, 1, 5]
+    few = case.eager(batch.take_rows(fields, rows))
+    same(few.value, result.value[rows], "in a micro-batch of three: the value")
+
+
+def _alone(case: ArrayCase, fields: batch.Fields) -> None:
+    result = case.run(fields)
     halves = batch.ROWS // 2
-    others = case.fields(seed=1)
-    others = batch.take_rows(others, np.arange(batch.ROWS)[::-1])
+    others = batch.take_rows(case.fields(seed=1), np.arange(batch.ROWS)[::-1])
     mixed = {
         name: np.concatenate([value[:halves], others[name][halves:]]) if batch.is_array(value) else value
         for name, value in fields.items()
@@ -65,11 +75,15 @@ def micro_batches(subject: Subject) -> None:
     for name, gradient in result.gradients.items():
         what = f"with other completions in the batch: the gradient by {name}"
         same(swapped.gradients[name][:halves], gradient[:halves], what)
-    if fits_other_shapes(case):  # then fewer rows have given the same already
-        return
-    rows = [0, 1, 5]
-    few = case.eager(batch.take_rows(fields, rows))
-    same(few.value, result.value[rows], "in a micro-batch of three: the value")
+
+
+def near_on_policy(fields: batch.Fields) -> batch.Fields:
+    """Return fields in which the policy that is trained has moved a little since collection."""
+    if not {"logps", "old_logps"} <= fields.keys():
+        return fields
+    gap = np.float32(0.01) * (fields["logps"] - fields["old_logps"])
+    near = {name: (fields["old_logps"] + gap).astype(np.float32) for name in ("logps", "rollout_logps")}
+    return fields | {name: value for name, value in near.items() if name in fields}
 
 
 @check(
@@ -145,9 +159,12 @@ def on_policy_gradient(subject: Subject) -> None:
     """On policy, where all log-probabilities agree, the gradient of a token's loss by its log π is -A."""
     case = ArrayCase.of(subject)
     fields = on_policy(case.fields())
-    result = case.run(fields)
     expected = -np.where(fields["mask"], fields["advantages"], 0) * fields["weights"]
-    same(result.gradients["logps"], expected, "on policy: the gradient by logps")
+    same(case.run(fields).gradients["logps"], expected, "on policy: the gradient by logps")
+    for name, value in subject.floats.items():  # a factor that is one by default would go unnoticed
+        if name not in subject.component.common and allows(subject.component, name, 0.5 * value):
+            found = case.run(fields, subject.floats | {name: np.float32(0.5 * value)}).gradients["logps"]
+            same(found, expected, f"on policy, with '{name}' = {0.5 * value:g}: the gradient by logps")
 
 
 @check("policy_loss", reads=["advantages"], unless="regularised", fix="Multiply every term by the advantage.")

@@ -27,7 +27,10 @@ COARSE = 16
 
 def _in_space(record: dict[str, Any]) -> dict[str, Any]:
     """Return a record whose completion begins and ends with white space, which some functions strip in place."""
-    return record if "ends" in record else record | {"completions": f" {record['completions']}\n"}
+    if "ends" in record:
+        return record
+    spaced = {name: f" {record[name]}\n" for name in ("completions", "answer") if isinstance(record.get(name), str)}
+    return record | spaced
 
 
 @check(*TEXTS, when=is_pure, fix="Copy a list before you change it.")
@@ -73,16 +76,23 @@ def finds_its_tokens(subject: Subject) -> None:
     like = records_of(subject)[0]
     pairs = [record["completions"] for pair in subject.declared.get("examples", ()) for record in pair]
     for text in (*pairs, LINES):
-        totals = {}
-        for width in (1, COARSE):
-            ends = [min(end, len(text)) for end in range(width, len(text) + width, width)] + [len(text)]
-            record = dict(like) | {"completions": text, "ends": ends, "tokens": list(range(len(ends)))}
-            (value,) = call_on(subject, [record | {"logps": [-1.0] * len(ends)}])
-            totals[width] = 0.0 if value is None else float(np.abs(value).sum())
-        if totals[1] and not totals[COARSE]:
-            raise Failed(
-                f"{short(text)} gets credit if a token is one character, and none if a token has {COARSE} of them"
-            )
+        fine, *coarse = (
+            _credit(subject, dict(like) | {"completions": text}, ends)
+            for ends in (_ends_of(text, 1), _ends_of(text, COARSE), [len(text)])  # the last one was cut off
+        )
+        for credit, tokens in zip(coarse, (f"a token has {COARSE} characters", "it is one token"), strict=True):
+            if fine and not credit:
+                raise Failed(f"{short(text)} gets credit if a token is one character, and none if {tokens}")
+
+
+def _ends_of(text: str, width: int) -> list[int]:
+    return [min(end, len(text)) for end in range(width, len(text) + width, width)] + [len(text)]
+
+
+def _credit(subject: Subject, record: dict[str, Any], ends: list[int]) -> float:
+    of_tokens = {"ends": ends, "tokens": list(range(len(ends))), "logps": [-1.0] * len(ends)}
+    (value,) = call_on(subject, [record | of_tokens])
+    return 0.0 if value is None else float(np.abs(value).sum())
 
 
 @check("reward_manager", unless="not_monotone", fix="Check the signs; declare not_monotone=True if that is meant.")

@@ -36,7 +36,7 @@ def next_state(subject: Subject, state: Any, fields: batch.Fields) -> Any:
     """Return the state that an estimator makes of a state and a batch."""
     known = fields | {"state": state}
     return subject.bind(**subject.floats).update(
-        *(jax.tree.map(jnp.asarray, known[name]) for name in subject.component.reads)
+        **{name: jax.tree.map(jnp.asarray, known[name]) for name in subject.component.reads}
     )
 
 
@@ -179,3 +179,18 @@ def spares_the_best(subject: Subject) -> None:
             raise Failed(
                 f"after {10 * length} of 100 steps it stops a trial at {curve[-1][1]:g}; the best other has 0.5"
             )
+
+
+@check("kl_controller", fix="Bound the estimate from below before a logarithm or a root: jnp.maximum(kl, 1e-8).")
+def takes_negative_estimates(subject: Subject) -> None:
+    """An estimate of zero or below leaves the coefficient finite and not negative.
+
+    A divergence is not negative, but its estimate from samples, as k1 is, often is in the first steps.
+    """
+    controller = subject.bind(**subject.floats)
+    state = controller.init(START)
+    for value in (0.0, -0.05, 0.05, -0.5):
+        state = controller.update(state, jnp.float32(value), jnp.int32(64))
+        found = float(controller.coef(state))
+        if not np.isfinite(found) or found < 0:
+            raise Failed(f"after an estimate of {value:g} nats the coefficient is {found:.6g}")

@@ -175,7 +175,7 @@ def remembered_state(subject: Subject) -> None:
     first = bound.init(batch.ROLES)
 
     def update(fields: batch.Fields) -> Any:
-        return bound.update(*(jax.tree.map(jnp.asarray, fields[name]) for name in subject.component.reads))
+        return bound.update(**{name: jax.tree.map(jnp.asarray, fields[name]) for name in subject.component.reads})
 
     following = update(fields | {"state": first})
     shapes = [jax.tree.map(lambda x: (x.shape, x.dtype.name), state) for state in (first, following)]

@@ -14,6 +14,9 @@ from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.compare import finite, same
 from dovetail_kit.conformance.subject import Subject
 
+LOGITS_READ = {"logits", "ref_logits"}
+TINY = 1e-4
+
 
 def _arguments(subject: Subject) -> list[Any]:
     known = batch.known_fields()
@@ -71,3 +74,48 @@ def quantity_extremes(subject: Subject) -> None:
         return
     for gradient in jax.grad(lambda *all_: jnp.sum(subject.bind()(*all_)), argnums=floats)(*arguments):
         finite(gradient, "a gradient")
+
+
+@check("field", when=is_quantity, fix="Compute in float32: in half precision only two or three digits are left.")
+def small_differences_show(subject: Subject) -> None:
+    """Logits that differ in the fourth digit give other values, if the gradient says that they matter.
+
+    An entropy in half precision moves in steps, and is zero where it should be small.
+    """
+    arguments, value = _arguments(subject), _values(subject)
+    floats = tuple(i for i, x in enumerate(arguments) if jnp.issubdtype(x.dtype, jnp.floating))
+    if not floats or not np.issubdtype(value.dtype, np.floating):
+        return
+    rng = np.random.default_rng(0)
+    steps = {i: np.float32(TINY) * rng.normal(size=arguments[i].shape).astype(np.float32) for i in floats}
+    slopes = jax.grad(lambda *all_: jnp.sum(subject.bind()(*all_)), argnums=floats)(*arguments)
+    moves = [np.sum(np.asarray(slope) * steps[i], axis=-1) for i, slope in zip(floats, slopes, strict=True)]
+    expected = np.sum(moves, axis=0)
+    found = np.asarray(subject.bind()(*(x + steps[i] if i in steps else x for i, x in enumerate(arguments)))) - value
+    matters = np.abs(expected) > 20 * np.spacing(np.maximum(np.abs(value), 1.0))
+    if matters.any() and not np.abs(found - expected)[matters].mean() < 0.3 * np.abs(expected[matters]).mean():
+        apart = np.abs(found - expected)[matters].mean()
+        raise Failed(
+            f"with logits moved by about {TINY:g} the values should change by {np.abs(expected)[matters].mean():.3g} on"
+            f" average, says the gradient; what they change by is {apart:.3g} off that"
+        )
+
+
+@check(
+    "field",
+    when=lambda component: is_quantity(component) and bool(LOGITS_READ & {*component.reads}),
+    unless="unnormalised",
+    fix="Take jax.nn.log_softmax(logits) first; declare unnormalised=True where the level of the logits is meant.",
+)
+def the_level_of_logits_says_nothing(subject: Subject) -> None:
+    """A number added to all logits of a position changes nothing: the probabilities are the same.
+
+    What is computed from raw logits depends on where training happens to put their mean, and drifts with it.
+    """
+    known = batch.known_fields()
+    level = np.random.default_rng(1).normal(size=(batch.ROWS, batch.TOKENS, 1)).astype(np.float32)
+    arguments = [
+        jnp.asarray(batch.field(name, known) + level if name in LOGITS_READ else batch.field(name, known))
+        for name in subject.component.reads
+    ]
+    same(subject.bind()(*arguments), _values(subject), "with a constant on the logits: the value", within=1e-4)

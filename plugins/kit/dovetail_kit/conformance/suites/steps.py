@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 from dovetail.errors import listing
-from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.hyperparameters import FIX, own_numbers, tries
 from dovetail_kit.conformance.suites.numbers import quadratic_params, schedule_of
@@ -108,6 +108,30 @@ def _parts(state: Any) -> list[Any]:
     """Return the states of an optimizer and of all that it is composed of."""
     inner = [each for part in state for each in _parts(part)] if isinstance(state, tuple) else []
     return [state, *inner]
+
+
+@check("optimizer", unless="undefined_at_rest", fix="Compute each update from its own gradient, in its own type.")
+def every_weight_descends(subject: Subject) -> None:
+    """Along the same gradients each parameter moves against its own, by updates of its own type.
+
+    A mean, a sign or a norm over all parameters may take some of them uphill; half precision loses small updates.
+    """
+    if subject.declared.get("noisy"):
+        raise Inapplicable("its steps are noisy")
+    with jax.numpy_dtype_promotion("standard"):
+        optimizer = subject.bind(**subject.floats)(jnp.float32(1e-2))
+        params: Any = jax.tree.map(jnp.zeros_like, quadratic_params())
+        gradient = quadratic_params() | {"w": jnp.array([-1.0, -2.0])}
+        state, begin = optimizer.init(params), params
+        updates: Any = gradient
+        for _ in range(3):
+            updates, state = optimizer.update(gradient, state, params)
+            params = optax.apply_updates(params, updates)
+    for name, value in gradient.items():
+        if updates[name].dtype != value.dtype:
+            raise Failed(f"'{name}' has type {value.dtype}, and its update {updates[name].dtype}")
+        if float(jnp.sum((params[name] - begin[name]) * value)) > 0:
+            raise Failed(f"three steps along the gradient {value.tolist()} take '{name}' to {params[name].tolist()}")
 
 
 @check("follower", unless="constant", fix="Move by the difference: w + rate * (policy - w).")

@@ -156,6 +156,24 @@ def deterministic(subject: Subject) -> None:
         _compare(records, first, call_on(subject, records))
 
 
+@check(
+    "reward",
+    reads=["prompts", "answer"],
+    when=is_pure,
+    fix="Read the columns of the completion's own record; a cache by prompt keeps the columns of another one.",
+)
+def keeps_no_answers(subject: Subject) -> None:
+    """A completion is scored by its own record, also if there was another one with the same prompt.
+
+    Prompts come twice, with other answers, where a task has duplicates or a follow-up shares its first message.
+    """
+    records = [record for record in records_of(subject) if isinstance(record.get("answer"), str)]
+    others = [record | {"answer": f"{record['answer']}0"} for record in records]
+    call_on(subject, [record | {"prompts": "What is it?"} for record in records])
+    again = call_on(subject, [record | {"prompts": "What is it?"} for record in others])
+    _compare(others, call_on(subject, [record | {"prompts": "What is it? "} for record in others]), again)
+
+
 @check(*TEXTS, when=is_alone, fix="Score each completion by itself, zip(completions, answer); or read group_ids.")
 def by_itself(subject: Subject) -> None:
     """A completion gets the same result alone, among others, and in another order.
@@ -165,6 +183,8 @@ def by_itself(subject: Subject) -> None:
     records = records_of(subject)
     first = call_on(subject, records)
     _compare(records[::-1], first[::-1], call_on(subject, records[::-1]))
+    twice = [*records, *records]
+    _compare(twice, [*first, *first], call_on(subject, twice))
     for number in range(0, len(records), 3 if starts_processes(subject) else 1):
         _compare([records[number]], [first[number]], call_on(subject, [records[number]]))
 

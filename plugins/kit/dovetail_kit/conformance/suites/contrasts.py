@@ -1,0 +1,267 @@
+"""Claims about two results side by side: what is larger, farther off or named otherwise must show, in one direction."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dovetail.registry import Component
+from dovetail_kit.conformance import batch
+from dovetail_kit.conformance.case import ArrayCase
+from dovetail_kit.conformance.check import Failed, Inapplicable, check
+from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.suites.batches import kept_tokens
+from dovetail_kit.conformance.suites.directions import EPSILON, FAR_OFF, ROW
+
+APART = 3.0
+VALUES = frozenset({"values", "old_values"})
+DISCOUNT = re.compile(r"gamma|discount")
+CAP = re.compile(r"(upper|cap|ceiling|highest)(_|$)|^max(imum)?_")
+COST = re.compile(r"(^|_)(cost|penalty)$")
+FLIPS = 4
+"""How often a verdict on groups of equal scores may change between 0 and 1; a band of scores has two ends."""
+
+
+def _float_named(pattern: re.Pattern[str]) -> Callable[[Component], bool]:
+    """Return a condition: it has a float hyperparameter with such a name."""
+    return lambda component: any(pattern.search(name) for name in component.params if name not in component.common)
+
+
+def _own(subject: Subject, pattern: re.Pattern[str]) -> dict[str, float]:
+    """Return the float hyperparameters with such names."""
+    common = subject.component.common
+    return {name: float(x) for name, x in subject.floats.items() if pattern.search(name) and name not in common}
+
+
+@check(
+    "advantage",
+    unless="not_monotone",
+    when=lambda component: "scores" in component.reads and not component.declares.get("beyond_scores"),
+    fix="Divide by the standard deviation, not by the variance: x / (std + epsilon).",
+)
+def larger_scores_count_more(subject: Subject) -> None:
+    """Where scores are three times as far apart, the largest advantage is not less than half as large.
+
+    An advantage that falls as the differences grow, as over a variance, makes the unit of the reward a learning rate.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    apart = (np.arange(batch.ROWS) % 2).astype(np.float32)
+    near, far = (
+        float(np.abs(np.where(fields["mask"], case.run(batch.with_scores(fields, x)).value, 0)).max())
+        for x in (apart, APART * apart)
+    )
+    if far < 0.5 * near - EPSILON:
+        raise Failed(
+            f"with scores of 0 and {APART:g} instead of 0 and 1, the largest is {far:.6g} instead of {near:.6g}"
+        )
+
+
+@check(
+    "advantage",
+    reads=["token_rewards"],
+    unless="not_monotone",
+    when=_float_named(DISCOUNT),
+    fix="A discount of 1 discounts nothing: multiply what follows by it, and not by one less it.",
+)
+def a_larger_discount_reaches_further(subject: Subject) -> None:
+    """The nearer a discount is to 1, the more a reward on the last token counts for the first one.
+
+    A config that sets gamma to 1 means that nothing is discounted; read as 1 - gamma, it discounts everything.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    first, last = np.flatnonzero(fields["mask"][ROW])[[0, -1]]
+    for name in _own(subject, DISCOUNT):
+        reach = []
+        for value in (0.5, 0.9):
+            floats = subject.floats | {name: np.float32(value)}
+            found = []
+            for reward in (0.0, 5.0, 10.0):
+                rewards = fields["token_rewards"].copy()
+                rewards[ROW, last] = reward
+                found.append(float(case.run(fields | {"token_rewards": rewards}, floats).value[ROW, first]))
+            if not np.isclose(found[2] - found[0], 2 * (found[1] - found[0]), rtol=1e-3, atol=EPSILON):
+                raise Inapplicable("its advantages are normalised, so that there is nothing to compare them with")
+            reach.append(abs(found[1] - found[0]))
+        if reach[1] < reach[0] - EPSILON:
+            raise Failed(
+                f"a reward of 5 on the last token moves the first advantage by {reach[0]:.6g} with '{name}' = 0.5, and"
+                f" by {reach[1]:.6g} with 0.9"
+            )
+
+
+@check(
+    "advantage",
+    when=lambda component: bool(VALUES & {*component.reads}) and "turns" not in component.reads,
+    fix="Take the value of each token, not of one for all: jnp.where(mask, values, 0.0).",
+)
+def every_value_counts(subject: Subject) -> None:
+    """The critic's value at any policy token changes an advantage of its completion.
+
+    With the value of the prompt for all tokens, a critic learns what nothing reads.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    for token in np.flatnonzero(fields["mask"][ROW]):
+        found = []
+        for value in (3.0, -3.0):
+            changed = {name: fields[name].copy() for name in VALUES & fields.keys()}
+            for values in changed.values():
+                values[ROW, token] = value
+            found.append(case.run(fields | changed).value[ROW])
+        if np.allclose(*found, atol=1e-6):
+            raise Failed(f"a value of 3 or of -3 at [{ROW}, {token}] makes no difference to any advantage")
+
+
+@check(
+    "correction",
+    reads=["old_logps", "rollout_logps"],
+    fix="Sum over the tokens of each completion, axis=1 with keepdims=True, and not over the batch.",
+)
+def corrects_what_is_off(subject: Subject) -> None:
+    """If a single completion is far off, the others are treated alike, and not as that one.
+
+    A ratio or a verdict over the whole batch punishes every completion for one, and depends on who shares the batch.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    agree = fields["old_logps"]
+    for gap in (FAR_OFF, 1.0, -1.0, -FAR_OFF):
+        off = agree.copy()
+        off[ROW] -= np.float32(gap)
+        result = case.run(fields | {"rollout_logps": off})
+        kept = kept_tokens(result, fields)
+        counts = np.where(kept, result.value, 0)
+        others = counts[fields["mask"] & (np.arange(batch.ROWS) != ROW)[:, None]]
+        own = counts[ROW][fields["mask"][ROW]]
+        all_agreed = case.run(fields | {"rollout_logps": agree})
+        usual = np.where(kept_tokens(all_agreed, fields), all_agreed.value, 0)[fields["mask"]]
+        if (
+            np.ptp(usual) < EPSILON
+            and not np.allclose(others, usual[0], atol=EPSILON)
+            and np.allclose(own.mean(), others.mean(), atol=EPSILON)
+        ):
+            raise Failed(
+                f"with log-ratios of {gap:g} in one completion and 0 in all others, the others weigh"
+                f" {others.mean():.6g} on average instead of {usual[0]:.6g}, as that one does"
+            )
+
+
+@check(
+    "correction",
+    reads=["old_logps", "rollout_logps"],
+    when=_float_named(CAP),
+    fix="Take the smaller of the two: jnp.minimum(ratio, upper).",
+)
+def stays_below_its_cap(subject: Subject) -> None:
+    """Where the sampler is far off, no weight is above a hyperparameter called `upper`, `cap` or `max_...`.
+
+    With the larger of the two instead of the smaller, one token may weigh as much as all others together.
+    """
+    caps = _own(subject, CAP)
+    if not caps:
+        raise Inapplicable("its bound is not a number")
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    for gap in (1.0, FAR_OFF, -FAR_OFF):
+        off = (fields["old_logps"] - np.float32(gap)).astype(np.float32)
+        result = case.run(fields | {"rollout_logps": off})
+        most = float(np.where(kept_tokens(result, fields), result.value, 0).max())
+        if most > max(*caps.values(), 1.0) + EPSILON:
+            name = max(caps, key=lambda each: caps[each])
+            raise Failed(f"with log-ratios of {gap:g} a token weighs {most:.6g}, and '{name}' is {caps[name]:g}")
+
+
+@check(
+    "group_filter",
+    reads=["scores", "group_ids"],
+    unless="compares",
+    fix="Compare the highest with the lowest score, or use dovetail.arrays.Groups; x - mean(x) is rarely exactly zero.",
+)
+def rounding_decides_nothing(subject: Subject) -> None:
+    """Groups of equal scores are judged by the score alone, whatever rounding does to a mean of it.
+
+    The mean of three times 0.1 need not be 0.1, so that a group without a learning signal seems to have one.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    live = fields["mask"].any(axis=1)
+    for group in np.unique(fields["group_ids"]):
+        rows = live & (fields["group_ids"] == group)
+        verdicts = []
+        for score in np.linspace(0.013, 0.987, 41):
+            equal = np.full(batch.ROWS, score, np.float32)
+            verdicts.append(bool(case.run(batch.with_scores(fields, equal)).value[rows].any()))
+        if (flips := int(np.count_nonzero(np.diff(verdicts)))) > FLIPS:
+            raise Failed(f"of 41 groups of equal scores {sum(verdicts)} are kept, which changes {flips} times in a row")
+
+
+@check(
+    "reward_shaping",
+    when=_float_named(COST),
+    fix="Subtract it from the rewards, and see to the sign of what it is multiplied by.",
+)
+def costs_cost(subject: Subject) -> None:
+    """A larger number called `..._cost` or `..._penalty` gives no completion a higher sum of rewards.
+
+    With the sign turned, a run is paid for what its config says it should avoid.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    for name, value in _own(subject, COST).items():
+        more = 2 * value + 0.5 if value >= 0 else 2 * value - 0.5  # a cost may be given as a negative number
+        before, after = (
+            np.where(fields["mask"], case.run(fields, subject.floats | {name: np.float32(x)}).value, 0).sum(axis=1)
+            for x in (value, more)
+        )
+        if (after > before + EPSILON).any():
+            row = int(np.argmax(after - before))
+            raise Failed(
+                f"with '{name}' = {more:g} instead of {value:g} the rewards of completion {row} rise by"
+                f" {after[row] - before[row]:.6g}"
+            )
+
+
+@check("reward_shaping", reads=["truncated"], fix="Penalise where `truncated` is true, not where it is false.")
+def being_cut_off_does_not_pay(subject: Subject) -> None:
+    """A completion that was cut off gets no more than the same one that ended by itself.
+
+    Otherwise a policy learns never to finish.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    ended, cut = (
+        np.where(fields["mask"], case.run(fields | {"truncated": np.full(batch.ROWS, whether)}).value, 0).sum(axis=1)
+        for whether in (False, True)
+    )
+    if (cut > ended + EPSILON).any():
+        row = int(np.argmax(cut - ended))
+        raise Failed(f"cut off, completion {row} gets {cut[row] - ended[row]:.6g} more")
+
+
+@check(
+    "reward_manager",
+    unless="needs_all",
+    fix="Leave NaN out of maxima, minima and means: np.where(np.isnan(table), -np.inf, table).max(axis=1).",
+)
+def abstaining_is_absence(subject: Subject) -> None:
+    """A completion on which a reward abstains is ranked among others like it as if there were no such reward.
+
+    An abstention that counts as zero is a good reward among penalties: what is not judged beats what is.
+    """
+    manager: Any = subject.bind()
+    scores = np.array([-2.0, -1.0, 0.5, 1.5])
+    table = np.stack([scores, np.full(len(scores), np.nan)], axis=1)
+    for names in (("first", "second"), ("second", "first")):
+        ordered = table if names[0] == "first" else table[:, ::-1]
+        found = np.asarray(manager(ordered.copy(), names))
+        if np.allclose(found, found[0]):
+            continue  # it does not look at this reward
+        if (np.diff(found) <= 0).all():
+            continue  # it is for the check 'more_is_not_less'
+        if not (np.diff(found) > 0).all():
+            raise Failed(f"rewards of {scores.tolist()}, beside one that abstained, become {found.tolist()}")
