@@ -1,7 +1,7 @@
 """Rewrites JAX's message to one line when `jax.distributed` ends a process because another one is gone.
 
 JAX aborts the process from another thread. A handler makes that end with status 1, like any other failure; nothing else
-of Python runs after it. Therefore the process's stderr goes through a small separate process (`python aborts.py`), which
+of Python runs after it. So the process's stderr goes through a small separate process (`python aborts.py`), which
 forwards everything and rewrites that message.
 """
 
