@@ -4,9 +4,11 @@ import re
 import struct
 
 import pytest
+from tests.hostile.case import attempt_call
 
 from dovetail.errors import DovetailError
 from dovetail_model.source.gguf.file import open_gguf
+from dovetail_model.tokenizer.huggingface import HuggingFace
 
 pytest.importorskip("gguf")
 
@@ -81,6 +83,74 @@ CASES = {
     "half a block": (file(tensor(4, type_=2), tensors=1), "rows of 4, and type Q4_0 comes in blocks of 32"),
     "a name of terminal codes": (file(tensor(name=b"\x1b[2J"), tensors=1), "has the shape"),
 }
+
+
+def said(key: str, of: str | bytes) -> bytes:
+    return value(key.encode(), 8, text(of if isinstance(of, bytes) else of.encode()))
+
+
+def texts(key: str, *of: str | bytes) -> bytes:
+    parts = [text(each if isinstance(each, bytes) else each.encode()) for each in of]
+    return value(b"tokenizer.ggml." + key.encode(), 9, struct.pack("<IQ", 8, len(of)) + b"".join(parts))
+
+
+def numbers(key: str, form: str, *of: float) -> bytes:
+    data = struct.pack(f"<IQ{len(of)}{form}", {"i": 5, "f": 6}[form], len(of), *of)
+    return value(b"tokenizer.ggml." + key.encode(), 9, data)
+
+
+def words(**changes: bytes | None) -> bytes:
+    """Return a file with a tokenizer of six tokens and no weights."""
+    parts: dict[str, bytes | None] = {
+        "architecture": said("general.architecture", "llama"),
+        "model": said("tokenizer.ggml.model", "llama"),
+        "tokens": texts("tokens", "<unk>", "<s>", "</s>", "a", "b", "ab"),
+        "scores": numbers("scores", "f", *[0.0] * 6),
+        "types": numbers("token_type", "i", 2, 3, 3, 1, 1, 1),
+        "eos": number(b"tokenizer.ggml.eos_token_id", 2),
+        **changes,
+    }
+    kept = [part for part in parts.values() if part is not None]
+    return file(*kept, values=len(kept))
+
+
+def merged(merges: bytes | None) -> bytes:
+    return words(model=said("tokenizer.ggml.model", "gpt2"), merges=merges)
+
+
+TOKENIZERS = {
+    "no tokens": (words(tokens=None), "no 'tokenizer.ggml.tokens'"),
+    "tokens that are numbers": (words(tokens=numbers("tokens", "i", 1, 2)), r"tokens\[0\] = 1; it must be UTF-8 text"),
+    "an empty list": (words(tokens=texts("tokens"), scores=texts("scores")), "unknown_token_id = 0, but there are 0 tokens"),
+    "tokens of bytes": (words(tokens=texts("tokens", b"\xff")), r"tokens\[0\] = .*UTF-8"),
+    "a token of 20,000 characters": (words(tokens=texts("tokens", "a" * 20_000)), "20,000 characters; at most 10,000"),
+    "no scores": (words(scores=None), "no 'tokenizer.ggml.scores'"),
+    "too few scores": (words(scores=numbers("scores", "f", 0.0)), "scores holds 1 values; it must be 6 numbers"),
+    "scores of text": (words(scores=texts("scores", *"abcdef")), "scores holds 6 values; it must be 6 numbers"),
+    "an end out of range": (words(eos=number(b"tokenizer.ggml.eos_token_id", 6)), "eos_token_id = 6, but there are 6 tokens"),
+    "a beginning out of range": (words(bos=number(b"tokenizer.ggml.bos_token_id", 2**32 - 1)), "bos_token_id = 4294967295"),
+    "an unknown token out of range": (words(u=number(b"tokenizer.ggml.unknown_token_id", 9)), "unknown_token_id = 9"),
+    "an end of text": (words(eos=said("tokenizer.ggml.eos_token_id", "x")), "eos_token_id = 'x'; it must be of type int"),
+    "no end": (words(eos=None), "does not say which token ends a completion"),
+    "an unknown model": (words(model=said("tokenizer.ggml.model", "x")), "model = 'x' is not supported. Supported: gpt2"),
+    "no merges": (merged(None), "no 'tokenizer.ggml.merges'"),
+    "a merge of one": (merged(texts("merges", "a")), "cannot be made: .*out of vocabulary"),
+    "a merge of what is not there": (merged(texts("merges", "x y")), "cannot be made: .*`x`"),
+    "merges of numbers": (merged(numbers("merges", "i", 1)), r"merges\[0\] = 1; it must be UTF-8 text"),
+    "a template of a number": (words(t=number(b"tokenizer.chat_template", 3)), "chat_template = 3; it must be of type str"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "pattern"), TOKENIZERS.values(), ids=TOKENIZERS)
+def test_a_tokenizer_is_refused_in_a_line(content, pattern, tmp_path):
+    (tmp_path / "model.gguf").write_bytes(content)
+    path = str(tmp_path / "model.gguf")
+    attempt_call(lambda: HuggingFace(path=path).make([]), DovetailError, f"{path}.*({pattern})")
+
+
+def test_the_tokenizer_that_they_change_is_one(tmp_path):
+    (tmp_path / "model.gguf").write_bytes(words())
+    assert HuggingFace(path=str(tmp_path / "model.gguf")).make([]).eos_ids == (2,)
 
 
 @pytest.mark.parametrize(("content", "pattern"), CASES.values(), ids=CASES)

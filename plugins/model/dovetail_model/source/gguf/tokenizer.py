@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from dovetail.errors import ConfigError, listing
+from dovetail.errors import ConfigError, DovetailError, listing
 from dovetail.extras import needs
 from dovetail_model.source.gguf.config import token_ids
 from dovetail_model.source.gguf.file import GgufFile
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 CONTROL, USER_DEFINED = 3, 4
 """The types of tokens that are never split wherever they occur in a text: special ones, and others."""
 SPACE: Final = "\u2581"
+LONGEST: Final = 10_000
+"""The greatest number of characters of a token; finding its merges takes time in the square of it."""
 
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _END = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -62,8 +64,14 @@ def tokenizer_files(file: GgufFile) -> dict[str, bytes]:
         tokenizer = MAKERS[kind](file)
     except ImportError as error:
         raise ConfigError(needs("the tokenizer of a GGUF file", "the tokenizers library", "hf")) from error
+    except DovetailError:
+        raise
+    except Exception as error:  # the library raises bare exceptions
+        raise file.refuse(f"its tokenizer cannot be made: {' '.join(str(error).split())}") from error
     _add_whole_tokens(tokenizer, file)
     tokens, ids = _tokens(file), token_ids(file)
+    for name, number in ids.items():
+        _token(file, f"{name}_token_id", number)
     config = {
         **{f"{name}_token": tokens[number] for name, number in ids.items()},
         "add_bos_token": file.get("tokenizer.ggml.add_bos_token", bool, _begins_with_bos(file, kind)),
@@ -116,9 +124,9 @@ def _sentencepiece(file: GgufFile) -> Tokenizer:
     is_gemma = file.get("general.architecture", str).startswith("gemma")
     tokens = [_as_stored(token) for token in _tokens(file)]
     vocabulary = {token: number for number, token in enumerate(tokens)}
-    ranks = [-float(n) for n in range(len(tokens))] if is_gemma else file.get("tokenizer.ggml.scores", list)
+    ranks = [-float(n) for n in range(len(tokens))] if is_gemma else _scores(file, len(tokens))
     merges = _merges(vocabulary, ranks)
-    unknown = tokens[file.get("tokenizer.ggml.unknown_token_id", int, 0)]
+    unknown = _as_stored(_token(file, "unknown_token_id", file.get("tokenizer.ggml.unknown_token_id", int, 0)))
     model = models.BPE(vocabulary, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
     tokenizer = Tokenizer(model)
     spaces: list[Any] = [normalizers.Replace(" ", SPACE)]
@@ -173,5 +181,28 @@ def _tokens(file: GgufFile) -> list[str]:
     return _strings(file, "tokenizer.ggml.tokens")
 
 
+def _token(file: GgufFile, name: str, number: int) -> str:
+    """Return the token with a number that the file gives a name."""
+    tokens = _tokens(file)
+    if number >= len(tokens):
+        raise file.refuse(f"tokenizer.ggml.{name} = {number}, but there are {len(tokens):,} tokens, counted from 0")
+    return tokens[number]
+
+
+def _scores(file: GgufFile, tokens: int) -> list[float]:
+    scores = file.get("tokenizer.ggml.scores", list)
+    if len(scores) != tokens or not all(isinstance(score, float) for score in scores):
+        raise file.refuse(
+            f"tokenizer.ggml.scores holds {len(scores):,} values; it must be {tokens:,} numbers, one a token"
+        )
+    return scores
+
+
 def _strings(file: GgufFile, key: str) -> list[str]:
-    return file.get(key, list)
+    found = file.get(key, list)
+    for number, text in enumerate(found):
+        if not isinstance(text, str) or text.encode(errors="replace").decode() != text:
+            raise file.refuse(f"{key}[{number}] = {text!r:.80}; it must be UTF-8 text")
+        if len(text) > LONGEST:
+            raise file.refuse(f"{key}[{number}] has {len(text):,} characters; at most {LONGEST:,}")
+    return found
