@@ -1,14 +1,8 @@
 """Rewrites JAX's message to one line when `jax.distributed` ends a process because another one is gone.
 
-<<<<<<< HEAD
 JAX aborts the process from another thread. A handler makes that end with status 1, like any other failure; nothing
 else of Python runs after it. Therefore the process's stderr goes through a small separate process (`python aborts.py`),
 which forwards everything and rewrites that message.
-=======
-JAX aborts the process from another thread. A handler makes that end with status 1, like any other failure; nothing else
-of Python runs after it. So the process's stderr goes through a small separate process (`python aborts.py`), which
-forwards everything and rewrites that message.
->>>>>>> hostile
 """
 
 from __future__ import annotations
