@@ -15,6 +15,8 @@ from typing import Any, TextIO
 import attrs
 
 _STREAMS = {1: "stdout", 2: "stderr"}
+_OF_JAX = ("TF_CPP_", "TPU_", "LIBTPU_", "GRPC_", "TENSORSTORE_", "ENABLE_RUNTIME_UPTIME_TELEMETRY")
+"""Variables that JAX sets when it is imported, as a plugin in a single file does."""
 
 
 @contextlib.contextmanager
@@ -54,7 +56,8 @@ def said_of(did: Sequence[str], variables: Sequence[str] = ()) -> str:
 def environment_changes(before: dict[str, str]) -> list[str]:
     """Return the variables that differ from an earlier copy of the environment: `set the variable 'A'`."""
     now = dict(os.environ)
-    changed = sorted(name for name in before | now if before.get(name) != now.get(name))
+    differ = (name for name in before | now if before.get(name) != now.get(name))
+    changed = sorted(name for name in differ if not name.startswith(_OF_JAX))
     return [f"{'set' if name in now else 'removed'} the environment variable '{name}'" for name in changed]
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 import sys
 
 import pytest
@@ -43,6 +44,19 @@ def test_it_is_taken_in_under_its_own_name_and_the_version_of_its_text(file, cap
     file.write_text(SOURCE.replace("scale: float = 1.0", "scale: float = 1.00"))
     add_file(str(file))
     assert config_id(load(None, ["train.policy_loss=mine"])) != before
+
+
+def test_one_that_imports_jax_at_its_top_is_not_blamed_for_what_jax_sets(file, monkeypatch):
+    """In a process of its own, since JAX sets them when it is imported for the first time."""
+    file.write_text("import jax.numpy as jnp\n" + SOURCE)
+    monkeypatch.setenv(FILES, str(file))
+    command = [sys.executable, "-m", "dovetail", "describe", "policy_loss", "mine"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "acme_single" in done.stdout
+    assert done.stderr == ""
+    file.write_text("import os\nos.environ['OMP_NUM_THREADS'] = '1'\n" + SOURCE)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "it set the environment variable 'OMP_NUM_THREADS' (left)" in done.stderr
 
 
 def test_a_broken_one_of_the_environment_is_named_with_its_line(file, monkeypatch):
