@@ -2,7 +2,12 @@
 
 import itertools
 import os
+import signal
 from pathlib import Path
+
+# A shell that starts the suite in the background has it ignore Ctrl-C, and so would all programs that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Tests compile much and compute little. Without LLVM's costly passes and XLA's newer way to emit fusions, a tiny run

@@ -21,7 +21,7 @@ def dovetail_components(register):
 GOOD = '''
 def soft(logps, mask, *, scale: float = 1.0):
     """A loss of logps on the mask, times scale: L = scale·log π."""
-    return logps
+    return scale * logps * mask
 '''
 
 
@@ -118,7 +118,7 @@ def test_the_command_exits_with_1_on_errors(sick, capsys):
     sick(GOOD.replace("logps, mask,", "logps, maks,"))
     assert main(["plugin", "doctor", "acme-sick"]) == 1
     assert capsys.readouterr().out.startswith(
-        "acme-sick: 1 error, 1 warning, 1 note\n  error: policy_loss.soft: it reads"
+        "acme-sick: 1 error, 2 warnings, 1 note\n  error: policy_loss.soft: it reads"
     )
     assert main(["plugin", "doctor"]) == 1
 

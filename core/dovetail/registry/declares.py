@@ -60,6 +60,7 @@ class Claims(TypedDict, total=False):
     batch_invariant: bool
     vocabulary_logps: bool
     versions: bool
+    in_flight: bool
     placed: bool
     keeps_support: int
 

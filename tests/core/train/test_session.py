@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from dovetail import hookimpl
+from dovetail.config import load
 from dovetail.registry import plugin_manager
 from dovetail.train.session import RL, SFT, Run
 
@@ -39,7 +40,8 @@ def observer():
 
 def test_an_observer_of_steps_is_not_told_of_evaluations(observer):
     journal = SimpleNamespace(metrics=lambda *_: None, timings=lambda *_: None)
-    nothing = {"setup": None, "checkpoints": None, "resumed": None}
+    setup = SimpleNamespace(config=load(None))
+    nothing = {"setup": setup, "checkpoints": None, "resumed": None}
     run = Run(folder=SimpleNamespace(journal=journal), sinks=[], spans=deque(), **nothing)
     run.record(SFT, 1, {"sft/loss": 2.0}, {"time/step": 1.0})
     run.record(RL, 0, {"eval/accuracy": 0.25}, {"time/eval": 1.0})
