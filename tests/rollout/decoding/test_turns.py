@@ -227,7 +227,7 @@ def assert_in_a_population(policies, vectorised):
     runs, found = Population(len(policies)), {}
 
     def member(number):
-        with runs.member():
+        with runs.member(number):
             engine = Vanilla(shrink=True).open(*policies[number], Numbers())
             found[number] = play(engine, seed=number)[0]
             runs.align()
@@ -238,7 +238,9 @@ def assert_in_a_population(policies, vectorised):
     for thread in threads:
         thread.join(300)
         assert not thread.is_alive(), "the population is stuck"
-    assert vectorised["_resume"], "no later turn of two runs was drawn in one call"
+    # later turns are drawn together only where as many episodes are left and as long
+    assert vectorised["_begin"], "the first turns of two runs were not drawn in one call"
+    assert vectorised["_resume"] + vectorised["_extend"], "no later call of two runs was made in one"
     for number, policy in enumerate(policies):
         expected, _ = play(Again(Vanilla(shrink=True).open(*policy, Numbers())), seed=number)
         np.testing.assert_array_equal(found[number].tokens, expected.tokens)

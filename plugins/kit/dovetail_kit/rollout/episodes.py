@@ -112,7 +112,7 @@ def check_turns_equal_rounds(case: EngineCase) -> None:
     if not (_continues(case, engine) and case.claims.get("batch_invariant")):
         return
     tape, _ = play(case, engine)
-    said = case.tokenizer.decode([_most_frequent(case, tape)])
+    said = _most_frequent(case, tape)
     for sampling in (attrs.evolve(RANDOM, stop=(said,)), attrs.evolve(RANDOM, top_k=4, max_tokens=11)):
         options = {"keep_support": True} if sampling.top_k and case.claims.get("keeps_support") else {}
         here, here_full = play(case, engine, sampling, options=options)
@@ -156,10 +156,11 @@ def check_failing_observation(case: EngineCase) -> None:
         np.testing.assert_array_equal(tape.tokens[rows != row], whole.tokens[rows != row], err_msg="the others' tokens")
 
 
-def _most_frequent(case: EngineCase, tape: Tape) -> int:
-    """Return the token that the policy samples most often after its first turn, other than an EOS."""
+def _most_frequent(case: EngineCase, tape: Tape) -> str:
+    """Return the text that the policy samples most often after its first turn; an EOS is none, nor are empty ones."""
     later = tape.tokens[tape.mask & (tape.turns > 0)]
-    return int(np.bincount(later[~np.isin(later, case.tokenizer.eos_ids)]).argmax())
+    often = np.bincount(later[~np.isin(later, case.tokenizer.eos_ids)]).argsort()[::-1]
+    return next(text for token in often if (text := case.tokenizer.decode([int(token)])))
 
 
 def _continues(case: EngineCase, engine: Any) -> bool:
