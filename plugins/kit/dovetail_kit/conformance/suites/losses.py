@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from dovetail_kit.conformance import batch
@@ -14,6 +16,7 @@ from dovetail_kit.conformance.suites.invariance import fits_other_shapes
 LOSSES = tuple(kind for kind in LEARNT if kind != "kl")
 BEHAVIOUR = ("old_logps", "ref_logps", "rollout_logps")
 SHIFTS = (200.0, -200.0, 1e4, -1e4)
+SCALE = re.compile(r"(^|_)(scale|coef|weight|factor)(_|$)")
 STEP = 2e-3
 """Step of finite differences, in nats: large enough for float32, small against any clip range."""
 
@@ -156,7 +159,10 @@ def _total(result: Result, fields: batch.Fields) -> float:
     " jax.lax.stop_gradient.",
 )
 def on_policy_gradient(subject: Subject) -> None:
-    """On policy, where all log-probabilities agree, the gradient of a token's loss by its log π is -A."""
+    """On policy, where all log-probabilities agree, the gradient of a token's loss by its log π is -A.
+
+    A float hyperparameter called `scale`, `coef`, `weight` or `factor` may multiply it; others may not.
+    """
     case = ArrayCase.of(subject)
     fields = on_policy(case.fields())
     expected = -np.where(fields["mask"], fields["advantages"], 0) * fields["weights"]
@@ -164,7 +170,9 @@ def on_policy_gradient(subject: Subject) -> None:
     for name, value in subject.floats.items():  # a factor that is one by default would go unnoticed
         if name not in subject.component.common and allows(subject.component, name, 0.5 * value):
             found = case.run(fields, subject.floats | {name: np.float32(0.5 * value)}).gradients["logps"]
-            same(found, expected, f"on policy, with '{name}' = {0.5 * value:g}: the gradient by logps")
+            scales = SCALE.search(name)
+            factor = float((found * expected).sum() / np.square(expected).sum()) if scales else 1.0
+            same(found, factor * expected, f"on policy, with '{name}' = {0.5 * value:g}: the gradient by logps")
 
 
 @check("policy_loss", reads=["advantages"], unless="regularised", fix="Multiply every term by the advantage.")

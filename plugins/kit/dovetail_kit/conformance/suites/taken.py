@@ -34,6 +34,10 @@ def looks_at_what_it_takes(subject: Subject) -> None:
     taken = [name for name in component.params if name not in component.common]
     if inspect.isclass(target):
         text = "\n".join(_sources(target))
+        if not any(True for cls in target.__mro__[:-1] for _ in _written(cls)):
+            raise Inapplicable("it has no code of its own: others look at its fields")
+        if "raise NotImplementedError" in text:
+            raise Inapplicable("it is not written yet")
         indirect = any(word in text for word in INDIRECT)
         seen = {name for name in taken if indirect or re.search(rf"\.{re.escape(name)}\b", text)}
     else:
@@ -43,6 +47,12 @@ def looks_at_what_it_takes(subject: Subject) -> None:
     unseen = [name for name in taken if name not in seen and name not in subject.declared.get("idle", ())]
     if unseen:
         raise Failed(f"it takes {listing(map(repr, unseen))}, and no line of its code looks at that")
+
+
+def _written(cls: type[Any]) -> Iterator[str]:
+    """Yield the names of what a class defines besides its fields; attrs itself defines only names with underscores."""
+    fields = getattr(cls, "__annotations__", {})
+    yield from (name for name in vars(cls) if name == "__call__" or not (name.startswith("__") or name in fields))
 
 
 def _looked_at(function: Any) -> Iterator[str]:
