@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dovetail.errors import ConfigError, RunError, listing, nearest
-from dovetail.run.files import read_lines
+from dovetail.run.files import records
 
 if TYPE_CHECKING:
     from dovetail.config import Config
@@ -92,7 +92,7 @@ def find(word: str, config: Config, folder: Path, checkpoints: Checkpoints) -> i
                 f"run '{folder}' has no best checkpoint, because it was trained without run.keep_best = 'eval/METRIC';"
                 f" name a step: {listing(steps)}"
             )
-        found = best_of(numbers, scores(config, read_lines(folder / "metrics.jsonl", "rl")))
+        found = best_of(numbers, scores(config, records(folder / "metrics.jsonl")))
         if found is None:
             raise RunError(f"run '{folder}' has no evaluation of a checkpoint that is still there yet")
         return found

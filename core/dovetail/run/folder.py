@@ -26,6 +26,7 @@ from dovetail.registry.compatibility import engine_version
 from dovetail.run.code import CODE, claim_code, codes
 from dovetail.run.files import hold, read_record, write_whole
 from dovetail.run.journal import FILES, MESSAGES, Journal, Silent
+from dovetail.run.sources import SOURCES
 
 LIBRARIES = (
     "jax",
@@ -40,6 +41,8 @@ LIBRARIES += ("flax", "optax", "orbax-checkpoint", "grain", "numpy", "sentencepi
 """The numerical libraries to record, including those of accelerators if they are installed."""
 CONFIG, IDENTITY, ENVIRONMENT, LOCK = "config.gin", "run.json", "environment.json", "lock"
 CHECKPOINTS = "checkpoints"
+MEMORY = "memory.json"
+"""The sizes with which a run began; see `dovetail.train.settled`."""
 SHOWN_DIFFERENCES = 8
 
 
@@ -157,7 +160,7 @@ def _kept(path: Path) -> list[Path]:
 def _forget(path: Path) -> None:
     """Remove what a run writes before its first step, so that another one may have the folder."""
     shutil.rmtree(path / "tokenizer", ignore_errors=True)
-    for name in (CONFIG, CODE, ENVIRONMENT, "sources.json", "memory.json", IDENTITY):  # this one last, if it is killed
+    for name in (CONFIG, CODE, ENVIRONMENT, SOURCES, MEMORY, IDENTITY):  # this one last, if it is killed
         (path / name).unlink(missing_ok=True)
 
 

@@ -26,7 +26,7 @@ from dovetail.registry import plugin_manager
 from dovetail.registry.calls import tell
 from dovetail.run.best import check_best, scores
 from dovetail.run.checkpoint import Checkpoints, Saved
-from dovetail.run.files import read_lines
+from dovetail.run.files import records
 from dovetail.run.folder import RunFolder, follow_folder, open_folder
 from dovetail.run.sources import kept_in
 from dovetail.spans import Span, recorded, span
@@ -210,7 +210,7 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Pat
         def open_sinks() -> None:
             folder.journal.rewind(resumed[1].journal if resumed else {})
             if processes.is_first():  # which alone removes checkpoints
-                evaluated.update(scores(config, read_lines(path / "metrics.jsonl", RL)))
+                evaluated.update(scores(config, records(path / "metrics.jsonl")))
             for choice in config.several("run.sinks") if processes.is_first() else ():
                 maker = cast("SinkMaker", choice.bind())
                 sink = maker.open(path, config.train.steps, start)

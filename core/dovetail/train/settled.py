@@ -14,10 +14,10 @@ from dovetail.devices.mesh import Devices
 from dovetail.errors import RunError
 from dovetail.protocols import DoesNotFit, Settled, Sizing
 from dovetail.run.files import read_record, write_whole
+from dovetail.run.folder import MEMORY
 from dovetail.step.algorithm import Algorithm
 from dovetail.train.models import Models
 
-FILE: Final = "memory.json"
 """The file in which a run keeps the choice."""
 
 SETTING: Final = "memory.sizing"
@@ -37,7 +37,7 @@ def settle(
     Raises:
         DoesNotFit: if no choice fits. Unless `refuse` is set, the choice that needs least memory is returned instead.
     """
-    kept = folder / FILE
+    kept = folder / MEMORY
     if kept.exists():
         return _kept(kept)
     try:

@@ -3,7 +3,7 @@
 import time
 from itertools import pairwise
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -22,7 +22,8 @@ from dovetail.train.ahead import Ahead
 from dovetail.train.drawing import Drawing
 from dovetail.train.learner import Learner
 from dovetail.train.loop import train
-from dovetail.train.order import tasks
+from dovetail.train.metrics import Clock
+from dovetail.train.order import Task, tasks
 from dovetail_memory.cost import estimate
 from dovetail_rollout.rollout.vanilla import Vanilla
 
@@ -262,6 +263,30 @@ class Alone(Vanilla):
     """An engine that does not declare that it may sample during training."""
 
     declares: ClassVar[MappingProxyType[str, Any]] = MappingProxyType({"batch_invariant": True})
+
+
+def test_in_flight_batches_take_the_newest_weights_and_evaluations_exactly_their_own():
+    used = []
+    drawing = SimpleNamespace(version=0, newer=object())
+
+    def use(weights, version):
+        used.append((weights, version))
+        drawing.version = version
+
+    drawing.use = use
+    ahead = Ahead(drawing=drawing, tasks=(), taken=0, cursor=None, used=frozenset())
+    for version in range(4):
+        ahead._given.put((version, f"w{version}"))
+    assert ahead._use(Task(0, 0), Clock(1))
+    assert ahead._newer() == ("w3", 3), "what came last"
+    drawing.version = 3  # as `Drawing` notes when its engine takes them
+    assert ahead._newer() is None
+    assert ahead._use(Task(1, 2), Clock(3)), "a batch does not go back"
+    assert used == []
+    assert ahead._use(Task(2, None), Clock(2))
+    assert used == [("w2", 2)], "an evaluation does"
+    assert ahead._use(Task(2, 3), Clock(4))
+    assert ahead._newer() == ("w3", 3)
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,11 @@ from dovetail.config.ids import config_id
 from dovetail.devices.mesh import Devices
 from dovetail.errors import RunError
 from dovetail.protocols import DoesNotFit, Settled
+from dovetail.run.folder import MEMORY
 from dovetail.step.algorithm import assemble
 from dovetail.train.loop import train
 from dovetail.train.models import Models
-from dovetail.train.settled import FILE, settle
+from dovetail.train.settled import settle
 
 
 @attrs.frozen(kw_only=True)
@@ -47,7 +48,7 @@ def said():
 def test_the_choice_is_made_once_and_kept_with_the_run(said, tmp_path):
     first = settle(*parts(said), tmp_path)
     assert first.micro_batch_size == 2
-    assert json.loads((tmp_path / FILE).read_text())["micro_batch_size"] == 2
+    assert json.loads((tmp_path / MEMORY).read_text())["micro_batch_size"] == 2
     assert settle(*parts(said, "sizing.said.rows=4"), tmp_path) == first
 
 
@@ -63,7 +64,7 @@ def test_the_choice_is_made_once_and_kept_with_the_run(said, tmp_path):
 def test_a_choice_that_cannot_be_computed_is_refused(said, choice, message, tmp_path):
     with pytest.raises(RunError, match=rf"^sizing\.said {message}"):
         settle(*parts(said, *choice), tmp_path)
-    assert not (tmp_path / FILE).exists()
+    assert not (tmp_path / MEMORY).exists()
 
 
 def test_the_sizing_is_no_part_of_the_config_id(said):

@@ -28,8 +28,6 @@ TELL_SECONDS: Final = 2.0
 """Seconds between two reports of the number of finished completions."""
 HEALTH_SECONDS: Final = 10.0
 """Seconds of silence after which the health of a replica with outstanding work is checked."""
-LOOK_SECONDS: Final = 0.05
-"""Seconds between two looks for newer weights."""
 
 Outcome = Sequence[Answer | Failure | Overdue] | Exception
 
@@ -153,8 +151,7 @@ class Fleet:
     def _next(self, ledger: Ledger, heard: dict[int, float], ends: Ends) -> None:
         """Wait for the next event and process it; check the health of replicas that have been silent for long."""
         try:
-            look = min(TELL_SECONDS, HEALTH_SECONDS) if ends.interrupt is None else LOOK_SECONDS
-            event = self.outcomes.get(timeout=look)
+            event = self.outcomes.get(timeout=ends.look(min(TELL_SECONDS, HEALTH_SECONDS)))
         except Empty:
             event = None
         if ends.interrupts_now():

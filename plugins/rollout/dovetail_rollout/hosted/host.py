@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import attrs
 
 from dovetail.config.settings import Sampling
 from dovetail.protocols import Weights
+
+LOOK_SECONDS: Final = 0.05
+"""Between two looks for newer weights."""
 
 
 class HostLost(Exception):
@@ -102,6 +105,10 @@ class Ends:
     def interrupted(self) -> bool:
         """Whether completions are to be broken off."""
         return self.interrupt is not None and self.interrupt.found is not None
+
+    def look(self, usual: float) -> float:
+        """Return how many seconds to wait for an answer before looking again; `usual` if there is no interrupt."""
+        return usual if self.interrupt is None else min(usual, LOOK_SECONDS)
 
     def interrupts_now(self) -> bool:
         """Poll the interrupt, if there is one, and return whether this is when it begins."""

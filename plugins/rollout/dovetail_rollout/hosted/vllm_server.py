@@ -31,8 +31,6 @@ TELL_SECONDS: Final = 2.0
 """Between two reports of how many completions are there."""
 HEALTH_SECONDS: Final = 10.0
 """Between two health checks of a busy server."""
-LOOK_SECONDS: Final = 0.05
-"""Between two looks for newer weights."""
 ANSWER_SECONDS: Final = 30.0
 """How long a server may take to answer a request that needs no computation."""
 INSIDE: Final = Path(__file__).parents[1] / "inside"
@@ -173,7 +171,7 @@ class VllmServer(Served):
         waiting = set(futures)
         try:
             asked = time.monotonic()
-            look = min(TELL_SECONDS, HEALTH_SECONDS) if ends.interrupt is None else LOOK_SECONDS
+            look = ends.look(min(TELL_SECONDS, HEALTH_SECONDS))
             while waiting:
                 done, waiting = wait(waiting, look, FIRST_EXCEPTION)
                 if ends.interrupts_now():
