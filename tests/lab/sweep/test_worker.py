@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import jax.monitoring
@@ -13,7 +14,7 @@ from tests.core.train.tiny import TINY
 
 from dovetail.config import load
 from dovetail.train.loop import train
-from dovetail_lab.sweep import Point, Quiet, Store, Terms, drive, plan_trials, population, run_job
+from dovetail_lab.sweep import Point, Quiet, Store, Terms, drive, plan_trials, population, run_job, worker
 
 SETS = [*TINY, "sft.steps=2", "train.steps=2", "train.kl_coef=0.1"]
 RATES = (1e-2, 1e-3, 1e-4)
@@ -96,6 +97,31 @@ def test_what_a_trial_prints_is_in_its_log(swept):
     assert any(line.startswith("folder ") for line in words)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize("last", [0, 1])
+def test_a_population_that_is_asked_to_end_waits_for_all(tmp_path, monkeypatch, last):
+    store = Store.create(tmp_path, plan_trials(None, SETS, POINTS[:2]), {})
+    asked, saved = threading.Event(), []
+
+    def save(store, trial, end_step):
+        asked.wait()
+        if trial == store.trials[last]:
+            time.sleep(0.5)
+        saved.append(trial)
+
+    def ask():
+        os.kill(os.getpid(), signal.SIGTERM)
+        asked.set()
+
+    monkeypatch.setattr(worker, "run_trial", save)
+    timer = threading.Timer(0.2, ask)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        worker.run_population(store, store.trials)
+    timer.join()
+    assert sorted(saved, key=store.trials.index) == list(store.trials)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize("together", [1, 2])
@@ -103,13 +129,13 @@ def test_a_worker_that_is_asked_to_end_writes_the_checkpoints_of_its_trials(tmp_
     planned = plan_trials(None, [*SETS, "train.steps=3000", "run.checkpoint_every=3000"], POINTS[:together])
     store = Store.create(tmp_path, planned, {})
     command = [sys.executable, "-m", "dovetail_lab.sweep.worker", str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as worker:
-        worker.stdin.write(json.dumps([trial.id for trial in store.trials]) + "\n")
-        worker.stdin.flush()
-        while worker.poll() is None and not all(len(store.metrics(trial)) > 4 for trial in store.trials):
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        process.stdin.write(json.dumps([trial.id for trial in store.trials]) + "\n")
+        process.stdin.flush()
+        while process.poll() is None and not all(len(store.metrics(trial)) > 4 for trial in store.trials):
             time.sleep(0.05)
-        worker.terminate()
-        assert worker.wait(60) == 128 + signal.SIGTERM, store.last_words(store.trials[0], 20)
+        process.terminate()
+        assert process.wait(60) == 128 + signal.SIGTERM, store.last_words(store.trials[0], 20)
     for trial in store.trials:
         assert store.newest_checkpoint(trial) == 2 + store.metrics(trial)[-1]["step"] < 3000, (
             "after two of the warm start"

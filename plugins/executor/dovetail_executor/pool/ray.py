@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Final
@@ -21,6 +22,9 @@ from dovetail_kit.workers import DAY, LATE, LOST, CallError, Make, Process, Work
 GRACE: Final = 60.0
 """Seconds beyond the time limit after which an actor that does not answer is given up: its machine may hang."""
 
+MACHINES: Final = 3
+"""Actors that a call is tried on, when they are lost with their machines: that says nothing of the function."""
+
 _JOINING: Final = threading.Lock()
 
 
@@ -29,8 +33,8 @@ class Ray:
     """Actors of a Ray cluster, each with its own resources. Needs the extra `ray`, and Dovetail on every machine.
 
     It is chosen and behaves as the pool `processes`, whose settings it has: each actor is one worker, with the function
-    in a process of its own. A call whose machine is lost is tried once more on another. The actors end with the
-    trainer, even if that is killed.
+    in a process of its own. A call whose actor is lost, with its machine for example, is tried again on another, a few
+    times, with a warning. The actors end with the trainer, even if that is killed.
 
     Args:
         workers: the number of actors of each reward, and of the tools of the agent loop.
@@ -140,20 +144,28 @@ class Actor:
 
     def call(self, time_limit: float, arguments: Sequence[Any]) -> Any:
         """Return the result of a call, `LATE` or `LOST`."""
-        if self.actor is None:
-            self.actor = self.actors.start(self.make)
         ray = import_ray("pool 'ray'")
-        try:
-            done, value = ray.get(self.actor.call.remote(time_limit, list(arguments)), timeout=time_limit + GRACE)
-        except ray.exceptions.GetTimeoutError:
-            self.close()
-            return LATE
-        except ray.exceptions.RayError:
-            self.close()
-            return LOST
-        if not done:
-            raise CallError(value)
-        return value
+        for _ in range(MACHINES):
+            if self.actor is None:
+                self.actor = self.actors.start(self.make)
+            try:
+                done, value = ray.get(self.actor.call.remote(time_limit, list(arguments)), timeout=time_limit + GRACE)
+            except ray.exceptions.GetTimeoutError:
+                self.close()
+                return LATE
+            except ray.exceptions.RayError as error:
+                self.close()
+                said = " ".join(str(error).split())[:300]
+                warnings.warn(
+                    f"pool 'ray': a worker is lost, and its call tried again: {type(error).__name__}: {said}",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+                continue
+            if not done:
+                raise CallError(value)
+            return value
+        return LOST
 
     def close(self) -> None:
         """End the actor, and its process with it."""

@@ -16,10 +16,10 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import IO, TextIO
@@ -106,33 +106,23 @@ def run_population(store: Store, trials: Sequence[Trial]) -> None:
     from dovetail_lab.sweep.population import Population
 
     population, output = Population(len(trials)), _ByThread(sys.stdout)
-    problems: list[BaseException] = []
 
     def run(number: int, trial: Trial) -> None:
-        try:
-            with population.member(number), (store.folder(trial) / LOG).open("a", buffering=1) as log:
-                output.of_thread.set(log)
-                run_trial(store, trial, population.align)
-        except BaseException as error:
-            problems.append(error)
+        with population.member(number), (store.folder(trial) / LOG).open("a", buffering=1) as log:
+            output.of_thread.set(log)
+            run_trial(store, trial, population.align)
 
-    threads = [threading.Thread(target=run, args=each, name=each[1].id) for each in enumerate(trials)]
-    # a signal interrupts this thread alone; the others see it before their next step, and save their state
-    with interruptions(), redirect_stdout(output), redirect_stderr(output):
-        for thread in threads:
-            thread.start()
+    with interruptions(), redirect_stdout(output), redirect_stderr(output), ThreadPoolExecutor(len(trials)) as threads:
+        members = [threads.submit(run, *each) for each in enumerate(trials)]
+        # a signal interrupts this thread alone; the others see it before their next step, and save their state. Not
+        # by Thread.join: up to Python 3.12, one that a signal interrupts takes the thread for ended (CPython gh-90882)
         try:
-            _join(threads)
+            wait(members)
         except KeyboardInterrupt:
-            _join(threads)
+            wait(members)
             raise
-    if problems:
-        raise problems[0]
-
-
-def _join(threads: Sequence[threading.Thread]) -> None:
-    for thread in threads:
-        thread.join()
+    for member in members:
+        member.result()
 
 
 class _ByThread(io.TextIOBase):
