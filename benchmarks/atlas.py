@@ -1,6 +1,7 @@
 """Every policy loss, critic-free estimator, aggregation and correction of the catalogue, by registered A/B tests.
 
     python benchmarks/atlas.py [--folder atlas] [--families policy_loss advantage loss_agg correction] [--seeds 8]
+    python benchmarks/atlas.py --families staleness_none staleness_tis_token staleness_decoupled_ppo --min-effect 0.05
 
 All arms and seeds go on from one model, which a supervised warm start has made once in `FOLDER/base`. A seed is that of
 the prompts and of what is sampled.
@@ -11,6 +12,9 @@ it stands. What the config cannot plan, such as an estimator that needs several 
 
 The control is GRPO, with the mean over all tokens. Corrections are compared where they have something to do: the
 sampler is four steps, 32 updates, behind the trainer, and the control corrects nothing (`uncorrected.py`).
+
+The families `staleness_...` compare sampling 1, 2 and 4 steps ahead with sampling in turn, each with another way to
+correct for it, or none. Their settings are those of the quickstart, one update per batch, for 200 of its 700 steps.
 
 With n seeds the least p of the sign-flip test is 2^(1-n), which Holm multiplies by the number of arms at first: a test
 in which that is not below 5 % could never decide. So a family has as many seeds as it needs, and `--seeds` at least.
@@ -36,23 +40,47 @@ CONFIG = Path(__file__).with_name("atlas.gin")
 
 @attrs.frozen
 class Family:
-    """The components of a kind that are compared with one of them, the control."""
+    """The components of a kind, or other arms, that are compared with one of them, the control.
 
-    kind: str
-    control: str
+    Attributes:
+        setting: what the arms differ in, such as `train.policy_loss`.
+        control: its value in the control.
+        settings: of all arms.
+        values: those that are compared with the control; None: all components of the kind.
+        plugin: a file with components that they need.
+    """
+
+    setting: str
+    control: str | int
     settings: tuple[str, ...] = ()
+    values: tuple[int, ...] | None = None
     plugin: Path | None = None
 
+    def arm(self, value: str | int) -> str:
+        """Return what an arm sets."""
+        return f"{self.setting}={value!r}"
 
-FAMILIES = {
-    family.kind: family
-    for family in (
-        Family("policy_loss", "grpo"),
-        Family("advantage", "grpo"),
-        Family("loss_agg", "token_mean"),
-        Family("correction", "uncorrected", ("train.staleness=4",), CONFIG.with_name("uncorrected.py")),
+
+def staleness(*settings: str, plugin: Path | None = None) -> Family:
+    """Return the family of steps ahead with a correction."""
+    quickstart = (
+        *("train.prompts=64", "train.epochs=1", "train.mini_batch_size=512", "train.lr=3e-4", "train.steps=200"),
+        *("eval.every=25", "eval.examples=500", "eval.batch_size=500"),
     )
+    return Family("train.staleness", 0, (*quickstart, *settings), (1, 2, 4), plugin)
+
+
+UNCORRECTED = CONFIG.with_name("uncorrected.py")
+FAMILIES = {
+    "policy_loss": Family("train.policy_loss", "grpo"),
+    "advantage": Family("train.advantage", "grpo"),
+    "loss_agg": Family("train.loss_agg", "token_mean"),
+    "correction": Family("train.correction", "uncorrected", ("train.staleness=4",), plugin=UNCORRECTED),
+    "staleness_none": staleness("train.correction='uncorrected'", plugin=UNCORRECTED),
+    "staleness_tis_token": staleness("train.correction='tis_token'"),
+    "staleness_decoupled_ppo": staleness("train.policy_loss='decoupled_ppo'"),
 }
+COMPONENTS = tuple(name for name, family in FAMILIES.items() if family.values is None)
 ALPHA = 0.05
 
 
@@ -72,25 +100,28 @@ def base(folder: Path, sets: Sequence[str]) -> list[str]:
     ]
 
 
-def candidates(family: Family, sets: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Return the components that the config can train with, the control first; and why the others cannot."""
-    kind, control = family.kind, family.control
+def candidates(family: Family, sets: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what each arm sets, the control first; and why components are left out, if the config cannot have them."""
     if family.plugin:
         add_file(str(family.plugin))
-    load(CONFIG, [*sets, *family.settings, f"train.{kind}={control!r}"])
-    names, left_out = [control], {}
+    if family.values is not None:
+        return {f"k{value}": family.arm(value) for value in (family.control, *family.values)}, {}
+    kind = family.setting.removeprefix("train.")
+    load(CONFIG, [*sets, *family.settings, family.arm(family.control)])
+    arms, left_out = {str(family.control): family.arm(family.control)}, {}
     for component in current().components():
-        if component.kind != kind or component.name == control or component.origin.distribution != "dovetail":
+        name = component.name
+        if component.kind != kind or name == family.control or component.origin.distribution != "dovetail":
             continue
         if "values" in component.reads:
-            left_out[component.name] = "it needs a critic"
+            left_out[name] = "it needs a critic"
             continue
         try:
-            load(CONFIG, [*sets, *family.settings, f"train.{kind}={component.name!r}"])
-            names.append(component.name)
+            load(CONFIG, [*sets, *family.settings, family.arm(name)])
+            arms[name] = family.arm(name)
         except DovetailError as error:
-            left_out[component.name] = str(error).splitlines()[0]
-    return names, left_out
+            left_out[name] = str(error).splitlines()[0]
+    return arms, left_out
 
 
 def seeds_for(arms: int, least: int) -> int:
@@ -105,27 +136,31 @@ def seeds_for(arms: int, least: int) -> int:
     return seeds
 
 
-def compare(family: Family, settings: Sequence[str], options: argparse.Namespace) -> list[str]:
+def compare(name: str, settings: Sequence[str], options: argparse.Namespace) -> list[str]:
     """Run, or go on with, the test of a family; return its lines of `atlas.md`."""
-    kind = family.kind
-    names, left_out = candidates(family, settings)
+    family = FAMILIES[name]
+    arms, left_out = candidates(family, settings)
     if options.only:
-        names = [names[0], *(name for name in names[1:] if name in options.only)]
-    seeds = options.seeds if options.exactly else seeds_for(len(names) - 1, options.seeds)
-    print(f"{kind}: {len(names) - 1} against {names[0]}, {seeds} seeds; left out: {', '.join(left_out) or 'none'}")
+        control = next(iter(arms))
+        arms = {arm: sets for arm, sets in arms.items() if arm in (control, *options.only)}
+    seeds = options.seeds if options.exactly else seeds_for(len(arms) - 1, options.seeds)
+    print(
+        f"{name}: {len(arms) - 1} against {next(iter(arms))}, {seeds} seeds; left out: {', '.join(left_out) or 'none'}"
+    )
     analysis = dovetail.ab(
         CONFIG,
-        {name: [f"train.{kind}={name!r}"] for name in names},
-        folder=options.folder / kind,
+        {arm: [sets] for arm, sets in arms.items()},
+        folder=options.folder / name,
         settings=[*settings, *family.settings, f"sweep.jobs={options.jobs}"],
         seeds=seeds,
         metric="eval/accuracy",
+        min_effect=options.min_effect,
     )
-    lines = [f"## {kind}", "", f"Against `{names[0]}`, {seeds} seeds each; [the page]({kind}/ab.html).", ""]
+    lines = [f"## {name}", "", f"Against `{next(iter(arms))}`, {seeds} seeds each; [the page]({name}/ab.html).", ""]
     lines += ["| | verdict | difference of accuracy | p (Holm) |", "|---|---|---|---|"]
-    for name, found in analysis.comparisons.items():
-        lines.append(f"| `{name}` | {found.verdict} | {found.mean:+.3f} | {found.adjusted_p:.3g} |")
-    lines += ["", *(f"- left out: `{name}`: {why}" for name, why in left_out.items()), ""]
+    for arm, found in analysis.comparisons.items():
+        lines.append(f"| `{arm}` | {found.verdict} | {found.mean:+.3f} | {found.adjusted_p:.3g} |")
+    lines += ["", *(f"- left out: `{arm}`: {why}" for arm, why in left_out.items()), ""]
     return lines
 
 
@@ -133,19 +168,22 @@ def main() -> None:
     """Run all families."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("atlas"))
-    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(COMPONENTS))
     parser.add_argument("--only", nargs="+", help="these components alone")
     parser.add_argument("--seeds", type=int, default=8, help="at least")
     parser.add_argument(
         "--exactly", action="store_true", help="no more seeds than --seeds, whether or not that can decide"
+    )
+    parser.add_argument(
+        "--min-effect", type=float, default=0.0, help="the smallest difference of accuracy that matters"
     )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
     settings = [*options.set, *base(options.folder, options.set)]
     lines = ["# Atlas", ""]
-    for kind in options.families:
-        lines += compare(FAMILIES[kind], settings, options)
+    for name in options.families:
+        lines += compare(name, settings, options)
         (options.folder / "atlas.md").write_text("\n".join(lines))
     print(options.folder / "atlas.md")
 

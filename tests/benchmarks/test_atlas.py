@@ -24,7 +24,7 @@ def module():
 def test_it_compares_what_needs_neither_a_critic_nor_several_turns():
     atlas = module()
     names, left_out = atlas.candidates(atlas.FAMILIES["advantage"], ())
-    assert names[0] == "grpo"
+    assert next(iter(names)) == "grpo"
     assert {"rloo", "reinforce_plus_plus"} <= set(names)
     assert left_out["gae"] == "it needs a critic"
     losses, _ = atlas.candidates(atlas.FAMILIES["policy_loss"], ())
@@ -42,9 +42,14 @@ def no_plugin_is_left(monkeypatch):
 @pytest.mark.usefixtures("no_plugin_is_left")
 def test_corrections_are_compared_with_none_where_the_sampler_is_behind():
     names, left_out = module().candidates(module().FAMILIES["correction"], ())
-    assert names[0] == "uncorrected"
+    assert next(iter(names)) == "uncorrected"
     assert {"tis_token", "tis_sequence", "icepop"} <= set(names)
     assert not left_out
+
+
+def test_sampling_ahead_is_compared_with_sampling_in_turn():
+    arms, _ = module().candidates(module().FAMILIES["staleness_tis_token"], ())
+    assert arms == {f"k{k}": f"train.staleness={k}" for k in (0, 1, 2, 4)}
 
 
 def test_a_family_has_as_many_seeds_as_a_verdict_needs():
