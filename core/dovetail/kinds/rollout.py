@@ -145,6 +145,10 @@ class RolloutEngine(Protocol):
     which takes the same arguments and options as `generate`. `sampling.max_tokens` then limits a completion with all of
     its turns and observations, and a turn ends with 'length' at this limit too. If it returns None, or there is no such
     method, `generate` is called for every turn, with the completions so far as prompts.
+
+    An engine may have a method `timings() -> dict[str, float]`, figures of its last call: `timings.jsonl` has them as
+    `rollout/NAME`. With `seconds_per_token`, those of a completion that waits for no other, `dovetail simulate` tells
+    what more engines would make shorter from what they would not.
     """
 
     def generate(

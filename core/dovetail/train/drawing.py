@@ -212,6 +212,8 @@ class Drawing:
             options |= {"newer": self._newer}
         completed = self.sampler.complete(examples, per_sample, config.sampling, options)
         clock.mark("rollout")
+        if (timings := getattr(self.sampler.engine, "timings", None)) is not None:
+            clock.note({f"rollout/{name}": value for name, value in timings().items()})
         progress.begin("rewards")
         sampled = self.sampler.score(completed, tokens_too=True)
         self.memory |= self.prompts.observe(self.memory, sampled.scores.total)

@@ -10,6 +10,7 @@ from dovetail.config import dump, load
 from dovetail.errors import RunError
 from dovetail_lab.simulate.fit import fit
 
+MEAN, MOST = "completion/length_mean", "completion/length_max"
 ROWS, PER_POSITION, PER_TOKEN, TRAINING = 32, 0.01, 1e-4, 1.5
 
 
@@ -38,6 +39,7 @@ def test_costs_and_lengths_are_those_that_made_the_records(run):
     found = fit(run)
     assert len(found.tokens) == 39, "the step that compiled is left out"
     assert found.costs() == pytest.approx((PER_POSITION, PER_TOKEN), rel=1e-6)
+    assert not found.doubtful
     assert found.spread == pytest.approx(0.6, rel=0.15)
 
 
@@ -51,6 +53,31 @@ def test_forecasts_are_the_run_itself_and_its_limits(run):
     twice = found.forecast(0, group_size=16).step
     assert twice > sampler + 2 * TRAINING + 0.5, "training and rewards double, and the longest completion is longer"
     assert twice < 2 * found.forecast(0).step
+
+
+def test_steps_that_are_alike_need_an_engine_that_tells_its_pace(run, capsys):
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    noise = np.random.default_rng(0).normal(1, [[0.01], [0.01], [0.05]], (3, len(lines)))
+    alike = [{**line, MEAN: 60.0 * x, MOST: 200.0 * y} for line, x, y in zip(lines, *noise[:2], strict=True)]
+    times = [json.loads(line) for line in (run / "timings.jsonl").read_text().splitlines()]
+    for line, of, factor in zip(times, alike, noise[2], strict=True):
+        line["time/rollout"] = factor * (PER_POSITION * of[MOST] + PER_TOKEN * ROWS * of[MEAN])
+    rewrite(run, metrics=alike, timings=times)
+    assert fit(run).doubtful
+    assert main(["simulate", str(run), "--engines", "1,4"]) == 0
+    assert "All recorded steps are so much alike" in capsys.readouterr().out
+
+    rewrite(run, timings=[{**line, "rollout/seconds_per_token": PER_POSITION} for line in times])
+    found = fit(run)
+    assert not found.doubtful
+    assert found.costs() == pytest.approx((PER_POSITION, PER_TOKEN), rel=0.2)
+    assert main(["simulate", str(run), "--engines", "1,4"]) == 0
+    assert "alike" not in capsys.readouterr().out
+
+
+def rewrite(run, **records):
+    for name, lines in records.items():
+        (run / f"{name}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
 def test_a_run_with_servers_of_its_own_is_read_if_it_is_trusted(run, capsys):

@@ -22,6 +22,7 @@ from tests.rollout.hosted_case import Drawer, case, qwen2
 import dovetail
 from dovetail.config import load
 from dovetail.errors import ConfigError, RunError
+from dovetail.run.files import read_lines
 from dovetail.run.summary import series
 from dovetail.train.loop import train
 from dovetail.train.setup import set_up
@@ -73,8 +74,20 @@ def test_a_run_samples_from_the_server_while_it_trains(fake, tmp_path):
     engine = ("train.rollout=vllm", f"rollout.vllm.url='{fake.url}'", "rollout.vllm.probe=0.0")
     train(load(None, [*TINY, "model.decoder.head_dim=8", *engine, *ahead]), tmp_path / "run")
     assert [value for _, value in series(tmp_path / "run", "staleness/max")] == [0, 1, 2, 2]
+    assert all(line["rollout/seconds_per_token"] > 0 for line in read_lines(tmp_path / "run" / "timings.jsonl", "rl"))
     # those that it opens with, and version 1, with which the last batch is drawn
     assert len({call["kwargs"]["folder"] for call in fake.of("/collective_rpc")}) == 2
+
+
+def test_the_pace_is_that_of_a_completion_that_waits_for_no_other(fake, folder):
+    fake.patience = 0.1
+    each = of(folder, url=fake.url, connections=1)
+    with closing(each.open()) as engine:
+        assert engine.timings() == {}, "nothing has been sampled"
+        began = time.monotonic()
+        lengths = engine.generate(*each.prompts(), make_keys(), RANDOM).mask.sum(axis=1)
+        took = time.monotonic() - began
+    assert 0.1 / lengths.max() <= engine.timings()["seconds_per_token"] <= took / lengths.sum()
 
 
 def after(seconds, *weights):

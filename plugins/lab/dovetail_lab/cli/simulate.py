@@ -53,6 +53,11 @@ def run(options: argparse.Namespace) -> int:
         print(
             f"{drawing.passing:.1%} of the groups pass the filter; {found.rounds.mean():.2f} rounds of {drawing.size}\n"
         )
+    if found.doubtful and options.engines != (1,):
+        print(
+            "All recorded steps are so much alike that the cost of a position cannot be told from that of a token:\n"
+            "with more engines a step may take longer than this. Runs with an engine that tells its pace (vllm) can.\n"
+        )
     titles = f"{'step, s':>10} {'idle trainer':>13} {'idle sampler':>13} {'staleness':>10}"
     more = f"{'oversample':>11} {'rounds':>7} " if found.drawing else ""
     print(f"{'k':>3} {'group':>6} {'engines':>8} {more}{titles}")

@@ -27,7 +27,8 @@ class Fitted:
     """A run's times, one number for each step that compiled nothing.
 
     Decoding takes `per_position` seconds for each position of the longest completion, which no engine beside another
-    makes shorter, and `per_token` for each token of all, which engines share.
+    makes shorter, and `per_token` for each token of all, which engines share: the form of Graham's bound (1966)
+    for work of which the next piece begins as soon as there is room.
 
     Attributes:
         rows: completions of a step.
@@ -37,7 +38,8 @@ class Fitted:
         rounds: rounds of sampling; one in each step, except with a group filter.
         drawing: how many rounds a step takes; None without a group filter.
         decoding: seconds of sampling.
-        rewards: seconds of rewards and of waiting for prompts.
+        pace: seconds per token of a completion that waits for no other, where the engine tells; else None.
+        rewards: seconds of rewards and of waiting for prompts; when sampling ahead, also of taking new weights.
         training: seconds of scoring and updates, the new weights' way to the engine included.
         spread: standard deviation of the logarithm of a completion's length.
         limit: `sampling.max_tokens`.
@@ -51,6 +53,7 @@ class Fitted:
     rounds: Float[np.ndarray, "step"]
     drawing: Rounds | None
     decoding: Float[np.ndarray, "step"]
+    pace: float | None
     rewards: Float[np.ndarray, "step"]
     training: Float[np.ndarray, "step"]
     limit: int
@@ -69,12 +72,38 @@ class Fitted:
         return z - float(np.sqrt(max(0.0, z * z - 2 * gap)))
 
     def costs(self) -> tuple[float, float]:
-        """Return seconds per position and per token: non-negative least squares of decoding on both."""
+        """Return seconds per position and per token: non-negative least squares of decoding on both.
+
+        Where the engine tells its pace, that is the cost of a position, and only the other one is fitted.
+        """
         from scipy.optimize import nnls
 
-        sizes = np.stack(self._round(self._share(self.drawing)), axis=1)
-        (per_position, per_token), _ = nnls(sizes * self.rounds[:, None], self.decoding)
-        return float(per_position), float(per_token)
+        sizes = self._sizes()
+        if self.pace is None:
+            (per_position, per_token), _ = nnls(sizes, self.decoding)
+            return float(per_position), float(per_token)
+        per_position = min(self.pace, float(self.decoding.sum() / sizes[:, 0].sum()))
+        (per_token,), _ = nnls(sizes[:, 1:], self.decoding - per_position * sizes[:, 0])
+        return per_position, float(per_token)
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the records do not tell the two costs apart, so that forecasts for more engines are bounds.
+
+        That is so if the standard error of the part of decoding that more engines do not change exceeds a fifth of it.
+        """
+        if self.pace is not None:
+            return False
+        sizes, steps = self._sizes(), len(self.decoding)
+        _, squares, rank, _ = np.linalg.lstsq(sizes, self.decoding, rcond=None)
+        if rank < 2:
+            return True
+        variance = float(squares[0]) / (steps - 2) * np.linalg.inv(sizes.T @ sizes)[0, 0]
+        return float(np.sqrt(variance) * sizes[:, 0].mean()) > self.decoding.mean() / 5
+
+    def _sizes(self) -> Float[np.ndarray, "step 2"]:
+        """Return the longest completions and the tokens of all rounds of each step."""
+        return np.stack(self._round(self._share(self.drawing)), axis=1) * self.rounds[:, None]
 
     def forecast(
         self, k: int, group_size: int | None = None, engines: int = 1, oversample: int | None = None, seed: int = 0
@@ -147,7 +176,8 @@ def fit(folder: Path, *, trusted: bool = False) -> Fitted:
         rounds=np.array([line.get(ROUNDS, 1.0) for line in found]),
         drawing=_drawing(found, train),
         decoding=_sum(kept, f"{of}/rollout"),
-        rewards=_sum(kept, f"{of}/reward", f"{of}/waiting"),
+        pace=_pace(kept),
+        rewards=_sum(kept, f"{of}/reward", f"{of}/waiting", "sampler/sync"),
         training=_sum(kept, "time/scoring", "time/update", "time/sync"),
         limit=limit,
         staleness=train.staleness,
@@ -170,6 +200,12 @@ def _drawing(lines: list[dict[str, Any]], train: Train) -> Rounds | None:
 
 def _sum(lines: list[dict[str, Any]], *names: str) -> Float[np.ndarray, "step"]:
     return np.array([sum(line.get(name, 0.0) for name in names) for line in lines])
+
+
+def _pace(lines: list[dict[str, Any]]) -> float | None:
+    """Return the median over steps, of an engine that tells it in all of them."""
+    told = [line["rollout/seconds_per_token"] for line in lines if "rollout/seconds_per_token" in line]
+    return float(np.median(told)) if len(told) == len(lines) else None
 
 
 def _expected_greatest(count: float) -> float:

@@ -32,7 +32,7 @@ class Draft:
     ([5, 6, 7], 1, True)
     >>> draft.take(Answer([8], [-0.25]), version=4)
     >>> draft.answer
-    Answer(tokens=[7, 8], logps=[-0.5, -0.25], cut=False, versions=[3, 4])
+    Answer(tokens=[7, 8], logps=[-0.5, -0.25], cut=False, versions=[3, 4], seconds=None)
     """
 
     request: Request

@@ -42,12 +42,14 @@ class Answer:
     Attributes:
         cut: whether it was broken off by an interrupt, and has no end yet.
         versions: the version of the weights that sampled each token; None is that of the call.
+        seconds: from the question to the answer, the time in a queue of the host included; None if nobody looked.
     """
 
     tokens: list[int]
     logps: list[float]
     cut: bool = False
     versions: list[int] | None = None
+    seconds: float | None = None
 
 
 @attrs.frozen

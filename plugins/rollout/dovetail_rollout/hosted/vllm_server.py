@@ -237,7 +237,9 @@ class VllmServer(Served):
         finally:
             self.asked.discard(mine)
         self.answered = time.monotonic()
-        return answer if answer.tokens or answer.cut else Failure("the server returned no token")
+        if answer.tokens or answer.cut:
+            return attrs.evolve(answer, seconds=self.answered - began)
+        return Failure("the server returned no token")
 
     def _streamed(self, client: JsonClient, asked: dict[str, Any], ends: Ends) -> Answer:
         """Read a completion as it is sampled; at a stop string hang up, which makes the server stop.
