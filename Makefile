@@ -32,13 +32,13 @@ atlas: $(STAMP)  ## every policy loss, critic-free estimator, aggregation and co
 	$(BIN)/python benchmarks/atlas.py --folder runs/atlas
 
 test: $(STAMP)  ## the whole test suite but what is marked slow
-	$(BIN)/pytest -m "not slow" -n 2
+	$(BIN)/pytest -m "not slow" -n 2 --dist worksteal
 
 test-vllm: $(VENV)-vllm/.installed  ## the vllm engine with the real vLLM, in an environment of its own
 	$(VENV)-vllm/bin/pytest tests/rollout/rollout/test_vllm_engine.py
 
 test-slow: $(VENV)/.others  ## what is marked slow
-	$(BIN)/pytest -m "slow and not exhaustive" -n 2
+	$(BIN)/pytest -m "slow and not exhaustive" -n 2 --dist worksteal
 
 test-all: $(VENV)/.others  ## everything, with every case of the large tables: more than an hour on two cores
 	$(BIN)/pytest -n 2

@@ -158,7 +158,7 @@ ALL = cases("policy_loss", *COMPONENTS)
 
 
 @pytest.mark.parametrize(
-    "case", sampled([c for c in ALL if c.id not in {*WEIGHS_COMPLETIONS, *RANDOM, *UNBOUNDED}], every=10)
+    "case", sampled([c for c in ALL if c.id not in {*WEIGHS_COMPLETIONS, *RANDOM, *UNBOUNDED}], every=20)
 )
 def test_policy_loss(case: dict[str, Any]) -> None:
     check(policy_case(case))
@@ -196,7 +196,7 @@ def test_the_one_expected_error_has_its_answer() -> None:
     assert errors == {CLIP_C}
 
 
-@pytest.mark.parametrize("case", sampled(cases("actor_loss"), every=10))
+@pytest.mark.parametrize("case", sampled(cases("actor_loss"), every=20))
 def test_whole_actor_loss(case: dict[str, Any]) -> None:
     """The policy loss minus the entropy plus KL, all with the same weights."""
     config = case["config"]

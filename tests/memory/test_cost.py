@@ -56,6 +56,7 @@ def test_a_critic_and_a_reference_cost():
     assert {"scoring", "critic"} <= cost.flops.keys()
 
 
+@pytest.mark.slow
 def test_a_larger_teacher_costs_what_it_is(tmp_path):
     """It runs once per step if it scores the samples, and in every epoch if its logits are compared with the policy's."""
     large = ("model.decoder.width=64", "model.decoder.layers=4", "model.decoder.heads=4", "model.decoder.kv_heads=4")
@@ -96,6 +97,7 @@ def test_greedy_completions_and_answers_cost_one_text_for_each_prompt():
     assert answers["scoring"] == pytest.approx(plain["rollout"] + one)  # the policy on completions and on answers
 
 
+@pytest.mark.slow
 def test_earlier_completions_are_learnt_from_and_not_sampled():
     on = ("train.correction=['tis_token']", "train.advantage=gae")
     plain, more = (estimate(load(None, [*TINY, *on, *replay])).flops for replay in ((), REPLAY))

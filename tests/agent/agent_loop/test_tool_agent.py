@@ -177,6 +177,7 @@ def wait(a: int, b: int) -> int:
     return a + b
 
 
+@pytest.mark.slow
 def test_a_tool_that_hangs_is_ended_and_other_calls_are_not():
     """The time limit applies to each call separately, within a turn and in other episodes."""
     running = begin(

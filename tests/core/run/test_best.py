@@ -86,6 +86,7 @@ def test_what_could_not_be_kept_is_refused(sets, said, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_run_keeps_its_best_even_if_it_is_resumed(tmp_path, monkeypatch):
     config = load(None, [*TINY, *KEPT, "train.steps=8", "eval.temperature=1.0", "train.lr=0.03"])
     first, save = config.sft.steps, Checkpoints.save

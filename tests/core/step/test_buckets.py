@@ -101,7 +101,8 @@ def test_values_and_gradients_are_those_of_whole_rows(setting, kind, name, monke
 RUNNABLE = [seed for seed in range(100, 108) if not lacking(configured(seed)) | clashing(configured(seed))]
 
 
-@pytest.mark.parametrize("seed", sampled(RUNNABLE, every=100, slow=3))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", RUNNABLE[::3])
 def test_mixtures_are_those_of_whole_rows(seed):
     """With several mini-batches and epochs, filters that leave rows out, estimators with a state, and random draws."""
     together = any(name in overrides_ for overrides_ in overrides(seed) for name in WHOLE_GROUPS)

@@ -196,6 +196,7 @@ def test_a_result_that_broadcasting_would_hide_is_refused_with_its_author():
 # --- random numbers
 
 
+@pytest.mark.slow
 def test_draws_do_not_depend_on_the_split_and_differ_between_mini_batches_and_epochs():
     def noisy(logps, advantages, row_keys, mask):
         """A loss that drops tokens, by the key of each completion."""

@@ -155,12 +155,8 @@ class _Interrupted(Exception):
     pass
 
 
-SLOW = pytest.mark.slow
-
-
-@pytest.mark.parametrize(
-    "stop_at", [pytest.param(("sft", 3), marks=SLOW), pytest.param(("rl", 0), marks=SLOW), ("rl", 3)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("stop_at", [("sft", 3), ("rl", 0), ("rl", 3)])
 def test_a_run_that_stops_anywhere_goes_on_bit_for_bit(finished, tmp_path, monkeypatch, stop_at):
     folder = tmp_path / "disturbed"
     from dovetail.run.journal import Journal
@@ -276,8 +272,8 @@ def test_gae_adds_the_critic(tmp_path, passes):
     "role",
     [
         "train.policy_loss=gspo",
-        pytest.param("train.advantage=rloo", marks=SLOW),
-        pytest.param("train.loss_agg=token_sum", marks=SLOW),
+        pytest.param("train.advantage=rloo", marks=pytest.mark.slow),
+        pytest.param("train.loss_agg=token_sum", marks=pytest.mark.slow),
     ],
 )
 def test_a_variant_needs_no_other_change(tmp_path, role):

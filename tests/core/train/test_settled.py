@@ -71,6 +71,7 @@ def test_the_sizing_is_no_part_of_the_config_id(said):
     assert config_id(load(None, TINY)) == config_id(load(None, [*TINY, said, "sizing.said.rows=4"]))
 
 
+@pytest.mark.slow
 def test_a_run_that_does_not_fit_is_refused_before_anything_is_loaded(tmp_path):
     with pytest.raises(DoesNotFit, match="may be used"):
         train(load(None, [*TINY, "memory.limit=0.0001"]), tmp_path)

@@ -153,6 +153,7 @@ def test_without_landlock_nothing_but_reading_is_open(scene, monkeypatch):
     assert [name for name in open_to_it if not name.startswith(reads)] == []
 
 
+@pytest.mark.slow
 @linux
 def test_programs_that_do_not_end_well(user):
     """Those that would go on for ever wait for their time; so several run at a time."""

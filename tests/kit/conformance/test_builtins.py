@@ -14,6 +14,8 @@ COMPILED = ("advantage", "correction", "field", "loss_term", "policy_loss", "pro
 TABLE = list(cases())
 NAMES = {kind: sorted({component.name for component, _, _ in TABLE if component.kind == kind}) for kind in COMPILED}
 SAMPLED = {(kind, name): marks(i, every=25, slow=4) for kind, names in NAMES.items() for i, name in enumerate(names)}
+LONG = ("sizing/fit", "process_reward/equations::hostile_texts")
+"""What takes several seconds: compiles a model in several sizes, or asks a process with a time limit."""
 TRACKERS = ("sink.mlflow", "sink.trackio", "sink.wandb")
 """What is installed for slow tests alone; their own deprecation warnings are not ours to mend."""
 
@@ -21,7 +23,8 @@ TRACKERS = ("sink.mlflow", "sink.trackio", "sink.wandb")
 def _marks(component, check) -> list[pytest.MarkDecorator]:
     if component.label in TRACKERS:
         return [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
-    return [*[pytest.mark.slow] * check.slow, *SAMPLED.get((component.kind, component.name), [])]
+    long = check.slow or f"{component.kind}/{component.name}::{check.name}".startswith(LONG)
+    return [*[pytest.mark.slow] * long, *SAMPLED.get((component.kind, component.name), [])]
 
 
 CASES = [

@@ -333,6 +333,7 @@ def test_equivalence_is_reported_with_its_own_p_value(here, capsys):
     assert f"p of a difference of 20.0 points or more = {p:.2g}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_many_arms_have_a_row_each_the_best_first(here, capsys, monkeypatch):
     monkeypatch.setitem(GAIN, BETTER, 0.3)
     alike = [f"like{index}" for index in range(6)]

@@ -125,6 +125,7 @@ def test_generate_goes_on_where_it_was(trained, prompts, tmp_path, capsys):
     assert completions(out).items() >= undisturbed.items()
 
 
+@pytest.mark.slow
 def test_generate_survives_a_kill(trained, prompts, tmp_path):
     out = tmp_path / "out.jsonl"
     prompts.write_text("".join(json.dumps({"prompt": f"{i} + {i}="}) + "\n" for i in range(40)))

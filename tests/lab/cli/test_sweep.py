@@ -116,6 +116,7 @@ def test_kill_without_a_trial_stops_the_sweep_and_with_one_that_trial(swept, cap
     assert swept.all_asked_to_stop
 
 
+@pytest.mark.slow
 def test_more_of_the_same_is_kept_apart_from_something_else(swept, capsys):
     arguments = ["mine.gin", "--metric", "score", "--grid"]
     assert sweep(*arguments, "train.lr=0.1,0.11,0.12", "--seeds", "2") == 1

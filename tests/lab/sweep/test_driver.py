@@ -143,6 +143,7 @@ def in_background(folder: Path, *rates: float) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])})
 
 
+@pytest.mark.slow
 def test_a_killed_driver_loses_nothing_and_its_worker_is_waited_for(tmp_path):
     folder = tmp_path / "s"
     driver = in_background(folder, SLOW, GOOD)

@@ -114,7 +114,7 @@ def fields_of(case: dict[str, Any]) -> dict[str, np.ndarray]:
     return inputs(case, old_logps="old_log_prob", rollout_logps="rollout_log_prob", mask="response_mask")
 
 
-@pytest.mark.parametrize("case", sampled(ALL, every=8))
+@pytest.mark.parametrize("case", sampled(ALL, every=16))
 def test_weights_mask_and_diagnostics(case: dict[str, Any]) -> None:
     config, fields, dtype = case["config"], fields_of(case), DTYPES[case["dtype"]]
     with precision(dtype):
@@ -182,7 +182,7 @@ def everything_rejected(case: dict[str, Any]) -> bool:
     return bool(np.isnan(ARRAYS[case["outputs"]["loss"]]))
 
 
-@pytest.mark.parametrize("case", sampled([c for c in BYPASS if not everything_rejected(c.values[0])], every=8))
+@pytest.mark.parametrize("case", sampled([c for c in BYPASS if not everything_rejected(c.values[0])], every=16))
 def test_bypass_mode(case: dict[str, Any]) -> None:
     check(bypass_case(case))
 

@@ -184,6 +184,7 @@ def test_a_silent_replica_is_given_up(fakes, folder, monkeypatch):
         assert len(seeds(fakes[0])) == 64
 
 
+@pytest.mark.slow
 def test_a_completion_that_is_overdue_is_asked_for_elsewhere_or_fails_alone(fakes, folder):
     keys = seeds_of(make_keys(0, 16, 4)).ravel().tolist()
     once, always, asked, done = keys[5], keys[20], Counter(), threading.Event()
@@ -255,6 +256,7 @@ def test_a_start_that_fails_in_an_unforeseen_way_is_a_loss(fakes, folder, monkey
         of(folder, *fakes[:2]).open()
 
 
+@pytest.mark.slow
 def test_replicas_come_and_go_while_a_run_goes_on(fakes, folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Roster, "run", tmp_path)
     monkeypatch.setattr("dovetail_rollout.hosted.fleet.TELL_SECONDS", 0.02)
