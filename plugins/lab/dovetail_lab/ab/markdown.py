@@ -14,7 +14,8 @@ def render(analysis: Analysis) -> str:
     registration, design = analysis.registration, analysis.registration.design
     lines = [f"# {title(design)}", ""]
     lines += [f"**{text}**\n" for text in (*doubtful(analysis), *headline(analysis))]
-    lines += [f"* {text}" for arm in design.treatments for text in caveats(analysis, arm.name)]
+    found = dict.fromkeys(text for arm in design.treatments for text in caveats(analysis, arm.name))
+    lines += [f"* {text}" for text in found]
     for each in registration.amendments:
         lines.append(
             f"* Amended on {each.time} after {each.pairs} pairs: {'; '.join(each.changes)}. Reason: {each.why}"

@@ -128,7 +128,7 @@ def _assumed(found: Comparison, arm: str) -> list[str]:
         )
     if found.verdict != "undecided":
         notes.append(
-            "It assumes that nothing rare sets the arms apart: a collapse in up to"
+            f"The verdict on {arm} assumes that nothing rare sets the arms apart: a collapse in up to"
             f" {share(unseen_rate(found.pairs))} of the seeds may have been missed by {counted(found.pairs, 'pair')}."
         )
     return notes
