@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import socket
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from dovetail.errors import ConfigError
 from dovetail.extras import needs
+
+ANSWER_SECONDS: Final = 10.0
+"""How long a cluster may take to accept a connection."""
 
 
 def import_ray(who: str) -> ModuleType:
@@ -30,9 +34,22 @@ def join(ray: Any, address: str | None, setting: str) -> bool:
     """
     if ray.is_initialized():
         return False
+    if address is not None and ":" in address:
+        _look(address, setting)
     try:
         ray.init(address=address or "local", include_dashboard=None, log_to_driver=False, logging_level="error")
     except (ConnectionError, ValueError, RuntimeError) as error:
         message = " ".join(str(error).split())
+        if "Authentication" in f"{error}{error.__cause__}":
+            message += "; it wants a token: set RAY_AUTH_MODE=token, and have the head's ~/.ray/auth_token here"
         raise ConfigError(f"{setting} = {address!r}: no Ray cluster there: {message}") from error
     return True
+
+
+def _look(address: str, setting: str) -> None:
+    """Refuse an address where nobody listens; Ray itself would try again for several minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), ANSWER_SECONDS).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise ConfigError(f"{setting} = {address!r}: no Ray cluster there: {error}") from error
