@@ -2,6 +2,7 @@
 
     python benchmarks/atlas.py [--folder atlas] [--families policy_loss advantage loss_agg correction] [--seeds 8]
     python benchmarks/atlas.py --families staleness_none staleness_tis_token staleness_decoupled_ppo --min-effect 0.05
+    python benchmarks/atlas.py --families claim_clip_higher claim_cispo claim_gspo
 
 All arms and seeds go on from one model, which a supervised warm start has made once in `FOLDER/base`. A seed is that of
 the prompts and of what is sampled.
@@ -16,6 +17,9 @@ sampler is four steps, 32 updates, behind the trainer, and the control corrects 
 The families `staleness_...` compare sampling 1, 2 and 4 steps ahead with sampling in turn, each with another way to
 correct for it, or none. Their settings are those of the quickstart, one update per batch, for 200 of its 700 steps.
 
+The families `claim_...` test what papers say: that a higher upper clip bound keeps entropy (DAPO), that CISPO learns
+more where many tokens are clipped (MiniMax-M1), and that GSPO clips far more tokens than GRPO.
+
 With n seeds the least p of the sign-flip test is 2^(1-n), which Holm multiplies by the number of arms at first: a test
 in which that is not below 5 % could never decide. So a family has as many seeds as it needs, and `--seeds` at least.
 """
@@ -23,7 +27,7 @@ in which that is not below 5 % could never decide. So a family has as many seeds
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -40,25 +44,23 @@ CONFIG = Path(__file__).with_name("atlas.gin")
 
 @attrs.frozen
 class Family:
-    """The components of a kind, or other arms, that are compared with one of them, the control.
+    """Arms that are compared with one of them, the control.
 
     Attributes:
-        setting: what the arms differ in, such as `train.policy_loss`.
-        control: its value in the control.
+        kind: all its components are compared, unless `arms` are given.
+        control: one of them.
         settings: of all arms.
-        values: those that are compared with the control; None: all components of the kind.
+        arms: what each arm sets, by name, the control first.
         plugin: a file with components that they need.
+        metric: what is compared, at the end of training; higher is better.
     """
 
-    setting: str
-    control: str | int
+    kind: str = ""
+    control: str = ""
     settings: tuple[str, ...] = ()
-    values: tuple[int, ...] | None = None
+    arms: Mapping[str, str] | None = None
     plugin: Path | None = None
-
-    def arm(self, value: str | int) -> str:
-        """Return what an arm sets."""
-        return f"{self.setting}={value!r}"
+    metric: str = "eval/accuracy"
 
 
 def staleness(*settings: str, plugin: Path | None = None) -> Family:
@@ -67,20 +69,29 @@ def staleness(*settings: str, plugin: Path | None = None) -> Family:
         *("train.prompts=64", "train.epochs=1", "train.mini_batch_size=512", "train.lr=3e-4", "train.steps=200"),
         *("eval.every=25", "eval.examples=500", "eval.batch_size=500"),
     )
-    return Family("train.staleness", 0, (*quickstart, *settings), (1, 2, 4), plugin)
+    ahead = {f"k{k}": f"train.staleness={k}" for k in (0, 1, 2, 4)}
+    return Family(settings=(*quickstart, *settings), arms=ahead, plugin=plugin)
 
 
 UNCORRECTED = CONFIG.with_name("uncorrected.py")
+HIGHER = {f"high{e}": f"policy_loss.grpo.epsilon_high={e}" for e in (0.2, 0.28, 0.5)}
 FAMILIES = {
-    "policy_loss": Family("train.policy_loss", "grpo"),
-    "advantage": Family("train.advantage", "grpo"),
-    "loss_agg": Family("train.loss_agg", "token_mean"),
-    "correction": Family("train.correction", "uncorrected", ("train.staleness=4",), plugin=UNCORRECTED),
+    "policy_loss": Family("policy_loss", "grpo"),
+    "advantage": Family("advantage", "grpo"),
+    "loss_agg": Family("loss_agg", "token_mean"),
+    "correction": Family("correction", "uncorrected", ("train.staleness=4",), plugin=UNCORRECTED),
     "staleness_none": staleness("train.correction='uncorrected'", plugin=UNCORRECTED),
     "staleness_tis_token": staleness("train.correction='tis_token'"),
     "staleness_decoupled_ppo": staleness("train.policy_loss='decoupled_ppo'"),
+    "claim_clip_higher": Family(arms=HIGHER, metric="entropy/mean"),
+    "claim_cispo": Family(
+        settings=("train.epochs=4",), arms={name: f"train.policy_loss={name!r}" for name in ("grpo", "cispo")}
+    ),
+    "claim_gspo": Family(
+        arms={name: f"train.policy_loss={name!r}" for name in ("grpo", "gspo")}, metric="policy_loss/clip_fraction"
+    ),
 }
-COMPONENTS = tuple(name for name, family in FAMILIES.items() if family.values is None)
+COMPONENTS = tuple(name for name, family in FAMILIES.items() if family.kind)
 ALPHA = 0.05
 
 
@@ -104,24 +115,24 @@ def candidates(family: Family, sets: Sequence[str]) -> tuple[dict[str, str], dic
     """Return what each arm sets, the control first; and why components are left out, if the config cannot have them."""
     if family.plugin:
         add_file(str(family.plugin))
-    if family.values is not None:
-        return {f"k{value}": family.arm(value) for value in (family.control, *family.values)}, {}
-    kind = family.setting.removeprefix("train.")
-    load(CONFIG, [*sets, *family.settings, family.arm(family.control)])
-    arms, left_out = {str(family.control): family.arm(family.control)}, {}
+    if family.arms:
+        return dict(family.arms), {}
+    kind, control = family.kind, family.control
+    load(CONFIG, [*sets, *family.settings, f"train.{kind}={control!r}"])
+    names, left_out = [control], {}
     for component in current().components():
         name = component.name
-        if component.kind != kind or name == family.control or component.origin.distribution != "dovetail":
+        if component.kind != kind or name == control or component.origin.distribution != "dovetail":
             continue
         if "values" in component.reads:
             left_out[name] = "it needs a critic"
             continue
         try:
-            load(CONFIG, [*sets, *family.settings, family.arm(name)])
-            arms[name] = family.arm(name)
+            load(CONFIG, [*sets, *family.settings, f"train.{kind}={name!r}"])
+            names.append(name)
         except DovetailError as error:
             left_out[name] = str(error).splitlines()[0]
-    return arms, left_out
+    return {name: f"train.{kind}={name!r}" for name in names}, left_out
 
 
 def seeds_for(arms: int, least: int) -> int:
@@ -140,24 +151,22 @@ def compare(name: str, settings: Sequence[str], options: argparse.Namespace) -> 
     """Run, or go on with, the test of a family; return its lines of `atlas.md`."""
     family = FAMILIES[name]
     arms, left_out = candidates(family, settings)
+    control = next(iter(arms))
     if options.only:
-        control = next(iter(arms))
         arms = {arm: sets for arm, sets in arms.items() if arm in (control, *options.only)}
     seeds = options.seeds if options.exactly else seeds_for(len(arms) - 1, options.seeds)
-    print(
-        f"{name}: {len(arms) - 1} against {next(iter(arms))}, {seeds} seeds; left out: {', '.join(left_out) or 'none'}"
-    )
+    print(f"{name}: {len(arms) - 1} against {control}, {seeds} seeds; left out: {', '.join(left_out) or 'none'}")
     analysis = dovetail.ab(
         CONFIG,
         {arm: [sets] for arm, sets in arms.items()},
         folder=options.folder / name,
         settings=[*settings, *family.settings, f"sweep.jobs={options.jobs}"],
         seeds=seeds,
-        metric="eval/accuracy",
+        metric=family.metric,
         min_effect=options.min_effect,
     )
-    lines = [f"## {name}", "", f"Against `{next(iter(arms))}`, {seeds} seeds each; [the page]({name}/ab.html).", ""]
-    lines += ["| | verdict | difference of accuracy | p (Holm) |", "|---|---|---|---|"]
+    lines = [f"## {name}", "", f"Against `{control}`, {seeds} seeds each; [the page]({name}/ab.html).", ""]
+    lines += [f"| | verdict | difference of {family.metric} | p (Holm) |", "|---|---|---|---|"]
     for arm, found in analysis.comparisons.items():
         lines.append(f"| `{arm}` | {found.verdict} | {found.mean:+.3f} | {found.adjusted_p:.3g} |")
     lines += ["", *(f"- left out: `{arm}`: {why}" for arm, why in left_out.items()), ""]
