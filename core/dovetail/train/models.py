@@ -11,7 +11,7 @@ import jax
 from flax import nnx
 
 from dovetail import progress
-from dovetail.config import Choice, Config
+from dovetail.config import Config
 from dovetail.config.schema import MESH
 from dovetail.devices.mesh import Devices, check_divides
 from dovetail.errors import ConfigError, DovetailError
@@ -139,13 +139,13 @@ class Models:
             progress.begin(progress.LOADING, f"{role}, {progress.in_bytes(size)}")
 
     def _maker(self, section: str) -> ModelMaker:
-        return _bound(self.config.choice(f"{section}.model"))
+        return self.config.choice(f"{section}.model").bind()
 
     def _abstract(self, section: str) -> nnx.Module:
         model = self._maker(section).abstract(self.vocab_size)
         if f"{section}.adapter" not in self.config.choices:
             return model
-        adapter: Adapter = _bound(self.config.choice(f"{section}.adapter"))
+        adapter: Adapter = self.config.choice(f"{section}.adapter").bind()
         return nnx.eval_shape(lambda base: adapter.apply(base, rngs=nnx.Rngs(0)), model)
 
     def _make(self, section: str, stream: int) -> nnx.Module:
@@ -155,7 +155,7 @@ class Models:
             rngs = nnx.Rngs(params=keys.stream(self.config.run.seed, stream))
             model = self._maker(section).make(self.vocab_size, rngs=rngs, place=self.devices.of(section).place)
             if f"{section}.adapter" in self.config.choices:
-                adapter: Adapter = _bound(self.config.choice(f"{section}.adapter"))
+                adapter: Adapter = self.config.choice(f"{section}.adapter").bind()
                 model = adapter.apply(model, rngs=rngs)
         return model
 
@@ -197,10 +197,6 @@ def _named(section: str) -> Iterator[None]:
         yield
     except DovetailError as error:
         raise ConfigError(f"{section}.model: {error}") from error
-
-
-def _bound(choice: Choice) -> Any:
-    return choice.bind()
 
 
 def _adapted(model: nnx.Module) -> bool:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -21,7 +21,7 @@ from dovetail.devices.spanning import shared, whole
 from dovetail.errors import RunError
 from dovetail.host.prompts import LengthReport
 from dovetail.progress import Watcher, begin, is_watched, watched_by
-from dovetail.protocols import Sink, SinkMaker
+from dovetail.protocols import Sink
 from dovetail.registry import plugin_manager
 from dovetail.registry.calls import tell
 from dovetail.run.best import check_best, scores
@@ -212,8 +212,7 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Pat
             if processes.is_first():  # which alone removes checkpoints
                 evaluated.update(scores(config, records(path / "metrics.jsonl")))
             for choice in config.several("run.sinks") if processes.is_first() else ():
-                maker = cast("SinkMaker", choice.bind())
-                sink = maker.open(path, config.train.steps, start)
+                sink = choice.bind().open(path, config.train.steps, start)
                 stack.callback(sink.close)
                 sinks.append(sink)
             stack.enter_context(watched_by(*(sink for sink in sinks if isinstance(sink, Watcher))))
