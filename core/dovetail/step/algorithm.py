@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
+from jaxtyping import Array, Int
 
 from dovetail.config import Choice, Config, floats, statics
 from dovetail.devices.compiled import NUMBERS
@@ -53,6 +54,11 @@ class Follow:
     def moves(self) -> bool:
         """Whether the weights ever change, in which case they are part of a checkpoint."""
         return not self.part.component.declares.get("constant")
+
+    def __call__(self, weights: Any, policy: Any, step: Int[Array, ""], hyper: Mapping[str, Floats]) -> Any:
+        """Return the role's next weights, given the policy's after `step` steps."""
+        moved, _ = self.part({"weights": weights, "policy": policy, "step": step}, hyper)
+        return moved
 
 
 @attrs.frozen(kw_only=True)

@@ -27,7 +27,7 @@ from dovetail.step.parts import Part, Sums, merge, once
 from dovetail.step.update import Trained, Update, mini_batches
 from dovetail.train import in_flight, kept
 from dovetail.train.across import Across
-from dovetail.train.ahead import Beginning, InTurn, open_sampling
+from dovetail.train.ahead import InTurn, open_sampling
 from dovetail.train.beside import Beside
 from dovetail.train.drawing import Batch, Cursor, Message
 from dovetail.train.drawn import Extras, Prompts
@@ -99,9 +99,7 @@ class Learner:
             sampling = kept.Kept.open(run.replays, run.tasks, cut.taken, cut.cursor)
         else:
             opening = Across.open if processes.several() else open_sampling
-            sampling = opening(
-                Beginning(setup=setup, extras=extras, tasks=run.tasks, weights=weights, version=first, cut=cut)
-            )
+            sampling = opening(setup, extras, run.tasks, weights, first, cut)
         setup.hand_over.timings()  # discards the time of the initial move, which does not belong to a step
         beside = Beside.of(algorithm, graphdefs, setup.devices)
         collector = Collector(algorithm=algorithm, graphdefs=graphdefs, is_scored=beside is not None)

@@ -151,7 +151,7 @@ class _Corpus(Sequence[str]):
 
     @cached_property
     def _texts(self) -> Sequence[str]:
-        task: Task = self.config.choice("train.task").bind()  # pyright: ignore[reportAssignmentType]
+        task: Task = self.config.choice("train.task").bind()
         return task.corpus()
 
     def __len__(self) -> int:
