@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import attrs
-
 from dovetail.config import Config
-from dovetail.host.prompts import Checked, LengthReport, Limit, Rendered, Selected, fit
+from dovetail.host.prompts import LengthReport, Limit, fit, rendered
 from dovetail.protocols import AgentLoop, Example, OpenLoop, Split, Task, Tokenizer, TokenizerMaker, Tool
 
 TOKENIZER = "tokenizer"
@@ -36,12 +34,8 @@ def prompts(
     because the environment's additions may differ from step to step.
     """
     examples = task.examples(split)
-    kept, report = fit(Rendered(examples, renderer(tokenizer, loop)), tokenizer, prompt_limit(config, split))
-    if loop is None:
-        return kept, report
-    if isinstance(kept, Checked):
-        return attrs.evolve(kept, examples=examples), report
-    return (Selected(examples, kept.indices) if isinstance(kept, Selected) else examples), report
+    shown = rendered(examples, renderer(tokenizer, loop))
+    return fit(shown if loop is None else examples, tokenizer, prompt_limit(config, split), shown)
 
 
 def renderer(tokenizer: Tokenizer, loop: OpenLoop | None) -> Callable[[Example], str]:
