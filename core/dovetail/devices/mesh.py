@@ -15,7 +15,6 @@ from flax import nnx
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, Sharding
 
 from dovetail.config.settings import Mesh
-from dovetail.devices.host_memory import give_back_after_compiling
 from dovetail.devices.presence import devices
 from dovetail.devices.spanning import moved, own_shape, put
 from dovetail.errors import ConfigError
@@ -65,7 +64,6 @@ class Devices:
         """
         there = devices()
         tell(plugin_manager(), "dovetail_devices", devices=there)
-        give_back_after_compiling()
         _check_there(settings, "mesh", there)
         for role, each in apart.items():
             _check_there(each, f"{role}/mesh", there)
