@@ -309,22 +309,6 @@ def warnings(config: Config) -> list[str]:
     return found
 
 
-def check_roles(models: Any, follow: Mapping[str, Follow], tokenizer: Any) -> None:
-    """Refuse a role that follows the policy but has its own model, or whose model has a different vocabulary.
-
-    Raises:
-        ConfigError: naming the settings.
-    """
-    for role, each in follow.items():
-        if each.moves and models.has_own(role):
-            raise ConfigError(
-                f"roles.{role} = '{each.part.component.name}' follows the policy, so its weights must be the policy's;"
-                f" set {role}.model to None, or roles.{role} = 'frozen'"
-            )
-        if models.has_own(role):
-            models.check_role(role, tokenizer)
-
-
 def part(role: str, choice: Choice) -> Part:
     """Return a chosen component with its hyperparameters in a role."""
     fixed = statics(choice) | {name: each.bind() for name, each in choice.inner.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -18,7 +18,7 @@ from dovetail.errors import ConfigError, DovetailError
 from dovetail.plan.roles import CRITIC, POLICY
 from dovetail.protocols import Adapter, ModelMaker, Tokenizer, ValueHead, Weights
 from dovetail.step import keys
-from dovetail.step.algorithm import Algorithm
+from dovetail.step.algorithm import Algorithm, Follow
 from dovetail.step.forward import ValueModel
 
 
@@ -68,15 +68,23 @@ class Models:
             if check is not None:
                 check(tokenizer)
 
-    def check_role(self, name: str, tokenizer: Tokenizer) -> None:
-        """Refuse a role's own model that does not fit the run's tokenizer; no weights are read.
+    def check_roles(self, follow: Mapping[str, Follow], tokenizer: Tokenizer) -> None:
+        """Refuse a role's own model if the role follows the policy, or the model does not fit the run's tokenizer.
+
+        No weights are read.
 
         Raises:
-            ConfigError: naming the setting.
+            ConfigError: naming the settings.
         """
-        self.check_tokenizer(name, tokenizer)
-        with _named(name):
-            self._abstract(name)
+        for role in filter(self.has_own, follow):
+            if follow[role].moves:
+                raise ConfigError(
+                    f"roles.{role} = '{follow[role].part.component.name}' follows the policy, so its weights must be"
+                    f" the policy's; set {role}.model to None, or roles.{role} = 'frozen'"
+                )
+            self.check_tokenizer(role, tokenizer)
+            with _named(role):
+                self._abstract(role)
 
     def check_algorithm(self, algorithm: Algorithm) -> None:
         """Refuse models that do not fit their meshes, or cannot read rows as the algorithm packs them.

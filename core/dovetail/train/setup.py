@@ -24,7 +24,7 @@ from dovetail.host.sampling import Sampler
 from dovetail.host.speakers import Speakers
 from dovetail.plan.roles import ROLLOUT
 from dovetail.protocols import Example, OpenLoop, RolloutEngine, Settled, Task, Tokenizer, Weights
-from dovetail.step.algorithm import Algorithm, assemble, check_roles
+from dovetail.step.algorithm import Algorithm, assemble
 from dovetail.train.columns import check_answers, check_interaction, make_process_scorer, make_scorer, make_speakers
 from dovetail.train.models import Models, in_mode
 from dovetail.train.settled import settle
@@ -169,6 +169,6 @@ def _checked_models(config: Config, algorithm: Algorithm, devices: Devices, toke
     models = Models(config=config, devices=devices, vocab_size=tokenizer.vocab_size)
     for section in ("train", "critic") if algorithm.has_critic else ("train",):
         models.check_tokenizer(section, tokenizer)
-    check_roles(models, algorithm.follow, tokenizer)
+    models.check_roles(algorithm.follow, tokenizer)
     models.check_algorithm(algorithm)
     return models
