@@ -128,7 +128,7 @@ class Scorer:
             RewardError: if a reward raises, returns a wrong number of scores, or a score that is not a finite number;
                 the message names the reward and the sample.
         """
-        table, metrics = self._score(examples, completions, drawn, group_size, episodes)
+        table, metrics = self.table(examples, completions, drawn, group_size, episodes)
         # without rewards nothing abstains: the run learns only from process rewards or loss terms
         total = self._combine(table, self._names) if self.rewards else np.zeros(len(examples))
         return Scores(total=total, table=table, names=self._names, metrics=metrics)
@@ -140,18 +140,8 @@ class Scorer:
         drawn: Completions | None = None,
         group_size: int = 1,
         episodes: Episodes | None = None,
-    ) -> Float[np.ndarray, "seq reward"]:
-        """Return each reward's scores, NaN where it abstained. It raises the same errors as a call."""
-        return self._score(examples, completions, drawn, group_size, episodes)[0]
-
-    def _score(
-        self,
-        examples: Sequence[Example],
-        completions: Sequence[str],
-        drawn: Completions | None,
-        group_size: int,
-        episodes: Episodes | None = None,
-    ) -> tuple[Float[np.ndarray, "seq reward"], dict[str, Float[np.ndarray, "seq"]]]:
+    ) -> tuple[Float[np.ndarray, "seq reward"], Metrics]:
+        """Return each reward's scores, NaN where it abstained, and the metrics. It raises the same errors as a call."""
         given = given_to_rewards(examples, completions, drawn, group_size, episodes)
         columns, metrics = [], {}
         for part, function in zip(self.rewards, self._functions, strict=True):
