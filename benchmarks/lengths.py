@@ -87,7 +87,7 @@ class Variant:
 
     def __init__(self, config: Config, weights: Any, graphdef: Any, batch: dict[str, Any]) -> None:
         self.algorithm: Algorithm = assemble(config)
-        scoring = Scoring(algorithm=self.algorithm, graphdefs={POLICY: graphdef})
+        scoring = Scoring(algorithm=self.algorithm, graphdefs={POLICY: graphdef}, roles=(REFERENCE,))
         update = Update(algorithm=self.algorithm, graphdefs={POLICY: graphdef})
         sizes = self.algorithm.sizes
         self.figures: dict[str, Any] = {"rows": rows_of(self.algorithm, batch)}
@@ -103,7 +103,7 @@ class Variant:
         start = time.process_time()
         self.score = self._compiled(
             "reference",
-            lambda w, b: scoring.batch({POLICY: w, REFERENCE: w}, b, hyper, roles=[REFERENCE])[0],
+            lambda w, b: scoring({POLICY: w, REFERENCE: w}, b, hyper)[0],
             weights,
             batch,
         )

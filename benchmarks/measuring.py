@@ -139,10 +139,10 @@ class Step:
 
     def scoring(self) -> Callable[[], Any]:
         """Return a function that computes the reference's log-probabilities, with a copy of the weights as in a run."""
-        scoring = Scoring(algorithm=self.algorithm, graphdefs={POLICY: self.graphdef})
+        scoring = Scoring(algorithm=self.algorithm, graphdefs={POLICY: self.graphdef}, roles=(REFERENCE,))
         reference = Weights(jax.tree.map(lambda x: x.copy(), self.weights.trained), self.weights.frozen)
         hyper = self.algorithm.hyper
-        score = jax.jit(lambda weights, batch: scoring.batch({REFERENCE: weights}, batch, hyper, (REFERENCE,))[0])
+        score = jax.jit(lambda weights, batch: scoring({REFERENCE: weights}, batch, hyper)[0])
         return lambda: score(reference, self.batch)
 
     def update(self, scored: Any) -> Callable[[], Any]:

@@ -21,6 +21,8 @@ T = TypeVar("T")
 class View(Sequence[T], Generic[T]):
     """A read-only sequence whose item `i` is `make(source[i])`, computed on access.
 
+    The source is asked for single items only, which is what a lazy one can give.
+
     >>> squares = View(range(2, 9), lambda row: row * row)
     >>> len(squares), squares[0], squares[-1], list(squares[1:3])
     (7, 4, 64, [9, 16])
@@ -33,8 +35,9 @@ class View(Sequence[T], Generic[T]):
         return len(self.source)
 
     def __getitem__(self, index: Any) -> Any:
-        found = self.source[index]
-        return View(found, self.make) if isinstance(index, slice) else self.make(found)
+        if isinstance(index, slice):
+            return View(range(len(self))[index], self.__getitem__)
+        return self.make(self.source[index])
 
 
 def prompt_stream(examples: Sequence[Example], seed: int, batch: int) -> grain.DatasetIterator[list[Example]]:

@@ -15,7 +15,6 @@ import attrs
 
 from dovetail.cli.complete import completed, configs, overrides
 from dovetail.errors import PluginError, nearest
-from dovetail.run.best import BEST, NEWEST
 
 CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)$")
 
@@ -183,35 +182,3 @@ def add_overrides(command: argparse.ArgumentParser) -> None:
         help="override a binding of the config; repeatable",
     )
     completed(override, overrides)
-
-
-def add_policy(command: argparse.ArgumentParser) -> None:
-    """Add the argument for the run whose weights are used: `options.of`."""
-    command.add_argument(
-        "--run",
-        dest="of",
-        type=Path,
-        metavar="FOLDER",
-        help="run folder: use its weights, and its config unless another is given",
-    )
-    add_checkpoint(command)
-    add_trust(command)
-
-
-def add_checkpoint(command: argparse.ArgumentParser) -> None:
-    """Add the argument for which weights of a run are used: `options.checkpoint`."""
-    command.add_argument(
-        "--checkpoint",
-        default=NEWEST,
-        metavar="STEP",
-        help=f"a step of the run, {NEWEST} (the default), or {BEST} (see run.keep_best)",
-    )
-
-
-def add_trust(command: argparse.ArgumentParser) -> None:
-    """Add the argument by which a run folder's config may have programs run: `options.trust`."""
-    command.add_argument(
-        "--trust",
-        action="store_true",
-        help="run the programs that the config of the run folder names, and call servers",
-    )

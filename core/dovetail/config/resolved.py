@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -34,7 +34,7 @@ class Choice:
     inner: Mapping[str, Choice] = attrs.field(factory=dict)
     """The choices made by hyperparameters that name a component, by the name of the hyperparameter."""
 
-    def bind(self) -> Callable[..., Any]:
+    def bind(self) -> Any:
         """Return the function, or an instance of the class, with its hyperparameters set."""
         return self.component.bind(**{**self.params, **{name: each.bind() for name, each in self.inner.items()}})
 
@@ -44,8 +44,7 @@ class Choice:
         declared = self.component.declares
         if not hasattr(self.component.load(), "claims"):  # building a component may cost, or read files
             return declared
-        built: Any = self.bind()
-        return {**declared, **built.claims}
+        return {**declared, **self.bind().claims}
 
     @property
     def given(self) -> str:

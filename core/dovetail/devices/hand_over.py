@@ -8,10 +8,10 @@ from typing import Any
 import attrs
 import jax
 import numpy as np
-from flax import nnx
 from jax.sharding import Sharding
 
 from dovetail.devices.mesh import Devices
+from dovetail.devices.spanning import moved
 from dovetail.protocols import Weights
 
 
@@ -45,7 +45,7 @@ class HandOver:
     def trained(self, state: Any, role: str) -> Any:
         """Return a copy of parameters on the devices of a role."""
         began, to = time.perf_counter(), self.devices.of(role)
-        made = jax.block_until_ready(_moved(state, to))
+        made = jax.block_until_ready(moved(state, to.place, copied))
         self.seconds += time.perf_counter() - began
         self.size += sum(leaf.nbytes for leaf in jax.tree.leaves(state))
         return made
@@ -54,7 +54,7 @@ class HandOver:
         if self.devices.of(role) is self.devices:
             return frozen
         if role not in self._frozen or self._frozen[role][0] is not frozen:
-            self._frozen[role] = frozen, _moved(frozen, self.devices.of(role))
+            self._frozen[role] = frozen, moved(frozen, self.devices.of(role).place, copied)
         return self._frozen[role][1]
 
     def timings(self) -> dict[str, float]:
@@ -63,14 +63,6 @@ class HandOver:
         if not size:
             return {}
         return {"hand_over/seconds": seconds, "hand_over/gb_per_second": size / 1e9 / max(seconds, 1e-9)}
-
-
-def _moved(state: Any, to: Devices) -> Any:
-    def move(variable: Any) -> Any:
-        value = variable.get_value()
-        return variable.replace(copied(value, to.place(variable.get_metadata().get("axes"), value.shape)))
-
-    return jax.tree.map(move, state, is_leaf=lambda x: isinstance(x, nnx.Variable))
 
 
 def copied(value: jax.Array, sharding: Sharding | None) -> jax.Array:

@@ -15,9 +15,8 @@ from flax import nnx
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, Sharding
 
 from dovetail.config.settings import Mesh
-from dovetail.devices.host_memory import give_back_after_compiling
 from dovetail.devices.presence import devices
-from dovetail.devices.spanning import own_shape, put
+from dovetail.devices.spanning import moved, own_shape, put
 from dovetail.errors import ConfigError
 from dovetail.protocols import Axes
 from dovetail.registry import plugin_manager
@@ -65,7 +64,6 @@ class Devices:
         """
         there = devices()
         tell(plugin_manager(), "dovetail_devices", devices=there)
-        give_back_after_compiling()
         _check_there(settings, "mesh", there)
         for role, each in apart.items():
             _check_there(each, f"{role}/mesh", there)
@@ -133,14 +131,7 @@ class Devices:
 
     def spread(self, state: nnx.State) -> nnx.State:
         """Move each parameter of a state to its place."""
-        if self.mesh is None:
-            return state
-
-        def move(variable: nnx.Variable[Any]) -> nnx.Variable[Any]:
-            value = variable.get_value()
-            return variable.replace(put(value, self.place(variable.get_metadata().get("axes"), value.shape)))
-
-        return jax.tree.map(move, state, is_leaf=lambda x: isinstance(x, nnx.Variable))
+        return state if self.mesh is None else moved(state, self.place, put)
 
     def whole(self, tree: Any) -> Any:
         """Replicate small arrays on all devices."""

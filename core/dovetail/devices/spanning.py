@@ -14,6 +14,19 @@ from jax.sharding import NamedSharding, PartitionSpec, Sharding
 from dovetail.devices.processes import is_first, several
 
 
+def moved(state: Any, place: Callable[..., Sharding | None], move: Callable[[Any, Sharding | None], Any]) -> Any:
+    """Return a state in which `move(array, sharding)` replaces the array of each parameter.
+
+    `place` returns the sharding, given the parameter's logical axes and shape; see `dovetail.protocols.Place`.
+    """
+
+    def at_its_place(variable: nnx.Variable[Any]) -> nnx.Variable[Any]:
+        value = variable.get_value()
+        return variable.replace(move(value, place(variable.get_metadata().get("axes"), value.shape)))
+
+    return jax.tree.map(at_its_place, state, is_leaf=lambda x: isinstance(x, nnx.Variable))
+
+
 def put(array: Any, sharding: Sharding | None) -> jax.Array:
     """Put an array on devices of all processes, each of which has the same array.
 
@@ -54,13 +67,11 @@ def own_copy(state: Any, place: Callable[..., Sharding | None]) -> Any:
     The other processes get None. One parameter at a time is briefly replicated on every device.
     """
 
-    def bring(variable: nnx.Variable[Any]) -> Any:
-        value = _everywhere(variable.get_value()).addressable_data(0)
-        if not is_first():
-            return None
-        return variable.replace(jax.device_put(value, place(variable.get_metadata().get("axes"), value.shape)))
+    def bring(value: jax.Array, sharding: Sharding | None) -> jax.Array | None:
+        here = _everywhere(value).addressable_data(0)
+        return jax.device_put(here, sharding) if is_first() else None
 
-    found = jax.tree.map(bring, state, is_leaf=lambda x: isinstance(x, nnx.Variable))
+    found = moved(state, place, bring)
     return found if is_first() else None
 
 

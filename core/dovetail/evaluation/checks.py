@@ -38,7 +38,8 @@ class Check:
             scores = sampled.scores.total
         else:
             given = sampled.examples, sampled.texts, sampled.completions, sampled.group_size
-            scores = self.scorer.table(*given, sampled.completed.episodes)[:, 0]
+            table, _ = self.scorer.table(*given, sampled.completed.episodes)
+            scores = table[:, 0]
         return np.nan_to_num(scores, nan=-np.inf) >= self.at_least
 
 

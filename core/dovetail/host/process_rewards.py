@@ -8,12 +8,12 @@ from typing import Any, Final
 
 import attrs
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
-from dovetail.errors import DovetailError, RewardError
-from dovetail.host.rewards import given_to_rewards, metric, shown
+from dovetail.errors import RewardError
+from dovetail.host.rewards import call_reward, given_to_rewards, shown
 from dovetail.protocols import Completions, Example, Tokenizer
-from dovetail.step.parts import Part, split_metrics
+from dovetail.step.parts import Part
 
 ENDS: Final = "ends"
 """A process reward that reads this gets, for each completion, the number of characters of its text up to and including
@@ -54,40 +54,23 @@ class ProcessScorer:
         total = np.zeros(drawn.mask.shape, np.float32)
         metrics = {}
         for part, function in zip(self.rewards, self._functions, strict=True):
-            found, measured = _called(part, function, examples, given, drawn)
-            total += np.float32(part.floats["coef"]) * found
+            returned, measured = call_reward(part, function, examples, given, "list")
             name = part.component.name
-            metrics[name] = found.sum(axis=1, dtype=np.float64)
-            metrics |= {f"{name}/{key}": metric(value, f"{name}/{key}", len(texts)) for key, value in measured.items()}
+            found = _on_tokens(returned, name, given, drawn.mask)
+            total += np.float32(part.floats["coef"]) * found
+            metrics |= {name: found.sum(axis=1, dtype=np.float64)} | measured
         return total, metrics
 
 
-def _called(
-    part: Part,
-    function: Any,
-    examples: Sequence[Example],
-    given: Mapping[str, list[Any]],
-    drawn: Completions,
-) -> tuple[Float[np.ndarray, "seq token"], dict[str, Any]]:
-    name, reads = part.component.name, part.component.reads
-    arguments = [given[read] if read in given else [example[read] for example in examples] for read in reads]
-    try:
-        returned, metrics = split_metrics(function(*arguments))
-        returned = list(returned)
-    except DovetailError:
-        raise
-    except Exception as error:
-        raise RewardError(
-            f"process_reward {name} ({part.component.origin}) raised {type(error).__name__}: {error}; first completion:"
-            f" {shown(given['completions'][0])}"
-        ) from error
-    if len(returned) != len(examples):
-        raise RewardError(f"process_reward {name} returned {len(returned)} lists for {len(examples)} completions")
-    found = np.zeros(drawn.mask.shape, np.float32)
-    for row, (values, mask) in enumerate(zip(returned, drawn.mask, strict=True)):
+def _on_tokens(
+    returned: Sequence[Any], name: str, given: Mapping[str, list[Any]], mask: Bool[np.ndarray, "seq token"]
+) -> Float[np.ndarray, "seq token"]:
+    """Put the numbers of a process reward on the policy tokens; None for a completion means zeros."""
+    found = np.zeros(mask.shape, np.float32)
+    for row, (values, own) in enumerate(zip(returned, mask, strict=True)):
         if values is not None:
-            found[row, mask] = _numbers(values, int(mask.sum()), name, row, given)
-    return found, metrics
+            found[row, own] = _numbers(values, int(own.sum()), name, row, given)
+    return found
 
 
 def _numbers(values: Any, count: int, name: str, row: int, given: Mapping[str, list[Any]]) -> np.ndarray:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import abc
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Literal, overload
+from typing import Any, Final, Literal
 
 import attrs
 import numpy as np
 from jaxtyping import Bool, Int
 
+from dovetail.data import View
 from dovetail.errors import DataError
 from dovetail.protocols import ASSISTANT, Example, Message, Tokenizer
 
@@ -53,44 +53,13 @@ class LengthReport:
         )
 
 
-class _Seen(Sequence[Example], abc.ABC):
-    """A view of a sequence of examples."""
-
-    @overload
-    def __getitem__(self, index: int) -> Example: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Example]: ...
-    def __getitem__(self, index: int | slice) -> Example | Sequence[Example]:
-        return self._part(index) if isinstance(index, slice) else self._at(index)
-
-    @abc.abstractmethod
-    def _at(self, index: int) -> Example: ...
-
-    @abc.abstractmethod
-    def _part(self, which: slice) -> Sequence[Example]: ...
+def rendered(examples: Sequence[Example], render: Callable[[Example], str]) -> Sequence[Example]:
+    """Return a view of a task's examples whose `prompt` is the text that the model reads."""
+    return View(examples, lambda example: {**example, "prompt": render(example)})
 
 
 @attrs.frozen
-class Rendered(_Seen):
-    """A view of a task's examples whose `prompt` is the text that the model reads."""
-
-    examples: Sequence[Example]
-    render: Callable[[Example], str]
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def _at(self, index: int) -> Example:
-        example = self.examples[index]
-        return {**example, "prompt": self.render(example)}
-
-    def _part(self, which: slice) -> Sequence[Example]:
-        # the task's own sequence is asked for single examples only, which is what a lazy one can give
-        return Selected(self, np.arange(*which.indices(len(self))))
-
-
-@attrs.frozen
-class Selected(_Seen):
+class Selected(Sequence[Example]):
     """A view of the examples whose prompts fit."""
 
     examples: Sequence[Example]
@@ -99,56 +68,32 @@ class Selected(_Seen):
     def __len__(self) -> int:
         return len(self.indices)
 
-    def _at(self, index: int) -> Example:
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return Selected(self.examples, self.indices[index])
         return self.examples[int(self.indices[index])]
 
-    def _part(self, which: slice) -> Sequence[Example]:
-        return Selected(self.examples, self.indices[which])
 
-
-@attrs.frozen
-class Checked(_Seen):
-    """A view of examples that measures each text after the first `measured` when it is read.
-
-    `shown` has the same examples with the text that the model reads.
-    """
-
-    examples: Sequence[Example]
-    shown: Sequence[Example]
-    tokenizer: Tokenizer
-    limit: Limit
-    measured: int
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def _part(self, which: slice) -> Sequence[Example]:
-        return Selected(self, np.arange(len(self))[which])
-
-    def _at(self, index: int) -> Example:
-        example, number = self.examples[index], index % len(self)
-        if number >= self.measured:
-            length = _length(self.shown[number][self.limit.column], self.tokenizer)
-            if length > self.limit.tokens:
-                what = f"{self.limit.split} {self.limit.column}".strip()
-                raise DataError(
-                    f"{what} {number} of {len(self)} has {length} tokens and exceeds {self.limit.setting} ="
-                    f" {self.limit.tokens}. Raise it, or set {self.limit.action_setting} to 'filter' or 'truncate'"
-                )
-        return example
-
-
-def fit(examples: Sequence[Example], tokenizer: Tokenizer, limit: Limit) -> tuple[Sequence[Example], LengthReport]:
+def fit(
+    examples: Sequence[Example], tokenizer: Tokenizer, limit: Limit, shown: Sequence[Example] | None = None
+) -> tuple[Sequence[Example], LengthReport]:
     """Compare the lengths of texts with the limit and treat those that are too long.
 
     Only the first texts of a large task are measured now; with the action 'error' the others are measured when they are
     read. With 'filter' all texts are measured now, because the order of the examples depends on how many are left.
 
+    Args:
+        examples: the examples from which those that fit are returned.
+        tokenizer: the run's.
+        limit: the limit, and what to do with longer texts.
+        shown: the same examples with the texts that are measured, if they are others.
+
     Raises:
         DataError: with the action 'error' if a text is too long, with the count and the remedies; or if none is left.
     """
+    shown = examples if shown is None else shown
     count = len(examples) if limit.action == "filter" else min(len(examples), MEASURED)
-    lengths = np.fromiter(_lengths(examples, count, tokenizer, limit), np.int64, count)
+    lengths = np.fromiter(_lengths(shown, count, tokenizer, limit), np.int64, count)
     beyond = lengths > limit.tokens
     longest = int(lengths.max(initial=0))
     report = LengthReport(total=count, of=len(examples), too_long=int(beyond.sum()), longest=longest, limit=limit)
@@ -163,8 +108,26 @@ def fit(examples: Sequence[Example], tokenizer: Tokenizer, limit: Limit) -> tupl
             raise DataError(f"{report}. None is left")
         return Selected(examples, kept), report
     if limit.action == "error" and count < len(examples):
-        return Checked(examples, examples, tokenizer, limit, count), report
+        return _checked(examples, shown, tokenizer, limit, count), report
     return examples, report
+
+
+def _checked(
+    examples: Sequence[Example], shown: Sequence[Example], tokenizer: Tokenizer, limit: Limit, measured: int
+) -> Sequence[Example]:
+    """Return a view of examples that measures each text after the first `measured` when it is read."""
+
+    def at(number: int) -> Example:
+        example = examples[number]
+        if number >= measured and (length := _length(shown[number][limit.column], tokenizer)) > limit.tokens:
+            what = f"{limit.split} {limit.column}".strip()
+            raise DataError(
+                f"{what} {number} of {len(examples)} has {length} tokens and exceeds {limit.setting} ="
+                f" {limit.tokens}. Raise it, or set {limit.action_setting} to 'filter' or 'truncate'"
+            )
+        return example
+
+    return View(range(len(examples)), at)
 
 
 def _lengths(examples: Sequence[Example], count: int, tokenizer: Tokenizer, limit: Limit) -> Iterator[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import numpy as np
@@ -32,9 +32,8 @@ class Replaying:
         if "train.replay" not in config.choices:
             return None
         choice = config.choice("train.replay")
-        replay: Any = choice.bind()
         owner = f"{choice.component.label} of {choice.component.origin}"
-        return cls(replay=replay, owner=owner, group_size=config.train.group_size, seed=config.run.seed)
+        return cls(replay=choice.bind(), owner=owner, group_size=config.train.group_size, seed=config.run.seed)
 
     def init(self, empty: Batch) -> Batch:
         """Return the initial state, for groups with the fields and shapes of `empty`."""

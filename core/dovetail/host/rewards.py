@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import cached_property
-from typing import Any
+from typing import Any, Final, Literal
 
 import attrs
 import numpy as np
@@ -128,7 +128,7 @@ class Scorer:
             RewardError: if a reward raises, returns a wrong number of scores, or a score that is not a finite number;
                 the message names the reward and the sample.
         """
-        table, metrics = self._score(examples, completions, drawn, group_size, episodes)
+        table, metrics = self.table(examples, completions, drawn, group_size, episodes)
         # without rewards nothing abstains: the run learns only from process rewards or loss terms
         total = self._combine(table, self._names) if self.rewards else np.zeros(len(examples))
         return Scores(total=total, table=table, names=self._names, metrics=metrics)
@@ -140,24 +140,15 @@ class Scorer:
         drawn: Completions | None = None,
         group_size: int = 1,
         episodes: Episodes | None = None,
-    ) -> Float[np.ndarray, "seq reward"]:
-        """Return each reward's scores, NaN where it abstained. It raises the same errors as a call."""
-        return self._score(examples, completions, drawn, group_size, episodes)[0]
-
-    def _score(
-        self,
-        examples: Sequence[Example],
-        completions: Sequence[str],
-        drawn: Completions | None,
-        group_size: int,
-        episodes: Episodes | None = None,
-    ) -> tuple[Float[np.ndarray, "seq reward"], dict[str, Float[np.ndarray, "seq"]]]:
+    ) -> tuple[Float[np.ndarray, "seq reward"], Metrics]:
+        """Return each reward's scores, NaN where it abstained, and the metrics. It raises the same errors as a call."""
         given = given_to_rewards(examples, completions, drawn, group_size, episodes)
         columns, metrics = [], {}
         for part, function in zip(self.rewards, self._functions, strict=True):
-            column, found = _called(part, function, examples, given)
-            columns.append(column)
-            metrics |= {f"{part.component.name}/{name}": value for name, value in found.items()}
+            scores, found = call_reward(part, function, examples, given, "score")
+            name = part.component.name
+            columns.append(np.array([_number(score, name, i, given) for i, score in enumerate(scores)], np.float64))
+            metrics |= found
         return np.stack(columns, axis=1) if columns else np.zeros((len(examples), 0)), metrics
 
 
@@ -219,10 +210,30 @@ def _column_settings(part: Part) -> list[tuple[str, str]]:
     return named if EXAMPLES in part.component.reads else []
 
 
-def _called(
-    part: Part, function: Callable[..., Any], examples: Sequence[Example], given: dict[str, list[Any]]
-) -> tuple[Float[np.ndarray, "seq"], dict[str, Float[np.ndarray, "seq"]]]:
+def call_reward(
+    part: Part,
+    function: Callable[..., Any],
+    examples: Sequence[Example],
+    given: Mapping[str, list[Any]],
+    entry: Literal["score", "list"],
+) -> tuple[list[Any], dict[str, Float[np.ndarray, "seq"]]]:
+    """Call a reward or process reward.
+
+    Args:
+        part: the reward.
+        function: the same, built.
+        examples: the example that each completion answers.
+        given: from `given_to_rewards`.
+        entry: what it returns for each completion, for messages.
+
+    Returns:
+        What it returned for each completion, not checked yet, and its metrics as `REWARD/METRIC`.
+
+    Raises:
+        RewardError: if it raises, or returns anything but one entry for each completion.
+    """
     name = part.component.name
+    label = f"{part.component.kind} {name}"
     # each reward gets new lists, so that its changes to them do not affect the next reward
     arguments = [
         list(given[read]) if read in given else [example[read] for example in examples] for read in part.component.reads
@@ -230,21 +241,26 @@ def _called(
     try:
         returned, metrics = split_metrics(function(*arguments))
         if isinstance(returned, str | bytes | Mapping | Set):
-            raise TypeError(f"it returned {shown(repr(returned))}; return a list with a number for each completion")
+            raise TypeError(
+                f"it returned {shown(repr(returned))}; return a list with a {_ENTRY[entry]} for each completion"
+            )
         returned = list(itertools.islice(returned, len(examples) + 1))
     except DovetailError:
         raise
     except (Exception, SystemExit) as error:
         raise RewardError(
-            f"reward {name} ({part.component.origin}) raised {_said(error)}; first completion:"
+            f"{label} ({part.component.origin}) raised {_said(error)}; first completion:"
             f" {shown(given['completions'][0])}{raised_in(part.component.load(), error)}"
         ) from error
     if len(returned) > len(examples):
-        raise RewardError(f"reward {name} returned more than {len(examples)} scores for as many completions")
+        raise RewardError(f"{label} returned more than {len(examples)} {entry}s for as many completions")
     if len(returned) != len(examples):
-        raise RewardError(f"reward {name} returned {len(returned)} scores for {len(examples)} completions")
-    scores = np.array([_number(score, name, i, given) for i, score in enumerate(returned)], np.float64)
-    return scores, {key: metric(value, f"{name}/{key}", len(examples)) for key, value in metrics.items()}
+        raise RewardError(f"{label} returned {len(returned)} {entry}s for {len(examples)} completions")
+    measured = {f"{name}/{key}": value for key, value in metrics.items()}
+    return returned, {key: metric(value, key, len(examples)) for key, value in measured.items()}
+
+
+_ENTRY: Final = {"score": "number", "list": "list of numbers"}
 
 
 def _said(error: BaseException) -> str:
@@ -255,7 +271,7 @@ def _said(error: BaseException) -> str:
         return f"{type(error).__name__} without a readable message"
 
 
-def _number(score: Any, name: str, index: int, given: dict[str, list[Any]]) -> float:
+def _number(score: Any, name: str, index: int, given: Mapping[str, list[Any]]) -> float:
     if score is None:
         return math.nan
     try:

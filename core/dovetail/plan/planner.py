@@ -118,8 +118,7 @@ class _Columns(Collection[str]):
     config: Config
 
     def _names(self) -> tuple[str, ...]:
-        task: Any = self.config.choice("train.task").bind()
-        return tuple(getattr(task, "columns", ()))
+        return tuple(getattr(self.config.choice("train.task").bind(), "columns", ()))
 
     def __contains__(self, name: object) -> bool:
         return name in self._names()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dovetail.config import Config
@@ -12,8 +12,7 @@ def replayed_groups(config: Config) -> int:
     """Return how many earlier groups are replayed in each step."""
     if "train.replay" not in config.choices:
         return 0
-    replay: Any = config.choice("train.replay").bind()
-    return replay.groups
+    return config.choice("train.replay").bind().groups
 
 
 def rows_of_step(config: Config) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
+from jaxtyping import Array, Int
 
 from dovetail.config import Choice, Config, floats, statics
 from dovetail.devices.compiled import NUMBERS
@@ -53,6 +54,11 @@ class Follow:
     def moves(self) -> bool:
         """Whether the weights ever change, in which case they are part of a checkpoint."""
         return not self.part.component.declares.get("constant")
+
+    def __call__(self, weights: Any, policy: Any, step: Int[Array, ""], hyper: Mapping[str, Floats]) -> Any:
+        """Return the role's next weights, given the policy's after `step` steps."""
+        moved, _ = self.part({"weights": weights, "policy": policy, "step": step}, hyper)
+        return moved
 
 
 @attrs.frozen(kw_only=True)
@@ -301,22 +307,6 @@ def warnings(config: Config) -> list[str]:
             " with like, where the engine reports that"
         )
     return found
-
-
-def check_roles(models: Any, follow: Mapping[str, Follow], tokenizer: Any) -> None:
-    """Refuse a role that follows the policy but has its own model, or whose model has a different vocabulary.
-
-    Raises:
-        ConfigError: naming the settings.
-    """
-    for role, each in follow.items():
-        if each.moves and models.has_own(role):
-            raise ConfigError(
-                f"roles.{role} = '{each.part.component.name}' follows the policy, so its weights must be the policy's;"
-                f" set {role}.model to None, or roles.{role} = 'frozen'"
-            )
-        if models.has_own(role):
-            models.check_role(role, tokenizer)
 
 
 def part(role: str, choice: Choice) -> Part:

@@ -69,7 +69,7 @@ class Collector:
         metrics: Sums = {}
         if not self.is_scored:
             scoring = Scoring(algorithm=self.algorithm, graphdefs=self.graphdefs)
-            found, metrics = scoring.batch(weights, view.known(), hyper)
+            found, metrics = scoring(weights, view.known(), hyper)
             view = view.take(found)
         ours = f"{OLD}{self.algorithm.plan.compared}"
         if ours in view:

@@ -14,7 +14,6 @@ SAMPLING: Final = 2
 STEP: Final = 3
 EVALUATION: Final = 4
 GENERATION: Final = 5
-DEMONSTRATIONS: Final = 6
 ROLE_INIT: Final = 7
 PROMPTS: Final = 8
 REPLAY: Final = 9

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -22,25 +22,25 @@ from dovetail.step.parts import Floats, Sums, sums
 
 @attrs.frozen(kw_only=True)
 class Scoring:
-    """Evaluates models. `graphdefs` has the structure of each role's model that differs from the policy's."""
+    """Evaluates models.
+
+    Attributes:
+        algorithm: the algorithm of the step.
+        graphdefs: the structure of each role's model that differs from the policy's.
+        roles: the roles whose passes of the stage `passes` are executed; None means all.
+    """
 
     algorithm: Algorithm
     graphdefs: Mapping[str, Any]
+    roles: tuple[str, ...] | None = None
 
-    def batch(
-        self,
-        weights: Mapping[str, Weights],
-        batch: dict[str, Array],
-        hyper: dict[str, Floats],
-        roles: Collection[str] | None = None,
+    def __call__(
+        self, weights: Mapping[str, Weights], batch: dict[str, Array], hyper: dict[str, Floats]
     ) -> tuple[dict[str, Any], Sums]:
-        """Execute the passes of the stage `passes` in micro-batches; return fields and their metrics.
-
-        With `roles`, only the passes of these roles' models are executed.
-        """
+        """Execute the passes of the stage `passes` in micro-batches; return fields and their metrics."""
         found, metrics = dict[str, Any](), Sums()
         for each in self.algorithm.plan.passes_of(live=False):
-            if roles is not None and each.role not in roles:
+            if self.roles is not None and each.role not in self.roles:
                 continue
             inputs = INPUTS[each.inputs]
             stride = self.algorithm.sizes.group_size if inputs.shared else 1

@@ -17,54 +17,42 @@ from dovetail.devices.mesh import Devices
 from dovetail.devices.spanning import own_copy
 from dovetail.protocols import Weights
 from dovetail.train import in_flight
-from dovetail.train.ahead import Beginning, InTurn, open_sampling
+from dovetail.train.ahead import InTurn, open_sampling
 from dovetail.train.drawing import Message
+from dovetail.train.drawn import Extras
 from dovetail.train.metrics import WAITED, Clock
-from dovetail.train.order import Task
+from dovetail.train.order import InOrder, Task
+from dovetail.train.setup import Setup
 
 
 @attrs.define(kw_only=True)
-class Across:
+class Across(InOrder):
     """See `dovetail.train.ahead.InTurn`; all processes call everything here, in the same order.
 
     Attributes:
-        tasks: all tasks of the sampler's program in this run.
-        taken: number of messages that the trainer has taken.
         memory: arrays with the shapes of the curriculum's state; the values are in process 0.
         frozen: process 0's copy of the parameters that are not trained.
         own: the devices of this process.
         inner: process 0's end of the channels.
     """
 
-    tasks: tuple[Task, ...]
-    taken: int
     memory: dict[str, Any]
     frozen: Any
     own: Devices
     inner: InTurn | None
 
     @classmethod
-    def open(cls, begin: Beginning) -> Across:
+    def open(
+        cls, setup: Setup, extras: Extras, tasks: tuple[Task, ...], weights: Weights, version: int, cut: in_flight.Cut
+    ) -> Across:
         """Open the sampler's program in process 0; see `dovetail.train.ahead.open_sampling`."""
-        own = Devices.own(begin.setup.config.mesh)
-        trained, frozen = (own_copy(each, own.place) for each in begin.weights)
+        own = Devices.own(setup.config.mesh)
+        trained, frozen = (own_copy(each, own.place) for each in weights)
         inner = None
         if processes.is_first():
             with own.use():
-                inner = open_sampling(attrs.evolve(begin, weights=Weights(trained, frozen)))
-        return cls(
-            tasks=begin.tasks,
-            taken=begin.cut.taken,
-            memory=begin.cut.cursor.memory,
-            frozen=frozen,
-            own=own,
-            inner=inner,
-        )
-
-    @property
-    def next(self) -> Task | None:
-        """Return the task of the next message; None after the last one."""
-        return self.tasks[self.taken] if self.taken < len(self.tasks) else None
+                inner = open_sampling(setup, extras, tasks, Weights(trained, frozen), version, cut)
+        return cls(tasks=tasks, taken=cut.taken, memory=cut.cursor.memory, frozen=frozen, own=own, inner=inner)
 
     def take(self, clock: Clock) -> Message:
         """Return the next message."""

@@ -31,7 +31,7 @@ from dovetail.train import in_flight
 from dovetail.train.drawing import Cursor, Drawing, Message
 from dovetail.train.drawn import Extras
 from dovetail.train.metrics import WAITED, Clock
-from dovetail.train.order import Task
+from dovetail.train.order import InOrder, Task
 from dovetail.train.setup import Setup
 
 SAMPLER: Final = "sampler"
@@ -56,25 +56,16 @@ class Failed:
 
 
 @attrs.define(kw_only=True)
-class InTurn:
+class InTurn(InOrder):
     """The trainer's end of the channels without running ahead: a task is done when its message is requested.
 
     Attributes:
         drawing: the sampler's program.
-        tasks: all of its tasks in this run.
-        taken: number of messages that the trainer has taken.
         cursor: the position from which the batch after the last received one continues.
     """
 
     drawing: Drawing
-    tasks: tuple[Task, ...]
-    taken: int
     cursor: Cursor
-
-    @property
-    def next(self) -> Task | None:
-        """Return the task of the next message; None after the last one."""
-        return self.tasks[self.taken] if self.taken < len(self.tasks) else None
 
     def take(self, clock: Clock) -> Message:
         """Return the next message.
@@ -236,11 +227,12 @@ class Ahead(InTurn):
             self._arrived[given[0]] = given[1]
 
 
-@attrs.frozen(kw_only=True)
-class Beginning:
-    """What the sampler's program begins with.
+def open_sampling(
+    setup: Setup, extras: Extras, tasks: tuple[Task, ...], weights: Weights, version: int, cut: in_flight.Cut
+) -> InTurn:
+    """Open the sampler's program.
 
-    Attributes:
+    Args:
         setup: the run.
         extras: what is drawn beside the prompts.
         tasks: all tasks of the program in this run.
@@ -248,33 +240,21 @@ class Beginning:
         version: their number.
         cut: the state of the channels at the start of the run, or at the checkpoint that it resumes from.
     """
-
-    setup: Setup
-    extras: Extras
-    tasks: tuple[Task, ...]
-    weights: Weights
-    version: int
-    cut: in_flight.Cut
-
-
-def open_sampling(begin: Beginning) -> InTurn:
-    """Open the sampler's program."""
-    setup, weights, version, cut = begin.setup, begin.weights, begin.version, begin.cut
     if not setup.config.train.staleness:
-        drawing = Drawing.open(setup, begin.extras, setup.hand_over.lend(weights, ROLLOUT), version, cut.cursor)
-        return InTurn(drawing=drawing, tasks=begin.tasks, taken=cut.taken, cursor=drawing.cursor())
+        drawing = Drawing.open(setup, extras, setup.hand_over.lend(weights, ROLLOUT), version, cut.cursor)
+        return InTurn(drawing=drawing, tasks=tasks, taken=cut.taken, cursor=drawing.cursor())
     published = {
         older: setup.hand_over(Weights(trained, weights.frozen), ROLLOUT) for older, trained in cut.weights.items()
     }
     published[version] = setup.hand_over(weights, ROLLOUT)
     oldest = min(published)
-    drawing = Drawing.open(setup, begin.extras, published[oldest], oldest, cut.cursor)
+    drawing = Drawing.open(setup, extras, published[oldest], oldest, cut.cursor)
     opened = Ahead(
         drawing=drawing,
-        tasks=begin.tasks,
+        tasks=tasks,
         taken=cut.taken,
         cursor=drawing.cursor(),
-        used=frozenset(task.version for task in begin.tasks),
+        used=frozenset(task.version for task in tasks),
         published=published,
         pending=deque(Made(message) for message in cut.messages),
     )

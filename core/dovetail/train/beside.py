@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
-from jaxtyping import Array
 
 from dovetail.devices.compiled import share
 from dovetail.devices.mesh import Devices
@@ -16,20 +15,6 @@ from dovetail.protocols import Weights
 from dovetail.step.algorithm import Algorithm
 from dovetail.step.parts import Floats, Sums, merge
 from dovetail.step.scoring import Scoring
-
-
-@attrs.frozen(kw_only=True)
-class Passes:
-    """The passes of the stage `passes` of some roles' models."""
-
-    scoring: Scoring
-    roles: tuple[str, ...]
-
-    def __call__(
-        self, weights: dict[str, Weights], batch: dict[str, Array], hyper: dict[str, Floats]
-    ) -> tuple[dict[str, Any], Sums]:
-        """Return fields and their metrics."""
-        return self.scoring.batch(weights, batch, hyper, self.roles)
 
 
 @attrs.frozen(kw_only=True)
@@ -59,11 +44,10 @@ class Beside:
             return None
         together = [role for role in needed if role not in apart]
         groups = [(role,) for role in apart] + ([tuple(together)] if together else [])
-        scoring = Scoring(algorithm=algorithm, graphdefs=graphdefs)
         programs = {}
         for roles in groups:
             models = tuple(dict.fromkeys(role for each in roles for role in needed[each]))
-            programs[roles[0]] = models, share(Passes(scoring=scoring, roles=roles))
+            programs[roles[0]] = models, share(Scoring(algorithm=algorithm, graphdefs=graphdefs, roles=roles))
         fields = {field for each in passes for field in INPUTS[each.inputs].fields.values()}
         return cls(devices=devices, programs=programs, reads=frozenset(fields | {KEPT}))
 

@@ -51,7 +51,7 @@ class Prompts:
         """Return the prompts of a run."""
         config = setup.config
         chosen: Choice | None = config.choices.get("train.curriculum")
-        curriculum: Any = chosen.bind() if chosen else None
+        curriculum = chosen.bind() if chosen else None
         examples, seed, count = setup.train_examples, config.run.seed, config.train.prompts_of_round
         stream = None if curriculum else prompt_stream(examples, seed, count)
         owner = f"{chosen.component.label} of {chosen.component.origin}" if chosen else ""

@@ -16,7 +16,7 @@ from dovetail.run.journal import MESSAGES
 from dovetail.train import in_flight
 from dovetail.train.drawing import Cursor, Message
 from dovetail.train.metrics import Clock
-from dovetail.train.order import Task
+from dovetail.train.order import InOrder, Task
 
 
 def head(task: Task, message: Message) -> dict[str, Any]:
@@ -25,12 +25,10 @@ def head(task: Task, message: Message) -> dict[str, Any]:
 
 
 @attrs.define(kw_only=True)
-class Kept:
+class Kept(InOrder):
     """The messages that a run has taken from its sampler, in the same order; see `dovetail.train.ahead.InTurn`."""
 
     path: Path
-    tasks: tuple[Task, ...]
-    taken: int
     cursor: Cursor
     _blocks: Iterator[tuple[dict[str, Any], bytes]] = attrs.field(alias="blocks")
 
@@ -48,11 +46,6 @@ class Kept:
                 " with run.keep_messages = True"
             )
         return cls(path=path, tasks=order, taken=taken, cursor=cursor, blocks=islice(blocks(path), taken, None))
-
-    @property
-    def next(self) -> Task | None:
-        """Return the task of the next message; None after the last one."""
-        return self.tasks[self.taken] if self.taken < len(self.tasks) else None
 
     def take(self, clock: Clock) -> Message:
         """Return the next message.

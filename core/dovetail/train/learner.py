@@ -27,7 +27,7 @@ from dovetail.step.parts import Part, Sums, merge, once
 from dovetail.step.update import Trained, Update, mini_batches
 from dovetail.train import in_flight, kept
 from dovetail.train.across import Across
-from dovetail.train.ahead import Beginning, InTurn, open_sampling
+from dovetail.train.ahead import InTurn, open_sampling
 from dovetail.train.beside import Beside
 from dovetail.train.drawing import Batch, Cursor, Message
 from dovetail.train.drawn import Extras, Prompts
@@ -35,6 +35,7 @@ from dovetail.train.metrics import Clock, means
 from dovetail.train.models import in_mode
 from dovetail.train.role_models import RoleModels
 from dovetail.train.session import RL, Run
+from dovetail.train.setup import Setup
 
 
 @attrs.define(kw_only=True)
@@ -76,10 +77,7 @@ class Learner:
         graphdefs = {POLICY: setup.graphdef, **roles.graphdefs}
         critic, critic_frozen = None, None
         if algorithm.has_critic:
-            own, made = setup.models.critic(Weights(start, setup.weights.frozen))
-            graphdefs[CRITIC], (weights, critic_frozen) = in_mode(own, made, setup.settled.mode), made
-            with setup.devices.of(CRITIC).use():
-                critic = Trained(weights, algorithm.optimisers[CRITIC].init(weights))
+            graphdefs[CRITIC], critic, critic_frozen = _critic(setup, start)
         memory = {name: part.build().init(config.setting(name)) for name, part in algorithm.controllers.items()}
         extras, replay = Extras.of(setup), Replaying.of(config)
         if replay is not None:
@@ -94,14 +92,7 @@ class Learner:
             policy, critic, memory, following, flying = state
             roles.restore(following)
             cut = in_flight.restored(saved.data, flying, {name: memory.pop(name) for name in curriculum})
-        weights = Weights(policy.params, setup.weights.frozen)
-        if run.replays:
-            sampling = kept.Kept.open(run.replays, run.tasks, cut.taken, cut.cursor)
-        else:
-            opening = Across.open if processes.several() else open_sampling
-            sampling = opening(
-                Beginning(setup=setup, extras=extras, tasks=run.tasks, weights=weights, version=first, cut=cut)
-            )
+        sampling = _open_channels(run, extras, Weights(policy.params, setup.weights.frozen), first, cut)
         setup.hand_over.timings()  # discards the time of the initial move, which does not belong to a step
         beside = Beside.of(algorithm, graphdefs, setup.devices)
         collector = Collector(algorithm=algorithm, graphdefs=graphdefs, is_scored=beside is not None)
@@ -270,6 +261,24 @@ class Learner:
         """Move the state of the policy's optimiser, which may be in host memory between updates."""
         if self.run.config.memory.optimizer == "host":
             self.policy = Trained(self.policy.params, move(self.policy.optimiser))
+
+
+def _critic(setup: Setup, start: Any) -> tuple[Any, Trained, Any]:
+    """Make the critic; return its structure, its trained parameters with their optimiser's state, and the others."""
+    graphdef, weights = setup.models.critic(Weights(start, setup.weights.frozen))
+    with setup.devices.of(CRITIC).use():
+        trained = Trained(weights.trained, setup.algorithm.optimisers[CRITIC].init(weights.trained))
+    return in_mode(graphdef, weights, setup.settled.mode), trained, weights.frozen
+
+
+def _open_channels(
+    run: Run, extras: Extras, weights: Weights, version: int, cut: in_flight.Cut
+) -> InTurn | Across | kept.Kept:
+    """Open the sampler's program, or the messages that another run has kept."""
+    if run.replays:
+        return kept.Kept.open(run.replays, run.tasks, cut.taken, cut.cursor)
+    opening = Across.open if processes.several() else open_sampling
+    return opening(run.setup, extras, run.tasks, weights, version, cut)
 
 
 def _remembering(algorithm: Algorithm) -> Part:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -11,14 +11,14 @@ import jax
 from flax import nnx
 
 from dovetail import progress
-from dovetail.config import Choice, Config
+from dovetail.config import Config
 from dovetail.config.schema import MESH
 from dovetail.devices.mesh import Devices, check_divides
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.plan.roles import CRITIC, POLICY
 from dovetail.protocols import Adapter, ModelMaker, Tokenizer, ValueHead, Weights
 from dovetail.step import keys
-from dovetail.step.algorithm import Algorithm
+from dovetail.step.algorithm import Algorithm, Follow
 from dovetail.step.forward import ValueModel
 
 
@@ -68,15 +68,23 @@ class Models:
             if check is not None:
                 check(tokenizer)
 
-    def check_role(self, name: str, tokenizer: Tokenizer) -> None:
-        """Refuse a role's own model that does not fit the run's tokenizer; no weights are read.
+    def check_roles(self, follow: Mapping[str, Follow], tokenizer: Tokenizer) -> None:
+        """Refuse a role's own model if the role follows the policy, or the model does not fit the run's tokenizer.
+
+        No weights are read.
 
         Raises:
-            ConfigError: naming the setting.
+            ConfigError: naming the settings.
         """
-        self.check_tokenizer(name, tokenizer)
-        with _named(name):
-            self._abstract(name)
+        for role in filter(self.has_own, follow):
+            if follow[role].moves:
+                raise ConfigError(
+                    f"roles.{role} = '{follow[role].part.component.name}' follows the policy, so its weights must be"
+                    f" the policy's; set {role}.model to None, or roles.{role} = 'frozen'"
+                )
+            self.check_tokenizer(role, tokenizer)
+            with _named(role):
+                self._abstract(role)
 
     def check_algorithm(self, algorithm: Algorithm) -> None:
         """Refuse models that do not fit their meshes, or cannot read rows as the algorithm packs them.
@@ -139,13 +147,13 @@ class Models:
             progress.begin(progress.LOADING, f"{role}, {progress.in_bytes(size)}")
 
     def _maker(self, section: str) -> ModelMaker:
-        return _bound(self.config.choice(f"{section}.model"))
+        return self.config.choice(f"{section}.model").bind()
 
     def _abstract(self, section: str) -> nnx.Module:
         model = self._maker(section).abstract(self.vocab_size)
         if f"{section}.adapter" not in self.config.choices:
             return model
-        adapter: Adapter = _bound(self.config.choice(f"{section}.adapter"))
+        adapter: Adapter = self.config.choice(f"{section}.adapter").bind()
         return nnx.eval_shape(lambda base: adapter.apply(base, rngs=nnx.Rngs(0)), model)
 
     def _make(self, section: str, stream: int) -> nnx.Module:
@@ -155,7 +163,7 @@ class Models:
             rngs = nnx.Rngs(params=keys.stream(self.config.run.seed, stream))
             model = self._maker(section).make(self.vocab_size, rngs=rngs, place=self.devices.of(section).place)
             if f"{section}.adapter" in self.config.choices:
-                adapter: Adapter = _bound(self.config.choice(f"{section}.adapter"))
+                adapter: Adapter = self.config.choice(f"{section}.adapter").bind()
                 model = adapter.apply(model, rngs=rngs)
         return model
 
@@ -197,10 +205,6 @@ def _named(section: str) -> Iterator[None]:
         yield
     except DovetailError as error:
         raise ConfigError(f"{section}.model: {error}") from error
-
-
-def _bound(choice: Choice) -> Any:
-    return choice.bind()
 
 
 def _adapted(model: nnx.Module) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import attrs
+
 
 class Task(NamedTuple):
     """A task with the weights of a version: to sample the batch of a step or, if `batch` is None, to evaluate."""
@@ -34,3 +36,21 @@ def tasks(steps: int, staleness: int, evaluates: Callable[[int], bool]) -> tuple
         first = version + staleness if version else 0
         found += [Task(version, batch) for batch in range(first, min(version + staleness + 1, steps))]
     return tuple(found)
+
+
+@attrs.define(kw_only=True)
+class InOrder:
+    """The trainer's position in the order of the tasks; each form of its end of the channels has one.
+
+    Attributes:
+        tasks: all tasks of the sampler's program in this run.
+        taken: number of messages that the trainer has taken.
+    """
+
+    tasks: tuple[Task, ...]
+    taken: int
+
+    @property
+    def next(self) -> Task | None:
+        """Return the task of the next message; None after the last one."""
+        return self.tasks[self.taken] if self.taken < len(self.tasks) else None

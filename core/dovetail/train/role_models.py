@@ -7,7 +7,6 @@ from typing import Any
 import attrs
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int
 
 from dovetail.devices.compiled import share
 from dovetail.devices.hand_over import HandOver
@@ -16,21 +15,8 @@ from dovetail.devices.population import make_model
 from dovetail.errors import RunError
 from dovetail.protocols import Weights
 from dovetail.step.algorithm import Follow
-from dovetail.step.parts import Floats
 from dovetail.train.models import in_mode
 from dovetail.train.session import RL, Run
-
-
-@attrs.frozen(kw_only=True)
-class Move:
-    """Updates a role's weights after a step."""
-
-    follow: Follow
-
-    def __call__(self, weights: Any, policy: Any, step: Int[Array, ""], hyper: dict[str, Floats]) -> Any:
-        """Return the next weights, given the policy's after `step` steps."""
-        moved, _ = self.follow.part({"weights": weights, "policy": policy, "step": step}, hyper)
-        return moved
 
 
 @attrs.define(kw_only=True)
@@ -86,7 +72,7 @@ class RoleModels:
                 now, devices = self.weights(role)[role], self.hand_over.devices.of(role)
                 there = policy if devices is self.hand_over.devices else self.hand_over.trained(policy, role)
                 with devices.use():
-                    moved = share(Move(follow=each), donate=(0,))(now.trained, there, jnp.int32(step), hyper)
+                    moved = share(each, donate=(0,))(now.trained, there, jnp.int32(step), hyper)
                 self.held[role] = Weights(to_host(moved) if self.on_host else moved, now.frozen)
 
 

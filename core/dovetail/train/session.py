@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -21,7 +21,7 @@ from dovetail.devices.spanning import shared, whole
 from dovetail.errors import RunError
 from dovetail.host.prompts import LengthReport
 from dovetail.progress import Watcher, begin, is_watched, watched_by
-from dovetail.protocols import Sink, SinkMaker
+from dovetail.protocols import Sink
 from dovetail.registry import plugin_manager
 from dovetail.registry.calls import tell
 from dovetail.run.best import check_best, scores
@@ -207,18 +207,13 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Pat
         start = resumed[1].step if resumed and resumed[1].phase == RL else 0
         sinks: list[Sink] = []
 
-        def open_sinks() -> None:
+        def open_records() -> None:
             folder.journal.rewind(resumed[1].journal if resumed else {})
             if processes.is_first():  # which alone removes checkpoints
                 evaluated.update(scores(config, records(path / "metrics.jsonl")))
-            for choice in config.several("run.sinks") if processes.is_first() else ():
-                maker = cast("SinkMaker", choice.bind())
-                sink = maker.open(path, config.train.steps, start)
-                stack.callback(sink.close)
-                sinks.append(sink)
-            stack.enter_context(watched_by(*(sink for sink in sinks if isinstance(sink, Watcher))))
+                sinks.extend(stack.enter_context(_opened_sinks(config, path, start)))
 
-        setup = set_up(config, folder.path, only_sft=only_sft, samples=replays is None, before_loading=open_sinks)
+        setup = set_up(config, folder.path, only_sft=only_sft, samples=replays is None, before_loading=open_records)
         stack.enter_context(setup.devices.use())
         if processes.is_first():
             write_overview(setup, folder.path / "parameters.txt")
@@ -237,23 +232,43 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Pat
             print("\n".join(overview(setup)), file=sys.stderr)
         if not resumed:
             run.tell(*setup.reports)
-        ids = {"config_id": folder.config_id, "run_id": folder.run_id}
-        observe("dovetail_run_start", folder=path, config=config, **ids)
-        status = "failed"
-        try:
+        with _observed(run):
             yield run
-            status = "done"
-        except KeyboardInterrupt:
-            status = "stopped"
-            run.save_good()
-            raise
-        except Exception:
-            run.save_good()
-            raise
-        finally:
-            with contextlib.suppress(RunError):  # a full disk has already ended the run with its own error
-                run.write_spans(RL, run.step)
-            observe("dovetail_run_end", status=status, step=run.step)
+
+
+@contextmanager
+def _opened_sinks(config: Config, path: Path, start: int) -> Iterator[list[Sink]]:
+    """Open the sinks of a run that has done `start` steps; those that watch its activities are notified of them."""
+    with ExitStack() as stack:
+        sinks = list[Sink]()
+        for choice in config.several("run.sinks"):
+            sinks.append(choice.bind().open(path, config.train.steps, start))
+            stack.callback(sinks[-1].close)
+        stack.enter_context(watched_by(*(sink for sink in sinks if isinstance(sink, Watcher))))
+        yield sinks
+
+
+@contextmanager
+def _observed(run: Run) -> Iterator[None]:
+    """Tell the observers of the beginning of a run, and how it ends; the last good state of one that fails is saved."""
+    folder = run.folder
+    ids = {"config_id": folder.config_id, "run_id": folder.run_id}
+    observe("dovetail_run_start", folder=folder.path, config=run.config, **ids)
+    status = "failed"
+    try:
+        yield
+        status = "done"
+    except KeyboardInterrupt:
+        status = "stopped"
+        run.save_good()
+        raise
+    except Exception:
+        run.save_good()
+        raise
+    finally:
+        with contextlib.suppress(RunError):  # a full disk has already ended the run with its own error
+            run.write_spans(RL, run.step)
+        observe("dovetail_run_end", status=status, step=run.step)
 
 
 def write_overview(setup: Setup, path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import attrs
 from flax import nnx
@@ -25,8 +25,7 @@ SETTING: Final = "memory.sizing"
 
 def sizing(config: Config) -> Sizing:
     """Return the component that chooses how a step is computed."""
-    found: Any = config.choice(SETTING).bind()
-    return found
+    return config.choice(SETTING).bind()
 
 
 def settle(

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from dovetail.config import Choice, Config
+from dovetail.config import Config
 from dovetail.devices import processes
 from dovetail.devices.hand_over import HandOver
 from dovetail.devices.mesh import Devices
@@ -24,7 +24,7 @@ from dovetail.host.sampling import Sampler
 from dovetail.host.speakers import Speakers
 from dovetail.plan.roles import ROLLOUT
 from dovetail.protocols import Example, OpenLoop, RolloutEngine, Settled, Task, Tokenizer, Weights
-from dovetail.step.algorithm import Algorithm, assemble, check_roles
+from dovetail.step.algorithm import Algorithm, assemble
 from dovetail.train.columns import check_answers, check_interaction, make_process_scorer, make_scorer, make_speakers
 from dovetail.train.models import Models, in_mode
 from dovetail.train.settled import settle
@@ -67,7 +67,7 @@ class Setup:
         """Open the rollout engine with these weights, which are already on its devices."""
         devices = self.devices.of(ROLLOUT)
         with devices.use():
-            opened = _build(self.config.choice("train.rollout")).open(self.graphdef, weights, self.tokenizer)
+            opened = self.config.choice("train.rollout").bind().open(self.graphdef, weights, self.tokenizer)
         return opened if devices is self.devices else PlacedEngine(opened, devices)
 
     def evaluator(self, sampler: Sampler) -> Evaluator:
@@ -100,7 +100,7 @@ def set_up(
         DovetailError: for any mistake in fields, columns, data or lengths that would fail later.
     """
     algorithm = assemble(config)
-    task, eval_task = _build(config.choice("train.task")), _build(config.choice("eval.task"))
+    task, eval_task = config.choice("train.task").bind(), config.choice("eval.task").bind()
     scorer = make_scorer(config)
     checks = () if only_sft else _checked(config, task, eval_task, scorer, samples=samples)
     if "answers" in algorithm.plan.inputs:
@@ -150,7 +150,7 @@ def _checked(config: Config, task: Task, eval_task: Task, scorer: Scorer, *, sam
     check_interaction(config, task)
     checks = () if config.eval.every is None else make_checks(config, scorer, eval_task)
     if samples and processes.is_first():
-        _build(config.choice("train.rollout")).check()
+        config.choice("train.rollout").bind().check()
     return checks
 
 
@@ -169,10 +169,6 @@ def _checked_models(config: Config, algorithm: Algorithm, devices: Devices, toke
     models = Models(config=config, devices=devices, vocab_size=tokenizer.vocab_size)
     for section in ("train", "critic") if algorithm.has_critic else ("train",):
         models.check_tokenizer(section, tokenizer)
-    check_roles(models, algorithm.follow, tokenizer)
+    models.check_roles(algorithm.follow, tokenizer)
     models.check_algorithm(algorithm)
     return models
-
-
-def _build(choice: Choice) -> Any:
-    return choice.bind()

@@ -12,7 +12,7 @@ from jaxtyping import Array, Int, Key
 from dovetail.config import Config
 from dovetail.devices.compiled import share
 from dovetail.errors import DataError
-from dovetail.host.prompts import LengthReport, Limit, Rendered, encode, encode_completions, fit
+from dovetail.host.prompts import LengthReport, Limit, encode, encode_completions, fit, rendered
 from dovetail.protocols import Example, Weights
 from dovetail.step.algorithm import part
 from dovetail.step.forward import Model, quantities
@@ -57,7 +57,7 @@ def demonstrations(setup: Setup, setting: str, most: int) -> tuple[Any, list[Len
         action=config.sft.long_completions,
         action_setting="sft.long_completions",
     )
-    examples, first = fit(Rendered(examples, setup.render), setup.tokenizer, prompt_limit(config, "sft"))
+    examples, first = fit(rendered(examples, setup.render), setup.tokenizer, prompt_limit(config, "sft"))
     examples, second = fit(examples, setup.tokenizer, completions)
     return examples, [first, second]
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
-
-import attrs
 
 from dovetail.config import Config
-from dovetail.host.prompts import Checked, LengthReport, Limit, Rendered, Selected, fit
-from dovetail.protocols import Example, OpenLoop, Split, Task, Tokenizer, Tool
+from dovetail.host.prompts import LengthReport, Limit, fit, rendered
+from dovetail.protocols import AgentLoop, Example, OpenLoop, Split, Task, Tokenizer, TokenizerMaker, Tool
 
 TOKENIZER = "tokenizer"
 
 
 def open_tokenizer(config: Config, task: Task, folder: Path) -> Tokenizer:
     """Read the run's tokenizer, or create it and save it with the run."""
-    maker: Any = config.choice("train.tokenizer").bind()
+    maker: TokenizerMaker = config.choice("train.tokenizer").bind()
     if folder.exists():
         return maker.load(folder)
     tokenizer = maker.make(task.corpus())
@@ -37,12 +34,8 @@ def prompts(
     because the environment's additions may differ from step to step.
     """
     examples = task.examples(split)
-    kept, report = fit(Rendered(examples, renderer(tokenizer, loop)), tokenizer, prompt_limit(config, split))
-    if loop is None:
-        return kept, report
-    if isinstance(kept, Checked):
-        return attrs.evolve(kept, examples=examples), report
-    return (Selected(examples, kept.indices) if isinstance(kept, Selected) else examples), report
+    shown = rendered(examples, renderer(tokenizer, loop))
+    return fit(shown if loop is None else examples, tokenizer, prompt_limit(config, split), shown)
 
 
 def renderer(tokenizer: Tokenizer, loop: OpenLoop | None) -> Callable[[Example], str]:
@@ -53,14 +46,13 @@ def renderer(tokenizer: Tokenizer, loop: OpenLoop | None) -> Callable[[Example],
 def open_loop(config: Config, tokenizer: Tokenizer) -> OpenLoop | None:
     """Return the agent loop with its tools and interaction; None if there is only a completion."""
     chosen = config.choices.get("train.interaction")
-    interaction: Any = chosen and chosen.bind()
+    interaction = chosen and chosen.bind()
     tools = [
         Tool(name=choice.component.name, function=choice.bind(), target=choice.component.load())
         for choice in config.several("train.tools")
     ]
-    loop: Any = config.choice("train.agent_loop").bind()
-    tool_format: Any = config.choice("train.tool_format").bind()
-    return loop.open(tokenizer, interaction, tools, tool_format)
+    loop: AgentLoop = config.choice("train.agent_loop").bind()
+    return loop.open(tokenizer, interaction, tools, config.choice("train.tool_format").bind())
 
 
 def prompt_limit(config: Config, split: str) -> Limit:

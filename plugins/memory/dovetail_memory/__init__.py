@@ -1,4 +1,7 @@
-"""The memory of a step: an estimate from shapes, the choice of sizes with which it fits, and the command `plan`."""
+"""The memory of a step: an estimate from shapes, the choice of sizes with which it fits, and the command `plan`.
+
+The memory that compiling leaves allocated on the host is returned to the system.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,14 @@ if TYPE_CHECKING:
 def dovetail_components(register: Callable[..., None]) -> None:
     """Register the components of this package."""
     register("sizing", "fit", "dovetail_memory.sizing.fit:Fit")
+
+
+@hookimpl
+def dovetail_devices() -> None:
+    """Return the compiler's memory from now on."""
+    from dovetail_memory.host import give_back_after_compiling
+
+    give_back_after_compiling()
 
 
 @hookimpl

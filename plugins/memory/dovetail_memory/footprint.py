@@ -155,11 +155,11 @@ class Footprint:
         parts = self.devices.of(role).parts
         alone = self._of_one_device(settled, parts)
         own = {POLICY: in_mode(graphdef, weights, settled.mode)}
-        scoring = Scoring(algorithm=alone.apply(self.algorithm), graphdefs=own)
+        scoring = Scoring(algorithm=alone.apply(self.algorithm), graphdefs=own, roles=(role,))
         batch = self._batch(alone.micro_batch_size, parts)
 
         def passes(weights: Any, batch: Any, hyper: Any) -> Any:
-            return scoring.batch({role: weights}, batch, hyper, (role,))
+            return scoring({role: weights}, batch, hyper)
 
         return traced(passes, weights, batch, self.algorithm.hyper).peak - _bytes(weights)
 

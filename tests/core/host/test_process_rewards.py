@@ -1,7 +1,9 @@
 """Process rewards receive texts, tokens and the end of each token; errors name the reward and the sample."""
 
+import itertools
 import math
 import re
+import sys
 
 import attrs
 import numpy as np
@@ -180,9 +182,24 @@ def a_number(tokens):
     return [1.0 for _ in tokens]
 
 
+def without_end(tokens):
+    return itertools.repeat([])
+
+
+def leaves(tokens):
+    sys.exit("no model")
+
+
+def by_completion(completions):
+    return dict.fromkeys(completions)
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
+        (without_end, "process_reward without_end returned more than 2 lists for as many completions"),
+        (leaves, "process_reward leaves (acme-rl 1.0 (acme)) raised SystemExit: no model; first completion: 'ab' ["),
+        (by_completion, "return a list with a list of numbers for each completion"),
         (failing, "process_reward failing (acme-rl 1.0 (acme)) raised KeyError: 'step'; first completion: 'ab'"),
         (for_one_completion, "process_reward for_one_completion returned 1 lists for 2 completions"),
         (

@@ -6,7 +6,7 @@ import pytest
 
 from dovetail.errors import DataError
 from dovetail.host import prompts
-from dovetail.host.prompts import MEASURED, Limit, Rendered, encode, encode_completions, fit
+from dovetail.host.prompts import MEASURED, Limit, encode, encode_completions, fit, rendered
 
 
 class Letters:
@@ -128,12 +128,26 @@ class Chat(Letters):
 
 def test_prompts_are_rendered_where_they_leave_their_task():
     task = [{"prompt": "a", "answer": 1}, {"prompt": [{"role": "user", "content": "b"}], "answer": 2}]
-    examples = Rendered(task, lambda example: Chat().render(example["prompt"]))
+    examples = rendered(task, lambda example: Chat().render(example["prompt"]))
     assert list(examples) == [{"prompt": "a", "answer": 1}, {"prompt": "[b]", "answer": 2}]
     assert [e["prompt"] for e in examples[1:]] == ["[b]"]
     kept, report = fit(examples, Chat(), limit("filter", tokens=2))
     assert [e["prompt"] for e in kept] == ["a"]
     assert report.longest == 3
+
+
+@pytest.mark.parametrize(("action", "left"), [("filter", [0, 2]), ("truncate", [0, 1, 2])])
+def test_other_texts_can_be_measured_than_those_of_the_examples_returned(action, left):
+    own = [{"prompt": number} for number in range(3)]
+    kept, _ = fit(own, Letters(), limit(action), EXAMPLES)
+    assert [e["prompt"] for e in kept] == left
+
+
+def test_of_millions_the_texts_shown_are_measured_when_their_examples_are_asked_for():
+    kept, _ = fit(range(2_000_000), Letters(), limit("error"), Endless())
+    assert kept[20_000] == 20_000
+    with pytest.raises(DataError, match="prompt 1999999 of 2000000"):
+        kept[-1]
 
 
 class OneByOne:
@@ -147,7 +161,7 @@ class OneByOne:
 
 
 def test_a_task_is_asked_for_single_examples_only():
-    examples = Rendered(OneByOne(), lambda example: example["prompt"].upper())
+    examples = rendered(OneByOne(), lambda example: example["prompt"].upper())
     assert [e["prompt"] for e in examples[1:3]] == ["B", "C"]
     assert [e["prompt"] for e in examples[-1:]] == ["D"]
 

@@ -1,4 +1,4 @@
-"""The best checkpoint of a run: which it is, that it is kept, and how it is found again."""
+"""The best checkpoint of a run: which it is, and that it is kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.core.train.tiny import TINY
 
 from dovetail.config import load
 from dovetail.errors import ConfigError, RunError
-from dovetail.run.best import check_best, find, scores
+from dovetail.run.best import check_best, scores
 from dovetail.run.checkpoint import Checkpoints, Saved
 from dovetail.run.opened import open_run
 from dovetail.train.loop import train
@@ -108,10 +108,4 @@ def test_a_run_keeps_its_best_even_if_it_is_resumed(tmp_path, monkeypatch):
     best = max(values, key=lambda step: (values[step], -step))
     checkpoints = Checkpoints(tmp_path / "checkpoints", keep=None)
     assert checkpoints.numbers == sorted({first + best, first + 8})
-    assert find("best", config, tmp_path, checkpoints) == first + best
-    assert find("newest", config, tmp_path, checkpoints) == find("8", config, tmp_path, checkpoints) == first + 8
-    with pytest.raises(RunError, match=rf"no checkpoint '3'\. There: newest, best, {best}"):
-        find("3", config, tmp_path, checkpoints)
-    with pytest.raises(RunError, match="without run.keep_best = 'eval/METRIC'; name a step: "):
-        find("best", load(None, TINY), tmp_path, checkpoints)
     checkpoints.close()

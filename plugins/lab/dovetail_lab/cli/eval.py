@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from dovetail.cli.options import Commands, add_config, add_policy, given_path
+from dovetail.cli.options import Commands, add_config, given_path
+from dovetail_lab.cli.policies import add_policy
 
 
 def add(commands: Commands) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dovetail.cli.options import Commands, add_checkpoint, add_overrides, add_trust, given_path
+from dovetail.cli.options import Commands, add_overrides, given_path
 from dovetail.errors import RunError
+from dovetail_lab.cli.policies import add_checkpoint, add_trust
 
 
 def add(commands: Commands) -> None:

@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dovetail.cli.options import Commands, add_config, add_policy, given_path
+from dovetail.cli.options import Commands, add_config, given_path
 from dovetail.errors import ConfigError
+from dovetail_lab.cli.policies import add_policy
 
 if TYPE_CHECKING:
     from dovetail.config import Config

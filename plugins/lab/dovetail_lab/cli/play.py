@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from dovetail.cli.options import Commands, add_config, add_policy
+from dovetail.cli.options import Commands, add_config
 from dovetail.errors import ConfigError
+from dovetail_lab.cli.policies import add_policy
 
 WHO = {"read": "reads", "written": "writes"}
 

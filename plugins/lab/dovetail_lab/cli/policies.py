@@ -1,4 +1,4 @@
-"""What the commands that use a policy do with their options."""
+"""The options of commands that use a policy, and what the commands do with them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,42 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from dovetail.errors import ConfigError, RunError
+from dovetail_lab.evaluation.checkpoints import BEST, NEWEST
 
 if TYPE_CHECKING:
     from dovetail.config import Config
+
+
+def add_policy(command: argparse.ArgumentParser) -> None:
+    """Add the argument for the run whose weights are used: `options.of`."""
+    command.add_argument(
+        "--run",
+        dest="of",
+        type=Path,
+        metavar="FOLDER",
+        help="run folder: use its weights, and its config unless another is given",
+    )
+    add_checkpoint(command)
+    add_trust(command)
+
+
+def add_checkpoint(command: argparse.ArgumentParser) -> None:
+    """Add the argument for which weights of a run are used: `options.checkpoint`."""
+    command.add_argument(
+        "--checkpoint",
+        default=NEWEST,
+        metavar="STEP",
+        help=f"a step of the run, {NEWEST} (the default), or {BEST} (see run.keep_best)",
+    )
+
+
+def add_trust(command: argparse.ArgumentParser) -> None:
+    """Add the argument by which a run folder's config may have programs run: `options.trust`."""
+    command.add_argument(
+        "--trust",
+        action="store_true",
+        help="run the programs that the config of the run folder names, and call servers",
+    )
 
 
 def load_policy_config(options: argparse.Namespace, also: Sequence[str] = ()) -> tuple[Path, Config]:
@@ -23,7 +56,6 @@ def load_policy_config(options: argparse.Namespace, also: Sequence[str] = ()) ->
         ConfigError: if a checkpoint is named, but no run.
     """
     from dovetail.config import load
-    from dovetail.run.best import NEWEST
     from dovetail.run.folder import CONFIG
     from dovetail.shipped import find
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dovetail.cli.options import Commands, add_trust, given_path
+from dovetail.cli.options import Commands, given_path
+from dovetail_lab.cli.policies import add_trust
 
 
 def add(commands: Commands) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dovetail.cli.options import Commands, add_trust
+from dovetail.cli.options import Commands
+from dovetail_lab.cli.policies import add_trust
 
 
 def add(commands: Commands) -> None:

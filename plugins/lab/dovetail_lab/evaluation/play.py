@@ -188,7 +188,7 @@ def example_of(
     Raises:
         ConfigError: if there are fewer.
     """
-    task: Task = config.choice("eval.task" if split == "eval" else "train.task").bind()  # pyright: ignore[reportAssignmentType]
+    task: Task = config.choice("eval.task" if split == "eval" else "train.task").bind()
     examples, _ = prompts(config, task, split, tokenizer, loop)
     if not 0 <= index < len(examples):
         raise ConfigError(f"--index {index}: the {split} split has {len(examples)} prompts, from 0 on")

@@ -16,7 +16,6 @@ from dovetail.devices.mesh import Devices
 from dovetail.errors import RunError
 from dovetail.host.completer import Completer
 from dovetail.protocols import OpenLoop, RolloutEngine, Task, Tokenizer, Weights
-from dovetail.run.best import NEWEST, find
 from dovetail.run.checkpoint import Checkpoints
 from dovetail.run.files import read_record
 from dovetail.run.folder import CONFIG, IDENTITY
@@ -24,6 +23,7 @@ from dovetail.run.sources import kept_in
 from dovetail.train.models import Models
 from dovetail.train.session import SFT
 from dovetail.train.texts import TOKENIZER, open_loop
+from dovetail_lab.evaluation.checkpoints import NEWEST, find
 
 START = "start"
 """The weights that a config begins with."""
@@ -151,7 +151,7 @@ class _Corpus(Sequence[str]):
 
     @cached_property
     def _texts(self) -> Sequence[str]:
-        task: Task = self.config.choice("train.task").bind()  # pyright: ignore[reportAssignmentType]
+        task: Task = self.config.choice("train.task").bind()
         return task.corpus()
 
     def __len__(self) -> int:

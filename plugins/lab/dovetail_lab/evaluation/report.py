@@ -83,7 +83,7 @@ def evaluate(policy: Policy, *, limit: int | None, watch: Watch) -> Report:
         DovetailError: as a run with this config would.
     """
     config = policy.config
-    task: Task = config.choice("eval.task").bind()  # pyright: ignore[reportAssignmentType]
+    task: Task = config.choice("eval.task").bind()
     scorer = make_scorer(config)
     checks = make_checks(config, scorer, task)
     examples, lengths = prompts(config, task, "eval", policy.tokenizer, policy.loop)
