@@ -207,6 +207,19 @@ def keep_rows_cut(micros: Any) -> Any:
     return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, spec), micros)
 
 
+def rows_cut(array: jax.Array) -> jax.Array:
+    """Keep the first axis of activations, rows or their tokens, sharded over the devices as the rows of a batch are.
+
+    Otherwise what a compiled function computes from a parameter that is sharded over its width would be sharded over
+    the width too: every device would have all rows, and sums over the width would travel. Nothing changes if the
+    devices do not divide the axis.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty or array.shape[0] % mesh.shape[ROWS]:
+        return array
+    return jax.lax.with_sharding_constraint(array, PartitionSpec(ROWS))
+
+
 def to_host(tree: Any) -> Any:
     """Move arrays to host memory, keeping their sharding."""
     return _to_memory(tree, "pinned_host")

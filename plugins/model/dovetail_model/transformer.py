@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from dovetail.devices.mesh import rows_cut
 from dovetail.errors import ConfigError
 from dovetail_model.attention import Attention, View, views
 from dovetail_model.attention.blockwise import SAVED
@@ -96,10 +97,11 @@ class Transformer(nnx.Module):
         x = self.embedding[...][tokens.reshape(-1)].astype(spec.dtype)
         if spec.embedding_scale != 1:
             x = x * jnp.asarray(spec.embedding_scale, spec.dtype)
-        layers = []
+        x, layers = rows_cut(x), []
         for number, (block, layer) in enumerate(zip(self.blocks, spec.layers, strict=True)):
             past, shared = (None if kept is None else kept.layers[number] for kept in (cache, prefix))
             x, present = _run(block, spec.remat, x, seen[layer], past, shared)
+            x = rows_cut(x)
             layers.append(present)
         hidden = self.norm(x).reshape(*tokens.shape, self.width)
         return hidden, None if cache is None else cache.extend(tuple(layers), mask)

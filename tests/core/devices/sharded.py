@@ -59,6 +59,21 @@ def step(overrides, fsdp, tp):
     return found | {"cut": np.int32(cut)}
 
 
+def temporary(fsdp):
+    """Return the bytes that a device needs beside the parameters and their gradients for 64 rows of 64 tokens."""
+    config = load(None, [*MODEL, f"mesh.fsdp={fsdp}"])
+    devices = Devices.open(config.mesh)
+    with devices.use():
+        graphdef, weights = Models(config=config, devices=devices, vocab_size=VOCAB).policy()
+        tokens = devices.rows(np.ones((64, 64), np.int32))
+
+        def loss(trained):
+            return jnp.sum(nnx.merge(graphdef, trained, weights.frozen)(tokens, tokens > 0)[0] ** 2)
+
+        compiled = jax.jit(jax.grad(loss)).lower(weights.trained).compile()
+    return np.int64(compiled.memory_analysis().temp_size_in_bytes)
+
+
 if __name__ == "__main__":
     assert jax.device_count() == 8, jax.devices()
     found = {
@@ -68,4 +83,4 @@ if __name__ == "__main__":
         for fsdp, tp in MESHES
         for name, value in step(overrides, fsdp, tp).items()
     }
-    np.savez(sys.argv[1], **found)
+    np.savez(sys.argv[1], **found, temporary=[temporary(fsdp) for fsdp in (1, 8)])

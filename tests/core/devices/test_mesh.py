@@ -58,6 +58,12 @@ def test_parameters_are_really_cut(found: dict[str, np.ndarray], variant: str) -
     assert all(found[f"{variant}:{fsdp}x{tp}:cut"] > 0 for fsdp, tp in MESHES[1:])
 
 
+@pytest.mark.slow
+def test_a_device_has_activations_of_its_own_rows_alone(found: dict[str, np.ndarray]) -> None:
+    alone, together = found["temporary"]
+    assert together < alone / 4
+
+
 def test_too_few_devices_are_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"mesh.fsdp = 4 times mesh.tp = 1000 needs 4000 devices; there (is|are) \d+ \(cpu\)"
