@@ -157,6 +157,18 @@ def test_neither_packing_nor_the_split_changes_an_update(how, make):
         assert 0.2 < one[name][0] / one[name][1] < 0.8
 
 
+@pytest.mark.parametrize("remat", ["dots_no_batch", "full"])
+def test_what_the_backward_pass_recomputes_changes_nothing(remat, make):
+    batch = sampled()
+    batch = with_choices(batch, other_choices(batch))
+    moved = []
+    for how in ("none", remat):
+        algorithm, graphdef, weights = make(*PLAIN, "train.policy_loss=grpo", f"model.pretrained.remat={how}")
+        collected, _ = collect(algorithm, graphdef, weights, batch)
+        moved.append(change(algorithm, graphdef, weights, collected)[0])
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), *moved)
+
+
 def test_the_reference_routes_by_itself(make):
     """Its log-probabilities are those without any choices; the policy's are not."""
     algorithm, graphdef, weights = make("train.kl_coef=0.1", "train.mini_batch_size=8")
