@@ -127,6 +127,20 @@ def test_given_choices_are_used_whatever_the_weights_would_choose(make):
     assert 0.2 < np.mean(np.asarray(found[AGREEMENT])[batch["mask"]]) < 0.8
 
 
+def test_log_probabilities_do_not_jump_when_weights_move_a_little(make):
+    """Without replay a few tokens get other experts, and their ratio says nothing about the change of the weights."""
+    _, graphdef, weights = make()
+    batch = sampled(rows=256, prompt=8, token=24)
+    moved = [x + 1e-3 * jnp.std(x) * jax.random.normal(jax.random.key(3), x.shape) for x in jax.tree.leaves(weights)]
+    moved = jax.tree.unflatten(jax.tree.structure(weights), moved)
+    recorded = with_choices(batch, own_choices(graphdef, weights, batch))
+    before = scored(graphdef, weights, batch)["logps"]
+    found = [scored(graphdef, moved, each) for each in (batch, recorded)]
+    anew, replayed = (np.abs(inside(batch, each["logps"] - before)).max() for each in found)
+    assert 0 < replayed < anew / 2
+    assert 0.99 < np.asarray(found[1][AGREEMENT])[batch["mask"]].mean() < 1
+
+
 def test_a_shared_prompt_is_read_with_its_choices(make):
     _, graphdef, weights = make()
     batch = sampled()
