@@ -251,3 +251,15 @@ def test_grpo_with_several_updates_of_a_batch(tmp_path):
     assert all(line["field/old_choices/agreement"] == 1.0 for line in steps), "the sampler has the same weights"
     assert all(0.3 < line["field/choices/agreement"] < 1.0 for line in steps), "later updates would choose others"
     assert all(line["mismatch/abs_max"] < 1e-4 for line in steps)
+
+
+@pytest.mark.slow
+def test_completions_of_older_weights_in_packed_rows(tmp_path):
+    settings = [s for s in TINY if not s.startswith("model.decoder")]
+    ahead = ("train.staleness=1", "train.correction=['tis_token']", "train.packing=True", "sft.steps=0", "train.lr=0.1")
+    train(load(None, [*settings, *mixture(tmp_path / "model", 300), *ahead, REPLAY]), tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    agreed = [line["field/choices/agreement"] for line in lines if "field/choices/agreement" in line]
+    assert agreed[0] == 1.0, "the first batch is of the weights that the step begins with"
+    assert all(0.3 < each < 1.0 for each in agreed[1:])
+    assert len(agreed) == 4
