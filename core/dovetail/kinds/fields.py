@@ -60,6 +60,18 @@ FIELDS: Final[dict[str, FieldInfo]] = {
         without="an engine keeps for what compares its log-probabilities with the trainer's under sampling.top_k; set"
         " sampling.top_k, and sampling.logps to 'support'",
     ),
+    "choices": FieldInfo(
+        "[seq, token, choice] int",
+        "drawn",
+        "what the sampling model chose while it read the token, such as experts; -1 where it read none",
+        without="an engine records with train.replay_choices = True",
+    ),
+    "prompt_choices": FieldInfo(
+        "[seq, prompt, choice] int",
+        "drawn",
+        "what the sampling model chose while it read the prompt",
+        without="an engine records with train.replay_choices = True",
+    ),
     "versions": FieldInfo(
         "[seq, token] int", "drawn", "version of the weights that sampled a token: the number of updates before them"
     ),

@@ -95,6 +95,11 @@ class LanguageModel(Protocol):
     `texts`, the number of each token's text, [seq, token]. The tokens of a text are consecutive; they see and count
     those of the prefix and of their own text. Texts are packed only without `cache`.
 
+    A model that makes discrete choices at each token, such as the experts of a mixture, has an attribute `choices`: how
+    many. Its `__call__` then also takes `choices`, integers [seq, token, choice], and computes with these choices
+    instead of its own; at tokens where they are -1 it chooses for itself. The result then has a third part of the same
+    shape: the given choices, with -1 for those that the model would not make itself, and its own where none are given.
+
     A model that can trade speed for memory has an attribute `modes`, names ordered from the fastest mode to the one
     that keeps the fewest activations for the backward pass, and a method `in_mode(mode)`, which returns the model in
     that mode. A run uses the first mode in which a step fits in memory.

@@ -72,6 +72,8 @@ class Completions:
         turns: which turn a token belongs to; an observation belongs to the turn that it follows.
         support: the ids that each token was sampled from, if requested; -1 is padding, and outside the mask all
             entries are -1.
+        choices: what the model chose while it read each token, if requested; -1 where it read none, as at the last one.
+        prompt_choices: the same for the tokens of the row's prompt.
     """
 
     tokens: Int[np.ndarray, "seq token"]
@@ -86,6 +88,8 @@ class Completions:
         default=attrs.Factory(lambda self: self.mask.astype("int32") * 0, takes_self=True)
     )
     support: Int[np.ndarray, "seq token candidate"] | None = None
+    choices: Int[np.ndarray, "seq token choice"] | None = None
+    prompt_choices: Int[np.ndarray, "seq position choice"] | None = None
 
     @property
     def truncated(self) -> Bool[np.ndarray, "seq"]:
@@ -167,6 +171,9 @@ class RolloutEngine(Protocol):
 
         An engine whose class declares `keeps_support = K` also takes `keep_support=True`, with a `sampling.top_k` of at
         most K, and then returns `Completions.support`.
+
+        An engine whose class declares `keeps_choices` also takes `keep_choices=True` with a model that makes choices
+        (`LanguageModel`), and then returns `Completions.choices` and `Completions.prompt_choices`.
 
         An engine whose class declares `in_flight` also takes `newer`, a function without arguments that returns the
         newest weights with their version if they are newer than those that it returned last, and otherwise None. The

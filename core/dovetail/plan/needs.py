@@ -92,6 +92,12 @@ class Planner:
         call = Call(path=path, kind=WATCH, component=component, stage=STAGE["loss_terms"], reads=(component.name,))
         self.read(call)
 
+    def note_setting(self, fields: Iterable[str], setting: str) -> None:
+        """Plan fields of the engine that a setting needs, rather than a call."""
+        for field in fields:
+            entry = self._entries.setdefault(field, Entry(field, FIELDS[field].stage, "the engine", "dovetail"))
+            entry.readers.append(setting)
+
     def _need(self, field: str, call: Call) -> bool:
         """Plan one field for one reader; return whether it is differentiable there."""
         if field in FIELDS:

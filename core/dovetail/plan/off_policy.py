@@ -43,7 +43,7 @@ def check_off_policy(config: Config, chosen: Sequence[Call]) -> None:
     setting = f"train.staleness = {train.staleness} ({config.origins['train.staleness']})"
     if not corrects:
         raise PlanError(f"{setting} learns from completions of older weights, {_nobody_corrects(config.registry)}")
-    _check_engine(config, BESIDE, f"{setting} samples while the trainer updates", "train.staleness = 0")
+    check_engine(config, BESIDE, f"{setting} samples while the trainer updates", "train.staleness = 0")
 
 
 def _check_in_flight(config: Config) -> None:
@@ -58,10 +58,10 @@ def _check_in_flight(config: Config) -> None:
             f"{setting} gives newer weights to completions that are being sampled, and with train.staleness = 0 there"
             " are none while the trainer updates; set it to 1"
         )
-    _check_engine(config, IN_FLIGHT, f"{setting} replaces weights in the middle of completions", "it to False")
+    check_engine(config, IN_FLIGHT, f"{setting} replaces weights in the middle of completions", "it to False")
 
 
-def _check_engine(config: Config, claim: str, why: str, instead: str) -> None:
+def check_engine(config: Config, claim: str, why: str, instead: str) -> None:
     """Refuse an engine that does not make a claim.
 
     Raises:

@@ -17,6 +17,7 @@ from dovetail.plan.needs import Planner
 from dovetail.plan.off_policy import check_off_policy
 from dovetail.plan.placement import check_placement
 from dovetail.plan.plan import Call, Plan
+from dovetail.plan.replayed import CHOICES, SETTING, check_replayed
 from dovetail.plan.sizes import mini_batch_size, rows_of_step
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def plan_step(config: Config) -> Plan:
         ConfigError: if the engine cannot report log-probabilities as `sampling.logps` asks.
     """
     check_reported(config)
+    check_replayed(config)
     planner = Planner(
         registry=config.registry,
         roles=config.schema.roles,
@@ -50,6 +52,8 @@ def plan_step(config: Config) -> Plan:
         planner.read(call)
     for choice in config.several("train.monitor"):
         planner.watch("train.monitor", choice.component)
+    if config.train.replay_choices:
+        planner.note_setting(CHOICES, SETTING)
     if planner.needs_critic:
         for call in (more := critic_calls(config)):
             planner.read(call)
@@ -76,6 +80,7 @@ def _missing(config: Config) -> dict[str, str]:
     goes_on = config.choice("train.agent_loop").component.declares.get("turns", False)
     there |= dict.fromkeys((name for name, info in FIELDS.items() if info.without == TURNS), goes_on)
     there[KEPT] = compared(config) == SUPPORT
+    there |= dict.fromkeys(CHOICES, config.train.replay_choices)
     return {field: FIELDS[field].without for field, chosen in there.items() if not chosen}
 
 

@@ -63,6 +63,7 @@ class Claims(TypedDict, total=False):
     in_flight: bool
     placed: bool
     keeps_support: int
+    keeps_choices: bool
 
 
 def declares(

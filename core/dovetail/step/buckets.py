@@ -169,7 +169,7 @@ class Buckets:
 
     def prompts_of(self, batch: Batch) -> dict[str, Array]:
         """Return the prompt fields of a chunk, one row per prompt."""
-        names = [name for name in ("prompt_tokens", "prompt_mask", "draw_ids") if name in batch]
+        names = [name for name in ("prompt_tokens", "prompt_mask", "prompt_choices", "draw_ids") if name in batch]
         return {name: batch[name][:: self.rows_per_prompt] for name in names}
 
     def visit(self, batch: Batch, carry: Any, see: Callable[[Any, Int[Array, "seq"], dict[str, Array]], Any]) -> Any:

@@ -16,6 +16,7 @@ from dovetail.arrays import full_precision
 from dovetail.devices.mesh import keep_rows_cut
 from dovetail.errors import PluginError
 from dovetail.plan.compared import KEPT
+from dovetail.plan.replayed import CHOICES
 from dovetail.protocols import LanguageModel, ValueHead, Weights
 from dovetail.step.packing import PACKED, pack, unpack
 from dovetail.step.parts import Floats, Part
@@ -24,11 +25,19 @@ LOGITS_PER_CHUNK = 1 << 24
 """Number of float32 logits in memory at a time, 64 MiB, so that [seq, token, vocab] is never materialised."""
 
 
+AGREEMENT = "choices/agreement"
+"""A metric of a pass that replays choices: the share of them that the model would make itself."""
+
+
 class Read(NamedTuple):
-    """A model's state after processing prompts: the hidden state that predicts the next token, and the cache."""
+    """A model's state after processing prompts: the hidden state that predicts the next token, and the cache.
+
+    If choices are replayed, `agreed` is the share of those at the last token that the model would make itself.
+    """
 
     last: Float[Array, "prompt one width"]
     cache: Any
+    agreed: Float[Array, "prompt one"] | None = None
 
     def of(self, rows: Int[Array, "seq"]) -> Read:
         """Return the state of the prompts with these indices."""
@@ -51,8 +60,19 @@ def read_prompts(model: LanguageModel, batch: Mapping[str, Array], dropout: Key[
     """Process each row's prompt; with a key, dropout depends on the key and the row's `draw_ids`."""
     prompt = batch["prompt_tokens"]
     keys = _keys(model, batch, dropout, _columns(prompt))
-    hidden, cache = model(prompt, batch["prompt_mask"], model.init_cache(*prompt.shape), **keys)
-    return Read(hidden[:, -1:], cache)
+    cache, choices = model.init_cache(*prompt.shape), batch.get("prompt_choices")
+    hidden, cache, agreed = _replayed(model, choices, prompt, batch["prompt_mask"], cache, **keys)
+    return Read(hidden[:, -1:], cache, None if agreed is None else agreed[:, -1:])
+
+
+def _replayed(
+    model: Any, choices: Int[Array, "seq token choice"] | None, *inputs: Any, **also: Any
+) -> tuple[Float[Array, "seq token width"], Any, Float[Array, "seq token"] | None]:
+    """Call a model with these choices, if there are any; also return the share of them that it would make itself."""
+    if choices is None:
+        return *model(*inputs, **also), None
+    hidden, cache, own = model(*inputs, **also, choices=choices)
+    return hidden, cache, jnp.mean((own == choices) | (choices < 0), axis=2, dtype=jnp.float32)
 
 
 def _keys(
@@ -77,53 +97,78 @@ def _columns(array: Shaped[Array, "seq position"], begin: int = 0) -> Int[Array,
     return jnp.broadcast_to(jnp.arange(begin, begin + array.shape[1], dtype=jnp.int32), array.shape)
 
 
+class States(NamedTuple):
+    """The hidden state from which each completion token was predicted.
+
+    If choices are replayed, `agreed` is the share of those at the token before that the model would make itself.
+    """
+
+    hidden: Float[Array, "seq token width"]
+    agreed: Float[Array, "seq token"] | None = None
+
+
 def hidden_states(
     model: LanguageModel,
     batch: Mapping[str, Array],
     rows_per_prompt: int = 1,
     dropout: Key[Array, ""] | None = None,
     read: Read | None = None,
-) -> Float[Array, "seq token width"]:
+) -> States:
     """Return the hidden state from which each completion token was predicted.
 
     A prompt shared by `rows_per_prompt` consecutive rows is processed once for all of them; with `read`, each row
     continues a prompt that has already been processed. With a key, the dropout of a token depends on the key, its
     row's `draw_ids` and its column; that of a shared prompt on its first row's. If completions are packed, `read` is of
-    the packed rows, and all hidden states are in one row in the order of `dovetail.step.packing.predicted`.
+    the packed rows, and all hidden states are in one row in the order of `dovetail.step.packing.predicted`. If the
+    batch has `choices` and `prompt_choices`, the model computes with these.
     """
     if PACKED in batch:
         assert read is not None, "packed rows continue prompts that have been processed"
         return _of_packed(model, batch, read, dropout)
-    prompt, completion = batch["prompt_tokens"], batch["tokens"]
+    prompt, completion, choices = batch["prompt_tokens"], batch["tokens"], batch.get("choices")
     written = jnp.ones_like(completion, dtype=bool)
     if rows_per_prompt == 1 and read is None:
         tokens = jnp.concatenate([prompt, completion], axis=1)
         visible = jnp.concatenate([batch["prompt_mask"], written], axis=1)
         keys = _keys(model, batch, dropout, _columns(tokens[:, :-1]))
-        hidden, _ = model(tokens[:, :-1], visible[:, :-1], **keys)
-        return hidden[:, prompt.shape[1] - 1 :]
+        if choices is not None:
+            choices = jnp.concatenate([batch["prompt_choices"], choices], axis=1)[:, :-1]
+        hidden, _, agreed = _replayed(model, choices, tokens[:, :-1], visible[:, :-1], **keys)
+        first = prompt.shape[1] - 1
+        return States(hidden[:, first:], None if agreed is None else agreed[:, first:])
     if read is None:
         read = read_prompts(model, {name: array[::rows_per_prompt] for name, array in batch.items()}, dropout)
-        first = jnp.repeat(read.last, rows_per_prompt, axis=0)
+        first = _first_states(read, rows_per_prompt)
     else:
-        first = read.last
+        first = States(read.last, read.agreed)
     if completion.shape[1] == 1:
         return first
     keys = _keys(model, batch, dropout, _columns(completion[:, :-1], prompt.shape[1]))
-    hidden, _ = model(completion[:, :-1], written[:, :-1], prefix=read.cache, **keys)
-    return jnp.concatenate([first, hidden], axis=1)
+    choices = None if choices is None else choices[:, :-1]
+    hidden, _, agreed = _replayed(model, choices, completion[:, :-1], written[:, :-1], prefix=read.cache, **keys)
+    return jax.tree.map(lambda one, more: jnp.concatenate([one, more], axis=1), first, States(hidden, agreed))
 
 
-def _of_packed(
-    model: LanguageModel, batch: Mapping[str, Array], read: Read, dropout: Key[Array, ""] | None
-) -> Float[Array, "1 position width"]:
+def _of_packed(model: LanguageModel, batch: Mapping[str, Array], read: Read, dropout: Key[Array, ""] | None) -> States:
     packed, (seq, columns) = batch[PACKED], batch["tokens"].shape
     there = jnp.maximum(packed, 0)
     keys = _keys(model, batch, dropout, batch["prompt_tokens"].shape[1] + there % columns, there // columns)
-    tokens = batch["tokens"].reshape(-1)[there]
-    hidden, _ = model(tokens, packed >= 0, prefix=read.cache, texts=packed // columns, **keys)  # pyright: ignore[reportCallIssue]
-    first = jnp.repeat(read.last, seq // len(packed), axis=0)
-    return jnp.concatenate([x.reshape(1, -1, x.shape[-1]) for x in (first, hidden)], axis=1)
+    tokens, choices = batch["tokens"].reshape(-1)[there], batch.get("choices")
+    if choices is not None:
+        choices = choices.reshape(seq * columns, -1)[there]
+    texts = packed // columns
+    hidden, _, agreed = _replayed(model, choices, tokens, packed >= 0, prefix=read.cache, texts=texts, **keys)
+    first = _first_states(read, seq // len(packed))
+
+    def together(one: Array, more: Array) -> Array:
+        return jnp.concatenate([x.reshape(1, -1, *x.shape[2:]) for x in (one, more)], axis=1)
+
+    return jax.tree.map(together, first, States(hidden, agreed))
+
+
+def _first_states(read: Read, rows_per_prompt: int) -> States:
+    """Return the states that predict the first token of each row of a prompt."""
+    return jax.tree.map(lambda x: jnp.repeat(x, rows_per_prompt, axis=0), States(read.last, read.agreed))
 
 
 @attrs.frozen
@@ -188,9 +233,9 @@ def quantities(
         PluginError: if a component's result does not have the shape of its positions.
     """
     merged = model.merge()
-    hidden = hidden_states(merged, batch, rows_per_prompt, dropout, read)
+    hidden, agreed = hidden_states(merged, batch, rows_per_prompt, dropout, read)
     known = {**batch, "hidden_states": unpack(batch, hidden)}
-    found: dict[str, Array] = {}
+    found: dict[str, Array] = {} if agreed is None else {AGREEMENT: unpack(batch, agreed)}
     for name, part in wanted.items():
         if "mask" in part.component.reads:
             value, measured = part(known, hyper)
@@ -203,8 +248,9 @@ def quantities(
     by_token = [name for name in ("tokens", KEPT) if name in batch]
     cut = {"hidden_states": hidden} | {name: pack(batch, batch[name]) for name in by_token}
     for name, other in others.items():
-        seen = hidden_states(other, batch, rows_per_prompt, read=(read_beside or {}).get(name))
-        cut[name] = jax.lax.stop_gradient(seen)
+        own = {field: array for field, array in batch.items() if field not in CHOICES}
+        seen = hidden_states(other, own, rows_per_prompt, read=(read_beside or {}).get(name))
+        cut[name] = jax.lax.stop_gradient(seen.hidden)
     scale = jnp.where(temperature > 0, temperature, 1.0)
     head = merged if dropout is None else model.in_full_precision().merge()
 
@@ -279,7 +325,7 @@ class ValueModel(nnx.Module):
         read: Read | None = None,
     ) -> Float[Array, "seq token"]:
         """Return the value of the state before each completion token."""
-        hidden = hidden_states(self.trunk, batch, rows_per_prompt, dropout, read)  # pyright: ignore[reportArgumentType]
+        hidden = hidden_states(self.trunk, batch, rows_per_prompt, dropout, read).hidden  # pyright: ignore[reportArgumentType]
         return unpack(batch, hidden.astype(jnp.float32) @ self.weight[...] + self.bias[...])
 
 

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Key
 
 from dovetail.plan.compared import KEPT
 from dovetail.plan.plan import Pass
+from dovetail.plan.replayed import CHOICES
 from dovetail.plan.roles import COMPLETIONS, CRITIC, INPUTS, OLD, POLICY, Inputs, logits_of, prefix_of
 from dovetail.protocols import Weights
 from dovetail.step.algorithm import Algorithm
@@ -44,7 +45,7 @@ class Scoring:
                 continue
             inputs = INPUTS[each.inputs]
             stride = self.algorithm.sizes.group_size if inputs.shared else 1
-            scored = self._scored(each, weights, _offered(batch, inputs, stride), hyper)
+            scored = self._scored(each, weights, _offered(batch, each, stride), hyper)
             prefix = (OLD if each.role in (POLICY, CRITIC) else prefix_of(each.role)) + inputs.prefix
             fields, measured = _apart({prefix + name: _spread(x, inputs, stride) for name, x in scored.items()})
             found |= fields
@@ -85,7 +86,8 @@ class Scoring:
             for role in (each.role, *each.beside):
                 model = self._model(role, weights).merge()
                 decoder = model.trunk if role == CRITIC else model
-                found[role] = read_prompts(decoder, prompts, dropout if role == each.role else None)
+                own = prompts if role == POLICY else {n: x for n, x in prompts.items() if n not in CHOICES}
+                found[role] = read_prompts(decoder, own, dropout if role == each.role else None)
         return found
 
     def live(
@@ -105,7 +107,7 @@ class Scoring:
         for each in self.passes_in_update(model):
             inputs = INPUTS[each.inputs]
             stride = self.algorithm.sizes.rows_per_prompt if inputs.shared else 1
-            rows = _offered(micro, inputs, stride)
+            rows = _offered(micro, each, stride)
             rows |= {name: micro[name][::stride] for name in ("draw_ids", PROMPT, PACKED) if name in micro}
             scored = self.micro(each, weights, rows, hyper, shared=inputs.shared, dropout=dropout, reads=reads)
             fields, measured = _apart({inputs.prefix + name: _spread(x, inputs, stride) for name, x in scored.items()})
@@ -148,9 +150,14 @@ class Scoring:
         return Model(graphdef=self.graphdefs.get(role, self.graphdefs[POLICY]), weights=weights[role])
 
 
-def _offered(batch: Mapping[str, Array], inputs: Inputs, stride: int) -> dict[str, Array]:
-    """Return the fields that a pass reads: its inputs and, for completions, the support of each token."""
-    kept = {KEPT: KEPT} if inputs.name == COMPLETIONS.name and KEPT in batch else {}
+def _offered(batch: Mapping[str, Array], each: Pass, stride: int) -> dict[str, Array]:
+    """Return the fields that a pass reads: its inputs and, for completions, what was kept while they were sampled.
+
+    That is the support of each token and, for the policy, which sampled them, the choices that it made.
+    """
+    inputs = INPUTS[each.inputs]
+    names = (KEPT, *CHOICES) if each.role == POLICY else (KEPT,)
+    kept = {name: name for name in names if inputs.name == COMPLETIONS.name and name in batch}
     return {name: batch[field][::stride] for name, field in (inputs.fields | kept).items()}
 
 

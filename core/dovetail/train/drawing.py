@@ -21,6 +21,7 @@ from dovetail.host.sampling import Sampled, Sampler
 from dovetail.host.stored import Stored
 from dovetail.plan.compared import KEPT
 from dovetail.plan.placement import sampler_places
+from dovetail.plan.replayed import check_recorded
 from dovetail.protocols import Weights
 from dovetail.step import keys
 from dovetail.step.parts import Sums, merge, sums
@@ -206,11 +207,14 @@ class Drawing:
         first, samples = number * len(examples), config.train.group_size
         per_sample = keys.per_sample(self._key(step), len(examples), samples, first)
         progress.begin(progress.SAMPLING, total=len(examples) * samples)
-        kept = KEPT in self.setup.algorithm.plan
-        options = {"keep_support": True} if kept else {}
+        plan = self.setup.algorithm.plan
+        options: dict[str, Any] = {"keep_support": True} if KEPT in plan else {}
+        if config.train.replay_choices:
+            options["keep_choices"] = True
         if self.newer is not None:
             options |= {"newer": self._newer}
         completed = self.sampler.complete(examples, per_sample, config.sampling, options)
+        check_recorded(config, completed.completions)
         clock.mark("rollout")
         if (timings := getattr(self.sampler.engine, "timings", None)) is not None:
             clock.note({f"rollout/{name}": value for name, value in timings().items()})

@@ -20,6 +20,7 @@ from dovetail.host.rewards import Scores, shown
 from dovetail.host.sampling import Sampled
 from dovetail.plan.compared import KEPT
 from dovetail.plan.plan import Plan
+from dovetail.plan.replayed import CHOICES
 from dovetail.protocols import Completions, Curriculum, Example
 from dovetail.step import keys
 from dovetail.step.moment import Moment
@@ -184,6 +185,7 @@ class Extras:
             finish=np.full(size, "error"),
             versions=np.zeros(size, np.int32),
             support=np.zeros((*shape, config.sampling.top_k or 0), np.int32) if KEPT in self._plan else None,
+            **self._no_choices(size),
         )
         names = tuple(choice.component.name for choice in config.several("train.rewards"))
         example = (self.setup.train_examples[0],)
@@ -204,6 +206,15 @@ class Extras:
         greedy = attrs.evolve(sampled, scores=attrs.evolve(sampled.scores, total=np.zeros(1)))
         made = self.batch(sampled, greedy if "greedy_scores" in self._plan else None, 0)
         return {name: np.asarray(array) for name, array in self.on_host(made, 0)[0].items()}
+
+    def _no_choices(self, size: int) -> dict[str, np.ndarray]:
+        """Return the choices of empty completions, if they are recorded."""
+        train, sampling = self.setup.config.train, self.setup.config.sampling
+        if not train.replay_choices:
+            return {}
+        widths = zip(CHOICES, (sampling.max_tokens, train.max_prompt_tokens), strict=True)
+        each = self.setup.models.choices()
+        return {name: np.full((size, width, each), -1, np.int16) for name, width in widths}
 
     def _demonstrated(self, step: int, rows: int) -> dict[str, np.ndarray]:
         """Draw a demonstration for each group; only the group's first row has its mask, so that it counts once."""

@@ -15,6 +15,7 @@ from dovetail.config import Config
 from dovetail.config.schema import MESH
 from dovetail.devices.mesh import Devices, check_divides
 from dovetail.errors import ConfigError, DovetailError
+from dovetail.plan.replayed import SETTING
 from dovetail.plan.roles import CRITIC, POLICY
 from dovetail.protocols import Adapter, ModelMaker, Tokenizer, ValueHead, Weights
 from dovetail.step import keys
@@ -93,8 +94,26 @@ class Models:
             ConfigError: naming the setting.
         """
         self.check_meshes((POLICY, *algorithm.follow, *self.devices.apart))
+        if self.config.train.replay_choices:
+            self.choices()
         if algorithm.sizes.segments > 1:
             self.check_packing((POLICY, *algorithm.follow, *([CRITIC] if algorithm.has_critic else [])))
+
+    def choices(self) -> int:
+        """Return how many choices the policy makes at each token.
+
+        Raises:
+            ConfigError: if it makes none, so that there is nothing to replay.
+        """
+        model: Any = self._abstract("train")
+        number = getattr(model, "choices", 0)
+        if not number:
+            name = self.config.choice("train.model").component.name
+            raise ConfigError(
+                f"{SETTING} = True ({self.config.origins[SETTING]}): train.model = '{name}' is a {type(model).__name__}"
+                f" that makes no choices, as a mixture of experts does; set {SETTING} = False"
+            )
+        return number
 
     def check_meshes(self, roles: Iterable[str]) -> None:
         """Refuse meshes that do not divide the models of these roles; see `check_divides`.

@@ -47,14 +47,23 @@ class Block(nnx.Module):
         self.ffn_post_norm = _norm(spec) if spec.post_norms else None
 
     def __call__(
-        self, x: Float[Array, "row width"], view: View, past: KeyValues | None, prefix: KeyValues | None
-    ) -> tuple[Float[Array, "row width"], KeyValues]:
-        """Return the residual stream after this block, and the row's own keys and values."""
+        self,
+        x: Float[Array, "row width"],
+        view: View,
+        past: KeyValues | None,
+        prefix: KeyValues | None,
+        given: Int[Array, "row choice"] | None = None,
+    ) -> tuple[Float[Array, "row width"], KeyValues, Int[Array, "row choice"] | None]:
+        """Return the residual stream after this block, the row's own keys and values, and the choices of experts."""
         mixed, present = self.attention(_normed(x, self.attention_norm), view, past, prefix)
         x = x + self._scaled(_normed(mixed, self.attention_post_norm))
         inputs = _normed(x, self.ffn_norm)
-        gated = self.ffn(inputs) if isinstance(self.ffn, Mixture) else self.ffn(inputs, view.keys)
-        return x + self._scaled(_normed(gated, self.ffn_post_norm)), present
+        chosen = None
+        if isinstance(self.ffn, Mixture):
+            gated, chosen = self.ffn(inputs, given)
+        else:
+            gated = self.ffn(inputs, view.keys)
+        return x + self._scaled(_normed(gated, self.ffn_post_norm)), present, chosen
 
     def _scaled(self, change: Float[Array, "row width"]) -> Float[Array, "row width"]:
         return change if self.scale == 1 else change * jnp.asarray(self.scale, change.dtype)
@@ -87,8 +96,13 @@ class Transformer(nnx.Module):
         prefix: Cache | None = None,
         keys: Key[Array, "seq token"] | None = None,
         texts: Int[Array, "seq token"] | None = None,
-    ) -> tuple[Float[Array, "seq token width"], Cache | None]:
-        """Return the hidden states of `tokens`, and the cache with their keys and values appended."""
+        choices: Int[Array, "seq token choice"] | None = None,
+    ) -> Any:
+        """Return the hidden states of `tokens`, and the cache with their keys and values appended.
+
+        With `choices`, the experts of each layer with experts in turn, the result has the third part that
+        `dovetail.protocols.LanguageModel` describes.
+        """
         spec = self.spec
         shared, own = (0 if kept is None else kept.valid.shape[1] for kept in (prefix, cache))
         shapes = Shapes(tokens=tokens.shape[1], own=own or tokens.shape[1], prefix=shared, packed=texts is not None)
@@ -97,14 +111,20 @@ class Transformer(nnx.Module):
         x = self.embedding[...][tokens.reshape(-1)].astype(spec.dtype)
         if spec.embedding_scale != 1:
             x = x * jnp.asarray(spec.embedding_scale, spec.dtype)
-        x, layers = rows_cut(x), []
+        x = rows_cut(x)
+        layers, chosen, given = [], [], _by_layer(spec, choices)
         for number, (block, layer) in enumerate(zip(self.blocks, spec.layers, strict=True)):
             past, shared = (None if kept is None else kept.layers[number] for kept in (cache, prefix))
-            x, present = _run(block, spec.remat, x, seen[layer], past, shared)
+            x, present, experts = _run(block, spec.remat, x, seen[layer], past, shared, given.get(number))
             x = rows_cut(x)
             layers.append(present)
+            chosen.append(experts)
         hidden = self.norm(x).reshape(*tokens.shape, self.width)
-        return hidden, None if cache is None else cache.extend(tuple(layers), mask)
+        cache = None if cache is None else cache.extend(tuple(layers), mask)
+        if choices is None:
+            return hidden, cache
+        together = jnp.concatenate([experts for experts in chosen if experts is not None], axis=1)
+        return hidden, cache, together.astype(choices.dtype).reshape(choices.shape)
 
     @property
     def heads(self) -> int:
@@ -134,6 +154,12 @@ class Transformer(nnx.Module):
     def has_dropout(self) -> bool:
         """Whether the model has dropout, so that `keys` change the result."""
         return any(isinstance(module, LowRank) and module.dropout > 0 for _, module in nnx.iter_modules(self))
+
+    @property
+    def choices(self) -> int:
+        """The number of experts that a token uses in all layers together; 0 without experts."""
+        sparsity = self.spec.sparsity
+        return 0 if sparsity is None else len(sparsity.layers) * sparsity.chosen
 
     @property
     def packs(self) -> bool:
@@ -176,7 +202,16 @@ def decoder_of(model: nnx.Module) -> Transformer:
     return model
 
 
-def _run(block: Block, remat: str, *inputs: Any) -> tuple[Float[Array, "row width"], KeyValues]:
+def _by_layer(spec: Spec, choices: Int[Array, "seq token choice"] | None) -> dict[int, Int[Array, "row choice"]]:
+    """Return the given experts of each layer that has experts, by its number."""
+    if choices is None or spec.sparsity is None:
+        return {}
+    layers, chosen = spec.sparsity.layers, spec.sparsity.chosen
+    by_layer = choices.astype(jnp.int32).reshape(-1, len(layers), chosen)
+    return {number: by_layer[:, index] for index, number in enumerate(sorted(layers))}
+
+
+def _run(block: Block, remat: str, *inputs: Any) -> tuple[Float[Array, "row width"], KeyValues, Any]:
     """Call a block; its backward pass recomputes the values that the rematerialisation policy does not keep."""
     graphdef, params = nnx.split(block)
     return _called(graphdef, remat, params, *inputs)
@@ -184,8 +219,8 @@ def _run(block: Block, remat: str, *inputs: Any) -> tuple[Float[Array, "row widt
 
 # With a jit of its own, a block is traced once instead of once per layer; XLA inlines the calls.
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _called(graphdef: Any, remat: str, *arguments: Any) -> tuple[Float[Array, "row width"], KeyValues]:
-    def call(params: Any, *inputs: Any) -> tuple[Float[Array, "row width"], KeyValues]:
+def _called(graphdef: Any, remat: str, *arguments: Any) -> tuple[Float[Array, "row width"], KeyValues, Any]:
+    def call(params: Any, *inputs: Any) -> tuple[Float[Array, "row width"], KeyValues, Any]:
         return nnx.merge(graphdef, params)(*inputs)
 
     return call(*arguments) if remat in ("none", "auto") else recomputed(call, POLICIES[remat])(*arguments)

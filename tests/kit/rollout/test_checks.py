@@ -15,7 +15,9 @@ from dovetail.errors import RunError
 from dovetail_kit.rollout import EngineCase, Numbers
 from dovetail_kit.rollout.case import make_keys
 from dovetail_kit.rollout.checks import CHECKS
+from dovetail_model.layers.mixture import Sparsity
 from dovetail_model.model.decoder import Decoder
+from dovetail_model.transformer import Transformer
 from dovetail_rollout.rollout.vanilla import Vanilla
 
 TINY = Decoder(width=16, layers=2, heads=2, kv_heads=1, ffn=24, init_std=0.4)
@@ -83,6 +85,14 @@ class ForgetsWhatTopPHasCut(Sound):
         drawn = self.inner.generate(tokens, mask, keys, sampling, **options)
         more = self.inner.generate(tokens, mask, keys, attrs.evolve(sampling, top_p=None, min_p=None), **options)
         return attrs.evolve(drawn, support=more.support)
+
+
+class RecordsChoicesOneTokenLate(Sound):
+    breaks = "check_the_choices_are_kept"
+
+    def generate(self, tokens, mask, keys, sampling, **options):
+        drawn = self.inner.generate(tokens, mask, keys, sampling, **options)
+        return attrs.evolve(drawn, choices=None if drawn.choices is None else np.roll(drawn.choices, 1, axis=1))
 
 
 class IsNeverGreedy(Sound):
@@ -201,9 +211,14 @@ class RefusesWithoutAReason(Sound):
 
 @pytest.fixture(scope="module")
 def sound():
-    """The case of a correct engine that stays open, so that its programs are compiled once."""
+    """The case of a correct engine that stays open, so that its programs are compiled once.
+
+    Its model has experts, so that there are choices to record.
+    """
     numbers: Any = Numbers()
-    first, second = (TINY.make(numbers.vocab_size, rngs=nnx.Rngs(seed)) for seed in (0, 1))
+    sparsity = Sparsity(experts=4, chosen=2, ffn=8, normalised=True, layers=(1,))
+    spec = attrs.evolve(TINY.spec(numbers.vocab_size), sparsity=sparsity)
+    first, second = (Transformer(spec, rngs=nnx.Rngs(seed)) for seed in (0, 1))
     case = EngineCase.of(Vanilla(), first, second, numbers)
     return case, case.sharing(case.open())
 

@@ -121,6 +121,7 @@ def known_fields(seed: int = 0) -> Fields:
         "row_keys": jax.random.split(jax.random.key(seed + 1), ROWS),
     }
     fields["support"] = _support(fields["tokens"])
+    fields |= {"choices": fields["support"][..., :2] % 4, "prompt_choices": np.zeros((ROWS, PROMPT, 2), np.int32)}
     fields |= make_turns()
     fields["rollout_logps"] = field("old_logps", fields) + normal(scale=0.1)
     fields["weights"] = np.where(mask, rng.uniform(0.5, 1.5, mask.shape), 0).astype(np.float32)

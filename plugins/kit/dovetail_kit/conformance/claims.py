@@ -86,6 +86,7 @@ CLAIMS: Final[dict[str, Claim]] = {
     "elsewhere": Claim(("sink",), "writes neither into the folder nor to the console"),
     "newest_only": Claim(("sink",), "shows the newest figures, which replace the earlier ones"),
     "keeps_support": Claim(("rollout",), "the largest `sampling.top_k` for which it keeps the support; 0 if none"),
+    "keeps_choices": Claim(("rollout",), "can record what the model chooses while it reads each token"),
     "constant": Claim(
         ("kl_controller", "entropy_controller", "follower"), "the coefficient, or the weights, never change"
     ),

@@ -8,7 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, cast
 
 import attrs
+import jax
+import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 
 from dovetail.config.settings import Sampling
 from dovetail.errors import DovetailError
@@ -100,6 +103,29 @@ def check_the_support_is_kept(case: EngineCase) -> None:
         listed = np.any(drawn.support[..., None] == every, axis=-2)
         np.testing.assert_array_equal(listed[drawn.mask], left[drawn.mask], err_msg=f"{sampling}: the support")
         assert_same(case, drawn, case.generate(engine, sampling))
+
+
+def check_the_choices_are_kept(case: EngineCase) -> None:
+    """Where they are asked for, the choices are those that the model makes on the same tokens (`keeps_choices`)."""
+    model: Any = nnx.merge(case.graphdef, *case.weights)
+    each = getattr(model, "choices", 0)
+    if not (case.claims.get("keeps_choices") and each):
+        return
+    engine: Any = case.open()
+    drawn = engine.generate(*case.prompts(), make_keys(), RANDOM, keep_choices=True)
+    assert_same(case, drawn, case.generate(engine, RANDOM))
+    assert drawn.choices is not None, "they are asked for"
+    assert drawn.prompt_choices is not None, "they are asked for"
+    prompts, mask = (np.repeat(array, SAMPLES, axis=0) for array in case.prompts())
+    tokens, seen = (np.concatenate(pair, axis=1) for pair in ((prompts, drawn.tokens), (mask, drawn.mask)))
+    kept = np.concatenate([drawn.prompt_choices, drawn.choices], axis=1)
+    assert kept.shape == (*tokens.shape, each)
+    none = jnp.full(kept.shape, -1, kept.dtype)
+    own = np.asarray(jax.jit(lambda tokens, seen: model(tokens, seen, choices=none)[2])(tokens, seen))
+    read = seen & np.append(seen[:, 1:], np.zeros((len(seen), 1), bool), axis=1)
+    np.testing.assert_array_equal(kept[read], own[read], err_msg="the choices at the tokens that were read")
+    after = np.arange(tokens.shape[1]) >= prompts.shape[1]
+    assert np.all(kept[after & ~read] == -1), "a choice at a token that was not read, such as the last"
 
 
 def check_greedy_is_the_argmax(case: EngineCase) -> None:

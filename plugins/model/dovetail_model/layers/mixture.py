@@ -35,10 +35,15 @@ class Sparsity:
 
 
 class Routes(NamedTuple):
-    """The experts that each token uses, and their weights."""
+    """The experts that each token uses, their weights, and whether the router agrees.
+
+    `agreed` has those of the given experts that the router would choose too, -1 in place of the others, and the
+    router's own where none were given.
+    """
 
     experts: Int[Array, "row choice"]
     weights: Float[Array, "row choice"]
+    agreed: Int[Array, "row choice"]
 
 
 class Experts(nnx.Module):
@@ -73,7 +78,8 @@ class Mixture(nnx.Module):
     """A mixture of experts: y = Σ pₑ(x) Expertₑ(x) over the k experts of greatest p, where p(x) = softmax(x Rᵀ).
 
     With `normalised`, p is divided by its sum over the k experts. No token is dropped: an expert computes as many
-    tokens as choose it. The router R is [expert, width].
+    tokens as choose it. The router R is [expert, width]. With `given`, a row uses these k experts instead, with the
+    weights that the router gives them now; rows of -1 choose for themselves.
 
     Qwen Team 2025, "Qwen3 Technical Report", section 2; Shazeer et al. 2017, "Outrageously Large Neural Networks",
     section 2.
@@ -84,8 +90,9 @@ class Mixture(nnx.Module):
     >>> sparsity = Sparsity(experts=4, chosen=2, ffn=8, normalised=True, layers=(0,))
     >>> sizes = {"std": 0.02, "out_std": 0.01, "param_dtype": "float32"}
     >>> layer = Mixture(6, sparsity, activation="silu", **sizes, rngs=nnx.Rngs(0))
-    >>> layer(jnp.ones((3, 6))).shape
-    (3, 6)
+    >>> y, chosen = layer(jnp.ones((3, 6)))
+    >>> y.shape, chosen.shape
+    ((3, 6), (3, 2))
     """
 
     def __init__(
@@ -106,9 +113,11 @@ class Mixture(nnx.Module):
             width, sparsity, activation=activation, std=std, out_std=out_std, param_dtype=param_dtype, rngs=rngs
         )
 
-    def __call__(self, x: Float[Array, "row width"]) -> Float[Array, "row width"]:
-        """Return the layer's contribution to the residual stream."""
-        routes = self.route(x)
+    def __call__(
+        self, x: Float[Array, "row width"], given: Int[Array, "row choice"] | None = None
+    ) -> tuple[Float[Array, "row width"], Int[Array, "row choice"]]:
+        """Return the layer's contribution to the residual stream, and `Routes.agreed`."""
+        routes = self.route(x, given)
         number, chosen = routes.experts.shape
         experts = routes.experts.ravel()
         order = jnp.argsort(experts, stable=True)
@@ -116,15 +125,22 @@ class Mixture(nnx.Module):
         sizes = jnp.bincount(experts, length=self.sparsity.experts).astype(jnp.int32)
         y = self.experts(_permuted(jnp.repeat(x, chosen, axis=0), order, back), sizes)
         y = _permuted(y, back, order).reshape(number, chosen, -1).astype(jnp.float32)
-        return jnp.einsum("rcw,rc->rw", y, routes.weights).astype(x.dtype)
+        return jnp.einsum("rcw,rc->rw", y, routes.weights).astype(x.dtype), routes.agreed
 
-    def route(self, x: Float[Array, "row width"]) -> Routes:
-        """Choose the experts of each row."""
+    def route(self, x: Float[Array, "row width"], given: Int[Array, "row choice"] | None = None) -> Routes:
+        """Choose the experts of each row, or weigh the given ones."""
         probabilities = jax.nn.softmax(x.astype(jnp.float32) @ self.router[...].astype(jnp.float32).T)
         weights, experts = jax.lax.top_k(probabilities, self.sparsity.chosen)
+        agreed = experts
+        if given is not None:
+            is_given = jnp.all(given >= 0, axis=1, keepdims=True)
+            also = jnp.any(given[:, :, None] == experts[:, None, :], axis=2)
+            agreed = jnp.where(is_given, jnp.where(also, given, -1), experts)
+            experts = jnp.where(is_given, given, experts)
+            weights = jnp.take_along_axis(probabilities, experts, axis=1)
         if self.sparsity.normalised:
             weights = weights / jnp.sum(weights, axis=1, keepdims=True)
-        return Routes(experts, weights)
+        return Routes(experts, weights, agreed)
 
 
 @jax.custom_vjp

@@ -24,6 +24,9 @@ from dovetail_rollout.decoding.sampling import Numbers, sample
 PREFILL_TOKENS = 8192
 """Prompt tokens read at a time: more are not faster, and their activations take memory."""
 
+CHOICE = jnp.int16
+"""The type of recorded choices: a token has a few in each of many layers."""
+
 BLOCK = 16
 """Tokens of an observation read at a time; it is padded to a multiple of them."""
 
@@ -36,12 +39,14 @@ class Fixed:
     top_k: int | None
     eos_ids: tuple[int, ...]
     keep_support: bool = False
+    keep_choices: bool = False
 
 
 class Drawn(NamedTuple):
     """All completions of a call as far as they have been drawn; zero beyond their `lengths`.
 
-    `uniform` holds the random numbers of each token, `support` the ids that it was chosen among, if they are kept. A
+    `uniform` holds the random numbers of each token, `support` the ids that it was chosen among, if they are kept.
+    `choices` and `prompt_choices` are what the model chose while it read completions and prompts, if that is kept. A
     row has `ended` with an EOS, at its length limit in `limits`, or because it `failed`: its logits were NaN or
     infinite.
     """
@@ -54,6 +59,8 @@ class Drawn(NamedTuple):
     failed: Bool[Array, "seq"]
     limits: Int[Array, "seq"]
     support: Int[Array, "seq token candidate"] | None = None
+    choices: Int[Array, "seq token choice"] | None = None
+    prompt_choices: Int[Array, "prompt position choice"] | None = None
 
 
 def begin(
@@ -69,11 +76,15 @@ def begin(
     Token `t` of a completion is drawn with `fold_in(key, t)`, so it depends only on its prompt and key. Returns the
     completions and the keys and values of the prompts.
     """
-    hidden, prefix = _read(model, prompt_tokens, prompt_mask)
+    hidden, prefix, chosen = _read(model, prompt_tokens, prompt_mask, fixed)
     samples = keys.shape[1]
     seqs = jnp.arange(keys.size, dtype=jnp.int32)
     logits = jnp.repeat(model.logits(hidden), samples, axis=0)
-    return _append(nothing(keys.reshape(-1), fixed), seqs, logits, numbers, fixed), prefix
+    drawn = _append(nothing(keys.reshape(-1), fixed), seqs, logits, numbers, fixed)
+    if chosen is not None:
+        empty = jnp.full((*drawn.tokens.shape, chosen.shape[-1]), -1, CHOICE)
+        drawn = drawn._replace(choices=empty, prompt_choices=chosen)
+    return drawn, prefix
 
 
 def extend(
@@ -98,8 +109,12 @@ def extend(
 
     def step(state: tuple[Drawn, Any, Array]) -> tuple[Drawn, Any, Array]:
         drawn, cache, done = state
-        last = drawn.tokens.at[seqs, drawn.lengths.at[seqs].get(mode="clip") - 1].get(mode="clip")
-        hidden, cache = model(last[:, None], _going(drawn, seqs)[:, None], cache, prefix=prefix)
+        at, going = drawn.lengths.at[seqs].get(mode="clip") - 1, _going(drawn, seqs)
+        last = drawn.tokens.at[seqs, at].get(mode="clip")
+        hidden, cache, chosen = _called(model, last[:, None], going[:, None], cache, fixed, prefix=prefix)
+        if drawn.choices is not None and chosen is not None:
+            own = jnp.where(going, seqs, len(drawn.ended))
+            drawn = drawn._replace(choices=drawn.choices.at[own, at].set(chosen[:, 0], mode="drop"))
         return _append(drawn, seqs, model.logits(hidden[:, 0]), numbers, fixed), cache, done + 1
 
     return jax.lax.while_loop(more, step, (drawn, cache, jnp.zeros((), jnp.int32)))
@@ -206,24 +221,39 @@ def take_rows(array: Array, before: int, rows: Int[Array, "row"]) -> Array:
     return jnp.where(there, taken, jnp.zeros((), array.dtype)).reshape(-1, *array.shape[1:])
 
 
+def _called(
+    model: Any,
+    tokens: Int[Array, "row position"],
+    mask: Bool[Array, "row position"],
+    cache: Any,
+    fixed: Fixed,
+    **also: Any,
+) -> tuple[Float[Array, "row position width"], Any, Int[Array, "row position choice"] | None]:
+    """Return hidden states, the cache, and the model's choices if they are kept."""
+    if not fixed.keep_choices:
+        return *model(tokens, mask, cache, **also), None
+    return model(tokens, mask, cache, choices=jnp.full((*tokens.shape, model.choices), -1, CHOICE), **also)
+
+
 def _read(
-    model: LanguageModel, tokens: Int[Array, "prompt position"], mask: Bool[Array, "prompt position"]
-) -> tuple[Float[Array, "prompt width"], Any]:
-    """Return the hidden state of each prompt's last token, and the prompts' cache."""
+    model: LanguageModel, tokens: Int[Array, "prompt position"], mask: Bool[Array, "prompt position"], fixed: Fixed
+) -> tuple[Float[Array, "prompt width"], Any, Int[Array, "prompt position choice"] | None]:
+    """Return the hidden state of each prompt's last token, the prompts' cache, and the choices if they are kept."""
     prompts, length = tokens.shape
 
-    def read(piece: tuple[Array, Array]) -> tuple[Array, Any]:
-        hidden, cache = model(*piece, model.init_cache(len(piece[0]), length))
-        return hidden[:, -1], cache
+    def read(piece: tuple[Array, Array]) -> tuple[Array, Any, Array | None]:
+        hidden, cache, chosen = _called(model, *piece, model.init_cache(len(piece[0]), length), fixed)
+        return hidden[:, -1], cache, chosen
 
     at_once = next(n for n in range(prompts, 0, -1) if prompts % n == 0 and (n * length <= PREFILL_TOKENS or n == 1))
     if at_once == prompts:
         return read((tokens, mask))
     pieces = jax.tree.map(lambda x: x.reshape(-1, at_once, length), (tokens, mask))
-    hidden, caches = jax.lax.map(read, pieces)
+    hidden, caches, chosen = jax.lax.map(read, pieces)
     # What is common to all rows is the same in every piece.
     join = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]) if x.ndim > 1 else x[0], caches)
-    return hidden.reshape(prompts, -1), join
+    chosen = None if chosen is None else chosen.reshape(*tokens.shape, -1)
+    return hidden.reshape(prompts, -1), join, chosen
 
 
 def nothing(keys: Key[Array, "seq"], fixed: Fixed) -> Drawn:
@@ -269,4 +299,6 @@ def _append(
         failed=drawn.failed.at[seqs].set(failed, mode="drop"),
         limits=drawn.limits,
         support=None if drawn.support is None else drawn.support.at[seqs, at].set(support, mode="drop"),
+        choices=drawn.choices,
+        prompt_choices=drawn.prompt_choices,
     )

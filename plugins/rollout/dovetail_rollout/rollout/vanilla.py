@@ -81,7 +81,7 @@ class Vanilla:
     folder: str | None = None
 
     declares: ClassVar[MappingProxyType[str, Any]] = MappingProxyType(
-        {"batch_invariant": True, "keeps_support": SORTED, "versions": True, "placed": True}
+        {"batch_invariant": True, "keeps_support": SORTED, "keeps_choices": True, "versions": True, "placed": True}
     )
 
     def __attrs_post_init__(self) -> None:
@@ -111,8 +111,8 @@ class Vanilla:
 
     @property
     def claims(self) -> Mapping[str, Any]:
-        """What processes of their own do not do: keep the support, and compute on the devices of `rollout/mesh`."""
-        return {"keeps_support": 0, "placed": False} if self.apart else {}
+        """What processes of their own do not do: keep support and choices, and use the devices of `rollout/mesh`."""
+        return {"keeps_support": 0, "keeps_choices": False, "placed": False} if self.apart else {}
 
     def check(self) -> None:
         """Check the launcher's requirements; without replicas there are none."""
@@ -184,16 +184,20 @@ class VanillaEngine:
         sampling: Sampling,
         *,
         keep_support: bool = False,
+        keep_choices: bool = False,
     ) -> Completions:
         """Sample one completion for each key; `keep_support` goes with a `top_k` of at most 256.
+
+        With `keep_choices`, also return what the model chose while it read each token.
 
         Raises:
             ConfigError: for shapes that do not match, and for prompts padded on the right.
             CompletionsFailed: if every completion failed.
             RunError: after `close`.
         """
-        batch = self._batch(prompt_tokens, prompt_mask, keys, sampling, keep_support)
-        return self.completions(jax.device_get(batch.run()), batch.stops)
+        batch = self._batch(prompt_tokens, prompt_mask, keys, sampling, keep_support, keep_choices)
+        drawn = jax.device_get(batch.run())
+        return attrs.evolve(self.completions(drawn, batch.stops), **_choices(drawn, prompt_tokens.shape[1]))
 
     def turns(
         self,
@@ -218,7 +222,15 @@ class VanillaEngine:
         rounds = Rounds.of(attrs.evolve(batch, schedule=schedule), sampling.max_tokens)
         return VanillaTurns(engine=self, rounds=rounds, sampling=by_turn)
 
-    def _batch(self, prompt_tokens: Any, prompt_mask: Any, keys: Any, sampling: Sampling, keep_support: bool) -> Batch:
+    def _batch(
+        self,
+        prompt_tokens: Any,
+        prompt_mask: Any,
+        keys: Any,
+        sampling: Sampling,
+        keep_support: bool,
+        keep_choices: bool = False,
+    ) -> Batch:
         weights = self.open_weights()
         check_prompts(prompt_tokens, prompt_mask, keys)
         prompts, samples = keys.shape
@@ -229,7 +241,11 @@ class VanillaEngine:
             weights=weights,
             numbers=_numbers(sampling),
             fixed=Fixed(
-                max_tokens=sampling.max_tokens, top_k=sampling.top_k, eos_ids=self.eos_ids, keep_support=keep_support
+                max_tokens=sampling.max_tokens,
+                top_k=sampling.top_k,
+                eos_ids=self.eos_ids,
+                keep_support=keep_support,
+                keep_choices=keep_choices,
             ),
             cache_dtype=self.cache_dtype,
             length_axes=self.length_axes,
@@ -334,6 +350,18 @@ def _spread(keys: Key[Array, "chosen"], rows: Int[np.ndarray, "chosen"], seqs: i
     spread = np.zeros((seqs, *words.shape[1:]), words.dtype)
     spread[rows] = words
     return jax.random.wrap_key_data(jax.device_put(spread), impl=jax.random.key_impl(keys))
+
+
+def _choices(drawn: Drawn, width: int) -> dict[str, Int[np.ndarray, "seq ..."]]:
+    """Return the fields of `Completions` with what the model chose, if that was kept; each row has its prompt's."""
+    if drawn.choices is None or drawn.prompt_choices is None:
+        return {}
+    prompts, read, _ = drawn.prompt_choices.shape
+    padded = np.pad(drawn.prompt_choices, ((0, 0), (width - read, 0), (0, 0)), constant_values=-1)
+    return {
+        "choices": np.asarray(drawn.choices),
+        "prompt_choices": np.repeat(padded, len(drawn.tokens) // prompts, axis=0),
+    }
 
 
 def _numbers(sampling: Sampling) -> Numbers:

@@ -230,6 +230,8 @@ ENGINE_FIXES = {
     "reported_logps": "Divide the logits by the temperature before log_softmax, and take the sampled token's.",
     "reported_logps_of_cuts": "Set logits outside the cut to -inf before log_softmax, unless `logps` is 'vocabulary'.",
     "cuts_draw_from_the_support": "Apply top-k, then top-p and min-p to the logits that are drawn from.",
+    "the_choices_are_kept": "Return what the model chose at each token that it read, and -1 elsewhere; drop what an"
+    " ended completion's slot goes on to choose.",
     "the_support_is_kept": "Return the ids that the cuts leave, each token's own among them, filled up with -1.",
     "greedy_is_the_argmax": "At temperature 0 take the argmax, and divide by nothing.",
     "same_keys_same_completions": "Draw token t of a completion from fold_in(its key, t), and from nothing else.",
