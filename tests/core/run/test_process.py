@@ -8,11 +8,13 @@ import pytest
 from dovetail.errors import DovetailWarning
 from dovetail.run.process import CACHE, cache_folder, prepare, refusal
 
+FOLDER = "jax_compilation_cache_dir"
+
 
 @pytest.fixture(autouse=True)
 def restored():
     """JAX's settings are those of the whole process."""
-    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    names = (FOLDER, "jax_persistent_cache_min_compile_time_secs")
     before = {name: getattr(jax.config, name) for name in names}
     yield
     for name, value in before.items():
@@ -47,7 +49,7 @@ def test_without_a_home_nothing_is_kept(monkeypatch):
     monkeypatch.setattr(Path, "home", homeless)
     assert cache_folder() == ""
     prepare()
-    assert not jax.config.jax_compilation_cache_dir
+    assert not getattr(jax.config, FOLDER)
 
 
 def test_what_can_be_written(tmp_path):
@@ -64,4 +66,4 @@ def test_a_cache_that_cannot_be_written_is_one_warning(tmp_path, monkeypatch):
     monkeypatch.setenv(CACHE, str(tmp_path / "file"))
     with pytest.warns(DovetailWarning, match=r"not kept: folder '.*file' cannot be written: File exists; set JAX_"):
         prepare()
-    assert not jax.config.jax_compilation_cache_dir
+    assert not getattr(jax.config, FOLDER)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from dovetail.cli.options import Commands, add_config, add_policy, given_path
+from dovetail.errors import printable
 
 
 def add(commands: Commands) -> None:
@@ -57,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         print(report.json())
         return 0
     if report.lengths.too_long:
-        print(report.lengths)
-    print(report.table())
+        print(printable(report.lengths))
+    print(printable(report.table()))
     print(f"\nweights  {report.at}\nfolder   {out}")
     return 0
