@@ -32,10 +32,55 @@ CASES = {
         1,
         "'nobody'",
     ),
+    "a variable that is nearly ours": (
+        "names kl",
+        {"DOVETAIL_DISBALE": "nobody"},
+        0,
+        "warning: the environment variable DOVETAIL_DISBALE has no effect. Did you mean DOVETAIL_DISABLE?\n",
+    ),
+    "a variable of a plugin": ("names kl", {"DOVETAIL_VLLM_PYTHON": "/nowhere", "DOVETAIL_GSM8K": "x"}, 0, ""),
+    "no traceback": ("explain missing", {"DOVETAIL_TRACEBACK": "0"}, 1, "no config file 'missing'"),
+    "every warning an error": ("explain quickstart", {"PYTHONWARNINGS": "error"}, 0, ""),
+    "platforms that JAX does not have": (
+        "plan quickstart --set model.decoder.layers=1",
+        {"JAX_PLATFORMS": "garbage"},
+        1,
+        "error: JAX cannot start a platform: ",
+    ),
+    "a doctor without a platform": ("doctor", {"JAX_PLATFORMS": "garbage"}, 1, ""),
+    "a flag that XLA does not have": (
+        "doctor",
+        {"XLA_FLAGS": "--xla_nonsense=1", "JAX_PLATFORMS": "cpu"},
+        1,
+        "Unknown flag in XLA_FLAGS: --xla_nonsense=1",
+    ),
+    "a truth value that JAX does not know": ("doctor", {"JAX_ENABLE_X64": "maybe"}, 1, "'JAX_ENABLE_X64'"),
+    "a cache in a file": (
+        "doctor",
+        {"XDG_CACHE_HOME": "/dev/null", "JAX_PLATFORMS": "cpu"},
+        0,
+        "warning: compiled programs are not kept: folder '/dev/null/dovetail/xla' cannot be written: Not a directory",
+    ),
+    "a cache that is read-only": (
+        "doctor",
+        {"JAX_COMPILATION_CACHE_DIR": "/proc/cache", "JAX_PLATFORMS": "cpu"},
+        0,
+        "warning: compiled programs are not kept: folder '/proc/cache' cannot be written: ",
+    ),
 }
+SLOW = (
+    "a variable of a plugin",
+    "every warning an error",
+    "platforms that JAX does not have",
+    "a doctor without a platform",
+    "a flag that XLA does not have",
+    "a truth value that JAX does not know",
+    "a cache that is read-only",
+)
+ROWS = [pytest.param(*row, marks=pytest.mark.slow if name in SLOW else (), id=name) for name, row in CASES.items()]
 
 
-@pytest.mark.parametrize(("command", "environment", "status", "said"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("command", "environment", "status", "said"), ROWS)
 def test_an_environment(command, environment, status, said, tmp_path):
     done = subprocess.run(
         [*PROGRAM, *command.split()],
@@ -49,6 +94,7 @@ def test_an_environment(command, environment, status, said, tmp_path):
     assert "Traceback" not in err
     assert done.returncode == status, err
     assert said in err if said else err == ""
+    assert err.count("\n") <= 1
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from typing import Any
 from dovetail.cli import train
 from dovetail.cli.commands import collect, parser_of
 from dovetail.cli.terminal import flush, silence, streams
+from dovetail.cli.variables import shows_tracebacks, warn_of_misspelt
 from dovetail.errors import DovetailError, DovetailWarning, RunError, printable
 from dovetail.interruptions import interruptions
 from dovetail.registry import add_file, current
@@ -25,7 +26,7 @@ from dovetail.registry.compatibility import ENGINE
 from dovetail.registry.places import blamed
 
 _FORMAT = warnings.formatwarning
-TRACEBACK, FLAG = "DOVETAIL_TRACEBACK", "--traceback"
+FLAG = "--traceback"
 
 GROUPS = (train.add,)
 """The functions that add the engine's own commands, in the order of `dovetail --help`; those of plugins follow."""
@@ -44,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         answer(parser())
     warnings.formatwarning = _format_warning
     given = [*(sys.argv[1:] if arguments is None else arguments)]
-    traceback = bool(os.environ.get(TRACEBACK)) or FLAG in given
+    traceback = shows_tracebacks() or FLAG in given
+    warn_of_misspelt()
     with streams(), interruptions() as interrupted:
         return _run(given, traceback, interrupted)
 

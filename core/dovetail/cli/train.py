@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dovetail.cli.options import Commands, add_config, given_path
+from dovetail.errors import printable
 
 if TYPE_CHECKING:
     from dovetail.config import Config
@@ -99,7 +100,7 @@ def train_command(options: argparse.Namespace) -> int:
         train(loaded, where, only_sft=options.only_sft, profile=window if processes.is_first() else None)
         if not processes.is_first():
             return 0
-        print(summarise(where))
+        print(printable(summarise(where)))
         if window:
             traced = where / FOLDER
             print(f"profile      {traced}: open the .trace.json.gz in ui.perfetto.dev, or the folder in TensorBoard")
@@ -111,6 +112,6 @@ def print_notices(config: Config) -> None:
     from dovetail.step.algorithm import warnings
 
     for unused in config.unused:
-        print(unused)
+        print(printable(unused))
     for warning in warnings(config):
-        print(f"warning: {warning}")
+        print(f"warning: {printable(warning)}")

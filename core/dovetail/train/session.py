@@ -18,7 +18,7 @@ from flax import nnx
 from dovetail.config import Config
 from dovetail.devices import processes
 from dovetail.devices.spanning import shared, whole
-from dovetail.errors import RunError
+from dovetail.errors import RunError, printable
 from dovetail.host.prompts import LengthReport
 from dovetail.progress import Watcher, begin, is_watched, watched_by
 from dovetail.protocols import Sink
@@ -229,7 +229,7 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Pat
             replays=replays,
         )
         if is_watched():
-            print("\n".join(overview(setup)), file=sys.stderr)
+            print(printable("\n".join(overview(setup))), file=sys.stderr)
         if not resumed:
             run.tell(*setup.reports)
         with _observed(run):

@@ -27,10 +27,13 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the plan."""
     from dovetail.config import load
+    from dovetail.devices.presence import devices
     from dovetail.shipped import find
     from dovetail_memory.cost import estimate
 
-    cost = estimate(load(find(options.config), options.overrides))
+    config = load(find(options.config), options.overrides)
+    devices()  # what memory there is depends on them
+    cost = estimate(config)
     if options.json:
         print(json.dumps(attrs.asdict(cost), indent=2))
         return 0

@@ -15,6 +15,7 @@ import attrs
 
 from dovetail.devices.presence import devices
 from dovetail.errors import RunError
+from dovetail.run.process import cache_folder, refusal
 from dovetail_kit.machine.gpus import Gpu, gpus, smi
 
 LIBRARIES: Final = ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu")
@@ -97,7 +98,7 @@ def survey() -> Survey:
     backend, error, found = _started()
     info = _fields(Path("/proc/meminfo"))
     processor = _fields(Path("/proc/cpuinfo"))
-    cache = _cache()
+    cache = cache_folder()
     return Survey(
         system=f"{platform.platform()}, {processor.get('model name') or platform.processor() or platform.machine()}",
         cores=os.cpu_count() or 1,
@@ -114,8 +115,8 @@ def survey() -> Survey:
         programs=programs,
         variables={name: os.environ[name] for name in VARIABLES if name in os.environ},
         extras={name: importlib.util.find_spec(module) is not None for name, module in EXTRAS.items()},
-        cache=str(cache),
-        cache_is_writable=_is_writable(cache),
+        cache=cache,
+        cache_is_writable=not refusal(cache),
     )
 
 
@@ -136,17 +137,6 @@ def _programs() -> tuple[str, ...]:
     rows = smi("--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader,nounits")
     mine = str(os.getpid())
     return tuple(f"{row[1]} (process {row[0]}, {row[2]} MiB)" for row in rows if len(row) > 2 and row[0] != mine)
-
-
-def _cache() -> Path:
-    """The folder that `dovetail.run.process.prepare` sets."""
-    given = os.environ.get("JAX_COMPILATION_CACHE_DIR")
-    return Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "dovetail" / "xla"
-
-
-def _is_writable(folder: Path) -> bool:
-    there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
-    return os.access(there, os.W_OK)
 
 
 def _fields(file: Path) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 
 from dovetail.config import Choice, load_experiment
-from dovetail.errors import ConfigError, RunError
+from dovetail.errors import ConfigError, RunError, printable
 from dovetail.shipped import find
 from dovetail_lab.ab import experiment
 from dovetail_lab.ab.analysis import Analysis, analyse
@@ -47,12 +47,12 @@ def run(options: argparse.Namespace) -> int:
     folder = options.folder or Path("ab") / path.stem
     test = Test.of(path, options.overrides, read_settings(path, options), read_terms(path, options))
     registration = test.register(folder, amend=options.amend, repeat=options.repeat)
-    print("\n".join(introduction(registration, test.planned, test.deviation)))
+    print(printable("\n".join(introduction(registration, test.planned, test.deviation))))
     if options.dry_run:
         print(f"{len(test.planned.trials)} runs would be made in {folder}")
         return 0
     analysis = test.perform(registration, folder, extend=bool(options.amend))
-    print("\n".join(["", str(analysis), "", *(str(folder / name) for name in experiment.FILES)]))
+    print(printable("\n".join(["", str(analysis), "", *(str(folder / name) for name in experiment.FILES)])))
     return DECIDED if analysis.decided and not analysis.runs.doubts else UNDECIDED
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from dovetail.cli.options import Commands, add_config, given_path
+from dovetail.errors import printable
 from dovetail_lab.cli.policies import add_policy
 
 
@@ -58,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         print(report.json())
         return 0
     if report.lengths.too_long:
-        print(report.lengths)
-    print(report.table())
+        print(printable(report.lengths))
+    print(printable(report.table()))
     print(f"\nweights  {report.at}\nfolder   {out}")
     return 0

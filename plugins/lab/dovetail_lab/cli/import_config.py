@@ -35,7 +35,11 @@ def run(options: argparse.Namespace) -> int:
     out = options.out or Path(options.file.stem + ".gin")
     if out.exists():
         raise ConfigError(f"'{out}' exists already; name another file with --out")
-    out.write_text(written(sheet, str(options.file)), encoding="utf-8")
+    text = written(sheet, str(options.file))
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"'{out}' cannot be written: {error.strerror or error}") from error
     carried = sum(1 for line in sheet.lines if line.target)
     print(f"{out}: {carried} settings, {len(sheet.left)} that could not be carried (at its end, with the reasons)")
     print(f"next: choose train.task and train.rewards in it if they are not there, then `dovetail explain {out}`")

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from dovetail.cli.options import Commands, add_config
-from dovetail.errors import ConfigError
+from dovetail.errors import ConfigError, printable
 from dovetail_lab.cli.policies import add_policy
 
 WHO = {"read": "reads", "written": "writes"}
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
                 "--replay plays an evaluation's episode of a run again: it needs --run, and no --watch or --split"
             )
         found, differs = replayed(config, open_tokenizer(config, options.of), options.of, options.index, _show)
-        print(f"\n{outcome(found)}\n" + "\n".join(differs or ["the same as in the record"]))
+        print(printable(f"\n{outcome(found)}\n" + "\n".join(differs or ["the same as in the record"])))
         return 1 if differs else 0
     if options.watch:
         policy = open_policy(config, options.of, options.checkpoint)
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
         person = Person(tokenizer=tokenizer, ask=_asked)
         engine = Shown(inner=person, tokenizer=tokenizer, show=_show, writes=False)
         found = played(config, engine, tokenizer, loop, example, options.index)
-    print(f"\n{outcome(found)}")
+    print(printable(f"\n{outcome(found)}"))
     return 0
 
 

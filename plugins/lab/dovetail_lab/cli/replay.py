@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from dovetail.cli.options import Commands, given_path
+from dovetail.errors import printable
 from dovetail_lab.cli.policies import add_trust
 
 
@@ -36,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     loaded = load(source / CONFIG, ["run.keep_messages=False", "run.folder=None"], trusted=options.trust)
     prepare()
     train(loaded, where, replays=source)
-    print(summarise(where))
+    print(printable(summarise(where)))
     same = (where / "metrics.jsonl").read_bytes() == (source / "metrics.jsonl").read_bytes()
     print(f"replay       metrics.jsonl is {'the same, byte for byte' if same else 'not the same'} as in {source}")
     return 0 if same else 1

@@ -53,7 +53,8 @@ class Report:
         """Write `report.json` and `samples.jsonl`."""
         make_folder(folder)
         lines = (json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in self.records)
-        (folder / SAMPLES).write_text("".join(lines), encoding="utf-8")
+        # half of a surrogate pair, which UTF-8 does not have, is the escape of JSON so
+        (folder / SAMPLES).write_text("".join(lines), encoding="utf-8", errors="backslashreplace")
         (folder / REPORT).write_text(self.json() + "\n", encoding="utf-8")
 
     def json(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +16,10 @@ OVERRIDE: Final = re.compile(r"""(?<![\w./-])[+~]{0,2}([A-Za-z_]\w*(?:\.\w+)*)=(
 """A word `a.b.c=value` of a command line."""
 ASSIGNMENT: Final = re.compile(r"""^\s*(?:export\s+)?([A-Za-z_]\w*)=("[^"]*"|'[^']*'|[^\s;]*)\s*(?:;|$)""")
 MOST: Final = 10_000
+LARGEST: Final = 10_000_000
+"""The greatest size of a file in bytes; those of the peers' examples are a few thousand."""
+LONGEST: Final = 100_000
+"""The greatest number of characters of a shell variable: in a loop of assignments each could double the last."""
 VARIABLE: Final = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}|\$(\w+)")
 
 
@@ -34,11 +38,10 @@ def read(path: Path, calls: Mapping[str, str], *, base: str | None = None) -> di
     if path.suffix not in readers:
         raise ConfigError(f"{path}: settings are read from {listing(readers)}, not from '{path.suffix}'")
     try:
-        text = path.read_text(encoding="utf-8")
-        found = dict(readers[path.suffix](text, path.name, calls))
+        found = dict(readers[path.suffix](_text(path), path.name, calls))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
-    except RecursionError as error:
+    except (RecursionError, MemoryError) as error:  # MemoryError: Python's parser, of brackets
         raise ConfigError(f"{path}: it is nested too deeply") from error
     except (SyntaxError, ValueError) as error:
         raise ConfigError(f"{path}: {' '.join(str(error).split())}") from error
@@ -48,6 +51,14 @@ def read(path: Path, calls: Mapping[str, str], *, base: str | None = None) -> di
         wanted = f"; a Python script is read for calls of {listing(calls)}" if path.suffix == ".py" else ""
         raise ConfigError(f"{path}: there are no settings in it{wanted}")
     return found
+
+
+def _text(path: Path) -> str:
+    if path.exists() and not path.is_file():  # a pipe or a device would be read for ever
+        raise ConfigError(f"{path}: it is not a file")
+    if (size := path.stat().st_size) > LARGEST:
+        raise ConfigError(f"{path}: it has {size:,} bytes; settings are read from files of at most {LARGEST:,}")
+    return path.read_text(encoding="utf-8")
 
 
 def _read_base(path: Path, named: str) -> dict[str, Given]:
@@ -62,7 +73,7 @@ def _yaml(text: str, name: str, _: Mapping[str, str]) -> Iterator[tuple[str, Giv
     import yaml
 
     if name.endswith(".json"):
-        values = json.loads(text)
+        values = json.loads(text, object_pairs_hook=_once)
         if not isinstance(values, dict):
             raise ValueError(f"settings are an object, {{...}}, not {type(values).__name__}")
         yield from _flat(values, name)
@@ -77,6 +88,20 @@ def _yaml(text: str, name: str, _: Mapping[str, str]) -> Iterator[tuple[str, Giv
         raise ValueError(error) from error
     finally:
         loader.dispose()
+
+
+def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of these pairs; json and yaml alone would keep the last of several values of a key.
+
+    Raises:
+        ValueError: if a key is there twice.
+    """
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"'{key}' is set twice")
+        found[key] = value
+    return found
 
 
 def _see_that_small(node: Any) -> None:
@@ -100,6 +125,8 @@ def _see_that_small(node: Any) -> None:
 def _nodes(loader: Any, node: Any, name: str, prefix: str) -> Iterator[tuple[str, Given]]:
     import yaml
 
+    own = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+    _once((f"{prefix}{key.value}", key) for key in own)  # before merged keys, which own ones replace, come to them
     loader.flatten_mapping(node)
     for key, value in node.value:
         dotted = f"{prefix}{key.value}"
@@ -134,8 +161,14 @@ def _expanded(text: str, variables: Mapping[str, str]) -> str:
 
     >>> _expanded("${a:-7} $b $c", {"b": "8"})
     '7 8 $c'
+
+    Raises:
+        ValueError: if it becomes longer than `LONGEST`.
     """
-    return VARIABLE.sub(lambda found: variables.get(found[1] or found[3], found[2] or found[0]), text)
+    expanded = VARIABLE.sub(lambda found: variables.get(found[1] or found[3], found[2] or found[0]), text)
+    if len(expanded) > LONGEST:
+        raise ValueError(f"with its variables put in, {text:.40} has more than {LONGEST:,} characters")
+    return expanded
 
 
 def _scalar(text: str) -> Any:

@@ -8,10 +8,15 @@ from typing import Any, Final
 
 import attrs
 
+from dovetail.config.types import Mismatch, literal
+
 SINKS: Final = ("tensorboard", "wandb", "mlflow", "trackio")
 """The sinks that have the same name everywhere."""
 NOTHING: Final = object()
 UNKNOWN: Final = "this translation does not know it"
+UNFIT: Final = "it is not a value that this setting can have; the value here is the default"
+MISFITS: Final = (TypeError, ValueError, ArithmeticError, LookupError, SyntaxError, Mismatch)
+"""What a translation raises that computes with a list where a number is expected, or that gin cannot write."""
 
 
 @attrs.frozen
@@ -47,7 +52,7 @@ class Sheet:
     given: Mapping[str, Given]
     lines: list[Line] = attrs.field(factory=list)
     left: dict[str, str] = attrs.field(factory=dict)
-    _taken: set[str] = attrs.field(factory=set)
+    _taken: dict[str, None] = attrs.field(factory=dict)
 
     def has(self, name: str) -> bool:
         """Tell whether the file sets something to a value, null among them."""
@@ -61,7 +66,7 @@ class Sheet:
         if name not in self.given:
             return default
         given = self.given[name]
-        self._taken.add(name)
+        self._taken[name] = None
         if given.computed:
             self.left[name] = "it is computed in the script; the value here is the default"
             return default
@@ -81,7 +86,12 @@ class Sheet:
         self.lines.append(Line("", None, text))
 
     def put(self, target: str, value: Any, comment: str = "") -> None:
-        """Write a line."""
+        """Write a line.
+
+        Raises:
+            Mismatch: if gin cannot write the value.
+        """
+        literal(value)
         self.lines.append(Line(target, value, comment))
 
     def carry(
@@ -114,8 +124,12 @@ class Sheet:
     def leave(self, name: str, why: str) -> None:
         """Give a reason why a setting is not carried; nothing happens where the file does not have it."""
         if name in self.given:
-            self._taken.add(name)
+            self._taken[name] = None
             self.left[name] = why
+
+    def suspects(self) -> list[str]:
+        """Return the settings whose values have been used, the latest first."""
+        return [name for name in reversed(self._taken) if name not in self.left]
 
     def finish(self, reasons: Mapping[str, str]) -> None:
         """Leave everything that nobody has taken, with the reason of the first pattern that its name matches."""
@@ -123,6 +137,35 @@ class Sheet:
             if name not in self._taken:
                 why = next((why for pattern, why in reasons.items() if re.fullmatch(pattern, name)), UNKNOWN)
                 self.left[name] = why
+
+
+def translated(
+    peer: str, given: Mapping[str, Given], fill: Callable[[Sheet], None], reasons: Mapping[str, str]
+) -> Sheet:
+    """Return a filled sheet; a setting whose value has stopped `fill` is left, and the others are carried."""
+    unfit: dict[str, str] = {}
+    while True:
+        sheet = Sheet(peer, {name: value for name, value in given.items() if name not in unfit})
+        try:
+            fill(sheet)
+        except MISFITS:
+            if not (suspects := sheet.suspects()):
+                raise
+            alone = next((name for name in suspects if _fills(peer, sheet.given, name, fill)), suspects[0])
+            unfit[alone] = UNFIT
+            continue
+        sheet.finish(reasons)
+        sheet.given = given
+        sheet.left |= unfit
+        return sheet
+
+
+def _fills(peer: str, given: Mapping[str, Given], without: str, fill: Callable[[Sheet], None]) -> bool:
+    try:
+        fill(Sheet(peer, {name: value for name, value in given.items() if name != without}))
+    except MISFITS:
+        return False
+    return True
 
 
 def _fitted(value: Any, default: Any) -> Any:

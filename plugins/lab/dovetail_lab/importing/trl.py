@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dovetail_lab.importing.reading import read
-from dovetail_lab.importing.sheet import Sheet
+from dovetail_lab.importing.sheet import Sheet, translated
 
 CALLS: Final = {"GRPOConfig": "", "GRPOTrainer": "trainer.", "LoraConfig": "lora."}
 """Calls of a script whose arguments are settings, and what their names begin with."""
@@ -65,7 +65,10 @@ def translate(path: Path) -> Sheet:
     Raises:
         ConfigError: if it has no settings.
     """
-    sheet = Sheet("TRL", read(path, CALLS))
+    return translated("TRL", read(path, CALLS), _fill, REASONS)
+
+
+def _fill(sheet: Sheet) -> None:
     sheet.heading("The loss. TRL's loss_type chooses a loss and how it is averaged; here these are two settings.")
     _loss(sheet)
     sheet.heading("Advantages and the reference")
@@ -80,8 +83,6 @@ def translate(path: Path) -> Sheet:
     _run(sheet)
     sheet.heading("The model")
     _model(sheet)
-    sheet.finish(REASONS)
-    return sheet
 
 
 def _loss(sheet: Sheet) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dovetail_lab.importing.reading import read
-from dovetail_lab.importing.sheet import Sheet
+from dovetail_lab.importing.sheet import Sheet, translated
 
 CALLS: Final = {
     "GRPOConfig": "grpo_config.",
@@ -50,7 +50,10 @@ def translate(path: Path) -> Sheet:
     Raises:
         ConfigError: if it has no settings.
     """
-    sheet = Sheet("tunix", read(path, CALLS, base="override_config_file"))
+    return translated("tunix", read(path, CALLS, base="override_config_file"), _fill, REASONS)
+
+
+def _fill(sheet: Sheet) -> None:
     with_critic = any(name.startswith("ppo_config.") for name in sheet.given)
     with_critic = with_critic and not any(name.startswith("grpo_config.") for name in sheet.given)
     sheet.heading("The algorithm")
@@ -66,8 +69,6 @@ def translate(path: Path) -> Sheet:
         _optimiser(sheet, "critic", "critic", "critic/")
     sheet.heading("The model")
     _model(sheet)
-    sheet.finish(REASONS)
-    return sheet
 
 
 def _grpo(sheet: Sheet) -> None:

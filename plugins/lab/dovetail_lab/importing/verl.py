@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from dovetail_lab.importing.reading import read
-from dovetail_lab.importing.sheet import Sheet
+from dovetail_lab.importing.sheet import Sheet, translated
 
 ACTOR: Final = "actor_rollout_ref.actor"
 ROLLOUT: Final = "actor_rollout_ref.rollout"
@@ -74,7 +74,10 @@ def translate(path: Path) -> Sheet:
     Raises:
         ConfigError: if it has no settings.
     """
-    sheet = Sheet("verl", read(path, {}))
+    return translated("verl", read(path, {}), _fill, REASONS)
+
+
+def _fill(sheet: Sheet) -> None:
     sheet.heading("The loss")
     _loss(sheet)
     sheet.heading("Advantages and the reference")
@@ -91,8 +94,6 @@ def translate(path: Path) -> Sheet:
     _optimiser(sheet, ACTOR, "train", "", 1e-6)
     sheet.heading("The model")
     _model(sheet)
-    sheet.finish(REASONS)
-    return sheet
 
 
 def _loss(sheet: Sheet) -> None:

@@ -5,6 +5,7 @@ Only the tables of a sweep have a script, which sorts them; all there is to read
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -77,15 +78,20 @@ def escape(text: str) -> str:
     return html.escape(text.replace(" %", "\u00a0%"))
 
 
+HIDDEN: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What no page shows: control characters, what turns the direction of text around, halves of surrogate pairs."""
+
+
 def page(title: str, subtitle: str, content: Iterable[str]) -> str:
-    """Return the whole file."""
+    """Return the whole file; `HIDDEN` characters, which a policy or a stranger's folder may hold, become visible."""
     body = "\n".join(content)
-    return (
+    text = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>{COLORS}{STYLE}{CHART}</style>\n</head>\n<body>\n<main>\n"
         f'<h1>{escape(title)}</h1>\n<p class="muted">{escape(subtitle)}</p>\n{body}\n</main>\n</body>\n</html>\n'
     )
+    return HIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 SORTING: Final = """<script>

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -99,7 +100,7 @@ def _planned_sweep(request: Request) -> tuple[Store, Planned]:
     space = request.space()
     planned = request.plan(space.points(), max_trials=request.settings.max_trials)
     for text in notes(space, planned):
-        print(text)
+        print(printable(text))
     return Store.create(request.folder, planned, request.about(space), extend=request.extend), planned
 
 
@@ -182,11 +183,11 @@ def notes(space: Space, planned: Planned) -> list[str]:
 def print_plan(planned: Planned, folder: Path, notes: Sequence[str]) -> None:
     """Print the trials that would run, and what is probably not meant."""
     for text in notes:
-        print(text)
+        print(printable(text))
     groups = list(dict.fromkeys(trial.group for trial in planned.trials))
     width = max(len(trial.id) for trial in planned.trials)
     for trial in planned.trials:
-        print(f"{trial.id:<{width}}  {groups.index(trial.group):>3}  {trial.label}")
+        print(f"{trial.id:<{width}}  {groups.index(trial.group):>3}  {printable(trial.label)}")
     print(
         f"{len(planned.trials)} trials in {len(groups)} group{'s' * (len(groups) != 1)} (second column), each of which"
         f" compiles once; they would run in {folder}"
@@ -197,7 +198,11 @@ def print_best(store: Store, metric: str, goal: str) -> None:
     """Print the best setting so far."""
     rows = settings_table(store, metric, goal)
     if rows and rows[0].mean is not None:
-        print(f"best {metric}: {rows[0].mean:.4g} ({rows[0].label}); `dovetail sweep table {store.path}` has them all")
+        print(
+            printable(
+                f"best {metric}: {rows[0].mean:.4g} ({rows[0].label}); `dovetail sweep table {store.path}` has them all"
+            )
+        )
 
 
 def status(options: argparse.Namespace) -> int:
@@ -216,7 +221,7 @@ def table(options: argparse.Namespace) -> int:
 def importance(options: argparse.Namespace) -> int:
     """Print which parameters matter."""
     store = _open_results(options.folder)
-    print(importance_text(store, *_compared(store, options)))
+    print(printable(importance_text(store, *_compared(store, options))))
     return 0
 
 
@@ -251,10 +256,10 @@ def kill(options: argparse.Namespace) -> int:
             raise RunError(f"trial {trial.id} is {state.status} already")
         if state.status == "running":
             store.ask_to_stop(trial, "killed", "by sweep kill")
-            print(f"asked {trial.id} to stop ({trial.label})")
+            print(f"asked {trial.id} to stop ({printable(trial.label)})")
         else:
             store.settle(trial, "killed", "by sweep kill")
-            print(f"{trial.id} will not run ({trial.label})")
+            print(f"{trial.id} will not run ({printable(trial.label)})")
     return 0
 
 
@@ -263,7 +268,7 @@ def export(options: argparse.Namespace) -> int:
     store = _open_results(options.folder)
     text = export_text(store, options.format, *_compared(store, options))
     if options.output is None:
-        print(text, end="")
+        print(printable(text) if sys.stdout.isatty() else text, end="")  # what others read stays as it is
         return 0
     try:
         options.output.write_text(text, encoding="utf-8")

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dovetail.errors import printable
 from dovetail_lab.sweep.state import SETTLED, State
 from dovetail_lab.sweep.store import Store
 from dovetail_lab.sweep.terms import Watch, count
@@ -36,7 +37,7 @@ class Lines:
 
     def say(self, text: str, log: Sequence[str] = ()) -> None:
         """Print it."""
-        print("\n".join([text, *(f"    {line}" for line in log)]), flush=True)
+        print(printable("\n".join([text, *(f"    {line}" for line in log)])), flush=True)
 
     def look(self, states: Mapping[Trial, State]) -> None:
         """Print how many trials there are of each status, when that changes."""
@@ -65,9 +66,9 @@ class Display:
 
     def say(self, text: str, log: Sequence[str] = ()) -> None:
         """Print it above the view."""
-        self._console.print(text, markup=False, highlight=False)
+        self._console.print(printable(text), markup=False, highlight=False)
         for line in log:
-            self._console.print(f"    {line}", style="dim", markup=False, highlight=False)
+            self._console.print(f"    {printable(line)}", style="dim", markup=False, highlight=False)
 
     def look(self, states: Mapping[Trial, State]) -> None:
         """Draw how things stand."""

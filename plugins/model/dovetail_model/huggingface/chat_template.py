@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -33,6 +34,7 @@ MEMORY: Final = 1 << 30
 LARGEST: Final = 16_000_000
 """The greatest number of characters in a rendered text."""
 LONGEST_REASON: Final = 1000
+_HALF: Final = re.compile("[\ud800-\udfff]")
 _KEPT: Final = 64
 """The number of compiled templates to cache."""
 
@@ -204,14 +206,21 @@ def renderer() -> Callable[[str, str, Mapping[str, Any]], tuple[str, str]]:
         except jinja2.TemplateSyntaxError as error:
             return "broken", f"line {error.lineno}: {error.message}"
         except _Refused as error:
-            return "refuses", str(error)
+            return "refuses", _reason(str(error))
         except Exception as error:
-            return "fails on", f"{type(error).__name__}: {error}"[:LONGEST_REASON]
+            beyond = f"more than {MEMORY >> 20} MiB" if isinstance(error, MemoryError) else error
+            return "fails on", _reason(f"{type(error).__name__}: {beyond}")
         if len(text) > LARGEST:
             return "fails on", f"it makes {len(text):,} characters of it; at most {LARGEST:,}"
+        if not text.isascii() and _HALF.search(text):
+            return "fails on", "it makes half of a surrogate pair of it, which no tokenizer can read"
         return "done", text
 
     return rendered
+
+
+def _reason(text: str) -> str:
+    return " ".join(text[:LONGEST_REASON].split())
 
 
 def _compile(source: str, moment: str) -> jinja2.Template:

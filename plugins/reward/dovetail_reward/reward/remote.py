@@ -8,7 +8,7 @@ import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
@@ -18,6 +18,7 @@ from annotated_types import Ge, Gt
 
 from dovetail.errors import ConfigError, RewardError
 from dovetail.registry import declares
+from dovetail_kit.deadlines import limit
 from dovetail_reward.reward._own import numbers_of
 from dovetail_reward.reward._rate import shared_rate
 
@@ -135,7 +136,7 @@ class Remote:
             with error:
                 if error.code in _PASSING:
                     raise _AgainLaterError(_seconds(error.headers.get("Retry-After"))) from error
-                said = error.read(200).decode(errors="replace")
+                said = _message(error)
             raise RewardError(f"{self.url} refuses the request: {error.code} {error.reason}: {said!r}") from error
         except (OSError, http.client.HTTPException) as error:  # no server, no answer in time, one cut short
             raise _AgainLaterError from error
@@ -148,7 +149,29 @@ class _StayHere(urllib.request.HTTPRedirectHandler):
         return None
 
 
-_OPENER = urllib.request.build_opener(_StayHere)
+def _limited(kind: type[http.client.HTTPConnection]) -> Callable[..., http.client.HTTPConnection]:
+    """Return a kind of connection whose timeout is for all of an answer."""
+
+    class Limited(kind):
+        def connect(self) -> None:
+            end = time.monotonic() + (self.timeout or 0.0)
+            super().connect()
+            limit(self, end)
+
+    return Limited
+
+
+class _Http(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_limited(http.client.HTTPConnection), req)  # pyright: ignore[reportArgumentType]
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_limited(http.client.HTTPSConnection), req)  # pyright: ignore[reportArgumentType]
+
+
+_OPENER = urllib.request.build_opener(_StayHere, _Http, _Https)
 
 
 class _AgainLaterError(Exception):
@@ -158,7 +181,8 @@ class _AgainLaterError(Exception):
 
 
 def _read(response: http.client.HTTPResponse, deadline: float) -> bytes:
-    """Read a body within a total time limit; that of a socket applies to each part separately."""
+    """Read a body; one that is shorter than announced is cut off, which the library itself does not see."""
+    announced = response.length
     body = bytearray()
     while chunk := response.read1(_CHUNK):
         body += chunk
@@ -166,7 +190,17 @@ def _read(response: http.client.HTTPResponse, deadline: float) -> bytes:
             raise TimeoutError
         if len(body) > _LARGEST:
             raise RewardError(f"{response.url} answers with more than {_LARGEST:,} bytes")
+    if announced is not None and len(body) < announced:
+        raise http.client.IncompleteRead(bytes(body), announced - len(body))
     return bytes(body)
+
+
+def _message(error: urllib.error.HTTPError) -> str:
+    """Return how a refusal begins; its status alone where the rest does not come."""
+    try:
+        return error.read(200).decode(errors="replace")
+    except (OSError, http.client.HTTPException):
+        return ""
 
 
 def _json(question: dict[str, Any], url: str) -> bytes:
@@ -180,7 +214,7 @@ def _read_scores(body: bytes, size: int, url: str) -> list[float | None]:
     try:
         scores = json.loads(body)["scores"]
         return numbers_of(scores, size, "it")
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise RewardError(
             f'{url} answers {body[:200]!r}, which is not {{"scores": [...]}} with {size} numbers'
             f" ({type(error).__name__}: {error})"

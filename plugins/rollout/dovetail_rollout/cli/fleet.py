@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from dovetail.cli.options import Commands
+from dovetail.errors import printable
 
 
 def add(commands: Commands) -> None:
@@ -44,6 +45,5 @@ def run(options: argparse.Namespace) -> None:
     else:
         for number, each in sorted(status["replicas"].items(), key=lambda item: int(item[0])):
             last = f"; {each['losses'][-1].splitlines()[0]}" if each["losses"] else ""
-            print(
-                f"{number}: {each['state']}, {each['weights'] or 'no weights'}, lost {len(each['losses'])} times{last}"
-            )
+            weights = each["weights"] or "no weights"
+            print(printable(f"{number}: {each['state']}, {weights}, lost {len(each['losses'])} times{last}"))

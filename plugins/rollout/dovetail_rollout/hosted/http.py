@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
@@ -16,6 +16,7 @@ from urllib.parse import SplitResult, urlsplit
 import attrs
 
 from dovetail.errors import ConfigError
+from dovetail_kit.deadlines import limit
 
 BROKEN: Final = (OSError, http.client.HTTPException)
 """What a call raises if it cannot connect or the connection breaks."""
@@ -46,37 +47,29 @@ class Refused(Exception):
 
 @attrs.frozen
 class _Answer:
-    """The body of an answer, of which all parts together have until `end`, in the time of `time.monotonic`."""
+    """The body of an answer."""
 
     response: http.client.HTTPResponse
-    sock: socket.socket
-    end: float | None
 
     def read(self) -> bytes:
         """Return all of it."""
         parts, size, length = list[bytes](), 0, self.response.length
         while length is None or size < length:
             most = PART if length is None else min(PART, length - size)
-            part = self._next(lambda: self.response.read1(most))  # noqa: B023 - called at once
+            part = self.response.read1(most)
             if not part:
                 break
             parts.append(part)
             size += len(part)
             if size > LARGEST:
                 raise TooLarge(f"an answer of more than {LARGEST:,} bytes")
+        if length is not None and size < length:
+            raise http.client.IncompleteRead(b"".join(parts), length - size)
         return b"".join(parts)
 
     def readline(self) -> bytes:
         """Return the next line; empty at the end."""
-        return self._next(lambda: self.response.readline(LARGEST))
-
-    def _next(self, read: Callable[[], bytes]) -> bytes:
-        if self.end is not None and not self.response.isclosed():
-            left = self.end - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            self.sock.settimeout(left)
-        return read()
+        return self.response.readline(LARGEST)
 
 
 def _address(self: JsonClient) -> SplitResult:
@@ -146,13 +139,15 @@ class JsonClient:
         connection = kind(address.hostname, address.port, timeout=timeout)
         try:
             connection.connect()
-            with self._waits(connection.sock) as sock:
+            with self._waits(connection.sock):
+                if timeout is not None:
+                    limit(connection, began + timeout)
                 data = None if body is None else json.dumps(body).encode()
                 connection.request(method, address.path.rstrip("/") + path, data, self._headers())
                 with connection.getresponse() as answer:  # one that is not read to its end keeps its socket
                     if answer.status != http.client.OK:
                         raise Refused(answer.status, _message(answer.read(LARGEST_ERROR)))
-                    yield _Answer(answer, sock, None if timeout is None else began + timeout)
+                    yield _Answer(answer)
         except TimeoutError as error:
             if timeout is None or time.monotonic() - began < timeout:
                 raise  # the network's own, where a machine is gone
@@ -161,14 +156,14 @@ class JsonClient:
             connection.close()
 
     @contextmanager
-    def _waits(self, sock: socket.socket) -> Iterator[socket.socket]:
+    def _waits(self, sock: socket.socket) -> Iterator[None]:
         """Let `close` break a connection by its socket, which `http.client` forgets once an answer begins."""
         with self._lock:
             if self._closed.is_set():
                 raise ConnectionAbortedError("the client is closed")
             self._waiting.add(sock)
         try:
-            yield sock
+            yield
         finally:
             with self._lock:
                 self._waiting.discard(sock)
