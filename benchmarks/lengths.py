@@ -7,6 +7,7 @@ compiled functions, and the greatest difference of the gradient from that of who
 W1      16 prompts of 64 tokens, 8 completions each, all of 64 tokens: nothing to gain
 W2      the same, lengths uniform in 4 … 64
 ragged  4 prompts of 64 tokens, 8 completions each, lengths lognormal with median 64 and sigma 0.9, at most 512
+many    the same with 16 prompts, as many completions as W1
 long    4 prompts of 448 tokens, 16 completions each, lengths uniform in 4 … 64
 """
 
@@ -40,9 +41,10 @@ WORKS = {
     "W1": (*COMMON, *SMALL),
     "W2": (*COMMON, *SMALL),
     "ragged": (*COMMON, *RAGGED),
+    "many": (*COMMON, *RAGGED, "train.prompts=16"),
     "long": (*COMMON, *LONG),
 }
-SPREADS = {"W1": "full", "ragged": "lognormal"}
+SPREADS = {"W1": "full", "ragged": "lognormal", "many": "lognormal"}
 """How the lengths of a work are distributed, if not uniformly."""
 GRADIENT = ("train.optimizer=sgd", "train.lr=1.0", "train.max_grad_norm=1e9")
 VARIANTS = {

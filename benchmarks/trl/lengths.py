@@ -21,7 +21,7 @@ from common import VOCAB, Clock, dataset, numbers, save_model, settings, show
 from transformers import PreTrainedTokenizerFast
 
 GROUP, PROMPT = 8, 64
-WORKS = {"W1": (16, 64), "ragged": (4, 512)}
+WORKS = {"W1": (16, 64), "ragged": (4, 512), "many": (16, 512)}
 """The prompts of each work, and the longest completion."""
 
 
@@ -43,7 +43,7 @@ def measure(work: str, folder: Path, size: int, steps: int) -> dict[str, Any]:
     prompts, longest = WORKS[work]
     rows = prompts * GROUP
     lengths = np.full(rows, longest)
-    if work == "ragged":
+    if work != "W1":
         lengths = np.exp(np.random.default_rng(0).normal(np.log(64), 0.9, rows))
         lengths = np.clip(lengths, 1, longest).astype(int)
     rng, clock = np.random.default_rng(2), Clock()
