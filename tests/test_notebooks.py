@@ -13,6 +13,8 @@ from dovetail.config import load, run_id
 from dovetail_executor.executor.local import Local
 from dovetail_lab.sweep import driver
 
+pytestmark = pytest.mark.slow  # the page trains a run
+
 PAGE = Path(__file__).parents[1] / "docs" / "notebooks.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
 

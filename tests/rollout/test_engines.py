@@ -33,6 +33,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 def test_a_mixture_of_experts(tmp_path):
     config = config_of("qwen3_moe") | {"vocab_size": Numbers().vocab_size, "dtype": "float32"}
     rollout: Any = dovetail.get("rollout", "vanilla")

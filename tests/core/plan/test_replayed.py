@@ -150,6 +150,7 @@ def test_a_shared_prompt_is_read_with_its_choices(make):
         np.testing.assert_allclose(inside(batch, together[name]), inside(batch, apart[name]), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [("train.packing=True",), ("train.length_buckets=2",), ("train.micro_batch_size=4",)])
 def test_neither_packing_nor_the_split_changes_an_update(how, make):
     loss = (*PLAIN, "train.policy_loss=grpo", "train.kl_coef=0.1", "train.mini_batch_size=8")
@@ -171,6 +172,7 @@ def test_neither_packing_nor_the_split_changes_an_update(how, make):
         assert 0.2 < one[name][0] / one[name][1] < 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("remat", ["dots_no_batch", "full"])
 def test_what_the_backward_pass_recomputes_changes_nothing(remat, make):
     batch = sampled()

@@ -180,6 +180,7 @@ def test_demonstrations_keep_their_weight_where_groups_are_cut_into_mini_batches
     assert sum(losses) == pytest.approx(total, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_term_compares_with_another_role_beside_it():
     def apart(logits, teacher_logits):
         """Squared gap of the log-probabilities at a position."""

@@ -147,6 +147,7 @@ def test_the_gradient_does_not_depend_on_the_micro_batch(overrides):
             np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 def test_what_lora_drops_belongs_to_the_row_and_the_epoch():
     """It is the same however whole groups are split, and different in the next epoch."""
     overrides = (*PLAIN, "train.policy_loss=reinforce", "train.adapter=lora", "adapter.lora.rank=2")

@@ -40,6 +40,7 @@ def trained(tmp_path_factory, empty) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_chosen_by_its_step(trained, tmp_path, capsys):
     export = ["export", str(trained), "--out", str(tmp_path / "out")]
     assert main([*export, "--checkpoint", "0"]) == 0

@@ -64,6 +64,7 @@ def test_what_is_done_is_not_run_again(tmp_path):
     assert [store.state(each) for each in store.trials] == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rate", "said"),
     [

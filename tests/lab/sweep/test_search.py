@@ -88,6 +88,7 @@ def outcome(folder: str) -> dict[str, tuple]:
     }
 
 
+@pytest.mark.slow
 def test_a_population_copies_and_goes_on(whole, capsys):
     store = Store.open(Path(whole))
     statuses = {trial.id: store.state(trial).status for trial in store.trials}
@@ -106,7 +107,8 @@ def test_a_population_copies_and_goes_on(whole, capsys):
     assert capsys.readouterr().out.splitlines()[0] == "4 done, 2 pruned", "what is done is not run again"
 
 
-@pytest.mark.parametrize("after", [pytest.param(2, marks=pytest.mark.slow), 7])
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [2, 7])
 def test_a_killed_driver_loses_nothing_of_a_study(after, whole, monkeypatch):
     """Killed while it writes, it leaves half a line; its worker goes on alone; the same command ends in the same sweep."""
     folder = f"killed-{after}"

@@ -74,6 +74,7 @@ def swept(tmp_path_factory):
     return store, executor
 
 
+@pytest.mark.slow
 def test_trials_that_differ_in_numbers_compile_once(swept):
     store, executor = swept
     assert {store.state(trial).status for trial in store.trials} == {"done"}, store.last_words(store.trials[0], 40)

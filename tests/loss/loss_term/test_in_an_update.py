@@ -153,6 +153,7 @@ def test_what_is_predicted_are_the_observations_of_the_episodes_that_count():
     np.testing.assert_allclose(means(measured)["loss_term/echo/mean"], value, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_preferences_make_the_better_completion_likelier_against_the_worse():
     algorithm, graphdef, weights = make(*ALONE, *TERMS["dpo"], "train.lr=0.1")
     given, _ = collect(algorithm, graphdef, weights, batch())

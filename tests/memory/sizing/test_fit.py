@@ -72,6 +72,7 @@ def test_what_is_set_is_kept():
     assert choice(1024, "model.decoder.remat=full").mode == "remat full, attention auto"
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_refused_with_what_would():
     frugal = ("model.decoder.remat=full", "model.decoder.attention=blockwise")
     large = ("model.decoder.width=512", "model.decoder.ffn=4096", *frugal)
