@@ -283,7 +283,8 @@ def test_a_mesh_changes_nothing(tmp_path):
         expected = "1x1:adapted_by_rounds" if "adapted" in way else "1x1:by_rounds"
         for name in ("tokens", "mask", "turns", "finish"):
             np.testing.assert_array_equal(found[f"{way}:{name}"], found[f"{expected}:{name}"], err_msg=f"{way}, {name}")
-        np.testing.assert_allclose(found[f"{way}:logps"], found[f"{expected}:logps"], atol=1e-5, err_msg=way)
+        # sums over gathered parts are rounded in another order
+        np.testing.assert_allclose(found[f"{way}:logps"], found[f"{expected}:logps"], rtol=1e-5, atol=1e-5, err_msg=way)
     assert found["4x2:cached:turns"].max() == 3
 
 
