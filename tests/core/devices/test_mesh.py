@@ -31,8 +31,11 @@ def variant(request) -> str:
 
 @pytest.fixture(scope="module")
 def found(variant: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
-    path = tmp_path_factory.mktemp("mesh") / "found.npz"
-    command = [sys.executable, "-m", "tests.core.devices.sharded", str(path), variant]
+    return on_eight_devices(tmp_path_factory.mktemp("mesh") / "found.npz", variant)
+
+
+def on_eight_devices(path: Path, *variants: str) -> dict[str, np.ndarray]:
+    command = [sys.executable, "-m", "tests.core.devices.sharded", str(path), *variants]
     done = subprocess.run(command, env=EIGHT, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return dict(np.load(path))
@@ -59,8 +62,8 @@ def test_parameters_are_really_cut(found: dict[str, np.ndarray], variant: str) -
 
 
 @pytest.mark.slow
-def test_a_device_has_activations_of_its_own_rows_alone(found: dict[str, np.ndarray]) -> None:
-    alone, together = found["temporary"]
+def test_a_device_has_activations_of_its_own_rows_alone(tmp_path: Path) -> None:
+    alone, together = on_eight_devices(tmp_path / "found.npz")["temporary"]
     assert together < alone / 4
 
 

@@ -155,12 +155,8 @@ class Actor:
                 return LATE
             except ray.exceptions.RayError as error:
                 self.close()
-                said = " ".join(str(error).split())[:300]
-                warnings.warn(
-                    f"pool 'ray': a worker is lost, and its call tried again: {type(error).__name__}: {said}",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
+                said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+                warnings.warn(f"pool 'ray': a worker is lost with its call: {said}", RuntimeWarning, stacklevel=2)
                 continue
             if not done:
                 raise CallError(value)
