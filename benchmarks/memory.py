@@ -65,6 +65,7 @@ LENGTHS = {
 MESHES = {
     "W1, fsdp 8": (*PLANS["W1"], "mesh.fsdp=8"),
     "W1, fsdp 4, tp 2": (*PLANS["W1"], "mesh.fsdp=4", "mesh.tp=2"),
+    "W1, fsdp 8, recomputed": (*PLANS["W1"], "mesh.fsdp=8", "model.decoder.remat=full"),
 }
 RUNS = {"plan": (PLANS, 2), "length": (LENGTHS, 1), "mesh": (MESHES, 2)}
 EIGHT = "--xla_force_host_platform_device_count=8"

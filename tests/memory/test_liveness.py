@@ -18,10 +18,10 @@ MIB = 1 << 20
 SQUARE = jax.ShapeDtypeStruct((512, 512), jnp.float32)  # one MiB
 
 
-def beside(function, *shapes, donated=0):
+def beside(function, *shapes, **more):
     """Return the MiB that a function needs in addition to its arguments."""
     arguments = sum(shape.size * 4 for shape in jax.tree.leaves(shapes))
-    return (traced(function, *shapes, donated=donated).peak - arguments) / FRAGMENTS / MIB
+    return (traced(function, *shapes, **more).peak - arguments) / FRAGMENTS / MIB
 
 
 def test_what_is_fused_is_not_stored():
@@ -60,6 +60,20 @@ def test_a_loop_holds_one_body_at_a_time():
         return jnp.sin(carry @ carry) @ carry, None
 
     assert beside(lambda x: jax.lax.scan(body, x, length=50)[0], SQUARE) < 4
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda x, v, w: jnp.sin(x @ v) @ w, 30 + 2),  # the first is not needed any more where the second is collected
+        (lambda x, v, w: jnp.sin(jnp.sin(x @ v) @ w) @ v, 10 + 30 + 2),
+        (lambda x, v, w: (x @ v, v - 0.1 * w), 10 + 1),  # each device changes its own part
+        (lambda x, v, w: jax.lax.cond(x[0, 0] > 0, lambda x, v: x @ v, lambda x, v: x, x @ w, v), 30 + 1),
+    ],
+)
+def test_what_a_device_collects_is_kept_from_the_first_to_the_last_product_that_reads_it(function, expected):
+    found = beside(function, SQUARE, SQUARE, SQUARE, gathered=[0, 10 * MIB, 30 * MIB])
+    assert found == pytest.approx(expected, abs=0.01)
 
 
 def test_operations_are_counted_in_loops_too():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -10,9 +11,10 @@ import attrs
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import NamedSharding
 
 from dovetail.config import Config
-from dovetail.devices.mesh import Devices
+from dovetail.devices.mesh import ROWS, Devices
 from dovetail.plan.roles import CRITIC, INPUTS, POLICY, ROLLOUT
 from dovetail.protocols import Settled, Weights
 from dovetail.step.algorithm import Algorithm
@@ -169,12 +171,31 @@ class Footprint:
         return weights, jax.eval_shape(_optimiser(self.algorithm, model).init, weights.trained)
 
     def _update(self, model: str, settled: Settled) -> Traced:
-        """Return the trace of a model's update, without the weights that it reads; gradients are sharded like them."""
+        """Return the trace of a model's update, without the weights that it reads.
+
+        Gradients are sharded like them, but on CPUs XLA adds up whole ones before each device keeps its part.
+        """
         function, arguments = self.update(model, settled)
-        weights, found = self._trained(model)[0], traced(function, *arguments, donated=1)
-        cut = 1 - self.devices.of(model).bytes(weights.trained) / _bytes(weights.trained)
-        elsewhere = int(cut * 4 * sum(leaf.size for leaf in jax.tree.leaves(weights.trained)))
-        return attrs.evolve(found, peak=found.peak - _bytes(arguments[:3]) - elsewhere)
+        of_params, weights = self._gathered(model, arguments[0].params), self._trained(model)[0].trained
+        gathered = [*of_params, *[0] * len(jax.tree.leaves(arguments[0].optimiser))]
+        gathered += [size for others in arguments[1:3] for size in self._gathered(model, others)]
+        found = traced(function, *arguments, donated=1, gathered=gathered)
+        held = self.devices.of(model).bytes(weights) + sum(of_params) * (jax.default_backend() == "cpu")
+        elsewhere = (1 - held / _bytes(weights)) * 4 * sum(leaf.size for leaf in jax.tree.leaves(weights))
+        return attrs.evolve(found, peak=found.peak - _bytes(arguments[:3]) - int(elsewhere))
+
+    def _gathered(self, model: str, weights: Any) -> list[int]:
+        """Return, for each array, the bytes that a device collects from those that share the rows of a batch."""
+        devices = self.devices.of(model)
+
+        def elsewhere(variable: nnx.Variable) -> int:
+            value = variable.get_value()
+            sharding = devices.place(variable.get_metadata().get("axes"), value.shape)
+            if not isinstance(sharding, NamedSharding) or ROWS not in sharding.spec:
+                return 0
+            return (devices.parts - 1) * math.prod(sharding.shard_shape(value.shape)) * value.dtype.itemsize
+
+        return [elsewhere(each) for each in jax.tree.leaves(weights, is_leaf=lambda x: isinstance(x, nnx.Variable))]
 
     def update(self, model: str, settled: Settled) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Return a function like a model's update, whose first argument is donated, and its arguments' shapes."""

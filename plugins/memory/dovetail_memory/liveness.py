@@ -72,18 +72,20 @@ class Traced:
     operations: int
 
 
-def traced(function: Callable[..., Any], *shapes: Any, donated: int = 0) -> Traced:
+def traced(function: Callable[..., Any], *shapes: Any, donated: int = 0, gathered: Sequence[int] = ()) -> Traced:
     """Trace a function.
 
     Args:
         function: the function to trace.
         shapes: its arguments, or their shapes.
         donated: number of leading arguments that are donated; the first results have their shapes.
+        gathered: for each array of the arguments, the bytes by which it grows where products read it, because a device
+            holds a part of it and collects the others.
     """
     found = jax.make_jaxpr(function)(*shapes)
     reused = len(jax.tree.leaves(shapes[:donated]))
     arguments = sum(_size(variable.aval) for variable in (*found.jaxpr.constvars, *found.jaxpr.invars))
-    program = _Program.of(found.jaxpr, reused)
+    program = _Program.of(found.jaxpr, reused, gathered)
     return Traced(arguments + int(FRAGMENTS * program.peak()), program.count())
 
 
@@ -106,28 +108,33 @@ class _Program:
     sizes: dict[int, int]
     inputs: set[int]
     outputs: list[int]
+    gathered: dict[int, int]
+    """The bytes by which inputs grow where they are read."""
 
     @classmethod
-    def of(cls, jaxpr: Any, reused: int = 0) -> _Program:
+    def of(cls, jaxpr: Any, reused: int = 0, gathered: Sequence[int] = ()) -> _Program:
         """Read a trace whose first `reused` results take the place of arguments."""
         reader = _Reader()
-        numbers: dict[Any, int | None] = {}
-        for variable in (*jaxpr.constvars, *jaxpr.invars):
-            numbers[variable] = reader.number(variable)
-        inputs = {number for number in numbers.values() if number is not None}
+        constants, inputs = ([reader.number(each) for each in own] for own in (jaxpr.constvars, jaxpr.invars))
+        numbers: dict[Any, int | None] = dict(
+            zip((*jaxpr.constvars, *jaxpr.invars), (*constants, *inputs), strict=True)
+        )
+        given = {*constants, *inputs}
         reader.read(jaxpr, numbers, apart=None)
         found = [_look_up(numbers, atom) for atom in jaxpr.outvars]
         for number in found[:reused]:
-            if number is not None and number not in inputs:
+            if number is not None and number not in given:
                 reader.sizes[number] = 0
         outputs = [number for number in found if number is not None]
-        return cls(_merged(reader.operations, outputs), reader.sizes, inputs, outputs)
+        grow = {number: size for number, size in zip(inputs, gathered, strict=False) if size}
+        return cls(_merged(reader.operations, outputs), reader.sizes, given, outputs, grow)
 
     def peak(self) -> int:
         """Return the peak bytes in addition to the arguments."""
         fused = self._fused()
         roots = self._roots(fused)
         ends, read = self._ends(fused, roots)
+        collected = self._collected(roots) if self.gathered else [0] * len(self.operations)
         alive: set[int] = set()
         now = highest = 0
         for time, operation in enumerate(self.operations):
@@ -136,7 +143,8 @@ class _Program:
                 continue
             dying = [value for value in ends[time] if value in alive]
             room = sum(self.sizes[value] for value in made) - self._reused(operation, made, dying)
-            highest = max(highest, now + room + _inside(operation))
+            inside = _inside(operation, [self._growth(value, roots) for value in operation.reads])
+            highest = max(highest, now + room + inside + collected[time])
             gone = {*dying, *(value for value in made if value not in read)}
             now += sum(self.sizes[value] for value in made) - sum(self.sizes[value] for value in gone)
             alive = (alive | set(made)) - gone
@@ -192,6 +200,30 @@ class _Program:
         for value, time in last.items():
             ends[time].append(value)
         return ends, set(last)
+
+    def _growth(self, value: int | None, roots: Mapping[int, frozenset[int]]) -> int:
+        """Return the bytes by which a value grows where it is read."""
+        return 0 if value is None else sum(self.gathered.get(root, 0) for root in roots[value])
+
+    def _collected(self, roots: Mapping[int, frozenset[int]]) -> list[int]:
+        """Return the bytes at each operation of what has been collected from other devices.
+
+        It is kept from the first to the last product that reads it, but collected again for what is computed again.
+        Each device changes its own part of a parameter, and a loop collects what it reads itself.
+        """
+        spans: dict[tuple[int, Any], tuple[int, int]] = {}
+        for time, operation in enumerate(self.operations):
+            if operation.name in FUSED or operation.name in LOOPS:
+                continue
+            found = frozenset().union(*(roots[value] for value in operation.reads if value is not None))
+            for root in found & self.gathered.keys():
+                begin, _ = spans.get((root, operation.key[1]), (time, time))
+                spans[root, operation.key[1]] = begin, time
+        changes = [0] * (len(self.operations) + 1)
+        for (root, _), (begin, end) in spans.items():
+            changes[begin] += self.gathered[root]
+            changes[end + 1] -= self.gathered[root]
+        return list(itertools.accumulate(changes))[:-1]
 
     def _reused(self, operation: _Operation, made: Sequence[int], dying: Sequence[int]) -> int:
         """Return the bytes of results that take the place of operands."""
@@ -288,9 +320,20 @@ def _merged(operations: Sequence[_Operation], outputs: list[int]) -> list[_Opera
     return found[::-1]
 
 
-def _inside(operation: _Operation) -> int:
-    """Return the bytes that a loop's body, or a conditional's larger branch, needs besides its inputs and outputs."""
-    return max(map(_held, _bodies(operation)), default=0)
+def _inside(operation: _Operation, growth: Sequence[int]) -> int:
+    """Return the bytes that a loop's body, or a conditional's larger branch, needs besides its inputs and outputs.
+
+    Args:
+        operation: any operation.
+        growth: the bytes by which each value that it reads grows where the body reads it.
+    """
+    own = growth[_first_of_body(operation) :]
+    return max((_held(body, tuple(own) if any(own) else ()) for body in _bodies(operation)), default=0)
+
+
+def _first_of_body(operation: _Operation) -> int:
+    """Return the index of the first operand of a loop or a conditional that its bodies get."""
+    return {"cond": 1, "while": operation.params.get("cond_nconsts", 0)}.get(operation.name, 0)
 
 
 def _bodies(operation: _Operation) -> Sequence[Any]:
@@ -308,9 +351,9 @@ def _counted(body: Any) -> int:
 
 
 @functools.lru_cache(maxsize=1024)
-def _held(body: Any) -> int:
+def _held(body: Any, gathered: tuple[int, ...]) -> int:
     """Return the bytes that a body needs besides its inputs and outputs; layers share their bodies."""
-    return max(0, _Program.of(body).peak() - sum(_size(atom.aval) for atom in body.outvars))
+    return max(0, _Program.of(body, gathered=gathered).peak() - sum(_size(atom.aval) for atom in body.outvars))
 
 
 def _size(shape: Any) -> int:

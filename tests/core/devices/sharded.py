@@ -72,8 +72,8 @@ def temporary(fsdp, vocabulary=VOCAB):
     devices, algorithm = Devices.open(config.mesh), assemble(config)
     with devices.use():
         graphdef, weights = Models(config=config, devices=devices, vocab_size=vocabulary).policy()
-        tokens = devices.rows(np.ones((64, 32), np.int32))
-        batch = {"prompt_tokens": tokens, "tokens": tokens, "prompt_mask": tokens > 0, "mask": tokens > 0}
+        tokens, seen = (devices.rows(np.ones((64, 32), dtype)) for dtype in (np.int32, np.bool_))
+        batch = {"prompt_tokens": tokens, "tokens": tokens, "prompt_mask": seen, "mask": seen}
         logps = {"logps": algorithm.fields["logps"]}
 
         def loss(trained):
