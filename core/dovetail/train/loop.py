@@ -20,8 +20,7 @@ from dovetail.step.update import Trained
 from dovetail.train import sft
 from dovetail.train.learner import Learner
 from dovetail.train.metrics import Clock, means, memory
-from dovetail.train.profile import Profiler, Window
-from dovetail.train.session import RL, SFT, Run, open_run
+from dovetail.train.session import RL, SFT, Run, observe, open_run
 
 
 def train(
@@ -29,7 +28,6 @@ def train(
     folder: Path,
     *,
     only_sft: bool = False,
-    profile: Window | None = None,
     replays: Path | None = None,
 ) -> dict[str, float]:
     """Run a config to the end, resuming from the newest checkpoint in its folder.
@@ -38,7 +36,6 @@ def train(
         config: the config of the run.
         folder: the run's folder; an interrupted run resumes from its newest checkpoint there.
         only_sft: stop after the supervised warm start.
-        profile: RL steps to trace; the trace is written to the run's folder.
         replays: the folder of a run of this config that has kept its messages; this run learns from them instead of
             sampling.
 
@@ -48,15 +45,12 @@ def train(
     Raises:
         DovetailError: with one line for the user; checkpoints and records written so far are kept.
     """
-    if profile:
-        profile.check(config.train.steps)
     if only_sft and not config.sft.steps:
         raise ConfigError("sft.steps = 0: there is no supervised phase; set its number of steps")
     with open_run(config, folder, only_sft=only_sft, replays=replays) as run:
         policy = warm_start(run)
         if not only_sft:
-            with Profiler(profile, folder) as profiler:
-                reinforce(run, policy, profiler)
+            reinforce(run, policy)
         return run.last
 
 
@@ -99,7 +93,7 @@ def warm_start(run: Run) -> Any:
     return policy.params
 
 
-def reinforce(run: Run, start: Any, profiler: Profiler) -> None:
+def reinforce(run: Run, start: Any) -> None:
     """Train by reinforcement for `train.steps` steps. This is the trainer's program; the sampler's is in `ahead`."""
     learner = Learner.open(run, start)
     total = run.config.train.steps
@@ -109,16 +103,16 @@ def reinforce(run: Run, start: Any, profiler: Profiler) -> None:
             clock = Clock(step + 1)
             learner.keep(step)
             stop_if_asked()
-            with profiler.step(step + 1):
-                batch = learner.take(clock)
+            observe("dovetail_step_begin", step=step + 1)
+            batch = learner.take(clock)
+            with uninterrupted():
+                metrics = learner.learn(batch, step, clock)
+            try:
+                learner.publish(step + 1, clock)
+            finally:  # the update is complete, whether or not the engine accepts the weights
                 with uninterrupted():
-                    metrics = learner.learn(batch, step, clock)
-                try:
-                    learner.publish(step + 1, clock)
-                finally:  # the update is complete, whether or not the engine accepts the weights
-                    with uninterrupted():
-                        run.record(RL, step + 1, metrics, clock.timings(batch.tokens) | memory())
-                        learner.keep(step + 1)
+                    run.record(RL, step + 1, metrics, clock.timings(batch.tokens) | memory())
+                    learner.keep(step + 1)
             stop_if_asked()
             learner.take_evaluations(step + 1)
             run.forget()

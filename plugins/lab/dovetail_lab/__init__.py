@@ -9,6 +9,7 @@ from dovetail.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from dovetail.cli.options import Commands
+    from dovetail.cli.train import Training
 
 
 @hookimpl
@@ -35,3 +36,11 @@ def dovetail_commands(commands: Commands) -> None:
 
     for group in (eval, generate, play, export, replay, sweep, ab, report, simulate, import_config):
         group.add(commands)
+
+
+@hookimpl
+def dovetail_training(training: Training) -> None:
+    """Add `--profile` to `dovetail train`."""
+    from dovetail_lab.cli import profile
+
+    profile.add(training)
