@@ -56,6 +56,11 @@ def dovetail_devices(devices: list[Any]) -> None:
 
 
 @hookspec
+def dovetail_channels(config: Any) -> Any:
+    """Run the sampler's program elsewhere (`train/channels.py`): `return Mine.open if config.mine.far else None`."""
+
+
+@hookspec
 def dovetail_run_start(folder: Path, config_id: str, run_id: str, config: Any) -> None:
     """A run starts or resumes: `print(f"{run_id} in {folder}")`."""
 

@@ -58,8 +58,7 @@ def ask_all(manager: pluggy.PluginManager, hook: str, offer: Callable[[Asked], T
         Each plugin with the argument that its hook received, except for plugins that raised: those are reported in a
         warning.
     """
-    caller = getattr(manager.hook, hook)
-    asked = [(Asked(each.plugin_name.partition(":")[0], each.plugin), each) for each in caller.get_hookimpls()]
+    asked = [(_owner(each), each) for each in _implementing(manager, hook)]
     for plugin, implementation in sorted(
         asked, key=lambda pair: (pair[0].distribution != ENGINE, pair[0].distribution)
     ):
@@ -73,24 +72,48 @@ def ask_all(manager: pluggy.PluginManager, hook: str, offer: Callable[[Asked], T
         yield plugin, offered
 
 
-def tell(manager: pluggy.PluginManager, hook: str, **what: Any) -> None:
-    """Call the observers of a run.
+def tell(manager: pluggy.PluginManager, hook: str, **what: Any) -> list[Any]:
+    """Call the observers of a run; return their answers, except None.
 
     Raises:
         PluginError: if one raises, naming its distribution, the hook and its own line.
     """
     try:
-        getattr(manager.hook, hook)(**what)
+        return getattr(manager.hook, hook)(**what)
     except DovetailError:
         raise
     except (Exception, SystemExit) as error:
         codes = {frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)}
-        for each in getattr(manager.hook, hook).get_hookimpls():
+        for each in _implementing(manager, hook):
             if getattr(each.function, "__code__", None) in codes:
-                owner = Asked(each.plugin_name.partition(":")[0], each.plugin)
+                owner = _owner(each)
                 where = raised_in(each.function, error)
                 raise PluginError(
                     f"{hook} of {owner.label} raised {first_line(error)}{where}; mend it, or set"
                     f" {DISABLE}={owner.distribution}"
                 ) from error
         raise
+
+
+def ask_one(manager: pluggy.PluginManager, hook: str, **what: Any) -> Any:
+    """Return the answer to a hook that at most one plugin answers with anything but None.
+
+    Raises:
+        PluginError: if several do, naming all that implement the hook, or if one raises.
+    """
+    answers = tell(manager, hook, **what)
+    if len(answers) > 1:
+        owners = {_owner(each).label for each in _implementing(manager, hook)}
+        raise PluginError(
+            f"{hook} has {len(answers)} answers, and there can be one only; of {', '.join(sorted(owners))}, switch"
+            f" others off with {DISABLE}"
+        )
+    return answers[0] if answers else None
+
+
+def _implementing(manager: pluggy.PluginManager, hook: str) -> list[pluggy.HookImpl]:
+    return getattr(manager.hook, hook).get_hookimpls()
+
+
+def _owner(implementation: pluggy.HookImpl) -> Asked:
+    return Asked(implementation.plugin_name.partition(":")[0], implementation.plugin)

@@ -18,6 +18,7 @@ from dovetail.step import keys
 from dovetail.step.algorithm import sft_optimiser
 from dovetail.step.update import Trained
 from dovetail.train import sft
+from dovetail.train.channels import Opening
 from dovetail.train.learner import Learner
 from dovetail.train.metrics import Clock, means, memory
 from dovetail.train.session import RL, SFT, Run, observe, open_run
@@ -28,7 +29,7 @@ def train(
     folder: Path,
     *,
     only_sft: bool = False,
-    replays: Path | None = None,
+    opening: Opening | None = None,
 ) -> dict[str, float]:
     """Run a config to the end, resuming from the newest checkpoint in its folder.
 
@@ -36,8 +37,7 @@ def train(
         config: the config of the run.
         folder: the run's folder; an interrupted run resumes from its newest checkpoint there.
         only_sft: stop after the supervised warm start.
-        replays: the folder of a run of this config that has kept its messages; this run learns from them instead of
-            sampling.
+        opening: opens the source of batches in place of a sampler; no engine is needed then.
 
     Returns:
         The last metrics.
@@ -47,7 +47,7 @@ def train(
     """
     if only_sft and not config.sft.steps:
         raise ConfigError("sft.steps = 0: there is no supervised phase; set its number of steps")
-    with open_run(config, folder, only_sft=only_sft, replays=replays) as run:
+    with open_run(config, folder, only_sft=only_sft, opening=opening) as run:
         policy = warm_start(run)
         if not only_sft:
             reinforce(run, policy)
@@ -94,7 +94,7 @@ def warm_start(run: Run) -> Any:
 
 
 def reinforce(run: Run, start: Any) -> None:
-    """Train by reinforcement for `train.steps` steps. This is the trainer's program; the sampler's is in `ahead`."""
+    """Train by reinforcement for `train.steps` steps. This is the trainer's program; the sampler's is in `drawing`."""
     learner = Learner.open(run, start)
     total = run.config.train.steps
     with contextlib.closing(learner.sampling):

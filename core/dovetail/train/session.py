@@ -30,6 +30,7 @@ from dovetail.run.files import records
 from dovetail.run.folder import RunFolder, follow_folder, open_folder
 from dovetail.run.sources import kept_in
 from dovetail.spans import Span, recorded, span
+from dovetail.train.channels import Opening
 from dovetail.train.order import Task, tasks
 from dovetail.train.setup import Setup, set_up
 from dovetail.train.start import overview
@@ -58,8 +59,8 @@ class Run:
     sinks: list[Sink]
     resumed: tuple[int, Saved] | None
     spans: deque[Span]
-    replays: Path | None = None
-    """The folder of another run, from whose batches this run learns instead of sampling."""
+    opening: Opening | None = None
+    """Opens the source of batches, if the run does not sample."""
     evaluated: dict[int, float] = attrs.field(factory=dict)
     """The values of `run.keep_best`, by the number of the checkpoint."""
     last: dict[str, float] = attrs.field(factory=dict)
@@ -192,7 +193,7 @@ def observe(hook: str, **what: Any) -> None:
 
 
 @contextmanager
-def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Path | None = None) -> Iterator[Run]:
+def open_run(config: Config, path: Path, *, only_sft: bool = False, opening: Opening | None = None) -> Iterator[Run]:
     """Open the folder and build the pieces of a run; everything is closed at the end, whatever happens."""
     check_best(config)
     with ExitStack() as stack:
@@ -213,7 +214,7 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Pat
                 evaluated.update(scores(config, records(path / "metrics.jsonl")))
                 sinks.extend(stack.enter_context(_opened_sinks(config, path, start)))
 
-        setup = set_up(config, folder.path, only_sft=only_sft, samples=replays is None, before_loading=open_records)
+        setup = set_up(config, folder.path, only_sft=only_sft, samples=opening is None, before_loading=open_records)
         stack.enter_context(setup.devices.use())
         if processes.is_first():
             write_overview(setup, folder.path / "parameters.txt")
@@ -226,7 +227,7 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Pat
             evaluated=evaluated,
             step=start,
             spans=spans,
-            replays=replays,
+            opening=opening,
         )
         if is_watched():
             print(printable("\n".join(overview(setup))), file=sys.stderr)

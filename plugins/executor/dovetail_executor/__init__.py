@@ -7,7 +7,7 @@ several processes become one run.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dovetail.hookspecs import hookimpl
 
@@ -21,6 +21,18 @@ def dovetail_training(training: Training) -> None:
     from dovetail_executor.hosts import command
 
     command.add(training)
+
+
+@hookimpl
+def dovetail_channels() -> Any:
+    """Sample in one process of several."""
+    from dovetail.devices import processes
+
+    if not processes.several():
+        return None
+    from dovetail_executor.hosts.across import Across
+
+    return Across.open
 
 
 @hookimpl

@@ -17,7 +17,7 @@ from dovetail.devices.mesh import Devices
 from dovetail.devices.spanning import own_copy
 from dovetail.protocols import Weights
 from dovetail.train import in_flight
-from dovetail.train.ahead import InTurn, open_sampling
+from dovetail.train.channels import InTurn
 from dovetail.train.drawing import Message
 from dovetail.train.drawn import Extras
 from dovetail.train.metrics import WAITED, Clock
@@ -27,7 +27,7 @@ from dovetail.train.setup import Setup
 
 @attrs.define(kw_only=True)
 class Across(InOrder):
-    """See `dovetail.train.ahead.InTurn`; all processes call everything here, in the same order.
+    """See `dovetail.train.channels.End`; all processes call everything here, in the same order.
 
     Attributes:
         memory: arrays with the shapes of the curriculum's state; the values are in process 0.
@@ -45,13 +45,13 @@ class Across(InOrder):
     def open(
         cls, setup: Setup, extras: Extras, tasks: tuple[Task, ...], weights: Weights, version: int, cut: in_flight.Cut
     ) -> Across:
-        """Open the sampler's program in process 0; see `dovetail.train.ahead.open_sampling`."""
+        """Open the sampler's program in process 0; see `InTurn.open`."""
         own = Devices.own(setup.config.mesh)
         trained, frozen = (own_copy(each, own.place) for each in weights)
         inner = None
         if processes.is_first():
             with own.use():
-                inner = open_sampling(setup, extras, tasks, Weights(trained, frozen), version, cut)
+                inner = InTurn.open(setup, extras, tasks, Weights(trained, frozen), version, cut)
         return cls(tasks=tasks, taken=cut.taken, memory=cut.cursor.memory, frozen=frozen, own=own, inner=inner)
 
     def take(self, clock: Clock) -> Message:

@@ -18,13 +18,13 @@ from dovetail.run.checkpoint import Checkpoints
 from dovetail.run.journal import CLOCKED, FILES, Journal
 from dovetail.run.summary import read_lines, series
 from dovetail.spans import Span
-from dovetail.train.ahead import Ahead
 from dovetail.train.drawing import Drawing
 from dovetail.train.learner import Learner
 from dovetail.train.loop import train
 from dovetail.train.metrics import Clock
 from dovetail.train.order import Task, tasks
 from dovetail_memory.cost import estimate
+from dovetail_rollout.ahead import Ahead
 from dovetail_rollout.rollout.vanilla import Vanilla
 
 K, STEPS = 2, 6
