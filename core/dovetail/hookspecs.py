@@ -61,8 +61,8 @@ def dovetail_channels(config: Any) -> Any:
 
 
 @hookspec
-def dovetail_run_start(folder: Path, config_id: str, run_id: str, config: Any) -> None:
-    """A run starts or resumes: `print(f"{run_id} in {folder}")`."""
+def dovetail_run_start(folder: Path, config_id: str, run_id: str, config: Any, setup: Any) -> None:
+    """A run starts or resumes, with the pieces in `setup`: `print(f"{run_id} in {folder}")`."""
 
 
 @hookspec

@@ -13,14 +13,13 @@ from typing import Any, Final
 
 import attrs
 import numpy as np
-from flax import nnx
 
 from dovetail.config import Config
 from dovetail.devices import processes
 from dovetail.devices.spanning import shared, whole
-from dovetail.errors import RunError, printable
+from dovetail.errors import RunError
 from dovetail.host.prompts import LengthReport
-from dovetail.progress import Watcher, begin, is_watched, watched_by
+from dovetail.progress import Watcher, begin, watched_by
 from dovetail.protocols import Sink
 from dovetail.registry import plugin_manager
 from dovetail.registry.calls import tell
@@ -33,7 +32,6 @@ from dovetail.spans import Span, recorded, span
 from dovetail.train.channels import Opening
 from dovetail.train.order import Task, tasks
 from dovetail.train.setup import Setup, set_up
-from dovetail.train.start import overview
 
 SFT: Final = "sft"
 RL: Final = "rl"
@@ -216,8 +214,6 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, opening: Ope
 
         setup = set_up(config, folder.path, only_sft=only_sft, samples=opening is None, before_loading=open_records)
         stack.enter_context(setup.devices.use())
-        if processes.is_first():
-            write_overview(setup, folder.path / "parameters.txt")
         run = Run(
             setup=setup,
             folder=folder,
@@ -229,8 +225,6 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, opening: Ope
             spans=spans,
             opening=opening,
         )
-        if is_watched():
-            print(printable("\n".join(overview(setup))), file=sys.stderr)
         if not resumed:
             run.tell(*setup.reports)
         with _observed(run):
@@ -254,7 +248,7 @@ def _observed(run: Run) -> Iterator[None]:
     """Tell the observers of the beginning of a run, and how it ends; the last good state of one that fails is saved."""
     folder = run.folder
     ids = {"config_id": folder.config_id, "run_id": folder.run_id}
-    observe("dovetail_run_start", folder=folder.path, config=run.config, **ids)
+    observe("dovetail_run_start", folder=folder.path, config=run.config, setup=run.setup, **ids)
     status = "failed"
     try:
         yield
@@ -270,13 +264,3 @@ def _observed(run: Run) -> Iterator[None]:
         with contextlib.suppress(RunError):  # a full disk has already ended the run with its own error
             run.write_spans(RL, run.step)
         observe("dovetail_run_end", status=status, step=run.step)
-
-
-def write_overview(setup: Setup, path: Path) -> None:
-    """Write the policy's parameters with their shapes, types and sizes as a table."""
-    from clu import parameter_overview
-
-    table = parameter_overview.get_parameter_overview(
-        nnx.to_pure_dict(nnx.merge_state(*setup.weights)), include_stats=False
-    )
-    path.write_text(table + "\n")
