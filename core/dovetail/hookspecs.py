@@ -61,6 +61,11 @@ def dovetail_channels(config: Any) -> Any:
 
 
 @hookspec
+def dovetail_evaluator(config: Any, scorer: Any, task: Any) -> Any:
+    """Evaluate during training (`train/evaluation.py`): `return Mine(task).open if config.mine.evaluates else None`."""
+
+
+@hookspec
 def dovetail_run_start(folder: Path, config_id: str, run_id: str, config: Any, setup: Any) -> None:
     """A run starts or resumes, with the pieces in `setup`: `print(f"{run_id} in {folder}")`."""
 

@@ -72,43 +72,46 @@ def ask_all(manager: pluggy.PluginManager, hook: str, offer: Callable[[Asked], T
         yield plugin, offered
 
 
-def tell(manager: pluggy.PluginManager, hook: str, **what: Any) -> list[Any]:
-    """Call the observers of a run; return their answers, except None.
+def tell(manager: pluggy.PluginManager, hook: str, **what: Any) -> None:
+    """Call the observers of a run.
 
     Raises:
         PluginError: if one raises, naming its distribution, the hook and its own line.
     """
     try:
-        return getattr(manager.hook, hook)(**what)
+        getattr(manager.hook, hook)(**what)
     except DovetailError:
         raise
     except (Exception, SystemExit) as error:
         codes = {frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)}
         for each in _implementing(manager, hook):
             if getattr(each.function, "__code__", None) in codes:
-                owner = _owner(each)
-                where = raised_in(each.function, error)
-                raise PluginError(
-                    f"{hook} of {owner.label} raised {first_line(error)}{where}; mend it, or set"
-                    f" {DISABLE}={owner.distribution}"
-                ) from error
+                raise _raised(hook, each, error) from error
         raise
 
 
 def ask_one(manager: pluggy.PluginManager, hook: str, **what: Any) -> Any:
-    """Return the answer to a hook that at most one plugin answers with anything but None.
+    """Return the answer to a hook, None if all plugins answer None; another's counts before those of our own plugins.
 
     Raises:
-        PluginError: if several do, naming all that implement the hook, or if one raises.
+        PluginError: if there are several answers, or a plugin raises; it names the distributions.
     """
-    answers = tell(manager, hook, **what)
-    if len(answers) > 1:
-        owners = {_owner(each).label for each in _implementing(manager, hook)}
+    answers: list[tuple[str, Any]] = []
+    for each in _implementing(manager, hook):
+        try:
+            answer = each.function(*(what[name] for name in each.argnames))
+        except DovetailError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise _raised(hook, each, error) from error
+        answers += [] if answer is None else [(_owner(each).distribution, answer)]
+    if len(chosen := [pair for pair in answers if pair[0] != ENGINE] or answers) > 1:
+        owners = sorted(owner for owner, _ in chosen)
         raise PluginError(
-            f"{hook} has {len(answers)} answers, and there can be one only; of {', '.join(sorted(owners))}, switch"
-            f" others off with {DISABLE}"
+            f"{hook} is answered by {' and by '.join(owners)}, and there can be one answer only; switch one off, as in"
+            f" {DISABLE}={owners[-1]}"
         )
-    return answers[0] if answers else None
+    return chosen[0][1] if chosen else None
 
 
 def _implementing(manager: pluggy.PluginManager, hook: str) -> list[pluggy.HookImpl]:
@@ -117,3 +120,10 @@ def _implementing(manager: pluggy.PluginManager, hook: str) -> list[pluggy.HookI
 
 def _owner(implementation: pluggy.HookImpl) -> Asked:
     return Asked(implementation.plugin_name.partition(":")[0], implementation.plugin)
+
+
+def _raised(hook: str, implementation: pluggy.HookImpl, error: BaseException) -> PluginError:
+    owner, where = _owner(implementation), raised_in(implementation.function, error)
+    return PluginError(
+        f"{hook} of {owner.label} raised {first_line(error)}{where}; mend it, or set {DISABLE}={owner.distribution}"
+    )

@@ -14,9 +14,9 @@ import attrs
 import numpy as np
 
 from dovetail.errors import RunError
-from dovetail.evaluation.evaluate import Evaluation
 from dovetail.host.stored import Stored
 from dovetail.train.drawing import Batch, Cursor, Message
+from dovetail.train.evaluation import Evaluation
 from dovetail.train.order import Task
 
 Arrays = dict[str, np.ndarray]

@@ -14,7 +14,6 @@ from dovetail import progress
 from dovetail.devices import processes
 from dovetail.devices.compiled import share
 from dovetail.devices.mesh import to_device, to_host
-from dovetail.evaluation.evaluate import Evaluation
 from dovetail.host.replay import REPLAY, Replaying
 from dovetail.plan.roles import CRITIC, POLICY
 from dovetail.protocols import Weights
@@ -30,6 +29,7 @@ from dovetail.train.beside import Beside
 from dovetail.train.channels import End, opening
 from dovetail.train.drawing import Batch, Cursor, Message
 from dovetail.train.drawn import Extras, Prompts
+from dovetail.train.evaluation import Evaluation
 from dovetail.train.metrics import Clock, means
 from dovetail.train.models import in_mode
 from dovetail.train.role_models import RoleModels

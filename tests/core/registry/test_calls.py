@@ -47,10 +47,20 @@ def test_a_question_has_one_answer_and_those_that_give_two_are_named():
     manager.add_hookspecs(hookspecs)
     manager.register(Answers(None), name="acme-none:none")
     assert ask_one(manager, "dovetail_channels", config={}) is None
+    manager.register(Answers("ours"), name="dovetail:ours")
+    assert ask_one(manager, "dovetail_channels", config={}) == "ours"
     manager.register(Answers("mine"), name="acme-rl:acme_rl")
     assert ask_one(manager, "dovetail_channels", config={}) == "mine"
     manager.register(Answers("theirs"), name="other-rl:other_rl")
     with pytest.raises(
-        PluginError, match="dovetail_channels has 2 answers, .* of acme-none, acme-rl, other-rl, switch"
+        PluginError, match="by acme-rl and by other-rl, .* switch one off, as in DOVETAIL_DISABLE=other"
     ):
         ask_one(manager, "dovetail_channels", config={})
+
+
+def test_who_raises_when_asked_is_named():
+    manager = pluggy.PluginManager("dovetail")
+    manager.add_hookspecs(hookspecs)
+    manager.register(Watches(), name="acme-rl:acme_rl")
+    with pytest.raises(PluginError, match="dovetail_step_end of acme-rl raised KeyError: 'reward/meen'"):
+        ask_one(manager, "dovetail_step_end", phase="rl", step=1, metrics={})

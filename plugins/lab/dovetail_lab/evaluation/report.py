@@ -11,16 +11,16 @@ import attrs
 import numpy as np
 
 from dovetail.errors import DataError
-from dovetail.evaluation.checks import make_answers, make_checks
-from dovetail.evaluation.evaluate import Evaluator
-from dovetail.evaluation.outcomes import Columns
 from dovetail.host.prompts import LengthReport
 from dovetail.host.rewards import Scorer
 from dovetail.host.sampling import Sampler
 from dovetail.protocols import Task
 from dovetail.run.files import make_folder
 from dovetail.train.columns import make_scorer
+from dovetail.train.evaluation import Columns
 from dovetail.train.texts import prompts
+from dovetail_lab.evaluation.checks import make_answers, make_checks
+from dovetail_lab.evaluation.evaluate import Evaluator
 from dovetail_lab.evaluation.policy import Policy
 from dovetail_lab.evaluation.statistics import CONFIDENCE, Estimate, estimate
 
