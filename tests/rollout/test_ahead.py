@@ -82,7 +82,7 @@ def test_what_ran_when_is_measured_apart_from_what_came_of_it(undisturbed):
         assert 0 <= line["idle/trainer"] <= 1
         assert 0 <= line["idle/sampler"] <= 1
     names = set().union(*timings) | set().union(*read_lines(undisturbed / "metrics.jsonl"))
-    documented = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
+    documented = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     known = ("compile/", "memory/", "loss_mask/", "reward/", "policy_loss/", "advantage/", "eval/", "curriculum/")
     assert [n for n in names - {"phase", "step"} if n not in documented and not n.startswith(known)] == []
 
