@@ -56,6 +56,11 @@ def dovetail_devices(devices: list[Any]) -> None:
 
 
 @hookspec
+def dovetail_warm_start(run: Any) -> Any:
+    """Train the policy before reinforcement learning (`train/loop.py`), and return its weights: `return mine(run)`."""
+
+
+@hookspec
 def dovetail_channels(config: Any) -> Any:
     """Run the sampler's program elsewhere (`train/channels.py`): `return Mine.open if config.mine.far else None`."""
 

@@ -9,7 +9,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from importlib import metadata
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import pluggy
@@ -18,6 +18,9 @@ from dovetail.errors import DovetailError, DovetailWarning, PluginError
 from dovetail.registry.compatibility import ENGINE, engine_version
 from dovetail.registry.disabled import DISABLE
 from dovetail.registry.places import first_line, raised_at, raised_in
+
+if TYPE_CHECKING:
+    from dovetail.config import Config
 
 T = TypeVar("T")
 
@@ -112,6 +115,20 @@ def ask_one(manager: pluggy.PluginManager, hook: str, **what: Any) -> Any:
             f" {DISABLE}={owners[-1]}"
         )
     return chosen[0][1] if chosen else None
+
+
+def ask_for(manager: pluggy.PluginManager, hook: str, config: Config, setting: str, /, **what: Any) -> Any:
+    """Return the answer to a hook that a setting makes necessary; see `ask_one`.
+
+    Raises:
+        PluginError: if no plugin answers, naming the setting.
+    """
+    if (answer := ask_one(manager, hook, **what)) is None:
+        raise PluginError(
+            f"{setting} = {config.setting(setting)} ({config.origins[setting]}) takes a plugin that answers {hook}, and"
+            " none does; install one, or leave the setting out"
+        )
+    return answer
 
 
 def _implementing(manager: pluggy.PluginManager, hook: str) -> list[pluggy.HookImpl]:

@@ -18,11 +18,10 @@ from typing import Protocol
 import attrs
 
 from dovetail.config import Config
-from dovetail.errors import PluginError
 from dovetail.plan.roles import ROLLOUT
 from dovetail.protocols import Weights
 from dovetail.registry import plugin_manager
-from dovetail.registry.calls import ask_one
+from dovetail.registry.calls import ask_for, ask_one
 from dovetail.train.drawing import Cursor, Drawing, Message
 from dovetail.train.drawn import Extras
 from dovetail.train.in_flight import Cut
@@ -119,15 +118,7 @@ class InTurn(InOrder):
 
 
 def opening(config: Config) -> Opening:
-    """Return what opens the sampler's program of a run: a plugin's, or else that of programs that take turns.
-
-    Raises:
-        PluginError: if plugins disagree, or none samples ahead for a run that does.
-    """
-    found = ask_one(plugin_manager(), "dovetail_channels", config=config)
-    if found is None and config.train.staleness:
-        raise PluginError(
-            f"train.staleness = {config.train.staleness} ({config.origins['train.staleness']}): no plugin samples ahead"
-            " (dovetail_channels); install one, or set train.staleness = 0"
-        )
-    return found or InTurn.open
+    """Return what opens the sampler's program of a run: a plugin's, or else that of programs that take turns."""
+    if config.train.staleness:
+        return ask_for(plugin_manager(), "dovetail_channels", config, "train.staleness", config=config)
+    return ask_one(plugin_manager(), "dovetail_channels", config=config) or InTurn.open

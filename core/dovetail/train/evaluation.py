@@ -10,12 +10,11 @@ import numpy as np
 from jaxtyping import Float
 
 from dovetail.config import Config
-from dovetail.errors import PluginError
 from dovetail.host.rewards import Scorer, means_of
 from dovetail.host.sampling import Sampler
 from dovetail.protocols import Task
 from dovetail.registry import plugin_manager
-from dovetail.registry.calls import ask_one
+from dovetail.registry.calls import ask_for
 
 if TYPE_CHECKING:
     from dovetail.train.setup import Setup
@@ -53,18 +52,8 @@ Opening = Callable[["Setup", Sampler], Evaluator]
 
 
 def evaluator(config: Config, scorer: Scorer, task: Task) -> Opening | None:
-    """Return what opens the evaluator of a run, after its checks; None if the run does not evaluate.
-
-    Raises:
-        PluginError: if no plugin evaluates.
-        DovetailError: if the evaluation refuses the config.
-    """
+    """Return what opens the evaluator of a run, after its checks; None if the run does not evaluate."""
     if config.eval.every is None:
         return None
-    found = ask_one(plugin_manager(), "dovetail_evaluator", config=config, scorer=scorer, task=task)
-    if found is None:
-        raise PluginError(
-            f"eval.every = {config.eval.every} ({config.origins['eval.every']}): no plugin evaluates"
-            " (dovetail_evaluator); install one, or set eval.every = None"
-        )
-    return found
+    asked = {"config": config, "scorer": scorer, "task": task}
+    return ask_for(plugin_manager(), "dovetail_evaluator", config, "eval.every", **asked)

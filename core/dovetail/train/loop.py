@@ -6,31 +6,18 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
-
-from dovetail import progress
 from dovetail.config import Config
-from dovetail.data import prompt_stream
-from dovetail.devices import processes
 from dovetail.errors import ConfigError
 from dovetail.interruptions import stop_if_asked, uninterrupted
-from dovetail.step import keys
-from dovetail.step.algorithm import sft_optimiser
-from dovetail.step.update import Trained
-from dovetail.train import sft
+from dovetail.registry import plugin_manager
+from dovetail.registry.calls import ask_for
 from dovetail.train.channels import Opening
 from dovetail.train.learner import Learner
-from dovetail.train.metrics import Clock, means, memory
-from dovetail.train.session import RL, SFT, Run, observe, open_run
+from dovetail.train.metrics import Clock, memory
+from dovetail.train.session import RL, Run, observe, open_run
 
 
-def train(
-    config: Config,
-    folder: Path,
-    *,
-    only_sft: bool = False,
-    opening: Opening | None = None,
-) -> dict[str, float]:
+def train(config: Config, folder: Path, *, only_sft: bool = False, opening: Opening | None = None) -> dict[str, float]:
     """Run a config to the end, resuming from the newest checkpoint in its folder.
 
     Args:
@@ -55,42 +42,10 @@ def train(
 
 
 def warm_start(run: Run) -> Any:
-    """Train on demonstrations for `sft.steps` steps; return the policy's trained parameters."""
-    setup, total = run.setup, run.config.sft.steps
-    if not total or (run.resumed and run.resumed[1].phase == RL):
-        return setup.weights.trained
-    optimiser, hyper = sft_optimiser(run.config)
-    policy = Trained(setup.weights.trained, optimiser.init(setup.weights.trained))
-    found, reports = sft.demonstrations(setup, *sft.longest(run.config))
-    stream = prompt_stream(found, run.config.run.seed, run.config.sft.batch_size)
-    first = 0
-    if saved := run.resumes(SFT):
-        policy, first = run.restore(policy), saved.step
-        stream.set_state(saved.data)
-    else:
-        run.tell(*reports)
-    update = sft.compile_sft(setup, optimiser)
-    for step in range(first, total):
-        clock = Clock()
-        if not processes.several():
-            run.keep(SFT, step, policy, stream.get_state())
-        stop_if_asked()
-        progress.begin("warm start", total=None)
-        examples = next(stream)
-        batch = processes.told_arrays(lambda examples=examples: sft.as_batch(examples, setup))
-        with uninterrupted():
-            run.forget()
-            dropout = keys.stream(run.config.run.seed, keys.DROPOUT, step)
-            policy, sums = update(
-                policy, setup.weights.frozen, batch, jnp.int32(step), jnp.int32(total), dropout, hyper
-            )
-            metrics = means(sums)
-            run.stop_if_not_finite(SFT, step, metrics, ("sft/loss", "sft/grad_norm"), batch)
-            clock.mark("update")
-            run.record(SFT, step + 1, metrics, clock.timings(int(batch["mask"].sum())))
-        if run.due(step + 1, total):
-            run.checkpoint(SFT, step + 1, policy, stream.get_state())
-    return policy.params
+    """Return the policy's parameters with which reinforcement learning begins, after the warm start of a plugin."""
+    if not run.config.sft.steps or (run.resumed and run.resumed[1].phase == RL):
+        return run.setup.weights.trained
+    return ask_for(plugin_manager(), "dovetail_warm_start", run.config, "sft.steps", run=run)
 
 
 def reinforce(run: Run, start: Any) -> None:
