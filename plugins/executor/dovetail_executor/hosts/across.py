@@ -14,7 +14,6 @@ import attrs
 
 from dovetail.devices import processes
 from dovetail.devices.mesh import Devices
-from dovetail.devices.spanning import own_copy
 from dovetail.protocols import Weights
 from dovetail.train import in_flight
 from dovetail.train.channels import InTurn
@@ -23,6 +22,7 @@ from dovetail.train.drawn import Extras
 from dovetail.train.metrics import WAITED, Clock
 from dovetail.train.order import InOrder, Task
 from dovetail.train.setup import Setup
+from dovetail_executor.hosts.own import own_copy, own_devices
 
 
 @attrs.define(kw_only=True)
@@ -46,7 +46,7 @@ class Across(InOrder):
         cls, setup: Setup, extras: Extras, tasks: tuple[Task, ...], weights: Weights, version: int, cut: in_flight.Cut
     ) -> Across:
         """Open the sampler's program in process 0; see `InTurn.open`."""
-        own = Devices.own(setup.config.mesh)
+        own = own_devices(setup.config.mesh)
         trained, frozen = (own_copy(each, own.place) for each in weights)
         inner = None
         if processes.is_first():
