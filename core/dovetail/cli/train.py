@@ -61,7 +61,6 @@ def train_command(options: argparse.Namespace) -> int:
     path = find(options.config)
     loaded = load(path, options.overrides)
     prepare()
-    print_notices(loaded)
     from dovetail.devices import processes
     from dovetail.devices.presence import devices
     from dovetail.run.folder import default_folder
@@ -78,13 +77,3 @@ def train_command(options: argparse.Namespace) -> int:
         if processes.is_first():
             print(printable(summarise(where)))
     return 0
-
-
-def print_notices(config: Config) -> None:
-    """Print the bindings without effect, and warnings about settings that are valid but probably unintended."""
-    from dovetail.step.algorithm import warnings
-
-    for unused in config.unused:
-        print(printable(unused))
-    for warning in warnings(config):
-        print(f"warning: {printable(warning)}")

@@ -12,6 +12,7 @@ from dovetail.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from dovetail.cli.options import Commands
+    from dovetail.cli.train import Training
 
 
 @hookimpl
@@ -30,3 +31,11 @@ def dovetail_commands(commands: Commands) -> None:
 
     for group in (configs, names, completion, cli):
         group.add(commands)
+
+
+@hookimpl
+def dovetail_training(training: Training) -> None:
+    """Warn of settings that are probably not intended before a run begins."""
+    from dovetail_kit.notices import before_training
+
+    training.around.append(before_training)

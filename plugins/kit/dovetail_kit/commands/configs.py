@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from dovetail.cli.options import Commands, add_config
-from dovetail.cli.train import print_notices
+from dovetail_kit.notices import print_notices
 
 if TYPE_CHECKING:
     from dovetail.config import Config
