@@ -46,6 +46,11 @@ def dovetail_training(training: Training) -> None:
 
 
 @hookspec
+def dovetail_completions(what: str, prefix: str) -> list[str] | None:
+    """Complete a word on a command line, one of `configs` or `overrides`: `return ["mine.gin", "yours.gin"]`."""
+
+
+@hookspec
 def dovetail_configs(register: Callable[[str | Path], None]) -> None:
     """Ship configs: after `register("configs")`, `dovetail train acme-rl/recipe` finds `recipe.gin` in that folder."""
 

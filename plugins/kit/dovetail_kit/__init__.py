@@ -24,6 +24,14 @@ def dovetail_devices() -> None:
 
 
 @hookimpl
+def dovetail_completions(what: str, prefix: str) -> list[str] | None:
+    """Complete the names of configs, and settings with their values."""
+    from dovetail_kit import completions
+
+    return {"configs": completions.configs, "overrides": completions.overrides}[what](prefix)
+
+
+@hookimpl
 def dovetail_commands(commands: Commands) -> None:
     """Add the commands on configs, components, plugins and the machine."""
     from dovetail_kit import cli
