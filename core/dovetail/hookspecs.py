@@ -61,8 +61,8 @@ def dovetail_devices(devices: list[Any]) -> None:
 
 
 @hookspec
-def dovetail_warm_start(run: Any) -> Any:
-    """Train the policy before reinforcement learning (`train/loop.py`), and return its weights: `return mine(run)`."""
+def dovetail_warm_start(config: Any) -> Any:
+    """Train the policy before reinforcement learning (`train/loop.py`): `return warm if config.mine.warm else None`."""
 
 
 @hookspec

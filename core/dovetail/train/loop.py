@@ -45,7 +45,8 @@ def warm_start(run: Run) -> Any:
     """Return the policy's parameters with which reinforcement learning begins, after the warm start of a plugin."""
     if not run.config.sft.steps or (run.resumed and run.resumed[1].phase == RL):
         return run.setup.weights.trained
-    return ask_for(plugin_manager(), "dovetail_warm_start", run.config, "sft.steps", run=run)
+    trained_by = ask_for(plugin_manager(), "dovetail_warm_start", run.config, "sft.steps", config=run.config)
+    return trained_by(run)
 
 
 def reinforce(run: Run, start: Any) -> None:

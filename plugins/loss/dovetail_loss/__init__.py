@@ -13,11 +13,11 @@ from dovetail_loss._ambiguous import SUM_NORM_SPELLINGS
 
 
 @hookimpl
-def dovetail_warm_start(run: Any) -> Any:
+def dovetail_warm_start() -> Any:
     """Train on the demonstrations of the task."""
     from dovetail_loss.warm_start import warm_start
 
-    return warm_start(run)
+    return warm_start
 
 
 @hookimpl
