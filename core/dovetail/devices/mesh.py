@@ -208,10 +208,15 @@ def rows_cut(array: jax.Array) -> jax.Array:
     the width too: every device would have all rows, and sums over the width would travel. Nothing changes if the
     devices do not divide the axis.
     """
-    mesh = jax.sharding.get_abstract_mesh()
-    if mesh.empty or array.shape[0] % mesh.shape[ROWS]:
+    if row_parts(array.shape[0]) == 1:
         return array
     return jax.lax.with_sharding_constraint(array, PartitionSpec(ROWS))
+
+
+def row_parts(rows: int) -> int:
+    """Return the number of devices over which so many rows are sharded, in a compiled function."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return 1 if mesh.empty or rows % mesh.shape[ROWS] else mesh.shape[ROWS]
 
 
 def to_host(tree: Any) -> Any:

@@ -13,7 +13,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int, Key, Shaped
 
 from dovetail.arrays import full_precision
-from dovetail.devices.mesh import keep_rows_cut
+from dovetail.devices.mesh import keep_rows_cut, row_parts, rows_cut
 from dovetail.errors import PluginError
 from dovetail.plan.compared import KEPT
 from dovetail.plan.replayed import CHOICES
@@ -255,6 +255,7 @@ def quantities(
     head = merged if dropout is None else model.in_full_precision().merge()
 
     def chunk(piece: dict[str, Array]) -> dict[str, Array]:
+        piece = jax.tree.map(rows_cut, piece)
         offered = {name: piece[name] for name in ("hidden_states", *by_token)}
         if "logits" in reads:
             offered["logits"] = head.logits(piece["hidden_states"]).astype(jnp.float32) / scale
@@ -263,12 +264,14 @@ def quantities(
         return _evaluated(by_position, offered, hyper)
 
     rows, columns, _ = hidden.shape
-    pieces = {name: _cut(array, positions or LOGITS_PER_CHUNK // merged.vocab_size) for name, array in cut.items()}
+    parts = row_parts(rows)
+    at_once = (positions or LOGITS_PER_CHUNK // merged.vocab_size) // parts
+    pieces = {name: _cut(array, parts, at_once) for name, array in cut.items()}
     if pieces["tokens"].shape[0] == 1:
-        values = chunk({name: piece[0] for name, piece in pieces.items()})
+        values = jax.tree.map(lambda value: value[None], chunk({name: piece[0] for name, piece in pieces.items()}))
     else:
         values = jax.lax.map(jax.checkpoint(chunk), pieces)
-    whole = {name: value.reshape(-1)[: rows * columns].reshape(rows, columns) for name, value in values.items()}
+    whole = {name: _together(value, parts, rows, columns) for name, value in values.items()}
     return found | {name: unpack(batch, value) for name, value in whole.items()}
 
 
@@ -292,14 +295,25 @@ def _evaluated(
     return found
 
 
-def _cut(array: Array, at_once: int) -> Array:
-    """Cut positions, the first two axes, into equal chunks; the last one is padded."""
-    positions = array.shape[0] * array.shape[1]
+def _cut(array: Shaped[Array, "seq token ..."], parts: int, at_once: int) -> Shaped[Array, "chunk position ..."]:
+    """Cut positions into equal chunks with as many from each of the parts of the rows; the last one is padded.
+
+    So each device computes the logits of its own rows, `at_once` at a time.
+    """
+    positions = array.shape[0] * array.shape[1] // parts
     size = min(positions, max(1, at_once))
     count = -(-positions // size)
-    flat = array.reshape(positions, *array.shape[2:])
-    padded = jnp.pad(flat, [(0, count * size - positions)] + [(0, 0)] * (flat.ndim - 1))
-    return padded.reshape(count, size, *array.shape[2:])
+    flat = array.reshape(parts, positions, *array.shape[2:])
+    padded = jnp.pad(flat, [(0, 0), (0, count * size - positions)] + [(0, 0)] * (flat.ndim - 2))
+    by_chunk = jnp.swapaxes(padded.reshape(parts, count, size, *array.shape[2:]), 0, 1)
+    return by_chunk.reshape(count, parts * size, *array.shape[2:])
+
+
+def _together(array: Shaped[Array, "chunk position"], parts: int, rows: int, columns: int) -> Array:
+    """Return the [seq, token] array of which these are the chunks."""
+    chunks = array.shape[0]
+    by_part = jnp.swapaxes(array.reshape(chunks, parts, -1), 0, 1).reshape(parts, -1)
+    return by_part[:, : rows * columns // parts].reshape(rows, columns)
 
 
 class ValueModel(nnx.Module):

@@ -16,6 +16,7 @@ from dovetail.devices.mesh import Devices
 from dovetail.protocols import Weights
 from dovetail.step.algorithm import assemble
 from dovetail.step.collect import Collector
+from dovetail.step.forward import Model, hidden_states, quantities
 from dovetail.step.update import Trained, Update, mini_batches
 from dovetail.train.models import Models
 
@@ -62,16 +63,24 @@ def step(overrides, fsdp, tp):
     return found | {"cut": np.int32(cut)}
 
 
-def temporary(fsdp):
-    """Return the bytes that a device needs beside the parameters and their gradients for 64 rows of 64 tokens."""
+def temporary(fsdp, vocabulary=VOCAB):
+    """Return the bytes that a device needs beside the parameters and their gradients for 64 rows of 64 tokens.
+
+    With a vocabulary that is not the task's own, that of the output layer too.
+    """
     config = load(None, [*MODEL, f"mesh.fsdp={fsdp}"])
-    devices = Devices.open(config.mesh)
+    devices, algorithm = Devices.open(config.mesh), assemble(config)
     with devices.use():
-        graphdef, weights = Models(config=config, devices=devices, vocab_size=VOCAB).policy()
-        tokens = devices.rows(np.ones((64, 64), np.int32))
+        graphdef, weights = Models(config=config, devices=devices, vocab_size=vocabulary).policy()
+        tokens = devices.rows(np.ones((64, 32), np.int32))
+        batch = {"prompt_tokens": tokens, "tokens": tokens, "prompt_mask": tokens > 0, "mask": tokens > 0}
+        logps = {"logps": algorithm.fields["logps"]}
 
         def loss(trained):
-            return jnp.sum(nnx.merge(graphdef, trained, weights.frozen)(tokens, tokens > 0)[0] ** 2)
+            model = Model(graphdef, Weights(trained, weights.frozen))
+            if vocabulary == VOCAB:
+                return jnp.sum(hidden_states(model.merge(), batch).hidden ** 2)
+            return jnp.sum(quantities(model, batch, logps, jnp.float32(1), algorithm.hyper, positions=1024)["logps"])
 
         compiled = jax.jit(jax.grad(loss)).lower(weights.trained).compile()
     return np.int64(compiled.memory_analysis().temp_size_in_bytes)
@@ -87,5 +96,8 @@ if __name__ == "__main__":
         for name, value in step(overrides, fsdp, tp).items()
     }
     if not found:
-        found = {"temporary": np.array([temporary(fsdp) for fsdp in (1, 8)])}
+        found = {
+            "activations": np.array([temporary(fsdp) for fsdp in (1, 8)]),
+            "logits": np.array([temporary(fsdp, vocabulary=4096) for fsdp in (1, 8)]),
+        }
     np.savez(sys.argv[1], **found)

@@ -62,9 +62,9 @@ def test_parameters_are_really_cut(found: dict[str, np.ndarray], variant: str) -
 
 
 @pytest.mark.slow
-def test_a_device_has_activations_of_its_own_rows_alone(tmp_path: Path) -> None:
-    alone, together = on_eight_devices(tmp_path / "found.npz")["temporary"]
-    assert together < alone / 4
+def test_a_device_has_activations_and_logits_of_its_own_rows_alone(tmp_path: Path) -> None:
+    for what, (alone, together) in on_eight_devices(tmp_path / "found.npz").items():
+        assert together < alone / 4, what
 
 
 def test_too_few_devices_are_refused() -> None:

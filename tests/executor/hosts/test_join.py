@@ -1,13 +1,16 @@
 """What keeps processes from becoming one run is one line."""
 
 import socket
+import time
 
+import jax
 import pytest
 from tests.core.train.several import ended, free_port, start_several
 from tests.core.train.tiny import TINY
 
 from dovetail.cli import main, parse
 from dovetail.errors import RunError
+from dovetail_executor.hosts import join
 from dovetail_executor.hosts.command import meeting
 from dovetail_executor.hosts.join import Meeting, joined
 
@@ -67,3 +70,13 @@ def no_helper(monkeypatch):
     monkeypatch.setattr("dovetail_executor.hosts.aborts.translate_from_now_on", lambda: None)
     monkeypatch.setattr("dovetail_executor.hosts.aborts.know", lambda **what: None)
     monkeypatch.setattr("resource.setrlimit", lambda *limit: None)
+
+
+@pytest.mark.parametrize(("ahead", "said"), [(-7200, "7,200 s behind"), (3600, "3,600 s ahead of"), (2, "")])
+def test_clocks_that_differ_are_a_warning(monkeypatch, recwarn, ahead, said):
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    monkeypatch.setattr(join, "wait_for", lambda key: repr(time.time() - ahead).encode())
+    join._compare_clocks(["alpha", "beta"])  # pyright: ignore[reportPrivateUsage]
+    warned = [str(each.message) for each in recwarn]
+    expected = f"the clock of process 1 on beta is {said} that of process 0 on alpha; nothing is computed from it"
+    assert [text.startswith(expected) for text in warned] == ([True] if said else [])

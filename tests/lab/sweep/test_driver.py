@@ -18,6 +18,7 @@ from tests.lab.sweep.stub import CRASHES, DIES, DIES_ONCE, FAILS, GOOD, HANGS, S
 from dovetail.errors import RunError, WorkerLost
 from dovetail_lab.sweep import Store, Trial, TrialFailed, driver
 from dovetail_lab.sweep import store as sweep_store
+from dovetail_lab.sweep.state import State
 
 PATIENCE_SECONDS = 60
 
@@ -279,6 +280,27 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path, monkeypatch):
         stub.drive(store, Executor(), stub.Terms(), watch=stub.Quiet(str), prepare=lambda _: None)
     monkeypatch.undo()
     assert sweep(tmp_path / "s", GOOD)[1] == {"done": 1}
+
+
+@pytest.mark.parametrize("ahead", [-3600, 0, 3600])
+def test_a_worker_whose_host_has_another_time_is_ended_when_it_takes_too_long(tmp_path, ahead):
+    planned, about = stub.plan(GOOD)
+    store = Store.create(tmp_path / "s", planned, about)
+
+    class Hangs(_Recording):
+        def start(self, trials):
+            state = State(status="running", attempts=1, started=time.time() + ahead, host="elsewhere", pid=1)
+            store.write_state(store.trials[0], state)
+
+        def finished(self):
+            return False
+
+    class Executor(stub.Stub):
+        def open(self, sweep, jobs):
+            return Hangs([])
+
+    counts = stub.drive(store, Executor(), stub.Terms(timeout=0.5), watch=stub.Quiet(str), prepare=lambda _: None)
+    assert counts == {"timeout": 1}
 
 
 @attrs.frozen

@@ -12,19 +12,22 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 
 from dovetail.devices.processes import client, wait_for
-from dovetail.errors import DovetailError, RunError, printable
+from dovetail.errors import DovetailError, DovetailWarning, RunError, printable
 from dovetail_executor.hosts import aborts
 
-FAILED, HEARD, HELLO = "dovetail/failed", "dovetail/heard", "dovetail/hello"
+FAILED, HEARD, HELLO, TIME = "dovetail/failed", "dovetail/heard", "dovetail/hello", "dovetail/time"
 AUTO: Final = "auto"
 SHOWN: Final = 6
 LEAVING_SECONDS: Final = 5.0
+CLOCKS_SECONDS: Final = 10.0
+"""By how much the clocks of two hosts may differ without a word."""
 LOST: Final = ("Gloo ", "NCCL", "UNAVAILABLE:", "CoordinationService")
 """Phrases in the errors of a process whose peer has ended; a little later JAX reports which one it was."""
 
@@ -88,7 +91,8 @@ def joined(meeting: Meeting, identity: Callable[[], Mapping[str, Any]]) -> Itera
     watcher = threading.Thread(target=_watch, args=(ended,), name="others", daemon=True)
     watcher.start()
     try:
-        _compare(identity())
+        hosts = _compare(identity())
+        _compare_clocks(hosts)
         yield
     except BaseException as error:
         _leave_because_of(error, meeting.deadline, ended)
@@ -168,8 +172,8 @@ def _reach(meeting: Meeting) -> None:
             time.sleep(0.2)
 
 
-def _compare(identity: Mapping[str, Any]) -> None:
-    """Refuse to begin unless all processes are about to do the same.
+def _compare(identity: Mapping[str, Any]) -> list[str]:
+    """Refuse to begin unless all processes are about to do the same; return their hosts.
 
     Raises:
         RunError: naming the first process that differs from process 0, and the difference.
@@ -188,6 +192,26 @@ def _compare(identity: Mapping[str, Any]) -> None:
                 f"process {number} on {each['host']} is about to do something else than process 0 on {first['host']}:"
                 f" {shown}"
             )
+    return [each["host"] for each in all_of_them]
+
+
+def _compare_clocks(hosts: Sequence[str]) -> None:
+    """Warn if the clocks of this host and of process 0 differ; all have just met, so none waits for the time."""
+    import jax
+
+    index = jax.process_index()
+    if index == 0:
+        client().key_value_set(TIME, repr(time.time()))
+        return
+    ahead = time.time() - float(wait_for(TIME))
+    if abs(ahead) > CLOCKS_SECONDS:
+        differs = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'}"
+        warnings.warn(
+            f"the clock of process {index} on {hosts[index]} is {differs} that of process 0 on {hosts[0]}; nothing is"
+            " computed from it, but the times in their logs cannot be compared",
+            DovetailWarning,
+            stacklevel=2,
+        )
 
 
 def _difference(name: str, first: Any, other: Any) -> str:

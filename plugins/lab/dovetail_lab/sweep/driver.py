@@ -101,6 +101,10 @@ class _Seat:
     group: str = ""
     job: tuple[Trial, ...] = ()
     handed_out: float = 0.0
+    attempts: int = 0
+    """Of the job's first trial, when it was handed out."""
+    begun: float | None = None
+    """When it was first seen that the worker has begun. Its host's clock may be another one, so it is not asked."""
 
     def dismiss(self) -> None:
         """End the worker."""
@@ -231,8 +235,9 @@ class _Driver:
             self.waiting.remove(trial)
         seat.group = job[0].group
         seat.worker = seat.worker or self.workers.open_worker(seat.number)
+        seat.attempts, seat.begun = self._read(job[0]).attempts, None
         seat.worker.start([trial.id for trial in job])
-        seat.handed_out = time.time()
+        seat.handed_out = time.monotonic()
 
     def _choose(self, seat: _Seat) -> tuple[Trial, ...]:
         """Prefer what the worker has compiled already, then what no other worker has."""
@@ -282,9 +287,12 @@ class _Driver:
 
     def _is_late(self, seat: _Seat) -> bool:
         """Whether a job takes too long, from when its trial was claimed; before that its process is starting."""
-        began = self.states[seat.job[0]].started or 0.0
-        allowed = self.terms.timeout + (0.0 if began >= seat.handed_out else START_SECONDS)
-        return time.time() - max(began, seat.handed_out) > allowed
+        now = time.monotonic()
+        if seat.begun is None:
+            if self.states[seat.job[0]].attempts == seat.attempts:
+                return now - seat.handed_out > self.terms.timeout + START_SECONDS
+            seat.begun = now
+        return now - seat.begun > self.terms.timeout
 
     def _ignores_request(self, seat: _Seat) -> bool:
         now = time.monotonic()
