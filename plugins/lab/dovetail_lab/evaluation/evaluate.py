@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import attrs
 import numpy as np
 
 from dovetail.config import Config, Eval
-from dovetail.data import in_order
 from dovetail.host.rewards import Scorer
 from dovetail.host.sampling import Sampled, Sampler
 from dovetail.protocols import Example, Sampling, Task
@@ -92,6 +91,16 @@ class Evaluator:
         """Complete and score one batch."""
         size = min(self.settings.batch_size, len(self.examples))
         return self.sampler.score(self.sampler.complete.in_full_batch(examples, chunk_keys, sampling, size))
+
+
+def in_order(examples: Sequence[Example], batch: int) -> Iterator[list[Example]]:
+    """Yield all examples in batches; the last batch may be smaller.
+
+    >>> [len(chunk) for chunk in in_order([{"prompt": "a"}] * 7, batch=3)]
+    [3, 3, 1]
+    """
+    for start in range(0, len(examples), batch):
+        yield [examples[i] for i in range(start, min(start + batch, len(examples)))]
 
 
 def during_training(config: Config, scorer: Scorer, task: Task) -> Opening:
