@@ -256,6 +256,15 @@ def test_a_run_whose_checkpoints_are_gone_does_not_begin_again_over_its_records(
     open_folder(tmp_path / "r", config).close()
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "samples.jsonl", "lock"])
+def test_a_link_out_of_the_folder_is_not_written_through(name, config, tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / name).symlink_to(tmp_path / "mine")
+    attempt_call(lambda: open_folder(tmp_path / "r", config), RunError, f"has a link {name} -> '.*mine'")
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
 def test_a_folder_whose_name_has_a_null_byte(config, tmp_path):
     attempt_call(lambda: open_folder(tmp_path / "r\0", config), RunError, "cannot be written: embedded null byte")
 

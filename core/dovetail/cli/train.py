@@ -82,7 +82,7 @@ def train_command(options: argparse.Namespace) -> int:
     from dovetail.shipped import find
     from dovetail.train.profile import FOLDER, Window
 
-    window = Window.parse(options.profile) if options.profile else None
+    window = None if options.profile is None else Window.parse(options.profile)
     met = meeting(options)
     path = find(options.config)
     loaded = load(path, options.overrides)

@@ -32,6 +32,7 @@ TYPES: Final[Mapping[str, Any]] = {
     "lost": Lost,
 }
 """What a registered design consists of."""
+MOST_LOOKS = 100
 FEW_PAIRS = 6
 """Below it the exact sign-flip test cannot reach 5 %."""
 
@@ -155,6 +156,8 @@ class Design:
             raise ConfigError(f"--alpha {self.alpha}: a number between 0 and 1")
         if self.lost not in LOST:
             raise ConfigError(f"--lost {self.lost}: write {' or '.join(LOST)}")
+        if self.looks > MOST_LOOKS:
+            raise ConfigError(f"{self.looks} looks: at most {MOST_LOOKS}; their level takes long to compute, and falls")
         if not 1 <= self.looks <= len(self.seeds):
             raise ConfigError(f"{self.looks} looks at {len(self.seeds)} pairs: from 1 to as many looks as pairs")
 
