@@ -79,6 +79,7 @@ def open_folder(path: Path, config: Config) -> RunFolder:
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
+        _see_that_own(path)
         with ExitStack() as undo:
             lock = undo.enter_context(hold(path / LOCK, f"run folder '{path}'"))
             _claim(path, config)
@@ -159,6 +160,15 @@ def _forget(path: Path) -> None:
     shutil.rmtree(path / "tokenizer", ignore_errors=True)
     for name in (CONFIG, CODE, ENVIRONMENT, SOURCES, MEMORY, IDENTITY):  # this one last, if it is killed
         (path / name).unlink(missing_ok=True)
+
+
+def _see_that_own(path: Path) -> None:
+    """Refuse links in the place of files that a run appends to and cuts: a stranger's may lead to any file."""
+    if links := [name for name in (LOCK, MESSAGES, *FILES) if (path / name).is_symlink()]:
+        raise RunError(
+            f"run folder '{path}' has a link {links[0]} -> '{(path / links[0]).readlink()}', and a run writes into"
+            " files of its own only; put the file in its place"
+        )
 
 
 def _see_that_whole(path: Path) -> None:
