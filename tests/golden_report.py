@@ -21,7 +21,7 @@ FILES = (
     "tests.advantage.test_golden",
     "tests.advantage.test_golden_agents",
     "tests.advantage.test_golden_catalogue",
-    "tests.core.evaluation.test_golden_verl",
+    "tests.lab.evaluation.test_golden_verl",
     "tests.loss.test_golden_agents",
     "tests.loss.test_golden_around",
     "tests.loss.test_golden_trl",

@@ -1,8 +1,8 @@
-"""Examples made on access, and iteration over them: endlessly in shuffled order, or once in the given order."""
+"""Examples made on access, and endless iteration over them in shuffled order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
@@ -82,14 +82,3 @@ def at_random(examples: Sequence[Example], seed: int, start: int, count: int) ->
     dataset = grain.MapDataset.source(examples).shuffle(seed=seed % 2**32).repeat()
     found: Any = [dataset[index] for index in range(start, start + count)]
     return found
-
-
-def in_order(examples: Sequence[Example], batch: int, limit: int | None = None) -> Iterator[list[Example]]:
-    """Yield the first `limit` examples (all if None) in batches; the last batch may be smaller.
-
-    >>> [len(chunk) for chunk in in_order([{"prompt": "a"}] * 7, batch=3)]
-    [3, 3, 1]
-    """
-    count = len(examples) if limit is None else min(limit, len(examples))
-    for start in range(0, count, batch):
-        yield [examples[i] for i in range(start, min(start + batch, count))]

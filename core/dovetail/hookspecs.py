@@ -14,6 +14,7 @@ import pluggy
 
 if TYPE_CHECKING:
     from dovetail.cli.options import Commands
+    from dovetail.cli.train import Training
 
 hookspec = pluggy.HookspecMarker("dovetail")
 hookimpl = pluggy.HookimplMarker("dovetail")
@@ -40,6 +41,16 @@ def dovetail_commands(commands: Commands) -> None:
 
 
 @hookspec
+def dovetail_training(training: Training) -> None:
+    """Add to `dovetail train` and `dovetail sft`: `training.parser.add_argument("--tell", metavar="ADDRESS")`."""
+
+
+@hookspec
+def dovetail_completions(what: str, prefix: str) -> list[str] | None:
+    """Complete a word on a command line, one of `configs` or `overrides`: `return ["mine.gin", "yours.gin"]`."""
+
+
+@hookspec
 def dovetail_configs(register: Callable[[str | Path], None]) -> None:
     """Ship configs: after `register("configs")`, `dovetail train acme-rl/recipe` finds `recipe.gin` in that folder."""
 
@@ -50,8 +61,28 @@ def dovetail_devices(devices: list[Any]) -> None:
 
 
 @hookspec
-def dovetail_run_start(folder: Path, config_id: str, run_id: str, config: Any) -> None:
-    """A run starts or resumes: `print(f"{run_id} in {folder}")`."""
+def dovetail_warm_start(config: Any) -> Any:
+    """Train the policy before reinforcement learning (`train/loop.py`): `return warm if config.mine.warm else None`."""
+
+
+@hookspec
+def dovetail_channels(config: Any) -> Any:
+    """Run the sampler's program elsewhere (`train/channels.py`): `return Mine.open if config.mine.far else None`."""
+
+
+@hookspec
+def dovetail_evaluator(config: Any, scorer: Any, task: Any) -> Any:
+    """Evaluate during training (`train/evaluation.py`): `return Mine(task).open if config.mine.evaluates else None`."""
+
+
+@hookspec
+def dovetail_run_start(folder: Path, config_id: str, run_id: str, config: Any, setup: Any) -> None:
+    """A run starts or resumes, with the pieces in `setup`: `print(f"{run_id} in {folder}")`."""
+
+
+@hookspec
+def dovetail_step_begin(step: int) -> None:
+    """A step of reinforcement learning begins, counted from 1 as in the records: `if step == 3: begin_trace()`."""
 
 
 @hookspec

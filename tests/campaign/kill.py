@@ -24,6 +24,9 @@ RECORDS = ("metrics.jsonl", "samples.jsonl", "eval.jsonl")
 LONGER = (*TINY, "sft.steps=6", "train.steps=10", "run.checkpoint_every=3")
 """Further than one process gets between two kills."""
 
+FAKE = Path(__file__).parents[1] / "rollout" / "fake_vllm.py"
+"""It answers as vLLM's server does, the same for the same seed, which a real one need not."""
+
 CONFIGURATIONS: dict[str, tuple[str, ...]] = {
     "critic, two controllers, several epochs": (
         "train.advantage=gae",
@@ -69,6 +72,19 @@ CONFIGURATIONS: dict[str, tuple[str, ...]] = {
         "train.correction=['tis_token']",
         "train.group_filter=nonzero_variance",
         "train.oversample=4",
+    ),
+    "engines in processes of their own": (
+        "rollout.vanilla.replicas=2",
+        "train.staleness=1",
+        "train.correction=['tis_token']",
+        "train.group_filter=nonzero_variance",
+    ),
+    "a server of completions": (
+        "train.rollout=vllm",
+        f"rollout.vllm.command='{sys.executable} {FAKE}'",
+        "rollout.vllm.probe=0",  # it makes completions up from their seeds, and no policy would
+        "train.correction=['tis_token']",
+        "train.staleness=1",
     ),
     "sweep": (),
     "population": (),

@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from dovetail.cli import parse
-from dovetail.cli.train import meeting, train_command
+from dovetail.cli.train import train_command
 from dovetail.shipped import find
+from dovetail_executor.hosts.command import meeting
 
 CLUSTER = Path(__file__).parents[2] / "configs" / "cluster"
 SUBMITTED = ["quickstart", "--set", "mesh.fsdp=2"]

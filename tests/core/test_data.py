@@ -3,7 +3,7 @@ from itertools import islice
 
 import pytest
 
-from dovetail.data import in_order, prompt_stream
+from dovetail.data import prompt_stream
 from dovetail.errors import DataError
 
 EXAMPLES = [{"prompt": str(i)} for i in range(10)]
@@ -69,10 +69,3 @@ def test_examples_are_read_one_batch_at_a_time():
 def test_no_examples_are_refused():
     with pytest.raises(DataError, match="there are no examples to train on"):
         prompt_stream([], 0, 2)
-
-
-@pytest.mark.parametrize(("limit", "sizes"), [(None, [4, 4, 2]), (8, [4, 4]), (5, [4, 1]), (99, [4, 4, 2]), (0, [])])
-def test_in_order_yields_everything_once(limit, sizes):
-    batches = list(in_order(EXAMPLES, 4, limit))
-    assert [len(batch) for batch in batches] == sizes
-    assert flat(batches) == list(range(sum(sizes)))

@@ -7,11 +7,11 @@ import pytest
 from tests.distribution import write_distribution
 
 from dovetail.cli import main
-from dovetail.cli.complete import configs
 from dovetail.config import load
 from dovetail.errors import ConfigError, DovetailWarning
 from dovetail.registry import _discovered
 from dovetail.shipped import find, folder
+from dovetail_kit.completions import configs
 
 PLUGIN = """
 import dovetail

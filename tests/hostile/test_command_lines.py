@@ -150,6 +150,23 @@ CASES = {
     "the status of no sweep": Case("sweep status missing", "missing"),
     "a run of nothing": Case("eval --run missing", "missing"),
     "a window that is none": Case("train quickstart --profile steps=9:2", "9:2"),
+    "a window of nothing": Case("train quickstart --profile ''", "--profile  is no window of steps"),
+    "examples below zero": Case("eval a.gin --examples -5", "--examples -5: it must be at least 1", files=EMPTY),
+    "no examples": Case("eval a.gin --examples 0", "--examples 0: it must be at least 1", files=EMPTY),
+    "a port beyond all": Case(
+        "report r --watch --port 99999", "port 99999 cannot be had: .*0-65535", files={"r/run.json": "{}"}
+    ),
+    "a port below zero": Case("report r --watch --port -1", "port -1 cannot be had", files={"r/run.json": "{}"}),
+    "an axis twice": Case(
+        "sweep run a.gin --dry-run --grid train.lr=1e-3 --grid train.lr=1e-4",
+        r"--grid train\.lr=1e-4: train\.lr is there twice",
+        files=EMPTY,
+    ),
+    "looks without end": Case(
+        "ab a.gin --arm a --arm b:train.lr=1e-3 --seeds 1000 --sequential pocock:1000 --dry-run",
+        "1000 looks: at most 100",
+        files=EMPTY,
+    ),
     "a window of words": Case("train quickstart --profile now", "steps=5:7"),
 }
 

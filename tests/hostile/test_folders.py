@@ -27,6 +27,14 @@ RUN = {
 }
 
 
+SWEEP = {
+    "format": 1,
+    "metric": "score",
+    "goal": "max",
+    "trials": [{"overrides": [], "seed": 0, "id": "../../mine", "group": "g"}],
+}
+
+
 def damaged(pattern: str, **changes: str | bytes | None) -> Case:
     """Return a case of a report about a run with some files replaced."""
     files = RUN | {f"r/{name.replace('__', '.')}": content for name, content in changes.items()}
@@ -36,7 +44,7 @@ def damaged(pattern: str, **changes: str | bytes | None) -> Case:
 CASES = {
     "run.json empty": damaged(r"r/run\.json' cannot be read: not valid JSON", run__json=""),
     "run.json cut short": damaged(r"r/run\.json' cannot be read: not valid JSON", run__json='{"run_id": "c'),
-    "run.json of bytes": damaged(r"r/run\.json' cannot be read: not valid JSON", run__json=b"\xff\xfe"),
+    "run.json of bytes": damaged(r"r/run\.json' cannot be read: not UTF-8 text", run__json=b"\xff\xfe"),
     "run.json that is a list": damaged(r"r/run\.json' has no 'run_id'", run__json="[]"),
     "run.json without an id": damaged(r"r/run\.json' has no 'run_id'", run__json="{}"),
     "run.json with a number": damaged(r"r/run\.json' has no 'run_id', or not as str", run__json='{"run_id": 3}'),
@@ -74,6 +82,27 @@ CASES = {
     "spans of numbers": damaged(r"r/spans\.jsonl:1: .*is not a span", spans__jsonl='{"spans": [3]}\n'),
     "samples that are null": damaged(r"r/samples\.jsonl:1: not a record", samples__jsonl="null\n"),
     "a config that is a folder": Case("replay r", r"config\.gin", files={"r/config.gin": None}),
+    "an environment that is a pipe": Case(
+        "report r",
+        "'r' cannot be read: it is not a file",
+        files={name: text for name, text in RUN.items() if "environment" not in name},
+        prepare=lambda folder: os.mkfifo(folder / "r/environment.json"),
+    ),
+    "a config that is a pipe": Case(
+        "report r",
+        "",
+        status=0,
+        files={name: text for name, text in RUN.items() if "config" not in name},
+        prepare=lambda folder: os.mkfifo(folder / "r/config.gin"),
+    ),
+    "a trial elsewhere": Case(
+        "sweep kill r ../../mine",
+        r"r/sweep\.json' has a trial that cannot be read: '\.\./\.\./mine' cannot be the id of a run",
+        files={"r/sweep.json": json.dumps(SWEEP), "mine/state.json": "{}"},
+    ),
+    "sweep.json 100,000 deep": Case(
+        "report r", r"r/sweep\.json' cannot be read", files={"r/sweep.json": "[" * 100_000}
+    ),
     "sweep.json cut short": Case("report r", r"r/sweep\.json' cannot be read", files={"r/sweep.json": "{"}),
     "sweep.json of another version": Case("sweep status r", "is not a record of a sweep", files={"r/sweep.json": "{}"}),
     "ab.json cut short": Case("report r", r"r/ab\.json' is not a readable record", files={"r/ab.json": "{"}),
@@ -225,6 +254,15 @@ def test_a_run_whose_checkpoints_are_gone_does_not_begin_again_over_its_records(
     attempt_call(lambda: open_folder(tmp_path / "r", config), RunError, "metrics.jsonl but no folder checkpoints")
     (tmp_path / "r" / "checkpoints").mkdir()
     open_folder(tmp_path / "r", config).close()
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "samples.jsonl", "lock"])
+def test_a_link_out_of_the_folder_is_not_written_through(name, config, tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / name).symlink_to(tmp_path / "mine")
+    attempt_call(lambda: open_folder(tmp_path / "r", config), RunError, f"has a link {name} -> '.*mine'")
+    assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_a_folder_whose_name_has_a_null_byte(config, tmp_path):

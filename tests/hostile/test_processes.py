@@ -1,5 +1,6 @@
 """Cases that need a process of their own: environment, standard streams, signals."""
 
+import json
 import os
 import signal
 import subprocess
@@ -10,9 +11,12 @@ from pathlib import Path
 import pytest
 from tests.core.train.tiny import TINY
 
+from dovetail_lab.sweep import Store
+
 PROGRAM = [sys.executable, "-m", "dovetail"]
 PLAIN = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
 SECONDS = 180
+STUB = Path(__file__).parents[1] / "lab" / "sweep" / "stub.py"
 ENDLESS = ("sft.steps=0", "train.steps=100000", "run.checkpoint_every=100000", "eval.every=None")
 
 CASES = {
@@ -128,6 +132,121 @@ def test_a_signal_while_it_imports(signum, tmp_path):
     _, err = process.communicate(timeout=SECONDS)
     assert process.returncode in (128 + signum, -signum), err
     assert signum != signal.SIGINT or err.endswith(b"stopped; run the same command again to go on\n")
+
+
+SLOWLY = """
+import time
+from pathlib import Path
+import dovetail
+
+@dovetail.hookimpl
+def dovetail_components(register):
+    register("reward", "slowly", "slowly:slowly")
+
+def slowly(completions):
+    Path("scoring").touch()
+    time.sleep(0.5)
+    return [0.0] * len(completions)
+"""
+WHILE = {
+    # what is looked for in the folder before a signal is sent, what is set for it, and whether a step can be saved
+    "it compiles": ("r/metrics.jsonl", (), False),
+    "it evaluates": ("scoring", ("train.rewards=['slowly']", "eval.success=slowly"), False),
+    "it writes a checkpoint": ("r/checkpoints/steps/*tmp*", ("run.checkpoint_every=1", "train.steps=400"), True),
+}
+
+
+def train(folder, *overrides):
+    """Start a training of a tiny model in a folder."""
+    (folder / "a.gin").write_text("")
+    (folder / "slowly.py").write_text(SLOWLY)
+    sets = [part for override in (*TINY, "sft.steps=0", *overrides) for part in ("--set", override)]
+    return subprocess.Popen(
+        [*PROGRAM, "train", "a.gin", "--folder", "r", "--plugin", "slowly.py", *sets],
+        env=PLAIN | {"XLA_FLAGS": os.environ.get("XLA_FLAGS", ""), "JAX_PLATFORMS": "cpu"},
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "signum", "times"),
+    [
+        ("it compiles", signal.SIGTERM, 2),
+        ("it evaluates", signal.SIGINT, 1),
+        ("it evaluates", signal.SIGHUP, 3),
+        ("it writes a checkpoint", signal.SIGTERM, 1),
+        ("it writes a checkpoint", signal.SIGINT, 2),
+    ],
+)
+def test_a_signal_while(what, signum, times, tmp_path):
+    """It ends with the status of the signal and one line, and what it has written can be gone on with."""
+    waited_for, overrides, saves = WHILE[what]
+    process = train(tmp_path, *overrides)
+    until(lambda: any(tmp_path.glob(waited_for)), process)
+    for _ in range(times):
+        process.send_signal(signum)
+    _, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 128 + signum, err
+    assert "Traceback" not in err
+    assert err.splitlines()[-1] == "stopped; run the same command again to go on"
+    steps = tmp_path / "r" / "checkpoints" / "steps"
+    whole = max((int(each.name) for each in steps.glob("*") if each.name.isdigit()), default=0)
+    if saves:
+        lines = (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()
+        newest = max(json.loads(line)["step"] for line in lines)
+        assert newest - whole in (0, 1), "at most the step is lost in whose saving Ctrl-C came twice"
+        again = train(tmp_path, *overrides)
+        until(lambda: any(int(each.name) > whole for each in steps.glob("*") if each.name.isdigit()), again)
+        again.kill()
+        again.communicate()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_a_report_is_served(signum, tmp_path):
+    run = tmp_path / "r"
+    run.mkdir()
+    for name, content in (("run.json", '{"run_id": "a", "config_id": "a"}'), ("environment.json", "[]")):
+        (run / name).write_text(content)
+    process = subprocess.Popen(
+        [*PROGRAM, "report", "r", "--watch", "--port", "0"],
+        env=PLAIN,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline().startswith("http://127.0.0.1:")
+    for _ in range(1 if signum == signal.SIGINT else 2):
+        process.send_signal(signum)
+    _, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 128 + signum, err
+    assert err == "stopped; run the same command again to go on\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("signum", "times"), [(signal.SIGINT, 1), (signal.SIGTERM, 2), (signal.SIGHUP, 1)])
+def test_a_signal_to_the_driver_of_a_sweep(signum, times, tmp_path):
+    """Its workers end with it, and every trial waits, is done, or can be gone on with."""
+    program = [sys.executable, str(STUB), "drive", "sweep", "0.3", "0.1"]
+    process = subprocess.Popen(
+        program, env=PLAIN | {"PYTHONPATH": os.pathsep.join(sys.path)}, cwd=tmp_path,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    trials = tmp_path / "sweep" / "trials"
+    until(lambda: any("about to hang" in each.read_text() for each in trials.glob("*/log.txt")), process)
+    for _ in range(times):
+        process.send_signal(signum)
+    _, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 128 + signum, err
+    assert "Traceback" not in err
+    store = Store.open(tmp_path / "sweep")
+    assert {store.state(trial).status for trial in store.trials} <= {"waiting", "interrupted", "done"}
+    assert not store.is_driven
 
 
 def slow(value):

@@ -88,8 +88,9 @@ def run_of(text: str, folder) -> None:
     folder.mkdir()
     line = {"phase": "rl", "step": 0, "reward/mean": 1.0, f"reward/{text}": 1.0, text: 0.5}
     sample = {"phase": "rl", "step": 0, "prompt": text, "completion": text, "score": 1.0, text: text}
+    values = {"phase": "rl", "step": 0, "accuracy": [1.0], text: [0.5]}
     records = {"metrics": line, "timings": {"phase": "rl", "step": 0, "time/step": 1.0, f"time/{text}": 0.5}}
-    for name, record in (records | {"samples": sample, "eval": sample}).items():
+    for name, record in (records | {"samples": sample, "eval": values}).items():
         (folder / f"{name}.jsonl").write_text(json.dumps(record) + "\n")
     (folder / "run.json").write_text(json.dumps({"config_id": text, "run_id": text}))
     (folder / "environment.json").write_text(json.dumps([{text: text, "python": text}]))

@@ -40,9 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     plugin. `--traceback`, before or after the command, or `DOVETAIL_TRACEBACK=1` shows where it was raised.
     """
     if "_ARGCOMPLETE" in os.environ:
-        from dovetail.cli.complete import answer
+        import argcomplete
 
-        answer(parser())
+        argcomplete.autocomplete(parser(), always_complete_options="long")
     warnings.formatwarning = _format_warning
     given = [*(sys.argv[1:] if arguments is None else arguments)]
     traceback = shows_tracebacks() or FLAG in given

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import attrs
 
-from dovetail.cli.complete import completed, configs, overrides
 from dovetail.errors import PluginError, nearest
+from dovetail.registry import plugin_manager
 
 CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)$")
 
@@ -152,6 +152,24 @@ def _nothing_to_run(options: argparse.Namespace) -> int:
     raise PluginError("this command has nothing to run; its plugin must call parser.set_defaults(run=function)")
 
 
+Completer = Callable[..., list[str]]
+
+
+def completed(action: argparse.Action, completer: Completer) -> None:
+    """Let a function of a prefix provide the words with which a shell completes an argument."""
+    action.completer = completer  # pyright: ignore[reportAttributeAccessIssue] - argcomplete reads this attribute
+
+
+def _asked(what: str) -> Completer:
+    """Return a function that asks all plugins for words."""
+
+    def words(prefix: str, **_: Any) -> list[str]:
+        answers: list[list[str]] = plugin_manager().hook.dovetail_completions(what=what, prefix=prefix)
+        return [word for answer in answers for word in answer]
+
+    return words
+
+
 def add_config(command: argparse.ArgumentParser) -> None:
     """Add the arguments for a config and overrides: `options.config`, `options.overrides`."""
     config = command.add_argument(
@@ -159,7 +177,7 @@ def add_config(command: argparse.ArgumentParser) -> None:
         nargs="?",
         help="a gin file, or the name of a shipped config (default: quickstart)",
     )
-    completed(config, configs)
+    completed(config, _asked("configs"))
     command.add_argument(
         "--plugin",
         dest="plugins",
@@ -181,4 +199,4 @@ def add_overrides(command: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="override a binding of the config; repeatable",
     )
-    completed(override, overrides)
+    completed(override, _asked("overrides"))

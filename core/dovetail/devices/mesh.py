@@ -16,7 +16,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, S
 
 from dovetail.config.settings import Mesh
 from dovetail.devices.presence import devices
-from dovetail.devices.spanning import moved, own_shape, put
+from dovetail.devices.spanning import moved, put
 from dovetail.errors import ConfigError
 from dovetail.protocols import Axes
 from dovetail.registry import plugin_manager
@@ -77,12 +77,6 @@ class Devices:
 
         others = {role: cls(made(each), each.span) for role, each in apart.items()}
         return cls(made(settings), settings.span, others)
-
-    @classmethod
-    def own(cls, settings: Mesh) -> Devices:
-        """Create a mesh of only this process's devices, in a run with several processes."""
-        shape = own_shape(settings.fsdp, settings.tp)
-        return cls(jax.make_mesh(shape, AXES, KINDS, devices=jax.local_devices()))
 
     @classmethod
     def abstract(cls, settings: Mesh, apart: Mapping[str, Mesh] = NOBODY) -> Devices:

@@ -2,7 +2,7 @@
 
 With one process the functions here just call their arguments. With several, all processes must call the same functions
 in the same order. Small values go through the coordinator of `jax.distributed`, large ones through the devices. The
-others wait for process 0 without a time limit, and end if it ends (`dovetail.run.join`).
+others wait for process 0 without a time limit, and end if it ends (`dovetail_executor.hosts.join`).
 """
 
 from __future__ import annotations

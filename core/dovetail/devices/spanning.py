@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
-from dovetail.devices.processes import is_first, several
+from dovetail.devices.processes import several
 
 
 def moved(state: Any, place: Callable[..., Sharding | None], move: Callable[[Any, Sharding | None], Any]) -> Any:
@@ -56,33 +55,13 @@ def whole(tree: Any) -> Any:
 
     def fetch(array: Any) -> np.ndarray:
         spans = isinstance(array, jax.Array) and not array.is_fully_addressable
-        return np.asarray(_everywhere(array).addressable_data(0) if spans else array)
+        return np.asarray(everywhere(array).addressable_data(0) if spans else array)
 
     return jax.tree.map(fetch, tree)
 
 
-def own_copy(state: Any, place: Callable[..., Sharding | None]) -> Any:
-    """Return a copy of a state on the devices of process 0; all processes must call this.
-
-    The other processes get None. One parameter at a time is briefly replicated on every device.
-    """
-
-    def bring(value: jax.Array, sharding: Sharding | None) -> jax.Array | None:
-        here = _everywhere(value).addressable_data(0)
-        return jax.device_put(here, sharding) if is_first() else None
-
-    found = moved(state, place, bring)
-    return found if is_first() else None
-
-
-def own_shape(fsdp: int, tp: int) -> tuple[int, int]:
-    """Return the mesh shape for one process's devices, as similar as possible to that of all devices."""
-    here = jax.local_device_count()
-    inner = math.gcd(tp, here)
-    return here // inner, inner
-
-
-def _everywhere(array: jax.Array) -> jax.Array:
+def everywhere(array: jax.Array) -> jax.Array:
+    """Return an array of all processes with all of its values on each device; all processes must call this."""
     sharding = array.sharding
     if sharding.is_fully_replicated:
         return array

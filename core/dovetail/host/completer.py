@@ -12,8 +12,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Key
 
 from dovetail.errors import DataError
-from dovetail.host.episodes import Generators, Rounds, joined_episodes, rows_of_episodes
+from dovetail.host.episodes import Generators, Rounds
 from dovetail.host.prompts import encode
+from dovetail.host.records import OF_PROMPTS, selected
 from dovetail.protocols import Completions, Episodes, Example, OpenLoop, RolloutEngine, Sampling, Tokenizer
 
 
@@ -27,11 +28,11 @@ class Completed:
         episodes: the additional data of an agent loop with several turns; None without one.
     """
 
-    examples: tuple[Example, ...]
-    asked: tuple[Example, ...]
+    examples: tuple[Example, ...] = attrs.field(metadata=OF_PROMPTS)
+    asked: tuple[Example, ...] = attrs.field(metadata=OF_PROMPTS)
     completions: Completions
-    prompt_tokens: Int[np.ndarray, "prompt position"]
-    prompt_mask: Bool[np.ndarray, "prompt position"]
+    prompt_tokens: Int[np.ndarray, "prompt position"] = attrs.field(metadata=OF_PROMPTS)
+    prompt_mask: Bool[np.ndarray, "prompt position"] = attrs.field(metadata=OF_PROMPTS)
     episodes: Episodes | None = None
 
     @property
@@ -39,35 +40,9 @@ class Completed:
         """The number of completions of each prompt."""
         return len(self.completions.tokens) // len(self.examples)
 
-    @classmethod
-    def joined(cls, parts: Sequence[Completed]) -> Completed:
-        """Concatenate rounds."""
-        episodes = [part.episodes for part in parts if part.episodes is not None]
-        return cls(
-            examples=tuple(example for part in parts for example in part.examples),
-            asked=tuple(example for part in parts for example in part.asked),
-            completions=Completions.joined([part.completions for part in parts]),
-            prompt_tokens=np.concatenate([part.prompt_tokens for part in parts]),
-            prompt_mask=np.concatenate([part.prompt_mask for part in parts]),
-            episodes=joined_episodes(episodes) if episodes else None,
-        )
-
     def of(self, prompts: Int[np.ndarray, "prompt"]) -> Completed:
         """Return some prompts with their completions, in the given order."""
-        rows = rows_of(prompts, self.samples)
-        return Completed(
-            examples=tuple(self.examples[prompt] for prompt in prompts),
-            asked=tuple(self.asked[prompt] for prompt in prompts),
-            completions=self.completions.rows(rows),
-            prompt_tokens=self.prompt_tokens[prompts],
-            prompt_mask=self.prompt_mask[prompts],
-            episodes=None if self.episodes is None else rows_of_episodes(self.episodes, rows),
-        )
-
-
-def rows_of(prompts: Int[np.ndarray, "prompt"], samples: int) -> Int[np.ndarray, "seq"]:
-    """Return the indices of some prompts' rows; each prompt has `samples` rows."""
-    return (np.asarray(prompts)[:, None] * samples + np.arange(samples)).reshape(-1)
+        return selected(self, prompts, self.samples)
 
 
 @attrs.frozen(kw_only=True)

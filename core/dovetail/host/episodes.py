@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Key
 
 from dovetail.errors import CompletionsFailed, PluginError
-from dovetail.host.rewards import joined
 from dovetail.protocols import Completions, Episodes, RolloutEngine, Sampling, Turns
 from dovetail.spans import span
 
@@ -255,25 +254,6 @@ def take_keys(keys: Key[Array, "seq"], rows: Int[np.ndarray, "chosen"]) -> Key[A
     return jax.random.wrap_key_data(chosen, impl=jax.random.key_impl(keys))
 
 
-def joined_episodes(parts: Sequence[Episodes]) -> Episodes:
-    """Concatenate episodes."""
-    metrics = joined([part.metrics for part in parts], [len(part.ends) for part in parts])
-    return Episodes(
-        metrics=metrics,
-        **{name: _together([getattr(part, name) for part in parts]) for name in _ROWS},
-    )
-
-
-def rows_of_episodes(episodes: Episodes, rows: Int[np.ndarray, "chosen"]) -> Episodes:
-    """Return some episodes, in the given order."""
-
-    def chosen(values: Any) -> Any:
-        return tuple(values[row] for row in rows) if isinstance(values, tuple) else values[rows]
-
-    metrics = {name: values[rows] for name, values in episodes.metrics.items()}
-    return Episodes(metrics=metrics, **{name: chosen(getattr(episodes, name)) for name in _ROWS})
-
-
 def empty_episodes(rows: int, turns: int) -> Episodes:
     """Return empty episodes."""
     zeros = np.zeros((rows, turns))
@@ -303,12 +283,3 @@ def fields_of(completions: Completions, episodes: Episodes) -> dict[str, np.ndar
         "tool_calls": episodes.tool_calls.astype(np.int32),
         "tool_errors": episodes.tool_errors.astype(np.int32),
     }
-
-
-_ROWS: Final = tuple(field.name for field in attrs.fields(Episodes) if field.name != "metrics")
-
-
-def _together(values: Sequence[Any]) -> Any:
-    if isinstance(values[0], tuple):
-        return tuple(value for part in values for value in part)
-    return np.concatenate(values)

@@ -10,9 +10,10 @@ from typing import Any, Final, Literal
 
 import attrs
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from dovetail.errors import DovetailError, PlanError, RewardError, listing, nearest
+from dovetail.host.records import OF_ALL
 from dovetail.protocols import Completions, Episodes, Example
 from dovetail.registry.places import raised_in
 from dovetail.step.parts import Part, split_metrics
@@ -43,23 +44,8 @@ class Scores:
 
     total: Float[np.ndarray, "seq"]
     table: Float[np.ndarray, "seq reward"]
-    names: tuple[str, ...]
+    names: tuple[str, ...] = attrs.field(metadata=OF_ALL)
     metrics: Metrics = attrs.field(factory=dict)
-
-    @classmethod
-    def joined(cls, parts: Sequence[Scores]) -> Scores:
-        """Concatenate the scores of several rounds."""
-        return cls(
-            total=np.concatenate([part.total for part in parts]),
-            table=np.concatenate([part.table for part in parts]),
-            names=parts[0].names,
-            metrics=joined([part.metrics for part in parts], [len(part.total) for part in parts]),
-        )
-
-    def rows(self, index: Int[np.ndarray, "chosen"]) -> Scores:
-        """Return the scores of some completions, in the given order."""
-        metrics = {name: values[index] for name, values in self.metrics.items()}
-        return Scores(total=self.total[index], table=self.table[index], names=self.names, metrics=metrics)
 
     def means(self) -> dict[str, float]:
         """Return each reward's mean over completions on which it did not abstain, its abstentions, and mean metrics."""
@@ -300,15 +286,6 @@ def metric(value: Any, name: str, size: int) -> Float[np.ndarray, "seq"]:
             f"metric {name} of a reward is {shown(repr(value))}; return one number, or one for each of the {size}"
             " completions (NaN where there is none)"
         ) from error
-
-
-def joined(parts: Sequence[Metrics], sizes: Sequence[int]) -> Metrics:
-    """Concatenate the metrics of rounds with these numbers of completions; NaN if a round does not have a metric."""
-    names = sorted({name for part in parts for name in part})
-    missing = [np.full(size, math.nan) for size in sizes]
-    return {
-        name: np.concatenate([part.get(name, nan) for part, nan in zip(parts, missing, strict=True)]) for name in names
-    }
 
 
 def means_of(kind: str, metrics: Metrics) -> dict[str, float]:

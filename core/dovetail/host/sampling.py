@@ -9,10 +9,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from dovetail.devices.mesh import Devices
-from dovetail.host.completer import Completed, Completer, rows_of
+from dovetail.host.completer import Completed, Completer
 from dovetail.host.episodes import fields_of
 from dovetail.host.process_rewards import ProcessScorer
-from dovetail.host.rewards import Scorer, Scores, joined
+from dovetail.host.records import joined, selected
+from dovetail.host.rewards import Scorer, Scores
 from dovetail.protocols import Completions, Example, RolloutEngine, Sampling
 
 
@@ -50,27 +51,11 @@ class Sampled:
     @classmethod
     def joined(cls, parts: Sequence[Sampled]) -> Sampled:
         """Concatenate rounds."""
-        process = [part.process_rewards for part in parts if part.process_rewards is not None]
-        return cls(
-            completed=Completed.joined([part.completed for part in parts]),
-            texts=tuple(text for part in parts for text in part.texts),
-            scores=Scores.joined([part.scores for part in parts]),
-            kept=np.concatenate([part.kept for part in parts]),
-            process_rewards=np.concatenate(process) if len(process) == len(parts) else None,
-            process_metrics=joined([part.process_metrics for part in parts], [len(part.texts) for part in parts]),
-        )
+        return joined(parts, [len(part.texts) for part in parts])
 
     def of(self, prompts: Int[np.ndarray, "prompt"]) -> Sampled:
         """Return the groups of some prompts, in the given order."""
-        rows = rows_of(prompts, self.group_size)
-        return Sampled(
-            completed=self.completed.of(prompts),
-            texts=tuple(self.texts[row] for row in rows),
-            scores=self.scores.rows(rows),
-            kept=self.kept[rows],
-            process_rewards=None if self.process_rewards is None else self.process_rewards[rows],
-            process_metrics={name: values[rows] for name, values in self.process_metrics.items()},
-        )
+        return selected(self, prompts, self.group_size)
 
     def batch(self) -> dict[str, np.ndarray]:
         """Return the fields of the stages `drawn` and `scored`, one row per completion.

@@ -96,17 +96,6 @@ class Completions:
         """True on rows that hit the length limit."""
         return self.finish == "length"
 
-    @classmethod
-    def joined(cls, parts: Sequence[Completions]) -> Completions:
-        """Concatenate the completions of several calls."""
-        import numpy as np
-
-        columns: dict[str, list[Any]] = {name: [getattr(p, name) for p in parts] for name in attrs.fields_dict(cls)}
-        joined: dict[str, Any] = {
-            name: None if column[0] is None else np.concatenate(column) for name, column in columns.items()
-        }
-        return cls(**joined)
-
     def rows(self, which: Any) -> Completions:
         """Select rows by an index array, a boolean mask or a slice."""
         columns: dict[str, Any] = {name: getattr(self, name) for name in attrs.fields_dict(type(self))}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import RunError
+from dovetail.run.files import json_bytes
 
 
 def block(head: Mapping[str, Any], body: bytes) -> bytes:
@@ -16,7 +17,7 @@ def block(head: Mapping[str, Any], body: bytes) -> bytes:
 
     The checksum is the CRC-32 of header and body.
     """
-    said = json.dumps(head, ensure_ascii=False).encode()
+    said = json_bytes(head)
     return b"%08x %d %s\n%s\n" % (zlib.crc32(body, zlib.crc32(said)), len(body), said, body)
 
 

@@ -7,17 +7,21 @@ read while it grows.
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 from dovetail.errors import RunError
 
 POLL_SECONDS = 0.02
+LARGEST: Final = 1 << 28
+"""The greatest number of bytes of a file that is read as a whole, and of a line; a sparse file of a stranger's costs
+him nothing."""
 
 
 def hold(path: Path, what: str, *, patience: float = 0.0) -> IO[bytes]:
@@ -74,16 +78,68 @@ def make_folder(path: Path) -> None:
         raise RunError(f"folder '{path}' cannot be written: {getattr(error, 'strerror', None) or error}") from error
 
 
+def json_bytes(value: Any, default: Callable[[Any], Any] | None = None) -> bytes:
+    """Return JSON in UTF-8; half of a surrogate pair, which UTF-8 does not have, becomes JSON's escape for it.
+
+    Args:
+        value: what is written.
+        default: as of `json.dumps`.
+
+    >>> json_bytes({"completion": "é\ud800"}).decode()
+    '{"completion": "é\\\\ud800"}'
+    """
+    return json.dumps(value, ensure_ascii=False, default=default).encode(errors="backslashreplace")
+
+
 def write_whole(path: Path, text: str) -> None:
-    """Write a text file atomically: readers see the old text or the new one, even if the process is killed."""
+    """Write a text file atomically: readers see the old text or the new one, even if the process is killed.
+
+    A link is replaced, never followed: in a folder from a stranger it may lead anywhere. Half of a surrogate pair is
+    escaped, as in JSON and in Python.
+    """
     aside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        aside.write_text(text, encoding="utf-8")
+        aside.unlink(missing_ok=True)  # a process with the same id may have left it
+        with aside.open("x", encoding="utf-8", errors="backslashreplace", newline="") as file:
+            file.write(text)
         aside.replace(path)
     except OSError:
         with suppress(OSError):
             aside.unlink()
         raise
+
+
+def read_text(path: Path) -> str:
+    """Return a text file of a folder that may be a stranger's.
+
+    Raises:
+        OSError: if it cannot be read.
+        ValueError: if it is not a file, which to read may take for ever; if it is too large, or not UTF-8.
+    """
+    if path.exists() and not path.is_file():
+        raise ValueError("it is not a file")
+    with path.open("rb") as file:
+        data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise ValueError(f"it has more than {LARGEST:,} bytes")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 text: {error}") from error
+
+
+def read_json(path: Path) -> Any:
+    """Return the JSON in a file of a folder that may be a stranger's.
+
+    Raises:
+        OSError: if it cannot be read.
+        ValueError: as `read_text`, or if it is not JSON.
+    """
+    text = read_text(path)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not valid JSON: {error}") from error
 
 
 def read_record(path: Path, **wanted: type) -> dict[str, Any]:
@@ -93,13 +149,11 @@ def read_record(path: Path, **wanted: type) -> dict[str, Any]:
         RunError: if the file cannot be read or has other content; the message says what was expected.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path)
     except OSError as error:
         raise RunError(f"'{path}' cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise RunError(
-            f"'{path}' cannot be read: not valid JSON: {error}; restore it, or choose another folder"
-        ) from error
+    except ValueError as error:
+        raise RunError(f"'{path}' cannot be read: {error}; restore it, or choose another folder") from error
     for key, kind in wanted.items():
         if not isinstance(found, dict) or not isinstance(found.get(key), kind):
             raise RunError(f"'{path}' has no {key!r}, or not as {kind.__name__}; restore it, or choose another folder")
@@ -124,7 +178,10 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
         return
     with file:
         # lines of bytes, because str.splitlines also splits at U+2028 and the like, which JSON need not escape
-        for number, line in enumerate(file, 1):
+        for number in itertools.count(1):
+            line = file.readline(LARGEST)
+            if len(line) == LARGEST:
+                raise RunError(f"{path}:{number}: more than {LARGEST:,} bytes in a line; move the file away")
             if not line.endswith(b"\n"):
                 return
             try:

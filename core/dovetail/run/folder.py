@@ -12,18 +12,15 @@ from collections import Counter
 from contextlib import ExitStack
 from importlib import metadata
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import attrs
 
 from dovetail.config import Config, config_id, dump, run_id
-from dovetail.config.dump import filled, parameters
-from dovetail.config.types import literal
 from dovetail.devices.presence import devices
 from dovetail.errors import RunError
 from dovetail.registry import current
-from dovetail.registry.compatibility import engine_version
-from dovetail.run.code import CODE, claim_code, codes
+from dovetail.run.code import CODE, claim_code
 from dovetail.run.files import hold, read_record, write_whole
 from dovetail.run.journal import FILES, MESSAGES, Journal, Silent
 from dovetail.run.sources import SOURCES
@@ -82,6 +79,7 @@ def open_folder(path: Path, config: Config) -> RunFolder:
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
+        _see_that_own(path)
         with ExitStack() as undo:
             lock = undo.enter_context(hold(path / LOCK, f"run folder '{path}'"))
             _claim(path, config)
@@ -164,6 +162,15 @@ def _forget(path: Path) -> None:
         (path / name).unlink(missing_ok=True)
 
 
+def _see_that_own(path: Path) -> None:
+    """Refuse links in the place of files that a run appends to and cuts: a stranger's may lead to any file."""
+    if links := [name for name in (LOCK, MESSAGES, *FILES) if (path / name).is_symlink()]:
+        raise RunError(
+            f"run folder '{path}' has a link {links[0]} -> '{(path / links[0]).readlink()}', and a run writes into"
+            " files of its own only; put the file in its place"
+        )
+
+
 def _see_that_whole(path: Path) -> None:
     """Refuse a run whose checkpoints are gone: it would begin again and overwrite its records."""
     if not (path / CHECKPOINTS).exists() and (lost := _records(path)):
@@ -216,26 +223,13 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def identity(path: Path, config: Config) -> dict[str, Any]:
-    """Return the properties that all processes of a run must have in common, by name."""
-    import jax
-
-    entries = (*filled(config), *parameters(config.choices.values()))
-    return {
-        "the run folder": str(path.absolute()),
-        "settings": {entry.key: literal(entry.value) for entry in entries},
-        "versions": {"python": platform.python_version(), "dovetail": engine_version(), **_plugins(), **_libraries()},
-        "code of components": codes(config),
-        "the kind of its devices": jax.local_devices()[0].device_kind,
-        "the number of its devices": jax.local_device_count(),
-    }
-
-
-def _plugins() -> dict[str, str]:
+def plugins() -> dict[str, str]:
+    """Return the versions of the plugins by their distributions."""
     return {c.origin.distribution: c.origin.version for c in current().components()}
 
 
-def _libraries() -> dict[str, str]:
+def libraries() -> dict[str, str]:
+    """Return the versions of the numerical libraries that are installed."""
     return {name: version for name in LIBRARIES if (version := _version(name))}
 
 
@@ -248,8 +242,8 @@ def _note_environment(path: Path) -> None:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
-        "plugins": _plugins(),
-        "libraries": _libraries(),
+        "plugins": plugins(),
+        "libraries": libraries(),
         "backend": there[0].platform,
         "devices": dict(Counter(device.device_kind for device in there)),
     }

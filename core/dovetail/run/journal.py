@@ -7,7 +7,6 @@ when to `spans.jsonl`.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -19,6 +18,7 @@ from jaxtyping import Float
 
 from dovetail.errors import RunError
 from dovetail.run.blocks import block
+from dovetail.run.files import json_bytes
 from dovetail.spans import Span
 
 CLOCKED = ("timings.jsonl", "spans.jsonl")
@@ -98,7 +98,7 @@ class Journal:
             file.close()
 
     def _append(self, name: str, records: Iterable[Mapping[str, Any]]) -> None:
-        self._write(self._files[name], (json.dumps(record, ensure_ascii=False).encode() + b"\n" for record in records))
+        self._write(self._files[name], (json_bytes(record) + b"\n" for record in records))
 
     @staticmethod
     def _write(file: IO[bytes], pieces: Iterable[bytes]) -> None:

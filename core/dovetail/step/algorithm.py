@@ -14,7 +14,7 @@ from dovetail.config import Choice, Config, floats, statics
 from dovetail.devices.compiled import NUMBERS
 from dovetail.errors import ConfigError
 from dovetail.plan import Call, Plan, plan_step
-from dovetail.plan.compared import cuts, likened
+from dovetail.plan.compared import likened
 from dovetail.plan.roles import COMPLETIONS, CRITIC, POLICY
 from dovetail.plan.sizes import mini_batch_size
 from dovetail.step.gradients import Optimiser
@@ -244,8 +244,8 @@ def _sizes(config: Config, plan: Plan) -> Sizes:
         group_size=train.group_size,
         mini_batch_size=mini,
         micro_batch_size=min(train.micro_batch_size or mini, mini),
-        length_buckets=1 if _keeps_order(plan) else train.length_buckets,
-        segments=1 if _cannot_pack(config, plan) else min(most_of(longest), math.gcd(train.group_size, mini)),
+        length_buckets=1 if keeps_order(plan) else train.length_buckets,
+        segments=1 if cannot_pack(config, plan) else min(most_of(longest), math.gcd(train.group_size, mini)),
     )
     for call in plan.calls:
         cut = {"mini": sizes.mini_batch_size, "micro": sizes.micro_batch_size}
@@ -258,7 +258,7 @@ def _sizes(config: Config, plan: Plan) -> Sizes:
     return sizes
 
 
-def _keeps_order(plan: Plan) -> str:
+def keeps_order(plan: Plan) -> str:
     """Return the reason why a group's rows must stay together in an update and cannot be sorted by length, if any."""
     for call in plan.calls:
         if call.component.declares.get("whole_groups"):
@@ -267,46 +267,13 @@ def _keeps_order(plan: Plan) -> str:
     return f"the update has a pass that a group shares, {others[0]}" if others else ""
 
 
-def _cannot_pack(config: Config, plan: Plan) -> str:
+def cannot_pack(config: Config, plan: Plan) -> str:
     """Return why completions are not packed, if so."""
     if not config.train.packing:
         return "it is off"
     if math.gcd(config.train.group_size, mini_batch_size(config)) == 1:
         return "only completions of one prompt share a row, and group and mini-batch size have no common divisor"
-    return "completions of one token have nothing to pack" if config.sampling.max_tokens == 1 else _keeps_order(plan)
-
-
-def warnings(config: Config) -> list[str]:
-    """Return one line for each setting that is allowed but probably not intended."""
-    found = []
-    kl = config.choice("train.kl").component
-    if config.train.kl_coef and config.train.kl_in == "loss" and kl.declares.get("zero_expected_gradient"):
-        found.append(
-            f"train.kl = {kl.name} has zero expected gradient: in the loss it adds noise and pulls nowhere; set"
-            " train.kl_in = 'reward', or choose an estimator with a gradient"
-        )
-    advantage = config.choice("train.advantage").component
-    if config.train.group_size == 1 and {"shift_invariant", "zero_mean"} & {*advantage.declares}:
-        found.append(
-            f"train.group_size = 1: advantage '{advantage.name}' compares the completions of a group, so with one each"
-            " no reward has any effect"
-        )
-    plan = config.plan or plan_step(config)
-    schedule = config.setting("train.schedule")
-    scheduled = any(choice.params.get("scheduled") for choice in config.several("train.loss_terms"))
-    if schedule and "schedule_weight" not in plan and not scheduled:
-        found.append(f"train.schedule = {schedule} has no effect: no chosen component reads 'schedule_weight'")
-    if config.train.length_buckets > 1 and (why := _keeps_order(plan)):
-        found.append(f"train.length_buckets = {config.train.length_buckets} has no effect: {why}")
-    if config.train.packing and (why := _cannot_pack(config, plan)):
-        found.append(f"train.packing = True has no effect: {why}")
-    if cuts(config.sampling) and not plan.measures_mismatch:
-        found.append(
-            f"sampling.{cuts(config.sampling)[0]}: mismatch/ is not measured, as the sampler's log-probabilities are"
-            " over what the cut leaves and nothing scores over the same; sampling.logps = 'vocabulary' compares like"
-            " with like, where the engine reports that"
-        )
-    return found
+    return "completions of one token have nothing to pack" if config.sampling.max_tokens == 1 else keeps_order(plan)
 
 
 def part(role: str, choice: Choice) -> Part:

@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple
 import attrs
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 
 from dovetail.arrays import full_precision
@@ -66,24 +65,6 @@ def described(sizes: Sizes, tokens: int) -> str:
     if sizes.segments == 1:
         return f"sorted by length and cut to {choice} tokens"
     return f"up to {sizes.segments} of a prompt packed in a row, in rows of {choice} positions"
-
-
-def expected_fill(sizes: Sizes, tokens: int) -> float:
-    """Return the expected `fill` of micro-batches if lengths are uniform in 1 … `tokens`.
-
-    >>> whole = Sizes(epochs=1, group_size=8, mini_batch_size=64, micro_batch_size=16)
-    >>> round(expected_fill(whole, 64), 1), round(expected_fill(attrs.evolve(whole, length_buckets=8), 64), 1)
-    (0.5, 0.9)
-    >>> round(expected_fill(attrs.evolve(whole, segments=8), 64), 2)
-    0.82
-    """
-    lengths = jax.random.randint(jax.random.key(0), (64 * sizes.rows_per_prompt,), 1, tokens + 1)
-    offered = np.array(widths_of(sizes, tokens))
-    used = np.asarray(lengths)
-    if sizes.segments > 1:
-        used = np.asarray(first_fit(lengths, sizes.rows_per_prompt, int(offered[-1]), sizes.segments).used)
-    used = used[used > 0]
-    return float(used.sum() / offered[np.searchsorted(offered, used)].sum())
 
 
 def fill(micro: Batch) -> tuple[Float[Array, ""], Float[Array, ""]]:

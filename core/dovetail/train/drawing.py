@@ -14,7 +14,6 @@ from jaxtyping import Array, Bool, Key
 
 from dovetail import progress
 from dovetail.errors import DovetailWarning
-from dovetail.evaluation.evaluate import Evaluation, Evaluator
 from dovetail.host.completer import Completer
 from dovetail.host.refill import refill
 from dovetail.host.sampling import Sampled, Sampler
@@ -27,6 +26,7 @@ from dovetail.step import keys
 from dovetail.step.parts import Sums, merge, sums
 from dovetail.step.view import View
 from dovetail.train.drawn import Extras, Prompts
+from dovetail.train.evaluation import Evaluation, Evaluator
 from dovetail.train.metrics import Clock, means, rollout_metrics, staleness_metrics
 from dovetail.train.order import Task
 from dovetail.train.setup import Setup
@@ -80,7 +80,7 @@ class Drawing:
         prompts: the source of the next prompts.
         memory: the curriculum's state by name.
         extras: adds the other fields to those of the completions.
-        evaluate: evaluates the engine's current weights.
+        evaluate: evaluates the engine's current weights; None if no task of the run does.
         newer: returns newer weights with their version, if they may be used in the middle of completions; None if they
             may not.
         over: groups left over by the last step, in the form of a checkpoint, so that a resumed run has the same.
@@ -92,7 +92,7 @@ class Drawing:
     prompts: Prompts
     memory: dict[str, Any]
     extras: Extras
-    evaluate: Evaluator
+    evaluate: Evaluator | None
     over: Stored | None
     version: int = 0
     newer: Newer | None = None
@@ -138,6 +138,7 @@ class Drawing:
         """Sample a batch, or evaluate."""
         if task.batch is not None:
             return self._batch(task.batch, clock)
+        assert self.evaluate is not None, "a run that evaluates has an evaluator"
         progress.begin("evaluation")
         found = self.evaluate(progress.counted)
         clock.mark("eval")

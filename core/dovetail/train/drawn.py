@@ -27,6 +27,7 @@ from dovetail.step.moment import Moment
 from dovetail.step.parts import Sums, merge, split_metrics
 from dovetail.step.view import View, run_stage
 from dovetail.train.setup import Setup
+from dovetail.train.texts import demonstrations
 
 MEMORY = "curriculum"
 HOST_STAGES = ("scored", "filtered")
@@ -114,8 +115,6 @@ class Extras:
         Raises:
             DataError: if a component reads demonstrations and the task does not have any.
         """
-        from dovetail.train.sft import demonstrations
-
         if "demonstrations" not in setup.algorithm.plan.inputs:
             return cls(setup=setup, demonstrations=())
         most = setup.config.sampling.max_tokens

@@ -14,9 +14,10 @@ import attrs
 import numpy as np
 
 from dovetail.errors import RunError
-from dovetail.evaluation.evaluate import Evaluation
 from dovetail.host.stored import Stored
 from dovetail.train.drawing import Batch, Cursor, Message
+from dovetail.train.evaluation import Evaluation
+from dovetail.train.order import Task
 
 Arrays = dict[str, np.ndarray]
 
@@ -103,6 +104,11 @@ def values_of(message: Message) -> dict[str, Any]:
         return {"arrays": shapes, "records": message.records}
     values = {"metrics": message.metrics, "filtered": message.filtered, "tokens": message.tokens}
     return {"arrays": shapes, **values}
+
+
+def head(task: Task, message: Message) -> dict[str, Any]:
+    """Return the JSON values of a message with its task, which precede its bytes in a file."""
+    return {"version": task.version, "batch": task.batch, **values_of(message)}
 
 
 def bytes_of(message: Message) -> bytes:

@@ -14,7 +14,6 @@ from dovetail import progress
 from dovetail.devices import processes
 from dovetail.devices.compiled import share
 from dovetail.devices.mesh import to_device, to_host
-from dovetail.evaluation.evaluate import Evaluation
 from dovetail.host.replay import REPLAY, Replaying
 from dovetail.plan.roles import CRITIC, POLICY
 from dovetail.protocols import Weights
@@ -25,12 +24,12 @@ from dovetail.step.mismatch import effective_sample_size
 from dovetail.step.moment import Moment
 from dovetail.step.parts import Part, Sums, merge, once
 from dovetail.step.update import Trained, Update, mini_batches
-from dovetail.train import in_flight, kept
-from dovetail.train.across import Across
-from dovetail.train.ahead import InTurn, open_sampling
+from dovetail.train import in_flight
 from dovetail.train.beside import Beside
+from dovetail.train.channels import End, opening
 from dovetail.train.drawing import Batch, Cursor, Message
 from dovetail.train.drawn import Extras, Prompts
+from dovetail.train.evaluation import Evaluation
 from dovetail.train.metrics import Clock, means
 from dovetail.train.models import in_mode
 from dovetail.train.role_models import RoleModels
@@ -59,7 +58,7 @@ class Learner:
     critic_frozen: Any
     roles: RoleModels
     memory: dict[str, Any]
-    sampling: InTurn | Across | kept.Kept
+    sampling: End
     extras: Extras
     replay: Replaying | None
     first: int
@@ -92,7 +91,9 @@ class Learner:
             policy, critic, memory, following, flying = state
             roles.restore(following)
             cut = in_flight.restored(saved.data, flying, {name: memory.pop(name) for name in curriculum})
-        sampling = _open_channels(run, extras, Weights(policy.params, setup.weights.frozen), first, cut)
+        open_channels = run.opening or opening(config)
+        weights = Weights(policy.params, setup.weights.frozen)
+        sampling = open_channels(setup, extras, run.tasks, weights, first, cut)
         setup.hand_over.timings()  # discards the time of the initial move, which does not belong to a step
         beside = Beside.of(algorithm, graphdefs, setup.devices)
         collector = Collector(algorithm=algorithm, graphdefs=graphdefs, is_scored=beside is not None)
@@ -144,7 +145,7 @@ class Learner:
         assert task is not None, "a run takes what there is"
         message = self.sampling.take(clock)
         if self.run.config.run.keep_messages:
-            self.run.folder.journal.message(kept.head(task, message), in_flight.bytes_of(message))
+            self.run.folder.journal.message(in_flight.head(task, message), in_flight.bytes_of(message))
         return message
 
     def take_evaluations(self, step: int) -> None:
@@ -269,16 +270,6 @@ def _critic(setup: Setup, start: Any) -> tuple[Any, Trained, Any]:
     with setup.devices.of(CRITIC).use():
         trained = Trained(weights.trained, setup.algorithm.optimisers[CRITIC].init(weights.trained))
     return in_mode(graphdef, weights, setup.settled.mode), trained, weights.frozen
-
-
-def _open_channels(
-    run: Run, extras: Extras, weights: Weights, version: int, cut: in_flight.Cut
-) -> InTurn | Across | kept.Kept:
-    """Open the sampler's program, or the messages that another run has kept."""
-    if run.replays:
-        return kept.Kept.open(run.replays, run.tasks, cut.taken, cut.cursor)
-    opening = Across.open if processes.several() else open_sampling
-    return opening(run.setup, extras, run.tasks, weights, version, cut)
 
 
 def _remembering(algorithm: Algorithm) -> Part:

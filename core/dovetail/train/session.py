@@ -13,14 +13,13 @@ from typing import Any, Final
 
 import attrs
 import numpy as np
-from flax import nnx
 
 from dovetail.config import Config
 from dovetail.devices import processes
 from dovetail.devices.spanning import shared, whole
-from dovetail.errors import RunError, printable
+from dovetail.errors import RunError
 from dovetail.host.prompts import LengthReport
-from dovetail.progress import Watcher, begin, is_watched, watched_by
+from dovetail.progress import Watcher, begin, watched_by
 from dovetail.protocols import Sink
 from dovetail.registry import plugin_manager
 from dovetail.registry.calls import tell
@@ -30,9 +29,9 @@ from dovetail.run.files import records
 from dovetail.run.folder import RunFolder, follow_folder, open_folder
 from dovetail.run.sources import kept_in
 from dovetail.spans import Span, recorded, span
+from dovetail.train.channels import Opening
 from dovetail.train.order import Task, tasks
 from dovetail.train.setup import Setup, set_up
-from dovetail.train.start import overview
 
 SFT: Final = "sft"
 RL: Final = "rl"
@@ -58,8 +57,8 @@ class Run:
     sinks: list[Sink]
     resumed: tuple[int, Saved] | None
     spans: deque[Span]
-    replays: Path | None = None
-    """The folder of another run, from whose batches this run learns instead of sampling."""
+    opening: Opening | None = None
+    """Opens the source of batches, if the run does not sample."""
     evaluated: dict[int, float] = attrs.field(factory=dict)
     """The values of `run.keep_best`, by the number of the checkpoint."""
     last: dict[str, float] = attrs.field(factory=dict)
@@ -192,7 +191,7 @@ def observe(hook: str, **what: Any) -> None:
 
 
 @contextmanager
-def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Path | None = None) -> Iterator[Run]:
+def open_run(config: Config, path: Path, *, only_sft: bool = False, opening: Opening | None = None) -> Iterator[Run]:
     """Open the folder and build the pieces of a run; everything is closed at the end, whatever happens."""
     check_best(config)
     with ExitStack() as stack:
@@ -213,10 +212,8 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Pat
                 evaluated.update(scores(config, records(path / "metrics.jsonl")))
                 sinks.extend(stack.enter_context(_opened_sinks(config, path, start)))
 
-        setup = set_up(config, folder.path, only_sft=only_sft, samples=replays is None, before_loading=open_records)
+        setup = set_up(config, folder.path, only_sft=only_sft, samples=opening is None, before_loading=open_records)
         stack.enter_context(setup.devices.use())
-        if processes.is_first():
-            write_overview(setup, folder.path / "parameters.txt")
         run = Run(
             setup=setup,
             folder=folder,
@@ -226,10 +223,8 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, replays: Pat
             evaluated=evaluated,
             step=start,
             spans=spans,
-            replays=replays,
+            opening=opening,
         )
-        if is_watched():
-            print(printable("\n".join(overview(setup))), file=sys.stderr)
         if not resumed:
             run.tell(*setup.reports)
         with _observed(run):
@@ -253,7 +248,7 @@ def _observed(run: Run) -> Iterator[None]:
     """Tell the observers of the beginning of a run, and how it ends; the last good state of one that fails is saved."""
     folder = run.folder
     ids = {"config_id": folder.config_id, "run_id": folder.run_id}
-    observe("dovetail_run_start", folder=folder.path, config=run.config, **ids)
+    observe("dovetail_run_start", folder=folder.path, config=run.config, setup=run.setup, **ids)
     status = "failed"
     try:
         yield
@@ -269,13 +264,3 @@ def _observed(run: Run) -> Iterator[None]:
         with contextlib.suppress(RunError):  # a full disk has already ended the run with its own error
             run.write_spans(RL, run.step)
         observe("dovetail_run_end", status=status, step=run.step)
-
-
-def write_overview(setup: Setup, path: Path) -> None:
-    """Write the policy's parameters with their shapes, types and sizes as a table."""
-    from clu import parameter_overview
-
-    table = parameter_overview.get_parameter_overview(
-        nnx.to_pure_dict(nnx.merge_state(*setup.weights)), include_stats=False
-    )
-    path.write_text(table + "\n")

@@ -14,8 +14,6 @@ from dovetail.devices.hand_over import HandOver
 from dovetail.devices.mesh import Devices
 from dovetail.devices.population import CURRENT, make_model
 from dovetail.errors import ConfigError
-from dovetail.evaluation.checks import Check, make_answers, make_checks
-from dovetail.evaluation.evaluate import Evaluator
 from dovetail.host.placed import PlacedEngine
 from dovetail.host.process_rewards import ProcessScorer
 from dovetail.host.prompts import LengthReport
@@ -26,6 +24,7 @@ from dovetail.plan.roles import ROLLOUT
 from dovetail.protocols import Example, OpenLoop, RolloutEngine, Settled, Task, Tokenizer, Weights
 from dovetail.step.algorithm import Algorithm, assemble
 from dovetail.train.columns import check_answers, check_interaction, make_process_scorer, make_scorer, make_speakers
+from dovetail.train.evaluation import Evaluator, Opening, evaluator
 from dovetail.train.models import Models, in_mode
 from dovetail.train.settled import settle
 from dovetail.train.texts import TOKENIZER, open_loop, open_tokenizer, prompts, renderer
@@ -35,7 +34,7 @@ from dovetail.train.texts import TOKENIZER, open_loop, open_tokenizer, prompts, 
 class Setup:
     """The pieces of a run, before anything is trained.
 
-    `checks` are the checks of completions in evaluations. `reports` has the numbers of prompts that exceed the limit;
+    `open_evaluator` is None if the run does not evaluate. `reports` has the numbers of prompts that exceed the limit;
     the examples are those that are used.
     """
 
@@ -46,7 +45,7 @@ class Setup:
     tokenizer: Tokenizer
     scorer: Scorer
     process_scorer: ProcessScorer | None
-    checks: tuple[Check, ...]
+    open_evaluator: Opening | None
     train_examples: Sequence[Example]
     eval_examples: Sequence[Example]
     reports: tuple[LengthReport, ...]
@@ -70,17 +69,9 @@ class Setup:
             opened = self.config.choice("train.rollout").bind().open(self.graphdef, weights, self.tokenizer)
         return opened if devices is self.devices else PlacedEngine(opened, devices)
 
-    def evaluator(self, sampler: Sampler) -> Evaluator:
-        """Return the evaluation of the task's `eval` split."""
-        return Evaluator(
-            sampler=sampler,
-            examples=self.eval_examples,
-            checks=self.checks,
-            answers=make_answers(self.config),
-            settings=self.config.eval,
-            sampling=self.config.sampling,
-            seed=self.config.run.seed,
-        )
+    def evaluator(self, sampler: Sampler) -> Evaluator | None:
+        """Return the evaluator of the weights that a sampler has; None if the run does not evaluate."""
+        return self.open_evaluator and self.open_evaluator(self, sampler)
 
 
 def set_up(
@@ -102,7 +93,7 @@ def set_up(
     algorithm = assemble(config)
     task, eval_task = config.choice("train.task").bind(), config.choice("eval.task").bind()
     scorer = make_scorer(config)
-    checks = () if only_sft else _checked(config, task, eval_task, scorer, samples=samples)
+    open_evaluator = None if only_sft else _checked(config, task, eval_task, scorer, samples=samples)
     if "answers" in algorithm.plan.inputs:
         check_answers(config, task)
     tokenizer = processes.after_first(lambda: open_tokenizer(config, task, folder / TOKENIZER))
@@ -129,7 +120,7 @@ def set_up(
         tokenizer=tokenizer,
         scorer=scorer,
         process_scorer=process_scorer,
-        checks=checks,
+        open_evaluator=open_evaluator,
         train_examples=train_examples,
         eval_examples=held_out[: config.eval.examples],
         reports=tuple(reports),
@@ -144,14 +135,14 @@ def set_up(
     )
 
 
-def _checked(config: Config, task: Task, eval_task: Task, scorer: Scorer, *, samples: bool) -> tuple[Check, ...]:
-    """Refuse a task without the columns that rewards and interaction read; return the checks of evaluations."""
+def _checked(config: Config, task: Task, eval_task: Task, scorer: Scorer, *, samples: bool) -> Opening | None:
+    """Refuse a task without the columns that rewards and interaction read; return what opens the evaluator."""
     scorer.check_columns(task.columns, config.choice("train.task").component.name)
     check_interaction(config, task)
-    checks = () if config.eval.every is None else make_checks(config, scorer, eval_task)
+    opening = evaluator(config, scorer, eval_task)
     if samples and processes.is_first():
         config.choice("train.rollout").bind().check()
-    return checks
+    return opening
 
 
 def _open_devices(config: Config) -> Devices:

@@ -1,13 +1,18 @@
-"""The texts of a run: its tokenizer, its agent loop, and the prompts of the splits of its task."""
+"""The texts of a run: its tokenizer, its agent loop, and the prompts and demonstrations of its task."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from dovetail.config import Config
+from dovetail.errors import DataError
 from dovetail.host.prompts import LengthReport, Limit, fit, rendered
 from dovetail.protocols import AgentLoop, Example, OpenLoop, Split, Task, Tokenizer, TokenizerMaker, Tool
+
+if TYPE_CHECKING:
+    from dovetail.train.setup import Setup
 
 TOKENIZER = "tokenizer"
 
@@ -36,6 +41,37 @@ def prompts(
     examples = task.examples(split)
     shown = rendered(examples, renderer(tokenizer, loop))
     return fit(shown if loop is None else examples, tokenizer, prompt_limit(config, split), shown)
+
+
+def demonstrations(setup: Setup, setting: str, most: int) -> tuple[Any, list[LengthReport]]:
+    """Return the demonstrations of at most so many tokens, and reports of those that do not fit.
+
+    Args:
+        setup: what the run is made of.
+        setting: the setting that limits them, for messages.
+        most: its value, tokens of a completion with its end.
+
+    Raises:
+        DataError: if the task does not have demonstrations.
+    """
+    config = setup.config
+    examples = setup.task.examples("sft")
+    if not len(examples) or "completion" not in examples[0]:
+        name = config.choice("train.task").component.name
+        readers = [call.label for call in setup.algorithm.plan.calls if call.inputs == "demonstrations"]
+        advice = f"{readers[0]} reads them, take another task" if readers else "set sft.steps = 0"
+        raise DataError(f"task {name} has no demonstrations (examples with a completion); {advice}")
+    completions = Limit(
+        split="sft",
+        column="completion",
+        tokens=most - 1,
+        setting=f"{setting} - 1",
+        action=config.sft.long_completions,
+        action_setting="sft.long_completions",
+    )
+    examples, first = fit(rendered(examples, setup.render), setup.tokenizer, prompt_limit(config, "sft"))
+    examples, second = fit(examples, setup.tokenizer, completions)
+    return examples, [first, second]
 
 
 def renderer(tokenizer: Tokenizer, loop: OpenLoop | None) -> Callable[[Example], str]:

@@ -1,5 +1,6 @@
 """Tool `mcp`, against a server that is started over stdin and stdout."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from dovetail_agent.signature import schema
 from dovetail_environments.tool.mcp import Mcp, server
 
 pytest.importorskip("mcp")
+ODD_SERVER = str(Path(__file__).with_name("odd_server.py"))
 COMMAND = (sys.executable, str(Path(__file__).with_name("server.py")))
 
 
@@ -71,3 +73,78 @@ def test_a_server_that_cannot_be_used_is_refused_when_the_config_is_read():
         Mcp(command=(sys.executable, "-c", "pass"), time_limit=60).tools()
     with pytest.raises(ConfigError, match=r"tool.mcp.only = 'subtract': .* has add, refuse, die, wait"):
         Mcp(command=COMMAND, only=("subtract",)).tools()
+
+
+AT_START = {
+    ("start", "garbage"): r"no answer within 2 seconds; it wrote '\\x00 garbage', which is no message of MCP$",
+    ("start", "bytes"): "no answer within 2 seconds; it wrote '\N{REPLACEMENT CHARACTER}{2}', which is no message",
+    ("start", "half"): "no answer within 2 seconds",
+    ("start", "half and dies"): """it wrote '{"jsonrpc": "2.0", "id":', which is no message""",
+    ("start", "never"): "no answer within 2 seconds$",
+    ("start", "line without end"): "it wrote a line of more than 16,777,216 bytes",
+    ("start", "lines without end"): r"it wrote 'x{80}\.\.\.', which is no message",
+    ("initialize", "number"): "cannot be started: ",
+    ("initialize", "dies"): "cannot be started: ",
+    ("tools/list", "number"): "does not list its tools: gave an answer of another form",
+    ("tools/list", "again"): "does not list its tools: there are more than 100 pages of them",
+    ("tools/list", "never"): "does not list its tools: no answer within 2 seconds",
+    ("tools/list", "dies"): "does not list its tools: ended",
+    ("tools/list", "codes"): r"has a tool '\\x1b\[31m\\n'",
+    ("tools/list", "schema"): "does not list its tools: gave an answer of another form|arguments of type 5",
+}
+IN_A_CALL = {
+    "garbage": "gave no answer within 2 seconds; it wrote 'garbage', which is no message of MCP during the call of 't'",
+    "number": "gave an answer of another form",
+    "half and dies": """ended; it wrote '{"jsonrpc"', which is no message of MCP during the call of 't'""",
+    "gigabytes": "ended; it wrote a line of more than 16,777,216 bytes",
+    "surrogate": "it wrote .* which is no message",
+    "stays": "",
+    "image": "",
+}
+
+
+def one_line(text: str) -> None:
+    assert "\n" not in text
+    assert len(text) < 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("where", "what"), AT_START)
+def test_what_is_no_server_is_refused_in_one_line_and_ended(where, what, capfd):
+    command = (sys.executable, ODD_SERVER, where, what)
+    with pytest.raises(ConfigError, match=AT_START[where, what]) as refused:
+        Mcp(command=command, time_limit=2.0).tools()
+    one_line(str(refused.value))
+    assert capfd.readouterr().err == "", "nothing is logged"
+    server(command).close()
+    assert not processes(command)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", IN_A_CALL)
+def test_an_answer_that_is_none_loses_the_call_and_no_more(what, capfd):
+    command = (sys.executable, ODD_SERVER, "tools/call", what)
+    (tool,) = Mcp(command=command, time_limit=2.0).tools()
+    ran = Runner((tool,), 1000)(Call("t", {}), None)
+    assert re.search(IN_A_CALL[what], ran.lost)
+    one_line(ran.lost + ran.text)
+    if what == "stays":
+        assert ran.text == "error: no answer within 2 seconds"
+    if what == "image":
+        assert ran.text == "(image)"
+    server(command).close()
+    assert capfd.readouterr().err == ""
+    assert not processes(command)
+
+
+def processes(command: tuple[str, ...]) -> list[str]:
+    """Return the processes of a command that have not ended."""
+    wanted = "\0".join(command).encode()
+    return [each.parent.name for each in Path("/proc").glob("[0-9]*/cmdline") if wanted in read(each)]
+
+
+def read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""

@@ -1,8 +1,14 @@
 """Interaction `openenv`, against a server that is started here."""
 
+import contextlib
+import itertools
+import json
+import logging
+import math
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -12,9 +18,82 @@ from dovetail.errors import RunError
 from dovetail.protocols import Turn
 
 pytest.importorskip("openenv.core")
+from websockets.sync.server import serve
+
 from dovetail_environments.interaction.openenv import OpenEnv
 
 pytestmark = pytest.mark.slow
+
+
+def observation(**changes):
+    return json.dumps(
+        {"type": "observation", "data": {"observation": {"said": "a"}, "reward": 0.5, "done": False} | changes}
+    )
+
+
+ANSWERS = {
+    "garbage": ("hello", r"its answer is none of OpenEnv \(Expecting value"),
+    "half a line": ('{"type": "obs', r"its answer is none of OpenEnv \(Unterminated"),
+    "bytes": (b"\xff\xfe\x00", "its answer is none of OpenEnv"),
+    "a list": ("[1]", "its answer is none of OpenEnv"),
+    "an observation that is a list": (observation(observation=[1]), r"the observation \[1\], which is no object"),
+    "a reward of text": (observation(reward="high"), "the reward 'high', which is no finite number"),
+    "a reward that is NaN": (observation(reward=math.nan), "the reward nan, which is no finite number"),
+    "an error in two lines": (json.dumps({"type": "error", "data": {"message": "no\nway"}}), "Server error: no way"),
+    "gigabytes": (lambda: itertools.repeat("x" * 1_000_000), "exceeds limit of 16777216 bytes"),
+    "a drip": (lambda: dripping(), "no answer within 1 seconds"),
+    "nothing": (None, "no answer within 1 seconds"),
+    "the end": (lambda: 1 / 0, "internal error"),
+}
+
+
+def dripping():
+    for _ in range(100):
+        time.sleep(0.1)
+        yield "x"
+
+
+@contextlib.contextmanager
+def odd(answer, to):
+    """Yield the address of a server that answers the first or the second request with something odd."""
+
+    def handle(socket):
+        for number, _ in enumerate(socket):
+            chosen = answer if number == to else observation()
+            if chosen is None:
+                time.sleep(2)
+            else:
+                socket.send(chosen() if callable(chosen) else chosen)
+
+    logging.getLogger("websockets").setLevel(logging.CRITICAL)
+    with serve(handle, "127.0.0.1", 0, max_size=None) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.socket.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("to", [0, 1])
+@pytest.mark.parametrize("what", ANSWERS)
+def test_an_answer_that_is_none_is_one_line(what, to):
+    answer, pattern = ANSWERS[what]
+    begun = time.monotonic()
+    with odd(answer, to) as url:
+        world = OpenEnv(url=url, time_limit=1.0, shown="said")
+        if to == 0:
+            with pytest.raises(RunError, match=pattern) as caught:
+                world.reset({}, np.random.default_rng(0))
+        else:
+            state, _ = world.reset({}, np.random.default_rng(0))
+            with pytest.raises(ConnectionError, match=pattern) as caught:
+                world.step(state, Turn(text="x", number=0), None)
+    assert time.monotonic() - begun < 10
+    assert "\n" not in str(caught.value)
+    assert url in str(caught.value)
+
+
+def test_half_of_a_surrogate_pair_is_not_shown():
+    with odd(r'{"type": "observation", "data": {"observation": {"said": "\ud800"}}}', 0) as url:
+        _, said = OpenEnv(url=url, shown="said").reset({}, np.random.default_rng(0))
+    assert said[0]["content"] == "\n?\n"
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,38 @@
-"""What sweeps are made of, and pools.
+"""What sweeps are made of, pools, and runs of several processes.
 
-Executors run the trials, samplers choose them, rules stop some of them early; pools run rewards and tools.
+Executors run the trials, samplers choose them, rules stop some of them early; pools run rewards and tools. In `hosts`,
+several processes become one run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from dovetail.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from dovetail.cli.train import Training
+
+
+@hookimpl
+def dovetail_training(training: Training) -> None:
+    """Add the options of a process that is one of several."""
+    from dovetail_executor.hosts import command
+
+    command.add(training)
+
+
+@hookimpl
+def dovetail_channels() -> Any:
+    """Sample in one process of several."""
+    from dovetail.devices import processes
+
+    if not processes.several():
+        return None
+    from dovetail_executor.hosts.across import Across
+
+    return Across.open
 
 
 @hookimpl

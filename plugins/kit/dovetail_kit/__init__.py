@@ -12,6 +12,7 @@ from dovetail.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from dovetail.cli.options import Commands
+    from dovetail.cli.train import Training
 
 
 @hookimpl
@@ -23,6 +24,14 @@ def dovetail_devices() -> None:
 
 
 @hookimpl
+def dovetail_completions(what: str, prefix: str) -> list[str] | None:
+    """Complete the names of configs, and settings with their values."""
+    from dovetail_kit import completions
+
+    return {"configs": completions.configs, "overrides": completions.overrides}[what](prefix)
+
+
+@hookimpl
 def dovetail_commands(commands: Commands) -> None:
     """Add the commands on configs, components, plugins and the machine."""
     from dovetail_kit import cli
@@ -30,3 +39,11 @@ def dovetail_commands(commands: Commands) -> None:
 
     for group in (configs, names, completion, cli):
         group.add(commands)
+
+
+@hookimpl
+def dovetail_training(training: Training) -> None:
+    """Warn of settings that are probably not intended before a run begins."""
+    from dovetail_kit.notices import before_training
+
+    training.around.append(before_training)

@@ -7,8 +7,8 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dovetail.cli.complete import completed, kinds
-from dovetail.cli.options import Commands, given_path
+from dovetail.cli.options import Commands, completed, given_path
+from dovetail_kit.completions import kinds
 
 if TYPE_CHECKING:
     from dovetail_kit.installed import Installed

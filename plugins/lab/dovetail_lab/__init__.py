@@ -1,14 +1,15 @@
-"""What comes after training: evaluating and exporting a policy, sweeps and A/B tests of many, reports about them."""
+"""What surrounds training: evaluating and exporting a policy, sweeps and A/B tests of many, reports about them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dovetail.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from dovetail.cli.options import Commands
+    from dovetail.cli.train import Training
 
 
 @hookimpl
@@ -35,3 +36,19 @@ def dovetail_commands(commands: Commands) -> None:
 
     for group in (eval, generate, play, export, replay, sweep, ab, report, simulate, import_config):
         group.add(commands)
+
+
+@hookimpl
+def dovetail_evaluator(config: Any, scorer: Any, task: Any) -> Any:
+    """Evaluate on the held-out examples of the task."""
+    from dovetail_lab.evaluation.evaluate import during_training
+
+    return during_training(config, scorer, task)
+
+
+@hookimpl
+def dovetail_training(training: Training) -> None:
+    """Add `--profile` to `dovetail train`."""
+    from dovetail_lab.cli import profile
+
+    profile.add(training)

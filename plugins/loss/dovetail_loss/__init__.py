@@ -1,13 +1,23 @@
 """Dovetail's built-in losses: policy and value losses, additional loss terms, aggregations, KL estimators, controllers
-of the KL and entropy coefficients, off-policy corrections, loss masks, and fields that some of the losses read.
+of the KL and entropy coefficients, off-policy corrections, loss masks, and fields that some of the losses read; and the
+supervised warm start, with the loss of the next token.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from dovetail.hookspecs import hookimpl
 from dovetail_loss._ambiguous import SUM_NORM_SPELLINGS
+
+
+@hookimpl
+def dovetail_warm_start() -> Any:
+    """Train on the demonstrations of the task."""
+    from dovetail_loss.warm_start import warm_start
+
+    return warm_start
 
 
 @hookimpl

@@ -1,10 +1,11 @@
-"""Dovetail's built-in rollout plugin: engines that sample completions, and replays of earlier completions."""
+"""Dovetail's built-in rollout plugin: engines that sample completions, also ahead of training, and replays of earlier
+completions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dovetail import Renamed
 from dovetail.hookspecs import hookimpl
@@ -28,6 +29,16 @@ def dovetail_commands(commands: Commands) -> None:
     from dovetail_rollout.cli import fleet
 
     fleet.add(commands)
+
+
+@hookimpl
+def dovetail_channels(config: Any) -> Any:
+    """Sample in a thread of its own if it may be ahead of training."""
+    if not config.train.staleness:
+        return None
+    from dovetail_rollout.ahead import Ahead
+
+    return Ahead.open
 
 
 @hookimpl

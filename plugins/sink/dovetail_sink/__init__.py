@@ -1,8 +1,10 @@
-"""Dovetail's built-in sinks, which show a run's metrics beside the `metrics.jsonl` that every run writes."""
+"""Dovetail's built-in sinks: they show metrics beside the `metrics.jsonl` that every run writes, and its overview."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from dovetail.hookspecs import hookimpl
 
@@ -16,3 +18,11 @@ def dovetail_components(register: Callable[..., None]) -> None:
     register("sink", "mlflow", "dovetail_sink.sink.mlflow:MLflow")
     register("sink", "trackio", "dovetail_sink.sink.trackio:Trackio")
     register("sink", "wandb", "dovetail_sink.sink.wandb:WandB")
+
+
+@hookimpl
+def dovetail_run_start(folder: Path, setup: Any) -> None:
+    """Show what has been set up."""
+    from dovetail_sink._overview import show
+
+    show(setup, folder)

@@ -8,6 +8,7 @@ from tests.distribution import write_distribution
 from dovetail.cli import main, parse
 from dovetail.errors import DovetailWarning
 from dovetail.registry import _discovered
+from dovetail.train import loop
 
 HELLO = """
 import dovetail
@@ -47,6 +48,32 @@ def test_a_plugin_adds_a_command(install, capsys):
     assert main(["hello", "--to", "us"]) == 0
     assert capsys.readouterr().out == "hello us from acme_hello\n"
     assert "hello greet 100% of them [acme-rl]" in listed(capsys)
+
+
+def test_a_plugin_adds_an_option_to_training_and_surrounds_it(install, tmp_path, monkeypatch, capsys):
+    source = """
+import contextlib
+import dovetail
+
+@contextlib.contextmanager
+def told(options, config, folder):
+    print("begins", options.tell, config.train.steps, folder.name)
+    yield
+    print("ends")
+
+@dovetail.hookimpl
+def dovetail_training(training):
+    training.parser.add_argument("--tell")
+    training.around.append(told)
+"""
+    install("acme-rl", "acme_told", source)
+    monkeypatch.setattr(loop, "train", lambda *_, **options: print("trains", options))
+    monkeypatch.setattr("dovetail.run.summary.summarise", lambda folder: "summary")
+    folder = ("--folder", str(tmp_path / "run"))
+    assert main(["train", *folder, "--set", "train.steps=3", "--tell", "us"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["begins us 3 run", "trains {'only_sft': False}", "summary", "ends"]
+    assert main(["sft", *folder, "--set", "train.steps=3"]) == 0
+    assert "begins None 3 run" in capsys.readouterr().out
 
 
 def test_a_group_says_which_of_its_commands_is_meant_where_none_is_named(install, capsys):

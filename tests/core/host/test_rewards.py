@@ -8,7 +8,8 @@ import pytest
 
 from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError, RewardError
-from dovetail.host.rewards import Scorer, Scores
+from dovetail.host.records import joined, selected
+from dovetail.host.rewards import Scorer
 from dovetail.registry import Component, Origin
 from dovetail.step.parts import Part
 
@@ -164,8 +165,8 @@ def test_what_rewards_report_beside_their_scores():
 
 def test_scores_of_rounds_are_joined_and_chosen_from():
     first, second = scorer(reports)(EXAMPLES, ["2", "x"]), scorer(equal)(EXAMPLES, ["2", "x"])
-    joined = Scores.joined([first, attrs.evolve(second, names=first.names)])
-    chosen = joined.rows(np.array([3, 0]))
+    both = joined([first, attrs.evolve(second, names=first.names)], [len(first.total), len(second.total)])
+    chosen = selected(both, np.array([3, 0]), 1)
     assert chosen.table.tolist() == [[0.0], [1.0]]
     assert chosen.total.tolist() == [0.0, 1.0]
     assert np.isnan(chosen.metrics["reports/tries"][0])

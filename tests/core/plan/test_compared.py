@@ -6,8 +6,9 @@ from tests.core.train.tiny import TINY
 
 from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError
-from dovetail.step.algorithm import assemble, warnings
+from dovetail.step.algorithm import assemble
 from dovetail.train.loop import train
+from dovetail_kit.notices import warnings
 
 TIS = "train.correction=['tis_token']"
 

@@ -8,7 +8,7 @@ import pytest
 
 from dovetail.errors import RunError
 from dovetail.run import files
-from dovetail.run.files import hold, is_held, read_lines, records, write_whole
+from dovetail.run.files import hold, is_held, read_lines, read_record, records, write_whole
 
 
 def test_a_lock_is_held_until_its_file_is_closed(tmp_path):
@@ -48,6 +48,28 @@ def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path, monkeypatch):
     with pytest.raises(IsADirectoryError):
         write_whole(path, "new")
     assert path.read_bytes() == "old é".encode()
+
+
+def test_what_is_in_the_way_is_replaced_and_a_link_is_not_followed(tmp_path, monkeypatch):
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    monkeypatch.setattr(os, "getpid", lambda: 7)
+    for name in ("record.json", "record.json.7.tmp"):
+        (tmp_path / name).symlink_to(mine)
+    write_whole(tmp_path / "record.json", "new \ud800")
+    assert (tmp_path / "record.json").read_bytes() == b"new \\ud800"
+    assert mine.read_text() == "mine"
+
+
+def test_what_has_no_end_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "LARGEST", 10)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large").write_text(f'{{"a": "{"x" * 20}"}}\n')
+    for name, reason in (("pipe", "is not a file"), ("large", "more than 10 bytes")):
+        with pytest.raises(RunError, match=reason):
+            read_record(tmp_path / name)
+        with pytest.raises(RunError, match=reason):
+            read_lines(tmp_path / name)
 
 
 def test_lines_are_read_while_the_file_grows(tmp_path):

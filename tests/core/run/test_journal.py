@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from dovetail.errors import RunError
+from dovetail.run.blocks import blocks
 from dovetail.run.files import read_lines
-from dovetail.run.journal import Journal
+from dovetail.run.journal import MESSAGES, Journal
 
 
 def test_what_was_written_after_a_checkpoint_is_cut(tmp_path):
@@ -28,6 +29,18 @@ def test_what_was_written_after_a_checkpoint_is_cut(tmp_path):
     ]
     assert read_lines(tmp_path / "timings.jsonl") == []
     assert read_lines(tmp_path / "samples.jsonl") == [{"phase": "rl", "step": 1, "completion": "héllo\nworld"}]
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udc00é", "\udfff\ud800\n"])
+def test_half_of_a_surrogate_pair_is_kept(text, tmp_path):
+    """It is in no file of UTF-8, but a text that a tokenizer or a server gives may hold it."""
+    journal = Journal(tmp_path, MESSAGES)
+    journal.samples("rl", 1, [{"completion": text, text: 1}])
+    journal.message({"records": [text]}, b"body")
+    journal.close()
+    assert (tmp_path / "samples.jsonl").read_bytes().decode()
+    assert read_lines(tmp_path / "samples.jsonl") == [{"phase": "rl", "step": 1, "completion": text, text: 1}]
+    assert list(blocks(tmp_path / MESSAGES)) == [({"records": [text]}, b"body")]
 
 
 def test_each_prompt_of_an_evaluation_is_kept(tmp_path):

@@ -13,8 +13,8 @@ from dovetail.config import load
 from dovetail.errors import ConfigError, DataError, PlanError, PluginError
 from dovetail.host.prompts import answers
 from dovetail.step import forward
-from dovetail.step.algorithm import warnings
 from dovetail.train.metrics import means
+from dovetail_kit.notices import warnings
 
 
 def close(actual, expected, tolerance=1e-5):

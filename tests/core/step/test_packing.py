@@ -23,11 +23,12 @@ from tests.core.step.test_update import sampled as drawn
 from tests.sampled import sampled
 
 from dovetail.config import load
-from dovetail.step.algorithm import assemble, warnings
+from dovetail.step.algorithm import assemble
 from dovetail.step.buckets import Buckets
 from dovetail.step.packing import PACKED, first_fit, laid_out, pack, positions, unpack
 from dovetail.step.update import Trained, Update
 from dovetail.train.metrics import means
+from dovetail_kit.notices import warnings
 
 PACKING = "train.packing=True"
 WIDE = (PACKING, "train.length_buckets=2")

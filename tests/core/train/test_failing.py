@@ -6,10 +6,10 @@ from tests.core.train.tiny import TINY
 
 from dovetail.config import load
 from dovetail.errors import RunError
-from dovetail.evaluation.evaluate import Evaluator
 from dovetail.run.summary import series
 from dovetail.train.learner import Learner
 from dovetail.train.loop import train
+from dovetail_lab.evaluation.evaluate import Evaluator
 from dovetail_rollout.rollout.vanilla import VanillaEngine
 
 SIZES = ("sft.steps=0", "train.steps=5", "run.checkpoint_every=99", "eval.every=2", "eval.examples=2")

@@ -6,10 +6,10 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
-from tests.core.train.test_ahead import CORRECTED, WRITTEN, _Interrupted, newest, stop_at
 from tests.core.train.test_episodes import GUESSING, short
 from tests.core.train.test_loop import assert_same_parameters
 from tests.core.train.tiny import TINY
+from tests.rollout.test_ahead import CORRECTED, WRITTEN, _Interrupted, newest, stop_at
 
 import dovetail
 from dovetail.config import load

@@ -14,7 +14,8 @@ import numpy as np
 from dovetail.cli import main
 from dovetail.config import Config, load, run_id
 from dovetail.errors import RunError
-from dovetail_lab.sweep import Store
+from dovetail_executor.executor.local import Local
+from dovetail_lab.sweep import Store, driver
 
 CONTROL, BETTER, SAME, CRASHES = 0.1, 0.2, 0.3, 0.4
 GAIN = {BETTER: 0.12}
@@ -94,6 +95,16 @@ class Workers:
         """Do nothing, since there are no processes."""
 
     close = kill
+
+
+def without_processes(folder: Path, monkeypatch) -> dict[int, Callable[[Path], None]]:
+    """Let `ab` run in a folder with an executor of `Workers`; return their mishaps by seed."""
+    mishaps: dict[int, Callable[[Path], None]] = {}
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(Local, "open", lambda self, sweep, jobs: Workers(sweep, mishaps))
+    monkeypatch.setattr(driver, "TICK_SECONDS", 0.001)
+    (folder / "mine.gin").write_text("")
+    return mishaps
 
 
 def ab(*arguments: str) -> int:

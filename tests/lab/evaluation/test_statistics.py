@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dovetail.evaluation.best_of import majority_at_k, pass_at_k
+from dovetail_lab.evaluation.best_of import majority_at_k, pass_at_k
 from dovetail_lab.evaluation.statistics import bootstrap, estimate, wilson
 
 

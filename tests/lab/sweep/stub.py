@@ -15,6 +15,7 @@ from pathlib import Path
 
 from dovetail.config import load, run_id
 from dovetail.errors import RunError
+from dovetail.interruptions import interruptions
 from dovetail.registry import plugin_manager
 from dovetail_executor.executor.local import LocalWorkers
 from dovetail_lab.sweep import Planned, Point, Quiet, Space, Store, Terms, Trial, drive
@@ -93,7 +94,11 @@ def point(rate: float) -> Point:
 
 if __name__ == "__main__":
     if sys.argv[1] == "drive":
-        sweep(Path(sys.argv[2]), *map(float, sys.argv[3:]))
+        with interruptions() as came:
+            try:
+                sweep(Path(sys.argv[2]), *map(float, sys.argv[3:]))
+            except KeyboardInterrupt:
+                sys.exit(128 + came[0])
     else:
         for name, content in (
             ("dovetail.train.loop", {"train": train}),

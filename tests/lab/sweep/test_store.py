@@ -82,9 +82,9 @@ def test_more_trials_are_refused_unless_meant(store):
 @pytest.mark.parametrize(
     ("file", "text", "reason"),
     [
-        ("state.json", "{", "state.json: Expecting"),
+        ("state.json", "{", "state.json: not valid JSON: Expecting"),
         ("state.json", '{"stats": 1}', "state.json"),
-        ("run.json", "not json", "run.json: Expecting"),
+        ("run.json", "not json", "run.json: not valid JSON: Expecting"),
         ("run.json", '{"run_id": "other-s0"}', "run.json belongs to run other-s0"),
         ("run.json", None, "run.json is gone"),
         ("metrics.jsonl", None, "metrics.jsonl is gone"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -71,3 +73,19 @@ def test_a_trial_knows_its_values_by_their_types():
     trial = Trial(overrides=overrides, seed=0, id="a-s0", group="g")
     assert list(trial.settings.values()) == [1e-05, "gspo", ("jsonl", "console"), None]
     assert trial.values["train.lr"] == "1e-05"
+
+
+def test_a_spreadsheet_finds_no_formula(tmp_path):
+    """A folder may be a stranger's; `=cmd|...` in a cell would run a program where it is opened."""
+    store = swept(tmp_path / "s", {WHOLE: [[0.5]]}, pruned={})
+    record = json.loads((store.path / "sweep.json").read_text())
+    trial = record["trials"][0]
+    trial |= {"overrides": ["-a='@b'", "c='+1'", "d=-1.5"]}
+    (store.path / "sweep.json").write_text(json.dumps(record))
+    metrics = store.folder(store.trials[0]) / "metrics.jsonl"
+    metrics.write_text(json.dumps({"phase": "rl", "step": 1, "score": -0.5, "=cmd|' /C calc'!A0": 1}) + "\n")
+    table = list(csv.reader(io.StringIO(export(store, "csv", "score", "max"))))
+    cells = dict(zip(*table, strict=True))
+    assert "'=cmd|' /C calc'!A0" in cells
+    assert [cells[name] for name in ("'-a", "c", "d", "score")] == ["'@b", "'+1", "-1.5", "-0.5"]
+    assert not [each for row in table for each in row if each.startswith(("=", "+", "@"))]

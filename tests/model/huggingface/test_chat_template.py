@@ -171,6 +171,13 @@ def test_the_moment_is_kept_where_it_is_asked_for(tmp_path):
     assert again.render([QUESTION]) == "1999"
 
 
+@pytest.mark.parametrize("moment", [b"", b"yesterday", b"\xff\x00"])
+def test_a_moment_that_is_none_is_refused(moment, tmp_path):
+    (tmp_path / "chat_template.time").write_bytes(moment)
+    with pytest.raises(DataError, match=r"chat_template\.time' does not hold a moment"):
+        saved_moment(tmp_path)
+
+
 def test_an_absent_file_is_named_with_its_setting(tmp_path):
     with pytest.raises(DataError, match=r"tokenizer\.x\.chat_template: '.*none\.jinja' cannot be read"):
         read_source(tmp_path, str(tmp_path / "none.jinja"), "tokenizer.x.chat_template")

@@ -29,6 +29,7 @@ from dovetail.train.setup import set_up
 from dovetail_kit.rollout import CHECKS
 from dovetail_kit.rollout.case import make_keys
 from dovetail_kit.rollout.checks import RANDOM
+from dovetail_lab.kept import kept_by
 
 QWEN2 = qwen2(width=16, head_dim=8)
 FAKE = f"{sys.executable} {Path(__file__).parents[1] / 'fake_vllm.py'}"
@@ -169,7 +170,7 @@ def test_a_run_with_weights_in_flight(fake, tmp_path):
     assert len(means) == 6
     assert any(value % 1 > 0 for value in means), "some tokens of a batch are newer than others"
     config = load(tmp_path / "run" / "config.gin", ["run.keep_messages=False"])
-    train(config, tmp_path / "again", replays=tmp_path / "run")
+    train(config, tmp_path / "again", opening=kept_by(tmp_path / "run"))
     again, first = (tmp_path / name / "metrics.jsonl" for name in ("again", "run"))
     assert again.read_bytes() == first.read_bytes()
 

@@ -17,6 +17,11 @@ from dovetail.registry import declares
 
 from dovetail_environments._replay import Opened, Played, Worlds, written
 
+LARGEST_MB = 16.0
+"""Of a message of a server; its text is for a policy to read."""
+LARGEST_REWARD = 1e30
+LONGEST = 300
+
 
 @declares(
     settings={"url": "http://127.0.0.1:9"},
@@ -80,7 +85,7 @@ class OpenEnv:
         try:
             opened, result = self._worlds.begun(state)
         except Exception as error:
-            raise RunError(f"the OpenEnv server {self.url} cannot begin an episode: {error}") from error
+            raise RunError(f"the OpenEnv server {self.url} cannot begin an episode: {self._why(error)}") from error
         self._worlds.keep(state, opened)
         return state, self._said(result)
 
@@ -93,9 +98,11 @@ class OpenEnv:
         opened, after = self._worlds.at(state), state.then(turn.text)
         try:
             result = self._acted(opened.world, turn.text)
-        except BaseException:
+        except BaseException as error:
             _close(opened.world)
-            raise
+            if not isinstance(error, Exception):
+                raise
+            raise ConnectionError(f"the OpenEnv server {self.url} cannot act: {self._why(error)}") from error
         done = bool(result.done) or turn.number + 1 >= self.steps
         if done:
             _close(opened.world)
@@ -107,21 +114,46 @@ class OpenEnv:
     def _said(self, result: Any) -> tuple[Message, ...]:
         seen = result.observation
         shown = str(seen.get(self.shown, "")) if self.shown else json.dumps(seen, ensure_ascii=False)
+        shown = shown.encode(errors="replace").decode()  # half of a surrogate pair is in no vocabulary
         return ({"role": "user", "content": self.message.format(shown=shown)},)
 
     def _begun(self, opened: Opened, state: Played) -> Any:
         from openenv.core import GenericEnvClient
 
-        opened.world = GenericEnvClient(self.url, message_timeout_s=self.time_limit).sync()
+        opened.world = GenericEnvClient(
+            self.url, message_timeout_s=self.time_limit, max_message_size_mb=LARGEST_MB
+        ).sync()
         try:
             opened.world.connect()
-            return opened.world.reset(seed=state.seed, **json.loads(state.row))
+            return _checked(opened.world.reset(seed=state.seed, **json.loads(state.row)))
         except BaseException:
             _close(opened.world)
             raise
 
     def _acted(self, client: Any, text: str) -> Any:
-        return client.step({**self.fields, self.action: text})
+        return _checked(client.step({**self.fields, self.action: text}))
+
+    def _why(self, error: Exception) -> str:
+        """Return what is wrong in a line."""
+        if isinstance(error, TimeoutError):
+            return f"no answer within {self.time_limit:g} seconds"
+        said = " ".join(str(error).split())[:LONGEST] or type(error).__name__
+        garbage = isinstance(error, AttributeError | KeyError | TypeError | json.JSONDecodeError | UnicodeDecodeError)
+        return f"its answer is none of OpenEnv ({said})" if garbage else said
+
+
+def _checked(result: Any) -> Any:
+    """Return what a server has answered, if it is an observation.
+
+    Raises:
+        ValueError: if it is something else.
+    """
+    if not isinstance(result.observation, dict):
+        raise ValueError(f"it answers with the observation {result.observation!r:.80}, which is no object")
+    reward = result.reward
+    if reward is not None and not (isinstance(reward, int | float) and abs(reward) < LARGEST_REWARD):
+        raise ValueError(f"it answers with the reward {reward!r:.80}, which is no finite number")
+    return result
 
 
 def _close(client: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import functools
+import re
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -17,6 +18,9 @@ from dovetail.errors import ConfigError
 from dovetail.protocols import Result, Tool
 from dovetail.ranges import in_range
 from dovetail.registry import declares
+
+NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
+MOST_PAGES = 100
 
 
 @declares(settings={"command": ("python", "server.py")})
@@ -63,6 +67,12 @@ class Mcp:
         return [self._tool(each) for name, each in listed.items() if not self.only or name in self.only]
 
     def _tool(self, listed: Any) -> Tool:
+        if not NAME.fullmatch(listed.name) or listed.input_schema.get("type") != "object":
+            raise ConfigError(
+                f"the MCP server {self.command} has a tool {listed.name[:80]!r} with arguments of type"
+                f" {listed.input_schema.get('type')!r}: a name is letters, digits and ._/-, and arguments an object;"
+                " name the others in tool.mcp.only"
+            )
         schema = {"description": listed.description or "", "parameters": listed.input_schema}
         return Tool(
             name=listed.name, function=functools.partial(_by_name, self, listed.name), target=Mcp, schema=schema
@@ -100,38 +110,50 @@ class Server:
         self.command = tuple(command)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._client: Any = None
-        self._end: asyncio.Event | None = None
+        self._scope: Any = None
+        self._heard: Any = ""
         self._thread: threading.Thread | None = None
 
     def listed(self, time_limit: float) -> list[Any]:
-        """Return all of its tools."""
+        """Return all of its tools.
+
+        Raises:
+            ConfigError: if it does not list them, in one line.
+        """
         found, cursor = [], None
-        while True:
-            page = self._ask("list_tools", time_limit, cursor=cursor)
-            found, cursor = [*found, *page.tools], page.next_cursor
-            if not cursor:
-                return found
+        try:
+            for _ in range(MOST_PAGES):
+                page = self._ask("list_tools", time_limit, cursor=cursor)
+                found, cursor = [*found, *page.tools], page.next_cursor
+                if not cursor:
+                    return found
+            problem: object = f"there are more than {MOST_PAGES} pages of them"
+        except (ConnectionError, ValueError) as error:
+            problem = error
+        self.close()
+        raise ConfigError(f"the MCP server {self.command} does not list its tools: {problem}")
 
     def call(self, name: str, arguments: dict[str, Any], time_limit: float) -> Any:
         """Call a tool."""
         try:
             return self._ask("call_tool", time_limit, name=name, arguments=arguments)
-        except ConnectionError:
+        except ConnectionError as error:
             self.close()
-            raise ConnectionError(f"the MCP server {self.command} ended during the call of '{name}'") from None
+            raise ConnectionError(f"the MCP server {self.command} {error} during the call of '{name}'") from None
 
     def close(self) -> None:
         """End the server; the next call starts it again."""
-        if self._loop is not None and self._end is not None:
+        if self._loop is not None and self._scope is not None:
             with suppress(RuntimeError):  # its thread has ended before
-                self._loop.call_soon_threadsafe(self._end.set)
+                self._loop.call_soon_threadsafe(self._scope.cancel)
         if self._thread is not None:
             self._thread.join(10)
-        self._client = self._loop = self._end = self._thread = None
+        self._client = self._loop = self._scope = self._thread = None
 
     def _ask(self, method: str, time_limit: float, **given: Any) -> Any:
         from mcp import MCPError
         from mcp.types import CONNECTION_CLOSED
+        from pydantic import ValidationError
 
         if self._thread is None:
             self._start(time_limit)
@@ -141,10 +163,15 @@ class Server:
             return asked.result(time_limit)
         except TimeoutError:
             asked.cancel()
-            raise ValueError(f"no answer within {time_limit:g} seconds") from None
+            late = f"no answer within {time_limit:g} seconds"
+            if str(self._heard):  # not the tool is slow, but the server is broken
+                raise ConnectionError(f"gave {late}{self._heard}") from None
+            raise ValueError(late) from None
+        except ValidationError as error:
+            raise ConnectionError(f"gave an answer of another form ({_line(error)})") from None
         except MCPError as error:
             if error.error.code == CONNECTION_CLOSED:
-                raise ConnectionError(str(error)) from None
+                raise ConnectionError(f"ended{self._heard}") from None
             raise ValueError(str(error)) from None
 
     def _start(self, time_limit: float) -> None:
@@ -155,19 +182,41 @@ class Server:
             ready.result(time_limit)
         except Exception as error:
             self.close()
-            raise ConfigError(f"the MCP server {self.command} cannot be started: {error or 'no answer'}") from error
+            said = _line(error) or f"no answer within {time_limit:g} seconds"
+            raise ConfigError(f"the MCP server {self.command} cannot be started: {said}{self._heard}") from error
 
     async def _serve(self, ready: Future[None]) -> None:
-        from mcp import Client, StdioServerParameters, stdio_client
+        import anyio
 
-        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
-        program, *arguments = self.command
+        self._loop, self._scope = asyncio.get_running_loop(), anyio.CancelScope()
+        with self._scope:  # cancelled also while a server begins, which may never answer
+            await self._session(ready)
+
+    async def _session(self, ready: Future[None]) -> None:
+        import anyio
+        from mcp import Client
+
+        from dovetail_environments._pipes import Heard, pipes
+
+        self._heard = Heard()
         try:
-            async with Client(stdio_client(StdioServerParameters(command=program, args=arguments))) as client:
+            async with Client(pipes(self.command, self._heard)) as client:
                 self._client = client
                 ready.set_result(None)
-                await self._end.wait()
+                await anyio.sleep_forever()
         except BaseException as error:
-            if ready.done():
-                return
-            ready.set_exception(error)
+            if not ready.done():
+                ready.set_exception(_first(error) if isinstance(error, Exception) else ConnectionError("it was ended"))
+            if not isinstance(error, Exception):
+                raise
+
+
+def _first(error: Exception) -> Exception:
+    """Return what a group of exceptions is about."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]

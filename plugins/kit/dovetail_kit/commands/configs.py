@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from dovetail.cli.options import Commands, add_config
-from dovetail.cli.train import print_notices
+from dovetail_kit.notices import print_notices
 
 if TYPE_CHECKING:
     from dovetail.config import Config
@@ -61,7 +61,8 @@ def explain(options: argparse.Namespace) -> int:
         print(f"batch n is sampled and scored with the weights of max(0, n - {ahead}) updates, beside the trainer\n")
     if loaded.train.length_buckets > 1 or loaded.train.packing:
         from dovetail.step.algorithm import assemble
-        from dovetail.step.buckets import described, expected_fill
+        from dovetail.step.buckets import described
+        from dovetail_kit.commands.fill import expected_fill
 
         sizes, longest = assemble(loaded).sizes, loaded.sampling.max_tokens
         filled = f"{expected_fill(sizes, longest):.0%} full if lengths are uniform"

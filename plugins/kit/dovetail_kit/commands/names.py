@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from dovetail.cli.complete import completed, component_names, kinds
-from dovetail.cli.options import Commands
+from dovetail.cli.options import Commands, completed
+from dovetail_kit.completions import component_names, kinds
 
 
 def add(commands: Commands) -> None:

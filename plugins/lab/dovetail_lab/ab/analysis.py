@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import attrs
 import numpy as np
@@ -12,14 +12,12 @@ from jaxtyping import Float
 
 from dovetail_lab.ab.design import Arm
 from dovetail_lab.ab.guards import Watched, watch
-from dovetail_lab.ab.outcomes import Outcome, Runs
+from dovetail_lab.ab.outcomes import EVALUATIONS, Outcome, Runs
 from dovetail_lab.ab.paired import Interval
 from dovetail_lab.ab.prompts import Flips, Shares, Table, flips, two_way_interval, variance_shares
 from dovetail_lab.ab.registration import Registration
 from dovetail_lab.ab.verdict import Comparison, compare, results_of_pairs
 from dovetail_lab.report.curves import Curves, mean_curves
-
-EVALUATIONS: Final = "eval.jsonl"
 
 
 @attrs.frozen(kw_only=True)

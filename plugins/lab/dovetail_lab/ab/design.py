@@ -5,19 +5,34 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import attrs
 
 from dovetail.errors import ConfigError, listing, nearest
 from dovetail_lab.ab.sequential import deciding_looks, look_sizes
 from dovetail_lab.ab.verdict import Lost
+from dovetail_lab.recorded import value_of
 from dovetail_lab.sweep import Point
 from dovetail_lab.sweep.values import split_commas
 
 Goal = Literal["max", "min"]
 LOST = ("leave_out", "worst")
 ALPHA = 0.05
+TYPES: Final[Mapping[str, Any]] = {
+    "arms": dict[str, tuple[str, ...]],
+    "control": str,
+    "metric": str,
+    "goal": Goal,
+    "window": str,
+    "min_effect": float,
+    "seeds": tuple[int, ...],
+    "stop_rule": str,
+    "alpha": float,
+    "lost": Lost,
+}
+"""What a registered design consists of."""
+MOST_LOOKS = 100
 FEW_PAIRS = 6
 """Below it the exact sign-flip test cannot reach 5 %."""
 
@@ -141,6 +156,8 @@ class Design:
             raise ConfigError(f"--alpha {self.alpha}: a number between 0 and 1")
         if self.lost not in LOST:
             raise ConfigError(f"--lost {self.lost}: write {' or '.join(LOST)}")
+        if self.looks > MOST_LOOKS:
+            raise ConfigError(f"{self.looks} looks: at most {MOST_LOOKS}; their level takes long to compute, and falls")
         if not 1 <= self.looks <= len(self.seeds):
             raise ConfigError(f"{self.looks} looks at {len(self.seeds)} pairs: from 1 to as many looks as pairs")
 
@@ -215,19 +232,17 @@ class Design:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Design:
-        """Read back what `to_json` wrote."""
-        design = cls(
-            arms=tuple(Arm(name=name, overrides=tuple(texts)) for name, texts in record["arms"].items()),
-            metric=record["metric"],
-            goal=record["goal"],
-            window=Window(record["window"]),
-            min_effect=record["min_effect"],
-            seeds=tuple(record["seeds"]),
-            looks=parse_stop_rule(record["stop_rule"]),
-            alpha=record["alpha"],
-            lost=record["lost"],
-        )
-        return design.with_control(record["control"])
+        """Read back what `to_json` wrote.
+
+        Raises:
+            KeyError: if something is not there.
+            ValueError: if it is of another type.
+            ConfigError: if it is not a design.
+        """
+        found = {name: value_of(hint, record[name], name) for name, hint in TYPES.items()}
+        arms = tuple(Arm.of(name, overrides) for name, overrides in found.pop("arms").items())
+        control, looks = found.pop("control"), parse_stop_rule(found.pop("stop_rule"))
+        return cls(**found | {"arms": arms, "window": Window(found["window"]), "looks": looks}).with_control(control)
 
 
 def parse_stop_rule(text: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import attrs
 
 from dovetail.errors import ConfigError, RunError, listing
+from dovetail.run.files import read_json
 from dovetail_lab.ab import integrity, markdown, page
 from dovetail_lab.ab.analysis import Analysis, analyse, to_json
 from dovetail_lab.ab.design import Design
@@ -78,7 +78,7 @@ def _shown(folder: Path) -> str:
 def _ids(record: Path) -> set[str]:
     """The runs of another test, as far as its record can be read."""
     try:
-        return {id for ids in json.loads(record.read_text())["trials"].values() for id in ids.values()}
+        return {id for ids in read_json(record)["trials"].values() for id in ids.values()}
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         return set()
 

@@ -81,7 +81,8 @@ def doubts(registration: Registration, store: Store) -> tuple[str, ...]:
 def _flat(registration: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out what later commands may change, and name each entry of the design by itself."""
     left = {key: value for key, value in registration.items() if key not in ("design", "amendments")}
-    return left | dict(registration.get("design", {}))
+    design = registration.get("design")
+    return left | (design if isinstance(design, dict) else {"design": design})
 
 
 def _late(registration: Registration, store: Store) -> Iterator[str]:

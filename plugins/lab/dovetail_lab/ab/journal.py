@@ -16,9 +16,19 @@ from typing import Any, Final, Literal
 import attrs
 
 from dovetail.errors import RunError
-from dovetail.run.files import read_lines
+from dovetail.run.files import json_bytes, read_lines
+from dovetail_lab.recorded import value_of
 
 FILE: Final = "journal.jsonl"
+_REGISTERED: Final = {"registration": dict[str, Any]}
+TYPES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "registered": _REGISTERED,
+    "amended": _REGISTERED,
+    "finished": {"run": str, "status": str, "started": float | None, "result": str},
+    "looked": {"look": int, "verdicts": dict[str, str]},
+    "sources": {"time": str, "hashes": dict[str, str]},
+}
+"""What is read of each event."""
 Event = Literal["registered", "amended", "finished", "looked", "sources"]
 
 
@@ -47,7 +57,16 @@ class Journal:
         Raises:
             RunError: if a line cannot be read.
         """
-        return read_lines(self.path)
+        found = read_lines(self.path)
+        for number, entry in enumerate(found, 1):
+            for name, hint in TYPES.get(str(entry.get("event")), {}).items():
+                try:
+                    value_of(hint, entry[name], name)
+                except KeyError:
+                    raise RunError(f"{self.path}:{number}: it has no {name!r}; restore the file") from None
+                except ValueError as error:
+                    raise RunError(f"{self.path}:{number}: {error}; restore the file") from None
+        return found
 
     def of(self, event: Event) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the number and the content of the lines of one event."""
@@ -63,8 +82,8 @@ class Journal:
         entry = {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "event": event, **about}
         entry["hash"] = _hash(entries[-1]["hash"] if entries else "", entry)
         try:
-            with self.path.open("a") as file:
-                file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+            with self.path.open("ab") as file:
+                file.write(json_bytes(entry) + b"\n")
         except OSError as error:
             raise RunError(f"'{self.path}' cannot be written: {error.strerror or error}") from error
 

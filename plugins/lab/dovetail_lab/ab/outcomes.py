@@ -6,21 +6,23 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import numpy as np
 from jaxtyping import Float
 
 from dovetail.errors import RunError
-from dovetail.run.files import read_lines
 from dovetail_lab.ab.design import Design
 from dovetail_lab.ab.integrity import doubts
 from dovetail_lab.ab.journal import Journal
 from dovetail_lab.ab.registration import Registration
+from dovetail_lab.recorded import figures, prompts
 from dovetail_lab.sweep import State, Store, Trial
 from dovetail_lab.sweep.state import SETTLED
 
+EVALUATIONS: Final = "eval.jsonl"
+"""The file of values by prompt; the others have one figure for each metric."""
 Curve = Mapping[int, float]
 """A metric by step."""
 
@@ -121,7 +123,8 @@ class Runs:
         """Return what a run has recorded of its RL phase in one of its files; read once."""
         key = (outcome.folder, file)
         if key not in self._records:
-            self._records[key] = read_lines(outcome.folder / file, "rl")
+            path = outcome.folder / file
+            self._records[key] = prompts(path) if file == EVALUATIONS else figures(path, "rl")
         return self._records[key]
 
     def curve(self, outcome: Outcome, metric: str) -> Curve:

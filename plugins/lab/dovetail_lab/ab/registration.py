@@ -15,15 +15,32 @@ import attrs
 
 from dovetail.config import Config, difference, versions
 from dovetail.errors import ConfigError, DovetailError, RunError, listing, nearest
-from dovetail.run.files import write_whole
+from dovetail.run.files import read_json, write_whole
 from dovetail_lab.ab import sources
 from dovetail_lab.ab.design import Design, changes
+from dovetail_lab.recorded import fitted, value_of
 from dovetail_lab.sweep import Planned
 
 FORMAT: Final = 2
 FILE: Final = "ab.json"
 LIBRARIES: Final = ("jax", "jaxlib", "flax", "optax", "numpy", "scipy")
 SHOWN: Final = 6
+MOMENT: Final = "%Y-%m-%d %H:%M:%S"
+TYPES: Final[Mapping[str, Any]] = {
+    "config": str,
+    "set": tuple[str, ...],
+    "steps": dict[str, int],
+    "design": dict[str, Any],
+    "differences": dict[str, tuple[str, ...]],
+    "versions": dict[str, str],
+    "sources": dict[str, str],
+    "commits": dict[str, str],
+    "repeats": tuple[str, ...],
+    "trials": dict[str, dict[str, str]],
+    "registered": str,
+    "amendments": list[dict[str, Any]],
+}
+"""What is read of a record."""
 
 
 @attrs.frozen(kw_only=True)
@@ -122,29 +139,30 @@ class Registration:
                 f" There: {listing(beside)}"
             )
         try:
-            return cls._from_json(json.loads((folder / FILE).read_text()))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, DovetailError) as error:
+            return cls._from_json(read_json(folder / FILE))
+        except KeyError as error:
+            raise RunError(f"'{folder / FILE}' is not a readable record of an A/B test: it has no {error}") from error
+        except (OSError, ValueError, DovetailError) as error:
             reason = " ".join(str(error).split()) or type(error).__name__
             raise RunError(f"'{folder / FILE}' is not a readable record of an A/B test: {reason}") from error
 
     @classmethod
-    def _from_json(cls, record: Mapping[str, Any]) -> Registration:
-        if record["format"] != FORMAT:
-            raise ValueError(f"format {record['format']}, this version reads {FORMAT}")
-        return cls(
-            design=Design.from_json(record["design"]),
-            config=record["config"],
-            sets=tuple(record["set"]),
-            steps=record["steps"],
-            differences={arm: tuple(lines) for arm, lines in record["differences"].items()},
-            versions=record["versions"],
-            sources=record["sources"],
-            commits=record["commits"],
-            repeats=tuple(record["repeats"]),
-            trials={arm: {int(seed): id for seed, id in ids.items()} for arm, ids in record["trials"].items()},
-            registered=record["registered"],
-            amendments=tuple(Amendment(**{**each, "changes": tuple(each["changes"])}) for each in record["amendments"]),
-        )
+    def _from_json(cls, record: Any) -> Registration:
+        if not isinstance(record, dict) or record["format"] != FORMAT:
+            raise ValueError(f"this version reads format {FORMAT}")
+        checked = {name: value_of(hint, record[name], name) for name, hint in TYPES.items()}
+        ids = {arm: {int(seed): id for seed, id in of.items()} for arm, of in checked.pop("trials").items()}
+        amendments = tuple(fitted(Amendment, each) for each in checked.pop("amendments"))
+        design, sets = Design.from_json(checked.pop("design")), checked.pop("set")
+        time.strptime(checked["registered"], MOMENT)
+        names = [arm.name for arm in design.arms]
+        for what, of, wanted in (("steps", checked["steps"], names), ("trials", ids, names)):
+            if sorted(of) != sorted(wanted):
+                raise ValueError(f"{what} are of the arms {listing(of)}, and the design has {listing(wanted)}")
+        for arm, runs in ids.items():
+            if set(runs) != set(design.seeds):
+                raise ValueError(f"the runs of arm {arm} are not those of the design's seeds")
+        return cls(design=design, sets=sets, trials=ids, amendments=amendments, **checked)
 
     def save(self, folder: Path, result: Mapping[str, Any] | None = None) -> None:
         """Write `ab.json`."""
@@ -204,7 +222,7 @@ def _versions(configs: Iterable[Config]) -> dict[str, str]:
 
 
 def _now() -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S")
+    return time.strftime(MOMENT)
 
 
 def _plain(value: Any) -> Any:

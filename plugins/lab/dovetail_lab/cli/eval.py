@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from dovetail.cli.options import Commands, add_config, given_path
-from dovetail.errors import printable
+from dovetail.errors import ConfigError, printable
 from dovetail_lab.cli.policies import add_policy
 
 
@@ -41,6 +41,8 @@ def run(options: argparse.Namespace) -> int:
     from dovetail_lab.cli.policies import load_policy_config, run_folder, with_preset
     from dovetail_lab.cli.progress import progress
 
+    if options.examples is not None and options.examples < 1:
+        raise ConfigError(f"--examples {options.examples}: it must be at least 1")
     samples = [f"eval.samples={options.samples}"] if options.samples is not None else []
     path, config = load_policy_config(options, samples)
     config = with_preset(config, "eval", options.sampling)

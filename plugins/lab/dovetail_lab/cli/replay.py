@@ -27,6 +27,7 @@ def run(options: argparse.Namespace) -> int:
     from dovetail.run.process import prepare
     from dovetail.run.summary import summarise
     from dovetail.train.loop import train
+    from dovetail_lab.kept import kept_by
 
     source: Path = options.source
     where: Path = options.folder or source.with_name(f"{source.name}-replayed")
@@ -36,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
         raise RunError(f"'{source}' cannot be replayed into itself; choose another --folder")
     loaded = load(source / CONFIG, ["run.keep_messages=False", "run.folder=None"], trusted=options.trust)
     prepare()
-    train(loaded, where, replays=source)
+    train(loaded, where, opening=kept_by(source))
     print(printable(summarise(where)))
     same = (where / "metrics.jsonl").read_bytes() == (source / "metrics.jsonl").read_bytes()
     print(f"replay       metrics.jsonl is {'the same, byte for byte' if same else 'not the same'} as in {source}")

@@ -12,7 +12,7 @@ from typing import IO, Any
 import attrs
 
 from dovetail.errors import RunError
-from dovetail.run.files import hold, read_record, records, write_whole
+from dovetail.run.files import hold, json_bytes, read_record, records, write_whole
 
 BLOCK = 1 << 20
 
@@ -35,9 +35,9 @@ class Lines:
         Raises:
             RunError: if the disk is full; complete records are kept, and the same command continues after them.
         """
-        text = "".join(json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in added)
+        data = b"".join(json_bytes(record, default=str) + b"\n" for record in added)
         try:
-            self._file.write(text.encode("utf-8", "surrogatepass"))
+            self._file.write(data)
             self._file.flush()
         except OSError as error:
             raise RunError(

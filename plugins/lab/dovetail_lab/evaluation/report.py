@@ -11,16 +11,16 @@ import attrs
 import numpy as np
 
 from dovetail.errors import DataError
-from dovetail.evaluation.checks import make_answers, make_checks
-from dovetail.evaluation.evaluate import Evaluator
-from dovetail.evaluation.outcomes import Columns
 from dovetail.host.prompts import LengthReport
 from dovetail.host.rewards import Scorer
 from dovetail.host.sampling import Sampler
 from dovetail.protocols import Task
-from dovetail.run.files import make_folder
+from dovetail.run.files import json_bytes, make_folder, write_whole
 from dovetail.train.columns import make_scorer
+from dovetail.train.evaluation import Columns
 from dovetail.train.texts import prompts
+from dovetail_lab.evaluation.checks import make_answers, make_checks
+from dovetail_lab.evaluation.evaluate import Evaluator
 from dovetail_lab.evaluation.policy import Policy
 from dovetail_lab.evaluation.statistics import CONFIDENCE, Estimate, estimate
 
@@ -52,10 +52,8 @@ class Report:
     def write(self, folder: Path) -> None:
         """Write `report.json` and `samples.jsonl`."""
         make_folder(folder)
-        lines = (json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in self.records)
-        # half of a surrogate pair, which UTF-8 does not have, is the escape of JSON so
-        (folder / SAMPLES).write_text("".join(lines), encoding="utf-8", errors="backslashreplace")
-        (folder / REPORT).write_text(self.json() + "\n", encoding="utf-8")
+        write_whole(folder / SAMPLES, "".join(json_bytes(each, default=str).decode() + "\n" for each in self.records))
+        write_whole(folder / REPORT, self.json() + "\n")
 
     def json(self) -> str:
         """Return the figures as JSON."""

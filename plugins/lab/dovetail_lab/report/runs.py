@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,8 +14,9 @@ import numpy as np
 from dovetail.config import difference, load
 from dovetail.errors import DovetailError, RunError
 from dovetail.protocols import ASSISTANT
-from dovetail.run.files import read_lines, read_record, records
+from dovetail.run.files import read_json, read_record, read_text
 from dovetail_lab.evaluation.statistics import estimate
+from dovetail_lab.recorded import figures, prompts, samples
 from dovetail_lab.report.charts import LARGEST, Line, both, color, lines
 from dovetail_lab.report.curves import smoothed
 from dovetail_lab.report.numbers import Unit, number, share
@@ -78,8 +79,8 @@ class Recorded:
         """
         try:
             identity = read_record(folder / "run.json", run_id=str, config_id=str)
-            starts = json.loads((folder / "environment.json").read_text())
-        except (OSError, ValueError, RecursionError) as error:
+            starts = read_json(folder / "environment.json")
+        except (OSError, ValueError) as error:
             raise RunError(f"'{folder}' cannot be read: {error}") from error
         if not isinstance(starts, list) or not all(isinstance(start, dict) for start in starts):
             raise RunError(f"'{folder / 'environment.json'}' does not hold a list of objects; restore it")
@@ -87,10 +88,10 @@ class Recorded:
             folder=folder,
             color=index,
             identity=identity,
-            metrics=[line for line in _figures(folder / "metrics.jsonl") if line.get("phase") == "rl"],
-            timings=_figures(folder / "timings.jsonl"),
-            samples=read_lines(folder / "samples.jsonl", "rl"),
-            prompts=read_lines(folder / "eval.jsonl", "rl"),
+            metrics=figures(folder / "metrics.jsonl", "rl"),
+            timings=figures(folder / "timings.jsonl"),
+            samples=samples(folder / "samples.jsonl"),
+            prompts=prompts(folder / "eval.jsonl"),
             starts=starts,
         )
 
@@ -102,23 +103,6 @@ class Recorded:
     def curve(self, metric: str) -> dict[int, float]:
         """Return a metric by step."""
         return {line["step"]: line[metric] for line in self.metrics if metric in line}
-
-
-def _figures(file: Path) -> list[dict[str, Any]]:
-    """Return records of figures by step, which what a page draws has to be.
-
-    Raises:
-        RunError: at a line that is something else, with its number.
-    """
-    found = list(records(file))
-    for place, line in enumerate(found, 1):
-        step = line.get("step")
-        if type(step) is not int or not 0 <= step < 1 << 53:
-            raise RunError(f"{file}:{place}: 'step' is {step!r}, not a whole number from 0 on; restore the file")
-        odd = [key for key, value in line.items() if key != "phase" and not isinstance(value, int | float | None)]
-        if odd:
-            raise RunError(f"{file}:{place}: {odd[0]!r} is {line[odd[0]]!r}, not a number or null; restore the file")
-    return found
 
 
 def render(folders: Sequence[Path]) -> str:
@@ -211,7 +195,7 @@ def _time(runs: Sequence[Recorded]) -> str:
         for line in run.timings:
             for name, value in line.items():
                 if name.startswith("time/") and name not in ("time/step", "time/tokens_per_second"):
-                    key = "warm start" if line["phase"] == "sft" else name.removeprefix("time/")
+                    key = "warm start" if line.get("phase") == "sft" else name.removeprefix("time/")
                     spent[key] = spent.get(key, 0.0) + value
         total = sum(spent.values())
         if not total:
@@ -290,7 +274,8 @@ def _differences(runs: Sequence[Recorded]) -> str:
 def _about(run: Recorded) -> str:
     start = run.starts[-1] if run.starts else {}
     starts = f" (start {len(run.starts)})" if len(run.starts) > 1 else ""
-    libraries = {**start.get("plugins", {}), **start.get("libraries", {})}
+    versions = [each for name in ("plugins", "libraries") if isinstance(each := start.get(name), dict)]
+    libraries = dict(itertools.chain.from_iterable(each.items() for each in versions))
     return section(
         f"About {run.name}",
         facts(
@@ -298,7 +283,7 @@ def _about(run: Recorded) -> str:
                 ("folder", str(run.folder)),
                 ("run id", run.identity["run_id"]),
                 ("started", f"{start.get('time', '–')}{starts}"),
-                ("command", " ".join(map(str, start.get("command", [])))),
+                ("command", _command(start)),
                 (
                     "machine",
                     f"{start.get('platform', '–')}, {start.get('cpus', '–')} CPUs, Python {start.get('python', '–')}",
@@ -310,8 +295,13 @@ def _about(run: Recorded) -> str:
     )
 
 
+def _command(start: Mapping[str, Any]) -> str:
+    words = start.get("command")
+    return " ".join(map(str, words)) if isinstance(words, list) else "–"
+
+
 def _config(run: Recorded) -> str:
     try:
-        return (run.folder / "config.gin").read_text()
-    except OSError as error:
+        return read_text(run.folder / "config.gin")
+    except (OSError, ValueError) as error:
         return str(error)

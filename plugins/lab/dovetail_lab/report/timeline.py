@@ -13,6 +13,8 @@ import attrs
 from dovetail.errors import RunError
 from dovetail.run.files import records
 from dovetail.spans import TRAINER, Span
+from dovetail_lab.recorded import LARGEST as LARGEST_STEP
+from dovetail_lab.recorded import LATEST
 from dovetail_lab.report.charts import DIGIT, WIDTH, Frame, both, color
 from dovetail_lab.report.numbers import number, share
 from dovetail_lab.report.page import escape, figure, legend, paragraph, section
@@ -131,7 +133,7 @@ def _listed(line: Mapping[str, Any], place: str) -> list[Any]:
 def _checked(given: Any, place: str) -> Span:
     match given:
         case [str(program), int() | None as step, str(name), int() | float() as began, int() | float() as ended] if (
-            0 <= began <= ended < math.inf
+            0 <= began <= ended <= LATEST and 0 <= (step or 0) < LARGEST_STEP
         ):
             return Span(program, step, name, began, ended)
     raise RunError(

@@ -33,7 +33,7 @@ class Fresh:
         if self.now() - self._at >= KEPT_SECONDS:
             try:
                 text = self.render()
-            except DovetailError as error:
+            except (DovetailError, OSError) as error:
                 text = page("Not yet", "", [paragraph(str(error))])
             refresh = f'<meta http-equiv="refresh" content="{REFRESH_SECONDS}">'
             self._made, self._at = text.replace("<title>", f"{refresh}\n<title>", 1), self.now()
@@ -69,16 +69,14 @@ def server(render: Callable[[], str], port: int) -> ThreadingHTTPServer:
 
     try:
         return ThreadingHTTPServer((HOST, port), Handler)
-    except OSError as error:
-        raise RunError(f"port {port} cannot be had: {error.strerror or error}; choose another --port, or 0") from error
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RunError(f"port {port} cannot be had: {reason}; choose another --port, or 0") from error
 
 
 def serve(render: Callable[[], str], port: int) -> int:
-    """Serve until Ctrl-C."""
+    """Serve until a signal, such as Ctrl-C, ends the command."""
     with server(render, port) as open_server:
         print(f"http://{HOST}:{open_server.server_address[1]}/ (Ctrl-C ends it)", flush=True)
-        try:
-            open_server.serve_forever()
-        except KeyboardInterrupt:
-            print()
+        open_server.serve_forever()
     return 0

@@ -137,8 +137,13 @@ def read_settings(path: Path, options: argparse.Namespace) -> tuple[Sweep, dict[
 def _with_axes(settings: Sweep, options: argparse.Namespace) -> Sweep:
     grid, zipped = dict(settings.grid), dict(settings.zip)
     for axes, texts, option in ((grid, options.grid, "--grid"), (zipped, options.zip, "--zip")):
+        given: set[str] = set()
         for text in texts:
-            axes.update(parse_axes(text, option))
+            parsed = parse_axes(text, option)
+            if twice := sorted(given & parsed.keys()):
+                raise ConfigError(f"{option} {text}: {twice[0]} is there twice; give all of its values once")
+            given |= parsed.keys()
+            axes.update(parsed)
     if len(options.random) > 1:
         raise ConfigError("--random is there twice; give all distributions after one number of draws")
     drawn = settings

@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import Any
+from typing import Any, Final
 
 from dovetail_lab.sweep.store import Store
 from dovetail_lab.sweep.tables import check_metric
 from dovetail_lab.sweep.trial import Trial
+
+FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+"""What a formula begins with in a spreadsheet; one of a stranger's folder may call other programs."""
 
 
 def export(store: Store, form: str, metric: str, goal: str) -> str:
@@ -40,10 +43,19 @@ def _csv(store: Store, metric: str, goal: str) -> str:
     records = [record(store, trial) for trial in store.trials]
     columns = dict.fromkeys(name for each in records for name in each)
     out = io.StringIO()
-    writer = csv.DictWriter(out, list(columns), restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(map(cell, columns))
+    writer.writerows([cell(each.get(name, "")) for name in columns] for each in records)
     return out.getvalue()
+
+
+def cell(value: Any) -> Any:
+    """Return a value for a table: before a text that a spreadsheet would take for a formula comes an apostrophe.
+
+    >>> cell("=1+1"), cell("-"), cell(-0.5), cell("a-b")
+    ("'=1+1", "'-", -0.5, 'a-b')
+    """
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
 def _json(store: Store, metric: str, goal: str) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import attrs
+from annotated_types import Interval
+
+from dovetail_lab.recorded import LATEST
 
 Status = Literal[
     "waiting", "running", "interrupted", "paused", "done", "failed", "timeout", "pruned", "killed", "corrupt"
@@ -26,8 +29,8 @@ class State:
 
     status: Status = "waiting"
     attempts: int = 0
-    started: float | None = None
-    ended: float | None = None
+    started: Annotated[float, Interval(ge=0, le=LATEST)] | None = None
+    ended: Annotated[float, Interval(ge=0, le=LATEST)] | None = None
     reason: str = ""
     host: str = ""
     pid: int = 0

@@ -29,14 +29,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import attrs
 
 from dovetail.config import Config, dump
 from dovetail.errors import RunError, listing, nearest
-from dovetail.run.files import hold, is_held, read_lines, write_whole
+from dovetail.run.files import hold, is_held, read_json, read_text, write_whole
 from dovetail.run.folder import branch_folder
+from dovetail_lab.recorded import figures, fitted, value_of
 from dovetail_lab.sweep.same import refuse_other_trials
 from dovetail_lab.sweep.state import State, Status
 from dovetail_lab.sweep.trial import Planned, Trial
@@ -56,6 +57,14 @@ RECORD, BASE, DRIVER, STOP, CLAIM, STATE, LOG, CONFIG, JUDGED, PAUSE, ANCESTOR =
     "ancestor.json",
 )
 CLAIM_SECONDS = 2.0
+TYPES: Final[Mapping[str, Any]] = {
+    "config": str | None,
+    "metric": str,
+    "goal": Literal["max", "min"],
+    "space": dict[str, Any],
+    "trials": list[dict[str, Any]],
+}
+"""What is read of a sweep's record."""
 
 
 @attrs.frozen
@@ -117,20 +126,26 @@ class Store:
     def record(self) -> dict[str, Any]:
         """What `sweep.json` says."""
         try:
-            found = json.loads((self.path / RECORD).read_text())
+            found = read_json(self.path / RECORD)
         except (OSError, ValueError) as error:
             raise RunError(f"'{self.path / RECORD}' cannot be read: {error}") from error
         if not isinstance(found, dict) or found.get("format") != FORMAT:
             raise RunError(f"'{self.path / RECORD}' is not a record of a sweep that this version can read")
-        return found
+        try:
+            checked = {name: value_of(hint, found[name], name) for name, hint in TYPES.items() if name in found}
+        except ValueError as error:
+            raise RunError(f"'{self.path / RECORD}' cannot be read: {error}") from error
+        return found | checked
 
     @property
     def trials(self) -> tuple[Trial, ...]:
         """The trials, in the order in which they are to run."""
         try:
-            return tuple(Trial(**{**each, "overrides": tuple(each["overrides"])}) for each in self.record["trials"])
-        except (KeyError, TypeError) as error:
-            raise RunError(f"'{self.path / RECORD}' has an incomplete list of trials: {error!r}") from error
+            return tuple(fitted(Trial, each) for each in self.record["trials"])
+        except KeyError as error:
+            raise RunError(f"'{self.path / RECORD}' has no list of trials") from error
+        except ValueError as error:
+            raise RunError(f"'{self.path / RECORD}' has a trial that cannot be read: {error}") from error
 
     def find(self, word: str) -> Trial:
         """Return the trial whose id is, or begins with, a word.
@@ -166,7 +181,7 @@ class Store:
     def _written(self, trial: Trial) -> State:
         file = self.folder(trial) / STATE
         try:
-            return State(**json.loads(file.read_text()))
+            return fitted(State, read_json(file))
         except FileNotFoundError:
             return State()
 
@@ -174,7 +189,7 @@ class Store:
         """Say what is wrong with the run in a trial's folder, if anything is."""
         folder = self.folder(trial)
         try:
-            identity = json.loads((folder / "run.json").read_text())
+            identity = read_json(folder / "run.json")
             if identity["run_id"] != trial.id:
                 return f"run.json belongs to run {identity['run_id']}"
             if state.status == "done" and not (folder / "metrics.jsonl").exists():
@@ -236,7 +251,7 @@ class Store:
     def asked_to_stop(self, trial: Trial) -> tuple[Status, str] | None:
         """Return the status with which a trial is to end, and why; None if nobody asks."""
         try:
-            asked = json.loads((self.folder(trial) / STOP).read_text())
+            asked = read_json(self.folder(trial) / STOP)
         except FileNotFoundError:
             return None
         return asked["status"], asked["reason"]
@@ -253,7 +268,7 @@ class Store:
     def judged(self, trial: Trial) -> float:
         """Return the last step at which a rule for early stopping was asked about a trial; −∞ if it never was."""
         try:
-            return float((self.folder(trial) / JUDGED).read_text())
+            return float(read_text(self.folder(trial) / JUDGED))
         except (FileNotFoundError, ValueError):
             return -math.inf
 
@@ -272,7 +287,7 @@ class Store:
     def pauses_at(self, trial: Trial) -> float:
         """Return the number of the checkpoint at which a trial pauses; ∞ if it does not."""
         try:
-            return int((self.folder(trial) / PAUSE).read_text())
+            return int(read_text(self.folder(trial) / PAUSE))
         except (FileNotFoundError, ValueError):
             return math.inf
 
@@ -352,7 +367,7 @@ class Store:
 
     def metrics(self, trial: Trial) -> list[dict[str, Any]]:
         """Return what a trial has recorded of its RL phase; a line that is being written is left for later."""
-        return read_lines(self.folder(trial) / "metrics.jsonl", "rl")
+        return figures(self.folder(trial) / "metrics.jsonl", "rl")
 
     def last_words(self, trial: Trial, lines: int = 10) -> list[str]:
         """Return the end of a trial's log."""

@@ -34,6 +34,11 @@ class Trial:
     id: str
     group: str
 
+    def __attrs_post_init__(self) -> None:
+        """Refuse an id that is no name of a folder, which a record from a stranger may have."""
+        if self.id in ("", ".", "..") or "/" in self.id or "\0" in self.id:
+            raise ValueError(f"{self.id!r} cannot be the id of a run")
+
     @property
     def config_id(self) -> str:
         """The id that trials of several seeds have in common."""

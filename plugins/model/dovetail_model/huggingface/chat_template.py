@@ -157,9 +157,20 @@ def now() -> str:
 
 
 def saved_moment(folder: Path) -> str:
-    """Return the moment saved in a folder, or the current time if its template does not use one."""
+    """Return the moment saved in a folder, or the current time if its template does not use one.
+
+    Raises:
+        DataError: if it is not a moment.
+    """
     file = folder / MOMENT
-    return file.read_text().strip() if file.exists() else now()
+    if not file.is_file():
+        return now()
+    text = file.read_text(encoding="utf-8", errors="replace").strip()
+    try:
+        datetime.fromisoformat(text)
+    except ValueError as error:
+        raise DataError(f"'{file}' does not hold a moment: {error}; restore it") from error
+    return text
 
 
 def check_messages(messages: Sequence[Message]) -> None:

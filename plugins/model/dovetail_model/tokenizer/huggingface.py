@@ -88,7 +88,7 @@ class HuggingFace:
         tokens = _special_tokens(settings.get(CONFIG, {}), settings.get(SPECIAL, {}))
         place, text = self._template(source, chat_template, settings.get(CONFIG, {}))
         template = None
-        if text is not None:
+        if text:  # one of nothing would make every prompt empty
             template = ChatTemplate(source=text, place=place, tokens=tokens, options=self.chat_options, moment=moment)
         eos_ids = self._eos_ids(vocabulary, tokens, settings.get(GENERATION, {}), template, source.name)
         return HuggingFaceTokenizer(

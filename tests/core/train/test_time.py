@@ -1,4 +1,4 @@
-"""How a run spends its time: no compilation in later steps, a trace of some steps, and the shares in the summary."""
+"""How a run spends its time: no compilation in later steps, and the shares in the summary."""
 
 import json
 import re
@@ -10,16 +10,13 @@ import pytest
 from jax._src.array import ArrayImpl
 from tests.core.train.tiny import TINY
 
-from dovetail.cli import main
 from dovetail.config import load
-from dovetail.errors import ConfigError
 from dovetail.hookspecs import hookimpl
 from dovetail.registry import plugin_manager
 from dovetail.run.summary import summarise
 from dovetail.train.learner import Learner
 from dovetail.train.loop import train
 from dovetail.train.metrics import Clock
-from dovetail.train.profile import Window
 
 
 class Compilations:
@@ -78,15 +75,15 @@ class Fetches:
 
 @pytest.fixture(scope="module")
 def observed(tmp_path_factory):
-    """A run of four steps with mini-batches, traced in the third."""
-    folder, seen = tmp_path_factory.mktemp("runs") / "profiled", Compilations()
+    """A run of four steps with mini-batches."""
+    folder, seen = tmp_path_factory.mktemp("runs") / "observed", Compilations()
     overrides = ("sft.steps=1", "train.epochs=2", "train.mini_batch_size=8", "train.kl_coef=0.1", "eval.every=10")
     jax.monitoring.register_event_duration_secs_listener(seen.heard)
     plugin_manager().register(seen)
     try:
         with pytest.MonkeyPatch.context() as patch:
             fetches = Fetches(patch)
-            train(load(None, [*TINY, *overrides]), folder, profile=Window(3, 3))
+            train(load(None, [*TINY, *overrides]), folder)
     finally:
         plugin_manager().unregister(seen)
         jax.monitoring.unregister_event_duration_listener(seen.heard)
@@ -107,14 +104,6 @@ def test_nothing_is_compiled_after_the_second_step(observed):
 
 
 @pytest.mark.slow
-def test_the_trace_can_be_opened(observed):
-    folder, *_ = observed
-    found = [path.suffixes for path in (folder / "profile").rglob("*") if path.is_file()]
-    assert [".xplane", ".pb"] in [suffixes[-2:] for suffixes in found]
-    assert [".json", ".gz"] in [suffixes[-2:] for suffixes in found]
-
-
-@pytest.mark.slow
 def test_the_summary_says_where_the_time_went(observed):
     folder, *_ = observed
     text = summarise(folder)
@@ -124,23 +113,6 @@ def test_the_summary_says_where_the_time_went(observed):
     assert compiled["programs"] > 0
     assert re.search(r"compiled     \d+ programs in \d+ s, the last in step \d", text)
     assert all(name in text for name in ("rollout", "scoring", "update"))
-
-
-@pytest.mark.parametrize("text", ["5:7", "steps=7:5", "steps=0:2", "steps=a", "step=1", ""])
-def test_a_window_that_cannot_be_read(text):
-    with pytest.raises(ConfigError, match=r"write --profile steps=5:7, counted from 1"):
-        Window.parse(text)
-
-
-def test_a_window_beyond_the_run_is_refused_at_once(tmp_path, capsys):
-    overrides = [word for override in TINY for word in ("--set", override)]
-    assert main(["train", *overrides, "--folder", str(tmp_path / "run"), "--profile", "steps=9"]) == 1
-    assert "--profile steps=9:9 begins after train.steps = 4" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
-
-
-def test_one_step_may_be_traced():
-    assert Window.parse("steps=3") == Window(3, 3)
 
 
 def test_a_clock_counts_from_mark_to_mark():

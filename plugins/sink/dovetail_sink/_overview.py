@@ -1,9 +1,11 @@
-"""The overview that a run prints when it begins: device, types, the sizes of a step, and the planned memory."""
+"""The overview of a run when it begins: device, types, the sizes of a step, the planned memory, and its parameters."""
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,9 +13,27 @@ import jax.numpy as jnp
 from flax import nnx
 
 from dovetail.devices.mesh import memory_of
-from dovetail.progress import in_bytes
+from dovetail.errors import printable
+from dovetail.progress import in_bytes, is_watched
 from dovetail.step.buckets import described
 from dovetail.train.setup import Setup
+
+
+def show(setup: Setup, folder: Path) -> None:
+    """Print the overview if somebody watches the run, and write its parameters to the folder."""
+    write_parameters(setup, folder / "parameters.txt")
+    if is_watched():
+        print(printable("\n".join(overview(setup))), file=sys.stderr)
+
+
+def write_parameters(setup: Setup, path: Path) -> None:
+    """Write the policy's parameters with their shapes, types and sizes as a table."""
+    from clu import parameter_overview
+
+    table = parameter_overview.get_parameter_overview(
+        nnx.to_pure_dict(nnx.merge_state(*setup.weights)), include_stats=False
+    )
+    path.write_text(table + "\n")
 
 
 def overview(setup: Setup) -> list[str]:

@@ -9,10 +9,10 @@ from tests.core.train.several import ended, free_port, start_several
 from tests.core.train.tiny import TINY
 
 from dovetail.cli import main, parse
-from dovetail.cli.train import meeting
 from dovetail.errors import RunError
-from dovetail.run import join
-from dovetail.run.join import Meeting, joined
+from dovetail_executor.hosts import join
+from dovetail_executor.hosts.command import meeting
+from dovetail_executor.hosts.join import Meeting, joined
 
 
 @pytest.mark.slow
@@ -67,8 +67,8 @@ def test_a_port_that_is_taken_is_a_line(tmp_path, capfd, no_helper):
 @pytest.fixture
 def no_helper(monkeypatch):
     """Leave the stderr of the tests alone, and the limit on core files."""
-    monkeypatch.setattr("dovetail.run.aborts.translate_from_now_on", lambda: None)
-    monkeypatch.setattr("dovetail.run.aborts.know", lambda **what: None)
+    monkeypatch.setattr("dovetail_executor.hosts.aborts.translate_from_now_on", lambda: None)
+    monkeypatch.setattr("dovetail_executor.hosts.aborts.know", lambda **what: None)
     monkeypatch.setattr("resource.setrlimit", lambda *limit: None)
 
 

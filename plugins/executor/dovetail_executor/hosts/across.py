@@ -14,20 +14,20 @@ import attrs
 
 from dovetail.devices import processes
 from dovetail.devices.mesh import Devices
-from dovetail.devices.spanning import own_copy
 from dovetail.protocols import Weights
 from dovetail.train import in_flight
-from dovetail.train.ahead import InTurn, open_sampling
+from dovetail.train.channels import InTurn
 from dovetail.train.drawing import Message
 from dovetail.train.drawn import Extras
 from dovetail.train.metrics import WAITED, Clock
 from dovetail.train.order import InOrder, Task
 from dovetail.train.setup import Setup
+from dovetail_executor.hosts.own import own_copy, own_devices
 
 
 @attrs.define(kw_only=True)
 class Across(InOrder):
-    """See `dovetail.train.ahead.InTurn`; all processes call everything here, in the same order.
+    """See `dovetail.train.channels.End`; all processes call everything here, in the same order.
 
     Attributes:
         memory: arrays with the shapes of the curriculum's state; the values are in process 0.
@@ -45,13 +45,13 @@ class Across(InOrder):
     def open(
         cls, setup: Setup, extras: Extras, tasks: tuple[Task, ...], weights: Weights, version: int, cut: in_flight.Cut
     ) -> Across:
-        """Open the sampler's program in process 0; see `dovetail.train.ahead.open_sampling`."""
-        own = Devices.own(setup.config.mesh)
+        """Open the sampler's program in process 0; see `InTurn.open`."""
+        own = own_devices(setup.config.mesh)
         trained, frozen = (own_copy(each, own.place) for each in weights)
         inner = None
         if processes.is_first():
             with own.use():
-                inner = open_sampling(setup, extras, tasks, Weights(trained, frozen), version, cut)
+                inner = InTurn.open(setup, extras, tasks, Weights(trained, frozen), version, cut)
         return cls(tasks=tasks, taken=cut.taken, memory=cut.cursor.memory, frozen=frozen, own=own, inner=inner)
 
     def take(self, clock: Clock) -> Message:

@@ -9,13 +9,11 @@ import attrs
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-from dovetail.evaluation.best_of import majority_at_k, pass_at_k
-from dovetail.evaluation.checks import Answers, Check
 from dovetail.host.sampling import Sampled
 from dovetail.protocols import Episodes, Example
-
-Columns = dict[str, Float[np.ndarray, "prompt"]]
-"""One value per prompt for each metric, whose value is their mean; NaN for a prompt without one."""
+from dovetail.train.evaluation import Columns
+from dovetail_lab.evaluation.best_of import majority_at_k, pass_at_k
+from dovetail_lab.evaluation.checks import Answers, Check
 
 
 @attrs.frozen(kw_only=True)

@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from dovetail.cli import main
-from dovetail.cli.complete import component_names, configs, kinds, overrides
 from dovetail.registry import Origin, current
 from dovetail_kit.commands.completion import SHELLS
+from dovetail_kit.completions import component_names, configs, kinds, overrides
 
 
 def ask(line: str, tmp_path) -> list[str]:

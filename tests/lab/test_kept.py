@@ -10,6 +10,7 @@ from dovetail.errors import RunError
 from dovetail.run.blocks import block, blocks
 from dovetail.run.journal import MESSAGES
 from dovetail.train.loop import train
+from dovetail_lab.kept import kept_by
 from dovetail_rollout.rollout.vanilla import Vanilla
 
 CONFIG = (
@@ -71,7 +72,7 @@ def test_messages_that_are_not_all_there_are_refused(source, tmp_path, first, la
     some = b"".join(block(*each) for each in list(blocks(source / MESSAGES))[first:last])
     (copy / MESSAGES).write_bytes(damage(some))
     with pytest.raises(RunError, match=message):
-        train(load(source / "config.gin", ["run.keep_messages=False"]), tmp_path / "again", replays=copy)
+        train(load(source / "config.gin", ["run.keep_messages=False"]), tmp_path / "again", opening=kept_by(copy))
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path, capsys):

@@ -9,19 +9,62 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key
 
+from dovetail import progress
 from dovetail.config import Config
+from dovetail.data import prompt_stream
+from dovetail.devices import processes
 from dovetail.devices.compiled import share
-from dovetail.errors import DataError
-from dovetail.host.prompts import LengthReport, Limit, encode, encode_completions, fit, rendered
+from dovetail.host.prompts import encode, encode_completions
+from dovetail.interruptions import stop_if_asked, uninterrupted
 from dovetail.protocols import Example, Weights
-from dovetail.step.algorithm import part
+from dovetail.step import keys
+from dovetail.step.algorithm import part, sft_optimiser
 from dovetail.step.forward import Model, quantities
 from dovetail.step.gradients import Optimiser, accumulate
 from dovetail.step.parts import Floats, Part, Sums, masked_sum
 from dovetail.step.update import Trained
+from dovetail.train.metrics import Clock, means
+from dovetail.train.session import SFT, Run
 from dovetail.train.settled import sizing
 from dovetail.train.setup import Setup
-from dovetail.train.texts import prompt_limit
+from dovetail.train.texts import demonstrations
+
+
+def warm_start(run: Run) -> Any:
+    """Train on demonstrations for `sft.steps` steps; return the policy's trained parameters."""
+    setup, total = run.setup, run.config.sft.steps
+    optimiser, hyper = sft_optimiser(run.config)
+    policy = Trained(setup.weights.trained, optimiser.init(setup.weights.trained))
+    found, reports = demonstrations(setup, *longest(run.config))
+    stream = prompt_stream(found, run.config.run.seed, run.config.sft.batch_size)
+    first = 0
+    if saved := run.resumes(SFT):
+        policy, first = run.restore(policy), saved.step
+        stream.set_state(saved.data)
+    else:
+        run.tell(*reports)
+    update = compile_sft(setup, optimiser)
+    for step in range(first, total):
+        clock = Clock()
+        if not processes.several():
+            run.keep(SFT, step, policy, stream.get_state())
+        stop_if_asked()
+        progress.begin("warm start", total=None)
+        examples = next(stream)
+        batch = processes.told_arrays(lambda examples=examples: as_batch(examples, setup))
+        with uninterrupted():
+            run.forget()
+            dropout = keys.stream(run.config.run.seed, keys.DROPOUT, step)
+            policy, sums = update(
+                policy, setup.weights.frozen, batch, jnp.int32(step), jnp.int32(total), dropout, hyper
+            )
+            metrics = means(sums)
+            run.stop_if_not_finite(SFT, step, metrics, ("sft/loss", "sft/grad_norm"), batch)
+            clock.mark("update")
+            run.record(SFT, step + 1, metrics, clock.timings(int(batch["mask"].sum())))
+        if run.due(step + 1, total):
+            run.checkpoint(SFT, step + 1, policy, stream.get_state())
+    return policy.params
 
 
 def longest(config: Config) -> tuple[str, int]:
@@ -29,37 +72,6 @@ def longest(config: Config) -> tuple[str, int]:
     if config.sft.max_tokens:
         return "sft.max_tokens", config.sft.max_tokens
     return "sampling.max_tokens", config.sampling.max_tokens
-
-
-def demonstrations(setup: Setup, setting: str, most: int) -> tuple[Any, list[LengthReport]]:
-    """Return the demonstrations of at most so many tokens, and reports of those that do not fit.
-
-    Args:
-        setup: what the run is made of.
-        setting: the setting that limits them, for messages.
-        most: its value, tokens of a completion with its end.
-
-    Raises:
-        DataError: if the task does not have demonstrations.
-    """
-    config = setup.config
-    examples = setup.task.examples("sft")
-    if not len(examples) or "completion" not in examples[0]:
-        name = config.choice("train.task").component.name
-        readers = [call.label for call in setup.algorithm.plan.calls if call.inputs == "demonstrations"]
-        advice = f"{readers[0]} reads them, take another task" if readers else "set sft.steps = 0"
-        raise DataError(f"task {name} has no demonstrations (examples with a completion); {advice}")
-    completions = Limit(
-        split="sft",
-        column="completion",
-        tokens=most - 1,
-        setting=f"{setting} - 1",
-        action=config.sft.long_completions,
-        action_setting="sft.long_completions",
-    )
-    examples, first = fit(rendered(examples, setup.render), setup.tokenizer, prompt_limit(config, "sft"))
-    examples, second = fit(examples, setup.tokenizer, completions)
-    return examples, [first, second]
 
 
 def as_batch(examples: list[Example], setup: Setup) -> dict[str, np.ndarray]:

@@ -5,22 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
-from collections.abc import Callable
 from typing import Any
-
-Completer = Callable[..., list[str]]
-
-
-def completed(action: argparse.Action, completer: Completer) -> None:
-    """Let a function provide the completions of an argument."""
-    action.completer = completer  # pyright: ignore[reportAttributeAccessIssue] - argcomplete reads this attribute
-
-
-def answer(parser: argparse.ArgumentParser) -> None:
-    """Print the completions that the shell asks for in environment variables (`_ARGCOMPLETE` and others), and exit."""
-    import argcomplete
-
-    argcomplete.autocomplete(parser, always_complete_options="long")
 
 
 def kinds(prefix: str, **_: Any) -> list[str]:

@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import attrs
 import numpy as np
 
-from dovetail.config import Eval
-from dovetail.data import in_order
-from dovetail.evaluation.checks import ACCURACY, Answers, Check
-from dovetail.evaluation.outcomes import Columns, Outcomes
+from dovetail.config import Config, Eval
+from dovetail.host.rewards import Scorer
 from dovetail.host.sampling import Sampled, Sampler
-from dovetail.protocols import Example, Sampling
+from dovetail.protocols import Example, Sampling, Task
 from dovetail.step import keys
+from dovetail.train.evaluation import Evaluation, Opening
+from dovetail.train.setup import Setup
+from dovetail_lab.evaluation.checks import ACCURACY, Answers, Check, make_answers, make_checks
+from dovetail_lab.evaluation.outcomes import Outcomes
 
 
 def _ignore(done: int) -> None:
     """Do nothing: the default where progress is not shown."""
-
-
-@attrs.frozen(kw_only=True)
-class Evaluation:
-    """The result of an evaluation: for each metric a value per prompt, and the first completions as records."""
-
-    columns: Columns
-    records: list[dict[str, Any]]
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """Each metric's mean over the prompts that have a value (`eval/accuracy`, `eval/pass@k`, ...)."""
-        given = {name: values[~np.isnan(values)] for name, values in self.columns.items()}
-        return {f"eval/{name}": float(values.mean()) for name, values in given.items() if len(values)}
 
 
 @attrs.frozen(kw_only=True)
@@ -103,3 +91,35 @@ class Evaluator:
         """Complete and score one batch."""
         size = min(self.settings.batch_size, len(self.examples))
         return self.sampler.score(self.sampler.complete.in_full_batch(examples, chunk_keys, sampling, size))
+
+
+def in_order(examples: Sequence[Example], batch: int) -> Iterator[list[Example]]:
+    """Yield all examples in batches; the last batch may be smaller.
+
+    >>> [len(chunk) for chunk in in_order([{"prompt": "a"}] * 7, batch=3)]
+    [3, 3, 1]
+    """
+    for start in range(0, len(examples), batch):
+        yield [examples[i] for i in range(start, min(start + batch, len(examples)))]
+
+
+def during_training(config: Config, scorer: Scorer, task: Task) -> Opening:
+    """Return what opens the evaluator of a run, after a check of its settings.
+
+    Raises:
+        DovetailError: as `make_checks`.
+    """
+    checks = make_checks(config, scorer, task)
+
+    def opened(setup: Setup, sampler: Sampler) -> Evaluator:
+        return Evaluator(
+            sampler=sampler,
+            examples=setup.eval_examples,
+            checks=checks,
+            answers=make_answers(config),
+            settings=config.eval,
+            sampling=config.sampling,
+            seed=config.run.seed,
+        )
+
+    return opened

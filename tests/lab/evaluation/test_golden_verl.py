@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.golden import Fact, load
 
-from dovetail.evaluation.best_of import pass_at_k
+from dovetail_lab.evaluation.best_of import pass_at_k
 
 FUNCTION = "process_validation_metrics"
 CASE = next(case for case in load("verl")[0] if case["function"] == FUNCTION)

@@ -18,10 +18,9 @@ from typing import Any, Final
 
 import attrs
 
-from dovetail.devices.presence import devices
 from dovetail.devices.processes import client, wait_for
 from dovetail.errors import DovetailError, DovetailWarning, RunError, printable
-from dovetail.run import aborts
+from dovetail_executor.hosts import aborts
 
 FAILED, HEARD, HELLO, TIME = "dovetail/failed", "dovetail/heard", "dovetail/hello", "dovetail/time"
 AUTO: Final = "auto"
@@ -73,8 +72,8 @@ class Meeting:
 
 
 @contextlib.contextmanager
-def joined(meeting: Meeting | None, identity: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
-    """Return a context in which this process is one of those of a run; it does nothing without a meeting, or alone.
+def joined(meeting: Meeting, identity: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
+    """Return a context in which this process is one of those of a run; it does nothing for a process that is alone.
 
     Args:
         meeting: how the processes connect.
@@ -83,8 +82,7 @@ def joined(meeting: Meeting | None, identity: Callable[[], Mapping[str, Any]]) -
     Raises:
         RunError: if the other processes do not come, cannot be reached, or are about to do something else.
     """
-    if meeting is None or meeting.processes == 1:
-        devices()
+    if meeting.processes == 1:
         yield
         return
     aborts.translate_from_now_on()

@@ -1,13 +1,6 @@
-"""The two programs of reinforcement learning, and the channels between them.
+"""Sampling ahead: the sampler's program in a thread of its own, while the trainer updates.
 
-```text
-sampler:  for each version v:  take weights v; evaluate if due; draw batch v + k    (v = 0: also batches 0 ... k-1)
-trainer:  for each step n:     take batch n; update; publish weights n + 1
-```
-
-Each program reads the messages of the other from a channel, waits if there are none yet, and never looks at a clock.
-Such a Kahn process network (Kahn 1974) computes the same messages however fast its programs are. With k = 0 they take
-turns in one thread.
+The two programs still compute the same messages however fast they are; see `dovetail.train.channels`.
 
 With `train.in_flight` the sampler's program does look for newer weights while it draws a batch, and then its messages
 depend on how fast the trainer is. They are still at most k updates old, and evaluations still have the weights of v.
@@ -27,11 +20,12 @@ from dovetail import progress
 from dovetail.devices.population import CURRENT
 from dovetail.plan.roles import ROLLOUT
 from dovetail.protocols import Weights
-from dovetail.train import in_flight
-from dovetail.train.drawing import Cursor, Drawing, Message
+from dovetail.train.channels import InTurn
+from dovetail.train.drawing import Drawing, Message
 from dovetail.train.drawn import Extras
+from dovetail.train.in_flight import Cut
 from dovetail.train.metrics import WAITED, Clock
-from dovetail.train.order import InOrder, Task
+from dovetail.train.order import Task
 from dovetail.train.setup import Setup
 
 SAMPLER: Final = "sampler"
@@ -56,43 +50,6 @@ class Failed:
 
 
 @attrs.define(kw_only=True)
-class InTurn(InOrder):
-    """The trainer's end of the channels without running ahead: a task is done when its message is requested.
-
-    Attributes:
-        drawing: the sampler's program.
-        cursor: the position from which the batch after the last received one continues.
-    """
-
-    drawing: Drawing
-    cursor: Cursor
-
-    def take(self, clock: Clock) -> Message:
-        """Return the next message.
-
-        Raises:
-            DovetailError: the error of the sampler's program.
-        """
-        message = self.drawing.do(self.tasks[self.taken], clock)
-        self.cursor = getattr(message, "cursor", self.cursor)
-        self.taken += 1
-        return message
-
-    def publish(self, weights: Weights, version: int, clock: Clock) -> None:
-        """Give the sampler new weights, or copies if it has its own devices."""
-        self.drawing.use(self.drawing.setup.hand_over.lend(weights, ROLLOUT), version)
-        clock.mark("sync")
-
-    def cut(self, version: int) -> in_flight.Cut:
-        """Return the part of these weights' checkpoint that belongs to the sampler's program and the channels."""
-        return in_flight.Cut(taken=self.taken, cursor=self.cursor)
-
-    def close(self) -> None:
-        """End the sampler's program."""
-        self.drawing.close()
-
-
-@attrs.define(kw_only=True)
 class Ahead(InTurn):
     """The trainer's end if the sampler's program runs in its own thread, at most `train.staleness` batches ahead.
 
@@ -110,6 +67,28 @@ class Ahead(InTurn):
     _made: queue.SimpleQueue[Made | Failed] = attrs.field(factory=queue.SimpleQueue)
     _stopped: threading.Event = attrs.field(factory=threading.Event)
     _thread: threading.Thread | None = None
+
+    @classmethod
+    def open(
+        cls, setup: Setup, extras: Extras, tasks: tuple[Task, ...], weights: Weights, version: int, cut: Cut
+    ) -> Ahead:
+        """Open the sampler's program with the oldest weights that it still needs, and start it; see `InTurn.open`."""
+        published = {
+            older: setup.hand_over(Weights(trained, weights.frozen), ROLLOUT) for older, trained in cut.weights.items()
+        }
+        published[version] = setup.hand_over(weights, ROLLOUT)
+        oldest = min(published)
+        drawing = Drawing.open(setup, extras, published[oldest], oldest, cut.cursor)
+        opened = cls(
+            drawing=drawing,
+            tasks=tasks,
+            taken=cut.taken,
+            cursor=drawing.cursor(),
+            used=frozenset(task.version for task in tasks),
+            published=published,
+            pending=deque(Made(message) for message in cut.messages),
+        )
+        return opened.start()
 
     def start(self) -> Ahead:
         """Start the thread with the first task after the pending messages."""
@@ -148,10 +127,10 @@ class Ahead(InTurn):
             self._given.put((version, self.published[version]))
         clock.mark("sync")
 
-    def cut(self, version: int) -> in_flight.Cut:
+    def cut(self, version: int) -> Cut:
         """Return the current contents for a checkpoint: messages in the channel, and older weights still needed."""
         self._receive()
-        return in_flight.Cut(
+        return Cut(
             taken=self.taken,
             cursor=self.cursor,
             messages=tuple(made.message for made in self.pending if isinstance(made, Made)),
@@ -225,37 +204,3 @@ class Ahead(InTurn):
     def _arrive(self, given: tuple[int, Weights] | None) -> None:
         if given is not None:
             self._arrived[given[0]] = given[1]
-
-
-def open_sampling(
-    setup: Setup, extras: Extras, tasks: tuple[Task, ...], weights: Weights, version: int, cut: in_flight.Cut
-) -> InTurn:
-    """Open the sampler's program.
-
-    Args:
-        setup: the run.
-        extras: what is drawn beside the prompts.
-        tasks: all tasks of the program in this run.
-        weights: the newest weights of the policy.
-        version: their number.
-        cut: the state of the channels at the start of the run, or at the checkpoint that it resumes from.
-    """
-    if not setup.config.train.staleness:
-        drawing = Drawing.open(setup, extras, setup.hand_over.lend(weights, ROLLOUT), version, cut.cursor)
-        return InTurn(drawing=drawing, tasks=tasks, taken=cut.taken, cursor=drawing.cursor())
-    published = {
-        older: setup.hand_over(Weights(trained, weights.frozen), ROLLOUT) for older, trained in cut.weights.items()
-    }
-    published[version] = setup.hand_over(weights, ROLLOUT)
-    oldest = min(published)
-    drawing = Drawing.open(setup, extras, published[oldest], oldest, cut.cursor)
-    opened = Ahead(
-        drawing=drawing,
-        tasks=tasks,
-        taken=cut.taken,
-        cursor=drawing.cursor(),
-        used=frozenset(task.version for task in tasks),
-        published=published,
-        pending=deque(Made(message) for message in cut.messages),
-    )
-    return opened.start()

@@ -6,8 +6,9 @@ from tests.core.train.tiny import TINY
 
 from dovetail.config import load
 from dovetail.errors import DataError
-from dovetail.train import sft
 from dovetail.train.setup import set_up
+from dovetail.train.texts import demonstrations
+from dovetail_loss.warm_start import as_batch, longest
 
 
 def made(folder, *overrides):
@@ -18,8 +19,8 @@ def test_demonstrations_are_padded_to_a_width_of_their_own(tmp_path):
     batches = []
     for limit, overrides in ((None, ()), (10, ("sampling.max_tokens=24",))):
         setup = made(tmp_path / str(limit), f"sft.max_tokens={limit}", "sampling.max_tokens=10", *overrides)
-        found, _ = sft.demonstrations(setup, *sft.longest(setup.config))
-        batches.append(sft.as_batch(list(found[:4]), setup))
+        found, _ = demonstrations(setup, *longest(setup.config))
+        batches.append(as_batch(list(found[:4]), setup))
     of_sampling, own = batches
     assert own["tokens"].shape == (4, 10)
     for name, array in own.items():
@@ -29,4 +30,4 @@ def test_demonstrations_are_padded_to_a_width_of_their_own(tmp_path):
 def test_a_demonstration_over_the_limit_names_the_setting_that_it_exceeds(tmp_path):
     setup = made(tmp_path, "sft.max_tokens=3", "sampling.max_tokens=24")
     with pytest.raises(DataError, match=r"exceed sft.max_tokens - 1 = 2 .*sft.long_completions"):
-        sft.demonstrations(setup, *sft.longest(setup.config))
+        demonstrations(setup, *longest(setup.config))

@@ -14,19 +14,15 @@ from dovetail.protocols import Weights
 from dovetail.run.blocks import blocks
 from dovetail.run.journal import MESSAGES
 from dovetail.train import in_flight
+from dovetail.train.channels import Opening
 from dovetail.train.drawing import Cursor, Message
 from dovetail.train.metrics import Clock
 from dovetail.train.order import InOrder, Task
 
 
-def head(task: Task, message: Message) -> dict[str, Any]:
-    """Return the header of a kept message, which precedes its arrays."""
-    return {"version": task.version, "batch": task.batch, **in_flight.values_of(message)}
-
-
 @attrs.define(kw_only=True)
 class Kept(InOrder):
-    """The messages that a run has taken from its sampler, in the same order; see `dovetail.train.ahead.InTurn`."""
+    """The messages that a run has taken from its sampler, in the same order; see `dovetail.train.channels.End`."""
 
     path: Path
     cursor: Cursor
@@ -78,6 +74,11 @@ class Kept(InOrder):
 
     def close(self) -> None:
         """Do nothing."""
+
+
+def kept_by(run: Path) -> Opening:
+    """Return what opens the messages that the run in a folder has kept, in place of a sampler's program."""
+    return lambda setup, extras, tasks, weights, version, cut: Kept.open(run, tasks, cut.taken, cut.cursor)
 
 
 def _said(task: Task) -> str:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from dovetail.run.aborts import KNOWN, rewritten
+from dovetail_executor.hosts.aborts import KNOWN, rewritten
 
 BEGIN = (
     "F1122 19:18:12.403934   25835 client.h:80] Terminating process because the JAX distributed service detected fatal"
@@ -49,6 +49,6 @@ def test_errors_of_the_run_itself_stay_as_they_are():
 
 @pytest.mark.parametrize("how", ["abort()", "threading.Thread(target=abort).start(); time.sleep(60)"])
 def test_an_abort_ends_as_a_failure_does(how):
-    code = "import ctypes, threading, time\nfrom dovetail.run.aborts import translate_from_now_on\n"
+    code = "import ctypes, threading, time\nfrom dovetail_executor.hosts.aborts import translate_from_now_on\n"
     code += f"abort = ctypes.CDLL(None).abort\ntranslate_from_now_on()\n{how}"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 1

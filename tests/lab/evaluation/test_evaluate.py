@@ -7,12 +7,12 @@ from tests.core.train.tiny import TINY
 
 from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError
-from dovetail.evaluation.checks import make_answers, make_checks
-from dovetail.evaluation.evaluate import Evaluator
 from dovetail.host.completer import Completer
 from dovetail.host.sampling import Sampler
 from dovetail.train.columns import make_scorer
 from dovetail.train.texts import prompts
+from dovetail_lab.evaluation.checks import make_answers, make_checks
+from dovetail_lab.evaluation.evaluate import Evaluator
 from dovetail_lab.evaluation.report import figures
 
 RIGHT, NEAR, WRONG = "<answer>10</answer>", "<answer>{}</answer>", "<answer>7"

@@ -1,0 +1,1 @@
+"""One run in several processes, on one host or several."""

@@ -1,0 +1,36 @@
+"""The devices of one process of several, and copies of what spans all processes on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.sharding import Sharding
+
+from dovetail.config.settings import Mesh
+from dovetail.devices.mesh import AXES, KINDS, Devices
+from dovetail.devices.processes import is_first
+from dovetail.devices.spanning import everywhere, moved
+
+
+def own_devices(settings: Mesh) -> Devices:
+    """Return a mesh of this process's devices, in a shape as similar as possible to that of all devices."""
+    here = jax.local_device_count()
+    inner = math.gcd(settings.tp, here)
+    return Devices(jax.make_mesh((here // inner, inner), AXES, KINDS, devices=jax.local_devices()))
+
+
+def own_copy(state: Any, place: Callable[..., Sharding | None]) -> Any:
+    """Return a copy of a state on the devices of process 0; all processes must call this.
+
+    The other processes get None. One parameter at a time is briefly replicated on every device.
+    """
+
+    def bring(value: jax.Array, sharding: Sharding | None) -> jax.Array | None:
+        here = everywhere(value).addressable_data(0)
+        return jax.device_put(here, sharding) if is_first() else None
+
+    found = moved(state, place, bring)
+    return found if is_first() else None

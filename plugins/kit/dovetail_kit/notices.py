@@ -1,0 +1,64 @@
+"""Lines about a config that is valid, and has bindings without effect or settings that are probably not intended."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dovetail.errors import printable
+
+if TYPE_CHECKING:
+    from dovetail.config import Config
+
+
+def before_training(options: argparse.Namespace, config: Config, folder: Path) -> AbstractContextManager[None]:
+    """Print the notices of a config that is about to be trained."""
+    print_notices(config)
+    return nullcontext()
+
+
+def print_notices(config: Config) -> None:
+    """Print the bindings without effect, and warnings about settings that are valid but probably unintended."""
+    for unused in config.unused:
+        print(printable(unused))
+    for warning in warnings(config):
+        print(f"warning: {printable(warning)}")
+
+
+def warnings(config: Config) -> list[str]:
+    """Return one line for each setting that is allowed but probably not intended."""
+    from dovetail.plan import plan_step
+    from dovetail.plan.compared import cuts
+    from dovetail.step.algorithm import cannot_pack, keeps_order
+
+    found = []
+    kl = config.choice("train.kl").component
+    if config.train.kl_coef and config.train.kl_in == "loss" and kl.declares.get("zero_expected_gradient"):
+        found.append(
+            f"train.kl = {kl.name} has zero expected gradient: in the loss it adds noise and pulls nowhere; set"
+            " train.kl_in = 'reward', or choose an estimator with a gradient"
+        )
+    advantage = config.choice("train.advantage").component
+    if config.train.group_size == 1 and {"shift_invariant", "zero_mean"} & {*advantage.declares}:
+        found.append(
+            f"train.group_size = 1: advantage '{advantage.name}' compares the completions of a group, so with one each"
+            " no reward has any effect"
+        )
+    plan = config.plan or plan_step(config)
+    schedule = config.setting("train.schedule")
+    scheduled = any(choice.params.get("scheduled") for choice in config.several("train.loss_terms"))
+    if schedule and "schedule_weight" not in plan and not scheduled:
+        found.append(f"train.schedule = {schedule} has no effect: no chosen component reads 'schedule_weight'")
+    if config.train.length_buckets > 1 and (why := keeps_order(plan)):
+        found.append(f"train.length_buckets = {config.train.length_buckets} has no effect: {why}")
+    if config.train.packing and (why := cannot_pack(config, plan)):
+        found.append(f"train.packing = True has no effect: {why}")
+    if cuts(config.sampling) and not plan.measures_mismatch:
+        found.append(
+            f"sampling.{cuts(config.sampling)[0]}: mismatch/ is not measured, as the sampler's log-probabilities are"
+            " over what the cut leaves and nothing scores over the same; sampling.logps = 'vocabulary' compares like"
+            " with like, where the engine reports that"
+        )
+    return found
