@@ -56,6 +56,7 @@ CASES = {
     "NaN": (returning([1.0, math.nan]), "reward mine gave nan to sample 1"),
     "infinity": (returning([-math.inf, 1.0]), "reward mine gave -inf to sample 0"),
     "beyond float64": (returning([10**400, 1.0]), "reward mine gave 1000.* to sample 0"),
+    "a square beyond float32": (returning([1.0, -1e20]), r"gave -1e\+20 to sample 1.* of at most 1e\+18, or None"),
     "a word": (returning(["good", 1.0]), "reward mine gave 'good' to sample 0"),
     "a number as text": (returning(["1.0", 1.0]), "reward mine gave '1.0' to sample 0"),
     "text for a list": (returning("10"), "reward mine .*'10'"),
@@ -117,7 +118,7 @@ def test_what_a_function_does_to_the_process_is_undone(tmp_path, monkeypatch):
         "    return [0.0, 0.0]\n"
     )
     before = signal.getsignal(signal.SIGTERM)
-    reward = Functions(path="own.py", name="f")
+    reward = Functions(path=str(tmp_path / "own.py"), name="f")
     with pytest.warns(
         DovetailWarning, match=r"own\.py: f: while it was called it changed the working folder, .*SIGTERM"
     ):
