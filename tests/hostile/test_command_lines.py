@@ -190,3 +190,17 @@ def test_an_exit_in_the_midst_of_a_command_is_not_a_success(monkeypatch, capsys)
     monkeypatch.setattr("dovetail.cli.parse", lambda given: options)
     assert main([]) == 1
     assert capsys.readouterr().err.startswith("error: a plugin has called sys.exit()")
+
+
+def test_what_is_no_exception_is_one_line_all_the_same(monkeypatch, capsys):
+    """Libraries in Rust panic with what derives from BaseException alone."""
+
+    class PanicException(BaseException):
+        pass
+
+    def panics(options):
+        raise PanicException("index out of bounds\nnote: run with")
+
+    monkeypatch.setattr("dovetail.cli.parse", lambda given: argparse.Namespace(run=panics))
+    assert main([]) == 1
+    assert capsys.readouterr().err.startswith("error: unforeseen, PanicException: index out of bounds note: run with;")

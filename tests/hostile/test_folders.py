@@ -4,6 +4,7 @@ import json
 import os
 from html.parser import HTMLParser
 
+import attrs
 import pytest
 from tests.hostile.case import Case, attempt, attempt_call, contents
 
@@ -319,6 +320,24 @@ def test_records_that_are_a_pipe_are_not_waited_for(tmp_path):
 def test_an_opened_run_whose_identity_is_gone(tmp_path):
     (tmp_path / "run.json").write_text("{}")
     attempt_call(lambda: open_run(tmp_path).id, RunError, "run.json' has no 'run_id'")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("phase", "../../x"), ("phase", 3), ("step", "x"), ("step", -1), ("data", []), ("journal", {"a": "b"})],
+)
+def test_a_checkpoint_that_says_something_odd(name, value, tmp_path):
+    """Its phase and its step are in the name of the folder that an evaluation writes."""
+    kept = Checkpoints(tmp_path, keep=2)
+    kept.save(1, {"w": 1.0}, attrs.evolve(Saved(phase="rl", step=1, data={}, journal={}), **{name: value}))
+    attempt_call(kept.newest, RunError, r"checkpoint '.*steps/1' cannot be read .*another kind of phase, step")
+    kept.close()
+
+
+def test_checkpoints_that_are_a_file(tmp_path):
+    (tmp_path / "checkpoints").write_text("mine")
+    attempt_call(lambda: Checkpoints(tmp_path / "checkpoints", keep=2), RunError, "cannot be used for checkpoints: ")
+    assert (tmp_path / "checkpoints").read_text() == "mine"
 
 
 @pytest.mark.parametrize("damage", ["meta", "state", "all"])

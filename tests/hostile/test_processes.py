@@ -220,6 +220,7 @@ def test_a_signal_while_a_report_is_served(signum, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
+    assert process.stdout is not None
     assert process.stdout.readline().startswith("http://127.0.0.1:")
     for _ in range(1 if signum == signal.SIGINT else 2):
         process.send_signal(signum)

@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import os
+import signal
 import sys
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 from tests.core.host.test_rewards import EXAMPLES, scorer
 from tests.hostile.case import attempt_call
 
-from dovetail.errors import ConfigError, RewardError
+from dovetail.errors import ConfigError, DovetailWarning, RewardError
 from dovetail_reward.reward.compute_score import ComputeScore
 from dovetail_reward.reward.functions import Functions
 
@@ -54,6 +56,7 @@ CASES = {
     "NaN": (returning([1.0, math.nan]), "reward mine gave nan to sample 1"),
     "infinity": (returning([-math.inf, 1.0]), "reward mine gave -inf to sample 0"),
     "beyond float64": (returning([10**400, 1.0]), "reward mine gave 1000.* to sample 0"),
+    "a square beyond float32": (returning([1.0, -1e20]), r"gave -1e\+20 to sample 1.* of at most 1e\+18, or None"),
     "a word": (returning(["good", 1.0]), "reward mine gave 'good' to sample 0"),
     "a number as text": (returning(["1.0", 1.0]), "reward mine gave '1.0' to sample 0"),
     "text for a list": (returning("10"), "reward mine .*'10'"),
@@ -86,6 +89,9 @@ OWN = {
     "scores without end": ("import itertools; return itertools.repeat(1.0)", "f returned more than 2 scores"),
     "a number as text": ("return ['1.0', 1.0]", "f gave '1.0'"),
     "text for a list": ("return '10'", "f returned '10'; return a list"),
+    "complex numbers": ("return [1j, 1.0]", "f gave 1j, which is no number: TypeError: "),
+    "rows for numbers": ("import numpy; return numpy.zeros((2, 2))", "f gave .*, which is no number: TypeError: "),
+    "beyond float64": ("return [10**400, 1.0]", "f gave 1000.*, which is no number: OverflowError: "),
     "a dict for a list": ("return {'a': 1.0, 'b': 2.0}", "f returned {'a': 1.0, 'b': 2.0}; return a list"),
 }
 
@@ -103,6 +109,22 @@ def test_a_reward_from_a_file(body, pattern, tmp_path):
         (TypeError, ValueError), match=pattern.replace("f returned", "g returned").replace("f gave", "gave")
     ):
         batched(COMPLETIONS, [{"answer": "2"}] * 2)
+
+
+def test_what_a_function_does_to_the_process_is_undone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(
+        "import os, signal\ndef f(completions):\n    os.chdir('/')\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "    return [0.0, 0.0]\n"
+    )
+    before = signal.getsignal(signal.SIGTERM)
+    reward = Functions(path=str(tmp_path / "own.py"), name="f")
+    with pytest.warns(
+        DovetailWarning, match=r"own\.py: f: while it was called it changed the working folder, .*SIGTERM"
+    ):
+        reward(COMPLETIONS, ["a", "b"], [{}, {}], [[1], [2]])
+    assert os.getcwd() == str(tmp_path)
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_functions_of_a_file_do_not_share_lists(tmp_path):

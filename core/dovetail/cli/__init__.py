@@ -62,7 +62,9 @@ def _run(given: Sequence[str], traceback: bool, interrupted: list[int]) -> int:
     except BrokenPipeError:
         silence()
         return 0
-    except (Exception, KeyboardInterrupt) as error:
+    except SystemExit:
+        raise
+    except BaseException as error:  # a panic of a library in Rust is no Exception
         if isinstance(error, KeyboardInterrupt) or interrupted:
             with suppress(OSError):  # the terminal may be gone
                 print("stopped; run the same command again to go on", file=sys.stderr, flush=True)
@@ -87,7 +89,7 @@ def _status(options: argparse.Namespace) -> int:
         raise RunError(f"a plugin has called sys.exit() in the middle of the command; {FLAG} shows where") from error
 
 
-def _blamed(error: Exception) -> str:
+def _blamed(error: BaseException) -> str:
     """Return ` in NAME of DISTRIBUTION [FILE:LINE]:` if a third party's component raised it."""
     with suppress(Exception):  # the registry itself may be what raised
         whose = blamed(error, [each for each in current().components() if each.origin.distribution != ENGINE])

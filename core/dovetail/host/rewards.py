@@ -30,6 +30,9 @@ log-probabilities as sampled. With an agent loop of several turns there are also
 episode, the interaction's last state, the reason why it ended, and the number of tool calls; a completion is then the
 policy's own text of all turns."""
 
+LARGEST: Final = 1e18
+"""The greatest size of a score: advantages are computed in float32, which is to hold the squares of a group."""
+
 Metrics = Mapping[str, Float[np.ndarray, "seq"]]
 """Metrics of completions by name; NaN for completions that do not have the metric."""
 
@@ -264,10 +267,10 @@ def _number(score: Any, name: str, index: int, given: Mapping[str, list[Any]]) -
         number = math.nan if isinstance(score, str | bytes) else float(score)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not math.isfinite(number):
+    if not abs(number) <= LARGEST:
         raise RewardError(
             f"reward {name} gave {score!r} to sample {index}, prompt {shown(given['prompts'][index])}, completion"
-            f" {shown(given['completions'][index])}; return a finite number, or None to abstain"
+            f" {shown(given['completions'][index])}; return a finite number of at most {LARGEST:g}, or None to abstain"
         )
     return number
 

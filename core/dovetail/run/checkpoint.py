@@ -51,6 +51,13 @@ class Saved:
     data: dict[str, Any]
     journal: dict[str, int]
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is of the right types; the phase is in the names of folders, and may be a stranger's."""
+        counts = (self.step, *self.journal.values()) if isinstance(self.journal, dict) else (None,)
+        whole = all(type(count) is int and count >= 0 for count in counts)
+        return self.phase in ("sft", "rl") and whole and isinstance(self.data, dict)
+
 
 @attrs.frozen
 class _NewestAndBest(preservation_policy.PreservationPolicy):
@@ -92,7 +99,10 @@ class Checkpoints:
         self._folder = folder.absolute()
         kept = _NewestAndBest(keep, scores)
         options = ocp.CheckpointManagerOptions(preservation_policy=kept, enable_async_checkpointing=False)
-        self._manager = ocp.CheckpointManager(self._folder / "steps", options=options)
+        try:
+            self._manager = ocp.CheckpointManager(self._folder / "steps", options=options)
+        except OSError as error:
+            raise RunError(f"'{self._folder}' cannot be used for checkpoints: {error.strerror or error}") from error
 
     @property
     def numbers(self) -> list[int]:
@@ -121,7 +131,10 @@ class Checkpoints:
                 f"checkpoint '{self._folder / 'steps' / str(number)}' does not say its {' and '.join(missing)}: it is"
                 " not one of this version of Dovetail"
             )
-        return Saved(**{name: meta[name] for name in names})  # an older version may have stored more
+        saved = Saved(**{name: meta[name] for name in names})  # an older version may have stored more
+        if not saved.is_plain:
+            raise self._unreadable(number, ValueError("it says another kind of phase, step, data or journal"))
+        return saved
 
     @_one_at_a_time
     def save(self, number: int, state: Any, saved: Saved) -> Path:
@@ -166,6 +179,7 @@ class Checkpoints:
         Raises:
             RunError: if the part has other shapes than `like`, or cannot be read.
         """
+        _hush_later_errors()
         try:
             return self._restore_part(number, path, like)
         except RunError:
@@ -225,13 +239,20 @@ class Checkpoints:
 @functools.cache
 def _hush_later_errors() -> None:
     """When an array cannot be read, tensorstore prints a traceback for every other one, which nobody awaits then."""
-    print_it = sys.excepthook
+    print_it, print_unraisable = sys.excepthook, sys.unraisablehook
+
+    def is_later(kind: type[BaseException], error: BaseException | None) -> bool:
+        return kind is RuntimeError and str(error) == "Event loop is closed"
 
     def hook(kind: type[BaseException], error: BaseException, where: Any) -> None:
-        if kind is not RuntimeError or str(error) != "Event loop is closed":
+        if not is_later(kind, error):
             print_it(kind, error, where)
 
-    sys.excepthook = hook
+    def unraisable(found: Any) -> None:
+        if not is_later(found.exc_type, found.exc_value):
+            print_unraisable(found)
+
+    sys.excepthook, sys.unraisablehook = hook, unraisable
 
 
 def _said(error: Exception) -> str:

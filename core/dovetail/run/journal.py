@@ -68,6 +68,8 @@ class Journal:
     def position(self) -> dict[str, int]:
         """Flush the files to disk, and return their sizes in bytes, which are stored with a checkpoint."""
         for file in self._files.values():
+            if not os.fstat(file.fileno()).st_nlink:
+                raise RunError(f"'{file.name}' was removed while the run wrote to it; begin again in another folder")
             try:
                 # after a power failure, a checkpoint could not be resumed without the records that precede it
                 os.fsync(file.fileno())

@@ -126,7 +126,7 @@ def test_none_abstains():
     ("function", "message"),
     [
         (short, "reward short returned 1 scores for 2 completions"),
-        (nan, "reward nan gave nan to sample 1, prompt '1.2', completion 'b'; return a finite number, or None"),
+        (nan, "reward nan gave nan to sample 1, prompt '1.2', completion 'b'; return a finite number of at most"),
         (words, "reward words gave 'good' to sample 0"),
         (
             failing,

@@ -84,6 +84,15 @@ def test_a_run_that_begins_again_begins_with_empty_records(tmp_path):
     assert (tmp_path / "metrics.jsonl").read_bytes() == b""
 
 
+def test_records_that_are_removed_meanwhile_are_missed(tmp_path):
+    journal = Journal(tmp_path)
+    journal.metrics("rl", 1, {"reward/mean": 0.5})
+    (tmp_path / "metrics.jsonl").unlink()
+    with pytest.raises(RunError, match=r"metrics\.jsonl' was removed while the run wrote to it"):
+        journal.position()
+    journal.close()
+
+
 def test_a_full_disk_is_one_line(tmp_path):
     journal = Journal(tmp_path)
     journal._files["metrics.jsonl"].close()

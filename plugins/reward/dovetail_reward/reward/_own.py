@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import ConfigError, listing, nearest
+from dovetail.registry.places import first_line
 
 
 @functools.cache
@@ -75,7 +76,12 @@ def number_of(score: Any, who: str) -> float | None:
     """Return a score as a number, or None."""
     if isinstance(score, str | bytes):
         raise TypeError(f"{who} gave {shown(score)}; return a number, or None to abstain")
-    return None if score is None else float(score)
+    if score is None:
+        return None
+    try:
+        return float(score)
+    except Exception as error:  # what an object of the user's does is anything
+        raise TypeError(f"{who} gave {shown(score)}, which is no number: {first_line(error)}") from error
 
 
 def shown(value: Any) -> str:
