@@ -55,3 +55,15 @@ class NeverEnds(_Draws):
 class DrawsFromTheEnd(_Draws):
     def values(self, space, draws, seed, index):
         return super().values(space, draws, seed, draws - index)
+
+
+@caught_by("sampler", "tries_other_settings")
+class EachOneTwice(_Draws):
+    def values(self, space, draws, seed, index):
+        return super().values(space, draws, seed, index // 2)
+
+
+@caught_by("sampler", "tries_other_settings")
+class OneNumberForAllKeys(_Draws):
+    def values(self, space, draws, seed, index):
+        return {key: form.draw(seed, "any", index) for key, form in space.items()}

@@ -7,6 +7,7 @@ have arbitrary labels. The gaps contain observations, so that its rows are episo
 from __future__ import annotations
 
 import functools
+import re
 import zlib
 from typing import Any, Final
 
@@ -252,17 +253,27 @@ def widened(fields: Fields, columns: int) -> Fields:
 
 
 def spoilt(fields: Fields, value: float) -> Fields:
-    """Write a value where components must not read: outside the mask, and in completions without policy tokens."""
+    """Write a value where components must not read: outside the mask, and in completions without policy tokens.
+
+    What is about answers or demonstrations has their mask.
+    """
     mask = fields["mask"]
 
     def spoil(name: str, array: np.ndarray) -> np.ndarray:
-        seen = mask if has_tokens(array) else mask.any(axis=1)
+        seen = _own_mask(name, fields) if has_tokens(array) else mask.any(axis=1)
         if name == "turn_rewards":
             seen = make_turns()["turn_mask"] & seen[:, None]
         return np.where(seen.reshape(seen.shape + (1,) * (array.ndim - seen.ndim)), array, np.float32(value))
 
     dirty = {name: spoil(name, array) for name, array in fields.items() if is_float(array) and name != "weights"}
     return fields | dirty
+
+
+def _own_mask(name: str, fields: Fields) -> np.ndarray:
+    """Return the mask of the tokens that a field is about."""
+    own = next((f"{text}_mask" for text in ("answer", "demo") if re.search(rf"(^|_){text}_", name)), "mask")
+    known = fields.get(own, known_fields()[own])
+    return known if known.shape == fields["mask"].shape else fields["mask"]
 
 
 def renumbered(fields: Fields, number: int) -> Fields:

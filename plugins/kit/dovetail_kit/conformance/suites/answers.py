@@ -124,7 +124,10 @@ def no_answer_no_score(subject: Subject) -> None:
 
 @check("reward", claim="last_answer", when=is_alone, fix="Take the last match, not the first: re.findall(...)[-1].")
 def the_last_answer(subject: Subject) -> None:
-    """If a completion gives two answers, the last one counts."""
+    """If a completion gives two answers, the last one counts.
+
+    A completion that corrects itself would be scored by its mistake.
+    """
     record, answer = _good(subject)
     wrong = _with(record, answer, NUMBERS[0], answer)["completions"]
     right = record["completions"]
@@ -169,7 +172,10 @@ def runs_no_code(subject: Subject) -> None:
     *REWARDS, when=is_pure, fix="Go through columns by name, or in sorted order; the order of a dict or set is chance."
 )
 def order_of_columns(subject: Subject) -> None:
-    """The order in which a record names its columns, or a set its elements, changes nothing."""
+    """The order in which a record names its columns, or a set its elements, changes nothing.
+
+    The order of columns is that of a file, and the order of a set changes from process to process.
+    """
     records = records_of(subject)
     expected = call_on(subject, [dict(record) | {"examples": dict(record)} for record in records])
     turned = [dict(reversed(record.items())) for record in records]

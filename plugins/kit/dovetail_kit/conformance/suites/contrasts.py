@@ -17,6 +17,8 @@ from dovetail_kit.conformance.suites.batches import kept_tokens
 from dovetail_kit.conformance.suites.directions import EPSILON, FAR_OFF, ROW
 
 APART = 3.0
+SHORT, FULL = 3, 7
+"""Two other rows of the batch whose first token is the policy's."""
 VALUES = frozenset({"values", "old_values"})
 DISCOUNT = re.compile(r"gamma|discount")
 CAP = re.compile(r"(upper|cap|ceiling|highest)(_|$)|^max(imum)?_")
@@ -92,6 +94,35 @@ def a_larger_discount_reaches_further(subject: Subject) -> None:
                 f"a reward of 5 on the last token moves the first advantage by {reach[0]:.6g} with '{name}' = 0.5, and"
                 f" by {reach[1]:.6g} with 0.9"
             )
+
+
+@check(
+    "advantage",
+    reads=["token_rewards"],
+    when=lambda component: (
+        bool(VALUES & {*component.reads}) and "turns" not in component.reads and _float_named(DISCOUNT)(component)
+    ),
+    fix="δ = reward + gamma · next value - value, and gamma · lambda in the sum of what follows.",
+)
+def a_discount_of_zero_sees_nothing_later(subject: Subject) -> None:
+    """Where every discount is zero, neither later rewards nor later values count for a token.
+
+    A discount that is applied to the trace, and not to the next value, leaves the critic's bias where it is to be cut.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    floats = subject.floats | {name: np.float32(1e-6) for name in _own(subject, DISCOUNT)}
+    first, last = np.flatnonzero(fields["mask"][ROW])[[0, -1]]
+    places = []
+    for name in ("token_rewards", *(VALUES & fields.keys())):
+        for value in (3.0, -3.0):
+            moved = fields[name].copy()
+            moved[ROW, first + 1 : last + 1] = value
+            found = case.run(fields | {name: moved}, floats).value
+            low, high = found[SHORT, 0], found[FULL, 0]  # a place between two others, which whitening leaves as it is
+            places.append(float((found[ROW, first] - low) / (high - low)))
+        if not abs(places[-1] - places[-2]) < 1e-3 * max(1.0, abs(places[-1])):
+            raise Failed(f"later {name} of 3 or -3 change the advantage of the first token")
 
 
 @check(

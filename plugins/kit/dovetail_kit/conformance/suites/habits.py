@@ -20,7 +20,7 @@ from dovetail_kit.conformance.suites.curricula import PROMPTS, SAMPLES, generato
 from dovetail_kit.conformance.suites.data import opened
 from dovetail_kit.conformance.suites.elsewhere import JOURNAL
 from dovetail_kit.conformance.suites.replays import history_of
-from dovetail_kit.conformance.suites.sweeps import open_study, play_study
+from dovetail_kit.conformance.suites.sweeps import DRAWS, open_study, play_study
 
 ROUNDS = 200
 LEARNT = 40
@@ -75,7 +75,10 @@ def learns_from_scores_that_are_there(subject: Subject) -> None:
 
 @check("replay", fix="Put the groups whose scores differ into the buffer, and return them in a later step.")
 def something_joins(subject: Subject) -> None:
-    """In six steps whose groups have mixed scores, some group joins a later one."""
+    """In six steps whose groups have mixed scores, some group joins a later one.
+
+    A buffer that nothing leaves costs memory and changes nothing.
+    """
     if not any(earlier["mask"].any() for earlier, _ in history_of(subject)):
         raise Failed(f"nothing has joined in {len(history_of(subject))} steps")
 
@@ -102,7 +105,10 @@ def _left(subject: Subject, records: list[tuple[int, dict[str, float]]]) -> tupl
     fix="Write each record when it comes, or gather them until close(); declare newest_only=True if that is meant.",
 )
 def keeps_every_record(subject: Subject) -> None:
-    """What is left after six records is not what is left after the last of them alone, unless declared newest_only."""
+    """What is left after six records is not what is left after the last of them alone, unless declared newest_only.
+
+    A curve of which only the last point is left shows nothing.
+    """
     if subject.declared.get("newest_only"):
         raise Inapplicable("it declares newest_only")
     records = [
@@ -171,10 +177,21 @@ def sets_what_there_is(subject: Subject) -> None:
 
 @check("sampler", fix="Let the number of the draw enter into each draw.")
 def tries_other_settings(subject: Subject) -> None:
-    """Its proposals differ from one another."""
-    proposals = [tuple(sorted(each.values.items())) for each in play_study(subject)]
-    if len(proposals) > 1 and len(set(proposals)) == 1:
-        raise Failed(f"all {len(proposals)} proposals are {dict(proposals[0])}")
+    """Its proposals differ from one another, unless they go on with others, and its keys do not all rise together.
+
+    A sweep that draws one number for all keys sees a line through the space.
+    """
+    fresh = [each.values for each in play_study(subject) if each.goes_on_with is None and each.copies is None]
+    again = [number for number, values in enumerate(fresh) if values in fresh[:number]]
+    if again:
+        raise Failed(f"of {len(fresh)} proposals {len(again) + 1} are alike, such as {dict(fresh[again[0]])}")
+    space, study = open_study(subject)
+    asked = [study.ask().values for _ in range(DRAWS)]
+    lr, epsilon, *_ = (sorted(range(DRAWS), key=lambda number: asked[number][key]) for key in space)
+    if lr in (epsilon, epsilon[::-1]):
+        raise Failed(
+            f"in {DRAWS} proposals, {' and '.join([*space][:2])} are in the same order, or in the opposite one"
+        )
 
 
 def _asked(subject: Subject, curve: Any, others: Any) -> bool:
