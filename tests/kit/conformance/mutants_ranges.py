@@ -7,8 +7,11 @@ from typing import Annotated, Any, ClassVar
 import attrs
 import jax
 import jax.numpy as jnp
+import optax
 from annotated_types import Ge, Gt, Interval
 from tests.kit.conformance.mutants import caught_by, right
+from tests.kit.conformance.mutants_answers import numbers, paid
+from tests.kit.conformance.mutants_others import _Columns
 
 from dovetail.arrays import Groups, full_precision, gae_trace, importance_ratio, log_ratio, masked, per_token
 from dovetail.protocols import Step
@@ -81,6 +84,30 @@ def an_unbounded_ratio_in_a_metric(logps, old_logps, advantages, mask):
 @caught_by("kl", "not_negative_on_average")
 def of_the_old_policy(old_logps, ref_logps):
     return 0.5 * jnp.square(full_precision(old_logps) - full_precision(ref_logps))
+
+
+@caught_by("kl", "finite_differences")
+def its_exponential_held_fixed(logps, ref_logps):
+    y = jnp.clip(full_precision(ref_logps) - full_precision(logps), -20.0, 20.0)
+    return jax.lax.stop_gradient(jnp.exp(y)) - y - 1.0
+
+
+@caught_by("correction", "no_more_than_the_ratio")
+def the_ratio_twice(old_logps, rollout_logps, mask, *, upper: float = 5.0):
+    _, ratio = importance_ratio(old_logps, rollout_logps, mask)
+    return jnp.where(mask, jnp.minimum(jnp.square(ratio), upper), 0.0), mask
+
+
+@caught_by("correction", "no_more_than_the_ratio")
+def to_first_order(old_logps, rollout_logps, mask, *, upper: float = 5.0):
+    return jnp.where(mask, jnp.minimum(1.0 + log_ratio(old_logps, rollout_logps, mask), upper), 0.0), mask
+
+
+@caught_by("loss_term", "towards_the_better")
+@declares(whole_groups=True)
+def prefers_the_worse(logps, scores, group_ids, mask):
+    worse = -Groups.of(group_ids, mask).deviations(scores)
+    return jnp.where(mask, -worse[:, None] * masked(logps, mask), 0.0)
 
 
 @caught_by("loss_term", "garbage")
@@ -169,6 +196,43 @@ class WithItsAnswer:
 
     def corpus(self) -> Any:
         return [example["prompt"] for example in self.examples("sft")]
+
+
+@caught_by("reward", "by_its_group")
+def ties_by_their_order(completions, group_ids):
+    places = [(group, len(text), row) for row, (text, group) in enumerate(zip(completions, group_ids, strict=True))]
+    return [sum(other[0] == own[0] and other < own for other in places) / len(places) for own in places]
+
+
+@caught_by("reward", "the_whole_answer")
+@paid
+def digits_in_any_order(completions, answer):
+    return [float(any(sorted(n) == sorted(a) for n in numbers(t))) for t, a in zip(completions, answer, strict=True)]
+
+
+@caught_by("task", "records")
+@attrs.frozen(kw_only=True)
+class MessagesOfNobody(_Columns):
+    def examples(self, split: str) -> Any:
+        return [each | {"prompt": [{"content": each["prompt"]}]} for each in super().examples(split)]
+
+
+@caught_by("task", "records")
+@attrs.frozen(kw_only=True)
+class NumbersInOneSplit(_Columns):
+    def examples(self, split: str) -> Any:
+        return [each | {"answer": int(each["answer"])} if split == "eval" else each for each in super().examples(split)]
+
+
+@caught_by("optimizer", "keeps_its_state")
+def counts_no_step(learning_rate):
+    inner = optax.adam(learning_rate)
+
+    def update(updates, state, params=None):
+        updates, (adam, *others) = inner.update(updates, state, params)
+        return updates, (adam._replace(count=state[0].count), *others)
+
+    return optax.GradientTransformation(inner.init, update)
 
 
 @right("advantage")

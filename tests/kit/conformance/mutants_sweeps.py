@@ -9,6 +9,7 @@ import attrs
 from tests.kit.conformance.mutants import caught_by
 
 from dovetail_executor.sampler.random import Drawn
+from dovetail_lab.sweep import Distribution
 
 
 @attrs.frozen(kw_only=True)
@@ -67,3 +68,9 @@ class EachOneTwice(_Draws):
 class OneNumberForAllKeys(_Draws):
     def values(self, space, draws, seed, index):
         return {key: form.draw(seed, "any", index) for key, form in space.items()}
+
+
+@caught_by("sampler", "draws_rates_by_their_logarithm")
+class DrawsEvenly(_Draws):
+    def values(self, space, draws, seed, index):
+        return {key: Distribution("uniform", form.arguments).draw(seed, key, index) for key, form in space.items()}

@@ -76,12 +76,13 @@ def nothing_is_kept(subject: Subject) -> None:
 
 @check("reward", claim="examples", when=is_alone, fix="Compare whole answers: 42 is not the answer 421.")
 def the_whole_answer(subject: Subject) -> None:
-    """A number that contains the answer is not the answer, and neither is the beginning of the answer.
+    """A number that contains the answer is not the answer, and neither is its beginning, or it read backwards.
 
     As a substring, 42 occurs in 421, and in every sufficiently long sequence of digits.
     """
     record, answer = _good(subject)
     wrong = [f"{answer}1", f"1{answer}", f"9{answer}9", *([answer[:-1]] if len(answer) > 1 else [])]
+    wrong += [answer[::-1]] if answer[::-1] != answer else []
     good, *others = call_on(subject, [_with(record, answer, said, answer) for said in (answer, *wrong)])
     for said, score in zip(wrong, others, strict=True):
         if score is not None and good is not None and not np.sum(score) < np.sum(good):

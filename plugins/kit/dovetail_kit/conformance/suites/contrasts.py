@@ -18,7 +18,7 @@ from dovetail_kit.conformance.suites.directions import EPSILON, FAR_OFF, ROW
 
 APART = 3.0
 SHORT, FULL = 3, 7
-"""Two other rows of the batch whose first token is the policy's."""
+"""Two other rows of the batch whose first token is the policy's; that of the first of them is its only one."""
 VALUES = frozenset({"values", "old_values"})
 DISCOUNT = re.compile(r"gamma|discount")
 CAP = re.compile(r"(upper|cap|ceiling|highest)(_|$)|^max(imum)?_")
@@ -180,6 +180,29 @@ def corrects_what_is_off(subject: Subject) -> None:
                 f"with log-ratios of {gap:g} in one completion and 0 in all others, the others weigh"
                 f" {others.mean():.6g} on average instead of {usual[0]:.6g}, as that one does"
             )
+
+
+@check(
+    "correction",
+    reads=["old_logps", "rollout_logps"],
+    unless="scales",
+    fix="Weigh by the ratio, exp(old_logps - rollout_logps), once; the exponential keeps it positive.",
+)
+def no_more_than_the_ratio(subject: Subject) -> None:
+    """If one token is off, which is a completion of its own, its weight is between 1 and its ratio, or zero.
+
+    A ratio that is applied twice corrects what is right already, and a negative weight trains a token the wrong way.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    for gap in (0.3, -0.3, FAR_OFF, -FAR_OFF):
+        off = fields["old_logps"].copy()
+        off[SHORT] -= np.float32(gap)
+        result = case.run(fields | {"rollout_logps": off})
+        weight = float(np.where(kept_tokens(result, fields), result.value, 0)[SHORT, 0])
+        low, high = sorted((1.0, float(np.exp(gap))))
+        if weight and not low - EPSILON <= weight <= high + EPSILON:
+            raise Failed(f"where the log-ratio is {gap:g}, and the ratio {np.exp(gap):.6g}, the weight is {weight:.6g}")
 
 
 @check(

@@ -47,7 +47,7 @@ def records(subject: Subject) -> None:
     """Examples have a prompt and the columns that rewards may read; demonstrations have a completion.
 
     A completion in a training example is an answer that a reward or the prompt could give away, and so is a prompt that
-    ends with it.
+    ends with it. A reward that takes texts fails on the first number.
     """
     task = task_of(subject)
     for split in SPLITS:
@@ -57,8 +57,9 @@ def records(subject: Subject) -> None:
             raise Failed("the split train is empty")
         for number, example in enumerate(first_of(examples)):
             where = f"{split}[{number}]"
-            if not isinstance(example.get("prompt"), str | Sequence) or not example["prompt"]:
-                raise Failed(f"{where} has the prompt {example.get('prompt')!r}")
+            prompt = example.get("prompt")
+            if not isinstance(prompt, str | Sequence) or not prompt or not _is_said(prompt):
+                raise Failed(f"{where} has the prompt {prompt!r}; a message has a role and a content")
             missing = [column for column in task.columns if column not in example]
             if missing and split != "sft":
                 raise Failed(f"{where} lacks {listing(missing)}, which `columns` announces")
@@ -66,6 +67,26 @@ def records(subject: Subject) -> None:
                 raise Failed(f"{where} has the completion {example.get('completion')!r}")
             if split != "sft" and "completion" in example:
                 raise Failed(f"{where} has a completion")
+    _of_one_type(task.columns, [each for split in SPLITS[:2] for each in first_of(task.examples(split))])
+
+
+def _is_said(prompt: Any) -> bool:
+    """Tell whether it is a text, or messages with a role and a content."""
+    return isinstance(prompt, str) or all(
+        isinstance(each, Mapping) and "role" in each and ("content" in each or len(each) > 1) for each in prompt
+    )
+
+
+def _of_one_type(columns: Sequence[str], examples: Sequence[Any]) -> None:
+    """Complain about a column that holds texts in some examples, and numbers in others."""
+    for column in columns:
+        types = {str if isinstance(each[column], str) else float for each in examples if _is_plain(each.get(column))}
+        if len(types) > 1:
+            raise Failed(f"the column '{column}' holds texts in some examples, and numbers in others")
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
 def _keeps_the_answer(split: str, examples: Sequence[Any]) -> None:
@@ -234,13 +255,14 @@ def renders_conversations(subject: Subject) -> None:
 
     A prompt with brackets and quotation marks in it is one that no model was trained on.
     """
-    said = [{"role": "user", "content": "What is 3 + 4?"}]
-    try:
-        shown = tokenizer_of(subject).render(said)
-    except DovetailError:
-        return
-    if "What is 3 + 4?" not in shown or repr(said[0])[1:8] in shown:
-        raise Failed(f"the conversation {said} is rendered as {shown!r}")
+    first, last = ({"role": "user", "content": text} for text in ("What is 3 + 4?", "And half of it?"))
+    for said in ([first], [first, {"role": "assistant", "content": "It is 7."}, last]):
+        try:
+            shown = tokenizer_of(subject).render(said)
+        except DovetailError:
+            return
+        if repr(first)[1:8] in shown or not all(message["content"] in shown for message in said):
+            raise Failed(f"the conversation {said} is rendered as {shown!r}")
 
 
 @check("tokenizer", fix="Save everything that encode and decode depend on.")

@@ -24,6 +24,7 @@ from dovetail_kit.conformance.suites.sweeps import DRAWS, open_study, play_study
 
 ROUNDS = 200
 LEARNT = 40
+MANY_DRAWS = 24
 LESSONS = 20
 RECORDS = 30
 CLEAR = 0.02
@@ -132,6 +133,11 @@ def tells_records_apart(subject: Subject) -> None:
     before = _left(subject, records(0.0, 0))
     if _left(subject, records(0.3, 0)) == before:
         raise Failed("it leaves the same whether figures are 0.01 to 0.3 or 0.31 to 0.6")
+    level, rising = (
+        [(step, dict.fromkeys(names, 0.123 + slope * step)) for step, _ in records(0.0, 0)] for slope in (0.0, 1e-4)
+    )
+    if _left(subject, level) == _left(subject, rising):
+        raise Failed("it leaves the same whether figures are 0.123 throughout, or rise by 0.0001 from step to step")
     if _left(subject, records(0.0, 2)) == before:
         raise Failed(f"it leaves the same for the steps 1 to {RECORDS} and for the steps 3 to {RECORDS + 2}")
 
@@ -192,6 +198,20 @@ def tries_other_settings(subject: Subject) -> None:
         raise Failed(
             f"in {DRAWS} proposals, {' and '.join([*space][:2])} are in the same order, or in the opposite one"
         )
+
+
+@check("sampler", fix="Draw `loguniform` by the logarithm: exp(uniform(log low, log high)), or form.draw(...).")
+def draws_rates_by_their_logarithm(subject: Subject) -> None:
+    """Of 24 proposals, with no result told, one at least is in the lower third of a learning rate's logarithmic range.
+
+    Drawn evenly between 1e-5 and 1e-2, nine rates of ten are above 1e-3, and the small ones are never tried.
+    """
+    space, study = open_study(subject, MANY_DRAWS)
+    key, form = next((key, form) for key, form in space.items() if form.form == "loguniform")
+    low, high = form.arguments
+    asked = [study.ask().values[key] for _ in range(MANY_DRAWS)]
+    if min(asked) > low * (high / low) ** (1 / 3):
+        raise Failed(f"of {MANY_DRAWS} proposals of {key}, which is {form}, the lowest is {min(asked):.3g}")
 
 
 def _asked(subject: Subject, curve: Any, others: Any) -> bool:

@@ -122,8 +122,9 @@ def extremes(subject: Subject) -> None:
 
 
 @check(
-    *LOSSES,
+    *LEARNT,
     unless="surrogate",
+    when=lambda component: not component.declares.get("unbiased_gradient"),  # which the value of a divergence may lack
     fix="Find the jax.lax.stop_gradient or the custom derivative that is in the way; declare surrogate=True if it is"
     " intended.",
 )

@@ -165,6 +165,10 @@ def keeps_its_state(subject: Subject) -> None:
         raise Failed(f"its state has arrays of type {half[0]} for parameters in float32")
     if jax.tree.leaves(begun) and not differ(after, begun):
         raise Failed("after three steps its state is what it was at first")
+    earlier = dict(jax.tree.leaves_with_path(begun))
+    for path, leaf in jax.tree.leaves_with_path(after):
+        if str(path[-1]).endswith("count") and np.array_equal(leaf, earlier[path]):
+            raise Failed(f"after three steps '{jax.tree_util.keystr(path)}' in its state is {leaf}, as it was at first")
 
 
 @check("early_stopping", fix="Compare with the others at the same step: higher is better.")

@@ -106,6 +106,28 @@ def towards_the_teacher(subject: Subject) -> None:
 
 
 @check(
+    "loss_term",
+    reads=["logps", "scores"],
+    fix="Prefer the completion with the higher score: the loss falls as its log-probabilities rise above the other's.",
+)
+def towards_the_better(subject: Subject) -> None:
+    """Descending makes completions with higher scores likelier than those of their prompt with lower ones.
+
+    With the two exchanged, what is rejected is learnt, and the loss falls as it should.
+    """
+    case = ArrayCase.of(subject)
+    fields = batch.with_scores(case.fields(), np.arange(batch.ROWS) % 2)
+    gradient = np.where(fields["mask"], case.run(fields).gradients["logps"], 0).sum(axis=1)
+    better = fields["scores"] > 0.5
+    pull = float(gradient[better].sum() - gradient[~better].sum())
+    if pull > EPSILON:
+        raise Failed(
+            f"scores are 0 or 1, and the gradient by logps is {gradient[better].sum():.6g} in the better completions"
+            f" and {gradient[~better].sum():.6g} in the others"
+        )
+
+
+@check(
     "value_loss",
     reads=["values", "old_values", "returns"],
     fix="Take the larger of the clipped and the unclipped error, not the smaller.",

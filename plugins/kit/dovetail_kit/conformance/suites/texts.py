@@ -201,7 +201,8 @@ def by_itself(subject: Subject) -> None:
 
 @check(*REWARDS, when=ranks, fix="Compare with the completions of the same group only, and with all of them.")
 def by_its_group(subject: Subject) -> None:
-    """A completion gets the same result whatever the other groups are, and in any order of completions.
+    """A completion gets the same result whatever the other groups are, and in any order of completions; the same
+    completion twice in a group gets it twice.
 
     It is arbitrary which groups share a batch, and in which order.
     """
@@ -213,6 +214,9 @@ def by_its_group(subject: Subject) -> None:
         rows = [number for number, record in enumerate(records) if record["group_ids"] == group]
         members = [records[number] for number in rows]
         _compare(members, [first[number] for number in rows], call_on(subject, members), ROUNDING)
+    among = [*records, *records]
+    twice = call_on(subject, among)
+    _compare(records, twice[: len(records)], twice[len(records) :], ROUNDING)
 
 
 def equal_within(ours: Any, theirs: Any, within: float) -> bool:
