@@ -228,7 +228,7 @@ class NumbersInOneSplit(_Columns):
 def counts_no_step(learning_rate):
     inner = optax.adam(learning_rate)
 
-    def update(updates, state, params=None):
+    def update(updates: Any, state: Any, params: Any = None) -> Any:
         updates, (adam, *others) = inner.update(updates, state, params)
         return updates, (adam._replace(count=state[0].count), *others)
 
