@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, ClassVar
 
 import attrs
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from annotated_types import Ge, Gt, Interval
 from tests.kit.conformance.mutants import caught_by, right
 from tests.kit.conformance.mutants_answers import numbers, paid
+from tests.kit.conformance.mutants_contrasts import Bytes
 from tests.kit.conformance.mutants_others import _Columns
 
 from dovetail.arrays import Groups, full_precision, gae_trace, importance_ratio, log_ratio, masked, per_token
@@ -115,6 +118,16 @@ def demonstrations_under_the_policys_mask(demo_logps, mask):
     return masked(-demo_logps, mask)
 
 
+@caught_by("loss_term", "garbage")
+def the_policys_own_tokens_as_demonstrations(logps, demo_mask):
+    return masked(-logps, demo_mask)
+
+
+@caught_by("completion_filter", "flaws_do_not_help")
+def what_went_wrong(tool_errors, mask):
+    return mask & (tool_errors > 0)[:, None]
+
+
 @caught_by("loss_mask", "never_negative")
 def weighs_by_the_score(scores, mask):
     return per_token(masked(scores, jnp.any(mask, axis=-1)), mask)
@@ -196,6 +209,38 @@ class WithItsAnswer:
 
     def corpus(self) -> Any:
         return [example["prompt"] for example in self.examples("sft")]
+
+
+@caught_by("reward", "hostile_texts", raises="JSONDecodeError")
+def reads_an_object(completions):
+    return [float("answer" in json.loads(text)) if text.startswith("{") else 0.0 for text in completions]
+
+
+@caught_by("reward_manager", "more_is_not_less")
+@attrs.frozen(kw_only=True)
+class WhichIsTheLargest:
+    def __call__(self, score_table: Any, reward_names: Any) -> Any:
+        return np.argmax(score_table, axis=1).astype(float)
+
+
+@caught_by("tokenizer", "round_trip")
+@attrs.frozen(kw_only=True)
+class WithABeginning:
+    def make(self, corpus: Any) -> Any:
+        return _Begins()
+
+    load = make
+
+
+@attrs.frozen(kw_only=True)
+class _Begins(Bytes):
+    vocab_size: int = 259
+
+    def encode(self, text: str) -> list[int]:
+        return [258, *super().encode(text)]
+
+    def decode(self, ids: Any) -> str:
+        return super().decode([i for i in ids if i != 258])
 
 
 @caught_by("reward", "by_its_group")

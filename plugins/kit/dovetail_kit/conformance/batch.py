@@ -31,6 +31,9 @@ ANCHOR_IDS: Final = ((0, -1, -1), (0, 4, -1), (0, 2, -1), (0, -1, -1), (0, -1, -
 """In the group of four, two episodes visit the same state in turn 1, and one of them visits it again. Numbers are not
 comparable across groups."""
 
+TEXTS: Final = ("answer", "demo")
+"""Texts other than the completion that have tokens of their own."""
+
 Fields = dict[str, Any]
 
 
@@ -271,8 +274,13 @@ def spoilt(fields: Fields, value: float) -> Fields:
 
 def _own_mask(name: str, fields: Fields) -> np.ndarray:
     """Return the mask of the tokens that a field is about."""
-    own = next((f"{text}_mask" for text in ("answer", "demo") if re.search(rf"(^|_){text}_", name)), "mask")
-    known = fields.get(own, known_fields()[own])
+    own = next((text for text in TEXTS if re.search(rf"(^|_){text}_", name)), "")
+    if own:
+        known = fields.get(f"{own}_mask", known_fields()[f"{own}_mask"])
+    elif any(fields.get(f"{text}_mask") is fields["mask"] for text in TEXTS):  # the policy's tokens are others
+        known = known_fields()["mask"]
+    else:
+        known = fields["mask"]
     return known if known.shape == fields["mask"].shape else fields["mask"]
 
 

@@ -10,7 +10,7 @@ from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.compare import Result, finite, same
 from dovetail_kit.conformance.subject import Subject
 
-FLAWS = ("truncated", "void_turns")
+FLAWS = ("truncated", "void_turns", "tool_errors")
 """Fields that say what went wrong in a completion."""
 
 
@@ -124,7 +124,7 @@ def whole_completions(subject: Subject) -> None:
     fix="Keep where the flag is false: mask & ~truncated[:, None].",
 )
 def flaws_do_not_help(subject: Subject) -> None:
-    """A completion that was cut off, or has turns without usable text, is not kept for that reason.
+    """A completion that was cut off, or has turns without usable text or with errors, is not kept for that reason.
 
     With the condition inverted, a run learns from failures of this kind and from nothing else.
     """

@@ -226,6 +226,8 @@ def round_trip(subject: Subject) -> None:
         ids = tokenizer.encode(text)
         if not all(0 <= token < tokenizer.vocab_size for token in ids):
             raise Failed(f"{text!r} has the ids {ids}, but vocab_size is {tokenizer.vocab_size}")
+        if not text and ids:
+            raise Failed(f"encode('') is {ids}: it adds a token to every text")
         if set(ids) & set(tokenizer.eos_ids):
             raise Failed(f"encode({text!r}) adds an end-of-sequence token: {ids}")
         if tokenizer.decode(ids) != text:
