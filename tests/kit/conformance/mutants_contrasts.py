@@ -340,6 +340,13 @@ class PrintsMessages:
         return Bytes()
 
 
+@caught_by("tokenizer", "renders_conversations")
+@attrs.frozen(kw_only=True)
+class RendersTheLastMessage(PrintsMessages):
+    def make(self, corpus: Any) -> Any:
+        return LastMessage()
+
+
 @attrs.frozen(kw_only=True)
 class Bytes:
     vocab_size: int = 258
@@ -360,6 +367,12 @@ class Bytes:
 
     def save(self, folder: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+
+
+@attrs.frozen(kw_only=True)
+class LastMessage(Bytes):
+    def render(self, prompt: Any, tools: Any = None) -> str:
+        return prompt if isinstance(prompt, str) else prompt[-1]["content"]
 
 
 GO_ON = ({"role": "user", "content": "go on"},)

@@ -137,6 +137,18 @@ class WholeNumbers:
         return _Whole(f"{folder}/lines.jsonl", "a")
 
 
+class _Rounded(_Lines):
+    def write(self, step: int, metrics: Any) -> None:
+        super().write(step, {name: round(value, 1) for name, value in metrics.items()})
+
+
+@caught_by("sink", "tells_records_apart")
+@attrs.frozen(kw_only=True)
+class OneDecimal:
+    def open(self, folder: Any, total_steps: int, start_step: int) -> Any:
+        return _Rounded(f"{folder}/lines.jsonl", "a")
+
+
 @caught_by("sink", "tells_records_apart")
 @attrs.frozen(kw_only=True)
 class WithoutTheStep:

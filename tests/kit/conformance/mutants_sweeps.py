@@ -9,6 +9,7 @@ import attrs
 from tests.kit.conformance.mutants import caught_by
 
 from dovetail_executor.sampler.random import Drawn
+from dovetail_lab.sweep import Distribution
 
 
 @attrs.frozen(kw_only=True)
@@ -55,3 +56,21 @@ class NeverEnds(_Draws):
 class DrawsFromTheEnd(_Draws):
     def values(self, space, draws, seed, index):
         return super().values(space, draws, seed, draws - index)
+
+
+@caught_by("sampler", "tries_other_settings")
+class EachOneTwice(_Draws):
+    def values(self, space, draws, seed, index):
+        return super().values(space, draws, seed, index // 2)
+
+
+@caught_by("sampler", "tries_other_settings")
+class OneNumberForAllKeys(_Draws):
+    def values(self, space, draws, seed, index):
+        return {key: form.draw(seed, "any", index) for key, form in space.items()}
+
+
+@caught_by("sampler", "draws_rates_by_their_logarithm")
+class DrawsEvenly(_Draws):
+    def values(self, space, draws, seed, index):
+        return {key: Distribution("uniform", form.arguments).draw(seed, key, index) for key, form in space.items()}

@@ -27,9 +27,10 @@ def component(target, kind="policy_loss"):
     return Component(kind=kind, name=target.__name__, target=target, origin=Origin("acme", "1", __name__))
 
 
-def test_every_check_says_what_it_claims_and_how_to_fix_it():
+def test_every_check_says_what_it_claims_what_a_failure_means_and_how_to_fix_it():
     for check in checks():
         assert check.summary.endswith("."), check.name
+        assert check.meaning.endswith("."), check.name
         assert check.fix.endswith("."), check.name
         assert set(check.kinds) <= set(dovetail.registry.current().kinds), check.name
         assert {check.claim, check.unless} <= {None, *CLAIMS}, check.name

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from tests.kit.conformance import mutants_contrasts, mutants_loops, mutants_manners, mutants_pulls
+from tests.kit.conformance import mutants_contrasts, mutants_loops, mutants_manners, mutants_pulls, mutants_ranges
 from tests.kit.conformance.mutants import CONTROLS, right
 from tests.kit.conformance.mutants_batches import alive, group_mean, spread
 
@@ -305,7 +305,7 @@ class OpenStatus:
 
 
 def test_the_trial_has_controls():
-    modules = (mutants_contrasts, mutants_loops, mutants_manners, mutants_pulls)
+    modules = (mutants_contrasts, mutants_loops, mutants_manners, mutants_pulls, mutants_ranges)
     assert {target.__module__ for _, target in CONTROLS} == {__name__, *(module.__name__ for module in modules)}
 
 

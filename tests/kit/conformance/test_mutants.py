@@ -20,6 +20,7 @@ from tests.kit.conformance import (
     mutants_memory,
     mutants_others,
     mutants_pulls,
+    mutants_ranges,
     mutants_reports,
     mutants_sampling,
     mutants_settings,
@@ -52,6 +53,7 @@ MODULES = (
     mutants_memory,
     mutants_others,
     mutants_pulls,
+    mutants_ranges,
     mutants_reports,
     mutants_sampling,
     mutants_settings,
@@ -81,7 +83,16 @@ def test_it_is_caught(mutant, monkeypatch):
     raised = re.match(r"\w+Error(?=: )", verdict.seen)
     assert (raised[0] if raised else "") == mutant.raises, verdict
     text = report(check, subject, verdict)
-    assert all(word in text for word in ("claimed:", "seen:", "fix:", "where:", __name__.split(".")[0]))
+    parts = (
+        mutant.component.label,
+        "claimed:",
+        "seen:",
+        "means:",
+        "fix:",
+        "where:",
+        mutant.target.__module__.split(".")[-1],
+    )
+    assert [part for part in parts if part not in text] == []
 
 
 def test_every_check_catches_something():

@@ -7,6 +7,7 @@ have arbitrary labels. The gaps contain observations, so that its rows are episo
 from __future__ import annotations
 
 import functools
+import re
 import zlib
 from typing import Any, Final
 
@@ -29,6 +30,9 @@ TURNS: Final = (1, 2, 2, 1, 1, 3, 1, 3)
 ANCHOR_IDS: Final = ((0, -1, -1), (0, 4, -1), (0, 2, -1), (0, -1, -1), (0, -1, -1), (0, 2, 3), (0, -1, -1), (0, 2, 2))
 """In the group of four, two episodes visit the same state in turn 1, and one of them visits it again. Numbers are not
 comparable across groups."""
+
+TEXTS: Final = ("answer", "demo")
+"""Texts other than the completion that have tokens of their own."""
 
 Fields = dict[str, Any]
 
@@ -252,17 +256,32 @@ def widened(fields: Fields, columns: int) -> Fields:
 
 
 def spoilt(fields: Fields, value: float) -> Fields:
-    """Write a value where components must not read: outside the mask, and in completions without policy tokens."""
+    """Write a value where components must not read: outside the mask, and in completions without policy tokens.
+
+    What is about answers or demonstrations has their mask.
+    """
     mask = fields["mask"]
 
     def spoil(name: str, array: np.ndarray) -> np.ndarray:
-        seen = mask if has_tokens(array) else mask.any(axis=1)
+        seen = _own_mask(name, fields) if has_tokens(array) else mask.any(axis=1)
         if name == "turn_rewards":
             seen = make_turns()["turn_mask"] & seen[:, None]
         return np.where(seen.reshape(seen.shape + (1,) * (array.ndim - seen.ndim)), array, np.float32(value))
 
     dirty = {name: spoil(name, array) for name, array in fields.items() if is_float(array) and name != "weights"}
     return fields | dirty
+
+
+def _own_mask(name: str, fields: Fields) -> np.ndarray:
+    """Return the mask of the tokens that a field is about."""
+    own = next((text for text in TEXTS if re.search(rf"(^|_){text}_", name)), "")
+    if own:
+        known = fields.get(f"{own}_mask", known_fields()[f"{own}_mask"])
+    elif any(fields.get(f"{text}_mask") is fields["mask"] for text in TEXTS):  # the policy's tokens are others
+        known = known_fields()["mask"]
+    else:
+        known = fields["mask"]
+    return known if known.shape == fields["mask"].shape else fields["mask"]
 
 
 def renumbered(fields: Fields, number: int) -> Fields:

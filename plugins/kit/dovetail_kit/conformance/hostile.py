@@ -42,6 +42,9 @@ HOSTILE: Final = {
     "answers": "Answer: " * (LONG // 8),
     "answers without end": "Answer" + " " * LONG,
     "a tower of powers": r"\boxed{9^{9^{9^9}}}",
+    "an object that does not end": '{"answer": {"value": 42, ',
+    "a list that does not end": '["42", ',
+    "brackets": "[" * 5000,
     "number signs": "#" * LONG,
     "number signs before white space": "#### " * (LONG // 5),
 }

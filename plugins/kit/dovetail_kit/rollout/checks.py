@@ -46,7 +46,10 @@ def _assert_reported(case: EngineCase, completions: Completions, sampling: Sampl
 
 
 def check_shapes_and_types(case: EngineCase) -> None:
-    """Arrays are numpy arrays with one row per completion; `logps` is float32."""
+    """Arrays are numpy arrays with one row per completion; `logps` is float32.
+
+    What has another shape fails in the middle of a step, or is broadcast to something else.
+    """
     drawn = case.generate(case.open(), RANDOM)
     rows = PROMPTS * SAMPLES
     assert drawn.tokens.shape == drawn.mask.shape == drawn.logps.shape == drawn.versions.shape == (rows, MAX_TOKENS)
@@ -69,7 +72,10 @@ def check_reported_logps(case: EngineCase) -> None:
 
 
 def check_reported_logps_of_cuts(case: EngineCase) -> None:
-    """Under top-k, top-p and min-p they are over the support, or over the whole vocabulary if that is asked for."""
+    """Under top-k, top-p and min-p they are over the support, or over the whole vocabulary if that is asked for.
+
+    The trainer compares them with its own; over other ids the ratio is wrong at every token.
+    """
     engine = case.open()
     for sampling in CUTS:
         _assert_reported(case, case.generate(engine, sampling), sampling, case.weights)
@@ -79,7 +85,10 @@ def check_reported_logps_of_cuts(case: EngineCase) -> None:
 
 
 def check_cuts_draw_from_the_support(case: EngineCase) -> None:
-    """No token outside the support is ever drawn."""
+    """No token outside the support is ever drawn.
+
+    The trainer would give such a token a probability of zero, and its ratio would be infinite.
+    """
     engine = case.open()
     for sampling in CUTS:
         drawn = case.generate(engine, sampling)
@@ -88,7 +97,10 @@ def check_cuts_draw_from_the_support(case: EngineCase) -> None:
 
 
 def check_the_support_is_kept(case: EngineCase) -> None:
-    """Where it is asked for, the ids that a token was drawn among are those that the cuts leave (`keeps_support`)."""
+    """Where it is asked for, the ids that a token was drawn among are those that the cuts leave (`keeps_support`).
+
+    The trainer normalises over these ids, and its ratios would be wrong at every token.
+    """
     if not case.claims.get("keeps_support"):
         return
     engine: Any = case.open()
@@ -106,7 +118,10 @@ def check_the_support_is_kept(case: EngineCase) -> None:
 
 
 def check_the_choices_are_kept(case: EngineCase) -> None:
-    """Where they are asked for, the choices are those that the model makes on the same tokens (`keeps_choices`)."""
+    """Where they are asked for, the choices are those that the model makes on the same tokens (`keeps_choices`).
+
+    The trainer would replay other experts than those that have sampled the token.
+    """
     model: Any = nnx.merge(case.graphdef, *case.weights)
     each = getattr(model, "choices", 0)
     if not (case.claims.get("keeps_choices") and each):
@@ -129,7 +144,10 @@ def check_the_choices_are_kept(case: EngineCase) -> None:
 
 
 def check_greedy_is_the_argmax(case: EngineCase) -> None:
-    """Temperature 0 takes the most likely token at every position, and so does `top_k` 1 at any temperature."""
+    """Temperature 0 takes the most likely token at every position, and so does `top_k` 1 at any temperature.
+
+    Evaluations are greedy: they would measure something else than the policy's best.
+    """
     engine = case.open()
     for sampling in (GREEDY, attrs.evolve(RANDOM, top_k=1)):
         drawn = case.generate(engine, sampling)
@@ -139,7 +157,10 @@ def check_greedy_is_the_argmax(case: EngineCase) -> None:
 
 
 def check_same_keys_same_completions(case: EngineCase) -> None:
-    """Keys decide: the same keys give the same completions, again and in another engine; other keys give others."""
+    """Keys decide: the same keys give the same completions, again and in another engine; other keys give others.
+
+    A resumed run would go on with other completions than one that was never stopped.
+    """
     engine = case.open()
     first = case.generate(engine, RANDOM)
     assert_same(case, first, case.generate(engine, RANDOM))
@@ -149,14 +170,20 @@ def check_same_keys_same_completions(case: EngineCase) -> None:
 
 
 def check_samples_of_a_prompt_differ(case: EngineCase) -> None:
-    """The completions of one prompt are samples, not copies; the usual cause is one seed for all of them."""
+    """The completions of one prompt are samples, not copies; the usual cause is one seed for all of them.
+
+    A group of copies has equal scores, and so no advantages.
+    """
     drawn = case.generate(case.open(), RANDOM)
     for group in drawn.tokens.reshape(PROMPTS, SAMPLES, -1):
         assert len({tuple(row) for row in group}) > 1, "all completions of a prompt are equal"
 
 
 def check_batch_does_not_matter(case: EngineCase) -> None:
-    """A completion depends only on its prompt and key, not on the batch, its order or padding (`batch_invariant`)."""
+    """A completion depends only on its prompt and key, not on the batch, its order or padding (`batch_invariant`).
+
+    A resumed run, and an evaluation, batch the same prompts otherwise; they would get other completions.
+    """
     if not case.claims.get("batch_invariant"):
         return
     engine = case.open()
@@ -171,7 +198,10 @@ def check_batch_does_not_matter(case: EngineCase) -> None:
 
 
 def check_eos_is_kept(case: EngineCase) -> None:
-    """A completion keeps the EOS that ends it, inside the mask; only padding follows."""
+    """A completion keeps the EOS that ends it, inside the mask; only padding follows.
+
+    Without it, the policy is never taught to end a completion.
+    """
     drawn = case.generate(case.open(), RANDOM)
     assert set(drawn.finish) == {"eos", "length"}, "the model of the case must show both endings"
     for tokens, mask, logps, finish in zip(drawn.tokens, drawn.mask, drawn.logps, drawn.finish, strict=True):
@@ -186,7 +216,10 @@ def check_eos_is_kept(case: EngineCase) -> None:
 
 
 def check_length_limit(case: EngineCase) -> None:
-    """`max_tokens` cuts completions short without changing them, and `truncated` tells which."""
+    """`max_tokens` cuts completions short without changing them, and `truncated` tells which.
+
+    A completion that was cut off, and is not marked, is scored as if it had ended like this.
+    """
     engine = case.open()
     full = case.generate(engine, RANDOM)
     for limit in (1, 3):
@@ -198,7 +231,10 @@ def check_length_limit(case: EngineCase) -> None:
 
 
 def check_stop_strings(case: EngineCase) -> None:
-    """A completion ends with the token that completes a stop string, keeps that token, and its `finish` is 'stop'."""
+    """A completion ends with the token that completes a stop string, keeps that token, and its `finish` is 'stop'.
+
+    A completion that goes on past its stop string is scored for what should not be there.
+    """
     engine, decode = case.open(), case.tokenizer.decode
     full = case.generate(engine, RANDOM)
     row = full.tokens[np.argmax(full.mask.sum(axis=1))].tolist()
@@ -232,7 +268,10 @@ def check_sync(case: EngineCase) -> None:
 
 
 def check_another_thread(case: EngineCase) -> None:
-    """What may sample while the trainer updates (`versions`) does so from another thread, and takes weights there."""
+    """What may sample while the trainer updates (`versions`) does so from another thread, and takes weights there.
+
+    A run with staleness samples beside the update; an engine that is bound to a thread hangs or fails there.
+    """
     if not case.claims.get("versions"):
         return
     engine = case.open()
@@ -246,7 +285,10 @@ def check_another_thread(case: EngineCase) -> None:
 
 
 def check_in_flight(case: EngineCase) -> None:
-    """What takes newer weights in the middle of completions (`in_flight`) says of each token which ones sampled it."""
+    """What takes newer weights in the middle of completions (`in_flight`) says of each token which ones sampled it.
+
+    Staleness and corrections go by these versions, and would correct the wrong tokens.
+    """
     if not case.claims.get("in_flight"):
         return
     engine, waiting = cast("Any", case.open()), [(case.other, 5)]
@@ -267,7 +309,10 @@ def check_in_flight(case: EngineCase) -> None:
 
 
 def check_failing_prompt(case: EngineCase) -> None:
-    """A prompt that cannot be completed, here because of an id outside the vocabulary, does not harm the others."""
+    """A prompt that cannot be completed, here because of an id outside the vocabulary, does not harm the others.
+
+    A single faulty example would otherwise end a run that has cost days.
+    """
     engine, (tokens, mask), keys = case.open(), case.prompts(), make_keys()
     whole = case.generate(engine, RANDOM)
     tokens = tokens.copy()
@@ -285,7 +330,10 @@ def check_failing_prompt(case: EngineCase) -> None:
 
 
 def check_close(case: EngineCase) -> None:
-    """Closing a second time does nothing; a closed engine refuses to be used, and says why."""
+    """Closing a second time does nothing; a closed engine refuses to be used, and says why.
+
+    Runs close an engine both on success and on the way out of an error.
+    """
     engine = case.open()
     engine.close()
     engine.close()
@@ -294,7 +342,10 @@ def check_close(case: EngineCase) -> None:
 
 
 def check_prompts_are_padded_on_the_left(case: EngineCase) -> None:
-    """Prompts with padding on the right are refused, not continued after the padding."""
+    """Prompts with padding on the right are refused, not continued after the padding.
+
+    A model would continue the padding, and its completions look like those of a bad policy.
+    """
     tokens, mask = case.prompts()
     message = _refusal(lambda: case.open().generate(tokens, mask[:, ::-1], make_keys(), RANDOM))
     assert "left" in message, f"the message does not say what to do: {message}"

@@ -124,7 +124,10 @@ def check_turns_equal_rounds(case: EngineCase) -> None:
 
 
 def check_turns_keep_their_weights(case: EngineCase) -> None:
-    """An episode that `turns` has begun is refused after a sync, because its cache is that of other weights."""
+    """An episode that `turns` has begun is refused after a sync, because its cache is that of other weights.
+
+    A completion whose turns are from different weights has log-probabilities of neither.
+    """
     engine = case.open()
     if not _continues(case, engine):
         return
@@ -142,7 +145,10 @@ def check_turns_keep_their_weights(case: EngineCase) -> None:
 
 
 def check_failing_observation(case: EngineCase) -> None:
-    """An observation that cannot be read, here an id outside the vocabulary, ends its episode and harms no other."""
+    """An observation that cannot be read, here an id outside the vocabulary, ends its episode and harms no other.
+
+    A single faulty tool would otherwise end a run that has cost days.
+    """
     engine, row = case.open(), 9
     whole, _ = play(case, engine)
     with warnings.catch_warnings():

@@ -15,13 +15,25 @@ SEVEN_AND_ONE = np.array([1, 1, 1, 8, 1, 1, 1, 1], np.int32)
 """A group of seven, because the sum of seven equal floats is rounded: their mean differs from them."""
 
 
-@check("advantage", fix="Subtract a baseline from the scores, and give the difference to every policy token.")
+@check(
+    "advantage", fix="Subtract a baseline from the scores, in float32, and give the difference to every policy token."
+)
 def signal(subject: Subject) -> None:
-    """Scores that differ give advantages that are not all zero."""
+    """Scores that differ give advantages that are not all zero, and scores of 1.003 and 1 other ones than equal scores.
+
+    In bfloat16 the two are the same number.
+    """
     case = ArrayCase.of(subject)
-    largest = np.abs(case.run(case.fields()).value).max()
+    fields = case.fields()
+    largest = np.abs(case.run(fields).value).max()
     if not largest > 1e-3:
         raise Failed(f"the largest advantage is {largest:.6g}")
+    if "scores" not in fields:
+        return
+    odd = np.arange(batch.ROWS) % 2
+    equal, near, far = (case.run(batch.with_scores(fields, 1.0 + gap * odd)).value for gap in (0.0, 0.003, 0.02))
+    if np.array_equal(near, equal) and np.abs(far - equal).max() > 1e-3:  # what judges by a bound sees neither
+        raise Failed("scores of 1.003 and 1 give the advantages of equal scores, and scores of 1.02 and 1 others")
 
 
 @check(
@@ -86,7 +98,10 @@ def _same_for_all(subject: Subject, advantages: np.ndarray, where: str) -> None:
     fix="Take statistics over the rows of one group only; declare whitened=True if the leak is intended.",
 )
 def no_leak(subject: Subject) -> None:
-    """The scores of one group do not change the advantages of another."""
+    """The scores of one group do not change the advantages of another.
+
+    What a prompt's completions are compared with would depend on which other prompts are in the batch.
+    """
     case = ArrayCase.of(subject)
     fields = case.fields()
     changed = fields["group_ids"] == 5
@@ -98,7 +113,10 @@ def no_leak(subject: Subject) -> None:
 
 @check("advantage", reads=GROUPED, claim="shift_invariant", fix="Drop the claim, or subtract the group's mean.")
 def shift_invariance(subject: Subject) -> None:
-    """A constant added to all scores of a group changes nothing."""
+    """A constant added to all scores of a group changes nothing.
+
+    The claim tells that a reward's zero point does not matter; without it, the zero point is a hyperparameter.
+    """
     case = ArrayCase.of(subject)
     fields = case.fields()
     base = np.linspace(-1, 1, batch.ROWS) ** 3
@@ -110,7 +128,10 @@ def shift_invariance(subject: Subject) -> None:
 
 @check("advantage", reads=GROUPED, claim="zero_mean", fix="Drop the claim, or use the mean as the baseline.")
 def zero_mean(subject: Subject) -> None:
-    """The advantages of a group's completions add up to zero."""
+    """The advantages of a group's completions add up to zero.
+
+    The claim is what a loss without a baseline relies on.
+    """
     case = ArrayCase.of(subject)
     fields = case.fields()
     found = case.run(fields).value

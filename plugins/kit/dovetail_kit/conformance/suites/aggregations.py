@@ -13,7 +13,10 @@ from dovetail_kit.conformance.subject import Subject
 
 @check("loss_agg", unless="leaves_out", fix="Give every policy token a share of the whole, or declare leaves_out=True.")
 def positive_weights(subject: Subject) -> None:
-    """Every policy token has a positive weight."""
+    """Every policy token has a positive weight.
+
+    A token without weight is not trained, and one with a negative weight is trained the wrong way round.
+    """
     case = ArrayCase.of(subject)
     fields = case.fields()
     weights = case.run(fields).value
@@ -24,7 +27,10 @@ def positive_weights(subject: Subject) -> None:
 
 @check("loss_agg", fix="Read the mask, group_ids and the like; whatever depends on the policy belongs in the loss.")
 def linearity(subject: Subject) -> None:
-    """The weights do not depend on the policy being trained, so the total is linear in the loss of every token."""
+    """The weights do not depend on the policy being trained, so the total is linear in the loss of every token.
+
+    A weight that depends on the policy adds gradients of its own, which no loss asks for.
+    """
     case = ArrayCase.of(subject)
     if case.variables:
         raise Failed(f"it reads {', '.join(case.variables)}, which every forward pass of an update changes")
@@ -32,7 +38,10 @@ def linearity(subject: Subject) -> None:
 
 @check("loss_agg", claim="sums_to_one", fix="Divide by the sum of the numerators over the rows that count.")
 def normaliser(subject: Subject) -> None:
-    """The weights add up to 1, so the loss is a mean whatever the lengths."""
+    """The weights add up to 1, so the loss is a mean whatever the lengths.
+
+    Otherwise the learning rate depends on lengths or on the number of completions.
+    """
     case = ArrayCase.of(subject)
     for seed in range(2):
         fields = case.fields(seed)

@@ -76,12 +76,13 @@ def nothing_is_kept(subject: Subject) -> None:
 
 @check("reward", claim="examples", when=is_alone, fix="Compare whole answers: 42 is not the answer 421.")
 def the_whole_answer(subject: Subject) -> None:
-    """A number that contains the answer is not the answer, and neither is the beginning of the answer.
+    """A number that contains the answer is not the answer, and neither is its beginning, or it read backwards.
 
     As a substring, 42 occurs in 421, and in every sufficiently long sequence of digits.
     """
     record, answer = _good(subject)
     wrong = [f"{answer}1", f"1{answer}", f"9{answer}9", *([answer[:-1]] if len(answer) > 1 else [])]
+    wrong += [answer[::-1]] if answer[::-1] != answer else []
     good, *others = call_on(subject, [_with(record, answer, said, answer) for said in (answer, *wrong)])
     for said, score in zip(wrong, others, strict=True):
         if score is not None and good is not None and not np.sum(score) < np.sum(good):
@@ -124,7 +125,10 @@ def no_answer_no_score(subject: Subject) -> None:
 
 @check("reward", claim="last_answer", when=is_alone, fix="Take the last match, not the first: re.findall(...)[-1].")
 def the_last_answer(subject: Subject) -> None:
-    """If a completion gives two answers, the last one counts."""
+    """If a completion gives two answers, the last one counts.
+
+    A completion that corrects itself would be scored by its mistake.
+    """
     record, answer = _good(subject)
     wrong = _with(record, answer, NUMBERS[0], answer)["completions"]
     right = record["completions"]
@@ -169,7 +173,10 @@ def runs_no_code(subject: Subject) -> None:
     *REWARDS, when=is_pure, fix="Go through columns by name, or in sorted order; the order of a dict or set is chance."
 )
 def order_of_columns(subject: Subject) -> None:
-    """The order in which a record names its columns, or a set its elements, changes nothing."""
+    """The order in which a record names its columns, or a set its elements, changes nothing.
+
+    The order of columns is that of a file, and the order of a set changes from process to process.
+    """
     records = records_of(subject)
     expected = call_on(subject, [dict(record) | {"examples": dict(record)} for record in records])
     turned = [dict(reversed(record.items())) for record in records]

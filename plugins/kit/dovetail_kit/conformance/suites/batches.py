@@ -10,7 +10,7 @@ from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.compare import Result, finite, same
 from dovetail_kit.conformance.subject import Subject
 
-FLAWS = ("truncated", "void_turns")
+FLAWS = ("truncated", "void_turns", "tool_errors")
 """Fields that say what went wrong in a completion."""
 
 
@@ -21,7 +21,10 @@ FLAWS = ("truncated", "void_turns")
     fix="End with kept & mask, so that nothing is kept where the mask is false.",
 )
 def keeps_within_the_mask(subject: Subject) -> None:
-    """Only policy tokens are kept, and tokens that are not kept have weight zero."""
+    """Only policy tokens are kept, and tokens that are not kept have weight zero.
+
+    A loss on padding or on the output of tools trains the policy on text that it has not written.
+    """
     case = ArrayCase.of(subject)
     fields = _mismatched(case.fields())
     result = case.run(fields)
@@ -42,7 +45,10 @@ def keeps_within_the_mask(subject: Subject) -> None:
     fix="Take the ratio of the same token under both policies: exp(old_logps - rollout_logps), which is 1 here.",
 )
 def no_mismatch(subject: Subject) -> None:
-    """If sampler and trainer agree, nothing is corrected: every weight is 1 and every token is kept."""
+    """If sampler and trainer agree, nothing is corrected: every weight is 1 and every token is kept.
+
+    A correction that corrects what is right scales the learning rate, unseen.
+    """
     case = ArrayCase.of(subject)
     fields = case.fields()
     result = case.run(fields | {"rollout_logps": fields["old_logps"]} if "old_logps" in fields else fields)
@@ -52,7 +58,10 @@ def no_mismatch(subject: Subject) -> None:
 
 @check("correction", fix="Bound the log-ratio before you exponentiate it.")
 def extremes(subject: Subject) -> None:
-    """Log-ratios of ±200 and ±10⁴ give finite weights."""
+    """Log-ratios of ±200 and ±10⁴ give finite weights.
+
+    A stale policy gives such ratios, and one infinite weight destroys the update.
+    """
     case = ArrayCase.of(subject)
     fields = case.fields()
     for shift in (200.0, -200.0, 1e4, -1e4):
@@ -80,7 +89,10 @@ def nan_is_seen(subject: Subject) -> None:
 
 @check("group_filter", fix="Reduce over each group, and give all of its rows the same answer.")
 def whole_groups(subject: Subject) -> None:
-    """A group is kept or excluded as a whole."""
+    """A group is kept or excluded as a whole.
+
+    The completions that are left of a group would be compared with a baseline of fewer, chosen ones.
+    """
     case = ArrayCase.of(subject)
     fields = case.fields()
     at_the_mean = np.array([0, 1, 0, 0, 1, 0.5, 0, 1])  # the largest group, whose third row is empty, has 0, ½ and 1
@@ -94,7 +106,10 @@ def whole_groups(subject: Subject) -> None:
 
 @check("completion_filter", fix="Reduce over the tokens or turns of a completion, and give all its tokens the answer.")
 def whole_completions(subject: Subject) -> None:
-    """A completion is kept or excluded as a whole; to exclude single tokens, use a loss mask or a correction."""
+    """A completion is kept or excluded as a whole; to exclude single tokens, use a loss mask or a correction.
+
+    Baselines and lengths are about whole completions; those of a half are about nothing that was sampled.
+    """
     case = ArrayCase.of(subject)
     fields = case.fields()
     kept, mask = case.run(fields).value, fields["mask"]
@@ -109,7 +124,7 @@ def whole_completions(subject: Subject) -> None:
     fix="Keep where the flag is false: mask & ~truncated[:, None].",
 )
 def flaws_do_not_help(subject: Subject) -> None:
-    """A completion that was cut off, or has turns without usable text, is not kept for that reason.
+    """A completion that was cut off, or has turns without usable text or with errors, is not kept for that reason.
 
     With the condition inverted, a run learns from failures of this kind and from nothing else.
     """
@@ -127,7 +142,10 @@ def flaws_do_not_help(subject: Subject) -> None:
 
 @check("completion_filter", "loss_mask", fix="Compare with a bound that some token passes.")
 def selects(subject: Subject) -> None:
-    """It keeps something of an ordinary batch."""
+    """It keeps something of an ordinary batch.
+
+    A run in which nothing is trained looks like one that has converged.
+    """
     case = ArrayCase.of(subject)
     fields = case.fields()
     if not (case.run(fields).value[fields["mask"]] != 0).any():

@@ -17,6 +17,8 @@ from dovetail_kit.conformance.suites.batches import kept_tokens
 from dovetail_kit.conformance.suites.directions import EPSILON, FAR_OFF, ROW
 
 APART = 3.0
+SHORT, FULL = 3, 7
+"""Two other rows of the batch whose first token is the policy's; that of the first of them is its only one."""
 VALUES = frozenset({"values", "old_values"})
 DISCOUNT = re.compile(r"gamma|discount")
 CAP = re.compile(r"(upper|cap|ceiling|highest)(_|$)|^max(imum)?_")
@@ -96,6 +98,35 @@ def a_larger_discount_reaches_further(subject: Subject) -> None:
 
 @check(
     "advantage",
+    reads=["token_rewards"],
+    when=lambda component: (
+        bool(VALUES & {*component.reads}) and "turns" not in component.reads and _float_named(DISCOUNT)(component)
+    ),
+    fix="δ = reward + gamma · next value - value, and gamma · lambda in the sum of what follows.",
+)
+def a_discount_of_zero_sees_nothing_later(subject: Subject) -> None:
+    """Where every discount is zero, neither later rewards nor later values count for a token.
+
+    A discount that is applied to the trace, and not to the next value, leaves the critic's bias where it is to be cut.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    floats = subject.floats | {name: np.float32(1e-6) for name in _own(subject, DISCOUNT)}
+    first, last = np.flatnonzero(fields["mask"][ROW])[[0, -1]]
+    places = []
+    for name in ("token_rewards", *(VALUES & fields.keys())):
+        for value in (3.0, -3.0):
+            moved = fields[name].copy()
+            moved[ROW, first + 1 : last + 1] = value
+            found = case.run(fields | {name: moved}, floats).value
+            low, high = found[SHORT, 0], found[FULL, 0]  # a place between two others, which whitening leaves as it is
+            places.append(float((found[ROW, first] - low) / (high - low)))
+        if not abs(places[-1] - places[-2]) < 1e-3 * max(1.0, abs(places[-1])):
+            raise Failed(f"later {name} of 3 or -3 change the advantage of the first token")
+
+
+@check(
+    "advantage",
     when=lambda component: bool(VALUES & {*component.reads}) and "turns" not in component.reads,
     fix="Take the value of each token, not of one for all: jnp.where(mask, values, 0.0).",
 )
@@ -149,6 +180,29 @@ def corrects_what_is_off(subject: Subject) -> None:
                 f"with log-ratios of {gap:g} in one completion and 0 in all others, the others weigh"
                 f" {others.mean():.6g} on average instead of {usual[0]:.6g}, as that one does"
             )
+
+
+@check(
+    "correction",
+    reads=["old_logps", "rollout_logps"],
+    unless="scales",
+    fix="Weigh by the ratio, exp(old_logps - rollout_logps), once; the exponential keeps it positive.",
+)
+def no_more_than_the_ratio(subject: Subject) -> None:
+    """If one token is off, which is a completion of its own, its weight is between 1 and its ratio, or zero.
+
+    A ratio that is applied twice corrects what is right already, and a negative weight trains a token the wrong way.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    for gap in (0.3, -0.3, FAR_OFF, -FAR_OFF):
+        off = fields["old_logps"].copy()
+        off[SHORT] -= np.float32(gap)
+        result = case.run(fields | {"rollout_logps": off})
+        weight = float(np.where(kept_tokens(result, fields), result.value, 0)[SHORT, 0])
+        low, high = sorted((1.0, float(np.exp(gap))))
+        if weight and not low - EPSILON <= weight <= high + EPSILON:
+            raise Failed(f"where the log-ratio is {gap:g}, and the ratio {np.exp(gap):.6g}, the weight is {weight:.6g}")
 
 
 @check(

@@ -130,13 +130,16 @@ def a_baseline_lowers(subject: Subject) -> None:
 
 @check("advantage", when=has_state, fix="Keep the state in float32, and return it as it is if no row has a token.")
 def keeps_what_it_knows(subject: Subject) -> None:
-    """Its state is in full precision, and a batch without policy tokens leaves it as it is.
+    """Before it knows anything its advantages are finite, its state is in full precision, and a batch without policy
+    tokens leaves it as it is.
 
     A mean in bfloat16 stops moving once steps are below 0.4 % of it. A step whose completions were all filtered out
     says nothing about the scores.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
+    begun = case.run(fields | {"state": jax.tree.map(np.asarray, first_state(subject))}).value
+    finite(np.where(fields["mask"], begun, 0), "in the first step, before anything is remembered: the advantage")
     state = next_state(subject, first_state(subject), fields)
     for path, leaf in jax.tree.leaves_with_path(state):
         if jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.dtype.itemsize < np.dtype(np.float32).itemsize:

@@ -46,17 +46,20 @@ def first_of(examples: Sequence[Any], count: int = MANY) -> list[Any]:
 def records(subject: Subject) -> None:
     """Examples have a prompt and the columns that rewards may read; demonstrations have a completion.
 
-    A completion in a training example is an answer that a reward or the prompt could give away.
+    A completion in a training example is an answer that a reward or the prompt could give away, and so is a prompt that
+    ends with it. A reward that takes texts fails on the first number.
     """
     task = task_of(subject)
     for split in SPLITS:
         examples = task.examples(split)
+        _keeps_the_answer(split, first_of(examples))
         if split == "train" and not len(examples):
             raise Failed("the split train is empty")
         for number, example in enumerate(first_of(examples)):
             where = f"{split}[{number}]"
-            if not isinstance(example.get("prompt"), str | Sequence) or not example["prompt"]:
-                raise Failed(f"{where} has the prompt {example.get('prompt')!r}")
+            prompt = example.get("prompt")
+            if not isinstance(prompt, str | Sequence) or not prompt or not _is_said(prompt):
+                raise Failed(f"{where} has the prompt {prompt!r}; a message has a role and a content")
             missing = [column for column in task.columns if column not in example]
             if missing and split != "sft":
                 raise Failed(f"{where} lacks {listing(missing)}, which `columns` announces")
@@ -64,6 +67,39 @@ def records(subject: Subject) -> None:
                 raise Failed(f"{where} has the completion {example.get('completion')!r}")
             if split != "sft" and "completion" in example:
                 raise Failed(f"{where} has a completion")
+    _of_one_type(task.columns, [each for split in SPLITS[:2] for each in first_of(task.examples(split))])
+
+
+def _is_said(prompt: Any) -> bool:
+    """Tell whether it is a text, or messages with a role and a content."""
+    return isinstance(prompt, str) or all(
+        isinstance(each, Mapping) and "role" in each and ("content" in each or len(each) > 1) for each in prompt
+    )
+
+
+def _of_one_type(columns: Sequence[str], examples: Sequence[Any]) -> None:
+    """Complain about a column that holds texts in some examples, and numbers in others."""
+    for column in columns:
+        types = {str if isinstance(each[column], str) else float for each in examples if _is_plain(each.get(column))}
+        if len(types) > 1:
+            raise Failed(f"the column '{column}' holds texts in some examples, and numbers in others")
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
+
+
+def _keeps_the_answer(split: str, examples: Sequence[Any]) -> None:
+    """Complain about prompts that all end with the answer."""
+    given = [
+        answer
+        for example in examples
+        if isinstance(example.get("prompt"), str)
+        and (answer := str(example.get("answer") or example.get("completion") or ""))
+        and example["prompt"].rstrip().endswith(answer)
+    ]
+    if len(given) == len(examples) > 1:
+        raise Failed(f"every prompt of {split} ends with its answer; {split}[0] with {given[0]!r}")
 
 
 def _is_completion(found: Any) -> bool:
@@ -115,7 +151,10 @@ def _moves_generators(subject: Subject) -> bool:
 
 @check("task", fix="Split by a hash of the prompt, or by file, so that no prompt is in two splits.")
 def held_out(subject: Subject) -> None:
-    """No prompt of the eval split is trained on."""
+    """No prompt of the eval split is trained on.
+
+    The accuracy of an evaluation would tell what was memorised.
+    """
     task = task_of(subject)
     held = {repr(example["prompt"]) for example in first_of(task.examples("eval"), 20 * MANY)}
     for split in ("train", "sft"):
@@ -126,7 +165,10 @@ def held_out(subject: Subject) -> None:
 
 @check("task", fix="Return a list of texts, such as the prompts.")
 def corpus(subject: Subject) -> None:
-    """It has texts that a tokenizer can be trained on."""
+    """It has texts that a tokenizer can be trained on.
+
+    A tokenizer that is trained on nothing, or on something else, spells every prompt out in bytes.
+    """
     texts = task_of(subject).corpus()
     if not len(texts) or not all(isinstance(text, str) and text for text in first_of(texts)):
         raise Failed(f"the corpus begins with {list(first_of(texts, 2))!r}")
@@ -134,7 +176,10 @@ def corpus(subject: Subject) -> None:
 
 @check("task", fix="Behave as a list does: examples[-1] is the last one, and what is beyond it an IndexError.")
 def random_access(subject: Subject) -> None:
-    """Examples can be read in any order, and their number is finite."""
+    """Examples can be read in any order, and their number is finite.
+
+    A resumed run begins in the middle, and a curriculum goes back and forth.
+    """
     examples = task_of(subject).examples("train")
     if examples[len(examples) - 1] != examples[-1]:
         raise Failed("examples[-1] is not the last example")
@@ -181,6 +226,8 @@ def round_trip(subject: Subject) -> None:
         ids = tokenizer.encode(text)
         if not all(0 <= token < tokenizer.vocab_size for token in ids):
             raise Failed(f"{text!r} has the ids {ids}, but vocab_size is {tokenizer.vocab_size}")
+        if not text and ids:
+            raise Failed(f"encode('') is {ids}: it adds a token to every text")
         if set(ids) & set(tokenizer.eos_ids):
             raise Failed(f"encode({text!r}) adds an end-of-sequence token: {ids}")
         if tokenizer.decode(ids) != text:
@@ -210,18 +257,22 @@ def renders_conversations(subject: Subject) -> None:
 
     A prompt with brackets and quotation marks in it is one that no model was trained on.
     """
-    said = [{"role": "user", "content": "What is 3 + 4?"}]
-    try:
-        shown = tokenizer_of(subject).render(said)
-    except DovetailError:
-        return
-    if "What is 3 + 4?" not in shown or repr(said[0])[1:8] in shown:
-        raise Failed(f"the conversation {said} is rendered as {shown!r}")
+    first, last = ({"role": "user", "content": text} for text in ("What is 3 + 4?", "And half of it?"))
+    for said in ([first], [first, {"role": "assistant", "content": "It is 7."}, last]):
+        try:
+            shown = tokenizer_of(subject).render(said)
+        except DovetailError:
+            return
+        if repr(first)[1:8] in shown or not all(message["content"] in shown for message in said):
+            raise Failed(f"the conversation {said} is rendered as {shown!r}")
 
 
 @check("tokenizer", fix="Save everything that encode and decode depend on.")
 def saved(subject: Subject) -> None:
-    """Saved and loaded, it gives the same ids: a resumed run and an export load what was saved."""
+    """Saved and loaded, it gives the same ids: a resumed run and an export load what was saved.
+
+    Its weights would go with other ids than those that they were trained with.
+    """
     tokenizer = tokenizer_of(subject)
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save(Path(folder))
@@ -257,7 +308,10 @@ def saves_its_settings(subject: Subject) -> None:
 
 @check("tokenizer", fix="List every id that ends a completion in eos_ids, and choose a pad_id within the vocabulary.")
 def special_ids(subject: Subject) -> None:
-    """It has an end-of-sequence token, and its padding is an id of the vocabulary."""
+    """It has an end-of-sequence token, and its padding is an id of the vocabulary.
+
+    Without an end no completion ends, and an id beyond the vocabulary reads the weights of another token.
+    """
     tokenizer = tokenizer_of(subject)
     if not tokenizer.eos_ids or not all(0 <= token < tokenizer.vocab_size for token in tokenizer.eos_ids):
         raise Failed(f"eos_ids is {tokenizer.eos_ids}, and vocab_size {tokenizer.vocab_size}")

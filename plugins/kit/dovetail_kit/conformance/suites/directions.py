@@ -52,7 +52,10 @@ def more_is_better(subject: Subject) -> None:
     fix="Leave out what is NaN: jnp.where(jnp.isnan(table), 0.0, table), and counts.",
 )
 def abstentions(subject: Subject) -> None:
-    """Where a reward abstained, which is NaN in score_table, advantages are finite, for the whole group."""
+    """Where a reward abstained, which is NaN in score_table, advantages are finite, for the whole group.
+
+    A reward that abstains on one completion would otherwise turn the whole update into NaN.
+    """
     case = ArrayCase.of(subject)
     fields = case.fields()
     for rows in ([ROW], list(range(batch.ROWS))):
@@ -63,7 +66,10 @@ def abstentions(subject: Subject) -> None:
 
 @check("advantage", reads=["score_table"], fix="Combine all columns of the table: it has one for each reward.")
 def every_column_counts(subject: Subject) -> None:
-    """Each reward, not only one of them, changes some advantages."""
+    """Each reward, not only one of them, changes some advantages.
+
+    A reward that is in the config, and in its metrics, would teach nothing.
+    """
     case = ArrayCase.of(subject)
     fields = case.fields()
     before = case.run(fields).value
@@ -78,24 +84,29 @@ def every_column_counts(subject: Subject) -> None:
     "advantage",
     reads=["token_rewards"],
     unless="not_monotone",
-    fix="Sum from each token to the end: reverse, accumulate, reverse again.",
+    fix="Sum from each token to the end: reverse, accumulate, reverse again. What gives each token its own reward"
+    " alone, or all tokens the return of the whole completion, declares not_monotone=True.",
 )
 def later_rewards_reach_back(subject: Subject) -> None:
-    """A reward on the last token counts for the first one at least as much as one on the first token for the last.
+    """A reward on the last token counts for earlier ones, and for the first one at least as much as one on the first
+    token for the last.
 
-    The consequences of a token come after it. Summed from the start, a token gets credit for earlier rewards.
+    The consequences of a token come after it. Summed from the start, a token gets credit for earlier rewards; not
+    summed at all, the score, which is on the last token, trains no other.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
     first, last = np.flatnonzero(fields["mask"][ROW])[[0, -1]]
     before = case.run(fields).value[ROW]
-    changes = {}
+    changes, found = {}, {}
     for token, other in ((last, first), (first, last)):
         rewards = fields["token_rewards"].copy()
         rewards[ROW, token] += 5.0
-        changes[int(token)] = abs(
-            float(case.run(fields | {"token_rewards": rewards}).value[ROW, other] - before[other])
-        )
+        found[int(token)] = case.run(fields | {"token_rewards": rewards}).value[ROW] - before
+        changes[int(token)] = abs(float(found[int(token)][other]))
+    earlier = found[int(last)][:last][fields["mask"][ROW, :last]]
+    if not np.abs(earlier).max() > 1e-6:
+        raise Failed(f"a reward on the last token changes the advantage of none of the {earlier.size} tokens before it")
     if changes[int(first)] > changes[int(last)] + EPSILON:
         raise Failed(
             f"a reward on the last token moves the first advantage by {changes[int(last)]:.6g}, and one on the first"
@@ -118,7 +129,10 @@ def returns_are_targets(subject: Subject) -> None:
 
 @check("value_loss", reads=["values", "returns"], fix="Square values - returns; take the larger of two losses.")
 def towards_the_returns(subject: Subject) -> None:
-    """Gradient descent moves no value away from its return, and some towards it."""
+    """Gradient descent moves no value away from its return, and some towards it.
+
+    A critic that is pushed away from the returns makes advantages worse from step to step.
+    """
     case = ArrayCase.of(subject)
     fields = case.fields()
     pull = case.run(fields).gradients["values"] * (fields["values"] - fields["returns"])
@@ -212,3 +226,23 @@ def keeps_what_it_was_given(subject: Subject) -> None:
         rewards = np.where(fields["mask"], fields["token_rewards"] + 1, 0).astype(np.float32)
         if np.allclose(case.run(fields | {"token_rewards": rewards}).value, case.run(fields).value, atol=EPSILON):
             raise Failed("rewards that are higher by 1 change nothing")
+
+
+@check("advantage", reads=["greedy_scores"], unless="not_monotone", fix="Subtract greedy_scores: they are a baseline.")
+def the_greedy_score_is_a_baseline(subject: Subject) -> None:
+    """A better greedy completion of its prompt raises no advantage of a completion, and lowers some.
+
+    Added instead of subtracted, it rewards whatever is sampled where the policy is good already.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    low, high = (
+        np.where(fields["mask"], case.run(fields | {"greedy_scores": np.full(batch.ROWS, score, np.float32)}).value, 0)
+        for score in (0.0, 1.0)
+    )
+    gain = (high - low).sum(axis=1)
+    if gain.max() > EPSILON or not gain.min() < -EPSILON:
+        row = int(np.argmax(gain))
+        raise Failed(
+            f"with greedy scores of 1 instead of 0 the advantages of completion {row} change by {gain[row]:.6g}"
+        )

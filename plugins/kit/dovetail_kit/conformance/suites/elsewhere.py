@@ -68,7 +68,10 @@ def distinct(subject: Subject) -> None:
 
 @check("sink", fix="Copy what you are given before you change it.")
 def leaves_the_record(subject: Subject) -> None:
-    """It changes no record, because the next sink gets the same one."""
+    """It changes no record, because the next sink gets the same one.
+
+    What is written to the others, and to `metrics.jsonl`, would depend on which sinks a config names.
+    """
     figures = {"reward/mean": 0.5, "loss": 1.25, "time/step": 3.0}
     record = dict(figures)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
@@ -82,7 +85,10 @@ def leaves_the_record(subject: Subject) -> None:
 
 @check("sink", unless="elsewhere", fix="Flush and close in close(), and append when `start_step` is not zero.")
 def writes(subject: Subject) -> None:
-    """It writes its records to the folder or to the console, and a resumed run keeps the earlier ones."""
+    """It writes its records to the folder or to the console, and a resumed run keeps the earlier ones.
+
+    A sink that writes nothing is noticed when the run is over.
+    """
     with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(io.StringIO()) as printed:
         folder = Path(place)
         with contextlib.redirect_stderr(printed):

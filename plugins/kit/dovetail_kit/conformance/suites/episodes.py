@@ -322,6 +322,9 @@ def _walk(interaction: Any, state: Any, text: str) -> None:
 
 def _can_go_on(step: Step, text: str) -> None:
     roles = [message.get("role") for message in step.messages]
+    for message in step.messages:
+        if not {"role", "content"} <= {*message}:
+            raise Failed(f"it answers {text[:40]!r} with the message {dict(message)}, which has no role or no content")
     if ASSISTANT in roles:
         raise Failed(f"it answers {text[:40]!r} in the role '{ASSISTANT}', which is the policy's")
     if not np.isfinite(step.reward):

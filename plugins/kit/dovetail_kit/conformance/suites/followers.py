@@ -40,7 +40,10 @@ def same_shapes(subject: Subject) -> None:
 
 @check("follower", claim="constant", fix="Drop the claim.")
 def constant_weights(subject: Subject) -> None:
-    """The weights never change, so checkpoints need not include them."""
+    """The weights never change, so checkpoints need not include them.
+
+    A checkpoint without them would lose how they had changed when a run is resumed.
+    """
     before, after = _moved(subject, jnp.int32(1))
     for name, value in after.items():
         same(value, before[name], f"after a step the weight '{name}'", within=0.0)

@@ -20,10 +20,11 @@ from dovetail_kit.conformance.suites.curricula import PROMPTS, SAMPLES, generato
 from dovetail_kit.conformance.suites.data import opened
 from dovetail_kit.conformance.suites.elsewhere import JOURNAL
 from dovetail_kit.conformance.suites.replays import history_of
-from dovetail_kit.conformance.suites.sweeps import open_study, play_study
+from dovetail_kit.conformance.suites.sweeps import DRAWS, open_study, play_study
 
 ROUNDS = 200
 LEARNT = 40
+MANY_DRAWS = 24
 LESSONS = 20
 RECORDS = 30
 CLEAR = 0.02
@@ -75,7 +76,10 @@ def learns_from_scores_that_are_there(subject: Subject) -> None:
 
 @check("replay", fix="Put the groups whose scores differ into the buffer, and return them in a later step.")
 def something_joins(subject: Subject) -> None:
-    """In six steps whose groups have mixed scores, some group joins a later one."""
+    """In six steps whose groups have mixed scores, some group joins a later one.
+
+    A buffer that nothing leaves costs memory and changes nothing.
+    """
     if not any(earlier["mask"].any() for earlier, _ in history_of(subject)):
         raise Failed(f"nothing has joined in {len(history_of(subject))} steps")
 
@@ -102,7 +106,10 @@ def _left(subject: Subject, records: list[tuple[int, dict[str, float]]]) -> tupl
     fix="Write each record when it comes, or gather them until close(); declare newest_only=True if that is meant.",
 )
 def keeps_every_record(subject: Subject) -> None:
-    """What is left after six records is not what is left after the last of them alone, unless declared newest_only."""
+    """What is left after six records is not what is left after the last of them alone, unless declared newest_only.
+
+    A curve of which only the last point is left shows nothing.
+    """
     if subject.declared.get("newest_only"):
         raise Inapplicable("it declares newest_only")
     records = [
@@ -120,12 +127,14 @@ def tells_records_apart(subject: Subject) -> None:
     """
     names = ("reward/mean", "loss", "eval/accuracy", "kl/mean", "entropy/mean")
 
-    def records(shift: float, later: int) -> list[tuple[int, dict[str, float]]]:
-        return [(step + later, dict.fromkeys(names, shift + step / 100)) for step in range(1, RECORDS + 1)]
+    def records(shift: float, later: int, slope: float = 0.01) -> list[tuple[int, dict[str, float]]]:
+        return [(step + later, dict.fromkeys(names, shift + slope * step)) for step in range(1, RECORDS + 1)]
 
     before = _left(subject, records(0.0, 0))
     if _left(subject, records(0.3, 0)) == before:
         raise Failed("it leaves the same whether figures are 0.01 to 0.3 or 0.31 to 0.6")
+    if _left(subject, records(0.123, 0, 0.0)) == _left(subject, records(0.123, 0, 1e-4)):
+        raise Failed("it leaves the same whether figures are 0.123 throughout, or rise by 0.0001 from step to step")
     if _left(subject, records(0.0, 2)) == before:
         raise Failed(f"it leaves the same for the steps 1 to {RECORDS} and for the steps 3 to {RECORDS + 2}")
 
@@ -171,10 +180,35 @@ def sets_what_there_is(subject: Subject) -> None:
 
 @check("sampler", fix="Let the number of the draw enter into each draw.")
 def tries_other_settings(subject: Subject) -> None:
-    """Its proposals differ from one another."""
-    proposals = [tuple(sorted(each.values.items())) for each in play_study(subject)]
-    if len(proposals) > 1 and len(set(proposals)) == 1:
-        raise Failed(f"all {len(proposals)} proposals are {dict(proposals[0])}")
+    """Its proposals differ from one another, unless they go on with others, and its keys do not all rise together.
+
+    A sweep that draws one number for all keys sees a line through the space.
+    """
+    fresh = [each.values for each in play_study(subject) if each.goes_on_with is None and each.copies is None]
+    again = [number for number, values in enumerate(fresh) if values in fresh[:number]]
+    if 2 * len(again) >= len(fresh) > 1:  # what keeps to the best setting may propose it again
+        raise Failed(f"of {len(fresh)} proposals {len(again)} repeat an earlier one, such as {dict(fresh[again[0]])}")
+    space, study = open_study(subject)
+    asked = [study.ask().values for _ in range(DRAWS)]
+    lr, epsilon, *_ = (sorted(range(DRAWS), key=lambda number: asked[number][key]) for key in space)
+    if lr in (epsilon, epsilon[::-1]):
+        raise Failed(
+            f"in {DRAWS} proposals, {' and '.join([*space][:2])} are in the same order, or in the opposite one"
+        )
+
+
+@check("sampler", fix="Draw `loguniform` by the logarithm: exp(uniform(log low, log high)), or form.draw(...).")
+def draws_rates_by_their_logarithm(subject: Subject) -> None:
+    """Of 24 proposals, with no result told, one at least is in the lower third of a learning rate's logarithmic range.
+
+    Drawn evenly between 1e-5 and 1e-2, nine rates of ten are above 1e-3, and the small ones are never tried.
+    """
+    space, study = open_study(subject, MANY_DRAWS)
+    key, form = next((key, form) for key, form in space.items() if form.form == "loguniform")
+    low, high = form.arguments
+    asked = [study.ask().values[key] for _ in range(MANY_DRAWS)]
+    if min(asked) > low * (high / low) ** (1 / 3):
+        raise Failed(f"of {MANY_DRAWS} proposals of {key}, which is {form}, the lowest is {min(asked):.3g}")
 
 
 def _asked(subject: Subject, curve: Any, others: Any) -> bool:

@@ -15,7 +15,7 @@ from dovetail.registry import Component
 from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import ArrayCase, on_batch
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
-from dovetail_kit.conformance.compare import Result
+from dovetail_kit.conformance.compare import Result, finite, read_where
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.numbers import CONTROLLERS, SCHEDULES, TOTAL, schedule_of
 from dovetail_kit.conformance.suites.values import ARRAYS
@@ -57,6 +57,33 @@ def every_number_of_a_curve_counts(subject: Subject) -> None:
     for name, value in own_numbers(subject).items():
         if all(np.array_equal(curve(subject, {name: np.float32(other)}), expected) for other in tries(value)):
             raise Failed(f"'{name}' = {value:g} can be changed to {listing(f'{x:g}' for x in tries(value))} unseen")
+
+
+@check(
+    *ARRAYS, *SCHEDULES, when=on_batch, fix="Guard what is divided by, or let the range leave that number out: Gt(0)."
+)
+def finite_within_its_range(subject: Subject) -> None:
+    """Each number that its annotation bounds may be 0, or 1, if the bounds hold them: the result is finite.
+
+    A config may set what the range allows. An epsilon or a warm-up of zero is often 0/0.
+    """
+    for name in own_numbers(subject):
+        ends = bounds(subject.component.hints[name])
+        for value in (0.0, 1.0) if ends else ():
+            if all(end.holds(value) for end in ends):
+                what = f"with '{name}' = {value:g}, which its range allows: the value"
+                finite(_values_with(subject, {name: np.float32(value)}), what)
+
+
+def _values_with(subject: Subject, changed: dict[str, Any]) -> np.ndarray:
+    """Return a curve, or what is read of an array, also where all scores are equal."""
+    if subject.component.kind in SCHEDULES:
+        return _curve(subject, changed)
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    given = (fields, batch.with_scores(fields, np.ones(batch.ROWS)))
+    values = [case.run(each, subject.floats | changed).value for each in given]
+    return np.stack([value[read_where(value, fields["mask"])] for value in values])
 
 
 def _options(subject: Subject) -> Iterator[dict[str, Any]]:

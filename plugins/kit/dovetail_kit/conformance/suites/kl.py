@@ -24,7 +24,10 @@ EXACT = (
 
 @check("kl", fix="Check which log-probability is subtracted from which, and constants such as the -1 of k3.")
 def zero_at_equality(subject: Subject) -> None:
-    """If both policies are equal, the estimate is zero at every token."""
+    """If both policies are equal, the estimate is zero at every token.
+
+    The policy would be punished for being its own reference.
+    """
     case = ArrayCase.of(subject)
     known = batch.known_fields() | {name: batch.known_fields()["logits"] for name in ("old_logits", "ref_logits")}
     fields = _fields(case, known)
@@ -33,7 +36,10 @@ def zero_at_equality(subject: Subject) -> None:
 
 @check("kl", fix="Bound the log-ratio before you exponentiate it.")
 def extremes(subject: Subject) -> None:
-    """Log-ratios of ±200 and ±10⁴ give finite estimates and gradients."""
+    """Log-ratios of ±200 and ±10⁴ give finite estimates and gradients.
+
+    A policy that is certain gives such ratios, and one estimate that is infinite destroys the update.
+    """
     case = ArrayCase.of(subject)
     fields = case.fields()
     for shift in SHIFTS:
@@ -62,7 +68,10 @@ def nan_is_seen(subject: Subject) -> None:
 
 @check("kl", claim="non_negative", fix="Drop the claim, or use an estimator such as k2 or k3.")
 def non_negative(subject: Subject) -> None:
-    """No estimate is below zero."""
+    """No estimate is below zero.
+
+    What is built upon it, such as a bound or a square root, relies on the claim.
+    """
     case = ArrayCase.of(subject)
     for seed in range(3):
         fields = case.fields(seed)
@@ -73,7 +82,10 @@ def non_negative(subject: Subject) -> None:
 
 @check("kl", claim="unbiased_value", fix=f"Drop the claim, or correct the formula. {EXACT}")
 def unbiased_value(subject: Subject) -> None:
-    """The expectation of the estimate over the policy's samples is KL(π || π_ref)."""
+    """The expectation of the estimate over the policy's samples is KL(π || π_ref).
+
+    What is logged, and what a controller steers by, would not be the divergence.
+    """
     expected, _ = _divergence(subject)
     value, _ = expected_kl(subject)
     same(value, expected, "the expected value, by position,", within=1e-3)
@@ -92,7 +104,10 @@ def unbiased_gradient(subject: Subject) -> None:
 
 @check("kl", claim="zero_expected_gradient", fix=f"Drop the claim. {EXACT}")
 def zero_expected_gradient(subject: Subject) -> None:
-    """The expectation of the gradient is zero; the engine warns if such an estimator is used as a loss."""
+    """The expectation of the gradient is zero; the engine warns if such an estimator is used as a loss.
+
+    The engine's warning goes by the claim.
+    """
     _, gradient = expected_kl(subject)
     same(gradient, np.zeros_like(gradient), "the expected gradient, by position and logit,", within=1e-4)
 

@@ -27,7 +27,10 @@ STEP = 2e-3
     " declares settings={...} with a bound that ordinary numbers pass.",
 )
 def learns_from_policy_tokens(subject: Subject) -> None:
-    """The gradient is exactly zero outside the mask, and somewhere inside it is not."""
+    """The gradient is exactly zero outside the mask, and somewhere inside it is not.
+
+    Otherwise the policy learns from text that it has not written, or nothing at all.
+    """
     case = ArrayCase.of(subject)
     fields = case.fields()
     result = case.run(fields)
@@ -94,7 +97,7 @@ def near_on_policy(fields: batch.Fields) -> batch.Fields:
     fix="Bound what goes into an exponential, not what comes out: exp(clip(x, -20, 20)), not clip(exp(x), ...).",
 )
 def extremes(subject: Subject) -> None:
-    """Log-ratios of ±200 and ±10⁴ give finite losses and gradients, for both signs of the advantage.
+    """Log-ratios of ±200 and ±10⁴ give finite losses, gradients and metrics, for both signs of the advantage.
 
     A stale policy, or a token that was almost impossible for the sampler, gives such a ratio. Its exponential
     overflows, and infinity times zero is NaN even where clipping discards it.
@@ -114,11 +117,14 @@ def extremes(subject: Subject) -> None:
             finite(result.value, f"{what}: the value")
             for name, gradient in result.gradients.items():
                 finite(gradient, f"{what}: the gradient by {name}")
+            for name, metric in result.metrics.items():
+                finite(metric, f"{what}: the metric '{name}'")
 
 
 @check(
-    *LOSSES,
+    *LEARNT,
     unless="surrogate",
+    when=lambda component: not component.declares.get("unbiased_gradient"),  # which the value of a divergence may lack
     fix="Find the jax.lax.stop_gradient or the custom derivative that is in the way; declare surrogate=True if it is"
     " intended.",
 )

@@ -35,7 +35,10 @@ def _in_space(record: dict[str, Any]) -> dict[str, Any]:
 
 @check(*TEXTS, when=is_pure, fix="Copy a list before you change it.")
 def leaves_its_arguments(subject: Subject) -> None:
-    """It changes none of its arguments: the next reward gets the same lists."""
+    """It changes none of its arguments: the next reward gets the same lists.
+
+    It would score other texts than those that are recorded and trained on.
+    """
     records = [_in_space(record) for record in records_of(subject)]
     columns = [
         [record[read] if read in record else GIVEN[read](number, record) for number, record in enumerate(records)]
@@ -97,7 +100,11 @@ def _credit(subject: Subject, record: dict[str, Any], ends: list[int]) -> float:
 
 @check("reward_manager", unless="not_monotone", fix="Check the signs; declare not_monotone=True if that is meant.")
 def more_is_not_less(subject: Subject) -> None:
-    """A completion that every reward scores higher does not get a lower score, all else equal."""
+    """A completion that every reward scores higher does not get a lower score, all else equal; of all completions some
+    get a higher one.
+
+    A policy would be taught to do worse by a reward that it is to collect.
+    """
     manager: Any = subject.bind()
     table = np.array([[1.0, 2.0], [0.5, 0.5], [0.0, -1.0], [3.0, 0.0]])
     names = ("first", "second")
@@ -110,3 +117,6 @@ def more_is_not_less(subject: Subject) -> None:
             raise Failed(
                 f"rewards of {better[row]} instead of {table[row]} lower the score by {before[row] - after[row]:.6g}"
             )
+    levels = [np.asarray(manager(table + level, names)) for level in (-5.0, 0.0, 5.0)]
+    if np.allclose(levels, before):
+        raise Failed(f"the scores are {before.tolist()}, and the same where every reward is higher or lower by 5")

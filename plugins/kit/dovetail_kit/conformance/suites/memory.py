@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
@@ -74,7 +75,10 @@ def learns_to_remember(subject: Subject) -> None:
 
 @check("advantage", when=has_state, fix="Add up over the rows with policy tokens only, and divide by their number.")
 def remembers_completions(subject: Subject) -> None:
-    """Its state depends neither on the order of completions nor on those without policy tokens."""
+    """Its state depends neither on the order of completions nor on those without policy tokens.
+
+    A resumed or sharded run may have its completions in another order, and would remember something else.
+    """
     case = ArrayCase.of(subject)
     fields, first = case.fields(), first_state(subject)
     expected = next_state(subject, first, fields)
@@ -161,15 +165,24 @@ def keeps_its_state(subject: Subject) -> None:
         raise Failed(f"its state has arrays of type {half[0]} for parameters in float32")
     if jax.tree.leaves(begun) and not differ(after, begun):
         raise Failed("after three steps its state is what it was at first")
+    earlier = dict(jax.tree.leaves_with_path(begun))
+    for path, leaf in jax.tree.leaves_with_path(after):
+        if str(path[-1]).endswith("count") and np.array_equal(leaf, earlier[path]):
+            raise Failed(f"after three steps '{jax.tree_util.keystr(path)}' in its state is {leaf}, as it was at first")
 
 
 @check("early_stopping", fix="Compare with the others at the same step: higher is better.")
 def spares_the_best(subject: Subject) -> None:
-    """It never stops the trial that is ahead of all others."""
+    """It never stops the trial that is ahead of all others, or was at the step that it has reached.
+
+    A young trial that is compared with what old ones have come to is stopped for its age.
+    """
     rule = subject.bind()
     others = [[(step, 0.001 * trial * step) for step in range(0, 100, 10)] for trial in range(1, 6)]
-    for length in range(1, 10):
-        curve = [(step, 1.0 + 0.01 * step) for step in range(0, 10 * length, 10)]
+    for length, begin in itertools.product(range(1, 10), (1.0, 0.0, -1.0)):
+        curve = [(step, 0.01 * step if step else begin) for step in range(0, 10 * length, 10)]
+        if length == 1 and begin < 0:
+            continue
         offered = {"curve": curve, "others": others, "total_steps": 100}
         try:
             stops = rule(*(offered[name] for name in subject.component.reads))
@@ -177,7 +190,8 @@ def spares_the_best(subject: Subject) -> None:
             raise Inapplicable(f"it cannot be asked here: {error}") from error
         if stops:
             raise Failed(
-                f"after {10 * length} of 100 steps it stops a trial at {curve[-1][1]:g}; the best other has 0.5"
+                f"after {10 * length} of 100 steps it stops a trial at {curve[-1][1]:g}, which is"
+                " ahead of all others at that step"
             )
 
 

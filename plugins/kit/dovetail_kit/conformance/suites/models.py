@@ -97,7 +97,10 @@ def token_batch() -> tuple[np.ndarray, np.ndarray]:
     fix="Project to vocab_size logits in float32, and make `width` the last axis of the hidden states.",
 )
 def logits(subject: Subject) -> None:
-    """Hidden states have the model's width, and logits are finite float32 numbers, one per id of the vocabulary."""
+    """Hidden states have the model's width, and logits are finite float32 numbers, one per id of the vocabulary.
+
+    The trainer computes losses and log-probabilities from them, and trusts both their shape and their precision.
+    """
     tokens, mask = token_batch()
     hidden, found = model_of(subject).whole(tokens, mask)
     width = make_model(subject).width
@@ -111,7 +114,10 @@ def logits(subject: Subject) -> None:
 
 @check("model", slow=True, fix="Mask attention to later positions, and keep rows apart.")
 def causal(subject: Subject) -> None:
-    """A token affects neither earlier positions nor other rows."""
+    """A token affects neither earlier positions nor other rows.
+
+    A token that sees what follows has a probability in training that no sampler can give it.
+    """
     tokens, mask = token_batch()
     model = model_of(subject)
     before, _ = model.whole(tokens, mask)
@@ -156,7 +162,10 @@ def left_padding(subject: Subject) -> None:
 
 @check("model", slow=True, fix="Let row i of the tokens attend to row i // (rows // prefix rows) of the prefix.")
 def prefix(subject: Subject) -> None:
-    """A prompt that is computed once and continued by several rows gives the same results as whole rows."""
+    """A prompt that is computed once and continued by several rows gives the same results as whole rows.
+
+    Updates share the prompts of a group like this: their log-probabilities would not be those of sampling.
+    """
     tokens, mask = token_batch()
     model = model_of(subject)
     whole, _ = model.whole(tokens, mask)
@@ -185,7 +194,10 @@ def cache_by_rows(subject: Subject) -> None:
     "model", slow=True, fix="Let tokens see and count the prefix and those of their own text; or do not set `packs`."
 )
 def packing(subject: Subject) -> None:
-    """If the model `packs`, the two ends of a prompt in one row, as two texts, give the results of whole rows."""
+    """If the model `packs`, the two ends of a prompt in one row, as two texts, give the results of whole rows.
+
+    Log-probabilities would depend on which texts share a row, which is decided by their lengths.
+    """
     tokens, mask = token_batch()
     model = model_of(subject)
     if model.packed is None:
@@ -196,7 +208,10 @@ def packing(subject: Subject) -> None:
 
 @check("adapter", slow=True, fix="Initialise the update to zero, and make the new parameters nnx.LoRAParam.")
 def begins_as_the_base(subject: Subject) -> None:
-    """An adapter changes nothing before it is trained, and what it adds is of type nnx.LoRAParam."""
+    """An adapter changes nothing before it is trained, and what it adds is of type nnx.LoRAParam.
+
+    Training would begin from a damaged model, and the reference, which has no adapter, would be another one.
+    """
     tokens, mask = token_batch()
     model = tiny_model(VOCABULARY)
     before = np.asarray(model(tokens, mask)[0])
@@ -208,7 +223,10 @@ def begins_as_the_base(subject: Subject) -> None:
 
 @check("adapter", slow=True, fix="Initialise one of the two factors at random, and only the other one to zero.")
 def can_learn(subject: Subject) -> None:
-    """Some of what it adds has a gradient that is not zero: with two factors of zero there is none."""
+    """Some of what it adds has a gradient that is not zero: with two factors of zero there is none.
+
+    Such an adapter stays what it is for the whole run, which looks as if there were nothing to learn.
+    """
     tokens, mask = token_batch()
     adapted = subject.bind().apply(tiny_model(VOCABULARY), rngs=nnx.Rngs(1))
     graphdef, added, rest = nnx.split(adapted, nnx.LoRAParam, ...)

@@ -20,11 +20,12 @@ from dovetail_kit.conformance.subject import Subject
 SCHEDULES = ("lr_schedule", "schedule")
 CONTROLLERS = ("entropy_controller", "kl_controller")
 TOTAL = 40
+LONG = 20_000
 
 
 @check(*SCHEDULES, fix="Compute with jnp on float32 scalars, and guard divisions by a number of steps.")
 def every_step(subject: Subject) -> None:
-    """At every step, also of a run of one step, it gives a finite float32 number.
+    """At every step, also of a run of one step and late in a long one, it gives a finite float32 number.
 
     It is not negative, unless declared signed=True.
     """
@@ -37,11 +38,17 @@ def every_step(subject: Subject) -> None:
                 )
             if value < 0 and not subject.declared.get("signed"):
                 raise Failed(f"at step {step} of {total} it gives {value:.6g}")
+    for step in (0, LONG // 2, LONG):
+        late = schedule_of(subject, subject.floats)(jnp.int32(step), jnp.int32(LONG))
+        finite(late, f"at step {step} of {LONG} the value")
 
 
 @check(*SCHEDULES, fix="Use jnp.where instead of if; steps and hyperparameters are traced.")
 def schedule_jit(subject: Subject) -> None:
-    """It can be compiled, once for all steps and hyperparameters, and then gives the same values."""
+    """It can be compiled, once for all steps and hyperparameters, and then gives the same values.
+
+    It is part of the compiled step: it would be compiled again at each step, or be refused.
+    """
     traces = []
 
     @jax.jit
@@ -80,7 +87,10 @@ def curve_of(subject: Subject, total: int) -> list[np.ndarray]:
 
 @check(*CONTROLLERS, fix="Make coef(init(coef)) return coef.")
 def starts_at_the_coefficient(subject: Subject) -> None:
-    """The first coefficient is the one in the config."""
+    """The first coefficient is the one in the config.
+
+    The config would say one coefficient, and the first steps would use another.
+    """
     controller = subject.bind(**subject.floats)
     same(controller.coef(controller.init(0.25)), 0.25, "the first coefficient", within=1e-7)
 
@@ -136,7 +146,10 @@ def state_through_a_checkpoint(subject: Subject) -> None:
 
 @check(*CONTROLLERS, fix="Keep the old state where samples is zero: jnp.where(samples > 0, new, old).")
 def nothing_observed(subject: Subject) -> None:
-    """A step without samples, because every completion was filtered out, leaves the coefficient finite."""
+    """A step without samples, because every completion was filtered out, leaves the coefficient finite.
+
+    One step without completions would turn the coefficient, and then the weights, into NaN.
+    """
     controller = subject.bind(**subject.floats)
     state = controller.update(controller.init(0.25), jnp.float32(np.nan), jnp.int32(0))
     finite(controller.coef(state), "after a step without samples: the coefficient")
@@ -144,7 +157,10 @@ def nothing_observed(subject: Subject) -> None:
 
 @check(*CONTROLLERS, claim="constant", fix="Drop the claim.")
 def constant(subject: Subject) -> None:
-    """The coefficient never changes."""
+    """The coefficient never changes.
+
+    The plan leaves out what a constant coefficient does not need; one that changes would be computed wrongly.
+    """
     controller = subject.bind(**subject.floats)
     for state in _states(subject, jnp.array([0.0, 9.0, 0.1])):
         same(controller.coef(state), 0.1, "the coefficient", within=1e-7)
@@ -165,7 +181,10 @@ def has_state(component: Component) -> bool:
 
 @check("advantage", when=has_state, fix="Return arrays of the same shapes and types from init() and update().")
 def remembered_state(subject: Subject) -> None:
-    """Its state keeps its shapes and types, and completions without policy tokens do not move it."""
+    """Its state keeps its shapes and types, and completions without policy tokens do not move it.
+
+    A state that changes its type compiles each step again and cannot be restored from a checkpoint.
+    """
     from dovetail_kit.conformance import batch
     from dovetail_kit.conformance.case import ArrayCase
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from dovetail.errors import listing
 from dovetail.registry import Component
 from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import ArrayCase
-from dovetail_kit.conformance.check import Failed, Inapplicable, check
+from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.directions import EPSILON, ROW
 from dovetail_kit.conformance.suites.kl import expected_kl
@@ -67,7 +68,10 @@ def _with_advantages(
     "loss_term", "policy_loss", reads=["demo_logps"], fix="Minimise -demo_logps: what is demonstrated becomes likelier."
 )
 def demonstrations_become_likelier(subject: Subject) -> None:
-    """Descending makes the tokens of demonstrations likelier, and none of them less likely."""
+    """Descending makes the tokens of demonstrations likelier, and none of them less likely.
+
+    With the sign turned, the policy unlearns what it is shown.
+    """
     case = ArrayCase.of(subject)
     gradient = case.run(case.fields()).gradients.get("demo_logps")
     if gradient is not None and (gradient > EPSILON).any():
@@ -88,7 +92,10 @@ def _teacher(component: Component) -> str | None:
     fix="Minimise a divergence from the other model: its gradient is positive where the policy is more certain.",
 )
 def towards_the_teacher(subject: Subject) -> None:
-    """Descending brings the policy's log-probabilities nearer to those of the other model that it reads."""
+    """Descending brings the policy's log-probabilities nearer to those of the other model that it reads.
+
+    Distillation with the sign turned teaches what the other model would never say.
+    """
     case = ArrayCase.of(subject)
     fields, name = case.fields(), _teacher(subject.component)
     assert name
@@ -96,6 +103,28 @@ def towards_the_teacher(subject: Subject) -> None:
     pull = float((case.run(fields).gradients["logps"] * gap).sum())
     if pull < -EPSILON:
         raise Failed(f"over the batch, descending moves logps away from {name}: the pull is {pull:.6g}")
+
+
+@check(
+    "loss_term",
+    reads=["logps", "scores"],
+    fix="Prefer the completion with the higher score: the loss falls as its log-probabilities rise above the other's.",
+)
+def towards_the_better(subject: Subject) -> None:
+    """Descending makes completions with higher scores likelier than those of their prompt with lower ones.
+
+    With the two exchanged, what is rejected is learnt, and the loss falls as it should.
+    """
+    case = ArrayCase.of(subject)
+    fields = batch.with_scores(case.fields(), np.arange(batch.ROWS) % 2)
+    gradient = np.where(fields["mask"], case.run(fields).gradients["logps"], 0).sum(axis=1)
+    better = fields["scores"] > 0.5
+    pull = float(gradient[better].sum() - gradient[~better].sum())
+    if pull > EPSILON:
+        raise Failed(
+            f"scores are 0 or 1, and the gradient by logps is {gradient[better].sum():.6g} in the better completions"
+            f" and {gradient[~better].sum():.6g} in the others"
+        )
 
 
 @check(
@@ -129,19 +158,23 @@ def comes_back(subject: Subject) -> None:
 
 @check("value_loss", reads=["values", "returns"], fix="Take the error of every policy token.")
 def every_value_is_pulled(subject: Subject) -> None:
-    """A value that has not moved since collection, and is far from its return, is pulled towards it: at every token.
+    """A value that has not moved since collection, and is far above or below its return, is pulled towards it: at every
+    token.
 
     A critic that learns at the first tokens alone tells nothing about the others, whose advantages it decides.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
-    returns = (fields["values"] - np.float32(1.5)).astype(np.float32)
     own = {name: fields["values"] for name in ("old_values",) if name in fields}
-    gradient = case.run(fields | own | {"returns": returns}).gradients["values"]
-    idle = fields["mask"] & ~(gradient > EPSILON)
-    if idle.any():
-        row, token = np.argwhere(idle)[0]
-        raise Failed(f"values[{row}, {token}] is 1.5 above its return, and has the gradient {gradient[row, token]:.6g}")
+    for side, where in ((1.0, "above"), (-1.0, "below")):
+        returns = (fields["values"] - np.float32(1.5 * side)).astype(np.float32)
+        gradient = case.run(fields | own | {"returns": returns}).gradients["values"]
+        idle = fields["mask"] & ~(gradient * side > EPSILON)
+        if idle.any():
+            row, token = np.argwhere(idle)[0]
+            raise Failed(
+                f"values[{row}, {token}] is 1.5 {where} its return, and has the gradient {gradient[row, token]:.6g}"
+            )
 
 
 RATIO = re.compile(r"eps|clip|ratio")
@@ -184,14 +217,16 @@ def bounds_of_one_side(subject: Subject) -> None:
             )
 
 
-@check("kl", fix="Subtract ref_logps from logps, not the other way round; check the sign of the result.")
+@check("kl", fix="Subtract ref_logps from logps, not the other way round or from old_logps; check the sign.")
 def not_negative_on_average(subject: Subject) -> None:
-    """Its expectation over the policy's samples is not negative: no divergence is.
+    """It depends on the policy being trained, and its expectation over that policy's samples is not negative: no
+    divergence is.
 
-    A penalty with the sign reversed drives the policy away from its reference.
+    A penalty with the sign reversed drives the policy away from its reference, and one of another policy has no
+    gradient. Where the penalty is part of the reward, `logps` are those at collection.
     """
     if not ArrayCase.of(subject).variables:
-        raise Inapplicable("it does not depend on the policy")
+        raise Failed(f"it reads {listing(subject.component.reads)}, and nothing of the policy being trained")
     value, _ = expected_kl(subject)
     if value.min() < -1e-3:
         raise Failed(f"where the policies differ, its expectation is {value.min():.6g} nats")

@@ -29,7 +29,10 @@ def _values(subject: Subject) -> np.ndarray:
 
 @check("field", when=is_quantity, fix="Return one number for each position: reduce the last axis, whatever its size.")
 def one_for_each_position(subject: Subject) -> None:
-    """It returns one number for each position: the engine refuses vectors, which would take too much memory."""
+    """It returns one number for each position: the engine refuses vectors, which would take too much memory.
+
+    A field is stored for each token of the batch beside the log-probabilities.
+    """
     positions = (batch.ROWS, batch.TOKENS)
     if _values(subject).shape != positions:
         raise Failed(f"for positions {list(positions)} it returns {list(_values(subject).shape)}")
@@ -44,11 +47,17 @@ def by_position(subject: Subject) -> None:
     whole = _values(subject)
     chunk = subject.bind()(*(value.reshape(-1, *value.shape[2:])[5:12] for value in _arguments(subject)))
     same(chunk, whole.reshape(-1, *whole.shape[2:])[5:12], "for a chunk of 7 positions: the value")
+    order = np.random.default_rng(0).permutation(batch.ROWS * batch.TOKENS)
+    mixed = subject.bind()(*(value.reshape(-1, *value.shape[2:])[order] for value in _arguments(subject)))
+    same(mixed, whole.reshape(-1, *whole.shape[2:])[order], "with the positions in another order: the value")
 
 
 @check("field", when=is_quantity, fix="Use jnp, and no Python that looks at numbers.")
 def quantity_jit(subject: Subject) -> None:
-    """It can be compiled, and then gives the same values, in float32."""
+    """It can be compiled, and then gives the same values, in float32.
+
+    It is evaluated inside the compiled forward pass, where Python cannot look at numbers.
+    """
 
     @jax.jit
     def jitted(*arguments: Any) -> Any:
@@ -65,7 +74,10 @@ def quantity_jit(subject: Subject) -> None:
 
 @check("field", when=is_quantity, fix="Go through jax.nn.log_softmax or logsumexp; never take the log of a softmax.")
 def quantity_extremes(subject: Subject) -> None:
-    """Logits of ±10⁴, as from a model that is certain, give finite values and gradients."""
+    """Logits of ±10⁴, as from a model that is certain, give finite values and gradients.
+
+    One certain token would turn the whole update into NaN.
+    """
     arguments = [value * 1e4 if jnp.issubdtype(value.dtype, jnp.floating) else value for value in _arguments(subject)]
     floats = tuple(i for i, value in enumerate(arguments) if jnp.issubdtype(value.dtype, jnp.floating))
     value = subject.bind()(*arguments)

@@ -68,7 +68,10 @@ def nan_of_the_model_is_seen(subject: Subject) -> None:
 
 @check("kl", fix="Look for jax.lax.stop_gradient around the log-probabilities that are being trained.")
 def pulls(subject: Subject) -> None:
-    """Its gradient is not zero everywhere: a penalty in the loss without a gradient has no effect."""
+    """Its gradient is not zero everywhere: a penalty in the loss without a gradient has no effect.
+
+    The config says that the policy is held near its reference, and it is not.
+    """
     case = ArrayCase.of(subject)
     result = case.run(case.fields())
     if result.gradients and not any(gradient.any() for gradient in result.gradients.values()):

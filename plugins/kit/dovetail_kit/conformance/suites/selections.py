@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from dovetail.errors import listing
@@ -13,6 +15,9 @@ from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.directions import EPSILON
 from dovetail_kit.conformance.suites.values import ARRAYS
 
+LEVELS = tuple(np.linspace(-2, 2, 17))
+FEW = 3
+"""A shaping may tell failure, success and what is between apart, and no more."""
 ALONE = 5
 """The label of the largest group, which has the empty row."""
 
@@ -48,9 +53,11 @@ def each_group_by_itself(subject: Subject) -> None:
 
 @check("reward_shaping", reads=["token_rewards"], fix="Add to token_rewards, and replace none of them.")
 def every_reward_is_kept(subject: Subject) -> None:
-    """A higher reward at a policy token does not lower the sum over its completion, and at the last one may raise it.
+    """A higher reward at a policy token does not lower the sum over its completion, and at the last one may raise it,
+    there and not before it alone; rewards are not rounded.
 
-    The score is on the last policy token: a shaping that writes a penalty there, instead of adding it, forgets it.
+    The score is on the last policy token: a shaping that writes a penalty there, instead of adding it, forgets it. What
+    is moved to an earlier token is no consequence of those after it.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
@@ -67,14 +74,33 @@ def every_reward_is_kept(subject: Subject) -> None:
             raise Failed(f"as the reward at the {token} token rises, the sum over completion {row} falls: {told}")
         if token == "last" and not (steps > EPSILON).any():
             raise Failed("the reward at the last token makes no difference to the sum over a completion")
+    _seen_at_the_last(case, fields, (steps > EPSILON).any(axis=0))
+
+
+def _seen_at_the_last(case: ArrayCase, fields: batch.Fields, counts: Any) -> None:
+    """Complain if rewards at the last token, where they count, count before it alone, or are rounded."""
+    mask = fields["mask"]
+    last = mask & (np.cumsum(mask[:, ::-1], axis=1)[:, ::-1] == 1)
+    given = [np.where(last, np.float32(reward), fields["token_rewards"]) for reward in LEVELS]
+    made = np.array([case.run(fields | {"token_rewards": rewards}).value[last] for rewards in given])
+    rows = np.flatnonzero(mask.any(axis=1))
+    gone = rows[counts[rows] & (np.ptp(made, axis=0) < EPSILON)]
+    if gone.size:
+        raise Failed(f"the reward at the last token of completion {gone[0]} counts only at tokens before it")
+    told = max(len(set(each.tolist())) for each in made.T)
+    if FEW < told < len(LEVELS) / 2:
+        raise Failed(f"of {len(LEVELS)} different rewards at the last token it makes {told}")
 
 
 @check("loss_mask", fix="Weigh a token by zero or more; the sign is the advantage's business.")
 def never_negative(subject: Subject) -> None:
-    """No weight is negative: that would train a token against its advantage."""
+    """No weight is negative: that would train a token against its advantage.
+
+    The advantage alone says in which direction a token is trained.
+    """
     case = ArrayCase.of(subject)
-    for seed in range(2):
-        fields = case.fields(seed)
+    bad = batch.with_scores(case.fields(), np.linspace(-2, 1, batch.ROWS))
+    for fields in (case.fields(), case.fields(1), bad):
         least = np.where(fields["mask"], case.run(fields).value.astype(np.float32), 0).min()
         if least < 0:
             raise Failed(f"the lowest weight is {least:.6g}")

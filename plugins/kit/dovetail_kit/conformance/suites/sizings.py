@@ -95,7 +95,10 @@ def chooses_alike(subject: Subject) -> None:
 
 @check("sizing", fix="Return at least 1, and no more than `sft.batch_size`.")
 def sizes_a_warm_start(subject: Subject) -> None:
-    """For a warm start it chooses a number of demonstrations between one and those of a step."""
+    """For a warm start it chooses a number of demonstrations between one and those of a step.
+
+    The warm start fails on its first step, or runs out of memory.
+    """
     for rows in (1, 6):
         step = _Step.of(f"sft.batch_size={rows}")
         graphdef, weights = step.models.shapes()

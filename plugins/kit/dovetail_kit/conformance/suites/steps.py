@@ -17,7 +17,7 @@ from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.hyperparameters import FIX, own_numbers, tries
 from dovetail_kit.conformance.suites.numbers import quadratic_params, schedule_of
 
-HIGHEST = 1e3
+HIGHEST = 50.0
 """A factor of the learning rate above which something multiplies without end."""
 LONG = 300
 LEAST = 0.01
@@ -136,22 +136,36 @@ def every_weight_descends(subject: Subject) -> None:
 
 @check("follower", unless="constant", fix="Move by the difference: w + rate * (policy - w).")
 def approaches(subject: Subject) -> None:
-    """With a policy that stays where it is, the weights come no further from it."""
-    policy = {"kernel": jnp.full((3, 2), 0.25)}
-    weights = {"kernel": jnp.linspace(-1, 1, 6).reshape(3, 2)}
+    """With a policy that stays where it is, the weights come no further from it, and all nearer if any do.
+
+    A reference or teacher that runs away from the policy turns its penalty into a force without end.
+    """
+    policy = {"kernel": jnp.full((3, 2), 0.25), "bias": jnp.full(2, 0.5)}
+    weights = {"kernel": jnp.linspace(-1, 1, 6).reshape(3, 2), "bias": jnp.array([-1.0, 2.0])}
     follower = jax.jit(subject.bind())
-    before = np.abs(np.asarray(weights["kernel"] - policy["kernel"])).max()
+    far = [_distances(weights, policy)]
     for step in range(1, 21):
         given = {"weights": weights, "policy": policy, "step": jnp.int32(step)}
         weights = follower(*(given[name] for name in subject.component.reads))
-    after = np.abs(np.asarray(weights["kernel"] - policy["kernel"])).max()
-    if not after <= before + 1e-5:
-        raise Failed(f"in 20 steps the distance grows from {before:.6g} to {after:.6g}")
+        far.append(_distances(weights, policy))
+    for name, before in far[0].items():
+        if not far[-1][name] <= before + 1e-5:
+            raise Failed(f"in 20 steps the distance of '{name}' grows from {before:.6g} to {far[-1][name]:.6g}")
+        nearer = [other for other in policy if far[-1][other] < far[0][other] - 1e-6]
+        if nearer and name not in nearer:
+            raise Failed(f"in 20 steps '{nearer[0]}' comes nearer to the policy's, and '{name}' does not")
+
+
+def _distances(weights: Any, policy: Any) -> dict[str, float]:
+    return {name: float(jnp.abs(weights[name] - policy[name]).max()) for name in policy}
 
 
 @check("lr_schedule", fix="Divide by total_steps, and bound the factor.")
 def bounded(subject: Subject) -> None:
-    """The factor stays below 1,000 however long a run is."""
+    """The factor stays below 50 however long a run is: it multiplies `train.lr`.
+
+    A factor that grows, or is in percent, destroys the weights at a rate that no config shows.
+    """
     schedule = schedule_of(subject, subject.floats)
     for total in (40, 10_000):
         highest = max(float(schedule(jnp.int32(step), jnp.int32(total))) for step in (0, total // 2, total))

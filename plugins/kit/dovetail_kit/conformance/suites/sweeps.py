@@ -47,7 +47,10 @@ def play_study(subject: Subject, draws: int = DRAWS, seed: int = 0) -> list[Any]
 
 @check("sampler", fix="Draw from counters or from a generator that `seed` begins, and keep nothing outside the study.")
 def replays(subject: Subject) -> None:
-    """Opened, asked and told the same, it proposes the same: that is how a sweep that was killed goes on."""
+    """Opened, asked and told the same, it proposes the same: that is how a sweep that was killed goes on.
+
+    A sweep that goes on would propose settings that do not belong to the results that it has.
+    """
     if play_study(subject) != play_study(subject):
         raise Failed("the same questions and results gave other proposals the second time")
     if [each.values for each in play_study(subject, seed=1)] == [each.values for each in play_study(subject)]:
@@ -56,7 +59,10 @@ def replays(subject: Subject) -> None:
 
 @check("sampler", fix="Return values of every key, within its distribution, and None once there are no more draws.")
 def stays_in_the_space(subject: Subject) -> None:
-    """Each proposal has a value within its distribution for every key; with nothing told, it comes to an end."""
+    """Each proposal has a value within its distribution for every key; with nothing told, it comes to an end.
+
+    A value outside a range was excluded for a reason, and a sweep without an end is never reported.
+    """
     space, _ = open_study(subject)
     for proposal in play_study(subject):
         if proposal.values.keys() != space.keys():
@@ -74,7 +80,10 @@ def stays_in_the_space(subject: Subject) -> None:
 
 @check("sampler", fix="Let what is asked depend on the number of draws only by where it ends.")
 def begins_alike(subject: Subject) -> None:
-    """What it proposes first does not depend on how many draws there are, so that a sweep can be extended."""
+    """What it proposes first does not depend on how many draws there are, so that a sweep can be extended.
+
+    Otherwise the trials that a longer sweep is to share with a shorter one are run again, with other settings.
+    """
     few, more = play_study(subject), play_study(subject, draws=DRAWS + 3)
     if [each.values for each in few[:DRAWS]] != [each.values for each in more[:DRAWS]]:
         raise Failed(f"of {DRAWS + 3} draws the first {DRAWS} are other ones than of {DRAWS}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import signal
 import threading
@@ -43,7 +44,7 @@ def is_alone(component: Component) -> bool:
 
 def records_of(subject: Subject) -> list[dict[str, Any]]:
     """Return completions with a value for each column that is read: the examples, and ordinary texts."""
-    pairs = [record for pair in subject.declared.get("examples", ()) for record in pair]
+    pairs = [copy.deepcopy(record) for pair in subject.declared.get("examples", ()) for record in pair]
     texts = ["42", "", "the answer is 7", "<answer>42</answer>", r"\boxed{42}", "#### 42"]
     like = pairs[0] if pairs else {}
     known = (
@@ -99,8 +100,8 @@ def call_on(subject: Subject, records: list[dict[str, Any]], **params: Any) -> l
 def one_for_each(subject: Subject) -> None:
     """It returns one result for each completion, a finite number or None; nothing for no completions.
 
-    NaN is neither a score nor an abstention; return None to abstain. The result of a process reward is a list of
-    numbers, one for each token of the completion.
+    NaN is neither a score nor an abstention; return None to abstain. A completion may have no tokens. The result of a
+    process reward is a list of numbers, one for each token of the completion.
     """
     records = records_of(subject)
     found = call_on(subject, records)
@@ -108,13 +109,22 @@ def one_for_each(subject: Subject) -> None:
         raise Failed(f"for {len(records)} completions it returns {found!r}")
     for record, value in zip(records, found, strict=True):
         _fits(subject, value, record["completions"])
-    if subject.component.kind == "process_reward":
-        empty = dict(records[0]) | {"completions": "", "tokens": [], "logps": [], "ends": []}
-        (nothing,) = call_on(subject, [empty])
-        if nothing is not None and len(nothing):
-            raise Failed(f"a completion without tokens gets {nothing!r}")
+    if subject.component.kind == "process_reward" or {"tokens", "logps", "ends"} & {*subject.component.reads}:
+        _without_tokens(subject, records[0])
     if len(call_on(subject, [])):
         raise Failed("for no completions it returns results")
+
+
+def _without_tokens(subject: Subject, record: dict[str, Any]) -> None:
+    empty = record | {"completions": "", "tokens": [], "logps": [], "ends": []}
+    try:
+        (nothing,) = call_on(subject, [empty])
+    except ArithmeticError as error:
+        raise Failed(f"for a completion without tokens it raises {type(error).__name__}: {error}") from None
+    if subject.component.kind != "process_reward":
+        _fits(subject, nothing, "")
+    elif nothing is not None and len(nothing):
+        raise Failed(f"a completion without tokens gets {nothing!r}")
 
 
 def _fits(subject: Subject, value: Any, text: str) -> None:
@@ -191,7 +201,8 @@ def by_itself(subject: Subject) -> None:
 
 @check(*REWARDS, when=ranks, fix="Compare with the completions of the same group only, and with all of them.")
 def by_its_group(subject: Subject) -> None:
-    """A completion gets the same result whatever the other groups are, and in any order of completions.
+    """A completion gets the same result whatever the other groups are, and in any order of completions; the same
+    completion twice in a group gets it twice.
 
     It is arbitrary which groups share a batch, and in which order.
     """
@@ -203,6 +214,9 @@ def by_its_group(subject: Subject) -> None:
         rows = [number for number, record in enumerate(records) if record["group_ids"] == group]
         members = [records[number] for number in rows]
         _compare(members, [first[number] for number in rows], call_on(subject, members), ROUNDING)
+    among = [*records, *records]
+    twice = call_on(subject, among)
+    _compare(records, twice[: len(records)], twice[len(records) :], ROUNDING)
 
 
 def equal_within(ours: Any, theirs: Any, within: float) -> bool:
@@ -267,7 +281,10 @@ def odd_answers(subject: Subject) -> None:
 
 @check(*REWARDS, claim="examples", fix="Correct the reward, or the example.")
 def examples(subject: Subject) -> None:
-    """In every pair of examples the good completion scores higher than the bad one; numbers of tokens are added up."""
+    """In every pair of examples the good completion scores higher than the bad one; numbers of tokens are added up.
+
+    A reward that ranks the author's own examples otherwise teaches the opposite of what its name says.
+    """
     for good, bad in subject.declared["examples"]:
         best, worst = (value if value is None else np.sum(value) for value in call_on(subject, [good, bad]))
         if best is None or worst is None or not best > worst:
@@ -276,7 +293,10 @@ def examples(subject: Subject) -> None:
 
 @check("reward", claim="range", when=is_pure, fix="Declare the lowest and the highest possible score.")
 def within_range(subject: Subject) -> None:
-    """No score is outside the declared range."""
+    """No score is outside the declared range.
+
+    Weights, bounds and pass rates of a config are chosen by the range that is declared.
+    """
     low, high = subject.declared["range"]
     records = records_of(subject)
     for record, value in zip(records, call_on(subject, records), strict=True):

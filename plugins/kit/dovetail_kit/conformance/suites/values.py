@@ -76,7 +76,10 @@ def _is_cast(subject: Subject, dtype: Any) -> bool:
 
 @check(*ARRAYS, when=on_batch, fix="Look for a division by a count that may be zero, or the logarithm of zero.")
 def finite_results(subject: Subject) -> None:
-    """Ordinary inputs, with a completion without policy tokens among them, give finite values and metrics."""
+    """Ordinary inputs, with a completion without policy tokens among them, give finite values and metrics.
+
+    A single NaN in a value reaches all weights in the next update.
+    """
     case = ArrayCase.of(subject)
     result = case.run(case.fields())
     mask = case.fields()["mask"]
