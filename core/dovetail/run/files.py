@@ -79,14 +79,14 @@ def make_folder(path: Path) -> None:
 
 
 def json_bytes(value: Any, default: Callable[[Any], Any] | None = None) -> bytes:
-    """Return JSON in UTF-8; half of a surrogate pair, which UTF-8 does not have, becomes JSON's escape for it.
+    r"""Return JSON in UTF-8; half of a surrogate pair, which UTF-8 does not have, becomes JSON's escape for it.
 
     Args:
         value: what is written.
         default: as of `json.dumps`.
 
     >>> json_bytes({"completion": "é\ud800"}).decode()
-    '{"completion": "é\\\\ud800"}'
+    '{"completion": "é\\ud800"}'
     """
     return json.dumps(value, ensure_ascii=False, default=default).encode(errors="backslashreplace")
 
