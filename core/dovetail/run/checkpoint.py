@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 import attrs
 import jax
@@ -21,9 +21,12 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import preservation_policy
 
 from dovetail.errors import RunError
+from dovetail.interruptions import uninterrupted
 from dovetail.run.best import best_of
 
 START = "start"
+LATER: Final = ("Event loop is closed", "cannot schedule new futures after interpreter shutdown")
+"""What fails once nobody waits for it any more."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -138,14 +141,18 @@ class Checkpoints:
 
     @_one_at_a_time
     def save(self, number: int, state: Any, saved: Saved) -> Path:
-        """Write a checkpoint.
+        """Write a checkpoint; a first signal to end the run is left until it has been written.
 
         Raises:
             RunError: if the disk is full or the folder is not writable; earlier checkpoints are kept.
         """
         arguments = ocp.args.Composite(state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave(attrs.asdict(saved)))
         try:
-            self._manager.save(number, args=arguments, force=True)
+            with uninterrupted():
+                self._manager.save(number, args=arguments, force=True)
+        except KeyboardInterrupt:
+            _hush_later_errors()
+            raise
         except (OSError, ValueError) as error:
             raise RunError(
                 f"checkpoint {number} cannot be written in '{self._folder}': {error}; the earlier ones are kept"
@@ -238,11 +245,15 @@ class Checkpoints:
 
 @functools.cache
 def _hush_later_errors() -> None:
-    """When an array cannot be read, tensorstore prints a traceback for every other one, which nobody awaits then."""
-    print_it, print_unraisable = sys.excepthook, sys.unraisablehook
+    """Print no tracebacks of what nobody awaits any more.
 
-    def is_later(kind: type[BaseException], error: BaseException | None) -> bool:
-        return kind is RuntimeError and str(error) == "Event loop is closed"
+    When an array cannot be read, tensorstore prints one for every other array, and when a save is interrupted, the
+    threads of orbax print theirs as the interpreter ends.
+    """
+    print_it, print_unraisable, print_of_thread = sys.excepthook, sys.unraisablehook, threading.excepthook
+
+    def is_later(kind: type[BaseException] | None, error: BaseException | None) -> bool:
+        return kind is RuntimeError and str(error) in LATER
 
     def hook(kind: type[BaseException], error: BaseException, where: Any) -> None:
         if not is_later(kind, error):
@@ -252,7 +263,11 @@ def _hush_later_errors() -> None:
         if not is_later(found.exc_type, found.exc_value):
             print_unraisable(found)
 
-    sys.excepthook, sys.unraisablehook = hook, unraisable
+    def of_thread(found: Any) -> None:
+        if not is_later(found.exc_type, found.exc_value):
+            print_of_thread(found)
+
+    sys.excepthook, sys.unraisablehook, threading.excepthook = hook, unraisable, of_thread
 
 
 def _said(error: Exception) -> str:

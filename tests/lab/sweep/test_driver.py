@@ -136,7 +136,7 @@ def test_a_corrupt_folder_is_set_aside_and_begun_again(tmp_path):
     assert sweep(tmp_path / "s", GOOD, 0.11, say=told.append)[1] == {"done": 2}
     aside = tmp_path / "s" / "set-aside" / f"{trial(store, GOOD).id}-1"
     assert (aside / "run.json").read_text() == "{"
-    assert told[0].startswith("lr=0.1 seed=0: its folder cannot be read (run.json: Expecting")
+    assert told[0].startswith("lr=0.1 seed=0: its folder cannot be read (run.json: not valid JSON: Expecting")
     assert str(aside) in told[0]
 
 
