@@ -111,18 +111,27 @@ def test_a_reward_from_a_file(body, pattern, tmp_path):
         batched(COMPLETIONS, [{"answer": "2"}] * 2)
 
 
-def test_what_a_function_does_to_the_process_is_undone(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["of_trl", "of_verl", "of_verl_in_batches"])
+def test_what_a_function_does_to_the_process_is_undone(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "own.py").write_text(
-        "import os, signal\ndef f(completions):\n    os.chdir('/')\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "    return [0.0, 0.0]\n"
+    path = tmp_path / "own.py"
+    path.write_text(
+        "import os, signal\ndef spoil():\n    os.chdir('/')\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "def of_trl(completions):\n    spoil()\n    return [0.0, 0.0]\n"
+        "def of_verl(data_source, solution_str, ground_truth, extra_info):\n    spoil()\n    return 0.0\n"
+        "def of_verl_in_batches(data_sources, solution_strs, ground_truths, extra_infos):\n    return of_trl([])\n"
     )
     before = signal.getsignal(signal.SIGTERM)
-    reward = Functions(path=str(tmp_path / "own.py"), name="f")
-    with pytest.warns(
-        DovetailWarning, match=r"own\.py: f: while it was called it changed the working folder, .*SIGTERM"
-    ):
-        reward(COMPLETIONS, ["a", "b"], [{}, {}], [[1], [2]])
+    columns = {"data_source_column": None, "ground_truth_column": None, "extra_info_column": None}
+
+    def score():
+        if name == "of_trl":
+            return Functions(path=str(path), name=name)(COMPLETIONS, ["a", "b"], [{}, {}], [[1], [2]])
+        return ComputeScore(path=str(path), name=name, batched="batches" in name, **columns)(COMPLETIONS, [{}, {}])
+
+    said = rf"own\.py: {name}: while it was called it changed the working folder, .*SIGTERM"
+    with pytest.warns(DovetailWarning, match=said):
+        score()
     assert os.getcwd() == str(tmp_path)
     assert signal.getsignal(signal.SIGTERM) == before
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import inspect
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from dovetail.errors import ConfigError, listing, nearest
+from dovetail.errors import ConfigError, DovetailWarning, listing, nearest
 from dovetail.registry.places import first_line
+from dovetail.registry.undisturbed import undisturbed
 
 
 @functools.cache
@@ -48,6 +51,18 @@ def check_arguments(function: Callable[..., Any], label: str, names: Sequence[st
         signature.bind(**dict.fromkeys(names))
     except TypeError as error:
         raise ConfigError(f"{label}{signature} is called with {', '.join(names)}: {error}") from error
+
+
+@contextlib.contextmanager
+def undone(label: str) -> Iterator[None]:
+    """Undo what a function called in this context does to the working folder, streams and signal handlers.
+
+    A warning names the function by its label and says what it did.
+    """
+    with undisturbed() as did:
+        yield
+    if did:
+        warnings.warn(f"{label}: while it was called it {', '.join(did)} (undone)", DovetailWarning, stacklevel=3)
 
 
 def numbers_of(returned: Any, count: int, who: str) -> list[float | None]:

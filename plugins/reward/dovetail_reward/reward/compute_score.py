@@ -15,7 +15,7 @@ from annotated_types import Ge, Gt
 from dovetail.errors import ConfigError, RewardError, listing
 from dovetail.registry import declares
 from dovetail_kit.workers import LATE, workers
-from dovetail_reward.reward._own import as_many, check_arguments, load_function, number_of
+from dovetail_reward.reward._own import as_many, check_arguments, load_function, number_of, undone
 from dovetail_reward.reward._rate import shared_rate
 
 _GIVEN: Final = ("data_source", "solution_str", "ground_truth", "extra_info")
@@ -116,14 +116,15 @@ class ComputeScore:
             for name in (self.data_source_column, self.ground_truth_column, self.extra_info_column)
         )
         columns = (data_source, completions, ground_truth, extra_info)
-        if self.batched:
-            returned = function(**dict(zip(_GIVEN_BATCHED, map(list, columns), strict=True)), **extra)
-            return _together([_result(each) for each in as_many(returned, len(completions), self.name)])
         calls = [dict(zip(_GIVEN, given, strict=True)) | extra for given in zip(*columns, strict=True)]
-        if inspect.iscoroutinefunction(function):
-            return _together(self._awaited(function, calls))
-        if self.time_limit is None:
-            return _together([_result(function(**arguments)) for arguments in calls])
+        with undone(f"{self.path}: {self.name}"):
+            if self.batched:
+                returned = function(**dict(zip(_GIVEN_BATCHED, map(list, columns), strict=True)), **extra)
+                return _together([_result(each) for each in as_many(returned, len(completions), self.name)])
+            if inspect.iscoroutinefunction(function):
+                return _together(self._awaited(function, calls))
+            if self.time_limit is None:
+                return _together([_result(function(**arguments)) for arguments in calls])
         pool = workers(_Scorer(self.path, self.name), self.concurrency)
         found = pool.map([(arguments,) for arguments in calls], time_limit=self.time_limit)
         return _together([self._timed(None if result is LATE else result) for result in found])

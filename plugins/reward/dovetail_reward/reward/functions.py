@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import attrs
 
-from dovetail.errors import ConfigError, DovetailWarning, RewardError
+from dovetail.errors import ConfigError, RewardError
 from dovetail.registry import declares
 from dovetail.registry.places import first_line, raised_in
-from dovetail.registry.undisturbed import undisturbed
-from dovetail_reward.reward._own import load_function, numbers_of
+from dovetail_reward.reward._own import load_function, numbers_of, undone
 
 Parameter = inspect.Parameter
 Metrics = dict[str, list[float]]
@@ -133,13 +131,11 @@ class Functions:
         own = {key: list(value) if isinstance(value, list) else value for key, value in taken.items()}
         function, label = load_function(self.path, name), f"{self.path}: {name}"
         try:
-            with undisturbed() as did:
+            with undone(label):
                 returned = _called(function, own)
         except Exception as error:
             hint = "" if self.conversational else _conversational(error)
             raise RewardError(f"{label} raised {first_line(error)}{raised_in(function, error)}{hint}") from error
-        if did:
-            warnings.warn(f"{label}: while it was called it {', '.join(did)} (undone)", DovetailWarning, stacklevel=2)
         try:
             return numbers_of(returned, count, label)
         except (TypeError, ValueError) as error:
