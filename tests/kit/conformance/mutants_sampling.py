@@ -196,7 +196,7 @@ def against_all_groups(tokens, group_ids):
     return [[len(ids) - mean] * len(ids) for ids in tokens]
 
 
-@caught_by("process_reward", "hostile_texts")
+@caught_by("process_reward", "hostile_texts", raises="IndexError")
 def fails_on_what_is_empty(completions, tokens):
     return [[float(text[0] == "4")] * len(ids) for text, ids in zip(completions, tokens, strict=True)]
 

@@ -80,15 +80,22 @@ def starts_processes(subject: Subject) -> bool:
 
 def call_on(subject: Subject, records: list[dict[str, Any]], **params: Any) -> list[Any]:
     """Return what a component gives for completions with their columns."""
-    columns = [
+    return _returned(subject, _columns(subject, records), len(records), params)
+
+
+def _columns(subject: Subject, records: list[dict[str, Any]]) -> list[list[Any]]:
+    return [
         [record[read] if read in record else GIVEN[read](number, record) for number, record in enumerate(records)]
         for read in subject.component.reads
     ]
+
+
+def _returned(subject: Subject, columns: list[list[Any]], count: int, params: dict[str, Any]) -> list[Any]:
     returned, _ = split_metrics(subject.bind(**params)(*columns))
     try:
         return list(returned)  # as the engine takes it: a tuple, an array or a generator is as good
     except TypeError:
-        raise Failed(f"for {len(records)} completions it returns {returned!r}") from None
+        raise Failed(f"for {count} completions it returns {returned!r}") from None
 
 
 @check(
@@ -247,8 +254,9 @@ def hostile_texts(subject: Subject) -> None:
     like = records_of(subject)[0]
     params = {"time_limit": 0.1} if "time_limit" in subject.component.params else {}
     records: list[dict[str, Any]] = [dict(like) | {"completions": HOSTILE[label]} for label in labels]
+    columns = _columns(subject, records)  # the tokens of huge texts take time, too
     with _limited(SECONDS, "the hostile texts"):
-        found = call_on(subject, records, **params)
+        found = _returned(subject, columns, len(records), params)
     for label, record, value in zip(labels, records, found, strict=True):
         try:
             _fits(subject, value, record["completions"])
