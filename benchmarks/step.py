@@ -1,4 +1,4 @@
-"""Time training steps as `dovetail train` runs them: `python benchmarks/step.py W1 W2 W3 > step.json`.
+"""Time training steps as `dovetail train` runs them: `python benchmarks/step.py W1 W2 W3 W4 > step.json`.
 
 The workloads are in `workloads.py`. Each runs in a process of its own, without a persistent compilation cache unless
 the environment names one. `--set` changes the config; `--steps` and `--warm-up` set the numbers of timed and untimed
@@ -104,7 +104,7 @@ def machine() -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("workloads", nargs="*", default=list(WORKLOADS), metavar="W1|W2|W3")
+    parser.add_argument("workloads", nargs="*", default=list(WORKLOADS), metavar="W1|W2|W3|W4")
     parser.add_argument("--steps", type=int, default=5, help="timed steps")
     parser.add_argument("--warm-up", type=int, default=2, help="untimed steps before them")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")

@@ -3,8 +3,9 @@
 W1  16 prompts of 64 tokens, 8 completions each, 64 new tokens; no end of sequence.
 W2  the same, with lengths uniform in 4 … 64: a stop rule sets the probability of the end at each position.
 W3  4 prompts of 448 tokens, 16 completions each, 64 new tokens; no end of sequence.
+W4  W1 with lognormal lengths as of solutions to GSM8K: median 64, sigma 0.9, at most 512; ended like W2.
 
-All three: vocabulary 4096, a decoder of width 256 with 4 layers, 4 heads, 2 key-value heads of 64 units, feed-forward
+All of them: vocabulary 4096, a decoder of width 256 with 4 layers, 4 heads, 2 key-value heads of 64 units, feed-forward
 1024, untied, float32 (6.03 million parameters); GRPO with KL 0.04 against a reference; one AdamW update a step.
 """
 
@@ -13,13 +14,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import attrs
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
+from scipy.stats import lognorm
 
 import dovetail
 from dovetail.protocols import Example, Split
@@ -27,6 +29,7 @@ from dovetail_model.attention.view import positions
 from dovetail_model.model.decoder import Decoder
 
 VOCAB, LONGEST, SHORTEST, EOS = 4096, 64, 4, 0
+MEDIAN, SIGMA, CAP = 64, 0.9, 512
 
 COMMON = (
     "train.task=fixed_prompts",
@@ -74,6 +77,14 @@ WORKLOADS: dict[str, tuple[str, ...]] = {
     "W1": (*COMMON, *SMALL),
     "W2": (*COMMON, *SMALL, "train.model=stopping_decoder", "tokenizer.numbers.ends=True"),
     "W3": (*COMMON, *LONG),
+    "W4": (
+        *COMMON,
+        *SMALL,
+        "train.model=stopping_decoder",
+        "model.stopping_decoder.lengths=lognormal",
+        "tokenizer.numbers.ends=True",
+        f"sampling.max_tokens={CAP}",
+    ),
 }
 
 
@@ -146,17 +157,18 @@ class Counted(NamedTuple):
 
 
 class Stopping(nnx.Module):
-    """A decoder whose end-of-sequence logit follows the position, so that lengths are uniform in 4 … 64.
+    """A decoder whose end-of-sequence logit follows the position, so that lengths have a given distribution.
 
-    The hidden state has one more component, the log-odds of the end. The probability that completion token t is the end
-    is 1 / (65 - t) from the fourth token on.
+    The hidden state has one more component, the log-odds of the end: completion token t is the end with probability
+    `ends[t]`.
     """
 
-    def __init__(self, trunk: Any, prompt: int) -> None:
+    def __init__(self, trunk: Any, prompt: int, ends: Sequence[float]) -> None:
         self.trunk = trunk
         self.width = trunk.width + 1
         self.vocab_size = trunk.vocab_size
         self.prompt = prompt
+        self.ends = tuple(ends)
 
     @property
     def packs(self) -> bool:
@@ -179,7 +191,7 @@ class Stopping(nnx.Module):
             count += cache.seen[:, None]
         read = 0 if prefix is None else jnp.repeat(prefix.seen, len(tokens) // len(prefix.seen))[:, None]
         number = read + count - self.prompt + 1  # of the completion token that this position predicts
-        chance = jnp.where(number < SHORTEST, 1e-9, 1.0 / jnp.clip(LONGEST + 1 - number, 1.001, LONGEST))
+        chance = jnp.asarray(self.ends, jnp.float32)[jnp.clip(number, 0, len(self.ends) - 1)]
         odds = (jnp.log(chance) - jnp.log1p(-chance)).astype(hidden.dtype)
         return jnp.concatenate([hidden, odds[..., None]], axis=-1), Counted(after, count[:, -1])
 
@@ -197,19 +209,33 @@ class Stopping(nnx.Module):
 
 @attrs.frozen(kw_only=True)
 class StoppingDecoder:
-    """The decoder of W1 with the stop rule."""
+    """The decoder of W1 with the stop rule of W2 (`uniform`) or W4 (`lognormal`)."""
 
     prompt: int = 64
+    lengths: Literal["uniform", "lognormal"] = "uniform"
 
     def make(self, vocab_size: int, *, rngs: nnx.Rngs, place: Any = None) -> nnx.Module:
         spec = Decoder(width=256, layers=4, heads=4, kv_heads=2, head_dim=64, ffn=1024, tied=False)
-        return Stopping(spec.make(vocab_size, rngs=rngs, place=place), self.prompt)
+        trunk, chances = spec.make(vocab_size, rngs=rngs, place=place), {"uniform": uniform, "lognormal": lognormal}
+        return Stopping(trunk, self.prompt, chances[self.lengths]())
 
     def abstract(self, vocab_size: int | None) -> nnx.Module:
         return nnx.eval_shape(lambda: self.make(vocab_size or VOCAB, rngs=nnx.Rngs(0)))
 
     def export(self, model: nnx.Module, folder: Path, *, adapter: bool, dtype: Any = None) -> list[Path]:
         raise dovetail.DovetailError("no other program knows the stop rule of this benchmark")
+
+
+def uniform() -> list[float]:
+    """Return the probability that token t of W2 is the end if none before it was: lengths are uniform in 4 … 64."""
+    return [1e-9 if t < SHORTEST else min(1 / (LONGEST + 1 - t), 0.999) for t in range(LONGEST + 1)]
+
+
+def lognormal() -> list[float]:
+    """Return the same of W4: a length is the whole part of a lognormal number, and at least 1."""
+    longer = lognorm(SIGMA, scale=MEDIAN).sf(np.arange(CAP + 2))
+    longer[1] = 1.0  # what is below 1 counts as 1
+    return [1e-9, *np.clip(1 - longer[2:] / longer[1:-1], 1e-9, 0.999).tolist()]
 
 
 def register() -> None:

@@ -24,7 +24,7 @@ def add(commands: Commands) -> None:
         "-n", "--samples", type=int, help="samples per prompt, for pass@k and maj@k (default: eval.samples)"
     )
     command.add_argument(
-        "--sampling", metavar="PRESET", help="how to sample: greedy, standard, liberal, ... (default: as in the config)"
+        "--sampling", metavar="PRESET", help="how to draw these samples: standard, liberal, ... (default: as in the config)"
     )
     command.add_argument("--examples", type=int, help="how many prompts to use, from the first on (default: all)")
     command.add_argument(
@@ -46,6 +46,11 @@ def run(options: argparse.Namespace) -> int:
     samples = [f"eval.samples={options.samples}"] if options.samples is not None else []
     path, config = load_policy_config(options, samples)
     config = with_preset(config, "eval", options.sampling)
+    if options.sampling and config.eval.temperature and not config.eval.samples:
+        raise ConfigError(
+            f"--sampling {options.sampling} is for samples beside the greedy completion, and eval.samples is 0;"
+            " add -n NUMBER"
+        )
     prepare()
     from dovetail_lab.evaluation.policy import open_policy
     from dovetail_lab.evaluation.report import evaluate
