@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.core.train.cut_off import cut_off
 from tests.core.train.test_loop import assert_same_parameters
 from tests.distribution import write_distribution
 
@@ -149,10 +150,6 @@ def test_a_column_that_is_not_a_number_stops_the_run_with_its_prompt(tmp_path, m
         train(recipe("sft.steps=0"), tmp_path)
 
 
-class _Interrupted(Exception):
-    pass
-
-
 @pytest.fixture(scope="module")
 def finished(installed, tmp_path_factory) -> Path:
     """A run of the package's recipe, chosen by name."""
@@ -193,20 +190,9 @@ def test_its_observer_has_its_settings_and_its_command_reads_the_run(finished, c
     assert capsys.readouterr().out == f"{series(finished, 'reward/mean')[-1][1]:.3f} {finished}\n"
 
 
-def test_a_run_that_stops_goes_on_bit_for_bit(finished, tmp_path, monkeypatch):
-    from dovetail.run.journal import Journal
-
-    write = Journal.metrics
-
-    def stop(self, phase, step, values):
-        write(self, phase, step, values)
-        if (phase, step) == ("rl", 3):
-            raise _Interrupted
-
-    monkeypatch.setattr(Journal, "metrics", stop)
-    with pytest.raises(_Interrupted):
+def test_a_run_that_stops_goes_on_bit_for_bit(finished, tmp_path):
+    with cut_off(3):
         train(recipe(), tmp_path / "run")
-    monkeypatch.undo()
     train(recipe(), tmp_path / "run")
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == (finished / "metrics.jsonl").read_bytes()
     assert_same_parameters(tmp_path / "run", finished)

@@ -7,6 +7,7 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+from tests.core.train.cut_off import cut_off
 from tests.core.train.test_loop import assert_same_parameters
 from tests.core.train.tiny import TINY
 from tests.sampled import sampled
@@ -15,7 +16,7 @@ import dovetail
 from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError, RewardError, RunError
 from dovetail.run.checkpoint import Checkpoints
-from dovetail.run.journal import CLOCKED, FILES, Journal
+from dovetail.run.journal import CLOCKED, FILES
 from dovetail.run.summary import read_lines, series
 from dovetail.spans import Span
 from dovetail.train.drawing import Drawing
@@ -60,10 +61,6 @@ def assert_same_run(folder: Path, other: Path) -> None:
     for name in WRITTEN:
         assert (folder / name).read_bytes() == (other / name).read_bytes(), name
     assert_same_parameters(folder, other)
-
-
-class _Interrupted(Exception):
-    pass
 
 
 def test_batch_n_is_drawn_with_the_weights_of_n_minus_k(undisturbed):
@@ -170,17 +167,6 @@ def test_which_side_is_slower_changes_no_byte(undisturbed, tmp_path, monkeypatch
     assert_same_run(tmp_path, undisturbed)
 
 
-def stop_at(monkeypatch, step: int) -> None:
-    write = Journal.metrics
-
-    def stop(self, phase, number, values):
-        write(self, phase, number, values)
-        if number == step and "eval/accuracy" not in values:
-            raise _Interrupted
-
-    monkeypatch.setattr(Journal, "metrics", stop)
-
-
 def newest(folder: Path) -> tuple[int, list[str], list[int]]:
     """Return the newest checkpoint's number, its messages, and the versions of the older weights."""
     checkpoints = Checkpoints(folder / "checkpoints", None)
@@ -205,8 +191,7 @@ STATES = {
 @pytest.mark.parametrize("lead", sampled([3, 0, 1, 2, 4], every=len(STATES)))
 def test_a_run_goes_on_bit_for_bit_from_every_state_of_the_channels(undisturbed, tmp_path, monkeypatch, lead):
     Pace(monkeypatch, lead)
-    stop_at(monkeypatch, 3)
-    with pytest.raises(_Interrupted):
+    with cut_off(3):
         run(tmp_path)
     assert newest(tmp_path) == (2, *STATES[lead])
     monkeypatch.undo()

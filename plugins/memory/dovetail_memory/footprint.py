@@ -10,6 +10,7 @@ from typing import Any, Final
 import attrs
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.sharding import NamedSharding
 
@@ -129,6 +130,8 @@ class Footprint:
         weights, state = self._trained(POLICY)
         waits = self.config.memory.optimizer == "host"
         policy = {"parameters": self.devices.bytes(weights), "optimizer": 0 if waits else self.devices.bytes(state)}
+        if self.config.train.replay_choices:
+            policy["recorded choices"] = self._recorded()
         found = {POLICY: policy, ROLLOUT: self._sampled_from(weights)}
         for role in self.algorithm.follow:
             own = self.models.role_shapes(role)[1] if self._own(role) else weights
@@ -142,6 +145,12 @@ class Footprint:
             programs = PER_OPERATION * sum(found.operations for found in self._updates(settled).values())
             policy |= {"the process itself": own, "compiled programs": programs}
         return found
+
+    def _recorded(self) -> int:
+        """Return the bytes of the model's choices at each token of a step's prompts and completions."""
+        train, each = self.config.train, self.models.choices() * np.dtype(np.int16).itemsize
+        tokens = train.max_prompt_tokens + self.config.sampling.max_tokens
+        return train.prompts * train.group_size * tokens * each // self.devices.parts
 
     def _sampled_from(self, weights: Weights) -> dict[str, int]:
         """Return the bytes of the sampler's own copies of weights."""

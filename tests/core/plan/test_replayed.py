@@ -2,6 +2,9 @@
 
 import functools
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,7 +13,9 @@ import numpy as np
 import pytest
 from flax import nnx
 from tests.core.step.test_update import PLAIN, VOCAB, change, collect, evaluate, fields, sampled
+from tests.core.train.cut_off import cut_off
 from tests.core.train.tiny import TINY
+from tests.devices import EIGHT
 from tests.model.folders import config_of
 
 from dovetail.config import load
@@ -22,6 +27,7 @@ from dovetail.step.algorithm import assemble
 from dovetail.step.forward import AGREEMENT
 from dovetail.train.loop import train
 from dovetail.train.models import split
+from dovetail_memory.cost import estimate
 
 REPLAY = "train.replay_choices=True"
 EXPERTS, EACH = 4, 4
@@ -222,6 +228,13 @@ def test_a_model_without_choices_is_refused_before_it_is_made(tmp_path):
         train(load(None, [*TINY, REPLAY]), tmp_path / "run")
 
 
+def test_the_plan_has_room_for_what_is_recorded(tmp_path):
+    asked = small(tmp_path / "model", "train.prompts=5", "train.group_size=4")
+    with_, without = (estimate(load(None, [*asked, f"train.replay_choices={on}"])).memory for on in (True, False))
+    assert with_.pop("recorded choices") == 5 * 4 * (12 + 6) * EACH * 2
+    assert with_ == without
+
+
 def test_an_engine_that_returns_none_although_it_claims_to_is_refused():
     shape = (1, 2)
     drawn = Completions(
@@ -236,32 +249,66 @@ def test_an_engine_that_returns_none_although_it_claims_to_is_refused():
         check_recorded(load(None, [REPLAY]), drawn)
 
 
+def small(path, *overrides):
+    """Return the settings of a few steps of a small mixture."""
+    others = [setting for setting in TINY if not setting.startswith("model.decoder")]
+    return [*others, *mixture(path, 300), "sft.steps=0", REPLAY, *overrides]
+
+
+def records(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
 @pytest.mark.slow
 def test_grpo_with_several_updates_of_a_batch(tmp_path):
-    settings = [s for s in TINY if not s.startswith("model.decoder")]
-    more = (
-        *mixture(tmp_path / "model", 300),
-        "train.mini_batch_size=8",
-        "train.epochs=2",
-        "sft.steps=0",
-        "train.lr=0.1",
-    )
-    train(load(None, [*settings, *more, REPLAY, "train.steps=2"]), tmp_path / "run")
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    steps = [line for line in lines if "field/choices/agreement" in line]
+    more = ("train.mini_batch_size=8", "train.epochs=2", "train.lr=0.1", "train.steps=2")
+    train(load(None, small(tmp_path / "model", *more)), tmp_path / "run")
+    steps = [line for line in records(tmp_path / "run") if "field/choices/agreement" in line]
     assert len(steps) == 2
     assert all(line["field/old_choices/agreement"] == 1.0 for line in steps), "the sampler has the same weights"
     assert all(0.3 < line["field/choices/agreement"] < 1.0 for line in steps), "later updates would choose others"
     assert all(line["mismatch/abs_max"] < 1e-4 for line in steps)
 
 
+AHEAD = ("train.staleness=1", "train.correction=['tis_token']", "train.packing=True", "train.lr=0.1")
+
+
 @pytest.mark.slow
 def test_completions_of_older_weights_in_packed_rows(tmp_path):
-    settings = [s for s in TINY if not s.startswith("model.decoder")]
-    ahead = ("train.staleness=1", "train.correction=['tis_token']", "train.packing=True", "sft.steps=0", "train.lr=0.1")
-    train(load(None, [*settings, *mixture(tmp_path / "model", 300), *ahead, REPLAY]), tmp_path / "run")
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    agreed = [line["field/choices/agreement"] for line in lines if "field/choices/agreement" in line]
+    train(load(None, small(tmp_path / "model", *AHEAD)), tmp_path / "run")
+    agreed = [
+        line["field/choices/agreement"] for line in records(tmp_path / "run") if "field/choices/agreement" in line
+    ]
     assert agreed[0] == 1.0, "the first batch is of the weights that the step begins with"
     assert all(0.3 < each < 1.0 for each in agreed[1:])
     assert len(agreed) == 4
+
+
+@pytest.mark.slow
+def test_a_run_that_is_cut_off_replays_the_same_choices(tmp_path):
+    """A batch in flight is drawn again with its own weights, so the experts are those of the first time."""
+    settings = small(tmp_path / "model", *AHEAD, "run.checkpoint_every=1")
+    train(load(None, settings), tmp_path / "whole")
+    with cut_off(3):
+        train(load(None, settings), tmp_path / "cut")
+    train(load(None, settings), tmp_path / "cut")
+    for name in ("metrics.jsonl", "samples.jsonl"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_devices_that_share_a_model_replay_as_one_does(tmp_path):
+    meshes = {
+        "one": (),
+        "mesh": ("mesh.fsdp=2", "mesh.tp=2"),
+        "across": ("mesh.fsdp=2", "rollout/mesh.fsdp=4", "rollout/mesh.first=2"),
+    }
+    settings = small(tmp_path / "model", "train.mini_batch_size=8")
+    runs = json.dumps([[str(tmp_path / name), [*settings, *mesh]] for name, mesh in meshes.items()])
+    command = [sys.executable, "-m", "tests.core.train.placed", runs]
+    subprocess.run(command, env=EIGHT, cwd=Path(__file__).parents[3], check=True)
+    for name in ("mesh", "across"):
+        for found, expected in zip(records(tmp_path / name), records(tmp_path / "one"), strict=True):
+            assert found.keys() == expected.keys()
+            for metric in found.keys() - {"phase"}:
+                np.testing.assert_allclose(found[metric], expected[metric], rtol=2e-3, atol=2e-4, err_msg=metric)

@@ -6,6 +6,7 @@ from threading import Thread
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.core.train.cut_off import cut_off
 from tests.core.train.test_loop import assert_same_parameters
 from tests.core.train.tiny import TINY
 
@@ -14,7 +15,6 @@ from dovetail.config import load
 from dovetail.errors import DovetailWarning, PlanError
 from dovetail.kinds import Kind
 from dovetail.registry import Origin, current
-from dovetail.run.journal import Journal
 from dovetail.run.summary import read_lines
 from dovetail.train.loop import train
 from dovetail_lab.sweep.population import Population
@@ -63,10 +63,6 @@ def run(folder: Path, *overrides: str) -> list[dict]:
     return [line for line in read_lines(folder / "metrics.jsonl") if "reward/mean" in line]
 
 
-class _Interrupted(Exception):
-    pass
-
-
 @pytest.mark.slow
 def test_all_of_them_together_run_and_go_on_bit_for_bit(tmp_path, monkeypatch):
     """This includes a refill, greedy completions, and mini-batches with both fresh and earlier groups."""
@@ -79,17 +75,8 @@ def test_all_of_them_together_run_and_go_on_bit_for_bit(tmp_path, monkeypatch):
     assert all(line["process_reward/equations/count"] == 0 for line in lines)
     assert not any("process_reward/equations/right" in line for line in lines), "of no completion, no mean"
     assert max(line["group_filter/rounds"] for line in lines) > 1
-    write = Journal.metrics
-
-    def stop(self, phase, step, values):
-        write(self, phase, step, values)
-        if step == 3:
-            raise _Interrupted
-
-    monkeypatch.setattr(Journal, "metrics", stop)
-    with pytest.raises(_Interrupted):
+    with cut_off(3):
         run(tmp_path / "disturbed", *TOGETHER)
-    monkeypatch.undo()
     run(tmp_path / "disturbed", *TOGETHER)
     for name in ("metrics.jsonl", "samples.jsonl", "eval.jsonl"):
         assert (tmp_path / "disturbed" / name).read_bytes() == (tmp_path / "undisturbed" / name).read_bytes()

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.core.train.cut_off import cut_off
 from tests.core.train.test_loop import assert_same_parameters
 from tests.core.train.tiny import TINY
 
@@ -10,7 +11,6 @@ import dovetail
 from dovetail.cli import main
 from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError
-from dovetail.run.journal import Journal
 from dovetail.run.summary import read_lines
 from dovetail.spans import Span
 from dovetail.train.loop import train
@@ -59,10 +59,6 @@ def run(folder: Path, *overrides: str) -> list[dict]:
     return [line for line in read_lines(folder / "metrics.jsonl") if "reward/mean" in line]
 
 
-class _Interrupted(Exception):
-    pass
-
-
 def assert_played_again(folder, capsys):
     """A recorded episode is played again without the model; a record that says something else is noticed."""
     play = ["play", "--replay", "--run", str(folder)]
@@ -95,18 +91,8 @@ def test_a_run_leaves_its_episodes_and_goes_on_bit_for_bit(tmp_path, monkeypatch
     sampled = [span for span in spans if span.name in ("rollout", "eval")]
     assert answered
     assert all(any(s.began <= span.began and span.ended <= s.ended for s in sampled) for span in answered)
-
-    write = Journal.metrics
-
-    def stop(self, phase, step, values):
-        write(self, phase, step, values)
-        if (phase, step) == ("rl", 1):
-            raise _Interrupted
-
-    monkeypatch.setattr(Journal, "metrics", stop)
-    with pytest.raises(_Interrupted):
+    with cut_off(1):
         run(tmp_path / "stopped")
-    monkeypatch.setattr(Journal, "metrics", write)
     assert run(tmp_path / "stopped") == lines
     assert_same_parameters(tmp_path / "whole", tmp_path / "stopped")
 

@@ -6,10 +6,11 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
+from tests.core.train.cut_off import cut_off
 from tests.core.train.test_episodes import GUESSING, short
 from tests.core.train.test_loop import assert_same_parameters
 from tests.core.train.tiny import TINY
-from tests.rollout.test_ahead import CORRECTED, WRITTEN, _Interrupted, newest, stop_at
+from tests.rollout.test_ahead import CORRECTED, WRITTEN, newest
 
 import dovetail
 from dovetail.config import load
@@ -122,12 +123,10 @@ def test_a_group_left_over_has_the_version_that_sampled_it(undisturbed):
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_bit_for_bit_with_the_groups_left_over(undisturbed, tmp_path, monkeypatch):
+def test_a_run_goes_on_bit_for_bit_with_the_groups_left_over(undisturbed, tmp_path):
     step = next(number for number, line in enumerate(undisturbed.steps[:-2], 1) if line["over"])
-    stop_at(monkeypatch, step + 1)
-    with pytest.raises(_Interrupted):
+    with cut_off(step + 1):
         train(config(*undisturbed.more), tmp_path)
-    monkeypatch.undo()
     assert newest(tmp_path)[0] == step
     checkpoints = Checkpoints(tmp_path / "checkpoints", None)
     found = checkpoints.newest()

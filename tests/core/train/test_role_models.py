@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from tests.core.train.cut_off import cut_off
 from tests.core.train.test_loop import assert_same_parameters
 from tests.core.train.tiny import TINY
 
@@ -128,25 +129,11 @@ def test_what_never_changes_is_not_saved_again(finished):
     assert set(states(finished)[5][3]) == {"average", "reference"}
 
 
-class _Interrupted(Exception):
-    pass
-
-
 @pytest.mark.slow
-def test_a_run_that_stops_goes_on_bit_for_bit(finished, run, tmp_path, monkeypatch):
-    from dovetail.run.journal import Journal
-
-    folder, write = tmp_path / "disturbed", Journal.metrics
-
-    def stop(self, phase, step, values):
-        write(self, phase, step, values)
-        if (phase, step) == ("rl", 2):
-            raise _Interrupted
-
-    monkeypatch.setattr(Journal, "metrics", stop)
-    with pytest.raises(_Interrupted):
+def test_a_run_that_stops_goes_on_bit_for_bit(finished, run, tmp_path):
+    folder = tmp_path / "disturbed"
+    with cut_off(2):
         run(folder)
-    monkeypatch.undo()
     run(folder)
     assert (folder / "metrics.jsonl").read_bytes() == (finished / "metrics.jsonl").read_bytes()
     assert_same_parameters(folder, finished)

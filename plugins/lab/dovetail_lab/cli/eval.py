@@ -24,7 +24,9 @@ def add(commands: Commands) -> None:
         "-n", "--samples", type=int, help="samples per prompt, for pass@k and maj@k (default: eval.samples)"
     )
     command.add_argument(
-        "--sampling", metavar="PRESET", help="how to draw these samples: standard, liberal, ... (default: as in the config)"
+        "--sampling",
+        metavar="PRESET",
+        help="how to draw these samples: standard, liberal, ... (default: as in the config)",
     )
     command.add_argument("--examples", type=int, help="how many prompts to use, from the first on (default: all)")
     command.add_argument(
