@@ -3,7 +3,7 @@
 import pytest
 
 from dovetail.progress import Doing
-from dovetail_sink._pulse import Pulse
+from dovetail_sink.pulse import Pulse
 
 
 @pytest.fixture

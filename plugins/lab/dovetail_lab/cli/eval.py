@@ -59,8 +59,8 @@ def run(options: argparse.Namespace) -> int:
 
     if options.out:
         make_folder(options.out)
-    policy = open_policy(config, options.of, options.checkpoint)
     with progress() as watch:
+        policy = open_policy(config, options.of, options.checkpoint)
         report = evaluate(policy, limit=options.examples, watch=watch)
     out = options.out or run_folder(options, config, path) / "evaluations" / report.at
     report.write(out)

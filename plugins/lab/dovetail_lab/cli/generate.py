@@ -61,17 +61,17 @@ def run(options: argparse.Namespace) -> int:
     from dovetail_lab.evaluation.generate import Generator
     from dovetail_lab.evaluation.policy import open_policy
 
-    policy = open_policy(config, options.of, options.checkpoint)
-    examples, lengths = prompts(config, task, "eval", policy.tokenizer, policy.loop)
-    if lengths.too_long:
-        print(lengths)
-    generator = Generator(
-        policy=policy,
-        sampling=config.sampling,
-        samples=options.samples,
-        batch_size=options.batch_size or config.eval.batch_size,
-    )
     with progress() as watch:
+        policy = open_policy(config, options.of, options.checkpoint)
+        examples, lengths = prompts(config, task, "eval", policy.tokenizer, policy.loop)
+        if lengths.too_long:
+            print(lengths)
+        generator = Generator(
+            policy=policy,
+            sampling=config.sampling,
+            samples=options.samples,
+            batch_size=options.batch_size or config.eval.batch_size,
+        )
         written, before = generator(examples, options.out, watch)
     print(f"{written} completions written, {before} were there already: {options.out}")
     return 0

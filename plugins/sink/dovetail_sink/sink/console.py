@@ -12,7 +12,7 @@ import attrs
 from annotated_types import Ge
 
 from dovetail_sink._figures import FIGURES, phase_of
-from dovetail_sink._pulse import Pulse
+from dovetail_sink.pulse import Pulse
 
 if TYPE_CHECKING:
     from dovetail.progress import Doing

@@ -20,16 +20,17 @@ TICK_SECONDS: Final = 1.0
 class Pulse:
     """Prints `[elapsed] activity (duration)` for each program if nothing else has been printed for a while.
 
-    In the first step a line is printed for each new phase at once, because its duration is not known yet.
+    Until it is `settled`, at the end of the first step, a line is printed for each new phase at once, because its
+    duration is not known yet.
     """
 
     say: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)
     now: Callable[[], float] = time.monotonic
+    settled: bool = False
     began: float = attrs.field(init=False)
     _doing: dict[str, tuple[Any, float]] = attrs.field(factory=dict)
     _said_at: float = 0.0
     _silence: float = FIRST_SECONDS
-    _settled: bool = False
     _lock: Any = attrs.field(factory=threading.Lock, repr=False)
     _closed: threading.Event = attrs.field(factory=threading.Event, repr=False)
 
@@ -51,13 +52,13 @@ class Pulse:
                 return
             self._doing[doing.program] = doing, self.now()
             self._silence = FIRST_SECONDS
-            if (is_new or doing.compiling) and not self._settled:
+            if (is_new or doing.compiling) and not self.settled:
                 self._line(doing.program)
 
     def recorded(self, *, of_step: bool = True) -> None:
         """Take note that a record has been printed, of a step or of an evaluation."""
         with self._lock:
-            self._settled = self._settled or of_step
+            self.settled = self.settled or of_step
             self._said_at, self._silence = self.now(), FIRST_SECONDS
 
     def tick(self) -> None:
