@@ -1,13 +1,15 @@
-"""Signals that ask a program to end: they may come during an import, and where an exception gets lost."""
+"""What ends a program too early: signals, which may come where an exception gets lost, and an end without a word."""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
 _DEFAULTS = {"SIGINT": signal.default_int_handler, "SIGTERM": signal.SIG_DFL, "SIGHUP": signal.SIG_DFL}
 """The signals that ask for the end, and what becomes of them where nobody has chosen otherwise, as `nohup` does."""
@@ -16,6 +18,26 @@ _HEARD: list[list[int]] = []
 """The signals that have come, of each `interruptions` that is entered at the moment."""
 _WHOLE: list[bool] = []
 """An entry for each `uninterrupted` that is entered at the moment."""
+
+
+@contextmanager
+def no_silent_success() -> Iterator[None]:
+    """Let `os._exit(0)` in this process raise SystemExit: nothing of the work is saved then, and it looks done.
+
+    Forked children end like this when they are done, and other statuses are not taken for success.
+    """
+    own, leave = os.getpid(), os._exit
+
+    def end(status: int) -> NoReturn:
+        if status == 0 and os.getpid() == own:
+            raise SystemExit(0)
+        leave(status)
+
+    os._exit = end
+    try:
+        yield
+    finally:
+        os._exit = leave
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Command lines with mistakes, and broken environments."""
 
 import argparse
+import os
 import sys
 
 import pytest
@@ -185,8 +186,10 @@ def test_a_command_line(case, tmp_path, capsys, monkeypatch):
     attempt(case, tmp_path, capsys, monkeypatch)
 
 
-def test_an_exit_in_the_midst_of_a_command_is_not_a_success(monkeypatch, capsys):
-    options = argparse.Namespace(run=lambda options: sys.exit(0))
+@pytest.mark.parametrize("leave", [lambda: sys.exit(0), lambda: os._exit(0)], ids=["sys.exit", "os._exit"])
+def test_an_exit_in_the_midst_of_a_command_is_not_a_success(leave, monkeypatch, capsys):
+    monkeypatch.setattr("os._exit", lambda status: pytest.fail("the process has ended"))
+    options = argparse.Namespace(run=lambda options: leave())
     monkeypatch.setattr("dovetail.cli.parse", lambda given: options)
     assert main([]) == 1
     assert capsys.readouterr().err.startswith("error: a plugin has called sys.exit()")

@@ -20,7 +20,7 @@ from dovetail.cli.commands import collect, parser_of
 from dovetail.cli.terminal import flush, silence, streams
 from dovetail.cli.variables import shows_tracebacks, warn_of_misspelt
 from dovetail.errors import DovetailError, DovetailWarning, RunError, printable
-from dovetail.interruptions import interruptions
+from dovetail.interruptions import interruptions, no_silent_success
 from dovetail.registry import add_file, current
 from dovetail.registry.compatibility import ENGINE
 from dovetail.registry.places import blamed
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = [*(sys.argv[1:] if arguments is None else arguments)]
     traceback = shows_tracebacks() or FLAG in given
     warn_of_misspelt()
-    with streams(), interruptions() as interrupted:
+    with streams(), no_silent_success(), interruptions() as interrupted:
         return _run(given, traceback, interrupted)
 
 
@@ -86,7 +86,9 @@ def _status(options: argparse.Namespace) -> int:
     except SystemExit as error:
         if error.code:
             raise
-        raise RunError(f"a plugin has called sys.exit() in the middle of the command; {FLAG} shows where") from error
+        raise RunError(
+            f"a plugin has called sys.exit() or os._exit(0) in the middle of the command; {FLAG} shows where"
+        ) from error
 
 
 def _blamed(error: BaseException) -> str:

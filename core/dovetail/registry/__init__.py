@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import warnings
 from collections.abc import Callable, Sequence
@@ -59,9 +60,21 @@ _asked_for: set[str] = set()
 """Files that this process was asked for by name, which must work."""
 
 
+_discovers = contextvars.ContextVar("discovers", default=False)
+
+
 @functools.cache
 def _discovered() -> tuple[Registry, pluggy.PluginManager]:
-    registry, manager = discover()
+    if _discovers.get():
+        raise PluginError(
+            "plugins are being loaded, so there is no registry yet; register with the hook"
+            " dovetail_components(register), and ask for components in functions that are called later"
+        )
+    begun = _discovers.set(True)
+    try:
+        registry, manager = discover()
+    finally:
+        _discovers.reset(begun)
     asked_for = {file.stem for file in files() if str(file) in _asked_for}
     for problem in registry.problems:
         if problem.fatal and problem.distribution in asked_for:

@@ -82,6 +82,10 @@ def test_a_relative_path_is_that_of_the_module_which_python_finds(file, monkeypa
         ("def mine(:\n", r"SyntaxError: .* \[.*acme_single\.py:1\]"),
         ("import sys\nsys.exit(0)\n", r"SystemExit: 0 \[.*acme_single\.py:2\]"),
         (
+            "import dovetail\ndovetail.register('reward', 'mine', len)\n",
+            r"plugins are being loaded, so .*hook dovetail_components\(register\), .* \[.*acme_single\.py:2\]",
+        ),
+        (
             SOURCE.replace("dovetail_components", "dovetail_component"),
             r"unknown hook 'dovetail_component'.* Did you .*\]",
         ),
