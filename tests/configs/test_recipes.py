@@ -26,13 +26,23 @@ TAUGHT = ("distillation",)
 """Recipes with a teacher, which is another run's model."""
 EPISODES = ("calculation", "faulty_tool", "frozen_lake", "guess_number", "local_search")
 """Recipes of several turns, which have their own tasks."""
-APART = {"gsm8k_scratch", "smollm2_arithmetic", *PUBLISHED, *TAUGHT, *EPISODES}
+SMOLLM2 = ("smollm2_arithmetic", "smollm2_gsm8k")
+APART = {"gsm8k_scratch", *SMOLLM2, *PUBLISHED, *TAUGHT, *EPISODES}
 RECIPES = sorted(path.stem for path in folder().glob("*.gin") if path.stem not in APART)
 SIZES = ("train.prompts", "train.group_size", "train.epochs", "train.mini_batch_size", "train.micro_batch_size")
 SIZES += ("train.max_prompt_tokens", "sampling.max_tokens")
 """The settings that make up a step; a test that sets one of them tests another recipe."""
 SMALLER = [override for override in TINY if not override.startswith(SIZES)]
 SMALL = ("mesh.tp=1", "train.steps=2", "eval.examples=2", "eval.batch_size=2", "eval.every=2", "run.sinks=()")
+
+
+def gsm8k(data):
+    """Write a few problems into a folder, and return the setting that names it."""
+    data.mkdir()
+    for name in ("train", "test"):
+        rows = [{"question": f"What is {i} + {i}?", "answer": f"Twice {i}.\n#### {2 * i}"} for i in range(4)]
+        (data / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return f"task.gsm8k.path={data}"
 
 
 @pytest.mark.slow
@@ -66,26 +76,23 @@ def test_a_recipe_of_episodes_trains(recipe, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", sampled(sorted(PUBLISHED), every=len(PUBLISHED), slow=2))
 def test_a_recipe_of_a_published_model_trains_a_tiny_one(recipe, tmp_path):
-    model, data = tmp_path / "model", tmp_path / "gsm8k"
+    model = tmp_path / "model"
     write(model, PUBLISHED[recipe])
-    data.mkdir()
-    for name in ("train", "test"):
-        rows = [{"question": f"What is {i} + {i}?", "answer": f"Twice {i}.\n#### {2 * i}"} for i in range(4)]
-        (data / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    paths = [f"model.pretrained.path={model}", f"tokenizer.huggingface.path={model}", f"task.gsm8k.path={data}"]
-    last = train(load(find(recipe), [*paths, *SMALL]), tmp_path / "run")
+    paths = [f"model.pretrained.path={model}", f"tokenizer.huggingface.path={model}"]
+    last = train(load(find(recipe), [*paths, gsm8k(tmp_path / "gsm8k"), *SMALL]), tmp_path / "run")
     assert [step for step, _ in series(tmp_path / "run", "policy_loss/loss")] == [1, 2]
     assert np.isfinite(last["optimizer/grad_norm"])
 
 
 @pytest.mark.slow
-def test_the_recipe_of_smollm2_trains_a_tiny_llama_from_a_gguf_file(tmp_path):
+@pytest.mark.parametrize("recipe", SMOLLM2)
+def test_a_recipe_of_smollm2_trains_a_tiny_llama_from_a_gguf_file(recipe, tmp_path):
     write(tmp_path / "tiny", LLAMA)
     file = write_folder(tmp_path / "tiny.gguf", tmp_path / "tiny", **tokenizer_metadata(tmp_path / "tiny"))
     paths = [f"{key}.path={str(file)!r}" for key in ("model.pretrained", "tokenizer.huggingface")]
     # this tokenizer has few merges
-    longer = ["train.max_prompt_tokens=64"]
-    last = train(load(find("smollm2_arithmetic"), [*paths, *SMALL, *longer]), tmp_path / "run")
+    longer = {"smollm2_arithmetic": ["train.max_prompt_tokens=64"]}.get(recipe, [gsm8k(tmp_path / "gsm8k")])
+    last = train(load(find(recipe), [*paths, *SMALL, *longer]), tmp_path / "run")
     assert [step for step, _ in series(tmp_path / "run", "policy_loss/loss")] == [1, 2]
     assert np.isfinite(last["optimizer/grad_norm"])
 
