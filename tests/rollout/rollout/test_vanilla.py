@@ -75,10 +75,13 @@ def test_nothing_compiles_twice():
     assert compiled() - there == first.compiled - 3 == 3
 
 
-def test_ragged_calls_meet_no_number_of_slots_that_the_first_has_not_compiled():
+@pytest.mark.parametrize(("shortest", "width"), [(128, 3), (8, 4)], ids=["a cache that stays", "a cache that grows"])
+def test_ragged_calls_meet_no_number_of_slots_that_the_first_has_not_compiled(monkeypatch, shortest, width):
     """The completions of the first call are equal, and end together; those of later ones whenever they like."""
+    monkeypatch.setattr(batching, "SHORTEST", shortest)
     opened, before = engine(), compiled()
-    prompts, sampling = np.full((8, 3), 5), attrs.evolve(SAMPLING, temperature=2.0, top_p=None, max_tokens=40)
+    prompts, most = np.full((8, width), 5), 36 + width
+    sampling = attrs.evolve(SAMPLING, temperature=2.0, top_p=None, max_tokens=most)
     generate(opened, attrs.evolve(sampling, temperature=0.0), tokens=prompts, samples=8)
     there = compiled()
     assert there - before == opened.compiled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any, NamedTuple
 
 import attrs
@@ -73,7 +74,8 @@ class Batch:
     def run(self) -> Drawn:
         """Draw all completions except the refused ones.
 
-        The first call also compiles what later ones may need for fewer slots, so that no step waits for it.
+        The first call also compiles what later ones may need for fewer slots and longer caches, so that no step waits
+        for it.
         """
         drawn, prompts = self._draw()
         return self._prepare(drawn, prompts)
@@ -96,7 +98,9 @@ class Batch:
                 return drawn, prompts
             longest = int(np.max(np.asarray(drawn.lengths)[going] - 1, initial=0))
             for layout in self.schedule.moves(slots.layout, going, waiting):
-                slots = self.move(prompts, slots, layout, longest, self._cache_length(longest))
+                # a cache grows in a move of its own, so that there are fewer moves to compile
+                length = slots.length if self.schedule.together else self._cache_length(longest)
+                slots = self.move(prompts, slots, layout, longest, length)
                 waiting = np.setdiff1d(waiting, layout.held)
             if slots.filled == slots.length:
                 slots = self.move(prompts, slots, slots.layout, longest, self._cache_length(longest))
@@ -107,21 +111,26 @@ class Batch:
         return _begin(self.graphdef, self.weights, self.prompts, self.numbers, self.fixed, self.cache_dtype)
 
     def _prepare(self, drawn: Drawn, prompts: Any) -> Drawn:
-        """Run once through all numbers of slots that halving leads to, with nothing in them.
+        """Run once, with nothing in the slots, through all numbers of them that halving leads to, at all cache lengths.
 
-        Not covered are calls whose completions wait for slots, which need more shapes, and caches that grow.
+        Not covered are calls whose completions wait for slots, which need more shapes.
         """
-        length = self._cache_length(0)
-        if not self.schedule.together or self._cache_length(self.fixed.max_tokens - 2) > length:
+        if not self.schedule.together:
             return drawn
-        first = self.schedule.first(NONE)
-        layouts = list(self.schedule.moves(first, NONE, NONE))
-        if all(self._extension(layout.shape, length) in self.compiled for layout in layouts):
+        first, lengths = self.schedule.first(NONE), self._cache_lengths()
+        layouts = [first, *self.schedule.moves(first, NONE, NONE)]
+        if {self._extension(layout.shape, length) for layout in layouts for length in lengths} <= self.compiled:
             return drawn
-        slots = self.open(prompts, first, length)
-        for layout in layouts:
-            slots = self.move(prompts, slots, layout, 0, length)
-            drawn, slots = self.extend(drawn, slots, 0)
+        slots = self.open(prompts, first, lengths[0])
+        for length, longer in itertools.pairwise((*lengths, None)):
+            at = slots
+            for layout in layouts:
+                if layout is not first:
+                    at = self.move(prompts, at, layout, 0, length)
+                drawn, at = self.extend(drawn, at)
+                if longer is not None:
+                    grown = self.move(prompts, at, layout, 0, longer)
+                    slots = grown if layout is first else slots
         return drawn
 
     def going(self, drawn: Drawn, seqs: Int[np.ndarray, "seq"]) -> tuple[Drawn, Int[np.ndarray, "seq"]]:
@@ -185,6 +194,13 @@ class Batch:
         while length < filled + slack:
             length *= 2
         return min(length, max(1, self.fixed.max_tokens - 2 + slack))
+
+    def _cache_lengths(self) -> list[int]:
+        """Return the lengths that the cache may have, from the shortest on."""
+        found = [self._cache_length(0)]
+        while (longer := self._cache_length(found[-1])) > found[-1]:
+            found.append(longer)
+        return found
 
     def _extension(self, shape: tuple[int, int], length: int) -> tuple[Any, ...]:
         return ("extend", *shape, length, self.prompts.tokens.shape[1], self.static)

@@ -47,11 +47,10 @@ class Vanilla:
 
     Programs are compiled once per process: those that process prompts, for every bucket of their length (64, 128, 256,
     … positions, up to the given width), and those that decode, for every number of slots (halved with `shrink`, down to
-    16) and every length of the cache (128, 256, … positions, up to `max_tokens`). A call needs at most the sum of the
-    two, or more if slots are refilled. Another `max_tokens`, `top_k` or number of prompts compiles all of them again.
-    If the cache does not grow, the first call compiles the programs of later ones, so that no step waits for them.
-    Temperature, `top_p` and `min_p` can change without a compilation. `VanillaEngine.compiled` is the number of
-    programs.
+    16) at every length of the cache (128, 256, … positions, up to `max_tokens`). Another `max_tokens`, `top_k` or
+    number of prompts compiles all of them again. Unless completions wait for slots, the first call compiles what later
+    ones need for prompts of that bucket, so that no step waits for it. Temperature, `top_p` and `min_p` can change
+    without a compilation. `VanillaEngine.compiled` is the number of programs.
 
     The engine runs on the devices of the parameters, which it shares with the trainer without a copy, unless
     `rollout/mesh` gives the sampler its own devices. After an update that donates them, call `sync` before the next
