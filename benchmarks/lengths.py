@@ -29,7 +29,7 @@ from dovetail.config import Config, load
 from dovetail.devices.mesh import Devices
 from dovetail.plan.roles import POLICY, REFERENCE
 from dovetail.step.algorithm import Algorithm, assemble
-from dovetail.step.buckets import Buckets
+from dovetail.step.buckets import Buckets, fill
 from dovetail.step.moment import Moment
 from dovetail.step.scoring import Scoring
 from dovetail.step.update import Trained, Update, mini_batches
@@ -143,16 +143,11 @@ def rows_of(algorithm: Algorithm, batch: dict[str, Any]) -> str:
     if not sizes.by_length:
         rows, tokens = batch["tokens"].shape
         return f"{rows * (tokens - 1) / needed:.2f} positions for each that is needed"
-    buckets = Buckets.of(sizes, batch)
-    narrower = 0 if sizes.segments > 1 else 1
-
-    def count(piece: dict[str, Any]) -> int:
-        longest = np.asarray(buckets._arranged(piece).longest)
-        at = np.searchsorted(buckets.widths, longest[longest > 0])
-        return buckets.size * sum(buckets.widths[i] - narrower for i in at)
-
+    buckets, done = Buckets.of(sizes, batch), 0.0
     chunks = buckets.chunks(batch)
-    done = sum(count({name: x[i] for name, x in chunks.items()}) for i in range(len(chunks["tokens"])))
+    for i in range(len(chunks["tokens"])):
+        chunk = {name: x[i] for name, x in chunks.items()}
+        done += float(buckets.visit(chunk, jnp.float32(0), lambda sum_, _, micro: sum_ + fill(micro)[1]))
     return f"{done / needed:.2f} positions for each that is needed"
 
 

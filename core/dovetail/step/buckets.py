@@ -91,17 +91,17 @@ def row_lengths(batch: Batch) -> Int[Array, "seq"]:
 
 
 class Arranged(NamedTuple):
-    """The rows of all micro-batches of a chunk, beginning with the shortest.
+    """The rows of a chunk, beginning with the longest; empty rows follow, so that any micro-batch can be cut from them.
 
     Attributes:
         completions: the indices of the completions in each row; an index past the last stands for none.
         prompts: the index of the prompt that each row continues.
-        longest: the number of positions that the longest row of each micro-batch needs.
+        used: the number of positions that each row needs.
     """
 
-    completions: Int[Array, "micro row segment"]
-    prompts: Int[Array, "micro row"]
-    longest: Int[Array, "micro"]
+    completions: Int[Array, "row segment"]
+    prompts: Int[Array, "row"]
+    used: Int[Array, "row"]
 
 
 @attrs.frozen(kw_only=True)
@@ -110,7 +110,7 @@ class Buckets:
 
     Attributes:
         widths: widths of rows in tokens, from the narrowest to the full one.
-        size: rows of a micro-batch.
+        size: rows of a micro-batch of full width; one of narrower rows has more, and about as many positions.
         rows_per_prompt: number of consecutive completions of the batch that share a prompt.
         prompts: number of prompts in a chunk; the rows of a chunk are sorted together.
         segments: the greatest number of completions in a row; with more than one, rows are packed.
@@ -154,57 +154,68 @@ class Buckets:
         return {name: batch[name][:: self.rows_per_prompt] for name in names}
 
     def visit(self, batch: Batch, carry: Any, see: Callable[[Any, Int[Array, "seq"], dict[str, Array]], Any]) -> Any:
-        """Return the carry after `see(carry, completions, micro)` for every micro-batch, beginning with the shortest.
+        """Return the carry after `see(carry, completions, micro)` for every micro-batch, beginning with the longest.
 
-        `completions` are their indices in the batch. Micro-batches of empty rows are left out. If the rows do not fill
-        all micro-batches, the first one is padded with empty rows.
+        `completions` are their indices in the batch. A micro-batch has the width that its longest row needs. Rows
+        without tokens are left out; the last micro-batch is padded with them.
         """
-        arranged = self._arranged(batch)
-        start = jnp.minimum(jnp.sum(arranged.longest == 0), len(arranged.longest) - 1).astype(jnp.int32)
-        for width, end in zip(
-            self.widths, jnp.searchsorted(arranged.longest, jnp.array(self.widths), side="right"), strict=True
-        ):
+        arranged, at = self._arranged(batch), jnp.int32(0)
+        for width, narrower in zip(self.widths[::-1], (*self.widths[-2::-1], 0), strict=True):
+            rows = self._rows_of(width)
 
-            def one(number: Int[Array, ""], carry: Any, width: int = width) -> Any:
-                return see(carry, arranged.completions[number].reshape(-1), self._micro(batch, arranged, number, width))
+            def is_next(state: tuple[Any, Any], narrower: int = narrower) -> Any:
+                return arranged.used[state[0]] > narrower
 
-            carry = jax.lax.fori_loop(start, end.astype(jnp.int32), one, carry)
-            start = jnp.maximum(start, end.astype(jnp.int32))
+            def one(state: tuple[Any, Any], width: int = width, rows: int = rows) -> tuple[Any, Any]:
+                at, carry = state
+                cut_out = Arranged(*(jax.lax.dynamic_slice_in_dim(array, at, rows) for array in arranged))
+                micro = self._micro(batch, cut_out, width)
+                return at + rows, see(carry, cut_out.completions.reshape(-1), micro)
+
+            at, carry = jax.lax.while_loop(is_next, one, (at, carry))
         return carry
+
+    def _rows_of(self, width: int) -> int:
+        """Return the number of rows in a micro-batch of some width."""
+        return self.size * (self.widths[-1] // width)
 
     def widest(self, batch: Batch) -> Any:
         """Return the shapes of a micro-batch of the widest rows."""
-        return jax.eval_shape(lambda: self._micro(batch, self._arranged(batch), jnp.int32(0), self.widths[-1]))
+
+        def first() -> dict[str, Array]:
+            arranged = Arranged(*(array[: self.size] for array in self._arranged(batch)))
+            return self._micro(batch, arranged, self.widths[-1])
+
+        return jax.eval_shape(first)
 
     def _arranged(self, batch: Batch) -> Arranged:
         rows = self._rows(row_lengths(batch))
         count = len(rows.used)
-        empty = jnp.full((-count % self.size,), count, jnp.int32)
-        order = jnp.concatenate([empty, jnp.argsort(rows.used, stable=True).astype(jnp.int32)])
+        order = jnp.argsort(rows.used, stable=True, descending=True).astype(jnp.int32)
+        order = jnp.pad(order, (0, self._rows_of(self.widths[0])), constant_values=count)
 
         def take(array: Array, fill: int) -> Array:
-            taken = jnp.take(array, order, axis=0, mode="fill", fill_value=fill)
-            return taken.reshape(-1, self.size, *array.shape[1:])
+            return jnp.take(array, order, axis=0, mode="fill", fill_value=fill)
 
         # there are as many rows as completions, so both have the same prompts
         prompts = jnp.arange(count, dtype=jnp.int32) // self.rows_per_prompt
-        return Arranged(take(rows.completions, count), take(prompts, 0), jnp.max(take(rows.used, 0), axis=1))
+        return Arranged(take(rows.completions, count), take(prompts, 0), take(rows.used, 0))
 
     def _rows(self, lengths: Int[Array, "seq"]) -> Rows:
         if self.segments > 1:
             return first_fit(lengths, self.rows_per_prompt, self.widths[-1], self.segments)
         return Rows(jnp.arange(len(lengths), dtype=jnp.int32)[:, None], lengths)
 
-    def _micro(self, batch: Batch, arranged: Arranged, number: Int[Array, ""], width: int) -> dict[str, Array]:
+    def _micro(self, batch: Batch, arranged: Arranged, width: int) -> dict[str, Array]:
         """Return a micro-batch of rows of `width` tokens; if they are packed, their completions stay whole."""
-        completions = arranged.completions[number].reshape(-1)
+        completions = arranged.completions.reshape(-1)
         taken = {
             name: jnp.take(array, completions, axis=0, mode="fill", fill_value=0) for name, array in batch.items()
-        } | {PROMPT: arranged.prompts[number]}
+        } | {PROMPT: arranged.prompts}
         micro = {name: x[0] for name, x in keep_rows_cut({name: x[None] for name, x in taken.items()}).items()}
         if self.segments == 1:
             return cut(micro, width)
-        lengths = row_lengths(micro).reshape(self.size, self.segments)
+        lengths = row_lengths(micro).reshape(-1, self.segments)
         return micro | {PACKED: laid_out(lengths, width, micro["tokens"].shape[1])}
 
 

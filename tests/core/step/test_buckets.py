@@ -16,12 +16,15 @@ from tests.sampled import sampled
 
 import dovetail
 from dovetail.config import load
+from dovetail.step.algorithm import assemble
 from dovetail.step.buckets import Buckets
 from dovetail.step.forward import ValueModel
 from dovetail.step.update import Trained, Update
 from dovetail.train.models import split
 
 GRADIENT = ("train.optimizer=sgd", "train.lr=1.0", "train.max_grad_norm=1e9", "train.lr_schedule=constant")
+SMALL = (*GRADIENT, "train.lr=0.01")
+"""For several updates: after large steps the gradients of some mixtures are so steep that they magnify rounding."""
 SORTED = "train.length_buckets=2"
 WHOLE_GROUPS = ("dpo",)
 """What allows no other micro-batches than of whole groups."""
@@ -73,7 +76,9 @@ def alike(config_of, given, size=5, how=(SORTED,)):
     split_, whole = (*how, f"train.micro_batch_size={size}"), ("train.micro_batch_size=None",)
     (metrics, change), (expected, whole) = (step.one_step(config_of(*more), given) for more in (split_, whole))
     assert metrics.keys() == expected.keys()
-    assert metrics.pop("lengths/fill") >= expected.pop("lengths/fill")  # equal where rows keep their order
+    fill, whole_fill = metrics.pop("lengths/fill"), expected.pop("lengths/fill")
+    # where rows keep their order, a ragged last micro-batch has empty ones
+    assert fill >= whole_fill or not assemble(config_of(*split_)).sizes.by_length
     for name, value in expected.items():
         np.testing.assert_allclose(metrics[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
     jax.tree.map(close, change, whole)
@@ -106,7 +111,7 @@ RUNNABLE = [seed for seed in range(100, 108) if not lacking(configured(seed)) | 
 def test_mixtures_are_those_of_whole_rows(seed):
     """With several mini-batches and epochs, filters that leave rows out, estimators with a state, and random draws."""
     together = any(name in overrides_ for overrides_ in overrides(seed) for name in WHOLE_GROUPS)
-    alike(lambda *more: load(None, [*overrides(seed), *GRADIENT, *more]), step.episodes(), size=4 if together else 5)
+    alike(lambda *more: load(None, [*overrides(seed), *SMALL, *more]), step.episodes(), size=4 if together else 5)
 
 
 @pytest.mark.slow
@@ -133,3 +138,22 @@ def test_long_prompts_are_read_a_few_at_a_time_and_dropout_is_that_of_the_row():
     whole, by_length = trained(1, 12), trained(3, 3)
     assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(whole)) > 1e-2
     jax.tree.map(close, by_length, whole)
+
+
+def test_narrow_micro_batches_have_more_rows_and_as_many_positions():
+    lengths = np.array([8, 1, 2, 2, 0, 3, 4, 2, 1, 1, 5, 2], np.int32)
+    batch = {"mask": jnp.asarray(np.arange(8) < lengths[:, None]), "tokens": jnp.tile(lengths[:, None], 8)}
+    buckets, shapes = Buckets(widths=(2, 4, 8), size=2, rows_per_prompt=4, prompts=3), list[tuple[int, ...]]()
+
+    def see(carry, completions, micro):
+        seen, number = carry
+        shapes.append(micro["mask"].shape)
+        longest = jnp.max(micro["tokens"])
+        return (seen.at[completions].set(jnp.stack([number, longest], -1), mode="drop"), number + 1)
+
+    seen, number = buckets.visit(batch, (jnp.full((12, 2), -1), jnp.int32(0)), see)
+    assert set(shapes) == {(2, 8), (4, 4), (8, 2)}
+    assert number == 3
+    # the longest two, the four after them, and the rest, which the empty row fills
+    assert seen[:, 0].tolist() == [0, 2, 1, 1, 2, 1, 1, 2, 2, 2, 0, 2]
+    assert seen[:, 1].tolist() == [8, 2, 4, 4, 2, 4, 4, 2, 2, 2, 8, 2]
