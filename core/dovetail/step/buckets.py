@@ -32,6 +32,10 @@ from dovetail.step.parts import Sums, merge
 PROMPT: Final = "prompt_numbers"
 """An extra field of micro-batches: for each row, packed or not, the index of the processed prompt that it continues."""
 
+FEW: Final = 8
+"""Rows of a micro-batch up to which narrower ones have more: adding up the gradient of each costs as much as some rows.
+More are not worth the empty rows of the last micro-batch."""
+
 Batch = Mapping[str, Array]
 
 
@@ -110,7 +114,7 @@ class Buckets:
 
     Attributes:
         widths: widths of rows in tokens, from the narrowest to the full one.
-        size: rows of a micro-batch of full width; one of narrower rows has more, and about as many positions.
+        size: rows of a micro-batch of full width; if these are few, one of narrower rows has more.
         rows_per_prompt: number of consecutive completions of the batch that share a prompt.
         prompts: number of prompts in a chunk; the rows of a chunk are sorted together.
         segments: the greatest number of completions in a row; with more than one, rows are packed.
@@ -177,7 +181,7 @@ class Buckets:
 
     def _rows_of(self, width: int) -> int:
         """Return the number of rows in a micro-batch of some width."""
-        return self.size * (self.widths[-1] // width)
+        return self.size * min(self.widths[-1] // width, max(1, FEW // self.size))
 
     def widest(self, batch: Batch) -> Any:
         """Return the shapes of a micro-batch of the widest rows."""

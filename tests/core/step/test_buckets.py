@@ -140,7 +140,7 @@ def test_long_prompts_are_read_a_few_at_a_time_and_dropout_is_that_of_the_row():
     jax.tree.map(close, by_length, whole)
 
 
-def test_narrow_micro_batches_have_more_rows_and_as_many_positions():
+def test_narrow_micro_batches_have_more_rows():
     lengths = np.array([8, 1, 2, 2, 0, 3, 4, 2, 1, 1, 5, 2], np.int32)
     batch = {"mask": jnp.asarray(np.arange(8) < lengths[:, None]), "tokens": jnp.tile(lengths[:, None], 8)}
     buckets, shapes = Buckets(widths=(2, 4, 8), size=2, rows_per_prompt=4, prompts=3), list[tuple[int, ...]]()
@@ -157,3 +157,4 @@ def test_narrow_micro_batches_have_more_rows_and_as_many_positions():
     # the longest two, the four after them, and the rest, which the empty row fills
     assert seen[:, 0].tolist() == [0, 2, 1, 1, 2, 1, 1, 2, 2, 2, 0, 2]
     assert seen[:, 1].tolist() == [8, 2, 4, 4, 2, 4, 4, 2, 2, 2, 8, 2]
+    assert [attrs.evolve(buckets, size=size)._rows_of(2) for size in (1, 2, 3, 8, 16)] == [4, 8, 6, 8, 16]
