@@ -86,6 +86,15 @@ def test_what_is_detectable_is_found_with_the_wanted_power() -> None:
     assert paired.power(0.1, 0.3, needed) >= 0.8 > paired.power(0.1, 0.3, needed - 1)
 
 
+@pytest.mark.parametrize("effect", [0.2, 0.5945, 1.5])
+def test_power_is_a_number_far_beyond_what_is_needed(effect: float) -> None:
+    found = [paired.power(effect, 1.0, pairs) for pairs in range(6, 600)]
+    assert np.isfinite(found).all()
+    assert found[-1] > 0.99
+    needed = paired.pairs_needed(effect, 1.0)
+    assert needed == next(pairs for pairs, each in enumerate(found, 6) if each >= 0.8)
+
+
 def test_a_test_that_cannot_reject_has_no_power() -> None:
     assert paired.power(100.0, 1.0, 5) == 0.0
     assert paired.detectable_effect(1.0, 5) == math.inf

@@ -219,7 +219,8 @@ def power(effect: float, deviation: float, pairs: int, alpha: float = 0.05) -> f
     centre = standardised * math.sqrt(pairs)
     if centre > critical + FAR:
         return 1.0
-    return float(stats.nct.sf(critical, pairs - 1, centre) + stats.nct.cdf(-critical, pairs - 1, centre))
+    # the second is the lower tail, for which scipy's own `cdf` gives NaN where it is nearly 0
+    return float(stats.nct.sf(critical, pairs - 1, centre) + stats.nct.sf(critical, pairs - 1, -centre))
 
 
 def detectable_effect(deviation: float, pairs: int, alpha: float = 0.05, wanted: float = 0.8) -> float:
