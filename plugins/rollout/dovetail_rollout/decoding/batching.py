@@ -122,13 +122,13 @@ class Batch:
         if {self._extension(layout.shape, length) for layout in layouts for length in lengths} <= self.compiled:
             return drawn
         slots = self.open(prompts, first, lengths[0])
-        for length, longer in itertools.pairwise((*lengths, None)):
+        for length, longer in itertools.pairwise((*lengths, 0)):
             at = slots
             for layout in layouts:
                 if layout is not first:
                     at = self.move(prompts, at, layout, 0, length)
                 drawn, at = self.extend(drawn, at)
-                if longer is not None:
+                if longer:
                     grown = self.move(prompts, at, layout, 0, longer)
                     slots = grown if layout is first else slots
         return drawn
