@@ -59,7 +59,7 @@ def test_closing_draws_the_picture(tmp_path):
     sink.close()
     assert words(folder / "curve.svg")[:2] == [
         "arithmetic-s0, after a warm start of 30 steps",
-        "reward (mean score); bold: running mean over 1 steps",
+        "reward (mean score)",
     ]
     assert "held-out accuracy: 0.0 % to 60.0 %" in words(folder / "curve.svg")
 

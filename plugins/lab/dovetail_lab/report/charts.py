@@ -210,17 +210,19 @@ def _interval(frame: Frame, curve: Line) -> str:
 
     outline = [*zip(xs, within(curve.high), strict=True)]
     outline += reversed([*zip(xs, within(curve.low), strict=True)])
-    return f'<path class="interval" style="fill:{color(curve.color)}" d="{frame.path(outline)}Z"/>'
+    alone = f";stroke:{color(curve.color)};stroke-width:6" if len(xs) == 1 else ""  # there is no area to fill
+    return f'<path class="interval" style="fill:{color(curve.color)}{alone}" d="{frame.path(outline)}Z"/>'
 
 
 def _curve(frame: Frame, curve: Line, unit: Unit) -> str:
     kind = "thin" if curve.thin else "line"
     name = f"<title>{_text(curve.label)}</title>"
     drawn = f'<path class="{kind}" style="stroke:{color(curve.color)}" d="{frame.path(curve.points)}">{name}</path>'
-    if curve.thin or len(curve.points) > 60:
+    if (curve.thin and len(curve.points) > 1) or len(curve.points) > 60:
         return drawn
+    look = f"fill:{color(curve.color)}{';opacity:.4' * curve.thin}"
     dots = (
-        f'<circle cx="{frame.x(x):.1f}" cy="{frame.y(y):.1f}" r="3" style="fill:{color(curve.color)}"><title>'
+        f'<circle cx="{frame.x(x):.1f}" cy="{frame.y(y):.1f}" r="3" style="{look}"><title>'
         f"{_text(curve.label)}: {_text(unit.value(y))} at step {number(x)}</title></circle>"
         for x, y in curve.points
     )

@@ -76,12 +76,13 @@ def _rewards(runs: list[Series]) -> list[tuple[str, str]]:
         return []
     window = 1 + 2 * round(WINDOW * max(map(len, runs)) / 2)
     smooth = [running_mean(run, window) for run in runs]
-    over = f"running mean over {window} steps"
+    over = [f"running mean over {window} steps"] if window > 1 else []
     if len(runs) == 1:
-        said, curves = f"bold: {over}", [_line(runs[0], REWARD, "each step", thin=True), _line(smooth[0], REWARD, over)]
+        said, curves = [f"bold: {each}" for each in over], [_line(smooth[0], REWARD, *over or ["each step"])]
+        curves = [_line(runs[0], REWARD, "each step", thin=True) for _ in over] + curves
     else:
-        said, curves = f"{_several(runs)}, {over}", _with_mean(smooth, REWARD)
-    return [(f"reward (mean score); {said}", _chart(curves, Unit(), "reward by step"))]
+        said, curves = [", ".join([_several(runs), *over])], _with_mean(smooth, REWARD)
+    return [("; ".join(["reward (mean score)", *said]), _chart(curves, Unit(), "reward by step"))]
 
 
 def _accuracies(runs: list[Series]) -> list[tuple[str, str]]:
@@ -105,7 +106,7 @@ def _line(series: Series, color: int, label: str, *, thin: bool = False) -> Line
 
 
 def _chart(curves: Sequence[Line], unit: Unit, label: str) -> str:
-    return lines(curves, unit=unit, label=label, x_label="reinforcement learning step (updates of the policy)")
+    return lines(curves, unit=unit, label=label, x_label="step of reinforcement learning")
 
 
 def _several(runs: Sequence[Series]) -> str:
