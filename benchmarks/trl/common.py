@@ -86,6 +86,56 @@ def numbers(count: int, length: int) -> list[str]:
     return [" ".join(map(str, row)) for row in drawn]
 
 
+def train(
+    kind: Any,
+    folder: Path,
+    *,
+    prompts: tuple[int, int],
+    group: int,
+    longest: int,
+    micro_batch: int,
+    steps: int,
+    optim: str,
+    **attributes: Any,
+) -> tuple[Any, list[float]]:
+    """Train with random rewards; return the trainer, whose class is `kind`, and the CPU seconds of each step.
+
+    Args:
+        kind: a subclass of `GRPOTrainer`.
+        folder: where `save_model` has written, which is written into.
+        prompts: how many prompts a step has, and of how many tokens.
+        group: completions of each prompt.
+        longest: the limit of a completion's tokens.
+        micro_batch: completions of a micro-batch.
+        steps: how many steps.
+        optim: TRL's name of the optimiser.
+        attributes: what is set on the trainer before it begins.
+    """
+    (count, length), clock, rng = prompts, Clock(), np.random.default_rng(2)
+    trainer = kind(
+        model=str(folder),
+        reward_funcs=lambda completions, **_: rng.normal(size=len(completions)).tolist(),
+        args=settings(
+            folder / "out",
+            per_device_train_batch_size=micro_batch,
+            gradient_accumulation_steps=count * group // micro_batch,
+            num_generations=group,
+            max_completion_length=longest,
+            max_steps=steps,
+            beta=0.04,
+            optim=optim,
+            learning_rate=1.0e-6,
+        ),
+        train_dataset=dataset([{"prompt": text} for text in numbers(count * steps, length)]),
+        processing_class=PreTrainedTokenizerFast.from_pretrained(folder),
+        callbacks=[clock],
+    )
+    for name, value in attributes.items():
+        setattr(trainer, name, value)
+    trainer.train()
+    return trainer, clock.seconds
+
+
 def peak_gib() -> float:
     """Return the greatest resident size of this process so far."""
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2)

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 import trl
-from common import VOCAB, Clock, dataset, numbers, save_model, settings, show
-from transformers import PreTrainedTokenizerFast
+from common import VOCAB, save_model, show, train
 
 GROUP, PROMPT = 8, 64
 WORKS = {"W1": (16, 64), "ragged": (4, 512), "many": (16, 512)}
@@ -46,29 +45,19 @@ def measure(work: str, folder: Path, size: int, steps: int) -> dict[str, Any]:
     if work != "W1":
         lengths = np.exp(np.random.default_rng(0).normal(np.log(64), 0.9, rows))
         lengths = np.clip(lengths, 1, longest).astype(int)
-    rng, clock = np.random.default_rng(2), Clock()
-    trainer = Given(
-        model=str(folder),
-        reward_funcs=lambda completions, **_: rng.normal(size=len(completions)).tolist(),
-        args=settings(
-            folder / "out",
-            per_device_train_batch_size=size,
-            gradient_accumulation_steps=rows // size,
-            num_generations=GROUP,
-            max_completion_length=longest,
-            max_steps=steps,
-            beta=0.04,
-            optim="sgd",
-            learning_rate=1.0e-6,
-        ),
-        train_dataset=dataset([{"prompt": text} for text in numbers(prompts * steps, PROMPT)]),
-        processing_class=PreTrainedTokenizerFast.from_pretrained(folder),
-        callbacks=[clock],
+    _, seconds = train(
+        Given,
+        folder,
+        prompts=(prompts, PROMPT),
+        group=GROUP,
+        longest=longest,
+        micro_batch=size,
+        steps=steps,
+        optim="sgd",
+        lengths=lengths,
     )
-    trainer.lengths = lengths
-    trainer.train()
     positions = rows * int(lengths.max()) / int(np.maximum(lengths - 1, 0).sum())
-    return {"both_cpu_s": round(min(clock.seconds), 3), "steps": clock.seconds, "positions": round(positions, 2)}
+    return {"both_cpu_s": round(min(seconds), 3), "steps": seconds, "positions": round(positions, 2)}
 
 
 def main() -> None:

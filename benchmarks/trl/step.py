@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 import trl
-from common import Clock, dataset, numbers, peak_gib, save_model, settings, show
-from transformers import PreTrainedTokenizerFast, StoppingCriteria
+from common import peak_gib, save_model, show, train
+from transformers import StoppingCriteria
 
 PROMPTS, PROMPT, GROUP, LONGEST = 16, 64, 8, 64
 MEDIAN, SIGMA, CAP = 64, 0.9, 512
@@ -72,32 +72,21 @@ class Timed(trl.GRPOTrainer):
 
 def measure(work: str, folder: Path, size: int, steps: int) -> dict[str, Any]:
     """Return the figures of a work with one size of micro-batches."""
-    prompts, group, prompt = (4, 16, 448) if work == "W3" else (PROMPTS, GROUP, PROMPT)
-    rows, clock, rewards = prompts * group, Clock(), np.random.default_rng(2)
-    trainer = Timed(
-        model=str(folder),
-        reward_funcs=lambda completions, **_: rewards.normal(size=len(completions)).tolist(),
-        args=settings(
-            folder / "out",
-            per_device_train_batch_size=size,
-            gradient_accumulation_steps=rows // size,
-            num_generations=group,
-            max_completion_length=CAP if work == "W4" else LONGEST,
-            max_steps=steps,
-            beta=0.04,
-            optim="adamw_torch",
-            learning_rate=1.0e-6,
-        ),
-        train_dataset=dataset([{"prompt": text} for text in numbers(prompts * steps, prompt)]),
-        processing_class=PreTrainedTokenizerFast.from_pretrained(folder),
-        callbacks=[clock],
+    trainer, seconds = train(
+        Timed,
+        folder,
+        prompts=(4, 448) if work == "W3" else (PROMPTS, PROMPT),
+        group=16 if work == "W3" else GROUP,
+        longest=CAP if work == "W4" else LONGEST,
+        micro_batch=size,
+        steps=steps,
+        optim="adamw_torch",
+        work=work,
     )
-    trainer.work = work
-    trainer.train()
     return {
-        "step_cpu_s": round(statistics.mean(clock.seconds[1:]), 2),
+        "step_cpu_s": round(statistics.mean(seconds[1:]), 2),
         "generation_cpu_s": round(statistics.mean(trainer.spent[1:]), 2),
-        "steps": [round(seconds, 2) for seconds in clock.seconds],
+        "steps": [round(each, 2) for each in seconds],
         "peak_gib": peak_gib(),
     }
 
