@@ -4,6 +4,7 @@
 `python recorded.py FOLDER replay` plays an episode of the run's record.
 """
 
+import json
 import os
 import signal
 import sys
@@ -72,10 +73,17 @@ def register() -> None:
     dovetail.register("reward", "noisy", noisy)
 
 
+def said_again(folder: Path) -> int:
+    """Return a prompt whose episode can be said again: bytes that are no text are recorded as U+FFFD, which are others."""
+    lines = [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
+    newest = {line["index"]: line["messages"] for line in lines if "messages" in line}
+    return next(index for index, said in newest.items() if not any("\ufffd" in each["content"] for each in said))
+
+
 def main(folder: str, what: str) -> None:
     register()
     if what == "replay":
-        sys.exit(command(["play", "--replay", "--run", folder]))
+        sys.exit(command(["play", "--replay", "--run", folder, "--index", str(said_again(Path(folder)))]))
     LEFT[0] = int(what)
     train(load(None, list(SETTINGS)), Path(folder))
 
