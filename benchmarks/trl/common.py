@@ -7,8 +7,10 @@ thread computes, since threads that wait for each other spend CPU time.
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import argparse
 import json
 import resource
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -145,3 +147,21 @@ def show(work: str, figures: dict[str, Any]) -> None:
     """Print the figures of a work with the versions."""
     versions = {"torch": torch.__version__, "transformers": transformers.__version__, "trl": trl.__version__}
     print(json.dumps({"work": work, **versions, **figures}, indent=2))
+
+
+def main(doc: str | None, works: list[str], measure: Any, *, steps: int, micro_batches: list[int]) -> None:
+    """Show `measure(work, folder, micro_batch, steps)` of the works, sizes and steps on the command line.
+
+    The arguments are those that it has by default.
+    """
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("works", nargs="*", default=works, metavar="WORK")
+    parser.add_argument("--steps", type=int, default=steps)
+    parser.add_argument("--micro-batches", type=int, nargs="+", default=micro_batches)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as name:
+        save_model(Path(name))
+        for work in options.works:
+            found = {size: measure(work, Path(name), size, options.steps) for size in options.micro_batches}
+            show(work, {"micro_batches": found})

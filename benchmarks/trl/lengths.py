@@ -9,15 +9,12 @@ micro-batch size.
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-import argparse
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 import trl
-from common import VOCAB, save_model, show, train
+from common import VOCAB, main, train
 
 GROUP, PROMPT = 8, 64
 WORKS = {"W1": (16, 64), "ragged": (4, 512), "many": (16, 512)}
@@ -60,19 +57,5 @@ def measure(work: str, folder: Path, size: int, steps: int) -> dict[str, Any]:
     return {"both_cpu_s": round(min(seconds), 3), "steps": seconds, "positions": round(positions, 2)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("works", nargs="*", default=list(WORKS), metavar="|".join(WORKS))
-    parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--micro-batches", type=int, nargs="+", default=[8, 16, 32])
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as name:
-        save_model(Path(name))
-        for work in options.works:
-            found = {size: measure(work, Path(name), size, options.steps) for size in options.micro_batches}
-            show(work, {"micro_batches": found})
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, list(WORKS), measure, steps=3, micro_batches=[8, 16, 32])

@@ -9,9 +9,7 @@ first, and of them those of generation.
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-import argparse
 import statistics
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 import trl
-from common import peak_gib, save_model, show, train
+from common import main, peak_gib, train
 from transformers import StoppingCriteria
 
 PROMPTS, PROMPT, GROUP, LONGEST = 16, 64, 8, 64
@@ -91,19 +89,5 @@ def measure(work: str, folder: Path, size: int, steps: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("works", nargs="*", default=["W1", "W4"], metavar="W1|W2|W3|W4")
-    parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--micro-batches", type=int, nargs="+", default=[8])
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as name:
-        save_model(Path(name))
-        for work in options.works:
-            found = {size: measure(work, Path(name), size, options.steps) for size in options.micro_batches}
-            show(work, {"micro_batches": found})
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, ["W1", "W4"], measure, steps=4, micro_batches=[8])

@@ -58,9 +58,8 @@ __all__ = [
 
 _asked_for: set[str] = set()
 """Files that this process was asked for by name, which must work."""
-
-
 _discovers = contextvars.ContextVar("discovers", default=False)
+"""Whether this context is loading plugins; one that asks for the registry then would load itself again."""
 
 
 @functools.cache

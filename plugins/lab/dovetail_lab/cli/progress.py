@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TaskID
 
 Watch = Callable[[str, int, int], None]
 
@@ -22,17 +27,17 @@ def progress() -> Iterator[Watch]:
 
 
 @contextmanager
-def _bars(console: object) -> Iterator[Watch]:
+def _bars(console: Console) -> Iterator[Watch]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as bars:  # pyright: ignore[reportArgumentType]
-        tasks: dict[str, object] = {}
+    with Progress(*columns, console=console) as bars:
+        tasks: dict[str, TaskID] = {}
 
         def watch(phase: str, done: int, total: int) -> None:
             if phase not in tasks:
                 tasks[phase] = bars.add_task(phase, total=total)
-            bars.update(tasks[phase], completed=done)  # pyright: ignore[reportArgumentType]
+            bars.update(tasks[phase], completed=done)
 
         yield watch
 
