@@ -17,6 +17,7 @@ from typing import Any
 
 from dovetail.cli import train
 from dovetail.cli.commands import collect, parser_of
+from dovetail.cli.ending import end_without_threads
 from dovetail.cli.terminal import flush, silence, streams
 from dovetail.cli.variables import shows_tracebacks, warn_of_misspelt
 from dovetail.errors import DovetailError, DovetailWarning, RunError, printable
@@ -48,7 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     traceback = shows_tracebacks() or FLAG in given
     warn_of_misspelt()
     with streams(), no_silent_success(), interruptions() as interrupted:
-        return _run(given, traceback, interrupted)
+        status = _run(given, traceback, interrupted)
+    if arguments is None:  # the process ends with this command
+        end_without_threads(status)
+    return status
 
 
 def _run(given: Sequence[str], traceback: bool, interrupted: list[int]) -> int:

@@ -68,7 +68,13 @@ def assert_played_again(folder, capsys):
     whole = samples.read_text()
     samples.write_text(whole.replace('"ended": "', '"ended": "un'))
     assert main(play) == 1
-    assert "\nended: " in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "\nended: " in said
+    assert "U+FFFD" not in said
+    samples.write_text(whole.replace('"content": "', '"content": "\\ufffd').replace('"ended": "', '"ended": "un'))
+    assert main(play) == 1
+    said = capsys.readouterr()
+    assert "the model wrote bytes that are no text, and the record has U+FFFD in their place" in said.out + said.err
     samples.write_text(whole)
     assert main([*play, "--index", "99"]) == 1
     assert "has no episode of this prompt; it has 0, " in capsys.readouterr().err

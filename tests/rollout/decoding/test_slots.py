@@ -1,7 +1,8 @@
+import attrs
 import numpy as np
 import pytest
 
-from dovetail_rollout.decoding.slots import SMALLEST, Schedule
+from dovetail_rollout.decoding.slots import SMALLEST, SMALLEST_LONG, Schedule
 
 
 def play(schedule, lengths):
@@ -33,9 +34,9 @@ def lengths_of(seed, prompts, samples, longest=64):
 
 @pytest.mark.parametrize("slots", [1, 5, 16, 48, 96])
 @pytest.mark.parametrize(("prompts", "samples"), [(12, 8), (96, 1), (2, 48)])
-@pytest.mark.parametrize("shrink", [True, False])
-def test_every_completion_gets_its_turn_beside_others_of_its_prompt(prompts, samples, slots, shrink):
-    schedule = Schedule(prompts=prompts, samples=samples, slots=slots, shrink=shrink)
+@pytest.mark.parametrize(("shrink", "long"), [(True, False), (True, True), (False, False)])
+def test_every_completion_gets_its_turn_beside_others_of_its_prompt(prompts, samples, slots, shrink, long):
+    schedule = Schedule(prompts=prompts, samples=samples, slots=slots, shrink=shrink, long=long)
     shapes = set()
     for layout, _ in play(schedule, lengths_of(0, prompts, samples)):
         shapes.add(layout.shape)
@@ -46,7 +47,8 @@ def test_every_completion_gets_its_turn_beside_others_of_its_prompt(prompts, sam
         filled = layout.seqs.ravel() >= 0
         np.testing.assert_array_equal(layout.seqs.ravel()[filled] // samples, rows[filled])
     # every width of rows, each with at most as many numbers of slots as halvings
-    assert len(shapes) <= (1 + np.ceil(np.log2(samples))) * (2 + np.log2(max(1, slots / SMALLEST)))
+    smallest = SMALLEST_LONG if long else SMALLEST
+    assert len(shapes) <= (1 + np.ceil(np.log2(samples))) * (2 + np.log2(max(1, slots / smallest)))
 
 
 def test_all_at_once_begins_with_the_prompts_as_they_are():
@@ -82,6 +84,28 @@ def test_lanes_are_halved_one_time_after_another():
     assert [moved.shape for moved in schedule.moves(layout, np.arange(16), none)] == [(16, 4), (16, 2), (16, 1)]
     assert [moved.shape for moved in schedule.moves(layout, np.arange(20), none)] == [(16, 4), (16, 2)]
     assert list(schedule.moves(layout, np.arange(80), none)) == []
+
+
+def test_long_completions_move_into_narrow_rows_and_down_to_a_few():
+    schedule = Schedule(prompts=16, samples=8, slots=128, shrink=True, long=True)
+    layout, none = schedule.first(np.arange(128)), np.array([], int)
+    assert [moved.shape for moved in schedule.moves(layout, np.array([0, 127]), none)] == [
+        *((32, 2), (32, 1), (16, 1), (8, 1), (4, 1), (2, 1))
+    ]
+    # five left of each of eight prompts: ten rows of four, or three of two for each prompt
+    going = np.flatnonzero(np.arange(128) % 16 < 5)
+    assert [moved.shape for moved in schedule.moves(layout, going, none)] == [(32, 2)]
+    odd = attrs.evolve(schedule, samples=6, slots=96)
+    assert [moved.shape for moved in odd.moves(odd.first(np.arange(96)), none, none)][:2] == [(24, 2), (24, 1)]
+
+
+def test_narrow_rows_spend_fewer_slots_on_what_has_ended():
+    lengths = np.clip(np.random.default_rng(3).lognormal(np.log(64), 0.9, 128).astype(int), 1, 512)
+    empty = {}
+    for long in (False, True):
+        schedule = Schedule(prompts=16, samples=8, slots=128, shrink=True, long=long)
+        empty[long] = [layout.seqs.size - going for layout, going in play(schedule, lengths)][1:]
+    assert max(empty[True]) < max(empty[False])
 
 
 def test_a_prompt_with_many_left_gets_a_row_of_one_without():

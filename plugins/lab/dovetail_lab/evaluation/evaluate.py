@@ -60,7 +60,7 @@ class Evaluator:
         return attrs.evolve(self.sampling, min_p=None, logps="support")
 
     def greedy(self, watch: Callable[[int], None] = _ignore) -> Outcomes:
-        """Complete every prompt greedily; `watch` is called with the number of examples done."""
+        """Complete every prompt greedily; `watch` is called with the number of examples done, first with 0."""
         sampling = attrs.evolve(self._sampling, temperature=0.0, top_k=None, top_p=None)
         return self._run(1, sampling, watch)
 
@@ -80,6 +80,7 @@ class Evaluator:
     def _run(self, samples: int, sampling: Sampling, watch: Callable[[int], None]) -> Outcomes:
         all_keys = keys.per_sample(keys.stream(self.seed, keys.EVALUATION), len(self.examples), samples)
         parts, done = [], 0
+        watch(0)
         for chunk in in_order(self.examples, self.settings.batch_size):
             drawn = self._chunk(chunk, all_keys[done : done + len(chunk)], sampling)
             parts.append(Outcomes.of(drawn, self.checks, self.answers if samples > 1 else None))

@@ -31,6 +31,11 @@ from dovetail.train.texts import open_loop, prompts
 
 GOES_ON: Final = "\\"
 """At the end of a line: the turn goes on in the next one."""
+_LOST: Final = "\N{REPLACEMENT CHARACTER}"
+_UNCLEAR: Final = (
+    "the model wrote bytes that are no text, and the record has U+FFFD in their place, so the turns cannot be repeated"
+    " exactly"
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -117,15 +122,16 @@ def replayed(
     line, loop = recorded(run, index), open_loop(config, tokenizer)
     if loop is not None and (recording := getattr(loop, "recording", None)):
         loop = recording(run, only=True)
-    turns = iter([message["content"] for message in line["messages"] if message["role"] == ASSISTANT])
+    written = [message["content"] for message in line["messages"] if message["role"] == ASSISTANT]
+    turns, unclear = iter(written), any(_LOST in turn for turn in written)
 
     def told() -> str:
         try:
             return next(turns)
         except StopIteration:
             raise RunError(
-                f"the episode in '{run / 'samples.jsonl'}' ended here, and it goes on: the run or its"
-                " environment is not the same any more"
+                f"the episode in '{run / 'samples.jsonl'}' ended here, and it goes on: "
+                + (_UNCLEAR if unclear else "the run or its environment is not the same any more")
             ) from None
 
     engine = Shown(inner=Recited(tokenizer=tokenizer, ask=told), tokenizer=tokenizer, show=show, writes=True)
@@ -138,7 +144,8 @@ def replayed(
         "turn_rewards": episodes.turn_rewards[0][episodes.turn_mask[0]].tolist(),
         "ended": str(episodes.ends[0]),
     }
-    return found, [f"{name}: {came[name]}, and in the record {line[name]}" for name in came if came[name] != line[name]]
+    differs = [f"{name}: {came[name]}, and in the record {line[name]}" for name in came if came[name] != line[name]]
+    return found, [*differs, _UNCLEAR] if differs and unclear else differs
 
 
 @attrs.define(kw_only=True)

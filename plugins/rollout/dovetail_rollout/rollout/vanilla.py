@@ -22,7 +22,7 @@ from dovetail.errors import CompletionsFailed, ConfigError, RunError
 from dovetail.protocols import Completions, RolloutEngine, Sampling, Tokenizer, Weights
 from dovetail.ranges import in_range
 from dovetail_rollout.checks import check_prompts, unknown_ids
-from dovetail_rollout.decoding.batching import Batch, Prompts, length_axes
+from dovetail_rollout.decoding.batching import SHORTEST, Batch, Prompts, length_axes
 from dovetail_rollout.decoding.decode import Drawn, Fixed
 from dovetail_rollout.decoding.sampling import SORTED, Numbers
 from dovetail_rollout.decoding.slots import Schedule
@@ -47,10 +47,11 @@ class Vanilla:
 
     Programs are compiled once per process: those that process prompts, for every bucket of their length (64, 128, 256,
     … positions, up to the given width), and those that decode, for every number of slots (halved with `shrink`, down to
-    16) at every length of the cache (128, 256, … positions, up to `max_tokens`). Another `max_tokens`, `top_k` or
-    number of prompts compiles all of them again. Unless completions wait for slots, the first call compiles what later
-    ones need for prompts of that bucket, so that no step waits for it. Temperature, `top_p` and `min_p` can change
-    without a compilation. `VanillaEngine.compiled` is the number of programs.
+    16, or to 2 if completions may become longer than 128 tokens and their prompts) at every length of the cache (128,
+    256, … positions, up to `max_tokens`). Another `max_tokens`, `top_k` or number of prompts compiles all of them
+    again. Unless completions wait for slots, the first call compiles what later ones need for prompts of that bucket,
+    so that no step waits for it. Temperature, `top_p` and `min_p` can change without a compilation.
+    `VanillaEngine.compiled` is the number of programs.
 
     The engine runs on the devices of the parameters, which it shares with the trainer without a copy, unless
     `rollout/mesh` gives the sampler its own devices. After an update that donates them, call `sync` before the next
@@ -217,7 +218,7 @@ class VanillaEngine:
             return None
         by_turn = attrs.evolve(sampling, max_tokens=min(max_turn_tokens, sampling.max_tokens))
         batch = self._batch(prompt_tokens, prompt_mask, keys, by_turn, keep_support)
-        schedule = attrs.evolve(batch.schedule, halvings=2)
+        schedule = attrs.evolve(batch.schedule, halvings=2, long=False)
         rounds = Rounds.of(attrs.evolve(batch, schedule=schedule), sampling.max_tokens)
         return VanillaTurns(engine=self, rounds=rounds, sampling=by_turn)
 
@@ -253,6 +254,7 @@ class VanillaEngine:
                 samples=samples,
                 slots=min(self.slots or keys.size, keys.size),
                 shrink=self.shrink,
+                long=sampling.max_tokens > max(SHORTEST, tokens.shape[1]),
             ),
             stops=self.stops(sampling, keys.size),
             prompts=Prompts(
