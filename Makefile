@@ -29,7 +29,7 @@ smollm2: $(VENV)/.smollm2  ## a real language model gets better at arithmetic: e
 	head -n 5 runs/smollm2/answers.jsonl
 
 atlas: $(STAMP)  ## every policy loss, critic-free estimator, aggregation and correction, by A/B tests; hours; resumes
-	$(BIN)/python benchmarks/atlas.py --folder runs/atlas
+	$(BIN)/python benchmarks/atlas/atlas.py --folder runs/atlas
 
 test: $(STAMP)  ## the whole test suite but what is marked slow
 	$(BIN)/pytest -m "not slow" -n 2 --dist worksteal

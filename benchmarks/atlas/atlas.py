@@ -1,15 +1,15 @@
 """Every policy loss, critic-free estimator, aggregation and correction of the catalogue, by registered A/B tests.
 
-    python benchmarks/atlas.py [--folder atlas] [--families policy_loss advantage loss_agg correction] [--seeds 8]
-    python benchmarks/atlas.py --families staleness_none staleness_tis_token staleness_decoupled_ppo --min-effect 0.05
-    python benchmarks/atlas.py --families claim_clip_higher claim_cispo claim_gspo
+    python benchmarks/atlas/atlas.py [--folder atlas] [--tasks sums counting] [--families loss_agg ...] [--seeds 8]
+    python benchmarks/atlas/atlas.py --families staleness_none staleness_tis_token --tasks sums --min-effect 0.05
+    python benchmarks/atlas/atlas.py --families claim_clip_higher claim_cispo claim_gspo --tasks sums
 
-All arms and seeds go on from one model, which a supervised warm start has made once in `FOLDER/base`. A seed is that of
-the prompts and of what is sampled.
+There are two tasks, `sums.gin` and `counting.gin`. All arms and seeds of a task go on from one model, which a
+supervised warm start has made once in `FOLDER/TASK/base`. A seed is that of the prompts and of what is sampled.
 
-Each family is a test of its own (`dovetail ab`), with Holm over its arms: `FOLDER/FAMILY/ab.html` has the forest plot,
-the curves and the verdicts, whatever they are, and `FOLDER/atlas.md` lists them. The same command again goes on where
-it stands. What the config cannot plan, such as an estimator that needs several turns, is left out and named.
+Each family is a test of its own (`dovetail ab`), with Holm over its arms: `FOLDER/TASK/FAMILY/ab.html` has the forest
+plot, the curves and the verdicts, whatever they are, and `FOLDER/atlas.md` lists them. The same command again goes on
+where it stands. What the config cannot plan, such as an estimator that needs several turns, is left out and named.
 
 The control is GRPO, with the mean over all tokens. Corrections are compared where they have something to do: the
 sampler is four steps, 32 updates, behind the trainer, and the control corrects nothing (`uncorrected.py`).
@@ -39,7 +39,9 @@ from dovetail.registry import add_file, current
 from dovetail.train.loop import train
 from dovetail_lab.evaluation.policy import open_policy
 
-CONFIG = Path(__file__).with_name("atlas.gin")
+HERE = Path(__file__).parent
+TASKS: Mapping[str, tuple[Path, ...]] = {"sums": (), "counting": (HERE / "counting.py",)}
+"""The tasks, each a config of that name, with the files of the components that it needs."""
 
 
 @attrs.frozen
@@ -73,7 +75,7 @@ def staleness(*settings: str, plugin: Path | None = None) -> Family:
     return Family(settings=(*quickstart, *settings), arms=ahead, plugin=plugin)
 
 
-UNCORRECTED = CONFIG.with_name("uncorrected.py")
+UNCORRECTED = HERE / "uncorrected.py"
 HIGHER = {f"high{e}": f"policy_loss.grpo.epsilon_high={e}" for e in (0.2, 0.28, 0.5)}
 FAMILIES = {
     "policy_loss": Family("policy_loss", "grpo"),
@@ -95,13 +97,20 @@ COMPONENTS = tuple(name for name, family in FAMILIES.items() if family.kind)
 ALPHA = 0.05
 
 
-def base(folder: Path, sets: Sequence[str]) -> list[str]:
+def config_of(task: str) -> Path:
+    """Return the config of a task, whose components can be used from now on."""
+    for plugin in TASKS[task]:
+        add_file(str(plugin))
+    return HERE / f"{task}.gin"
+
+
+def base(config: Path, folder: Path, sets: Sequence[str]) -> list[str]:
     """Train the warm start, or take the one that is there; return the settings of a run that goes on from it."""
     exported = (folder / "base-model").resolve()
     if not exported.exists():
-        config = load(CONFIG, sets)
-        train(config, folder / "base", only_sft=True)
-        open_policy(config, folder / "base").export(exported, adapter=False)
+        loaded = load(config, sets)
+        train(loaded, folder / "base", only_sft=True)
+        open_policy(loaded, folder / "base").export(exported, adapter=False)
     tokenizer = str(exported / "tokenizer.model")
     return [
         "sft.steps=0",
@@ -111,14 +120,14 @@ def base(folder: Path, sets: Sequence[str]) -> list[str]:
     ]
 
 
-def candidates(family: Family, sets: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+def candidates(config: Path, family: Family, sets: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     """Return what each arm sets, the control first; and why components are left out, if the config cannot have them."""
     if family.plugin:
         add_file(str(family.plugin))
     if family.arms:
         return dict(family.arms), {}
     kind, control = family.kind, family.control
-    load(CONFIG, [*sets, *family.settings, f"train.{kind}={control!r}"])
+    load(config, [*sets, *family.settings, f"train.{kind}={control!r}"])
     names, left_out = [control], {}
     for component in current().components():
         name = component.name
@@ -128,7 +137,7 @@ def candidates(family: Family, sets: Sequence[str]) -> tuple[dict[str, str], dic
             left_out[name] = "it needs a critic"
             continue
         try:
-            load(CONFIG, [*sets, *family.settings, f"train.{kind}={name!r}"])
+            load(config, [*sets, *family.settings, f"train.{kind}={name!r}"])
             names.append(name)
         except DovetailError as error:
             left_out[name] = str(error).splitlines()[0]
@@ -147,25 +156,26 @@ def seeds_for(arms: int, least: int) -> int:
     return seeds
 
 
-def compare(name: str, settings: Sequence[str], options: argparse.Namespace) -> list[str]:
+def compare(task: str, name: str, settings: Sequence[str], options: argparse.Namespace) -> list[str]:
     """Run, or go on with, the test of a family; return its lines of `atlas.md`."""
-    family = FAMILIES[name]
-    arms, left_out = candidates(family, settings)
+    family, config = FAMILIES[name], config_of(task)
+    arms, left_out = candidates(config, family, settings)
     control = next(iter(arms))
     if options.only:
         arms = {arm: sets for arm, sets in arms.items() if arm in (control, *options.only)}
     seeds = options.seeds if options.exactly else seeds_for(len(arms) - 1, options.seeds)
-    print(f"{name}: {len(arms) - 1} against {control}, {seeds} seeds; left out: {', '.join(left_out) or 'none'}")
+    title = f"{task}, {name}"
+    print(f"{title}: {len(arms) - 1} against {control}, {seeds} seeds; left out: {', '.join(left_out) or 'none'}")
     analysis = dovetail.ab(
-        CONFIG,
+        config,
         {arm: [sets] for arm, sets in arms.items()},
-        folder=options.folder / name,
+        folder=options.folder / task / name,
         settings=[*settings, *family.settings, f"sweep.jobs={options.jobs}"],
         seeds=seeds,
         metric=family.metric,
         min_effect=options.min_effect,
     )
-    lines = [f"## {name}", "", f"Against `{control}`, {seeds} seeds each; [the page]({name}/ab.html).", ""]
+    lines = [f"## {title}", "", f"Against `{control}`, {seeds} seeds each; [the page]({task}/{name}/ab.html).", ""]
     lines += [f"| | verdict | difference of {family.metric} | p (Holm) |", "|---|---|---|---|"]
     for arm, found in analysis.comparisons.items():
         lines.append(f"| `{arm}` | {found.verdict} | {found.mean:+.3f} | {found.adjusted_p:.3g} |")
@@ -177,6 +187,7 @@ def main() -> None:
     """Run all families."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("atlas"))
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(COMPONENTS))
     parser.add_argument("--only", nargs="+", help="these components alone")
     parser.add_argument("--seeds", type=int, default=8, help="at least")
@@ -189,11 +200,12 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
-    settings = [*options.set, *base(options.folder, options.set)]
     lines = ["# Atlas", ""]
-    for name in options.families:
-        lines += compare(name, settings, options)
-        (options.folder / "atlas.md").write_text("\n".join(lines))
+    for task in options.tasks:
+        settings = [*options.set, *base(config_of(task), options.folder / task, options.set)]
+        for name in options.families:
+            lines += compare(task, name, settings, options)
+            (options.folder / "atlas.md").write_text("\n".join(lines))
     print(options.folder / "atlas.md")
 
 
