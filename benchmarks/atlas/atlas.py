@@ -3,6 +3,7 @@
     python benchmarks/atlas/atlas.py [--folder atlas] [--tasks sums counting] [--families loss_agg ...] [--seeds 8]
     python benchmarks/atlas/atlas.py --families staleness_none staleness_tis_token --tasks sums --min-effect 0.05
     python benchmarks/atlas/atlas.py --families claim_clip_higher claim_cispo claim_gspo --tasks sums
+    python benchmarks/atlas/atlas.py --families claim_gspo_long --tasks long
 
 There are two tasks, `sums.gin` and `counting.gin`. All arms and seeds of a task go on from one model, which a
 supervised warm start has made once in `FOLDER/TASK/base`. A seed is that of the prompts and of what is sampled.
@@ -18,7 +19,8 @@ The families `staleness_...` compare sampling 1, 2 and 4 steps ahead with sampli
 correct for it, or none. Their settings are those of the quickstart, one update per batch, for 200 of its 700 steps.
 
 The families `claim_...` test what papers say: that a higher upper clip bound keeps entropy (DAPO), that CISPO learns
-more where many tokens are clipped (MiniMax-M1), and that GSPO clips far more tokens than GRPO.
+more where many tokens are clipped (MiniMax-M1), that GSPO clips far more tokens than GRPO, and that it learns more
+where completions are long (`long.gin`).
 
 With n seeds the least p of the sign-flip test is 2^(1-n), which Holm multiplies by the number of arms at first: a test
 in which that is not below 5 % could never decide. So a family has as many seeds as it needs, and `--seeds` at least.
@@ -40,8 +42,10 @@ from dovetail.train.loop import train
 from dovetail_lab.evaluation.policy import open_policy
 
 HERE = Path(__file__).parent
-TASKS: Mapping[str, tuple[Path, ...]] = {"sums": (), "counting": (HERE / "counting.py",)}
+COUNTING = (HERE / "counting.py",)
+TASKS: Mapping[str, tuple[Path, ...]] = {"sums": (), "counting": COUNTING, "long": COUNTING}
 """The tasks, each a config of that name, with the files of the components that it needs."""
+BOTH = ("sums", "counting")
 
 
 @attrs.frozen
@@ -92,6 +96,7 @@ FAMILIES = {
     "claim_gspo": Family(
         arms={name: f"train.policy_loss={name!r}" for name in ("grpo", "gspo")}, metric="policy_loss/clip_fraction"
     ),
+    "claim_gspo_long": Family(arms={name: f"train.policy_loss={name!r}" for name in ("grpo", "gspo")}),
 }
 COMPONENTS = tuple(name for name, family in FAMILIES.items() if family.kind)
 ALPHA = 0.05
@@ -187,7 +192,7 @@ def main() -> None:
     """Run all families."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("atlas"))
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(BOTH))
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(COMPONENTS))
     parser.add_argument("--only", nargs="+", help="these components alone")
     parser.add_argument("--seeds", type=int, default=8, help="at least")
