@@ -354,4 +354,9 @@ def test_many_arms_have_a_row_each_the_best_first(here, capsys, monkeypatch):
     assert not [row for row in rows if row[1:2] == ["gradient norm"]]
     assert len([row for row in rows if len(row) == 11 and row[0] in {"base", "up", *alike}]) == 8, "runs by arm"
     assert page.count('aria-label="eval/accuracy of ') == 7, "a small chart for each arm"
-    assert (FOLDER / "ab.md").read_text().startswith("# 7 arms against base\n")
+    undecided = f"The data do not tell whether these are better or worse than base: {', '.join(alike)}."
+    text = (FOLDER / "ab.md").read_text()
+    assert text.startswith("# 7 arms against base\n")
+    assert f"\n**{undecided}**\n" in text
+    assert undecided in page
+    assert undecided in capsys.readouterr().out.splitlines()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dovetail_lab.ab.analysis import Analysis
-from dovetail_lab.ab.words import PROTECTED, caveats, changed, doubtful, headline, sources, title
+from dovetail_lab.ab.words import PROTECTED, changed, doubtful, sources, statements, title, too_early
 from dovetail_lab.report.numbers import Unit, p_value, share
 
 
@@ -13,9 +13,11 @@ def render(analysis: Analysis) -> str:
     """Return the report as Markdown."""
     registration, design = analysis.registration, analysis.registration.design
     lines = [f"# {title(design)}", ""]
-    lines += [f"**{text}**\n" for text in (*doubtful(analysis), *headline(analysis))]
-    found = dict.fromkeys(text for arm in design.treatments for text in caveats(analysis, arm.name))
-    lines += [f"* {text}" for text in found]
+    early = too_early(analysis)
+    found = [] if early else statements(analysis)
+    first = [*doubtful(analysis), *([early] if early else []), *(each.text for each in found)]
+    lines += [f"**{text}**\n" for text in first]
+    lines += [f"* {text}" for text in dict.fromkeys(text for each in found for text in each.caveats)]
     for each in registration.amendments:
         lines.append(
             f"* Amended on {each.time} after {each.pairs} pairs: {'; '.join(each.changes)}. Reason: {each.why}"

@@ -11,14 +11,13 @@ from dovetail_lab.ab.fairness import guards
 from dovetail_lab.ab.outcomes import Outcome
 from dovetail_lab.ab.pictures import behaviour, learning, pairs, prompts
 from dovetail_lab.ab.words import (
-    caveats,
     doubtful,
     has_many_arms,
-    headline,
     lengths,
-    sentence,
     sources,
+    statements,
     title,
+    too_early,
 )
 from dovetail_lab.report.numbers import Unit
 from dovetail_lab.report.page import Cell, box, facts, page, paragraph, section, table
@@ -62,24 +61,13 @@ def _progress(analysis: Analysis) -> str:
 
 
 def _verdicts(analysis: Analysis) -> list[str]:
-    """The sentences at the top, with what is to be held against them; many undecided arms share one."""
-    if not analysis.look:
-        return [box("waiting", "not yet", headline(analysis)[0], [])]
-    boxes, undecided = [], []
-    for arm in analysis.treatments:
-        found = analysis.comparisons.get(arm.name)
-        verdict = found.verdict if found else "undecided"
-        if verdict == "undecided" and has_many_arms(analysis.registration.design):
-            undecided.append(arm.name)
-            continue
-        against = caveats(analysis, arm.name)
-        kind = "warn" if analysis.reds(arm.name) else verdict
-        boxes.append(box(kind, verdict, sentence(analysis, arm.name), against))
-    if undecided:
-        control = analysis.registration.design.control.name
-        text = f"The data do not tell whether these are better or worse than {control}: {', '.join(undecided)}."
-        boxes.append(box("undecided", "undecided", text, []))
-    return boxes
+    """The sentences at the top, with what is to be held against them."""
+    if early := too_early(analysis):
+        return [box("waiting", "not yet", early, [])]
+    return [
+        box("warn" if each.red else each.verdict, each.verdict, each.text, each.caveats)
+        for each in statements(analysis)
+    ]
 
 
 def _amended(analysis: Analysis) -> list[str]:

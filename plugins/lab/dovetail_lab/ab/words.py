@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import attrs
+
 from dovetail_lab.ab import paired
 from dovetail_lab.ab.analysis import Analysis
 from dovetail_lab.ab.design import FEW_PAIRS, Design
@@ -151,26 +153,62 @@ def doubtful(analysis: Analysis) -> list[str]:
     return [f"Not confirmatory: {'; '.join(found)}. The p-values below do not know of this."]
 
 
-def headline(analysis: Analysis) -> list[str]:
-    """Return the verdict on each arm, one sentence each, or when there will be one."""
+@attrs.frozen
+class Statement:
+    """A verdict, said of one arm, or of all undecided ones where there are many.
+
+    Attributes:
+        verdict: as in `Comparison`.
+        text: the sentence.
+        caveats: what is to be held against it.
+        red: whether a guard of the arm is red.
+    """
+
+    verdict: str
+    text: str
+    caveats: Sequence[str]
+    red: bool = False
+
+
+def statements(analysis: Analysis) -> list[Statement]:
+    """Return what was found, after the first look."""
     design = analysis.registration.design
-    if not analysis.look:
-        first = design.look_sizes[0]
-        done = analysis.runs.pairs(design.seeds)
-        return [
-            f"Nothing is compared yet: the first look is after {counted(first, 'pair')}, {done} of them finished so"
-            " far. Looking earlier would make the test find differences that are not there."
-        ]
-    return [sentence(analysis, arm.name) for arm in design.treatments]
+    found, undecided = [], []
+    for arm in design.treatments:
+        comparison = analysis.comparisons.get(arm.name)
+        verdict = comparison.verdict if comparison else "undecided"
+        if verdict == "undecided" and has_many_arms(design):
+            undecided.append(arm.name)
+            continue
+        against, red = caveats(analysis, arm.name), bool(analysis.reds(arm.name))
+        found.append(Statement(verdict, sentence(analysis, arm.name), against, red))
+    if undecided:
+        names, control = ", ".join(undecided), design.control.name
+        text = f"The data do not tell whether these are better or worse than {control}: {names}."
+        against = dict.fromkeys(text for arm in undecided for text in caveats(analysis, arm))
+        found.append(Statement("undecided", text, list(against)))
+    return found
+
+
+def too_early(analysis: Analysis) -> str | None:
+    """Say when there will be a verdict, if there is none yet."""
+    if analysis.look:
+        return None
+    design = analysis.registration.design
+    first, done = design.look_sizes[0], analysis.runs.pairs(design.seeds)
+    return (
+        f"Nothing is compared yet: the first look is after {counted(first, 'pair')}, {done} of them finished so"
+        " far. Looking earlier would make the test find differences that are not there."
+    )
 
 
 def found(analysis: Analysis) -> str:
     """Return the verdicts with what is to be held against them, for the terminal and for notebooks."""
-    lines, sentences = doubtful(analysis), headline(analysis)
-    if not analysis.look:
-        return "\n".join([*lines, *sentences])
-    for arm, text in zip(analysis.treatments, sentences, strict=True):
-        lines += [text, *(f"  {note}" for note in caveats(analysis, arm.name))]
+    lines = doubtful(analysis)
+    if early := too_early(analysis):
+        return "\n".join([*lines, early])
+    for each in statements(analysis):
+        lines += [each.text, *(f"  {note}" for note in each.caveats)]
     return "\n".join(lines)
 
 
