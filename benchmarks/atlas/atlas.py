@@ -9,8 +9,9 @@ There are two tasks, `sums.gin` and `counting.gin`. All arms and seeds of a task
 supervised warm start has made once in `FOLDER/TASK/base`. A seed is that of the prompts and of what is sampled.
 
 Each family is a test of its own (`dovetail ab`), with Holm over its arms: `FOLDER/TASK/FAMILY/ab.html` has the forest
-plot, the curves and the verdicts, whatever they are, and `FOLDER/atlas.md` lists them. The same command again goes on
-where it stands. What the config cannot plan, such as an estimator that needs several turns, is left out and named.
+plot, the curves and the verdicts, whatever they are; `atlas.svg` there is the plot alone, and `FOLDER/atlas.md` lists
+the verdicts. The same command again goes on where it stands. What the config cannot plan, such as an estimator that
+needs several turns, is left out and named.
 
 The control is GRPO, with the mean over all tokens. Corrections are compared where they have something to do: the
 sampler is four steps, 32 updates, behind the trainer, and the control corrects nothing (`uncorrected.py`).
@@ -39,7 +40,10 @@ from dovetail.config import load
 from dovetail.errors import DovetailError
 from dovetail.registry import add_file, current
 from dovetail.train.loop import train
+from dovetail_lab.ab.comparison import differences
 from dovetail_lab.evaluation.policy import open_policy
+from dovetail_lab.report.charts import WIDTH
+from dovetail_lab.report.picture import picture
 
 HERE = Path(__file__).parent
 COUNTING = (HERE / "counting.py",)
@@ -180,6 +184,8 @@ def compare(task: str, name: str, settings: Sequence[str], options: argparse.Nam
         metric=family.metric,
         min_effect=options.min_effect,
     )
+    drawn = picture(f"{title}: {family.metric} against {control}", [("", differences(analysis, WIDTH))])
+    (options.folder / task / name / "atlas.svg").write_text(drawn)
     lines = [f"## {title}", "", f"Against `{control}`, {seeds} seeds each; [the page]({task}/{name}/ab.html).", ""]
     lines += [f"| | verdict | difference of {family.metric} | p (Holm) |", "|---|---|---|---|"]
     for arm, found in analysis.comparisons.items():

@@ -100,4 +100,5 @@ def test_a_miniature(tmp_path):
     assert "| `gspo` | " in (tmp_path / "atlas.md").read_text()
     page = (tmp_path / "sums" / "policy_loss" / "ab.html").read_text()
     assert "Learning curves" in page
+    assert ">gspo<" in (tmp_path / "sums" / "policy_loss" / "atlas.svg").read_text()
     assert page.index("gspo") < page.index("<svg"), "the verdict comes first"

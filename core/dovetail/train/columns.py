@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import attrs
+
 from dovetail.config import Config
-from dovetail.config.resolved import DEFAULT
+from dovetail.config.settings import Train
 from dovetail.errors import ConfigError, PlanError, listing, nearest
 from dovetail.host.process_rewards import ENDS, ProcessScorer
 from dovetail.host.rewards import ALWAYS, Scorer, check_columns
@@ -50,11 +52,14 @@ def _no_column(config: Config, task: Task, setting: str) -> ConfigError:
 
 
 def make_speakers(config: Config, task: Task, examples: Sequence[Example]) -> Speakers:
-    """Return the roles in the task's column; a task without the column has one role unless a setting names a column."""
+    """Return the roles in the task's column; a task without the column has one role, unless it has a name of its own.
+
+    A run's config is written out with every default, so where the name comes from must not matter.
+    """
     column = config.train.role_column
     if column in task.columns:
         return Speakers.of(examples, column)
-    if config.origins["train.role_column"] == DEFAULT:
+    if column == attrs.fields(Train).role_column.default:
         return Speakers()
     raise _no_column(config, task, "train.role_column")
 

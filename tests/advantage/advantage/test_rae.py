@@ -118,7 +118,10 @@ def test_a_run_remembers_and_resumes_bit_for_bit(games, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_task_without_roles_has_one(tmp_path):
-    assert np.isfinite(train(load(None, [*RAE, "train.steps=1"]), tmp_path)["advantage/baseline"])
+    config = load(None, [*RAE, "train.steps=1"])
+    assert np.isfinite(train(config, tmp_path / "first")["advantage/baseline"])
+    written = load(tmp_path / "first" / "config.gin", ())
+    assert np.isfinite(train(written, tmp_path / "again")["advantage/baseline"]), "with all defaults written out"
 
 
 def test_a_column_that_is_asked_for_must_be_there(games, tmp_path):

@@ -19,11 +19,10 @@ TONES: Mapping[str, str] = {"better": "n good", "worse": "n bad"}
 
 def comparison(analysis: Analysis) -> str:
     """Return the section; nothing if no arm can be compared yet. Many arms have one row each, the best one first."""
+    if not analysis.comparisons:
+        return ""
     design, unit = analysis.registration.design, Unit.of(analysis.registration.design.metric)
     many = has_many_arms(design)
-    rows = _ordered(analysis) if many else _all_intervals(analysis)
-    if not rows:
-        return ""
     band = f"; the grey band is the registered minimum effect, ±{unit.length(design.min_effect)}"
     caption = (
         f"Mean paired difference against {design.control.name}, right of zero is better"
@@ -36,17 +35,21 @@ def comparison(analysis: Analysis) -> str:
             " The strong line is the paired t interval. The bootstrap is shown for comparison: with few seeds it is too"
             " narrow, and nothing is decided by it. The interval over seeds and prompts answers for other prompts, too."
         )
-    chart = both(
-        lambda width: forest(
-            rows,
-            unit=unit.of_differences,
-            band=design.min_effect,
-            label="differences with intervals",
-            x_label="difference, points" if unit.percent else "difference",
-            width=width,
-        )
-    )
+    chart = both(lambda width: differences(analysis, width))
     return section("Difference", figure(chart, caption), _table_by_arm(analysis) if many else _table(analysis))
+
+
+def differences(analysis: Analysis, width: float) -> str:
+    """Return the forest plot, of arms that can be compared."""
+    design, unit = analysis.registration.design, Unit.of(analysis.registration.design.metric)
+    return forest(
+        _ordered(analysis) if has_many_arms(design) else _all_intervals(analysis),
+        unit=unit.of_differences,
+        band=design.min_effect,
+        label="differences with intervals",
+        x_label="difference, points" if unit.percent else "difference",
+        width=width,
+    )
 
 
 def _all_intervals(analysis: Analysis) -> list[Estimate]:
