@@ -42,6 +42,15 @@ def test_operations_agree_with_counting_by_hand():
     assert "scoring" not in cost.flops
 
 
+def test_a_note_says_where_operations_are_missing():
+    plain, blocks = (
+        estimate(load(None, [*TINY, f"model.decoder.attention={way!r}"])) for way in ("dense", "blockwise")
+    )
+    assert not [note for note in plain.notes if "operations" in note]
+    (note,) = [note for note in blocks.notes if "operations" in note]
+    assert note == "operations in loops (attention in blocks, experts) are counted for one round: there are more"
+
+
 def test_a_mesh_divides_what_each_device_holds():
     sizes = ("model.decoder.width=64", "model.decoder.heads=4", "model.decoder.kv_heads=4")
     alone = estimate(load(None, [*TINY, *sizes]))

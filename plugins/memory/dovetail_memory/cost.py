@@ -1,7 +1,8 @@
 """Estimates a step's cost: parameters, bytes per device and floating-point operations, without weights or data.
 
 Nothing is allocated: models are abstract, sizes come from `jax.eval_shape`, operations from XLA's own count of the
-lowered forward and backward pass of one row. So every model component is counted, whatever its architecture.
+lowered forward and backward pass of one row. So every model component is counted, whatever its architecture; a note
+says so where that has loops, of which XLA counts one round.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import attrs
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.extend import core
 
 from dovetail.config import Config
 from dovetail.devices.mesh import Devices
@@ -91,6 +93,8 @@ def estimate(config: Config) -> Cost:
     for role in filter(models.has_own, algorithm.follow):
         own = _Model(config, devices, *models.role_shapes(role), trunk=lambda model: model)
         work[role] = own.work(_project)
+    if any(each.loops for each in work.values()):
+        notes.append("operations in loops (attention in blocks, experts) are counted for one round: there are more")
     epochs, more = algorithm.sizes.epochs, rows_of_step(config) / policy.rows  # earlier completions are scored again
     flops = {"rollout": work[POLICY].forward + work[POLICY].one_of_each * ("greedy_scores" in algorithm.plan)}
     flops |= {"scoring": more * _passes(algorithm, work, live=False)}
@@ -124,11 +128,13 @@ class _Work:
         forward: operations of a pass over a step's completions, with each prompt processed once for its group.
         one_of_each: operations of a pass over a single text per prompt: an answer, a greedy completion.
         gradient: the cost of a gradient in forward passes, including its own forward pass.
+        loops: whether the passes have loops, of which XLA counts a single round.
     """
 
     forward: float
     one_of_each: float
     gradient: float
+    loops: bool
 
     def forward_of(self, inputs: str) -> float:
         """Return the operations of one forward pass over some inputs."""
@@ -171,13 +177,15 @@ class _Model:
             model, hidden = self._hidden(trained, frozen, 1, prompt + answer)
             return jnp.sum(head(model, hidden[:, prompt:]).astype(jnp.float32))
 
-        row = _flops(whole, *self.weights)
-        prompt_only = _flops(lambda trained, frozen: self._hidden(trained, frozen, 1, prompt)[1], *self.weights)
-        prompts = self.config.train.prompts
+        traced = jax.jit(whole).trace(*self.weights)
+        row, prompts = _flops(traced), self.config.train.prompts
+        of_prompt = jax.jit(lambda trained, frozen: self._hidden(trained, frozen, 1, prompt)[1])
+        prompt_only = _flops(of_prompt.trace(*self.weights))
         return _Work(
             forward=row * self.rows - prompt_only * (self.rows - prompts),
             one_of_each=row * prompts,
-            gradient=_flops(jax.grad(whole), *self.weights) / row,
+            gradient=_flops(jax.jit(jax.grad(whole)).trace(*self.weights)) / row,
+            loops=_has_loops(traced.jaxpr),
         )
 
     def _hidden(self, trained: Any, frozen: Any, rows: int, length: int) -> tuple[Any, jax.Array]:
@@ -197,9 +205,23 @@ def _vocabulary(config: Config, notes: list[str]) -> int | None:
         return None
 
 
-def _flops(function: Callable[..., Any], *shapes: Any) -> float:
-    analysis: Any = jax.jit(function).lower(*shapes).cost_analysis()
-    return float(analysis["flops"])
+def _flops(traced: Any) -> float:
+    return float(traced.lower().cost_analysis()["flops"])
+
+
+def _has_loops(jaxpr: Any) -> bool:
+    """Return whether there is a loop, also in what is called."""
+    for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+        if equation.primitive.name in ("scan", "while"):
+            return True
+        values = jax.tree.leaves([*equation.params.values()], is_leaf=_is_jaxpr)
+        if any(_has_loops(value) for value in values if _is_jaxpr(value)):
+            return True
+    return False
+
+
+def _is_jaxpr(value: Any) -> bool:
+    return isinstance(value, core.Jaxpr | core.ClosedJaxpr)
 
 
 def _bytes(shapes: Any) -> int:
