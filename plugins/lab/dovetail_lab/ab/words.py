@@ -125,8 +125,8 @@ def _assumed(found: Comparison, arm: str) -> list[str]:
         )
     elif shape.lopsided:
         notes.append(
-            f"The differences are lopsided (skewness {shape.skewness:.1f}, p {_equals(shape.p)}), where the test"
-            " assumes that they are symmetric about their mean: its p-value is not exact."
+            f"The differences of {arm} are lopsided (skewness {shape.skewness:.1f}, p {_equals(shape.p)}), where the"
+            " test assumes that they are symmetric about their mean: its p-value is not exact."
         )
     if found.verdict != "undecided":
         notes.append(
