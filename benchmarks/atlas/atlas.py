@@ -5,8 +5,9 @@
     python benchmarks/atlas/atlas.py --families claim_clip_higher claim_cispo claim_gspo --tasks sums
     python benchmarks/atlas/atlas.py --families claim_gspo_long --tasks long
 
-There are two tasks, `sums.gin` and `counting.gin`. All arms and seeds of a task go on from one model, which a
-supervised warm start has made once in `FOLDER/TASK/base`. A seed is that of the prompts and of what is sampled.
+There are two tasks, `sums.gin` and `counting.gin`, and a third for a claim about long completions. All arms and seeds
+of a task go on from one model, which a supervised warm start has made once in `FOLDER/TASK/base`. A seed is that of the
+prompts and of what is sampled.
 
 Each family is a test of its own (`dovetail ab`), with Holm over its arms: `FOLDER/TASK/FAMILY/ab.html` has the forest
 plot, the curves and the verdicts, whatever they are; `atlas.svg` there is the plot alone, and `FOLDER/atlas.md` lists
@@ -83,6 +84,11 @@ def staleness(*settings: str, plugin: Path | None = None) -> Family:
     return Family(settings=(*quickstart, *settings), arms=ahead, plugin=plugin)
 
 
+def losses(*names: str) -> dict[str, str]:
+    """Return an arm for each of these policy losses."""
+    return {name: f"train.policy_loss={name!r}" for name in names}
+
+
 UNCORRECTED = HERE / "uncorrected.py"
 HIGHER = {f"high{e}": f"policy_loss.grpo.epsilon_high={e}" for e in (0.2, 0.28, 0.5)}
 FAMILIES = {
@@ -94,13 +100,9 @@ FAMILIES = {
     "staleness_tis_token": staleness("train.correction='tis_token'"),
     "staleness_decoupled_ppo": staleness("train.policy_loss='decoupled_ppo'"),
     "claim_clip_higher": Family(arms=HIGHER, metric="entropy/mean"),
-    "claim_cispo": Family(
-        settings=("train.epochs=4",), arms={name: f"train.policy_loss={name!r}" for name in ("grpo", "cispo")}
-    ),
-    "claim_gspo": Family(
-        arms={name: f"train.policy_loss={name!r}" for name in ("grpo", "gspo")}, metric="policy_loss/clip_fraction"
-    ),
-    "claim_gspo_long": Family(arms={name: f"train.policy_loss={name!r}" for name in ("grpo", "gspo")}),
+    "claim_cispo": Family(arms=losses("grpo", "cispo"), settings=("train.epochs=4",)),
+    "claim_gspo": Family(arms=losses("grpo", "gspo"), metric="policy_loss/clip_fraction"),
+    "claim_gspo_long": Family(arms=losses("grpo", "gspo")),
 }
 COMPONENTS = tuple(name for name, family in FAMILIES.items() if family.kind)
 ALPHA = 0.05
