@@ -30,6 +30,7 @@ class Models:
     config: Config
     devices: Devices
     vocab_size: int | None
+    _described: dict[str, Any] = attrs.field(factory=dict, init=False, repr=False, eq=False)
 
     def policy(self) -> tuple[Any, Weights]:
         """Return the policy's structure and weights."""
@@ -169,6 +170,15 @@ class Models:
         return self.config.choice(f"{section}.model").bind()
 
     def _abstract(self, section: str) -> nnx.Module:
+        """Return a model with shapes in place of arrays.
+
+        It is described once: for a model of 30 layers that takes a second, and a start asks a dozen times.
+        """
+        if section not in self._described:
+            self._described[section] = nnx.split(self._describe(section))
+        return nnx.merge(*self._described[section])
+
+    def _describe(self, section: str) -> nnx.Module:
         model = self._maker(section).abstract(self.vocab_size)
         if f"{section}.adapter" not in self.config.choices:
             return model
