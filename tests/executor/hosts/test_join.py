@@ -1,6 +1,7 @@
 """What keeps processes from becoming one run is one line."""
 
 import socket
+import threading
 import time
 
 import jax
@@ -80,3 +81,62 @@ def test_clocks_that_differ_are_a_warning(monkeypatch, recwarn, ahead, said):
     warned = [str(each.message) for each in recwarn]
     expected = f"the clock of process 1 on beta is {said} that of process 0 on alpha; nothing is computed from it"
     assert [text.startswith(expected) for text in warned] == ([True] if said else [])
+
+
+class Coordinator:
+    """The keys of a coordinator, where process 1 has reported a failure, and all of the others have heard."""
+
+    def __init__(self):
+        self.keys = {join.FAILED: '{"process": 1, "host": "beta", "message": "no memory"}', join.HEARD: 1}
+
+    def blocking_key_value_get(self, key, milliseconds):
+        return self.keys[key]
+
+    def key_value_set(self, key, value):
+        if key in self.keys:
+            raise jax.errors.JaxRuntimeError(f"ALREADY_EXISTS: {key}")
+
+    def key_value_increment(self, key, by):
+        self.keys[key] += by
+
+    def key_value_try_get(self, key):
+        return str(self.keys[key])
+
+
+class Ended(BaseException):
+    """In place of the end of the process."""
+
+
+@pytest.fixture
+def of_two(monkeypatch):
+    """Process 0 of two, with the keys of its coordinator."""
+    coordinator, at_exit = Coordinator(), []
+
+    def end(status):
+        raise Ended(status)
+
+    monkeypatch.setattr(join, "client", lambda: coordinator)
+    monkeypatch.setattr(jax, "process_index", lambda: 0)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr("os._exit", end)
+    monkeypatch.setattr("atexit.register", at_exit.append)
+    coordinator.at_exit = at_exit
+    return coordinator
+
+
+def test_a_process_ends_with_another_one(of_two, capfd):
+    with pytest.raises(Ended):
+        join._watch(threading.Event(), threading.Lock())  # pyright: ignore[reportPrivateUsage]
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line == "error: process 1 on beta has failed, and this one ends with it: no memory"
+    assert of_two.keys[join.HEARD] == 2
+
+
+def test_a_process_that_leaves_for_an_error_of_its_own_says_no_more(of_two, capfd):
+    turn = threading.Lock()
+    join._leave_because_of(RunError("too few heads"), 60, turn)  # pyright: ignore[reportPrivateUsage]
+    join._watch(threading.Event(), turn)  # pyright: ignore[reportPrivateUsage]
+    assert capfd.readouterr().err == ""
+    with pytest.raises(Ended):
+        of_two.at_exit[0]()
+    assert of_two.keys[join.HEARD] == 2

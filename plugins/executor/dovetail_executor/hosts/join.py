@@ -87,15 +87,15 @@ def joined(meeting: Meeting, identity: Callable[[], Mapping[str, Any]]) -> Itera
         return
     aborts.translate_from_now_on()
     _initialize(meeting)
-    ended = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(ended,), name="others", daemon=True)
+    ended, turn = threading.Event(), threading.Lock()
+    watcher = threading.Thread(target=_watch, args=(ended, turn), name="others", daemon=True)
     watcher.start()
     try:
         hosts = _compare(identity())
         _compare_clocks(hosts)
         yield
     except BaseException as error:
-        _leave_because_of(error, meeting.deadline, ended)
+        _leave_because_of(error, meeting.deadline, turn)
         raise
     ended.set()
     watcher.join()
@@ -222,8 +222,13 @@ def _difference(name: str, first: Any, other: Any) -> str:
     return f"{name}: {shown}" + (f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else "")
 
 
-def _watch(ended: threading.Event) -> None:
-    """End this process when another one reports that it has failed, whatever this one is waiting for."""
+def _watch(ended: threading.Event, turn: threading.Lock) -> None:
+    """End this process when another one reports that it has failed, whatever this one is waiting for.
+
+    Args:
+        ended: set when the run is over.
+        turn: who has it says why this process ends; the main thread takes it for an error of its own.
+    """
     import jax
 
     while not ended.is_set():
@@ -233,37 +238,45 @@ def _watch(ended: threading.Event) -> None:
             if "DEADLINE_EXCEEDED" in str(error):
                 continue
             return  # the coordinator has ended, which JAX reports
-        with contextlib.suppress(jax.errors.JaxRuntimeError):
-            client().key_value_increment(HEARD, 1)
-        if said["process"] != jax.process_index():
-            _end(f"error: process {said['process']} on {said['host']} has failed, and this one ends with it: ", said)
+        if turn.acquire(blocking=False):
+            begin = f"error: process {said['process']} on {said['host']} has failed, and this one ends with it: "
+            sys.stdout.flush()
+            os.write(2, f"{begin}{said['message']}\n".encode())
+            _exit_when_heard()
         return
 
 
-def _end(begin: str, said: Mapping[str, Any]) -> None:
-    sys.stdout.flush()
-    os.write(2, f"{begin}{said['message']}\n".encode())
-    os._exit(1)
-
-
-def _leave_because_of(error: BaseException, deadline: int, ended: threading.Event) -> None:
+def _leave_because_of(error: BaseException, deadline: int, turn: threading.Lock) -> None:
     """Report an error to the other processes, and do not wait for them at exit."""
     import jax
 
     text = " ".join(printable(error).split())
-    if any(
-        word in text for word in LOST
-    ):  # another process has ended, which it reports itself, or JAX reports, which aborts this process
+    if any(word in text for word in LOST):
+        # another process has ended, which it reports itself, or JAX reports, which aborts this process
         time.sleep(deadline + LEAVING_SECONDS)
+    turn.acquire()  # for good: where the watcher has it, this process is about to end
     what = text if isinstance(error, DovetailError) else f"{type(error).__name__} {text}".strip()
     said = {"process": jax.process_index(), "host": platform.node(), "message": what}
-    with contextlib.suppress(jax.errors.JaxRuntimeError):
+    with contextlib.suppress(jax.errors.JaxRuntimeError):  # another one may have been first
         client().key_value_set(FAILED, json.dumps(said))
+    atexit.register(_exit_when_heard)
+
+
+def _exit_when_heard() -> None:
+    """End this process, process 0 after the others: it is the coordinator, and without it JAX aborts them.
+
+    JAX's exit handlers are skipped, since they would wait for processes that never come.
+    """
+    import jax
+
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with contextlib.suppress(jax.errors.JaxRuntimeError):
+        client().key_value_increment(HEARD, 1)
     ended_by = time.monotonic() + LEAVING_SECONDS
     while jax.process_index() == 0 and time.monotonic() < ended_by and not _all_have_heard():
         time.sleep(0.05)
-    ended.set()
-    atexit.register(_exit_at_once)
+    os._exit(1)
 
 
 def _all_have_heard() -> bool:
@@ -273,10 +286,3 @@ def _all_have_heard() -> bool:
         return int(client().key_value_try_get(HEARD)) >= jax.process_count()
     except jax.errors.JaxRuntimeError:
         return False
-
-
-def _exit_at_once() -> None:
-    """Skip JAX's exit handlers, which would wait for processes that never come."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(1)
