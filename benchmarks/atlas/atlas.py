@@ -3,7 +3,7 @@
     python benchmarks/atlas/atlas.py [--folder atlas] [--tasks sums counting] [--families loss_agg ...] [--seeds 8]
     python benchmarks/atlas/atlas.py --families staleness_none staleness_tis_token --tasks sums --min-effect 0.05
     python benchmarks/atlas/atlas.py --families claim_clip_higher claim_cispo claim_gspo --tasks sums
-    python benchmarks/atlas/atlas.py --families claim_gspo_long --tasks long
+    python benchmarks/atlas/atlas.py --families claim_gspo_long claim_maxrl --tasks long
 
 There are two tasks, `sums.gin` and `counting.gin`, and a third for a claim about long completions. All arms and seeds
 of a task go on from one model, which a supervised warm start has made once in `FOLDER/TASK/base`. A seed is that of the
@@ -21,8 +21,8 @@ The families `staleness_...` compare sampling 1, 2 and 4 steps ahead with sampli
 correct for it, or none. Their settings are those of the quickstart, one update per batch, for 200 of its 700 steps.
 
 The families `claim_...` test what papers say: that a higher upper clip bound keeps entropy (DAPO), that CISPO learns
-more where many tokens are clipped (MiniMax-M1), that GSPO clips far more tokens than GRPO, and that it learns more
-where completions are long (`long.gin`).
+more where many tokens are clipped (MiniMax-M1), that GSPO clips far more tokens than GRPO and learns more where
+completions are long (`long.gin`), and that the advantages of MaxRL learn more than GRPO's.
 
 With n seeds the least p of the sign-flip test is 2^(1-n), which Holm multiplies by the number of arms at first: a test
 in which that is not below 5 % could never decide. So a family has as many seeds as it needs, and `--seeds` at least.
@@ -84,9 +84,9 @@ def staleness(*settings: str, plugin: Path | None = None) -> Family:
     return Family(settings=(*quickstart, *settings), arms=ahead, plugin=plugin)
 
 
-def losses(*names: str) -> dict[str, str]:
-    """Return an arm for each of these policy losses."""
-    return {name: f"train.policy_loss={name!r}" for name in names}
+def arms_of(kind: str, *names: str) -> dict[str, str]:
+    """Return an arm for each of these components, the control first."""
+    return {name: f"train.{kind}={name!r}" for name in names}
 
 
 UNCORRECTED = HERE / "uncorrected.py"
@@ -100,9 +100,10 @@ FAMILIES = {
     "staleness_tis_token": staleness("train.correction='tis_token'"),
     "staleness_decoupled_ppo": staleness("train.policy_loss='decoupled_ppo'"),
     "claim_clip_higher": Family(arms=HIGHER, metric="entropy/mean"),
-    "claim_cispo": Family(arms=losses("grpo", "cispo"), settings=("train.epochs=4",)),
-    "claim_gspo": Family(arms=losses("grpo", "gspo"), metric="policy_loss/clip_fraction"),
-    "claim_gspo_long": Family(arms=losses("grpo", "gspo")),
+    "claim_cispo": Family(arms=arms_of("policy_loss", "grpo", "cispo"), settings=("train.epochs=4",)),
+    "claim_gspo": Family(arms=arms_of("policy_loss", "grpo", "gspo"), metric="policy_loss/clip_fraction"),
+    "claim_gspo_long": Family(arms=arms_of("policy_loss", "grpo", "gspo")),
+    "claim_maxrl": Family(arms=arms_of("advantage", "grpo", "maxrl")),
 }
 COMPONENTS = tuple(name for name, family in FAMILIES.items() if family.kind)
 ALPHA = 0.05
@@ -152,7 +153,7 @@ def candidates(config: Path, family: Family, sets: Sequence[str]) -> tuple[dict[
             names.append(name)
         except DovetailError as error:
             left_out[name] = str(error).splitlines()[0]
-    return {name: f"train.{kind}={name!r}" for name in names}, left_out
+    return arms_of(kind, *names), left_out
 
 
 def seeds_for(arms: int, least: int) -> int:

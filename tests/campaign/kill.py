@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import jax
+import numpy as np
+from tests.core.train.several import free_port, newest_state
 from tests.core.train.tiny import TINY
 
 PATIENCE_SECONDS = 600
@@ -86,12 +89,15 @@ CONFIGURATIONS: dict[str, tuple[str, ...]] = {
         "train.correction=['tis_token']",
         "train.staleness=1",
     ),
+    "several processes": ("mesh.fsdp=2", "train.kl_coef=0.1", "train.epochs=2", "train.mini_batch_size=8"),
     "sweep": (),
     "population": (),
 }
 SWEEP = ("--grid", "train.lr=1e-2,3e-3", "--seeds", "2")
 MANY = {"sweep": (*SWEEP, "--jobs", "1"), "population": (*SWEEP, "--vectorize", "4")}
 """Those that are many runs; what they are started with."""
+PROCESSES = {"several processes": 2}
+"""Those that are one run of so many processes, one of which is killed, and the others end by themselves."""
 
 
 @attrs.frozen(kw_only=True)
@@ -102,15 +108,18 @@ class Run:
     folder: Path
     config: Path
 
-    @property
-    def command(self) -> list[str]:
-        """What a user would type."""
+    def commands(self) -> list[list[str]]:
+        """What a user would type, for each process of the run."""
         sets = [part for override in (*LONGER, *CONFIGURATIONS[self.name]) for part in ("--set", override)]
         verb = ["sweep", "run"] if self.name in MANY else ["train"]
         more = MANY.get(self.name, ())
-        return [sys.executable, "-m", "dovetail", *verb, str(self.config), "--folder", str(self.folder), *sets, *more]
+        one = [sys.executable, "-m", "dovetail", *verb, str(self.config), "--folder", str(self.folder), *sets, *more]
+        if (count := PROCESSES.get(self.name, 1)) == 1:
+            return [one]
+        met = ["--coordinator", f"127.0.0.1:{free_port()}", "--processes", str(count), "--deadline", "10"]
+        return [[*one, *met, "--process", str(index)] for index in range(count)]
 
-    def start(self) -> subprocess.Popen[bytes]:
+    def start(self) -> list[subprocess.Popen[bytes]]:
         """Start it, or go on with it."""
         environment = os.environ | {
             "JAX_PLATFORMS": "cpu",
@@ -120,29 +129,39 @@ class Run:
         }
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with self.folder.with_suffix(".log").open("ab") as log:
-            return subprocess.Popen(self.command, env=environment, stdout=log, stderr=log, start_new_session=True)
+            return [
+                subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+                for command in self.commands()
+            ]
 
     def finish(self) -> float:
         """Run it to its end; return the seconds that it took."""
         began = time.monotonic()
-        process = self.start()
-        if process.wait(PATIENCE_SECONDS) != 0:
-            raise RuntimeError(f"{self.name}: status {process.returncode}:\n{self.last_words()}")
+        self.see_that_done(self.start())
         return time.monotonic() - began
 
-    def kill_after(self, seconds: float) -> bool:
-        """Start it, and kill it and all its processes after a while; false if it ended before."""
-        process = self.start()
+    def kill_after(self, seconds: float, victim: float) -> bool:
+        """Start it, and kill it after a while; false if it ended before.
+
+        Of a run of several processes one is killed, which `victim` says, from 0 to 1; else, all that it has started.
+        """
+        processes = self.start()
         try:
-            process.wait(seconds)
+            processes[0].wait(seconds)
         except subprocess.TimeoutExpired:
-            for pid in self.processes():
+            one = processes[int(victim * len(processes))]
+            for pid in self.processes() if len(processes) == 1 else [one.pid]:
                 with_no_error(os.kill, pid, signal.SIGKILL)
-            process.wait()
+            for process in processes:
+                process.wait(PATIENCE_SECONDS)
             return True
-        if process.returncode != 0:
-            raise RuntimeError(f"{self.name}: status {process.returncode}:\n{self.last_words()}")
+        self.see_that_done(processes)
         return False
+
+    def see_that_done(self, processes: Sequence[subprocess.Popen[bytes]]) -> None:
+        """Wait for processes, which have to succeed."""
+        if any(statuses := [process.wait(PATIENCE_SECONDS) for process in processes]):
+            raise RuntimeError(f"{self.name}: status {statuses}:\n{self.last_words()}")
 
     def processes(self) -> Iterator[int]:
         """Yield the processes that name this folder, the workers of a sweep among them."""
@@ -163,7 +182,9 @@ class Run:
         for run in runs:
             where = str(run.relative_to(self.folder))
             found |= {f"{where}/{name}": (run / name).read_bytes() for name in RECORDS if (run / name).exists()}
-            found |= {f"{where}/{name}": value for name, value in newest(run / "checkpoints" / "steps").items()}
+            number, state = newest_state(run)
+            for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+                found[f"{where}/checkpoint {number}{jax.tree_util.keystr(path)}"] = np.asarray(leaf).tobytes()
         return found
 
 
@@ -173,19 +194,6 @@ def with_no_error(call: Any, *arguments: Any) -> Any:
         return call(*arguments)
     except OSError:
         return None
-
-
-def newest(steps: Path) -> dict[str, bytes]:
-    """Return the bytes of every array of the newest checkpoint, and its number."""
-    import jax
-    import numpy as np
-    import orbax.checkpoint as ocp
-
-    with ocp.CheckpointManager(steps) as manager:
-        number = manager.latest_step()
-        state = manager.restore(number, args=ocp.args.Composite(state=ocp.args.StandardRestore()))["state"]
-    leaves = jax.tree_util.tree_leaves_with_path(state)
-    return {f"checkpoint {number}{jax.tree_util.keystr(path)}": np.asarray(leaf).tobytes() for path, leaf in leaves}
 
 
 def unlike(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
@@ -210,7 +218,7 @@ def campaign(folder: Path, names: Sequence[str], times: int, seed: int) -> dict[
         done = []
         while kills < share and starts < 3 * share:
             starts += 1
-            if killed.kill_after(chance.uniform(0.1, 0.9) * seconds):
+            if killed.kill_after(chance.uniform(0.1, 0.9) * seconds, chance.random()):
                 kills += 1
             else:  # it was done before; from the beginning once more
                 done.append(killed)

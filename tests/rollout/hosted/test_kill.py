@@ -4,6 +4,7 @@ Samples of such engines need not be repeatable, so no bytes are compared. Every 
 notes those that it scores, and the run keeps those that it trains on.
 """
 
+import importlib.util
 import json
 import os
 import signal
@@ -26,6 +27,20 @@ from dovetail.train.in_flight import arrays_from
 STEPS, PROMPTS, SAMPLES, AHEAD = 7, 3, 2, 2
 RECORDS = [{"prompt": f"{n} =", "completion": f"{n}", "answer": f"{n}", "ordinal": n} for n in range(60)]
 PATIENCE_SECONDS = 300
+
+ENGINES = {
+    "vanilla": ("rollout.vanilla.replicas=2",),
+    "vllm": (
+        "train.rollout=vllm",
+        f"rollout.vllm.flags={('--max-model-len', '64', '--enforce-eager')!r}",
+        "model.decoder.width=64",
+        "model.decoder.head_dim=32",
+        "model.decoder.ffn=96",
+    ),
+}
+needs_vllm = pytest.mark.skipif(
+    importlib.util.find_spec("vllm") is None, reason="vLLM is not installed here; `make test-vllm` does it"
+)
 
 PLUGIN = f'''
 import json, os, time
@@ -63,8 +78,9 @@ def dovetail_step_end(phase, step, metrics):
 class Killed:
     """The run, started again and again."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, engine: str) -> None:
         self.place, self.folder, self.log = place, place / "run", place / "noted.jsonl"
+        self.engine = ENGINES[engine]
         (place / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
         (place / "noting.py").write_text(PLUGIN)
         (place / "empty.gin").write_text("")
@@ -97,7 +113,7 @@ class Killed:
             f"task.records.eval_path='{self.place / 'records.jsonl'}'",
             "train.rewards=['noted']",
             "train.loss_mask=all_of_it",
-            "rollout.vanilla.replicas=2",
+            *self.engine,
             "eval.every=None",
             "run.checkpoint_every=1",
             "run.keep_messages=True",
@@ -106,6 +122,7 @@ class Killed:
         command = [sys.executable, "-m", "dovetail", "train", str(self.place / "empty.gin"), *said]
         command += ["--folder", str(self.folder), "--plugin", str(self.place / "noting.py")]
         more = {"NOTED": str(self.log), "SLOW": slow, "FIRST": str(first), "JAX_PLATFORMS": "cpu"}
+        more["VLLM_CPU_KVCACHE_SPACE"] = "1"
         more |= {
             "JAX_COMPILATION_CACHE_DIR": str(self.place / "xla"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -142,8 +159,9 @@ class Killed:
 
 @LINUX
 @pytest.mark.slow
-def test_nothing_is_lost_and_nothing_trained_twice(tmp_path):
-    run = Killed(tmp_path)
+@pytest.mark.parametrize("engine", ["vanilla", pytest.param("vllm", marks=needs_vllm)])
+def test_nothing_is_lost_and_nothing_trained_twice(tmp_path, engine):
+    run = Killed(tmp_path, engine)
     channels = []
     for steps, slow in ((2, "trainer"), (4, "sampler")):
         run.kill_after(steps, slow)
