@@ -328,6 +328,21 @@ def test_arms_that_record_the_same_numbers_are_identical(here, capsys, monkeypat
     )
 
 
+def test_arms_that_differ_in_one_pair_are_not_identical(here, capsys, monkeypatch):
+    """As a correction that has something to do in a single run."""
+    monkeypatch.setattr("tests.lab.ab.stub.LIKE", {SAME: CONTROL})
+
+    def unlike(folder: Path) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr("tests.lab.ab.stub.LIKE", {})
+            train(load(folder / "config.gin"), folder)
+
+    here[2] = unlike
+    ab(*ARMS, "--arm", f"same:train.lr={SAME}", *QUICK, "--seeds", "7")
+    assert record()["result"]["arms"]["same"]["verdict"] == "undecided"
+    assert "identical" not in capsys.readouterr().out
+
+
 def test_equivalence_is_reported_with_its_own_p_value(here, capsys):
     assert ab(*ARMS[:2], "--arm", f"same:train.lr={SAME}", *QUICK, "--seeds", "8", "--min-effect", "0.2") == DECIDED
     p = record()["result"]["arms"]["same"]["equivalence_p"]

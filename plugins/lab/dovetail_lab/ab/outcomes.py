@@ -112,7 +112,7 @@ class Runs:
     def identical(self, arm: str, seeds: Sequence[int]) -> bool:
         """Whether an arm's run of every seed has recorded the same numbers, bit for bit, as the control's."""
         control = self.registration.design.control.name
-        pairs = [(self.outcomes[name, seed] for name in (arm, control)) for seed in seeds]
+        pairs = [(self.outcomes[arm, seed], self.outcomes[control, seed]) for seed in seeds]
         return bool(pairs) and all(not (a.lost or b.lost) and self._digits(a) == self._digits(b) for a, b in pairs)
 
     def _digits(self, outcome: Outcome) -> str:
