@@ -18,7 +18,7 @@ from dovetail_model.huggingface.names import is_transposed, swapped, tensor_name
 from dovetail_model.huggingface.safetensors import Readable
 from dovetail_model.source.source import Source
 from dovetail_model.spec import Spec
-from dovetail_model.transformer import Transformer
+from dovetail_model.transformer import Transformer, abstract
 
 _DERIVED = re.compile(r".*\.rotary_emb\.inv_freq")
 """Tensors in old folders that are computed from `config.json`."""
@@ -38,7 +38,7 @@ def load(spec: Spec, source: Source, place: Place | None, *, besides: Collection
             message lists all of them.
     """
     found = {name: tensor for name, tensor in source.tensors().items() if name not in besides}
-    graphdef, state = nnx.split(nnx.eval_shape(lambda: Transformer(spec, rngs=nnx.Rngs(0))))
+    graphdef, state = nnx.split(abstract(spec))
     parameters = dict(nnx.to_flat_state(state))
     names = {path: tensor_name(spec.names, path) for path in parameters}
     shapes = {names[path]: _stored_shape(path, leaf) for path, leaf in parameters.items()}

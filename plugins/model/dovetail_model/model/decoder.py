@@ -15,7 +15,7 @@ from dovetail.protocols import Place
 from dovetail_model.huggingface.export import save_pretrained
 from dovetail_model.layers.rope import Rope
 from dovetail_model.spec import Attention, DType, Layer, Remat, Spec
-from dovetail_model.transformer import Transformer
+from dovetail_model.transformer import Transformer, abstract
 
 Units = Annotated[int, Interval(ge=1, le=1_000_000)]
 
@@ -124,7 +124,7 @@ class Decoder:
         if vocab_size is None:
             raise ConfigError("model.decoder has as many ids as its tokenizer, and there is no tokenizer here")
         spec = self.spec(vocab_size)
-        return nnx.eval_shape(lambda: Transformer(spec, rngs=nnx.Rngs(0)))
+        return abstract(spec)
 
     def export(self, model: nnx.Module, folder: Path, *, adapter: bool, dtype: DType | None = None) -> list[Path]:
         """Write the model, which is a Llama, as a Hugging Face folder without a tokenizer.

@@ -18,7 +18,7 @@ from dovetail_model.huggingface.score import read_score
 from dovetail_model.source.source import Source, open_source
 from dovetail_model.spec import Attention, DType, Remat, Spec
 from dovetail_model.tokenizer._vocabulary import check_vocabulary
-from dovetail_model.transformer import Transformer
+from dovetail_model.transformer import Transformer, abstract
 
 
 @declares(loaded=True)
@@ -84,7 +84,7 @@ class Pretrained:
         Only `config.json` is read; models that shipped configs name need no folder.
         """
         spec = self._fitting(self._of_type(self._source.known()), vocab_size or 1)
-        return nnx.eval_shape(lambda: Transformer(spec, rngs=nnx.Rngs(0)))
+        return abstract(spec)
 
     def export(self, model: nnx.Module, folder: Path, *, adapter: bool, dtype: DType | None = None) -> list[Path]:
         """Write a folder like the one the model came from, with its tokenizer, or only its adapter in PEFT's format.
