@@ -11,7 +11,7 @@ from flax import nnx
 
 from dovetail_model.layers.rope import Rope
 from dovetail_model.spec import Layer, Spec
-from dovetail_model.transformer import Transformer
+from dovetail_model.transformer import Transformer, abstract
 
 NEAR = Layer(Rope(theta=100.0), window=4)
 FAR = Layer(Rope(theta=10_000.0, factor=2.0))
@@ -190,3 +190,13 @@ def test_every_parameter_names_its_axes(model):
     for path, parameter in nnx.to_flat_state(state):
         assert len(parameter.axes) == parameter.ndim, path
         assert set(parameter.axes) <= {"vocab", "width", "ffn", "heads", "kv_heads", None}, path
+
+
+def test_shapes_are_those_of_the_model_and_nobody_elses(model):
+    """They are described once per spec, and a caller may change what it got."""
+    first, second = abstract(EVERYTHING), abstract(EVERYTHING)
+    assert nnx.graphdef(first) == nnx.graphdef(model)
+    shapes = [[(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(nnx.state(each))] for each in (first, model)]
+    assert shapes[0] == shapes[1]
+    first.embedding.set_value(jnp.zeros((1, 1)))
+    assert second.embedding.shape == abstract(EVERYTHING).embedding.shape == model.embedding.shape

@@ -176,7 +176,7 @@ class Models:
         """
         if section not in self._described:
             self._described[section] = nnx.split(self._describe(section))
-        return nnx.merge(*self._described[section])
+        return nnx.merge(*self._described[section], copy=True)
 
     def _describe(self, section: str) -> nnx.Module:
         model = self._maker(section).abstract(self.vocab_size)

@@ -254,7 +254,7 @@ def _table(spec: Spec, rngs: nnx.Rngs) -> Float[Array, "vocab width"]:
 
 def abstract(spec: Spec) -> Transformer:
     """Return the model with shapes in place of arrays; a start asks for it several times."""
-    return nnx.merge(*_abstract(spec))
+    return nnx.merge(*_abstract(spec), copy=True)
 
 
 @functools.lru_cache(maxsize=8)
