@@ -150,11 +150,11 @@ class Models:
 
     def shapes(self) -> tuple[Any, Weights]:
         """Return the policy's structure and the shapes of its weights; nothing is read or allocated."""
-        return split(self._abstract("train"))
+        return self._shapes("train")
 
     def role_shapes(self, name: str) -> tuple[Any, Weights]:
         """Return the structure and shapes of a model role that has a model of its own."""
-        return split(self._abstract(name))
+        return self._shapes(name)
 
     def critic_shapes(self) -> tuple[Any, Weights]:
         """Return the critic's structure and the shapes of its weights."""
@@ -170,13 +170,18 @@ class Models:
         return self.config.choice(f"{section}.model").bind()
 
     def _abstract(self, section: str) -> nnx.Module:
-        """Return a model with shapes in place of arrays.
+        """Return a model with shapes in place of arrays, which the caller may change."""
+        graphdef, weights = self._shapes(section)
+        return nnx.merge(graphdef, *weights, copy=True)
+
+    def _shapes(self, section: str) -> tuple[Any, Weights]:
+        """Return the structure of a model and the shapes of its weights.
 
         It is described once: for a model of 30 layers that takes a second, and a start asks a dozen times.
         """
         if section not in self._described:
-            self._described[section] = nnx.split(self._describe(section))
-        return nnx.merge(*self._described[section], copy=True)
+            self._described[section] = split(self._describe(section))
+        return self._described[section]
 
     def _describe(self, section: str) -> nnx.Module:
         model = self._maker(section).abstract(self.vocab_size)
